@@ -1,0 +1,1 @@
+//! A link and analytics API with webhooks.

@@ -1,0 +1,3 @@
+//! Plan-aware API quotas as a proxy-wasm filter.
+#[cfg(target_arch = "wasm32")]
+mod plugin;
