@@ -1,0 +1,153 @@
+//! What is wrong with a configuration, and where.
+
+use core::fmt;
+
+/// A configuration that is refused: the path of the field and what is wrong with it.
+///
+/// ```
+/// let refused = filter::config::Config::from_json(br#"{"plans": {"pro": {"standard": ["600/fortnight"]}}}"#).unwrap_err();
+/// assert_eq!(
+///     refused.to_string(),
+///     r#"plans.pro.standard[0]: "600/fortnight": unknown unit, expected second, minute, hour, day or month"#
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    path: String,
+    problem: Problem,
+}
+
+impl ConfigError {
+    pub(super) fn new(path: impl Into<String>, problem: Problem) -> Self {
+        Self { path: path.into(), problem }
+    }
+
+    /// The same error, seen from the field that holds this one.
+    pub(super) fn within(mut self, parent: impl fmt::Display) -> Self {
+        let separator = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        self.path = format!("{parent}{separator}{}", self.path);
+        self
+    }
+
+    /// The field, as `plans.pro.standard[0]`; empty for the configuration itself.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What is wrong with it.
+    #[must_use]
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() { self.problem.fmt(f) } else { write!(f, "{}: {}", self.path, self.problem) }
+    }
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// There is no configuration.
+    #[error(r#"the configuration is empty; it needs plans, for example {{"plans": {{"free": {{"standard": ["60/minute"]}}}}}}"#)]
+    Empty,
+    /// No JSON, or a value of the wrong type, form or name; the text says what was expected.
+    #[error("{0}")]
+    Invalid(String),
+    /// A field that this version does not know how to honour.
+    #[error("not supported yet")]
+    NotSupported,
+    /// A list or map that must not be empty.
+    #[error("must not be empty")]
+    NoneGiven,
+    /// A name with other characters, or of another length.
+    #[error("{name:?}: a name is {expected}")]
+    Name {
+        /// As given.
+        name: String,
+        /// What a name is.
+        expected: &'static str,
+    },
+    /// Two things of one name.
+    #[error("{0:?} stands twice")]
+    Duplicate(String),
+    /// A name that nothing has.
+    #[error("there is no {kind} {name:?}, expected {expected}")]
+    Unknown {
+        /// "class" or "plan".
+        kind: &'static str,
+        /// As given.
+        name: String,
+        /// The names there are.
+        expected: String,
+    },
+    /// More quotas than a counter's record has room for.
+    #[error("{0} quotas, at most {max} are possible", max = crate::entry::MAX_QUOTAS)]
+    TooManyQuotas(usize),
+    /// Two quotas of one class that would count the same.
+    #[error("another enforced quota of this class has the same window; keep the lower limit")]
+    SameWindow,
+    /// A request of this class could never be served.
+    #[error("a request of class {class:?} costs {cost}, more than this limit: none could ever pass")]
+    CostOverLimit {
+        /// The class.
+        class: String,
+        /// Its cost.
+        cost: u32,
+    },
+    /// A path that no request's normal form is equal to.
+    #[error("{given:?} is compared with a path in its normal form; write {normal:?}")]
+    PathForm {
+        /// As given.
+        given: String,
+        /// What it is in normal form.
+        normal: String,
+    },
+    /// A match without any condition.
+    #[error("give methods, path or path_prefix: a match without any would match everything")]
+    MatchesEverything,
+    /// Two fields that exclude each other.
+    #[error("give either {0} or {1}")]
+    EitherOr(&'static str, &'static str),
+    /// A number out of bounds.
+    #[error("{given} is out of range, expected {expected}")]
+    Range {
+        /// As given.
+        given: u64,
+        /// The bounds.
+        expected: &'static str,
+    },
+    /// An API key where its hash belongs.
+    #[error("keys are given by their hash and a plain key is written nowhere; write {hash:?}")]
+    PlainKey {
+        /// What to write.
+        hash: String,
+    },
+    /// `sha256:` with something else than 64 hexadecimal digits.
+    #[error(r#"expected "sha256:" and 64 hexadecimal digits"#)]
+    KeyHash,
+    /// A key of two subscribers.
+    #[error("subscriber {0:?} has the same key")]
+    SharedKey(String),
+    /// A subscriber that could call nothing.
+    #[error(
+        "plan {plan:?} has no quota for the default class {class:?}, and limits gives none: the subscriber could call nothing"
+    )]
+    NoDefaultQuota {
+        /// The subscriber's plan.
+        plan: String,
+        /// The default class.
+        class: String,
+    },
+    /// Too few records for the keys there are.
+    #[error("{available} records are fewer than the {needed} that the configured keys need")]
+    Capacity {
+        /// As configured.
+        available: u32,
+        /// As needed.
+        needed: usize,
+    },
+}

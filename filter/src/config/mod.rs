@@ -1,0 +1,492 @@
+//! The configuration, checked: what [`Config::from_json`] returns cannot be wrong.
+//!
+//! The fields and their defaults are in the README. A configuration is refused whole, by the first thing that is wrong with it.
+
+mod error;
+mod raw;
+mod subscribers;
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+pub use self::error::{ConfigError, Problem};
+pub use self::subscribers::{Subscriber, Subscribers};
+use crate::classes::{Match, PathMatch, normalize};
+use crate::entry::MAX_QUOTAS;
+use crate::fingerprint::KeyDigest;
+use crate::identity::KeySource;
+use crate::quota::{Mode, Quota, QuotaSet};
+use crate::table::{Capacity, MAX_CAPACITY};
+
+/// A configuration in force.
+#[derive(Debug)]
+pub struct Config {
+    /// The classes; the default class is one of them.
+    pub classes: Vec<Class>,
+    /// The class of a request that matches none, as an index into `classes`.
+    pub default_class: usize,
+    /// Requests that pass untouched.
+    pub exempt: Vec<Match>,
+    /// Stripped from a path before it is matched; `/` for none.
+    pub base_path: String,
+    /// Where a request may carry its key.
+    pub key_sources: Vec<KeySource>,
+    /// The plans' names, in their order.
+    pub plans: Vec<String>,
+    /// Who has which plan.
+    pub subscribers: Subscribers,
+    /// What quota is counted by.
+    pub count_by: CountBy,
+    /// What happens to a request with a key that nobody has.
+    pub unknown_key: StrangerPolicy,
+    /// What happens to a request without a key.
+    pub missing_key: StrangerPolicy,
+    /// Bits of an IPv6 address that tell one stranger from another.
+    pub ipv6_prefix: u8,
+    /// Status of the reply to a request of a class that the plan lacks.
+    pub not_in_plan: u16,
+    /// Which headers clients get.
+    pub headers: HeaderOptions,
+    /// Whether the filter refuses at all.
+    pub enforcement: Mode,
+    /// What happens to a request that could not be counted.
+    pub on_error: OnError,
+    /// Capacity of the counters' tables.
+    pub counters: Capacity,
+    /// Keeps two Weir plugins of one process apart.
+    pub namespace: String,
+}
+
+/// A class of endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// Units that a request uses; at least 1.
+    pub cost: u32,
+    /// What belongs to it, unless an earlier class has it.
+    pub matches: Vec<Match>,
+}
+
+/// What a plan, or a subscriber's agreement, gives for a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entitlement {
+    /// Nothing: the class is not in the plan.
+    NotInPlan,
+    /// Everything.
+    Unlimited,
+    /// These quotas, all of which apply.
+    Quotas(Arc<QuotaSet>),
+}
+
+/// An entitlement for each class, in the classes' order.
+pub type Entitlements = Vec<Entitlement>;
+
+/// Who shares a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountBy {
+    /// Nobody: each key has its own.
+    Key,
+    /// The keys of a subscriber.
+    Subscriber,
+}
+
+/// What happens to a request whose key is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StrangerPolicy {
+    /// Counted per client address, then passed on.
+    Limit(Arc<QuotaSet>),
+    /// Refused with 401.
+    Reject,
+    /// Passed on.
+    Pass,
+}
+
+/// Which headers clients get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderOptions {
+    /// The three `X-RateLimit-*` headers, and what the first of them states.
+    pub x_ratelimit: Option<LimitHeader>,
+    /// `RateLimit` and `RateLimit-Policy`.
+    pub ietf: bool,
+    /// Whether they are named in `Access-Control-Expose-Headers`.
+    pub expose_cors: bool,
+}
+
+/// What `X-RateLimit-Limit` states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitHeader {
+    /// What the quota allows in an hour.
+    PerHour,
+    /// The quota's limit.
+    PerWindow,
+}
+
+/// What happens to a request that could not be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// It passes.
+    Allow,
+    /// It is refused with 503.
+    Deny,
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with the path of its field.
+    pub fn from_json(json: &[u8]) -> Result<Self, ConfigError> {
+        if json.trim_ascii().is_empty() {
+            return Err(ConfigError::new("", Problem::Empty));
+        }
+        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let raw = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+            let path = error.path().to_string();
+            let path = if path == "." { String::new() } else { path };
+            ConfigError::new(path, Problem::Invalid(without_position(error.inner())))
+        })?;
+        deserializer.end().map_err(|error| ConfigError::new("", Problem::Invalid(error.to_string())))?;
+        Self::check(raw)
+    }
+
+    fn check(raw: raw::Config) -> Result<Self, ConfigError> {
+        for (field, given) in [
+            ("plan_source", raw.plan_source.is_some()),
+            ("directory", raw.directory.is_some()),
+            ("usage_path", raw.usage_path.is_some()),
+            ("fleet", raw.fleet.is_some()),
+        ] {
+            if given {
+                return Err(ConfigError::new(field, Problem::NotSupported));
+            }
+        }
+
+        let (classes, default_class) = classes(raw.classes, &raw.default_class)?;
+        if raw.plans.0.is_empty() {
+            return Err(ConfigError::new("plans", Problem::NoneGiven));
+        }
+        let mut plans = Vec::new();
+        for (name, limits) in raw.plans.0 {
+            let path = format!("plans.{name}");
+            check_name(&name, PLAN_NAME, is_plan_name).map_err(|error| error.within("plans"))?;
+            let none = vec![Entitlement::NotInPlan; classes.len()];
+            let given = entitlements(limits, none, &classes).map_err(|error| error.within(&path))?;
+            plans.push((name, given));
+        }
+        let catalog = subscribers::Catalog { classes: &classes, default_class, plans: &plans };
+        let subscribers = Subscribers::check(raw.subscribers, &catalog)?;
+        let count_by = match raw.count_by {
+            raw::CountBy::Key => CountBy::Key,
+            raw::CountBy::Subscriber => CountBy::Subscriber,
+        };
+        let counters = capacity(&raw.counters, subscribers.records(count_by))?;
+
+        Ok(Self {
+            exempt: matches(raw.exempt).map_err(|error| error.within("exempt"))?,
+            base_path: match raw.base_path.as_str() {
+                "" => "/".to_owned(),
+                path => normal_path(path).map_err(|error| error.within("base_path"))?,
+            },
+            key_sources: key_sources(raw.key_sources)?,
+            unknown_key: stranger(raw.unknown_key).map_err(|error| error.within("unknown_key"))?,
+            missing_key: stranger(raw.missing_key).map_err(|error| error.within("missing_key"))?,
+            ipv6_prefix: match raw.ipv6_prefix {
+                Some(bits) if !(1..=128).contains(&bits) => {
+                    let problem = Problem::Range { given: bits.into(), expected: "1 to 128 bits" };
+                    return Err(ConfigError::new("ipv6_prefix", problem));
+                }
+                bits => bits.unwrap_or(64),
+            },
+            not_in_plan: match raw.not_in_plan.status {
+                status @ (400..=428 | 430..=499) => status,
+                status => {
+                    let expected = "a status from 400 to 499 but 429, after which clients would retry";
+                    let problem = Problem::Range { given: status.into(), expected };
+                    return Err(ConfigError::new("not_in_plan.status", problem));
+                }
+            },
+            headers: HeaderOptions {
+                x_ratelimit: raw.headers.x_ratelimit.then_some(match raw.headers.x_ratelimit_limit {
+                    raw::LimitHeader::PerHour => LimitHeader::PerHour,
+                    raw::LimitHeader::PerWindow => LimitHeader::PerWindow,
+                }),
+                ietf: raw.headers.ietf,
+                expose_cors: raw.headers.expose_cors,
+            },
+            enforcement: match raw.enforcement {
+                raw::Enforcement::Enforced => Mode::Enforced,
+                raw::Enforcement::Shadow => Mode::Shadow,
+            },
+            on_error: match raw.on_error {
+                raw::OnError::Allow => OnError::Allow,
+                raw::OnError::Deny => OnError::Deny,
+            },
+            plans: plans.into_iter().map(|(name, _)| name).collect(),
+            classes,
+            default_class,
+            subscribers,
+            count_by,
+            counters,
+            namespace: raw.namespace,
+        })
+    }
+
+    /// The class of a request, as an index into `classes`. `path` is in normal form and without the base path.
+    #[must_use]
+    pub fn class_of(&self, method: &[u8], path: Option<&[u8]>) -> usize {
+        self.classes
+            .iter()
+            .position(|class| class.matches.iter().any(|rule| rule.matches(method, path)))
+            .unwrap_or(self.default_class)
+    }
+}
+
+/// serde_json ends its messages with a position, which a path makes superfluous; a syntax error has no path and keeps it.
+fn without_position(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    match message.strip_suffix(&position) {
+        Some(message) if error.is_data() => message.to_owned(),
+        _ => message,
+    }
+}
+
+const NAME: &str = "1 to 32 of a-z, 0-9, _ and -";
+const PLAN_NAME: &str = "1 to 64 of A-Z, a-z, 0-9, _ and -, and not \"none\", which is the plan of strangers";
+
+fn is_name(name: &str) -> bool {
+    (1..=32).contains(&name.len())
+        && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+}
+
+fn is_plan_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name != crate::outcome::NO_PLAN
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+fn check_name(name: &str, expected: &'static str, valid: fn(&str) -> bool) -> Result<(), ConfigError> {
+    if valid(name) {
+        Ok(())
+    } else {
+        Err(ConfigError::new("", Problem::Name { name: name.to_owned(), expected }))
+    }
+}
+
+/// The classes with the default one among them, and its index.
+fn classes(raw: Vec<raw::Class>, default: &str) -> Result<(Vec<Class>, usize), ConfigError> {
+    let mut classes: Vec<Class> = Vec::new();
+    for (index, class) in raw.into_iter().enumerate() {
+        let checked = (|| {
+            check_name(&class.name, NAME, is_name).map_err(|error| error.within("name"))?;
+            if classes.iter().any(|other| other.name == class.name) {
+                return Err(ConfigError::new("name", Problem::Duplicate(class.name.clone())));
+            }
+            let cost = class.cost.unwrap_or(1);
+            if cost == 0 {
+                let problem =
+                    Problem::Range { given: 0, expected: "1 or more; what is free of charge is exempt" };
+                return Err(ConfigError::new("cost", problem));
+            }
+            let matches = matches(class.matches).map_err(|error| error.within("match"))?;
+            Ok(Class { name: class.name, cost, matches })
+        })();
+        classes.push(checked.map_err(|error| error.within(format_args!("classes[{index}]")))?);
+    }
+    let default_class = match classes.iter().position(|class| class.name == default) {
+        Some(index) => index,
+        None => {
+            check_name(default, NAME, is_name).map_err(|error| error.within("default_class"))?;
+            classes.push(Class { name: default.to_owned(), cost: 1, matches: Vec::new() });
+            classes.len() - 1
+        }
+    };
+    Ok((classes, default_class))
+}
+
+fn matches(raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {
+    raw.into_iter()
+        .enumerate()
+        .map(|(index, rule)| one_match(rule).map_err(|error| error.within(format_args!("[{index}]"))))
+        .collect()
+}
+
+fn one_match(raw: raw::Match) -> Result<Match, ConfigError> {
+    let path = match (raw.path, raw.path_prefix) {
+        (Some(_), Some(_)) => {
+            return Err(ConfigError::new("", Problem::EitherOr("path", "path_prefix")));
+        }
+        (Some(path), None) => PathMatch::Exact(normal_path(&path).map_err(|error| error.within("path"))?),
+        (None, Some(prefix)) => {
+            PathMatch::Prefix(normal_path(&prefix).map_err(|error| error.within("path_prefix"))?)
+        }
+        (None, None) => PathMatch::Any,
+    };
+    let methods = match raw.methods {
+        None if path == PathMatch::Any => {
+            return Err(ConfigError::new("", Problem::MatchesEverything));
+        }
+        None => Vec::new(),
+        Some(methods) if methods.is_empty() => {
+            return Err(ConfigError::new("methods", Problem::NoneGiven));
+        }
+        Some(methods) => methods,
+    };
+    for (index, method) in methods.iter().enumerate() {
+        let expected = "a method's, in the letters that are on the wire: upper case";
+        check_name(method, expected, |method| {
+            !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
+        })
+        .map_err(|error| error.within(format_args!("methods[{index}]")))?;
+    }
+    Ok(Match { methods, path })
+}
+
+/// A path that requests' normal forms are compared with must have that form itself.
+fn normal_path(path: &str) -> Result<String, ConfigError> {
+    let normal = normalize(path.as_bytes());
+    if *normal == *path.as_bytes() {
+        Ok(path.to_owned())
+    } else {
+        let normal = String::from_utf8_lossy(&normal).into_owned();
+        Err(ConfigError::new("", Problem::PathForm { given: path.to_owned(), normal }))
+    }
+}
+
+fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, ConfigError> {
+    if raw.is_empty() {
+        return Err(ConfigError::new("key_sources", Problem::NoneGiven));
+    }
+    let token = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    };
+    let source = |source: raw::KeySource| {
+        if source.metadata.is_some() {
+            return Err(ConfigError::new("metadata", Problem::NotSupported));
+        }
+        match (source.header, source.query, source.scheme) {
+            (Some(header), None, scheme) => {
+                check_name(&header, "a header's (RFC 9110, section 5.1)", token)
+                    .map_err(|error| error.within("header"))?;
+                if let Some(scheme) = &scheme {
+                    check_name(scheme, "a scheme's (RFC 9110, section 11.1)", token)
+                        .map_err(|error| error.within("scheme"))?;
+                }
+                Ok(KeySource::Header { name: header.to_ascii_lowercase(), scheme })
+            }
+            (None, Some(_), Some(_)) => Err(ConfigError::new("", Problem::EitherOr("query", "scheme"))),
+            (None, Some(name), None) if name.is_empty() => Err(ConfigError::new("query", Problem::NoneGiven)),
+            (None, Some(name), None) => Ok(KeySource::Query { name }),
+            _ => Err(ConfigError::new("", Problem::EitherOr("header", "query"))),
+        }
+    };
+    raw.into_iter()
+        .enumerate()
+        .map(|(index, raw)| source(raw).map_err(|error| error.within(format_args!("key_sources[{index}]"))))
+        .collect()
+}
+
+/// `base` with the classes that `limits` names replaced.
+fn entitlements(
+    limits: raw::Entries<raw::Quotas>,
+    mut base: Entitlements,
+    classes: &[Class],
+) -> Result<Entitlements, ConfigError> {
+    for (name, given) in limits.0 {
+        let class = classes.iter().position(|class| class.name == name);
+        let Some((class, entitlement)) =
+            class.and_then(|class| Some((classes.get(class)?, base.get_mut(class)?)))
+        else {
+            let expected = classes.iter().map(|class| class.name.as_str()).collect::<Vec<_>>().join(", ");
+            let problem = Problem::Unknown { kind: "class", name: name.clone(), expected };
+            return Err(ConfigError::new(name, problem));
+        };
+        *entitlement = match given {
+            raw::Quotas::Unlimited => Entitlement::Unlimited,
+            raw::Quotas::List(list) => Entitlement::Quotas(
+                quotas(list, &class.name, class.cost).map_err(|error| error.within(&name))?,
+            ),
+        };
+    }
+    Ok(base)
+}
+
+fn quotas(raw: Vec<raw::Quota>, class: &str, cost: u32) -> Result<Arc<QuotaSet>, ConfigError> {
+    if raw.is_empty() {
+        return Err(ConfigError::new("", Problem::NoneGiven));
+    }
+    if raw.len() > MAX_QUOTAS {
+        return Err(ConfigError::new("", Problem::TooManyQuotas(raw.len())));
+    }
+    let single = raw.len() == 1;
+    let mut quotas: Vec<Quota> = Vec::with_capacity(raw.len());
+    for (index, raw::Quota { rate, name, mode }) in raw.into_iter().enumerate() {
+        let refuse =
+            |path: &str, problem| Err(ConfigError::new(path, problem).within(format_args!("[{index}]")));
+        let name = match name {
+            Some(name) if !is_name(&name) => return refuse("name", Problem::Name { name, expected: NAME }),
+            Some(name) => name,
+            None if single => class.to_owned(),
+            None => format!("{class}-{}", rate.window.short_name()),
+        };
+        if quotas.iter().any(|other| other.name == name) {
+            return refuse("name", Problem::Duplicate(name));
+        }
+        let same = |other: &Quota| other.window == rate.window && other.mode == mode;
+        if quotas.iter().any(same) {
+            return refuse("", Problem::SameWindow);
+        }
+        if rate.limit.get() < cost {
+            return refuse("", Problem::CostOverLimit { class: class.to_owned(), cost });
+        }
+        quotas.push(Quota { name, limit: rate.limit, window: rate.window, mode });
+    }
+    Ok(Arc::new(QuotaSet::new(quotas)))
+}
+
+/// The class name under which strangers' addresses are counted.
+pub const ADDRESS_CLASS: &str = "address";
+
+fn stranger(raw: raw::Stranger) -> Result<StrangerPolicy, ConfigError> {
+    match (raw.action, raw.quotas) {
+        (raw::Action::Limit, None) => {
+            let minute = "60/minute".parse().map_err(|error: crate::quota::RateError| {
+                ConfigError::new("quotas", Problem::Invalid(error.to_string()))
+            })?;
+            let default = raw::Quota { rate: minute, name: None, mode: Mode::Enforced };
+            quotas(vec![default], ADDRESS_CLASS, 1).map(StrangerPolicy::Limit)
+        }
+        (raw::Action::Limit, Some(list)) => {
+            quotas(list, ADDRESS_CLASS, 1).map(StrangerPolicy::Limit).map_err(|error| error.within("quotas"))
+        }
+        (_, Some(_)) => Err(ConfigError::new(
+            "quotas",
+            Problem::Invalid(r#"only the action "limit" has quotas"#.to_owned()),
+        )),
+        (raw::Action::Reject, None) => Ok(StrangerPolicy::Reject),
+        (raw::Action::Pass, None) => Ok(StrangerPolicy::Pass),
+    }
+}
+
+fn capacity(raw: &raw::Counters, needed: usize) -> Result<Capacity, ConfigError> {
+    let largest = MAX_CAPACITY / 2;
+    for (field, given) in [("known", raw.known), ("strangers", raw.strangers)] {
+        if !(1..=largest).contains(&given) {
+            let problem = Problem::Range { given: given.into(), expected: "1 to 33554426 records" };
+            return Err(ConfigError::new(format!("counters.{field}"), problem));
+        }
+    }
+    if usize::try_from(raw.known).is_ok_and(|known| known < needed) {
+        return Err(ConfigError::new("counters.known", Problem::Capacity { available: raw.known, needed }));
+    }
+    Ok(Capacity { known: raw.known, strangers: raw.strangers })
+}
+
+/// SHA-256 of an API key.
+#[must_use]
+pub fn digest(key: &[u8]) -> KeyDigest {
+    Sha256::digest(key).into()
+}

@@ -1,0 +1,109 @@
+//! A request's headers as `proxy_get_header_map_pairs` hands them over: bytes, read in place.
+//!
+//! `u32 n`, `n × (u32 name length, u32 value length)`, then `n × (name, 0, value, 0)`; all little-endian (ABI 0.2.1).
+
+/// The headers of a request, names in lower case, `:method` and `:path` among them.
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderPairs<'b> {
+    sizes: &'b [[u8; 8]],
+    strings: &'b [u8],
+}
+
+impl<'b> HeaderPairs<'b> {
+    /// Reads the head of a serialized header map. `None` if it is cut short, or empty: a request always has headers.
+    #[must_use]
+    pub fn parse(bytes: &'b [u8]) -> Option<Self> {
+        let (count, rest) = bytes.split_first_chunk()?;
+        let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;
+        let (sizes, strings) = rest.split_at_checked(count.checked_mul(8)?)?;
+        let (sizes, _) = sizes.as_chunks();
+        (count > 0).then_some(Self { sizes, strings })
+    }
+
+    /// The pairs in the host's order. Ends early where the strings are cut short.
+    pub fn iter(self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> {
+        let mut strings = self.strings;
+        let mut take = move |length: [u8; 4]| {
+            let length = usize::try_from(u32::from_le_bytes(length)).ok()?;
+            let (string, rest) = strings.split_at_checked(length)?;
+            strings = rest.split_first()?.1;
+            Some(string)
+        };
+        self.sizes.iter().map_while(move |[n0, n1, n2, n3, v0, v1, v2, v3]| {
+            Some((take([*n0, *n1, *n2, *n3])?, take([*v0, *v1, *v2, *v3])?))
+        })
+    }
+
+    /// Whether this is a gRPC request: its client reads a reply's body as a message.
+    #[must_use]
+    pub fn is_grpc(self) -> bool {
+        const GRPC: &[u8] = b"application/grpc";
+        self.get("content-type")
+            .and_then(|value| value.strip_prefix(GRPC))
+            .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    }
+
+    /// The first value of `name`, which is in lower case.
+    #[must_use]
+    pub fn get(self, name: &str) -> Option<&'b [u8]> {
+        self.get_all(name).next()
+    }
+
+    /// All values of `name`, which is in lower case.
+    pub fn get_all(self, name: &str) -> impl Iterator<Item = &'b [u8]> {
+        self.iter().filter_map(move |(candidate, value)| (candidate == name.as_bytes()).then_some(value))
+    }
+}
+
+/// A header map in the ABI's form, as [`HeaderPairs::parse`] reads it and `proxy_send_local_response` takes it.
+#[must_use]
+pub fn serialize(headers: &[(&str, &[u8])]) -> Vec<u8> {
+    let length = |string: &[u8]| u32::try_from(string.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let mut bytes = Vec::with_capacity(256);
+    bytes.extend(u32::try_from(headers.len()).unwrap_or(u32::MAX).to_le_bytes());
+    for (name, value) in headers {
+        bytes.extend(length(name.as_bytes()));
+        bytes.extend(length(value));
+    }
+    for (name, value) in headers {
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(value);
+        bytes.push(0);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_serialized_is_read_back(
+            headers in prop::collection::vec(("[a-z:-]{0,9}", prop::collection::vec(prop::num::u8::ANY, 0..9)), 1..9)
+        ) {
+            let expected: Vec<(&str, &[u8])> =
+                headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+            let bytes = serialize(&expected);
+            let read: Vec<_> = HeaderPairs::parse(&bytes).unwrap().iter().collect();
+            let expected: Vec<_> = expected.iter().map(|(name, value)| (name.as_bytes(), *value)).collect();
+            prop_assert_eq!(read, expected);
+        }
+
+        #[test]
+        fn odd_bytes_are_read_to_their_end_and_no_further(bytes in prop::collection::vec(prop::num::u8::ANY, 0..99)) {
+            if let Some(pairs) = HeaderPairs::parse(&bytes) {
+                prop_assert!(pairs.iter().count() <= bytes.len() / 8);
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_without_headers_is_not_read() {
+        assert!(HeaderPairs::parse(b"").is_none());
+        assert!(HeaderPairs::parse(&serialize(&[])).is_none());
+    }
+}

@@ -1,0 +1,292 @@
+//! The host's calls, ABI 0.2.1: the only file that makes them.
+//!
+//! They are declared here rather than taken from the SDK because the SDK's wrappers panic on a status they do not expect and on
+//! header bytes that are no UTF-8, and a panic ends the VM. Here every status comes back as a value.
+
+use core::fmt;
+use core::ptr::{null, null_mut};
+
+use crate::counters::CounterHost;
+use crate::limiter::{Host, LogLevel};
+use crate::reply::Reply;
+use crate::shared_data::{Cas, HostError, SharedData, Swap};
+use crate::time::Timestamp;
+
+mod abi {
+    #[link(wasm_import_module = "env")]
+    unsafe extern "C" {
+        pub(super) fn proxy_log(level: u32, message: *const u8, size: usize) -> u32;
+        pub(super) fn proxy_get_log_level(level: *mut u32) -> u32;
+        pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
+        pub(super) fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
+        pub(super) fn proxy_get_buffer_bytes(
+            buffer: u32,
+            start: usize,
+            max_size: usize,
+            data: *mut *mut u8,
+            size: *mut usize,
+        ) -> u32;
+        pub(super) fn proxy_get_property(
+            path: *const u8,
+            path_size: usize,
+            value: *mut *mut u8,
+            size: *mut usize,
+        ) -> u32;
+        pub(super) fn proxy_get_shared_data(
+            key: *const u8,
+            key_size: usize,
+            value: *mut *mut u8,
+            size: *mut usize,
+            cas: *mut u32,
+        ) -> u32;
+        pub(super) fn proxy_set_shared_data(
+            key: *const u8,
+            key_size: usize,
+            value: *const u8,
+            size: usize,
+            cas: u32,
+        ) -> u32;
+        pub(super) fn proxy_get_header_map_pairs(map: u32, pairs: *mut *mut u8, size: *mut usize) -> u32;
+        pub(super) fn proxy_add_header_map_value(
+            map: u32,
+            name: *const u8,
+            name_size: usize,
+            value: *const u8,
+            size: usize,
+        ) -> u32;
+        pub(super) fn proxy_replace_header_map_value(
+            map: u32,
+            name: *const u8,
+            name_size: usize,
+            value: *const u8,
+            size: usize,
+        ) -> u32;
+        pub(super) fn proxy_send_local_response(
+            status: u32,
+            details: *const u8,
+            details_size: usize,
+            body: *const u8,
+            body_size: usize,
+            headers: *const u8,
+            headers_size: usize,
+            grpc_status: i32,
+        ) -> u32;
+        pub(super) fn proxy_define_metric(kind: u32, name: *const u8, size: usize, id: *mut u32) -> u32;
+        pub(super) fn proxy_increment_metric(id: u32, offset: i64) -> u32;
+    }
+
+    #[link(wasm_import_module = "wasi_snapshot_preview1")]
+    unsafe extern "C" {
+        pub(super) fn random_get(buffer: *mut u8, size: usize) -> u32;
+    }
+}
+
+const OK: u32 = 0;
+const NOT_FOUND: u32 = 1;
+const CAS_MISMATCH: u32 = 8;
+
+const REQUEST_HEADERS: u32 = 0;
+const RESPONSE_HEADERS: u32 = 2;
+const PLUGIN_CONFIGURATION: u32 = 7;
+const COUNTER: u32 = 0;
+
+fn check(call: &'static str, status: u32) -> Result<(), HostError> {
+    if status == OK { Ok(()) } else { Err(HostError { call, status }) }
+}
+
+/// A value that the host wrote into memory it got from our allocator, and with it the status.
+fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> (u32, Vec<u8>) {
+    let mut data = null_mut();
+    let mut size = 0;
+    let status = call(&raw mut data, &raw mut size);
+    if status != OK || data.is_null() {
+        return (status, Vec::new());
+    }
+    // SAFETY: on Ok the host passes on a block that it obtained from the exported allocator for `size` bytes and filled; the SDK's
+    // allocator makes it a `Vec<u8>` of that capacity, and nobody else owns it.
+    (status, unsafe { Vec::from_raw_parts(data, size, size) })
+}
+
+/// The request that the current callback is about, and what the VM has in common.
+#[derive(Debug)]
+pub(crate) struct Gateway;
+
+impl SharedData for Gateway {
+    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
+        let mut cas = 0;
+        let (status, value) = returned(|data, size| {
+            // SAFETY: all pointers are to live memory of the given sizes.
+            unsafe { abi::proxy_get_shared_data(name.as_ptr(), name.len(), data, size, &raw mut cas) }
+        });
+        match status {
+            OK => Ok(Some((value, Cas(cas)))),
+            NOT_FOUND => Ok(None),
+            status => Err(HostError { call: "proxy_get_shared_data", status }),
+        }
+    }
+
+    fn set(&mut self, name: &[u8], value: &[u8], Cas(cas): Cas) -> Result<Swap, HostError> {
+        // SAFETY: all pointers are to live memory of the given sizes.
+        let status = unsafe {
+            abi::proxy_set_shared_data(name.as_ptr(), name.len(), value.as_ptr(), value.len(), cas)
+        };
+        match status {
+            OK => Ok(Swap::Stored),
+            CAS_MISMATCH => Ok(Swap::Conflict),
+            status => Err(HostError { call: "proxy_set_shared_data", status }),
+        }
+    }
+}
+
+impl CounterHost for Gateway {
+    fn now(&mut self) -> Result<Timestamp, HostError> {
+        let mut nanos = 0;
+        // SAFETY: the pointer is to a live u64.
+        let status = unsafe { abi::proxy_get_current_time_nanoseconds(&raw mut nanos) };
+        check("proxy_get_current_time_nanoseconds", status)?;
+        Ok(Timestamp::from_nanos(nanos))
+    }
+}
+
+impl Host for Gateway {
+    fn source_address(&mut self) -> Result<Option<Vec<u8>>, HostError> {
+        const PATH: &[u8] = b"source\0address";
+        let (status, value) = returned(|data, size| {
+            // SAFETY: all pointers are to live memory of the given sizes.
+            unsafe { abi::proxy_get_property(PATH.as_ptr(), PATH.len(), data, size) }
+        });
+        match status {
+            OK => Ok(Some(value)),
+            NOT_FOUND => Ok(None),
+            status => Err(HostError { call: "proxy_get_property(source.address)", status }),
+        }
+    }
+
+    fn random(&mut self) -> Result<[u8; 16], HostError> {
+        let mut bytes = [0; 16];
+        // SAFETY: the pointer is to 16 live bytes.
+        check("random_get", unsafe { abi::random_get(bytes.as_mut_ptr(), bytes.len()) })?;
+        Ok(bytes)
+    }
+
+    fn log(&mut self, level: LogLevel, message: fmt::Arguments<'_>) {
+        let level = match level {
+            LogLevel::Debug => 1,
+            LogLevel::Info => 2,
+            LogLevel::Warn => 3,
+            LogLevel::Error => 4,
+        };
+        let mut wanted = 0;
+        // SAFETY: the pointer is to a live u32.
+        let status = unsafe { abi::proxy_get_log_level(&raw mut wanted) };
+        // A host that does not tell its level filters by itself.
+        if status == OK && level < wanted {
+            return;
+        }
+        let message = message.to_string();
+        // SAFETY: the pointer is to live memory of the given size. The status is of no use: there is nowhere to report it.
+        unsafe { abi::proxy_log(level, message.as_ptr(), message.len()) };
+    }
+}
+
+/// The plugin's configuration.
+pub(crate) fn configuration() -> Result<Vec<u8>, HostError> {
+    let (status, bytes) = returned(|data, size| {
+        // SAFETY: all pointers are to live memory of the given sizes.
+        unsafe { abi::proxy_get_buffer_bytes(PLUGIN_CONFIGURATION, 0, usize::MAX, data, size) }
+    });
+    match status {
+        // Envoy has no buffer where nothing is configured.
+        OK | NOT_FOUND => Ok(bytes),
+        status => Err(HostError { call: "proxy_get_buffer_bytes(plugin configuration)", status }),
+    }
+}
+
+/// The request's header map, serialized; empty if there is none.
+pub(crate) fn request_headers() -> Result<Vec<u8>, HostError> {
+    let (status, bytes) = returned(|data, size| {
+        // SAFETY: all pointers are to live memory of the given sizes.
+        unsafe { abi::proxy_get_header_map_pairs(REQUEST_HEADERS, data, size) }
+    });
+    check("proxy_get_header_map_pairs(request headers)", status)?;
+    Ok(bytes)
+}
+
+/// Sets a response header in place of all of its name.
+pub(crate) fn replace_response_header(name: &str, value: &str) -> Result<(), HostError> {
+    // SAFETY: all pointers are to live memory of the given sizes.
+    let status = unsafe {
+        abi::proxy_replace_header_map_value(
+            RESPONSE_HEADERS,
+            name.as_ptr(),
+            name.len(),
+            value.as_ptr(),
+            value.len(),
+        )
+    };
+    check("proxy_replace_header_map_value(response headers)", status)
+}
+
+/// Adds a response header beside those of its name.
+pub(crate) fn add_response_header(name: &str, value: &str) -> Result<(), HostError> {
+    // SAFETY: all pointers are to live memory of the given sizes.
+    let status = unsafe {
+        abi::proxy_add_header_map_value(
+            RESPONSE_HEADERS,
+            name.as_ptr(),
+            name.len(),
+            value.as_ptr(),
+            value.len(),
+        )
+    };
+    check("proxy_add_header_map_value(response headers)", status)
+}
+
+/// Answers the request. `is_grpc`: its client reads the body as a message.
+pub(crate) fn send(reply: &Reply, is_grpc: bool) -> Result<(), HostError> {
+    let body = if is_grpc { &reply.message } else { &reply.body };
+    let headers = reply.headers();
+    // SAFETY: all pointers are to live memory of the given sizes.
+    let status = unsafe {
+        abi::proxy_send_local_response(
+            reply.status.into(),
+            reply.details.as_ptr(),
+            reply.details.len(),
+            body.as_ptr(),
+            body.len(),
+            if headers.is_empty() { null() } else { headers.as_ptr() },
+            headers.len(),
+            i32::try_from(reply.grpc_status).unwrap_or(-1),
+        )
+    };
+    check("proxy_send_local_response", status)
+}
+
+/// Asks for a tick every `milliseconds`.
+pub(crate) fn set_tick_period(milliseconds: u32) -> Result<(), HostError> {
+    // SAFETY: no pointers.
+    check("proxy_set_tick_period_milliseconds", unsafe {
+        abi::proxy_set_tick_period_milliseconds(milliseconds)
+    })
+}
+
+/// A counter that the gateway shows among its metrics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Metric(u32);
+
+impl Metric {
+    /// Defines the counter `name`, or finds it.
+    pub(crate) fn counter(name: &str) -> Result<Self, HostError> {
+        let mut id = 0;
+        // SAFETY: all pointers are to live memory of the given sizes.
+        let status = unsafe { abi::proxy_define_metric(COUNTER, name.as_ptr(), name.len(), &raw mut id) };
+        check("proxy_define_metric", status)?;
+        Ok(Self(id))
+    }
+
+    /// Adds `amount`, which is not 0.
+    pub(crate) fn add(self, amount: u32) -> Result<(), HostError> {
+        // SAFETY: no pointers.
+        check("proxy_increment_metric", unsafe { abi::proxy_increment_metric(self.0, amount.into()) })
+    }
+}

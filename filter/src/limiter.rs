@@ -1,0 +1,337 @@
+//! The way of a request through the filter: exempt or not, whose, of which class, and whether its quotas have room.
+
+use core::fmt;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+
+use crate::classes::{below, normalize};
+use crate::config::{ADDRESS_CLASS, Config, CountBy, Entitlement, OnError, StrangerPolicy, digest};
+use crate::counters::{CountError, Counter, CounterHost, Counters};
+use crate::fingerprint::{ClientAddress, Who};
+use crate::header_pairs::HeaderPairs;
+use crate::headers::Report;
+use crate::identity::{Credential, credential};
+use crate::outcome::{NO_PLAN, Outcome};
+use crate::quota::{Mode, QuotaSet};
+use crate::reply::Reply;
+use crate::shared_data::HostError;
+use crate::table::OpenError;
+
+/// Keys whose subscriber is remembered, so that their requests need no SHA-256. The memory is emptied when it is full: about
+/// 300 KiB for each VM.
+const REMEMBERED_KEYS: usize = 8192;
+
+/// The levels of `proxy_log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Refusals, one line each.
+    Debug,
+    /// Start-up.
+    Info,
+    /// What an operator should know and nothing suffers from.
+    Warn,
+    /// What goes wrong.
+    Error,
+}
+
+/// The host as the limiter needs it.
+pub trait Host: CounterHost {
+    /// The property `source.address`; `None` if the request has none.
+    ///
+    /// # Errors
+    /// Any status of `proxy_get_property` but Ok and NotFound.
+    fn source_address(&mut self) -> Result<Option<Vec<u8>>, HostError>;
+
+    /// 16 bytes of WASI's `random_get`.
+    ///
+    /// # Errors
+    /// Any answer but success.
+    fn random(&mut self) -> Result<[u8; 16], HostError>;
+
+    /// `proxy_log`.
+    fn log(&mut self, level: LogLevel, message: fmt::Arguments<'_>);
+}
+
+/// What is to be done with a request.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The subscriber's plan, as an index into [`Config::plans`]; `None` for a stranger.
+    pub plan: Option<usize>,
+    /// The class, as an index into [`Config::classes`].
+    pub class: usize,
+    /// What to count in metrics.
+    pub outcomes: ArrayVec<Outcome, 3>,
+    /// What to tell the client in headers of the response, whoever sends that.
+    pub report: Option<Report>,
+    /// The reply to send instead of passing the request on.
+    pub reply: Option<Box<Reply>>,
+}
+
+/// Decides on requests by one configuration, within one VM.
+#[derive(Debug)]
+pub struct Limiter {
+    config: Arc<Config>,
+    /// Opened at the first request, for configuring must not depend on what is stored.
+    counters: Option<Counters>,
+    remembered: HashMap<u128, usize>,
+}
+
+/// Why a request could not be decided by its quotas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum DecideError {
+    #[error("the host handed over no request headers")]
+    NoHeaders,
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Count(#[from] CountError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl Limiter {
+    /// A limiter that has not touched the host yet.
+    #[must_use]
+    pub fn new(config: Arc<Config>) -> Self {
+        Self { config, counters: None, remembered: HashMap::new() }
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// Decides on a request. `headers` is its header map as `proxy_get_header_map_pairs` serializes it.
+    pub fn decide(&mut self, host: &mut impl Host, headers: &[u8]) -> Verdict {
+        let config = Arc::clone(&self.config);
+        let Some(headers) = HeaderPairs::parse(headers) else {
+            let request = Request { plan: None, class: config.default_class };
+            return request.failed(&config, host, DecideError::NoHeaders);
+        };
+        let method = headers.get(":method").unwrap_or_default();
+        let path = headers.get(":path").map(normalize);
+        let path = path.as_deref().map(|path| below(&config.base_path, path));
+        let class = match path {
+            // Outside the base path nothing but the method can match.
+            Some(None) => config.class_of(method, None),
+            path => config.class_of(method, path.flatten()),
+        };
+        let mut request = Request { plan: None, class };
+        if config.exempt.iter().any(|rule| rule.matches(method, path.flatten())) {
+            return request.verdict([Outcome::Exempt]);
+        }
+
+        let decided = match credential(&config.key_sources, headers) {
+            Credential::Ambiguous => {
+                Ok(request.refused(&config, [Outcome::UnknownKey], Reply::ambiguous_key()))
+            }
+            Credential::Missing => self.stranger(host, &request, &config.missing_key, Outcome::MissingKey),
+            Credential::Key(key) => match self.place_of(host, &key) {
+                Ok(place) => match place.and_then(|place| config.subscribers.at(place)) {
+                    Some((key, subscriber)) => {
+                        request.plan = Some(subscriber.plan);
+                        let who = match config.count_by {
+                            CountBy::Key => Who::Key(key),
+                            CountBy::Subscriber => Who::Subscriber(&subscriber.id),
+                        };
+                        self.subscriber(
+                            host,
+                            &request,
+                            who,
+                            config.subscribers.entitlement(subscriber, class),
+                        )
+                    }
+                    None => self.stranger(host, &request, &config.unknown_key, Outcome::UnknownKey),
+                },
+                Err(error) => Err(error),
+            },
+        };
+        decided.unwrap_or_else(|error| request.failed(&config, host, error))
+    }
+
+    /// The place of a key among the subscribers' keys.
+    fn place_of(&mut self, host: &mut impl Host, key: &[u8]) -> Result<Option<usize>, DecideError> {
+        let hash = self.open(host)?.salt().key_hash(key);
+        if let Some(place) = self.remembered.get(&hash) {
+            return Ok(Some(*place));
+        }
+        let place = self.config.subscribers.find(&digest(key));
+        if let Some(place) = place {
+            if self.remembered.len() >= REMEMBERED_KEYS {
+                self.remembered.clear();
+            }
+            self.remembered.insert(hash, place);
+        }
+        Ok(place)
+    }
+
+    fn subscriber(
+        &mut self,
+        host: &mut impl Host,
+        request: &Request,
+        who: Who<'_>,
+        entitlement: Option<&Entitlement>,
+    ) -> Result<Verdict, DecideError> {
+        let config = Arc::clone(&self.config);
+        match entitlement {
+            Some(Entitlement::Unlimited) => Ok(request.verdict([Outcome::Allowed])),
+            Some(Entitlement::Quotas(quotas)) => self.count(host, request, who, quotas, None),
+            Some(Entitlement::NotInPlan) | None => {
+                let (class, plan) = (request.class_name(&config), request.plan_name(&config));
+                let reply = Reply::not_in_plan(config.not_in_plan, class, plan.unwrap_or_default());
+                Ok(request.refused(&config, [Outcome::NotInPlan], reply))
+            }
+        }
+    }
+
+    fn stranger(
+        &mut self,
+        host: &mut impl Host,
+        request: &Request,
+        policy: &StrangerPolicy,
+        outcome: Outcome,
+    ) -> Result<Verdict, DecideError> {
+        match policy {
+            StrangerPolicy::Pass => Ok(request.verdict([outcome])),
+            StrangerPolicy::Reject => {
+                let reply = match outcome {
+                    Outcome::MissingKey => Reply::missing_key(),
+                    _ => Reply::unknown_key(),
+                };
+                Ok(request.refused(&Arc::clone(&self.config), [outcome], reply))
+            }
+            StrangerPolicy::Limit(quotas) => {
+                let address = host.source_address()?.unwrap_or_default();
+                let who = Who::Address(ClientAddress::parse(&address, self.config.ipv6_prefix));
+                self.count(host, request, who, quotas, Some(outcome))
+            }
+        }
+    }
+
+    fn count(
+        &mut self,
+        host: &mut impl Host,
+        request: &Request,
+        who: Who<'_>,
+        quotas: &Arc<QuotaSet>,
+        stranger: Option<Outcome>,
+    ) -> Result<Verdict, DecideError> {
+        let config = Arc::clone(&self.config);
+        let (class, cost) = match (who, config.classes.get(request.class)) {
+            (Who::Address(_), _) | (_, None) => (ADDRESS_CLASS, 1),
+            (Who::Key(_) | Who::Subscriber(_), Some(class)) => (class.name.as_str(), class.cost),
+        };
+        let counted = self.open(host)?.count(host, Counter { who, class }, quotas.quotas(), cost)?;
+
+        let mut verdict = request.verdict(stranger);
+        let report =
+            Report { quotas: Arc::clone(quotas), standings: counted.standings, cost, at: counted.at };
+        let outcomes = match (counted.admitted, config.enforcement) {
+            (true, _) => [
+                (Outcome::Allowed, stranger.is_none()),
+                (Outcome::ShadowLimited, report.exhausted_in_shadow()),
+            ],
+            (false, Mode::Shadow) => [(Outcome::ShadowLimited, true), (Outcome::Limited, false)],
+            (false, Mode::Enforced) => [(Outcome::ShadowLimited, false), (Outcome::Limited, true)],
+        };
+        for (outcome, applies) in [(Outcome::Overflow, counted.overflowed)].into_iter().chain(outcomes) {
+            if applies {
+                // Three have room: who it was, that it overflowed, and how it ended.
+                let _ = verdict.outcomes.try_push(outcome);
+            }
+        }
+        if !counted.admitted && config.enforcement == Mode::Enforced {
+            let plan = request.plan_name(&config);
+            host.log(
+                LogLevel::Debug,
+                format_args!(
+                    "limited: plan {}, class {class}, counter {:08x}",
+                    plan.unwrap_or(NO_PLAN),
+                    counted.fingerprint.get() >> 32
+                ),
+            );
+            verdict.reply = Some(Box::new(Reply::limited(&report, plan)));
+        }
+        verdict.report = Some(report);
+        Ok(verdict)
+    }
+
+    fn open(&mut self, host: &mut impl Host) -> Result<&mut Counters, DecideError> {
+        let counters = match self.counters.take() {
+            Some(counters) => counters,
+            None => self.open_first(host)?,
+        };
+        Ok(self.counters.insert(counters))
+    }
+
+    fn open_first(&self, host: &mut impl Host) -> Result<Counters, DecideError> {
+        let wanted = self.config.counters;
+        let salt = host.random()?;
+        let counters = Counters::open(host, salt, &self.config.namespace, wanted)?;
+        if counters.is_local() {
+            host.log(
+                LogLevel::Warn,
+                format_args!(
+                    "this host has no shared data: each VM counts by itself, so a quota applies to each VM"
+                ),
+            );
+        }
+        let used = counters.capacity();
+        if used != wanted {
+            host.log(
+                LogLevel::Warn,
+                format_args!(
+                    "counters: {} known and {} strangers stay in force until a restart; {} and {} are configured",
+                    used.known, used.strangers, wanted.known, wanted.strangers
+                ),
+            );
+        }
+        Ok(counters)
+    }
+}
+
+/// A request, as metrics and messages name it.
+struct Request {
+    plan: Option<usize>,
+    class: usize,
+}
+
+impl Request {
+    fn class_name<'c>(&self, config: &'c Config) -> &'c str {
+        config.classes.get(self.class).map_or("", |class| &class.name)
+    }
+
+    fn plan_name<'c>(&self, config: &'c Config) -> Option<&'c str> {
+        config.plans.get(self.plan?).map(String::as_str)
+    }
+
+    fn verdict(&self, outcomes: impl IntoIterator<Item = Outcome>) -> Verdict {
+        Verdict {
+            plan: self.plan,
+            class: self.class,
+            outcomes: outcomes.into_iter().collect(),
+            report: None,
+            reply: None,
+        }
+    }
+
+    /// Refuses the request, unless the whole filter is in shadow mode.
+    fn refused(&self, config: &Config, outcomes: [Outcome; 1], reply: Reply) -> Verdict {
+        let mut verdict = self.verdict(outcomes);
+        if config.enforcement == Mode::Enforced {
+            verdict.reply = Some(Box::new(reply));
+        }
+        verdict
+    }
+
+    fn failed(&self, config: &Config, host: &mut impl Host, error: DecideError) -> Verdict {
+        host.log(LogLevel::Error, format_args!("a request could not be counted: {error}"));
+        match config.on_error {
+            OnError::Allow => self.verdict([Outcome::Error]),
+            OnError::Deny => self.refused(config, [Outcome::Error], Reply::count_failed()),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What became of a request, as it is counted in metrics.
+
+use core::fmt;
+
+/// The plan under which requests without a known key are counted in metrics.
+pub const NO_PLAN: &str = "none";
+
+/// What became of a request. A request may have several: one of an unknown key may be limited, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// Passed on, its quota consumed.
+    Allowed,
+    /// Refused: a quota is used up.
+    Limited,
+    /// A quota in shadow mode, or any quota of a filter in shadow mode, would have refused it.
+    ShadowLimited,
+    /// Refused: the plan lacks the class.
+    NotInPlan,
+    /// Its key is unknown, or it has several.
+    UnknownKey,
+    /// It has no key.
+    MissingKey,
+    /// Passed untouched.
+    Exempt,
+    /// Counted in the record that strangers share whose entry is full.
+    Overflow,
+    /// Could not be counted; `on_error` decided.
+    Error,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Allowed,
+        Self::Limited,
+        Self::ShadowLimited,
+        Self::NotInPlan,
+        Self::UnknownKey,
+        Self::MissingKey,
+        Self::Exempt,
+        Self::Overflow,
+        Self::Error,
+    ];
+
+    /// Whether requests of subscribers, or else of strangers, can come to this.
+    #[must_use]
+    pub const fn is_of(self, subscriber: bool) -> bool {
+        match self {
+            Self::Limited | Self::ShadowLimited | Self::Error => true,
+            Self::Allowed | Self::NotInPlan => subscriber,
+            Self::UnknownKey | Self::MissingKey | Self::Exempt | Self::Overflow => !subscriber,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allowed => "allowed",
+            Self::Limited => "limited",
+            Self::ShadowLimited => "shadow_limited",
+            Self::NotInPlan => "not_in_plan",
+            Self::UnknownKey => "unknown_key",
+            Self::MissingKey => "missing_key",
+            Self::Exempt => "exempt",
+            Self::Overflow => "overflow",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// The name of the metric that counts an outcome. The tags that `envoy.yaml` extracts rely on its form.
+#[must_use]
+pub fn metric_name(plan: &str, class: &str, outcome: Outcome) -> String {
+    format!("weir.plan.{plan}.class.{class}.{outcome}")
+}
