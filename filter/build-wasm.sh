@@ -153,6 +153,11 @@ EOF
     exit 1
 fi
 
+# Panic messages carry file names; the module must not depend on where it was built.
+separator=$'\x1f'
+CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-${HOME-}/.cargo}=/cargo$separator--remap-path-prefix=$PWD=/weir"
+export CARGO_ENCODED_RUSTFLAGS
+
 # On a terminal cargo's own progress is welcome; in a log only what went wrong is.
 [ -t 2 ] || export CARGO_TERM_QUIET=true
 
