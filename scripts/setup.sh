@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Checks that what a make target needs is there, before anything is compiled, and sets up what it can.
+#
+#   scripts/setup.sh demo|lint|test
+#
+# demo and lint need a C compiler and Rust; test also Python with venv, Redis, PostgreSQL and Envoy. All that is missing is
+# said at once. See packages.sh for who installs what.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+# shellcheck source=scripts/python.sh
+. scripts/python.sh
+
+purpose=${1:?usage: $0 demo|lint|test}
+RUST_VERSION=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
+debian_names=() missing=()
+
+# need NAME DEBIAN-PACKAGE... -- TEST...: remembers NAME as missing unless TEST succeeds.
+need() {
+    local name=$1 wanted=()
+    shift
+    while [ "$1" != -- ]; do
+        wanted+=("$1")
+        shift
+    done
+    shift
+    "$@" >/dev/null 2>&1 && return 0
+    missing+=("$name")
+    debian_names+=(${wanted[@]+"${wanted[@]}"})
+}
+
+rust_is_new_enough() {
+    local version
+    version=$(cargo --version) || return 1
+    version=${version#cargo }
+    at_least "${version%% *}" "$RUST_VERSION"
+}
+
+has_component() {
+    cargo "$1" --version
+}
+
+has_postgres() {
+    local candidate
+    command -v initdb && return 0
+    for candidate in /usr/lib/postgresql/*/bin/initdb; do
+        [ -x "$candidate" ] && return 0
+    done
+    return 1
+}
+
+# Everything that the target needs, so that it can be asked again after an installation.
+check() {
+    debian_names=() missing=()
+    need "a C compiler" build-essential -- cc --version
+    case $purpose in
+        demo) ;;
+        lint)
+            need "rustfmt (rustup component add rustfmt)" -- has_component fmt
+            need "clippy (rustup component add clippy)" -- has_component clippy
+            ;;
+        test)
+            need "Python 3.10 or later with venv" python3 python3-venv -- find_python
+            need "Redis (redis-server)" redis-server -- command -v redis-server
+            need "PostgreSQL (initdb)" postgresql -- has_postgres
+            ;;
+        *)
+            echo "usage: $0 demo|lint|test" >&2
+            exit 2
+            ;;
+    esac
+}
+
+if ! rust_is_new_enough; then
+    echo "missing: Rust $RUST_VERSION or later (install rustup, or: rustup update stable)" >&2
+    exit 1
+fi
+check
+if [ ${#debian_names[@]} -gt 0 ] && may_install; then
+    packages "$(printf '%s; ' "${missing[@]}")needed by make $purpose" "${debian_names[@]}" || exit 1
+    check
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+    {
+        echo "make $purpose needs what is not here:"
+        printf '  - %s\n' "${missing[@]}"
+        if [ ${#debian_names[@]} -gt 0 ] && on_debian; then
+            echo "Run once, as root: apt-get update && apt-get install ${debian_names[*]}"
+        fi
+    } >&2
+    exit 1
+fi
+[ "$purpose" != test ] || envoy/get-envoy.sh >/dev/null

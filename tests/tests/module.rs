@@ -1,0 +1,112 @@
+//! What the built module asks of a host and offers to it.
+
+use std::collections::BTreeSet;
+
+use tests::artifacts;
+use wasmparser::{ExternalKind, Parser, Payload, TypeRef};
+
+/// The host functions of ABI 0.2.1, without their `proxy_` prefix:
+/// <https://github.com/proxy-wasm/spec/tree/main/abi-versions/v0.2.1>.
+const ABI_0_2_1: &[&str] = &[
+    "add_header_map_value",
+    "call_foreign_function",
+    "close_stream",
+    "continue_stream",
+    "define_metric",
+    "dequeue_shared_queue",
+    "done",
+    "enqueue_shared_queue",
+    "get_buffer_bytes",
+    "get_buffer_status",
+    "get_current_time_nanoseconds",
+    "get_header_map_pairs",
+    "get_header_map_size",
+    "get_header_map_value",
+    "get_log_level",
+    "get_metric",
+    "get_property",
+    "get_shared_data",
+    "get_status",
+    "grpc_call",
+    "grpc_cancel",
+    "grpc_close",
+    "grpc_send",
+    "grpc_stream",
+    "http_call",
+    "increment_metric",
+    "log",
+    "record_metric",
+    "register_shared_queue",
+    "remove_header_map_value",
+    "replace_header_map_value",
+    "resolve_shared_queue",
+    "send_local_response",
+    "set_buffer_bytes",
+    "set_effective_context",
+    "set_header_map_pairs",
+    "set_property",
+    "set_shared_data",
+    "set_tick_period_milliseconds",
+];
+
+/// The one import from elsewhere, for the salt: every host has it.
+const RANDOM: (&str, &str) = ("wasi_snapshot_preview1", "random_get");
+
+struct Module {
+    imports: BTreeSet<(String, String)>,
+    exports: BTreeSet<String>,
+}
+
+fn built_module() -> Module {
+    let bytes = std::fs::read(artifacts::filter_wasm()).unwrap();
+    let mut module = Module { imports: BTreeSet::new(), exports: BTreeSet::new() };
+    for payload in Parser::new(0).parse_all(&bytes) {
+        match payload.unwrap() {
+            Payload::ImportSection(section) => {
+                for import in section.into_imports() {
+                    let import = import.unwrap();
+                    assert!(
+                        matches!(import.ty, TypeRef::Func(_)),
+                        "{}.{} is no function",
+                        import.module,
+                        import.name
+                    );
+                    module.imports.insert((import.module.to_owned(), import.name.to_owned()));
+                }
+            }
+            Payload::ExportSection(section) => {
+                for export in section {
+                    let export = export.unwrap();
+                    if export.kind == ExternalKind::Func {
+                        module.exports.insert(export.name.to_owned());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    module
+}
+
+#[test]
+fn the_module_imports_nothing_but_the_abi_and_random_bytes() {
+    let imports = built_module().imports;
+    let is_allowed = |(module, name): &(String, String)| {
+        let of_the_abi = module == "env"
+            && name.strip_prefix("proxy_").is_some_and(|name| ABI_0_2_1.binary_search(&name).is_ok());
+        of_the_abi || (module.as_str(), name.as_str()) == RANDOM
+    };
+    let others: Vec<_> = imports.iter().filter(|import| !is_allowed(import)).collect();
+    assert!(others.is_empty(), "no host promises {others:?}");
+    assert!(
+        imports.contains(&("env".to_owned(), "proxy_set_shared_data".to_owned())),
+        "counters live in shared data, but the module imports {imports:?}"
+    );
+}
+
+#[test]
+fn the_module_speaks_abi_0_2_1_only() {
+    let exports = built_module().exports;
+    let versions: Vec<_> = exports.iter().filter(|name| name.starts_with("proxy_abi_version_")).collect();
+    assert_eq!(versions, ["proxy_abi_version_0_2_1"]);
+}
