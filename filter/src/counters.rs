@@ -167,18 +167,18 @@ fn count(
             }
             consumed => (consumed, false),
         };
-        let (admitted, standings) = match consumed {
-            Ok(Consumed::Refused(standings)) => (false, standings),
-            Ok(Consumed::Admitted(standings)) => match compare_and_swap(host, name.as_bytes(), cas, &next)? {
-                Swap::Stored => (true, standings),
-                Swap::Conflict => continue,
-            },
+        let (admitted, standings, stores) = match consumed {
+            Ok(Consumed::Admitted(standings)) => (true, standings, true),
+            Ok(Consumed::Refused { standings, moved }) => (false, standings, moved),
             Err(EntryError::Malformed) => {
                 compare_and_swap(host, name.as_bytes(), cas, &[])?;
                 return Err(EntryError::Malformed.into());
             }
             Err(error @ (EntryError::Full | EntryError::TooManyWindows)) => return Err(error.into()),
         };
+        if stores && compare_and_swap(host, name.as_bytes(), cas, &next)? == Swap::Conflict {
+            continue;
+        }
         return Ok(Counted { admitted, standings, at, overflowed, fingerprint });
     }
     Err(CountError::Contended)
@@ -210,5 +210,140 @@ impl<H: CounterHost> SharedData for OnVm<'_, H> {
 impl<H: CounterHost> CounterHost for OnVm<'_, H> {
     fn now(&mut self) -> Result<Timestamp, HostError> {
         self.host.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU32;
+
+    use super::*;
+    use crate::entry::MAX_RECORDS;
+    use crate::fingerprint::ClientAddress;
+    use crate::quota::{Mode, Window};
+
+    /// Shared data that loses the next `conflicts` writes to another worker, and a clock.
+    #[derive(Default)]
+    struct TestHost {
+        data: VmLocalData,
+        conflicts: usize,
+        status: Option<u32>,
+        now: u64,
+    }
+
+    impl TestHost {
+        fn check(&self, call: &'static str) -> Result<(), HostError> {
+            self.status.map_or(Ok(()), |status| Err(HostError { call, status }))
+        }
+    }
+
+    impl SharedData for TestHost {
+        fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
+            self.check("proxy_get_shared_data")?;
+            self.data.get(name)
+        }
+        fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError> {
+            self.check("proxy_set_shared_data")?;
+            if let Some(left) = self.conflicts.checked_sub(1) {
+                self.conflicts = left;
+                return Ok(Swap::Conflict);
+            }
+            self.data.set(name, value, cas)
+        }
+    }
+
+    impl CounterHost for TestHost {
+        fn now(&mut self) -> Result<Timestamp, HostError> {
+            Ok(Timestamp::from_seconds(self.now))
+        }
+    }
+
+    const CAPACITY: Capacity = Capacity { known: 64, strangers: 4 };
+    const ALICE: Counter<'static> = Counter { who: Who::Key(&[1; 32]), class: "standard" };
+
+    fn minutely(limit: u32) -> [Quota; 1] {
+        let limit = NonZeroU32::new(limit).unwrap();
+        [Quota { name: "q".to_owned(), limit, window: Window::MINUTE, mode: Mode::Enforced }]
+    }
+
+    fn stranger(number: u8) -> Counter<'static> {
+        let address = format!("192.0.2.{number}");
+        Counter { who: Who::Address(ClientAddress::parse(address.as_bytes(), 64)), class: "address" }
+    }
+
+    #[test]
+    fn a_lost_race_is_run_again_sixty_four_times_and_no_more() {
+        for (conflicts, counted) in [(0, true), (1, true), (62, true), (MAX_ATTEMPTS, false)] {
+            let mut host = TestHost::default();
+            let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
+            counters.count(&mut host, ALICE, &minutely(9), 1).unwrap();
+            host.conflicts = conflicts;
+            let answer = counters.count(&mut host, ALICE, &minutely(9), 1);
+            match answer {
+                Ok(answer) => assert_eq!((counted, answer.standings[0].used), (true, 2), "{conflicts}"),
+                Err(error) => assert_eq!((counted, error), (false, CountError::Contended), "{conflicts}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_host_answers_is_what_the_error_says() {
+        let mut host = TestHost::default();
+        let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
+        host.status = Some(10);
+        let error = counters.count(&mut host, ALICE, &minutely(9), 1).unwrap_err();
+        assert_eq!(error.to_string(), "proxy_get_shared_data answered status 10");
+    }
+
+    #[test]
+    fn a_host_without_shared_data_is_counted_on_by_each_vm() {
+        let mut host = TestHost { status: Some(12), ..TestHost::default() };
+        let mut vms = [1, 2].map(|salt| Counters::open(&mut host, [salt; 16], "", CAPACITY).unwrap());
+        for vm in &mut vms {
+            assert!(vm.is_local());
+            let admitted = [(); 3].map(|()| vm.count(&mut host, ALICE, &minutely(2), 1).unwrap().admitted);
+            assert_eq!(admitted, [true, true, false]);
+        }
+    }
+
+    #[test]
+    fn a_malformed_entry_is_an_error_once_and_counts_again_afterwards() {
+        let mut host = TestHost::default();
+        let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
+        let fingerprint = counters.salt().fingerprint(ALICE.who, ALICE.class);
+        let name = counters.tables.entry(Table::Known, fingerprint);
+        compare_and_swap(&mut host, name.as_bytes(), None, b"not ours").unwrap();
+        let answers =
+            [(); 3].map(|()| counters.count(&mut host, ALICE, &minutely(1), 1).map(|count| count.admitted));
+        assert_eq!(answers, [Err(CountError::Entry(EntryError::Malformed)), Ok(true), Ok(false)]);
+    }
+
+    #[test]
+    fn strangers_beyond_an_entry_share_its_overflow_record_and_known_keys_are_untouched() {
+        let mut host = TestHost { now: 60, ..TestHost::default() };
+        // Four strangers' records: one entry.
+        let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
+        counters.count(&mut host, ALICE, &minutely(9), 1).unwrap();
+        let mut admitted_beyond = 0;
+        for number in 0..=255 {
+            let counted = counters.count(&mut host, stranger(number), &minutely(2), 1).unwrap();
+            assert_eq!(counted.overflowed, usize::from(number) >= MAX_RECORDS, "{number}");
+            admitted_beyond += usize::from(counted.overflowed && counted.admitted);
+        }
+        assert_eq!(admitted_beyond, 2);
+        assert_eq!(counters.count(&mut host, ALICE, &minutely(9), 1).unwrap().standings[0].used, 2);
+        host.now = 120;
+        assert!(!counters.count(&mut host, stranger(255), &minutely(2), 1).unwrap().overflowed);
+    }
+
+    #[test]
+    fn a_standing_is_read_without_counting() {
+        let mut host = TestHost::default();
+        let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
+        counters.count(&mut host, ALICE, &minutely(9), 3).unwrap();
+        for _ in 0..2 {
+            let (standings, _) = counters.standing(&mut host, ALICE, &minutely(9)).unwrap();
+            assert_eq!(standings[0].used, 3);
+        }
     }
 }

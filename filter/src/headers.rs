@@ -148,3 +148,147 @@ pub fn policy(quotas: &[Quota], now: Timestamp) -> String {
     }
     value
 }
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU32;
+
+    use super::*;
+
+    /// A report at 100.25 s: for each quota its rate, its mode, and the units used.
+    fn report(quotas: &[(&str, Mode, u32)], cost: u32, exhausted: &[bool]) -> Report {
+        let at = Timestamp::from_nanos(100_250_000_000);
+        let quota = |(rate, mode, _): &(&str, Mode, u32)| {
+            let rate: crate::quota::Rate = rate.parse().unwrap();
+            let name = format!("q-{}", rate.window.short_name());
+            Quota { name, limit: rate.limit, window: rate.window, mode: *mode }
+        };
+        let standing = |((rate, _, used), exhausted): (&(&str, Mode, u32), &bool)| Standing {
+            used: *used,
+            period: rate.parse::<crate::quota::Rate>().unwrap().window.at(at),
+            exhausted: *exhausted,
+        };
+        Report {
+            quotas: Arc::new(QuotaSet::new(quotas.iter().map(quota).collect())),
+            standings: quotas.iter().zip(exhausted).map(standing).collect(),
+            cost,
+            at,
+        }
+    }
+
+    fn all(report: &Report, limit: LimitHeader) -> String {
+        let options = HeaderOptions { x_ratelimit: Some(limit), ietf: true, expose_cors: false };
+        report.fields(options).map(|(name, value)| format!("{name}: {value}\n")).collect()
+    }
+
+    #[test]
+    fn a_client_is_told_the_hourly_figure_what_is_left_and_when_it_ends() {
+        insta::assert_snapshot!(
+            all(&report(&[("60/minute", Mode::Enforced, 1)], 1, &[false]), LimitHeader::PerHour),
+            @r#"
+        x-ratelimit-limit: 3600
+        x-ratelimit-remaining: 59
+        x-ratelimit-reset: 120
+        ratelimit-policy: "q-minute";q=60;w=60
+        ratelimit: "q-minute";r=59;t=20
+        "#
+        );
+    }
+
+    #[test]
+    fn the_windows_own_number_is_sent_on_request_and_a_month_has_its_actual_length() {
+        insta::assert_snapshot!(
+            all(&report(&[("2/second", Mode::Enforced, 0), ("9/month", Mode::Enforced, 8)], 1, &[false; 2]), LimitHeader::PerWindow),
+            @r#"
+        x-ratelimit-limit: 9
+        x-ratelimit-remaining: 1
+        x-ratelimit-reset: 2678400
+        ratelimit-policy: "q-second";q=2;w=1, "q-month";q=9;w=2678400
+        ratelimit: "q-second";r=2;t=1, "q-month";r=1;t=2678300
+        "#
+        );
+    }
+
+    #[test]
+    fn the_x_headers_speak_of_the_quota_that_refused_and_otherwise_of_the_tightest() {
+        use Mode::{Enforced, Shadow};
+        let rows = [
+            (
+                vec![("10/second", Enforced, 5), ("100/minute", Enforced, 20)],
+                vec![false, false],
+                Some("q-second"),
+            ),
+            (
+                vec![("10/second", Enforced, 1), ("100/minute", Enforced, 20)],
+                vec![false, false],
+                Some("q-minute"),
+            ),
+            (
+                vec![("10/second", Enforced, 5), ("100/minute", Enforced, 50)],
+                vec![false, false],
+                Some("q-second"),
+            ),
+            (
+                vec![("10/second", Enforced, 10), ("100/minute", Enforced, 100)],
+                vec![true, false],
+                Some("q-second"),
+            ),
+            (
+                vec![("10/second", Enforced, 10), ("100/minute", Enforced, 100)],
+                vec![true, true],
+                Some("q-minute"),
+            ),
+            (
+                vec![("10/second", Shadow, 99), ("100/minute", Enforced, 0)],
+                vec![true, false],
+                Some("q-minute"),
+            ),
+            (vec![("10/second", Shadow, 99)], vec![true], None),
+        ];
+        for (quotas, exhausted, tightest) in rows {
+            let report = report(&quotas, 1, &exhausted);
+            let found = report.tightest().map(|(quota, _)| quota.name.as_str());
+            assert_eq!(found, tightest, "{quotas:?} {exhausted:?}");
+            assert_eq!(all(&report, LimitHeader::PerHour).is_empty(), tightest.is_none());
+        }
+    }
+
+    #[test]
+    fn remaining_counts_requests_and_a_lowered_limit_leaves_none() {
+        for (used, cost, remaining) in [(0, 7, 8), (4, 7, 8), (5, 7, 7), (60, 7, 0), (75, 1, 0)] {
+            let report = report(&[("60/minute", Mode::Enforced, used)], cost, &[false]);
+            let x = report.x_ratelimit(LimitHeader::PerHour).unwrap();
+            assert_eq!(x.remaining, remaining, "{used} used at cost {cost}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_whole_seconds_never_before_the_reset_and_at_least_one() {
+        let seconds = |nanos: u64| {
+            let quota = Quota {
+                name: "q".into(),
+                limit: NonZeroU32::MIN,
+                window: crate::quota::Window::MINUTE,
+                mode: Mode::Enforced,
+            };
+            let standing = Standing { used: 1, period: quota.window.period(1), exhausted: true };
+            Report {
+                quotas: Arc::new(QuotaSet::new(vec![quota])),
+                standings: [standing].into_iter().collect(),
+                cost: 1,
+                at: Timestamp::from_nanos(nanos),
+            }
+            .retry_after()
+        };
+        for (nanos, expected) in [
+            (60_000_000_000, 60),
+            (60_000_000_001, 60),
+            (118_999_999_999, 2),
+            (119_000_000_000, 1),
+            (119_999_999_999, 1),
+            (121_000_000_000, 1),
+        ] {
+            assert_eq!(seconds(nanos), expected, "at {nanos} ns");
+        }
+    }
+}

@@ -171,3 +171,81 @@ fn doc_url(status: u16) -> &'static str {
         _ => "https://www.rfc-editor.org/rfc/rfc9110#section-15.5",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::entry::Standing;
+    use crate::header_pairs::HeaderPairs;
+    use crate::quota::{Mode, Quota, QuotaSet, Window};
+    use crate::time::Timestamp;
+
+    fn limited(plan: Option<&str>) -> Reply {
+        let quota = |limit: u32, window: Window, name: &str| Quota {
+            name: name.to_owned(),
+            limit: limit.try_into().unwrap(),
+            window,
+            mode: Mode::Enforced,
+        };
+        let quotas =
+            vec![quota(60, Window::MINUTE, "standard-minute"), quota(2, Window::SECOND, "standard-second")];
+        let at = Timestamp::from_seconds(83);
+        let standings = quotas.iter().zip([true, false]);
+        let standings = standings
+            .map(|(quota, exhausted)| Standing { used: 60, period: quota.window.at(at), exhausted })
+            .collect();
+        let report = Report { quotas: Arc::new(QuotaSet::new(quotas)), standings, cost: 1, at };
+        Reply::limited(&report, plan)
+    }
+
+    #[test]
+    fn a_refusal_says_which_quota_and_when_to_retry_in_both_conventions() {
+        let reply = limited(Some("free"));
+        assert_eq!((reply.status, reply.grpc_status, reply.retry_after), (429, 8, Some(37)));
+        insta::assert_snapshot!(reply.body, @r#"{"error":{"code":"rate_limit_exceeded","message":"Too many requests: 60 requests per minute on the free plan; retry in 37 s.","doc_url":"https://www.rfc-editor.org/rfc/rfc6585#section-4"},"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["standard-minute"]}"#);
+        assert_eq!(
+            limited(None).message,
+            "Too many requests: 60 requests per minute for an address without a known key; retry in 37 s."
+        );
+    }
+
+    #[test]
+    fn every_reply_is_json_that_nobody_caches() {
+        let replies = [
+            (limited(Some("free")), Some("37")),
+            (Reply::not_in_plan(403, "analytics", "free"), None),
+            (Reply::unknown_key(), None),
+            (Reply::missing_key(), None),
+            (Reply::ambiguous_key(), None),
+            (Reply::count_failed(), Some("1")),
+        ];
+        for (reply, retry_after) in replies {
+            let headers = reply.headers();
+            let headers = HeaderPairs::parse(&headers).unwrap();
+            assert_eq!(headers.get("content-type"), Some(&b"application/json"[..]), "{reply:?}");
+            assert_eq!(headers.get("cache-control"), Some(&b"no-store"[..]), "{reply:?}");
+            assert_eq!(headers.get("retry-after"), retry_after.map(str::as_bytes), "{reply:?}");
+            let body: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+            assert_eq!(body["error"]["message"], reply.message);
+        }
+    }
+
+    #[test]
+    fn a_status_has_the_one_code_that_the_published_clients_accept() {
+        let rows = [
+            (Reply::not_in_plan(403, "analytics", "free"), "forbidden"),
+            (Reply::not_in_plan(402, "analytics", "free"), "forbidden"),
+            (Reply::not_in_plan(404, "analytics", "free"), "not_found"),
+            (Reply::unknown_key(), "unauthorized"),
+            (Reply::ambiguous_key(), "bad_request"),
+            (Reply::count_failed(), "internal_server_error"),
+        ];
+        for (reply, code) in rows {
+            let body: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+            assert_eq!(body["error"]["code"], code, "{reply:?}");
+            assert!(body.get("type").is_none(), "{reply:?}");
+        }
+    }
+}

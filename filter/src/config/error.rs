@@ -88,7 +88,7 @@ pub enum Problem {
     #[error("{0} quotas, at most {max} are possible", max = crate::entry::MAX_QUOTAS)]
     TooManyQuotas(usize),
     /// Two quotas of one class that would count the same.
-    #[error("another enforced quota of this class has the same window; keep the lower limit")]
+    #[error("another quota of this class has the same window and mode; keep the lower limit")]
     SameWindow,
     /// A request of this class could never be served.
     #[error("a request of class {class:?} costs {cost}, more than this limit: none could ever pass")]

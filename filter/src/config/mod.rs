@@ -5,6 +5,8 @@
 mod error;
 mod raw;
 mod subscribers;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -101,7 +101,13 @@ impl Subscribers {
     #[must_use]
     pub fn at(&self, place: usize) -> Option<(&KeyDigest, &Subscriber)> {
         let (digest, number) = self.keys.get(place)?;
-        Some((digest, self.subscribers.get(usize::try_from(*number).ok()?)?))
+        Some((digest, self.owner(usize::try_from(*number).ok()?)?))
+    }
+
+    /// The subscriber at a place in the configuration's list.
+    #[must_use]
+    pub fn owner(&self, number: usize) -> Option<&Subscriber> {
+        self.subscribers.get(number)
     }
 
     /// What a subscriber is entitled to in a class.

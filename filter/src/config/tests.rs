@@ -1,0 +1,441 @@
+use super::*;
+use crate::quota::Window;
+
+/// A configuration with `field` beside the least that is needed.
+fn with(field: &str) -> Result<Config, String> {
+    let comma = if field.is_empty() { "" } else { "," };
+    let json = format!(
+        r#"{{"plans": {{"free": {{"standard": ["60/minute"]}}, "none_of_its_own": {{}}}}, "classes": [{{"name": "analytics"}}]{comma} {field}}}"#
+    );
+    Config::from_json(json.as_bytes()).map_err(|error| error.to_string())
+}
+
+fn refused(json: &str) -> String {
+    Config::from_json(json.as_bytes()).unwrap_err().to_string()
+}
+
+#[test]
+fn the_least_configuration_has_the_documented_defaults() {
+    let config = Config::from_json(br#"{"plans": {"free": {"standard": ["60/minute"]}}}"#).unwrap();
+    let standard = Class { name: "standard".into(), cost: 1, matches: vec![] };
+    assert_eq!((config.classes, config.default_class), (vec![standard], 0));
+    assert_eq!(config.exempt, [Match { methods: vec!["OPTIONS".into()], path: PathMatch::Any }]);
+    assert_eq!(config.base_path, "/");
+    assert_eq!(
+        config.key_sources,
+        [KeySource::Header { name: "authorization".into(), scheme: Some("Bearer".into()) }]
+    );
+    assert_eq!(config.plans, ["free"]);
+    assert!(config.subscribers.is_empty());
+    assert_eq!(config.count_by, CountBy::Key);
+    for policy in [&config.unknown_key, &config.missing_key] {
+        let StrangerPolicy::Limit(quotas) = policy else { panic!("{policy:?}") };
+        let [quota] = quotas.quotas() else { panic!("{quotas:?}") };
+        assert_eq!((quota.limit.get(), quota.window, quota.name.as_str()), (60, Window::MINUTE, "address"));
+    }
+    assert_eq!(config.ipv6_prefix, 64);
+    assert_eq!(config.not_in_plan, 403);
+    let headers = HeaderOptions { x_ratelimit: Some(LimitHeader::PerHour), ietf: true, expose_cors: true };
+    assert_eq!(config.headers, headers);
+    assert_eq!(config.enforcement, Mode::Enforced);
+    assert_eq!(config.on_error, OnError::Allow);
+    assert_eq!(config.counters, Capacity { known: 262_144, strangers: 8192 });
+    assert_eq!(config.namespace, "");
+}
+
+#[test]
+fn quotas_are_named_after_their_class_and_window() {
+    let config = Config::from_json(
+        br#"{"plans": {"pro": {"standard": ["9/second", {"limit": 60, "window": "90s"}, {"limit": 7, "window": "month", "name": "monthly", "mode": "shadow"}]}},
+            "subscribers": [{"id": "a", "plan": "pro"}]}"#,
+    )
+    .unwrap();
+    let owner = config.subscribers.owner(0).unwrap();
+    let Some(Entitlement::Quotas(quotas)) = config.subscribers.entitlement(owner, 0) else { panic!() };
+    let names: Vec<_> = quotas.quotas().iter().map(|quota| (quota.name.as_str(), quota.mode)).collect();
+    assert_eq!(
+        names,
+        [("standard-second", Mode::Enforced), ("standard-90s", Mode::Enforced), ("monthly", Mode::Shadow)]
+    );
+}
+
+#[test]
+fn a_subscribers_limits_replace_its_plans_classes() {
+    let key = |letter: &str| format!("sha256:{}", letter.repeat(64));
+    let config = with(&format!(
+        r#""subscribers": [
+            {{"id": "a", "plan": "free", "keys": ["{}", "{}"]}},
+            {{"id": "b", "plan": "none_of_its_own", "keys": ["{}"], "limits": {{"standard": ["5/hour"], "analytics": "unlimited"}}}}
+        ]"#,
+        key("a"), key("B"), key("c")
+    ))
+    .unwrap();
+    let given = |digest: [u8; 32], class: &str| {
+        let place = config.subscribers.find(&digest)?;
+        let (_, owner) = config.subscribers.at(place)?;
+        let class = config.classes.iter().position(|other| other.name == class)?;
+        Some((owner.id.as_str(), config.subscribers.entitlement(owner, class)?.clone()))
+    };
+    let limit = |entitlement: Entitlement| match entitlement {
+        Entitlement::Quotas(quotas) => quotas.quotas()[0].limit.get(),
+        Entitlement::Unlimited => u32::MAX,
+        Entitlement::NotInPlan => 0,
+    };
+    let rows = [
+        ([0xaa; 32], "standard", Some(("a", 60))),
+        ([0xbb; 32], "standard", Some(("a", 60))),
+        ([0xbb; 32], "analytics", Some(("a", 0))),
+        ([0xcc; 32], "standard", Some(("b", 5))),
+        ([0xcc; 32], "analytics", Some(("b", u32::MAX))),
+        ([0xdd; 32], "standard", None),
+    ];
+    for (digest, class, expected) in rows {
+        let found = given(digest, class).map(|(owner, given)| (owner, limit(given)));
+        assert_eq!(found, expected, "{:02x} {class}", digest[0]);
+    }
+}
+
+#[test]
+fn what_is_no_configuration_is_refused() {
+    let rows = [
+        (
+            "",
+            r#"the configuration is empty; it needs plans, for example {"plans": {"free": {"standard": ["60/minute"]}}}"#,
+        ),
+        (
+            " \n",
+            r#"the configuration is empty; it needs plans, for example {"plans": {"free": {"standard": ["60/minute"]}}}"#,
+        ),
+        ("{}", "missing field `plans`"),
+        (r#"{"plans": {}}"#, "plans: must not be empty"),
+        ("nonsense", "expected ident at line 1 column 2"),
+        (r#"{"plans": {"free": "#, "plans.free: EOF while parsing a value at line 1 column 19"),
+        (r#"{"plans": {"free": {"standard": ["60/minute"]}}} {}"#, "trailing characters at line 1 column 50"),
+        ("7", "invalid type: integer `7`, expected a JSON object"),
+    ];
+    for (json, message) in rows {
+        assert_eq!(refused(json), message, "{json}");
+    }
+}
+
+#[test]
+fn every_mistake_has_its_message_and_its_path() {
+    let key = format!("sha256:{}", "a".repeat(64));
+    let rows = [
+        (r#""plan": {}"#.to_owned(), "plan: unknown field `plan`, expected one of `plans`, `classes`,"),
+        (
+            r#""classes": [{"name": "x"}], "exempt": [{"method": ["GET"]}]"#.to_owned(),
+            "duplicate field `classes`",
+        ),
+        (
+            r#""default_class": "Standard""#.to_owned(),
+            r#"default_class: "Standard": a name is 1 to 32 of a-z, 0-9, _ and -"#,
+        ),
+        (r#""default_class": """#.to_owned(), r#"default_class: "": a name is 1 to 32 of a-z, 0-9, _ and -"#),
+        (
+            r#""exempt": [{"method": ["GET"]}]"#.to_owned(),
+            "exempt[0].method: unknown field `method`, expected one of `methods`, `path`, `path_prefix`",
+        ),
+        (
+            r#""exempt": [{}]"#.to_owned(),
+            "exempt[0]: give methods, path or path_prefix: a match without any would match everything",
+        ),
+        (r#""exempt": [{"methods": []}]"#.to_owned(), "exempt[0].methods: must not be empty"),
+        (
+            r#""exempt": [{"methods": ["get"]}]"#.to_owned(),
+            r#"exempt[0].methods[0]: "get": a name is a method's, in the letters that are on the wire: upper case"#,
+        ),
+        (
+            r#""exempt": [{"path": "/a", "path_prefix": "/b"}]"#.to_owned(),
+            "exempt[0]: give either path or path_prefix",
+        ),
+        (
+            r#""exempt": [{"path": "/a/"}]"#.to_owned(),
+            r#"exempt[0].path: "/a/" is compared with a path in its normal form; write "/a""#,
+        ),
+        (
+            r#""exempt": [{"path_prefix": "a"}]"#.to_owned(),
+            r#"exempt[0].path_prefix: "a" is compared with a path in its normal form; write "/a""#,
+        ),
+        (
+            r#""base_path": "/v1/""#.to_owned(),
+            r#"base_path: "/v1/" is compared with a path in its normal form; write "/v1""#,
+        ),
+        (r#""key_sources": []"#.to_owned(), "key_sources: must not be empty"),
+        (r#""key_sources": [{}]"#.to_owned(), "key_sources[0]: give either header or query"),
+        (
+            r#""key_sources": [{"header": "x", "query": "y"}]"#.to_owned(),
+            "key_sources[0]: give either header or query",
+        ),
+        (
+            r#""key_sources": [{"query": "y", "scheme": "Bearer"}]"#.to_owned(),
+            "key_sources[0]: give either query or scheme",
+        ),
+        (r#""key_sources": [{"query": ""}]"#.to_owned(), "key_sources[0].query: must not be empty"),
+        (
+            r#""key_sources": [{"header": ":path"}]"#.to_owned(),
+            r#"key_sources[0].header: ":path": a name is a header's (RFC 9110, section 5.1)"#,
+        ),
+        (
+            r#""key_sources": [{"header": "x", "scheme": "a b"}]"#.to_owned(),
+            r#"key_sources[0].scheme: "a b": a name is a scheme's (RFC 9110, section 11.1)"#,
+        ),
+        (
+            r#""subscribers": [{"id": "a", "plan": "gold"}]"#.to_owned(),
+            r#"subscribers[0].plan: there is no plan "gold", expected free, none_of_its_own"#,
+        ),
+        (
+            r#""subscribers": [{"id": "a", "plan": "free"}, {"id": "a", "plan": "free"}]"#.to_owned(),
+            r#"subscribers[1].id: "a" stands twice"#,
+        ),
+        (
+            r#""subscribers": [{"id": "a", "plan": "none_of_its_own"}]"#.to_owned(),
+            r#"subscribers[0]: plan "none_of_its_own" has no quota for the default class "standard", and limits gives none: the subscriber could call nothing"#,
+        ),
+        (
+            r#""subscribers": [{"id": "a", "plan": "free", "limits": {"analytics": ["2/sec"]}}]"#.to_owned(),
+            r#"subscribers[0].limits.analytics[0]: "2/sec": unknown unit, expected second, minute, hour, day or month"#,
+        ),
+        (
+            r#""subscribers": [{"id": "a", "plan": "free", "limits": {"bulk": ["2/second"]}}]"#.to_owned(),
+            r#"subscribers[0].limits.bulk: there is no class "bulk", expected analytics, standard"#,
+        ),
+        (
+            r#""subscribers": [{"id": "a", "plan": "free", "keys": ["secret"]}]"#.to_owned(),
+            r#"subscribers[0].keys[0]: keys are given by their hash and a plain key is written nowhere; write "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b""#,
+        ),
+        (
+            r#""subscribers": [{"id": "a", "plan": "free", "keys": ["sha256:abc"]}]"#.to_owned(),
+            r#"subscribers[0].keys[0]: expected "sha256:" and 64 hexadecimal digits"#,
+        ),
+        (
+            format!(
+                r#""subscribers": [{{"id": "a", "plan": "free", "keys": ["{key}"]}}, {{"id": "b", "plan": "free", "keys": ["{key}"]}}]"#
+            ),
+            r#"subscribers[1].keys[0]: subscriber "a" has the same key"#,
+        ),
+        (
+            r#""count_by": "plan""#.to_owned(),
+            "count_by: unknown variant `plan`, expected `key` or `subscriber`",
+        ),
+        (r#""unknown_key": {}"#.to_owned(), "unknown_key: missing field `action`"),
+        (
+            r#""unknown_key": {"action": "drop"}"#.to_owned(),
+            "unknown_key.action: unknown variant `drop`, expected one of `limit`, `reject`, `pass`",
+        ),
+        (
+            r#""unknown_key": {"action": "limit", "quotas": []}"#.to_owned(),
+            "unknown_key.quotas: must not be empty",
+        ),
+        (
+            r#""missing_key": {"action": "reject", "quotas": ["1/second"]}"#.to_owned(),
+            r#"missing_key.quotas: only the action "limit" has quotas"#,
+        ),
+        (r#""ipv6_prefix": 0"#.to_owned(), "ipv6_prefix: 0 is out of range, expected 1 to 128 bits"),
+        (r#""ipv6_prefix": 129"#.to_owned(), "ipv6_prefix: 129 is out of range, expected 1 to 128 bits"),
+        (
+            r#""not_in_plan": {"status": 429}"#.to_owned(),
+            "not_in_plan.status: 429 is out of range, expected a status from 400 to 499 but 429, after which clients would retry",
+        ),
+        (
+            r#""not_in_plan": {"status": 200}"#.to_owned(),
+            "not_in_plan.status: 200 is out of range, expected a status from 400 to 499 but 429, after which clients would retry",
+        ),
+        (
+            r#""headers": {"x_ratelimit_limit": "per_day"}"#.to_owned(),
+            "headers.x_ratelimit_limit: unknown variant `per_day`, expected `per_hour` or `per_window`",
+        ),
+        (
+            r#""headers": {"ietf": "yes"}"#.to_owned(),
+            r#"headers.ietf: invalid type: string "yes", expected a boolean"#,
+        ),
+        (
+            r#""enforcement": "off""#.to_owned(),
+            "enforcement: unknown variant `off`, expected `enforced` or `shadow`",
+        ),
+        (
+            r#""on_error": "close""#.to_owned(),
+            "on_error: unknown variant `close`, expected `allow` or `deny`",
+        ),
+        (
+            r#""counters": {"known": 0}"#.to_owned(),
+            "counters.known: 0 is out of range, expected 1 to 33554426 records",
+        ),
+        (
+            r#""counters": {"strangers": 4294967295}"#.to_owned(),
+            "counters.strangers: 4294967295 is out of range, expected 1 to 33554426 records",
+        ),
+        (
+            format!(
+                r#""counters": {{"known": 1}}, "subscribers": [{{"id": "a", "plan": "free", "keys": ["{key}", "sha256:{}"]}}]"#,
+                "b".repeat(64)
+            ),
+            "counters.known: 1 records are fewer than the 2 that the configured keys need",
+        ),
+        (r#""namespace": 7"#.to_owned(), "namespace: invalid type: integer `7`, expected a string"),
+    ];
+    for (field, message) in rows {
+        let refused = with(&field).unwrap_err();
+        assert!(refused.starts_with(message), "{field}\n  expected {message}\n  found    {refused}");
+    }
+}
+
+#[test]
+fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
+    let rows = [
+        (
+            r#"{"pro": {"standard": ["600/fortnight"]}}"#,
+            "[]",
+            r#"plans.pro.standard[0]: "600/fortnight": unknown unit, expected second, minute, hour, day or month"#,
+        ),
+        (
+            r#"{"pro": {"standard": [{"limit": 0, "window": "minute"}]}}"#,
+            "[]",
+            "plans.pro.standard[0].limit: invalid value: integer `0`, expected a nonzero u32",
+        ),
+        (
+            r#"{"pro": {"standard": [{"limit": 1, "window": "0s"}]}}"#,
+            "[]",
+            r#"plans.pro.standard[0].window: "0s": a window is 1 to 4294967295 seconds long"#,
+        ),
+        (r#"{"pro": {"standard": [{"limit": 1}]}}"#, "[]", "plans.pro.standard[0]: missing field `window`"),
+        (
+            r#"{"pro": {"standard": [{"limit": 1, "window": "day", "burst": 2}]}}"#,
+            "[]",
+            "plans.pro.standard[0].burst: unknown field `burst`, expected one of `limit`, `window`, `name`, `mode`",
+        ),
+        (
+            r#"{"pro": {"standard": [{"limit": 1, "window": "day", "mode": "dry"}]}}"#,
+            "[]",
+            "plans.pro.standard[0].mode: unknown variant `dry`, expected `enforced` or `shadow`",
+        ),
+        (
+            r#"{"pro": {"standard": [{"limit": 1, "window": "day", "name": "A"}]}}"#,
+            "[]",
+            r#"plans.pro.standard[0].name: "A": a name is 1 to 32 of a-z, 0-9, _ and -"#,
+        ),
+        (
+            r#"{"pro": {"standard": [7]}}"#,
+            "[]",
+            r#"plans.pro.standard[0]: invalid type: integer `7`, expected a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#,
+        ),
+        (
+            r#"{"pro": {"standard": "60/minute"}}"#,
+            "[]",
+            r#"plans.pro.standard: invalid value: string "60/minute", expected a list of quotas such as ["60/minute"], or "unlimited""#,
+        ),
+        (r#"{"pro": {"standard": []}}"#, "[]", "plans.pro.standard: must not be empty"),
+        (
+            r#"{"pro": {"standard": ["1/second", "2/second"]}}"#,
+            "[]",
+            r#"plans.pro.standard[1].name: "standard-second" stands twice"#,
+        ),
+        (
+            r#"{"pro": {"standard": ["1/minute", {"limit": 2, "window": "60s", "name": "b"}]}}"#,
+            "[]",
+            "plans.pro.standard[1]: another quota of this class has the same window and mode; keep the lower limit",
+        ),
+        (
+            r#"{"pro": {"standard": ["1/second", "1/minute", "1/hour", "1/day", "1/month", {"limit": 1, "window": "2s"}, {"limit": 1, "window": "3s"}, {"limit": 1, "window": "4s"}, {"limit": 1, "window": "5s"}]}}"#,
+            "[]",
+            "plans.pro.standard: 9 quotas, at most 8 are possible",
+        ),
+        (
+            r#"{"pro": {"bulk": ["1/second"]}}"#,
+            "[]",
+            r#"plans.pro.bulk: there is no class "bulk", expected standard"#,
+        ),
+        (
+            r#"{"pro": {"standard": ["1/second"], "standard": ["2/second"]}}"#,
+            "[]",
+            r#"plans.pro: "standard" stands twice"#,
+        ),
+        (r#"{"pro": {}, "pro": {}}"#, "[]", r#"plans: "pro" stands twice"#),
+        (
+            r#"{"pro plan": {}}"#,
+            "[]",
+            r#"plans: "pro plan": a name is 1 to 64 of A-Z, a-z, 0-9, _ and -, and not "none", which is the plan of strangers"#,
+        ),
+        (
+            r#"{"none": {}}"#,
+            "[]",
+            r#"plans: "none": a name is 1 to 64 of A-Z, a-z, 0-9, _ and -, and not "none", which is the plan of strangers"#,
+        ),
+        (
+            r#"{"pro": {}}"#,
+            r#"[{"name": "a.b"}]"#,
+            r#"classes[0].name: "a.b": a name is 1 to 32 of a-z, 0-9, _ and -"#,
+        ),
+        (r#"{"pro": {}}"#, r#"[{"name": "a"}, {"name": "a"}]"#, r#"classes[1].name: "a" stands twice"#),
+        (
+            r#"{"pro": {}}"#,
+            r#"[{"name": "a", "cost": 0}]"#,
+            "classes[0].cost: 0 is out of range, expected 1 or more; what is free of charge is exempt",
+        ),
+        (
+            r#"{"pro": {}}"#,
+            r#"[{"name": "a", "match": [{"path": "/x?y"}]}]"#,
+            r#"classes[0].match[0].path: "/x?y" is compared with a path in its normal form; write "/x""#,
+        ),
+        (
+            r#"{"pro": {"a": ["5/second"]}}"#,
+            r#"[{"name": "a", "cost": 6}]"#,
+            r#"plans.pro.a[0]: a request of class "a" costs 6, more than this limit: none could ever pass"#,
+        ),
+    ];
+    for (plans, classes, message) in rows {
+        assert_eq!(
+            refused(&format!(r#"{{"plans": {plans}, "classes": {classes}}}"#)),
+            message,
+            "{plans} {classes}"
+        );
+    }
+}
+
+#[test]
+fn fields_of_later_versions_are_refused_by_name() {
+    for field in ["plan_source", "directory", "usage_path", "fleet"] {
+        assert_eq!(with(&format!(r#""{field}": {{}}"#)).unwrap_err(), format!("{field}: not supported yet"));
+    }
+    let metadata = with(r#""key_sources": [{"metadata": ["filter_metadata", "x"]}]"#);
+    assert_eq!(metadata.unwrap_err(), "key_sources[0].metadata: not supported yet");
+}
+
+#[test]
+fn paths_are_classed_by_the_first_match_below_the_base_path() {
+    let config = Config::from_json(
+        br#"{"plans": {"free": {"standard": ["60/minute"]}},
+            "classes": [{"name": "analytics", "match": [{"methods": ["GET"], "path": "/analytics"}]},
+                        {"name": "rest", "match": [{"path_prefix": "/"}]}]}"#,
+    )
+    .unwrap();
+    let rows = [
+        ("GET", Some("/analytics"), "analytics"),
+        ("HEAD", Some("/analytics"), "analytics"),
+        ("POST", Some("/analytics"), "rest"),
+        ("GET", Some("/"), "rest"),
+        ("CONNECT", None, "standard"),
+    ];
+    for (method, path, class) in rows {
+        let found = config.class_of(method.as_bytes(), path.map(str::as_bytes));
+        assert_eq!(config.classes[found].name, class, "{method} {path:?}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_are_too_odd_for_a_configuration(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+        proptest::prop_assert!(Config::from_json(&bytes).is_err());
+    }
+
+    #[test]
+    fn a_configuration_with_odd_values_is_refused_or_taken(
+        field in proptest::sample::select(vec!["plans", "classes", "exempt", "base_path", "key_sources", "subscribers", "counters", "headers", "namespace"]),
+        value in "[\\[\\]{}\":,0-9a-z./]{0,20}",
+    ) {
+        let json = format!(r#"{{"plans": {{"free": {{"standard": ["60/minute"]}}}}, "{field}": {value}}}"#);
+        if let Err(refused) = Config::from_json(json.as_bytes()) {
+            proptest::prop_assert!(!refused.to_string().is_empty());
+        }
+    }
+}
