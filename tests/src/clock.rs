@@ -12,6 +12,14 @@ pub fn now() -> Duration {
     now.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Waits, if need be, until at least `story` is left of the current window, windows being aligned to the epoch.
+pub fn wait_for_room(window: Duration, story: Duration) {
+    let into = Duration::from_nanos((now().as_nanos() % window.as_nanos()) as u64);
+    if into + story > window {
+        pass(window - into);
+    }
+}
+
 /// Lets time pass.
 pub fn pass(time: Duration) {
     #[expect(clippy::disallowed_methods, reason = "only for a window of the real clock to end")]

@@ -216,12 +216,16 @@ impl Envoy {
         Ok(found.and_then(|stat| stat["value"].as_u64()).unwrap_or(0))
     }
 
-    /// The stats as Prometheus reads them.
+    /// One of the filter's counters, as Prometheus reads it. The filter reports what it has counted within a second.
     ///
     /// # Errors
-    /// When the admin address does not answer.
-    pub fn prometheus(&self) -> anyhow::Result<String> {
-        Ok(String::from_utf8_lossy(self.admin.send(&get("/stats/prometheus"))?.body()).into_owned())
+    /// When the admin address does not answer, or there is no such counter.
+    pub fn counter(&self, plan: &str, class: &str, outcome: &str) -> anyhow::Result<u64> {
+        let name = format!(r#"weir_plan_class{{plan="{plan}",class="{class}",outcome="{outcome}"}} "#);
+        let stats = self.admin.send(&get("/stats/prometheus"))?;
+        let stats = String::from_utf8_lossy(stats.body());
+        let value = stats.lines().find_map(|line| line.strip_prefix(&name));
+        Ok(value.with_context(|| format!("no {name}"))?.parse()?)
     }
 
     /// Resident memory, in bytes.
