@@ -1,0 +1,285 @@
+//! A real Envoy with the filter, configured by `envoy/envoy.yaml`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::clock;
+use crate::exchange::{Answer, get};
+use crate::policy::{self, Policy};
+use crate::process::Process;
+use crate::{artifacts, exchange};
+
+const CONNECTION_MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+const ROUTES: &str = "/route_config/virtual_hosts/0/routes";
+
+/// Where requests go that the filter lets pass.
+#[derive(Debug, Clone, Copy)]
+pub enum Upstream {
+    /// The cluster `backend`.
+    At(SocketAddr),
+    /// Nowhere: Envoy answers 200 itself.
+    DirectResponse,
+}
+
+/// How an Envoy differs from `envoy/envoy.yaml`.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The filter's configuration.
+    pub policy: Policy,
+    /// Where requests go.
+    pub upstream: Upstream,
+    /// Worker threads.
+    pub workers: usize,
+    /// Proxies in front whose X-Forwarded-For is believed.
+    pub trusted_hops: u32,
+    /// Whether the filter's configuration comes from a file that may be replaced (ECDS).
+    pub live_updates: bool,
+}
+
+impl Setup {
+    /// As the repository's file has it, with `policy` and in front of `upstream`.
+    #[must_use]
+    pub fn new(policy: Policy, upstream: Upstream) -> Self {
+        Self { policy, upstream, workers: 2, trusted_hops: 0, live_updates: false }
+    }
+
+    /// With this number of worker threads.
+    #[must_use]
+    pub fn workers(self, workers: usize) -> Self {
+        Self { workers, ..self }
+    }
+
+    /// Believing this number of proxies.
+    #[must_use]
+    pub fn trusted_hops(self, trusted_hops: u32) -> Self {
+        Self { trusted_hops, ..self }
+    }
+
+    /// With a configuration that can be replaced while it runs.
+    #[must_use]
+    pub fn live_updates(self) -> Self {
+        Self { live_updates: true, ..self }
+    }
+
+    /// The bootstrap, as JSON, which Envoy reads as well.
+    fn bootstrap(&self, folder: &TempDir) -> anyhow::Result<Value> {
+        let mut bootstrap = policy::bootstrap()?;
+        set(&mut bootstrap, "/admin/address/socket_address/port_value", json!(0))?;
+        let listener = "/static_resources/listeners/0/address/socket_address";
+        set(&mut bootstrap, listener, json!({"address": "127.0.0.1", "port_value": 0}))?;
+        set(
+            &mut bootstrap,
+            &format!("{CONNECTION_MANAGER}/xff_num_trusted_hops"),
+            json!(self.trusted_hops),
+        )?;
+        match self.upstream {
+            Upstream::At(address) => set(
+                &mut bootstrap,
+                "/static_resources/clusters/0/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address",
+                json!({"address": address.ip(), "port_value": address.port()}),
+            )?,
+            Upstream::DirectResponse => set(
+                &mut bootstrap,
+                &format!("{CONNECTION_MANAGER}{ROUTES}"),
+                json!([{"match": {"prefix": "/"}, "direct_response": {"status": 200}}]),
+            )?,
+        }
+        let filter = policy::weir_filter(&mut bootstrap)?;
+        set(
+            filter,
+            "/typed_config/config/vm_config/code/local/filename",
+            json!(artifacts::filter_wasm()),
+        )?;
+        set(filter, "/typed_config/config/configuration/value", json!(self.policy.to_string()))?;
+        if self.live_updates {
+            let wasm = filter["typed_config"].take();
+            let type_url = wasm["@type"].clone();
+            write_extension(folder, &wasm)?;
+            *filter = json!({
+                "name": "weir",
+                "config_discovery": {
+                    "config_source": {"path_config_source": {"path": extension_file(folder)}, "resource_api_version": "V3"},
+                    "type_urls": [type_url],
+                },
+            });
+        }
+        Ok(bootstrap)
+    }
+}
+
+/// Replaces the value at a pointer that envoy.yaml must have.
+fn set(bootstrap: &mut Value, pointer: &str, value: Value) -> anyhow::Result<()> {
+    *bootstrap.pointer_mut(pointer).with_context(|| format!("envoy.yaml has no {pointer}"))? = value;
+    Ok(())
+}
+
+fn extension_file(folder: &TempDir) -> PathBuf {
+    folder.path().join("weir.json")
+}
+
+/// Writes the filter's configuration as a discovery response, in one step, which is what Envoy watches for.
+fn write_extension(folder: &TempDir, wasm: &Value) -> anyhow::Result<()> {
+    let response = json!({
+        "resources": [{
+            "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            "name": "weir",
+            "typed_config": wasm,
+        }],
+    });
+    let next = folder.path().join("weir.next");
+    std::fs::write(&next, response.to_string())?;
+    std::fs::rename(next, extension_file(folder))?;
+    Ok(())
+}
+
+/// A running Envoy.
+#[derive(Debug)]
+pub struct Envoy {
+    process: Process,
+    setup: Setup,
+    folder: TempDir,
+    address: SocketAddr,
+    admin: Client,
+    client: Client,
+}
+
+impl Envoy {
+    /// Starts it and waits until it serves.
+    ///
+    /// # Errors
+    /// When it refuses its configuration; its log is in the error.
+    pub fn start(setup: Setup) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let process = launch(&setup, &folder)?;
+        process.wait_for(|line| line.contains("starting main dispatch loop").then_some(()))?;
+        let admin: SocketAddr = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
+        let admin = Client::to(admin)?;
+        let listeners = admin.send(&get("/listeners?format=json"))?.json()?;
+        let bound = listeners
+            .pointer("/listener_statuses/0/local_address/socket_address")
+            .with_context(|| format!("no bound listener in {listeners}"))?;
+        let address: SocketAddr =
+            format!("{}:{}", bound["address"].as_str().unwrap_or_default(), bound["port_value"]).parse()?;
+        let client = Client::to(address)?;
+        Ok(Self { process, setup, folder, address, admin, client })
+    }
+
+    /// Starts it with a configuration that it must refuse, and returns what it logged once it has ended.
+    ///
+    /// # Errors
+    /// When it serves after all.
+    pub fn refuse(setup: &Setup) -> anyhow::Result<String> {
+        let folder = tempfile::tempdir()?;
+        let mut process = launch(setup, &folder)?;
+        let served = process.wait_for(|line| line.contains("starting main dispatch loop").then_some(())).is_ok();
+        ensure!(!served, "Envoy serves with {}", setup.policy);
+        let status = process.wait()?;
+        ensure!(!status.success(), "Envoy ended with {status}");
+        Ok(process.output().lines().join("\n"))
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its log and its access log.
+    #[must_use]
+    pub fn log(&self) -> &crate::process::Output {
+        self.process.output()
+    }
+
+    /// Sends a request over a connection of its own.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn send(&self, request: &exchange::Request) -> anyhow::Result<Answer> {
+        self.client.send(request)
+    }
+
+    /// The value of a counter or gauge; one that nothing has touched is zero.
+    ///
+    /// # Errors
+    /// When the admin address does not answer.
+    pub fn stat(&self, name: &str) -> anyhow::Result<u64> {
+        let stats = self.admin.send(&get("/stats?format=json"))?.json()?;
+        let all = stats["stats"].as_array().context("no stats")?;
+        let found = all.iter().find(|stat| stat["name"] == name);
+        Ok(found.and_then(|stat| stat["value"].as_u64()).unwrap_or(0))
+    }
+
+    /// One of the filter's counters, as Prometheus reads it. The filter reports what it has counted within a second.
+    ///
+    /// # Errors
+    /// When the admin address does not answer, or there is no such counter.
+    pub fn counter(&self, plan: &str, class: &str, outcome: &str) -> anyhow::Result<u64> {
+        let name = format!(r#"weir_plan_class{{plan="{plan}",class="{class}",outcome="{outcome}"}} "#);
+        let stats = self.admin.send(&get("/stats/prometheus"))?;
+        let stats = String::from_utf8_lossy(stats.body());
+        let value = stats.lines().find_map(|line| line.strip_prefix(&name));
+        Ok(value.with_context(|| format!("no {name}"))?.parse()?)
+    }
+
+    /// Resident memory, in bytes.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn resident_memory(&self) -> anyhow::Result<u64> {
+        let output =
+            Command::new("ps").args(["-o", "rss=", "-p"]).arg(self.process.id().to_string()).output()?;
+        let kibibytes: u64 = String::from_utf8(output.stdout)?.trim().parse().context("no resident size")?;
+        Ok(kibibytes * 1024)
+    }
+
+    /// Replaces the filter's configuration, and waits until Envoy has taken it or refused it. Says whether it was taken.
+    ///
+    /// # Errors
+    /// When Envoy does neither, or was not started with [`Setup::live_updates`].
+    pub fn update(&mut self, policy: Policy) -> anyhow::Result<bool> {
+        const TAKEN: &str = "extension_config_discovery.http_filter.weir.config_reload";
+        const REFUSED: &str = "extension_config_discovery.http_filter.weir.config_fail";
+        ensure!(self.setup.live_updates, "this Envoy takes no updates");
+        let before = (self.stat(TAKEN)?, self.stat(REFUSED)?);
+        self.setup.policy = policy;
+        let mut fixed = policy::bootstrap()?;
+        let filter = policy::weir_filter(&mut fixed)?;
+        set(
+            filter,
+            "/typed_config/config/vm_config/code/local/filename",
+            json!(artifacts::filter_wasm()),
+        )?;
+        set(filter, "/typed_config/config/configuration/value", json!(self.setup.policy.to_string()))?;
+        write_extension(&self.folder, &filter["typed_config"])?;
+        clock::eventually("Envoy's verdict on an update", Duration::from_secs(30), || {
+            let now = (self.stat(TAKEN).ok()?, self.stat(REFUSED).ok()?);
+            match (now.0 > before.0, now.1 > before.1) {
+                (_, true) => Some(false),
+                (true, false) => Some(true),
+                (false, false) => None,
+            }
+        })
+    }
+}
+
+fn launch(setup: &Setup, folder: &TempDir) -> anyhow::Result<Process> {
+    let config = folder.path().join("envoy.json");
+    std::fs::write(&config, setup.bootstrap(folder)?.to_string())?;
+    Process::start(
+        "envoy",
+        Command::new(artifacts::envoy())
+            .arg("--config-path")
+            .arg(config)
+            .arg("--admin-address-path")
+            .arg(folder.path().join("admin"))
+            .args(["--disable-hot-restart", "--drain-time-s", "1", "--log-level", "info"])
+            .args(["--concurrency", &setup.workers.to_string()]),
+    )
+}

@@ -1,0 +1,50 @@
+//! Many requests over many connections at once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context as _;
+
+use crate::client::Connection;
+use crate::exchange::Request;
+
+/// Sends all requests over `connections` connections, each taking the next request as soon as it has its answer, and
+/// counts the answers by tag and status.
+///
+/// # Errors
+/// When any request stays without an answer.
+pub fn send<T>(
+    server: SocketAddr,
+    connections: usize,
+    requests: impl IntoIterator<Item = (T, Request)>,
+) -> anyhow::Result<BTreeMap<(T, u16), usize>>
+where
+    T: Ord + Copy + Send + 'static,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let queue: Arc<Mutex<VecDeque<_>>> = Arc::new(Mutex::new(requests.into_iter().collect()));
+    runtime.block_on(async {
+        let mut senders = tokio::task::JoinSet::new();
+        for _ in 0..connections {
+            let queue = Arc::clone(&queue);
+            senders.spawn(async move {
+                let mut connection = Connection::to(server);
+                let mut counts = BTreeMap::new();
+                loop {
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let Some((tag, request)) = next else { return anyhow::Ok(counts) };
+                    let status = connection.send(&request).await?.status();
+                    *counts.entry((tag, status)).or_insert(0) += 1;
+                }
+            });
+        }
+        let mut all = BTreeMap::new();
+        while let Some(counts) = senders.join_next().await {
+            for (outcome, count) in counts.context("a sender panicked")?? {
+                *all.entry(outcome).or_insert(0) += count;
+            }
+        }
+        Ok(all)
+    })
+}

@@ -1,0 +1,102 @@
+//! `envoy/envoy.yaml` as data: the contract, and what a case changes in it.
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::artifacts;
+
+/// Where the filter's configuration sits in the bootstrap.
+pub(crate) const HTTP_FILTERS: &str =
+    "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
+
+/// The bootstrap as it is in the repository.
+///
+/// # Errors
+/// When it cannot be read as YAML.
+pub fn bootstrap() -> anyhow::Result<Value> {
+    let path = artifacts::root().join("envoy/envoy.yaml");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("{} is no YAML", path.display()))
+}
+
+/// The filter among the bootstrap's HTTP filters.
+pub(crate) fn weir_filter(bootstrap: &mut Value) -> anyhow::Result<&mut Value> {
+    bootstrap
+        .pointer_mut(HTTP_FILTERS)
+        .and_then(Value::as_array_mut)
+        .and_then(|filters| filters.iter_mut().find(|filter| filter["name"] == "weir"))
+        .context("envoy.yaml has no filter named weir")
+}
+
+/// The filter's configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy(Value);
+
+impl Policy {
+    /// The contract's, from `envoy/envoy.yaml`.
+    ///
+    /// # Errors
+    /// When the file holds none.
+    pub fn contract() -> anyhow::Result<Self> {
+        let mut bootstrap = bootstrap()?;
+        let text = weir_filter(&mut bootstrap)?
+            .pointer("/typed_config/config/configuration/value")
+            .and_then(Value::as_str)
+            .context("envoy.yaml holds no configuration of the filter")?;
+        Ok(Self(serde_json::from_str(text).context("the filter's configuration in envoy.yaml")?))
+    }
+
+    /// Sets a top-level field.
+    #[must_use]
+    pub fn with(mut self, field: &str, value: Value) -> Self {
+        self.0[field] = value;
+        self
+    }
+
+    /// Sets the value at a JSON pointer whose parent exists.
+    #[must_use]
+    pub fn with_at(mut self, pointer: &str, value: Value) -> Self {
+        let (parent, name) = pointer.rsplit_once('/').unwrap_or_default();
+        if let Some(parent) = self.0.pointer_mut(parent) {
+            match parent {
+                Value::Array(items) => {
+                    if let Some(item) = name.parse::<usize>().ok().and_then(|index| items.get_mut(index)) {
+                        *item = value;
+                    }
+                }
+                object => object[name] = value,
+            }
+        }
+        self
+    }
+
+    /// Adds a subscriber with one key.
+    #[must_use]
+    pub fn subscriber(mut self, id: &str, plan: &str, key: &str) -> Self {
+        let subscriber = json!({"id": id, "plan": plan, "keys": [hash(key)]});
+        match self.0["subscribers"].as_array_mut() {
+            Some(subscribers) => subscribers.push(subscriber),
+            None => self.0["subscribers"] = json!([subscriber]),
+        }
+        self
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn as_value(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A key as the configuration takes it.
+#[must_use]
+pub fn hash(key: &str) -> String {
+    use sha2::{Digest as _, Sha256};
+    format!("sha256:{}", hex::encode(Sha256::digest(key)))
+}
