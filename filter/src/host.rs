@@ -1,7 +1,8 @@
-//! The host's calls, ABI 0.2.1: the only file that makes them.
+//! The boundary to the host, ABI 0.2.1: the calls the filter makes and the exports through which it is called.
 //!
-//! They are declared here rather than taken from the SDK because the SDK's wrappers panic on a status they do not expect and on
-//! header bytes that are no UTF-8, and a panic ends the VM. Here every status comes back as a value.
+//! They are declared here rather than taken from the Rust SDK. The SDK's wrappers panic on a status they do not expect and on header
+//! bytes that are no UTF-8, and a panic ends the VM; here every status comes back as a value. And the SDK exports every callback
+//! there is, while a host skips those that are absent: entering the VM for nothing costs more than counting does.
 
 use core::fmt;
 use core::ptr::{null, null_mut};
@@ -81,6 +82,117 @@ mod abi {
     }
 }
 
+/// What the host calls. Context ids are the host's: a root's is that of a configuration in this VM, a stream's that of a request.
+pub(crate) trait Callbacks {
+    /// `proxy_on_context_create` for a stream of `root`.
+    fn on_stream_create(&mut self, stream: u32, root: u32);
+    /// `proxy_on_configure`: whether the configuration is taken.
+    fn on_configure(&mut self, root: u32) -> bool;
+    /// `proxy_on_tick`
+    fn on_tick(&mut self, root: u32);
+    /// `proxy_on_request_headers`
+    fn on_request_headers(&mut self, stream: u32) -> Action;
+    /// `proxy_on_response_headers`: it never holds a response back.
+    fn on_response_headers(&mut self, stream: u32);
+    /// `proxy_on_delete`, of a root or a stream.
+    fn on_delete(&mut self, context: u32);
+}
+
+/// Whether a request goes on to the next filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// It does.
+    Continue,
+    /// It does not.
+    Stop,
+}
+
+/// Exports the callbacks of the type `$callbacks`, one value of which lives as long as the VM.
+///
+/// A callback never runs within another: the only function that a host calls while a callback makes a call is `malloc`.
+macro_rules! export {
+    ($callbacks:ty) => {
+        #[expect(unsafe_code, reason = "exports have the names that the ABI fixes")]
+        mod exports {
+            use core::cell::RefCell;
+
+            use super::*;
+            use $crate::host::Action;
+
+            thread_local! {
+                static CALLBACKS: RefCell<$callbacks> = RefCell::default();
+            }
+
+            fn call<T>(otherwise: T, callback: impl FnOnce(&mut $callbacks) -> T) -> T {
+                CALLBACKS.with(|callbacks| match callbacks.try_borrow_mut() {
+                    Ok(mut callbacks) => callback(&mut callbacks),
+                    Err(_) => otherwise,
+                })
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn proxy_abi_version_0_2_1() {}
+
+            #[unsafe(no_mangle)]
+            extern "C" fn _initialize() {
+                std::panic::set_hook(Box::new(|panic| $crate::host::log_panic(panic)));
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn malloc(size: usize) -> *mut u8 {
+                $crate::host::allocate(size)
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn proxy_on_context_create(context: u32, parent: u32) {
+                if parent != 0 {
+                    call((), |callbacks| callbacks.on_stream_create(context, parent));
+                }
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn proxy_on_configure(root: u32, _size: usize) -> u32 {
+                call(false, |callbacks| callbacks.on_configure(root)).into()
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn proxy_on_tick(root: u32) {
+                call((), |callbacks| callbacks.on_tick(root));
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn proxy_on_request_headers(stream: u32, _headers: u32, _end_of_stream: u32) -> u32 {
+                match call(Action::Continue, |callbacks| callbacks.on_request_headers(stream)) {
+                    Action::Continue => 0,
+                    Action::Stop => 1,
+                }
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn proxy_on_response_headers(stream: u32, _headers: u32, _end_of_stream: u32) -> u32 {
+                call((), |callbacks| callbacks.on_response_headers(stream));
+                0
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn proxy_on_delete(context: u32) {
+                call((), |callbacks| callbacks.on_delete(context));
+            }
+        }
+    };
+}
+pub(crate) use export;
+
+/// Memory for a value that the host returns: [`returned`] takes it over.
+pub(crate) fn allocate(size: usize) -> *mut u8 {
+    core::mem::ManuallyDrop::new(Vec::with_capacity(size)).as_mut_ptr()
+}
+
+/// Tells the operator what ended the VM.
+pub(crate) fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    Gateway.log(LogLevel::Error, format_args!("weir: {panic}"));
+}
+
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
 const CAS_MISMATCH: u32 = 8;
@@ -102,8 +214,8 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> (u32, Vec<u8>
     if status != OK || data.is_null() {
         return (status, Vec::new());
     }
-    // SAFETY: on Ok the host passes on a block that it obtained from the exported allocator for `size` bytes and filled; the SDK's
-    // allocator makes it a `Vec<u8>` of that capacity, and nobody else owns it.
+    // SAFETY: on Ok the host passes on a block that it obtained from `allocate` for `size` bytes and filled; that is a `Vec<u8>`
+    // of this capacity, and nobody else owns it.
     (status, unsafe { Vec::from_raw_parts(data, size, size) })
 }
 
