@@ -1,1 +1,36 @@
-//! A link and analytics API with webhooks.
+//! A link and analytics API with webhooks: what stands behind the gateway.
+//!
+//! It makes short links, follows and counts clicks on them, answers questions about the clicks, and pushes events to
+//! webhooks. All data belongs to a workspace and is reached with one of its API keys. It refuses nobody for asking too
+//! often: quotas are the gateway's business.
+//!
+//! [`Store`] is the database, [`Backend`] the service on top of it, [`server`] its listeners.
+
+pub(crate) mod analytics;
+mod app;
+mod auth;
+pub mod body;
+mod clock;
+mod error;
+mod events;
+pub mod ids;
+pub mod keys;
+mod links;
+mod path;
+mod query;
+mod recorder;
+mod redirect;
+mod selection;
+pub mod server;
+mod store;
+mod visitor;
+mod webhooks;
+mod when;
+
+pub use app::{Backend, Options};
+pub use clock::{Clock, SteppedClock};
+pub use error::{ApiError, Code};
+pub use links::{InvalidPublicUrl, PublicUrl};
+pub use store::{Click, ClickDetails, KeyRecord, Limits, Store, StoreError, Workspace};
+pub use webhooks::address::AddressPolicy;
+pub use webhooks::signature;

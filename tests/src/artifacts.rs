@@ -2,11 +2,13 @@
 //!
 //! Each artifact is brought up to date once per test process, which is quick when nothing has changed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
 
 /// The repository.
 #[must_use]
@@ -40,6 +42,39 @@ pub fn envoy() -> &'static Path {
         PathBuf::from(script("envoy/get-envoy.sh", &[]).unwrap_or_else(|error| panic!("{error:#}")))
     });
     &ENVOY
+}
+
+/// A command of this workspace.
+///
+/// # Panics
+/// When the workspace does not build, or has no such command.
+#[must_use]
+pub fn command(name: &str) -> &'static Path {
+    static COMMANDS: LazyLock<BTreeMap<String, PathBuf>> =
+        LazyLock::new(|| build_commands().unwrap_or_else(|error| panic!("{error:#}")));
+    COMMANDS.get(name).unwrap_or_else(|| panic!("the workspace has no command {name}"))
+}
+
+/// Builds the workspace's commands, as the tests themselves are built, so that nothing is compiled twice.
+fn build_commands() -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(root())
+        .args(["build", "--quiet", "--locked", "--workspace", "--bins"])
+        .arg("--message-format=json-render-diagnostics")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo build: {}", output.status);
+    let mut commands = BTreeMap::new();
+    for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let message: Value = serde_json::from_slice(line).context("cargo's messages")?;
+        if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str())
+        {
+            commands.insert(name.to_owned(), PathBuf::from(path));
+        }
+    }
+    Ok(commands)
 }
 
 /// Runs one of the repository's scripts and returns what it printed, without the trailing newline.

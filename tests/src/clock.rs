@@ -12,11 +12,18 @@ pub fn now() -> Duration {
     now.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Waits, if need be, until at least `story` is left of the current window, windows being aligned to the epoch.
+/// How much is left at `now` of the current window, windows being aligned to the epoch.
+#[must_use]
+pub fn left_of(window: Duration, now: Duration) -> Duration {
+    let into = now.as_nanos() % window.as_nanos();
+    window.saturating_sub(Duration::from_nanos(u64::try_from(into).unwrap_or(u64::MAX)))
+}
+
+/// Waits, if need be, until at least `story` is left of the current window.
 pub fn wait_for_room(window: Duration, story: Duration) {
-    let into = Duration::from_nanos((now().as_nanos() % window.as_nanos()) as u64);
-    if into + story > window {
-        pass(window - into);
+    let left = left_of(window, now());
+    if left < story {
+        pass(left);
     }
 }
 

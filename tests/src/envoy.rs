@@ -74,11 +74,7 @@ impl Setup {
         set(&mut bootstrap, "/admin/address/socket_address/port_value", json!(0))?;
         let listener = "/static_resources/listeners/0/address/socket_address";
         set(&mut bootstrap, listener, json!({"address": "127.0.0.1", "port_value": 0}))?;
-        set(
-            &mut bootstrap,
-            &format!("{CONNECTION_MANAGER}/xff_num_trusted_hops"),
-            json!(self.trusted_hops),
-        )?;
+        set(&mut bootstrap, &format!("{CONNECTION_MANAGER}/xff_num_trusted_hops"), json!(self.trusted_hops))?;
         match self.upstream {
             Upstream::At(address) => set(
                 &mut bootstrap,
@@ -92,11 +88,7 @@ impl Setup {
             )?,
         }
         let filter = policy::weir_filter(&mut bootstrap)?;
-        set(
-            filter,
-            "/typed_config/config/vm_config/code/local/filename",
-            json!(artifacts::filter_wasm()),
-        )?;
+        set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
         set(filter, "/typed_config/config/configuration/value", json!(self.policy.to_string()))?;
         if self.live_updates {
             let wasm = filter["typed_config"].take();
@@ -178,7 +170,8 @@ impl Envoy {
     pub fn refuse(setup: &Setup) -> anyhow::Result<String> {
         let folder = tempfile::tempdir()?;
         let mut process = launch(setup, &folder)?;
-        let served = process.wait_for(|line| line.contains("starting main dispatch loop").then_some(())).is_ok();
+        let served =
+            process.wait_for(|line| line.contains("starting main dispatch loop").then_some(())).is_ok();
         ensure!(!served, "Envoy serves with {}", setup.policy);
         let status = process.wait()?;
         ensure!(!status.success(), "Envoy ended with {status}");
@@ -251,11 +244,7 @@ impl Envoy {
         self.setup.policy = policy;
         let mut fixed = policy::bootstrap()?;
         let filter = policy::weir_filter(&mut fixed)?;
-        set(
-            filter,
-            "/typed_config/config/vm_config/code/local/filename",
-            json!(artifacts::filter_wasm()),
-        )?;
+        set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
         set(filter, "/typed_config/config/configuration/value", json!(self.setup.policy.to_string()))?;
         write_extension(&self.folder, &filter["typed_config"])?;
         clock::eventually("Envoy's verdict on an update", Duration::from_secs(30), || {

@@ -5,10 +5,13 @@
 //! its cause, and a started process shows its log when a test fails.
 
 pub mod artifacts;
+pub mod backend;
 pub mod client;
 pub mod clock;
 pub mod envoy;
 pub mod exchange;
 pub mod flood;
+pub mod gateway;
 pub mod policy;
 pub mod process;
+pub mod receiver;

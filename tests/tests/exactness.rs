@@ -3,20 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use host_sim::{Flavour, Host};
 use serde_json::json;
-use tests::clock;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::get;
-use tests::flood;
+use tests::gateway::{module, plugin};
 use tests::policy::Policy;
+use tests::{clock, flood};
 
 const WORKERS: usize = 4;
 const CONNECTIONS: usize = 64;
+/// VMs of the simulator.
+const VMS: usize = 8;
 
 /// Windows of a month, so that none ends in the middle. (One may: then the test fails once a month, at midnight UTC.)
 fn policy(limit: u32, keys: usize) -> Policy {
-    let contract = Policy::contract().unwrap().with_at("/plans/pro/standard", json!([format!("{limit}/month")]));
-    (0..keys).fold(contract, |policy, key| policy.subscriber(&format!("s{key}"), "pro", &format!("key-{key}")))
+    let contract =
+        Policy::contract().unwrap().with_at("/plans/pro/standard", json!([format!("{limit}/month")]));
+    (0..keys)
+        .fold(contract, |policy, key| policy.subscriber(&format!("s{key}"), "pro", &format!("key-{key}")))
 }
 
 fn envoy(policy: Policy) -> Envoy {
@@ -54,4 +59,67 @@ fn assert_counted(envoy: &Envoy, allowed: u64, limited: u64) {
     })
     .unwrap();
     assert_eq!(counter("error"), Some(0));
+}
+
+fn simulator(flavour: Flavour, policy: &Policy) -> Host {
+    let mut host = Host::builder().workers(VMS).flavour(flavour).build();
+    host.load(module(), plugin(policy)).unwrap();
+    host
+}
+
+fn simulated(key: usize) -> host_sim::Request {
+    host_sim::Request::get("/links").header("authorization", format!("Bearer key-{key}"))
+}
+
+fn admitted(outcomes: &[host_sim::Outcome]) -> usize {
+    assert!(outcomes.iter().all(|outcome| matches!(outcome.status(), 200 | 429)), "{outcomes:?}");
+    outcomes.iter().filter(|outcome| outcome.status() == 200).count()
+}
+
+/// What departs from exactness is counted, and nothing was.
+fn assert_no_errors(host: &Host) {
+    host.advance(Duration::from_secs(1));
+    assert_eq!(host.metrics().counter("weir.plan.pro.class.standard.error"), 0);
+}
+
+#[test]
+fn eight_vms_on_threads_of_their_own_share_600_exactly() {
+    let host = simulator(Flavour::Envoy, &policy(600, 1));
+    let outcomes = host.threads(|worker| {
+        let answers = (0..6000 / VMS).map(|_| host.send(worker, simulated(0), |_| host_sim::Response::ok()));
+        answers.collect::<Vec<_>>()
+    });
+    assert_eq!(admitted(&outcomes.concat()), 600);
+    assert_no_errors(&host);
+}
+
+#[test]
+fn whatever_the_interleaving_eight_vms_use_up_every_quota_exactly() {
+    const KEYS: usize = 3;
+    const PER_KEY: usize = 40;
+    const LIMIT: u32 = 25;
+    for seed in 0..50 {
+        let host = simulator(Flavour::Envoy, &policy(LIMIT, KEYS));
+        let jobs = (0..KEYS * PER_KEY).map(|job| (job % VMS, simulated(job % KEYS)));
+        let outcomes = host.interleave(seed, jobs, |_| host_sim::Response::ok());
+        for key in 0..KEYS {
+            let of_key: Vec<_> = outcomes.iter().skip(key).step_by(KEYS).cloned().collect();
+            assert_eq!(admitted(&of_key), LIMIT as usize, "key {key}, seed {seed}");
+        }
+        assert_no_errors(&host);
+    }
+}
+
+#[test]
+fn a_race_of_eight_vms_to_create_a_counter_loses_no_count_on_any_kind_of_host() {
+    const LIMIT: u32 = 5;
+    for flavour in [Flavour::Envoy, Flavour::Ngx, Flavour::Mosn] {
+        for seed in 0..100 {
+            let host = simulator(flavour, &policy(LIMIT, 1));
+            let jobs = (0..VMS).map(|worker| (worker, simulated(0)));
+            let outcomes = host.interleave(seed, jobs, |_| host_sim::Response::ok());
+            assert_eq!(admitted(&outcomes), LIMIT as usize, "{flavour:?}, seed {seed}");
+            assert_no_errors(&host);
+        }
+    }
 }

@@ -65,9 +65,8 @@ fn an_update_with_a_broken_configuration_keeps_the_old_one_serving() {
         (answer.number("x-ratelimit-limit").unwrap(), answer.number("x-ratelimit-remaining").unwrap())
     };
     // Counting against a month, so that no window ends between two lines.
-    let monthly = |limit: u32| {
-        policy.clone().with_at("/plans/free/standard", json!([format!("{limit}/month")]))
-    };
+    let monthly =
+        |limit: u32| policy.clone().with_at("/plans/free/standard", json!([format!("{limit}/month")]));
 
     assert!(envoy.update(monthly(1000)).unwrap());
     assert_eq!(remaining(&envoy), (1000, 999));

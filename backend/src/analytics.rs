@@ -1,0 +1,330 @@
+//! `GET /analytics`: clicks counted, in all or by what they have in common.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router, routing};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan};
+use serde_json::{Map, Value, json};
+
+use crate::app::{App, Shared};
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::links::rfc3339;
+use crate::query::Query;
+use crate::selection::{Asked, Interval};
+use crate::store::{Column, Step};
+
+pub(crate) fn router() -> Router<Shared> {
+    Router::new().route("/analytics", routing::get(analytics))
+}
+
+/// What an answer is grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GroupBy {
+    Count,
+    Timeseries,
+    TopLinks,
+    Columns(Group),
+}
+
+/// Grouping by the values of one or more columns: the column and the field it is shown in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Group {
+    Continents,
+    Countries,
+    Regions,
+    Cities,
+    Devices,
+    Browsers,
+    Os,
+    Triggers,
+    Referers,
+    RefererUrls,
+    Folders,
+    Tags,
+    Domains,
+    Urls,
+    BaseUrls,
+    UtmSources,
+    UtmMediums,
+    UtmCampaigns,
+    UtmTerms,
+    UtmContents,
+}
+
+const GROUPINGS: [(&str, GroupBy); 24] = [
+    ("count", GroupBy::Count),
+    ("timeseries", GroupBy::Timeseries),
+    ("top_links", GroupBy::TopLinks),
+    ("continents", GroupBy::Columns(Group::Continents)),
+    ("countries", GroupBy::Columns(Group::Countries)),
+    ("regions", GroupBy::Columns(Group::Regions)),
+    ("cities", GroupBy::Columns(Group::Cities)),
+    ("devices", GroupBy::Columns(Group::Devices)),
+    ("browsers", GroupBy::Columns(Group::Browsers)),
+    ("os", GroupBy::Columns(Group::Os)),
+    ("trigger", GroupBy::Columns(Group::Triggers)),
+    ("triggers", GroupBy::Columns(Group::Triggers)),
+    ("referers", GroupBy::Columns(Group::Referers)),
+    ("referer_urls", GroupBy::Columns(Group::RefererUrls)),
+    ("top_folders", GroupBy::Columns(Group::Folders)),
+    ("top_link_tags", GroupBy::Columns(Group::Tags)),
+    ("top_domains", GroupBy::Columns(Group::Domains)),
+    ("top_urls", GroupBy::Columns(Group::Urls)),
+    ("top_base_urls", GroupBy::Columns(Group::BaseUrls)),
+    ("utm_sources", GroupBy::Columns(Group::UtmSources)),
+    ("utm_mediums", GroupBy::Columns(Group::UtmMediums)),
+    ("utm_campaigns", GroupBy::Columns(Group::UtmCampaigns)),
+    ("utm_terms", GroupBy::Columns(Group::UtmTerms)),
+    ("utm_contents", GroupBy::Columns(Group::UtmContents)),
+];
+
+/// What is counted. Only clicks happen here; the others are known, and always zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metric {
+    Clicks,
+    Leads,
+    Sales,
+}
+
+const METRICS: [(&str, Metric); 4] = [
+    ("clicks", Metric::Clicks),
+    ("leads", Metric::Leads),
+    ("sales", Metric::Sales),
+    ("composite", Metric::Clicks),
+];
+
+async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
+    let metric = query.choice("event", &METRICS)?.unwrap_or(Metric::Clicks);
+    let group_by = query.choice("groupBy", &GROUPINGS)?.unwrap_or(GroupBy::Count);
+    let asked = Asked::read(&query, &app, &caller).await?;
+    let answer = match (group_by, metric) {
+        (GroupBy::Count, Metric::Clicks) => {
+            counted([], app.store.count_clicks(&caller.workspace, &asked.selection).await?)
+        }
+        (GroupBy::Count, Metric::Leads | Metric::Sales) => counted([], 0),
+        (GroupBy::Timeseries, metric) => timeseries(&app, &caller, &asked, metric).await?,
+        (GroupBy::TopLinks | GroupBy::Columns(_), Metric::Leads | Metric::Sales) => json!([]),
+        (GroupBy::TopLinks, Metric::Clicks) => top_links(&app, &caller, &asked).await?,
+        (GroupBy::Columns(group), Metric::Clicks) => by_columns(&app, &caller, &asked, group).await?,
+    };
+    Ok(Json(answer).into_response())
+}
+
+/// An entry of an answer: its own fields, and all four metrics.
+fn counted(fields: impl IntoIterator<Item = (&'static str, Value)>, clicks: i64) -> Value {
+    let mut entry: Map<String, Value> =
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    for (name, number) in [("clicks", clicks), ("leads", 0), ("sales", 0), ("saleAmount", 0)] {
+        entry.insert(name.to_owned(), number.into());
+    }
+    Value::Object(entry)
+}
+
+async fn top_links(app: &App, caller: &Caller, asked: &Asked) -> Result<Value, ApiError> {
+    let top = app.store.top_links(&caller.workspace, &asked.selection).await?;
+    let entries = top.iter().map(|(link, clicks)| {
+        let fields = [
+            ("link", json!(link.id)),
+            ("id", json!(link.id)),
+            ("domain", json!(link.domain)),
+            ("key", json!(link.key)),
+            ("shortLink", json!(app.public_url.short_link(&link.domain, &link.key))),
+            ("url", json!(link.url)),
+            ("title", json!(link.details.title)),
+            ("comments", json!(link.details.comments)),
+            ("folderId", json!(link.folder_id)),
+            ("partnerId", json!(link.details.partner_id)),
+            ("createdAt", json!(rfc3339(link.created_at))),
+        ];
+        counted(fields, *clicks)
+    });
+    Ok(entries.collect())
+}
+
+async fn by_columns(app: &App, caller: &Caller, asked: &Asked, group: Group) -> Result<Value, ApiError> {
+    let columns: &[(&'static str, Column)] = match group {
+        Group::Continents => &[("continent", Column::Continent)],
+        Group::Countries => &[("country", Column::Country)],
+        Group::Regions => &[("country", Column::Country), ("region", Column::Region)],
+        Group::Cities => &[("country", Column::Country), ("region", Column::Region), ("city", Column::City)],
+        Group::Devices => &[("device", Column::Device)],
+        Group::Browsers => &[("browser", Column::Browser)],
+        Group::Os => &[("os", Column::Os)],
+        Group::Triggers => &[("trigger", Column::Trigger)],
+        Group::Referers => &[("referer", Column::Referer)],
+        Group::RefererUrls => &[("refererUrl", Column::RefererUrl)],
+        Group::Folders => &[("folderId", Column::FolderId)],
+        Group::Tags => &[("tagId", Column::TagId)],
+        Group::Domains => &[("domain", Column::Domain)],
+        Group::Urls => &[("url", Column::Url)],
+        Group::BaseUrls => &[("url", Column::BaseUrl)],
+        Group::UtmSources => &[("utm_source", Column::UtmSource)],
+        Group::UtmMediums => &[("utm_medium", Column::UtmMedium)],
+        Group::UtmCampaigns => &[("utm_campaign", Column::UtmCampaign)],
+        Group::UtmTerms => &[("utm_term", Column::UtmTerm)],
+        Group::UtmContents => &[("utm_content", Column::UtmContent)],
+    };
+    let names: Vec<Column> = columns.iter().map(|(_, column)| *column).collect();
+    let groups = app.store.group_clicks(&caller.workspace, &asked.selection, &names).await?;
+    let mut entries = Vec::with_capacity(groups.len());
+    let tags = if group == Group::Tags { app.store.tags(&caller.workspace).await? } else { Vec::new() };
+    for (values, clicks) in groups {
+        let mut fields: Vec<(&'static str, Value)> =
+            columns.iter().zip(&values).map(|((field, _), value)| (*field, json!(value))).collect();
+        match group {
+            // The published shape names the places above and below; a star stands for all of them.
+            Group::Countries => fields.extend([("region", json!("*")), ("city", json!("*"))]),
+            Group::Regions => fields.push(("city", json!("*"))),
+            // A folder is known by nothing but its id.
+            Group::Folders => fields.push(("folder", json!({ "id": values[0], "name": values[0] }))),
+            Group::Tags => fields.push(("tag", json!(tags.iter().find(|tag| tag.id == values[0])))),
+            Group::Continents
+            | Group::Cities
+            | Group::Devices
+            | Group::Browsers
+            | Group::Os
+            | Group::Triggers
+            | Group::Referers
+            | Group::RefererUrls
+            | Group::Domains
+            | Group::Urls
+            | Group::BaseUrls
+            | Group::UtmSources
+            | Group::UtmMediums
+            | Group::UtmCampaigns
+            | Group::UtmTerms
+            | Group::UtmContents => {}
+        }
+        entries.push(counted(fields, clicks));
+    }
+    Ok(Value::Array(entries))
+}
+
+/// How long one entry of a time series is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Granularity {
+    Hour,
+    Day,
+    Month,
+}
+
+impl Granularity {
+    fn of(asked: &Asked) -> Self {
+        match asked.interval {
+            Some(Interval::All | Interval::YearToDate | Interval::LastDays(365)) => Self::Month,
+            _ => {
+                let length = asked.selection.end.duration_since(asked.selection.start);
+                if length <= SignedDuration::from_hours(48) {
+                    Self::Hour
+                } else if length <= SignedDuration::from_hours(24 * 180) {
+                    Self::Day
+                } else {
+                    Self::Month
+                }
+            }
+        }
+    }
+}
+
+async fn timeseries(app: &App, caller: &Caller, asked: &Asked, metric: Metric) -> Result<Value, ApiError> {
+    let starts = buckets(&asked.zone, asked.selection.start, asked.selection.end, Granularity::of(asked));
+    let mut counts = vec![0_i64; starts.len()];
+    if metric == Metric::Clicks {
+        let step = step_of(&starts);
+        for (at, clicks) in app.store.timeline(&caller.workspace, &asked.selection, step).await? {
+            // The first bucket starts at or before the first click that counts.
+            let index = starts.partition_point(|start| start.as_millisecond() <= at).saturating_sub(1);
+            if let Some(count) = counts.get_mut(index) {
+                *count += clicks;
+            }
+        }
+    }
+    let entries =
+        starts.iter().zip(counts).map(|(start, clicks)| counted([("start", json!(rfc3339(*start)))], clicks));
+    Ok(entries.collect())
+}
+
+/// The starts of all hours, days or months of `zone` that a range touches, both ends included.
+fn buckets(zone: &TimeZone, start: Timestamp, end: Timestamp, granularity: Granularity) -> Vec<Timestamp> {
+    let midnight = |date: Date| date.to_zoned(zone.clone()).map(|zoned| zoned.timestamp());
+    let first = start.to_zoned(zone.clone());
+    let mut starts = Vec::new();
+    match granularity {
+        Granularity::Hour => {
+            // The minutes past the hour in this zone; hours are then steps of absolute time, also when clocks change.
+            let past = SignedDuration::new(
+                i64::from(first.minute()) * 60 + i64::from(first.second()),
+                first.subsec_nanosecond(),
+            );
+            let mut at = start.checked_sub(past);
+            while let Ok(bucket) = at
+                && bucket <= end
+            {
+                starts.push(bucket);
+                at = bucket.checked_add(1.hour());
+            }
+        }
+        Granularity::Day | Granularity::Month => {
+            let (mut date, step) = match granularity {
+                Granularity::Month => (first.date().first_of_month(), 1.month()),
+                Granularity::Hour | Granularity::Day => (first.date(), 1.day()),
+            };
+            while let Ok(bucket) = midnight(date)
+                && bucket <= end
+            {
+                starts.push(bucket);
+                let Ok(next) = date.checked_add(step) else { break };
+                date = next;
+            }
+        }
+    }
+    starts
+}
+
+/// The coarsest step on which all buckets start.
+fn step_of(starts: &[Timestamp]) -> Step {
+    let all_on = |length: i64| starts.iter().all(|start| start.as_millisecond().rem_euclid(length) == 0);
+    if all_on(86_400_000) {
+        Step::Day
+    } else if all_on(3_600_000) {
+        Step::Hour
+    } else {
+        Step::QuarterHour
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starts(zone: &str, start: &str, end: &str, granularity: Granularity) -> Vec<String> {
+        let zone = TimeZone::get(zone).unwrap();
+        let starts = buckets(&zone, start.parse().unwrap(), end.parse().unwrap(), granularity);
+        starts.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_day_in_hours_has_both_ends() {
+        let hours = starts("UTC", "2026-01-05T10:30:00Z", "2026-01-06T10:30:00Z", Granularity::Hour);
+        assert_eq!(hours.len(), 25);
+        assert_eq!((hours[0].as_str(), hours[24].as_str()), ("2026-01-05T10:00:00Z", "2026-01-06T10:00:00Z"));
+    }
+
+    #[test]
+    fn days_and_months_start_at_midnight_of_the_time_zone() {
+        let days = starts("Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z", Granularity::Day);
+        assert_eq!(days, ["2026-03-27T23:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"]);
+        let months =
+            starts("Asia/Kolkata", "2026-01-31T12:00:00Z", "2026-03-01T12:00:00Z", Granularity::Month);
+        assert_eq!(months, ["2025-12-31T18:30:00Z", "2026-01-31T18:30:00Z", "2026-02-28T18:30:00Z"]);
+    }
+
+    #[test]
+    fn hours_follow_the_minutes_of_the_time_zone() {
+        let hours = starts("Asia/Kolkata", "2026-01-05T10:10:00Z", "2026-01-05T11:40:00Z", Granularity::Hour);
+        assert_eq!(hours, ["2026-01-05T09:30:00Z", "2026-01-05T10:30:00Z", "2026-01-05T11:30:00Z"]);
+    }
+}

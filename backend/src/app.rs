@@ -1,0 +1,139 @@
+//! The service put together: its state, its routes and its background work.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::IntoResponse;
+use axum::routing;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::clock::Clock;
+use crate::error::{ApiError, Code};
+use crate::links::PublicUrl;
+use crate::recorder::{Recorder, RecorderTask};
+use crate::redirect::Targets;
+use crate::store::Store;
+use crate::webhooks::address::AddressPolicy;
+use crate::webhooks::delivery::Deliverer;
+use crate::{analytics, events, links, redirect, webhooks};
+
+/// What an operator decides.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where clients reach the service, and so where short links live.
+    pub public_url: PublicUrl,
+    /// Which addresses webhooks may be sent to.
+    pub webhook_addresses: AddressPolicy,
+}
+
+/// What every handler sees.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) public_url: PublicUrl,
+    pub(crate) webhook_addresses: AddressPolicy,
+    pub(crate) targets: Targets,
+    pub(crate) recorder: Recorder,
+    /// Woken when something was written that webhooks may have to hear of.
+    pub(crate) announced: Arc<Notify>,
+}
+
+pub(crate) type Shared = Arc<App>;
+
+/// The running service: a router to be served, and the work behind it.
+#[derive(Debug)]
+pub struct Backend {
+    app: Shared,
+    recorder: RecorderTask,
+    deliverer: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Backend {
+    /// Starts the background work. Needs a tokio runtime.
+    #[must_use]
+    pub fn start(store: Store, clock: Clock, options: Options) -> Self {
+        let announced = Arc::new(Notify::new());
+        let (stop, stopped) = watch::channel(false);
+        let (recorder, recorder_task) =
+            Recorder::start(store.clone(), options.public_url.clone(), Arc::clone(&announced));
+        let deliverer = Deliverer::new(
+            store.clone(),
+            clock.clone(),
+            options.webhook_addresses.clone(),
+            Arc::clone(&announced),
+        );
+        let deliverer = tokio::spawn(deliverer.run(stopped));
+        let app = App {
+            store,
+            clock,
+            public_url: options.public_url,
+            webhook_addresses: options.webhook_addresses,
+            targets: Targets::default(),
+            recorder,
+            announced,
+        };
+        Self { app: Arc::new(app), recorder: recorder_task, deliverer, stop }
+    }
+
+    /// The public routes: the API, the redirects and `/healthz`.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .merge(links::routes::router())
+            .merge(analytics::router())
+            .merge(events::router())
+            .merge(webhooks::routes::router())
+            .merge(redirect::router())
+            .route("/healthz", routing::get(healthz))
+            .fallback(unknown_route)
+            .method_not_allowed_fallback(unknown_method)
+            .with_state(Arc::clone(&self.app))
+    }
+
+    /// The routes for operators, to be served where clients cannot reach them.
+    pub fn internal_router(&self) -> Router {
+        Router::new().route("/healthz", routing::get(healthz)).fallback(unknown_route)
+    }
+
+    /// The database.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.app.store
+    }
+
+    /// Where short links live.
+    #[must_use]
+    pub fn public_url(&self) -> &PublicUrl {
+        &self.app.public_url
+    }
+
+    /// Returns once every click made before the call is stored.
+    pub async fn flush_clicks(&self) {
+        self.app.recorder.flush().await;
+    }
+
+    /// Stops the background work: stores the clicks that are queued, finishes the deliveries that are under way, and
+    /// closes the database. Call it once no request is served any more.
+    pub async fn shut_down(self) {
+        self.recorder.finish().await;
+        self.stop.send_replace(true);
+        if let Err(error) = self.deliverer.await {
+            tracing::error!(%error, "webhook deliveries ended abnormally");
+        }
+        self.app.store.close().await;
+    }
+}
+
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+async fn unknown_route() -> impl IntoResponse {
+    ApiError::not_found("No such endpoint.")
+}
+
+async fn unknown_method() -> impl IntoResponse {
+    ApiError::new(Code::MethodNotAllowed, "The method is not allowed for this endpoint.")
+}

@@ -1,0 +1,45 @@
+//! Who is calling.
+
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+
+use crate::app::Shared;
+use crate::error::{ApiError, Code};
+use crate::store::Workspace;
+
+/// The workspace whose key came with the request: `Authorization: Bearer <key>`. Its data is all that the request sees.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) workspace: Workspace,
+}
+
+impl FromRequestParts<Shared> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
+        let key = bearer_key(parts)?;
+        let workspace = app.store.workspace_of_key(key).await?;
+        let workspace =
+            workspace.ok_or_else(|| ApiError::new(Code::Unauthorized, "Unauthorized: Invalid API key."))?;
+        Ok(Self { workspace })
+    }
+}
+
+/// The key, as bytes: one that is no text is just a key that nobody has.
+fn bearer_key(parts: &Parts) -> Result<&[u8], ApiError> {
+    let mut values = parts.headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else {
+        return Err(ApiError::new(Code::Unauthorized, "Missing Authorization header."));
+    };
+    // Whoever counts requests in front of this service must not see another caller than it does.
+    if values.next().is_some() {
+        return Err(ApiError::bad_request("More than one Authorization header."));
+    }
+    match value.as_bytes().split_at_checked("Bearer ".len()) {
+        Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"Bearer ") => Ok(key.trim_ascii()),
+        _ => Err(ApiError::bad_request(
+            "Misconfigured authorization header. Did you forget to add 'Bearer '? Expected: Authorization: Bearer <key>",
+        )),
+    }
+}

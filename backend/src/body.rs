@@ -1,0 +1,212 @@
+//! Reading JSON bodies field by field, with the published validator's form of message: `<issue>: <path>: <what>`.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::{Map, Value};
+
+use crate::error::{ApiError, Code};
+
+/// The largest body that is read, in bytes.
+pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
+
+/// A request's body as JSON of any shape.
+#[derive(Debug)]
+pub(crate) struct JsonBody(pub(crate) Value);
+
+impl<S: Sync> FromRequest<S> for JsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let bytes = read(request).await?;
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|error| ApiError::bad_request(format!("Invalid JSON format in request body: {error}.")))
+    }
+}
+
+async fn read(request: Request) -> Result<Bytes, ApiError> {
+    match Limited::new(request.into_body(), MAX_BODY_BYTES).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::new(
+            Code::PayloadTooLarge,
+            format!("The request body is larger than {MAX_BODY_BYTES} bytes."),
+        )),
+        Err(error) => Err(ApiError::bad_request(format!("The request body could not be read: {error}."))),
+    }
+}
+
+/// What a request says of one field.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Change<T> {
+    /// Nothing: the field stays as it is.
+    #[default]
+    Keep,
+    /// `null`: the field is emptied.
+    Clear,
+    /// A value.
+    Set(T),
+}
+
+impl<T> Change<T> {
+    /// Applies the change to a field that may be empty.
+    pub(crate) fn apply(self, field: &mut Option<T>) {
+        match self {
+            Self::Keep => {}
+            Self::Clear => *field = None,
+            Self::Set(value) => *field = Some(value),
+        }
+    }
+
+    /// The value, if there is one.
+    pub(crate) fn set(self) -> Option<T> {
+        match self {
+            Self::Set(value) => Some(value),
+            Self::Keep | Self::Clear => None,
+        }
+    }
+}
+
+/// A JSON object and where it stands in the body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields<'a> {
+    map: &'a Map<String, Value>,
+    /// Empty at the top, `[1]` in the second item of a list, `data` in a field of that name.
+    at: &'a str,
+}
+
+impl<'a> Fields<'a> {
+    /// The object at `at`, or the refusal of whatever else stands there.
+    pub(crate) fn of(value: &'a Value, at: &'a str) -> Result<Self, ApiError> {
+        match value {
+            Value::Object(map) => Ok(Self { map, at }),
+            other => Err(wrong_type(at, "object", other)),
+        }
+    }
+
+    /// The full path of a field.
+    pub(crate) fn path(&self, name: &str) -> String {
+        if self.at.is_empty() { name.to_owned() } else { format!("{}.{name}", self.at) }
+    }
+
+    /// A refusal of the field `name`.
+    pub(crate) fn invalid(&self, name: &str, message: &str) -> ApiError {
+        ApiError::invalid("custom", &self.path(name), message)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.map.get(name)
+    }
+
+    fn change<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&'a Value) -> Result<T, ApiError>,
+    ) -> Result<Change<T>, ApiError> {
+        match self.map.get(name) {
+            None => Ok(Change::Keep),
+            Some(Value::Null) => Ok(Change::Clear),
+            Some(value) => read(value).map(Change::Set),
+        }
+    }
+
+    /// A text of at most `max` characters.
+    pub(crate) fn text(&self, name: &str, max: usize) -> Result<Change<String>, ApiError> {
+        self.change(name, |value| {
+            let Value::String(text) = value else {
+                return Err(wrong_type(&self.path(name), "string", value));
+            };
+            if text.chars().count() > max {
+                let message = format!("Too big: expected string to have <={max} characters");
+                return Err(ApiError::invalid("too_big", &self.path(name), &message));
+            }
+            // Neither database nor header can carry it, and nobody means it.
+            if text.contains('\0') {
+                return Err(self.invalid(name, "Invalid string: must not contain NUL"));
+            }
+            Ok(text.clone())
+        })
+    }
+
+    /// A text that has to be there.
+    pub(crate) fn required_text(&self, name: &str, max: usize) -> Result<String, ApiError> {
+        match self.text(name, max)? {
+            Change::Set(text) => Ok(text),
+            Change::Clear => Err(wrong_type(&self.path(name), "string", &Value::Null)),
+            Change::Keep => {
+                let message = "Invalid input: expected string, received undefined";
+                Err(ApiError::invalid("invalid_type", &self.path(name), message))
+            }
+        }
+    }
+
+    pub(crate) fn boolean(&self, name: &str) -> Result<Change<bool>, ApiError> {
+        self.change(name, |value| {
+            value.as_bool().ok_or_else(|| wrong_type(&self.path(name), "boolean", value))
+        })
+    }
+
+    /// A whole number within `bounds`.
+    pub(crate) fn integer(
+        &self,
+        name: &str,
+        bounds: std::ops::RangeInclusive<u64>,
+    ) -> Result<Change<u64>, ApiError> {
+        self.change(name, |value| match value.as_f64() {
+            None => Err(wrong_type(&self.path(name), "number", value)),
+            Some(_) => match value.as_u64() {
+                Some(number) if bounds.contains(&number) => Ok(number),
+                Some(number) if number > *bounds.end() => {
+                    let message = format!("Too big: expected number to be <={}", bounds.end());
+                    Err(ApiError::invalid("too_big", &self.path(name), &message))
+                }
+                Some(_) | None => {
+                    let message = format!("Too small: expected a whole number to be >={}", bounds.start());
+                    Err(ApiError::invalid("too_small", &self.path(name), &message))
+                }
+            },
+        })
+    }
+
+    /// A list of texts. One text stands for a list, and in it commas separate.
+    pub(crate) fn texts(&self, name: &str, max: usize) -> Result<Change<Vec<String>>, ApiError> {
+        self.change(name, |value| match value {
+            Value::String(text) => Ok(text
+                .split(',')
+                .map(str::trim)
+                .filter(|part| !part.is_empty())
+                .map(str::to_owned)
+                .collect()),
+            Value::Array(items) if items.len() <= max => items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| match item {
+                    Value::String(text) if !text.contains('\0') => Ok(text.clone()),
+                    other => Err(wrong_type(&format!("{}[{index}]", self.path(name)), "string", other)),
+                })
+                .collect(),
+            Value::Array(_) => {
+                let message = format!("Too big: expected array to have <={max} items");
+                Err(ApiError::invalid("too_big", &self.path(name), &message))
+            }
+            other => Err(wrong_type(&self.path(name), "array", other)),
+        })
+    }
+}
+
+/// The refusal of a value of the wrong JSON type.
+pub(crate) fn wrong_type(path: &str, expected: &str, received: &Value) -> ApiError {
+    let received = match received {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    ApiError::invalid(
+        "invalid_type",
+        path,
+        &format!("Invalid input: expected {expected}, received {received}"),
+    )
+}

@@ -1,0 +1,117 @@
+//! The error envelope: `{"error": {"code", "message", "doc_url"}}`, one code per status, as the published clients parse it.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::store::StoreError;
+
+/// What went wrong, by the status it is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// 400: the request cannot be read.
+    BadRequest,
+    /// 401: no key, or one that is not known.
+    Unauthorized,
+    /// 403: the key may not do this.
+    Forbidden,
+    /// 404: no such thing in the key's workspace.
+    NotFound,
+    /// 405: the path exists, the method does not.
+    MethodNotAllowed,
+    /// 408: the request took too long to arrive or to be answered.
+    RequestTimeout,
+    /// 409: it exists already.
+    Conflict,
+    /// 410: it existed, until it expired.
+    Gone,
+    /// 413: the body is larger than [`crate::body::MAX_BODY_BYTES`].
+    PayloadTooLarge,
+    /// 422: the request can be read, but a field of it is not valid.
+    UnprocessableEntity,
+    /// 500: the fault is ours.
+    InternalServerError,
+}
+
+impl Code {
+    /// The status that this code is answered with.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::BadRequest => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::Conflict => StatusCode::CONFLICT,
+            Self::Gone => StatusCode::GONE,
+            Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnprocessableEntity => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::InternalServerError => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// A refusal, ready to be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// Which kind of refusal.
+    pub code: Code,
+    /// What is wrong, for a person to read.
+    pub message: String,
+}
+
+impl ApiError {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Code::BadRequest, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(Code::Conflict, message)
+    }
+
+    /// A field that is not valid: `issue` is one of the published validator's words, `path` names the field.
+    pub(crate) fn invalid(issue: &str, path: &str, message: &str) -> Self {
+        Self::new(Code::UnprocessableEntity, format!("{issue}: {path}: {message}"))
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(error = %error, "the store failed");
+        Self::new(Code::InternalServerError, "An internal server error occurred.")
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Envelope<'a> {
+    error: Body<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Body<'a> {
+    code: Code,
+    message: &'a str,
+    doc_url: String,
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.code.status();
+        let doc_url = format!("https://www.rfc-editor.org/rfc/rfc9110#status.{}", status.as_u16());
+        let body = Body { code: self.code, message: &self.message, doc_url };
+        (status, Json(Envelope { error: body })).into_response()
+    }
+}

@@ -1,0 +1,46 @@
+//! Names and secrets that the service makes up.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
+use rand::RngExt;
+use sha2::{Digest, Sha256};
+use ulid::Ulid;
+
+/// Length of a short link's key when the caller names none.
+pub const DEFAULT_KEY_LENGTH: usize = 7;
+
+/// `prefix` and a ULID: unique, and sorted by the millisecond of `now`.
+pub(crate) fn sortable(prefix: &str, now: Timestamp) -> String {
+    let milliseconds = u64::try_from(now.as_millisecond()).unwrap_or(0);
+    format!("{prefix}{}", Ulid::from_parts(milliseconds, rand::rng().random()))
+}
+
+/// `length` random letters and digits of both cases.
+pub(crate) fn alphanumeric(length: usize) -> String {
+    rand::rng().sample_iter(rand::distr::Alphanumeric).take(length).map(char::from).collect()
+}
+
+/// A random short-link key of lower-case letters and digits, since keys that differ only in case are one.
+pub(crate) fn short_key(length: usize) -> String {
+    const ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let mut random = rand::rng();
+    (0..length).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
+}
+
+/// A new API key. It is shown once and then only known by its [`sha256`].
+pub(crate) fn api_key() -> String {
+    format!("weir_{}", alphanumeric(32))
+}
+
+/// A new webhook secret in the form of Standard Webhooks: `whsec_` and 24 random bytes in Base64.
+pub(crate) fn webhook_secret() -> String {
+    let bytes: [u8; 24] = rand::rng().random();
+    format!("whsec_{}", BASE64_STANDARD.encode(bytes))
+}
+
+/// The SHA-256 of a key, in lower-case hexadecimal.
+#[must_use]
+pub fn sha256(key: &[u8]) -> String {
+    hex::encode(Sha256::digest(key))
+}

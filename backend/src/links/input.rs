@@ -1,0 +1,350 @@
+//! From a request's JSON to a link: every field with its bounds.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+use url::Url;
+
+use crate::body::{Change, Fields, wrong_type};
+use crate::error::ApiError;
+use crate::links::{Details, Variant};
+use crate::when::{self, Edge};
+
+/// Longest destination, in characters.
+const MAX_URL: usize = 32_000;
+/// Longest key and domain, in characters.
+const MAX_KEY: usize = 190;
+/// Longest external or tenant id and campaign parameter, in characters.
+const MAX_ID: usize = 255;
+/// Longest title, description, comment or image address, in characters.
+const MAX_TEXT: usize = 32_000;
+/// Most tags on one link.
+const MAX_TAGS: usize = 100;
+
+/// Schemes that would run in, or read from, the visitor's browser rather than lead somewhere.
+const FORBIDDEN_SCHEMES: [&str; 6] = ["javascript", "data", "vbscript", "file", "blob", "about"];
+
+/// The query parameters of a destination that a link's fields set.
+const URL_PARAMETERS: [&str; 6] =
+    ["utm_source", "utm_medium", "utm_campaign", "utm_term", "utm_content", "ref"];
+
+/// What a request says of a link, checked field by field.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LinkInput {
+    pub(crate) url: Option<String>,
+    pub(crate) domain: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) key_length: Option<usize>,
+    pub(crate) prefix: Option<String>,
+    pub(crate) external_id: Change<String>,
+    pub(crate) tenant_id: Change<String>,
+    pub(crate) folder_id: Change<String>,
+    pub(crate) archived: Option<bool>,
+    pub(crate) tags: Option<TagSelection>,
+    parameters: Vec<(&'static str, Change<String>)>,
+    details: DetailsInput,
+}
+
+/// The tags that a request puts on a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TagSelection {
+    /// By id; each has to exist in the workspace.
+    Ids(Vec<String>),
+    /// By name; those that do not exist are made.
+    Names(Vec<String>),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct DetailsInput {
+    flags: Vec<(Flag, bool)>,
+    texts: Vec<(DetailText, Change<String>)>,
+    instants: Vec<(DetailInstant, Change<Timestamp>)>,
+    geo: Change<BTreeMap<String, String>>,
+    test_variants: Change<Vec<Variant>>,
+}
+
+type Flag = fn(&mut Details) -> &mut bool;
+type DetailText = fn(&mut Details) -> &mut Option<String>;
+type DetailInstant = fn(&mut Details) -> &mut Option<Timestamp>;
+
+const FLAGS: [(&str, Flag); 5] = [
+    ("trackConversion", |details| &mut details.track_conversion),
+    ("proxy", |details| &mut details.proxy),
+    ("rewrite", |details| &mut details.rewrite),
+    ("doIndex", |details| &mut details.do_index),
+    ("publicStats", |details| &mut details.public_stats),
+];
+
+const TEXTS: [(&str, usize, DetailText); 7] = [
+    ("programId", MAX_ID, |details| &mut details.program_id),
+    ("partnerId", MAX_ID, |details| &mut details.partner_id),
+    ("title", MAX_TEXT, |details| &mut details.title),
+    ("description", MAX_TEXT, |details| &mut details.description),
+    ("image", MAX_TEXT, |details| &mut details.image),
+    ("video", MAX_TEXT, |details| &mut details.video),
+    ("comments", MAX_TEXT, |details| &mut details.comments),
+];
+
+const DESTINATIONS: [(&str, DetailText); 3] = [
+    ("expiredUrl", |details| &mut details.expired_url),
+    ("ios", |details| &mut details.ios),
+    ("android", |details| &mut details.android),
+];
+
+const INSTANTS: [(&str, DetailInstant); 3] = [
+    ("expiresAt", |details| &mut details.expires_at),
+    ("testStartedAt", |details| &mut details.test_started_at),
+    ("testCompletedAt", |details| &mut details.test_completed_at),
+];
+
+impl LinkInput {
+    /// Reads a body that makes a link: as [`Self::update`], with the destination required.
+    pub(crate) fn create(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
+        let fields = Fields::of(value, at)?;
+        fields.required_text("url", MAX_URL)?;
+        Self::update(value, at, now)
+    }
+
+    /// Reads a body that changes a link; absent fields stay as they are. Fields that the API does not know are ignored.
+    pub(crate) fn update(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
+        let fields = Fields::of(value, at)?;
+        if let Change::Set(_) = fields.text("password", MAX_TEXT)? {
+            return Err(fields.invalid("password", "Password protection is not supported."));
+        }
+        let url = match fields.text("url", MAX_URL)? {
+            Change::Keep => None,
+            Change::Clear => return Err(wrong_type(&fields.path("url"), "string", &Value::Null)),
+            Change::Set(text) => Some(destination(&fields, "url", &text)?),
+        };
+        let mut parameters = Vec::new();
+        for name in URL_PARAMETERS {
+            let change = fields.text(name, MAX_ID)?;
+            if change != Change::Keep {
+                parameters.push((name, change));
+            }
+        }
+        Ok(Self {
+            url,
+            domain: fields.text("domain", MAX_KEY)?.set().map(|domain| domain.to_lowercase()),
+            key: key(&fields, "key")?,
+            key_length: fields.integer("keyLength", 3..=190)?.set().and_then(|length| length.try_into().ok()),
+            prefix: key(&fields, "prefix")?,
+            external_id: external_id(&fields)?,
+            tenant_id: fields.text("tenantId", MAX_ID)?,
+            folder_id: fields.text("folderId", MAX_KEY)?,
+            archived: fields.boolean("archived")?.set(),
+            tags: tags(&fields)?,
+            parameters,
+            details: DetailsInput::read(&fields, now)?,
+        })
+    }
+
+    /// The destination after this input: the new one, or the one it had, with the campaign parameters applied.
+    pub(crate) fn destination(&self, current: Option<&str>) -> String {
+        let url = self.url.as_deref().or(current).unwrap_or_default();
+        if self.parameters.is_empty() {
+            return url.to_owned();
+        }
+        let Ok(mut parsed) = Url::parse(url) else { return url.to_owned() };
+        let mut pairs: Vec<(String, String)> = parsed
+            .query_pairs()
+            .filter(|(name, _)| self.parameters.iter().all(|(changed, _)| changed != name))
+            .map(|(name, value)| (name.into_owned(), value.into_owned()))
+            .collect();
+        for (name, change) in &self.parameters {
+            if let Change::Set(value) = change
+                && !value.is_empty()
+            {
+                pairs.push(((*name).to_owned(), value.clone()));
+            }
+        }
+        if pairs.is_empty() {
+            parsed.set_query(None);
+        } else {
+            parsed.query_pairs_mut().clear().extend_pairs(pairs);
+        }
+        parsed.into()
+    }
+
+    /// Applies the fields of [`Details`].
+    pub(crate) fn apply_details(&self, details: &mut Details) {
+        let input = self.details.clone();
+        for (flag, value) in input.flags {
+            *flag(details) = value;
+        }
+        for (text, change) in input.texts {
+            change.apply(text(details));
+        }
+        for (instant, change) in input.instants {
+            change.apply(instant(details));
+        }
+        input.geo.apply(&mut details.geo);
+        input.test_variants.apply(&mut details.test_variants);
+    }
+}
+
+impl DetailsInput {
+    fn read(fields: &Fields<'_>, now: Timestamp) -> Result<Self, ApiError> {
+        let mut input = Self::default();
+        for (name, flag) in FLAGS {
+            if let Change::Set(value) = fields.boolean(name)? {
+                input.flags.push((flag, value));
+            }
+        }
+        for (name, max, text) in TEXTS {
+            input.texts.push((text, fields.text(name, max)?));
+        }
+        for (name, text) in DESTINATIONS {
+            let change = match fields.text(name, MAX_URL)? {
+                Change::Set(url) if url.is_empty() => Change::Clear,
+                Change::Set(url) => Change::Set(destination(fields, name, &url)?),
+                other => other,
+            };
+            input.texts.push((text, change));
+        }
+        for (name, instant) in INSTANTS {
+            let change = match fields.text(name, MAX_ID)? {
+                Change::Keep => Change::Keep,
+                Change::Clear => Change::Clear,
+                Change::Set(text) => Change::Set(
+                    when::parse(&text, now, &TimeZone::UTC, Edge::Start)
+                        .map_err(|error| fields.invalid(name, &error.to_string()))?,
+                ),
+            };
+            input.instants.push((instant, change));
+        }
+        input.geo = geo(fields)?;
+        input.test_variants = test_variants(fields)?;
+        Ok(input)
+    }
+}
+
+/// A destination as the caller wrote it, with `https://` in front where it named no scheme.
+fn destination(fields: &Fields<'_>, name: &str, text: &str) -> Result<String, ApiError> {
+    let invalid = || fields.invalid(name, "Invalid destination URL");
+    let text = text.trim();
+    if let Ok(url) = Url::parse(text) {
+        // `localhost:3000` and `example.com:8080/x` parse as a scheme and its data.
+        let names_port = !text.contains("://")
+            && text.split_once(':').is_some_and(|(host, rest)| {
+                (host.contains('.') || host == "localhost")
+                    && rest.starts_with(|first: char| first.is_ascii_digit())
+            });
+        if !names_port {
+            let leads_somewhere = !FORBIDDEN_SCHEMES.contains(&url.scheme());
+            return if leads_somewhere { Ok(text.to_owned()) } else { Err(invalid()) };
+        }
+    }
+    let with_scheme = format!("https://{text}");
+    let url = Url::parse(&with_scheme).map_err(|_| invalid())?;
+    let host = url.host_str().ok_or_else(invalid)?;
+    if host.contains('.') || host == "localhost" { Ok(with_scheme) } else { Err(invalid()) }
+}
+
+/// A short link's key, or the start of one: letters, digits, `_`, `-`, `.`, `/` and anything beyond ASCII.
+fn key(fields: &Fields<'_>, name: &str) -> Result<Option<String>, ApiError> {
+    let Change::Set(text) = fields.text(name, MAX_KEY)? else { return Ok(None) };
+    let key = text.trim_matches('/');
+    if key.is_empty() {
+        return Ok(None);
+    }
+    let allowed = |character: char| {
+        character.is_ascii_alphanumeric()
+            || matches!(character, '_' | '-' | '.' | '/')
+            || (!character.is_ascii() && !character.is_control() && !character.is_whitespace())
+    };
+    // Browsers resolve dot segments before they ask, so such a link could never be followed.
+    let dots = key.split('/').any(|segment| segment.is_empty() || segment == "." || segment == "..");
+    let reserved = key.starts_with('_') || key.ends_with(".php") || key.starts_with(".well-known");
+    if dots || reserved || !key.chars().all(allowed) {
+        return Err(fields.invalid(name, "Invalid key."));
+    }
+    Ok(Some(key.to_owned()))
+}
+
+fn external_id(fields: &Fields<'_>) -> Result<Change<String>, ApiError> {
+    match fields.text("externalId", MAX_ID)? {
+        Change::Set(text) => {
+            let id = text.strip_prefix("ext_").unwrap_or(&text);
+            if id.is_empty() {
+                let message = "Too small: expected string to have >=1 characters";
+                return Err(ApiError::invalid("too_small", &fields.path("externalId"), message));
+            }
+            Ok(Change::Set(id.to_owned()))
+        }
+        other => Ok(other),
+    }
+}
+
+fn tags(fields: &Fields<'_>) -> Result<Option<TagSelection>, ApiError> {
+    let selection = [
+        ("tagIds", TagSelection::Ids as fn(Vec<String>) -> TagSelection),
+        ("tagId", TagSelection::Ids),
+        ("tagNames", TagSelection::Names),
+    ];
+    for (name, select) in selection {
+        match fields.texts(name, MAX_TAGS)? {
+            Change::Keep => {}
+            Change::Clear => return Ok(Some(TagSelection::Ids(Vec::new()))),
+            Change::Set(values) => {
+                if let Some(long) =
+                    values.iter().find(|value| value.chars().count() > MAX_ID || value.is_empty())
+                {
+                    return Err(fields.invalid(name, &format!("Invalid tag: {long:?}")));
+                }
+                return Ok(Some(select(values)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn geo(fields: &Fields<'_>) -> Result<Change<BTreeMap<String, String>>, ApiError> {
+    let (map, path) = match fields.get("geo") {
+        None => return Ok(Change::Keep),
+        Some(Value::Null) => return Ok(Change::Clear),
+        Some(Value::Object(map)) => (map, fields.path("geo")),
+        Some(other) => return Err(wrong_type(&fields.path("geo"), "object", other)),
+    };
+    let mut targets = BTreeMap::new();
+    for (country, target) in map {
+        if country.len() != 2 || !country.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+            let message = "Invalid key: expected an ISO 3166 country code of two letters";
+            return Err(ApiError::invalid("invalid_key", &format!("{path}.{country}"), message));
+        }
+        let Value::String(target) = target else {
+            return Err(wrong_type(&format!("{path}.{country}"), "string", target));
+        };
+        let target = destination(fields, &format!("geo.{country}"), target)?;
+        targets.insert(country.to_uppercase(), target);
+    }
+    Ok(Change::Set(targets))
+}
+
+fn test_variants(fields: &Fields<'_>) -> Result<Change<Vec<Variant>>, ApiError> {
+    let items = match fields.get("testVariants") {
+        None => return Ok(Change::Keep),
+        Some(Value::Null) => return Ok(Change::Clear),
+        Some(Value::Array(items)) => items,
+        Some(other) => return Err(wrong_type(&fields.path("testVariants"), "array", other)),
+    };
+    if !(2..=4).contains(&items.len()) {
+        return Err(fields.invalid("testVariants", "Expected 2 to 4 variants"));
+    }
+    let mut variants = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let path = format!("{}[{index}]", fields.path("testVariants"));
+        let variant = Fields::of(item, &path)?;
+        let url = destination(&variant, "url", &variant.required_text("url", MAX_URL)?)?;
+        let Change::Set(percentage) = variant.integer("percentage", 10..=90)? else {
+            return Err(variant.invalid("percentage", "Expected a whole number from 10 to 90"));
+        };
+        variants.push(Variant { url, percentage });
+    }
+    if variants.iter().map(|variant| variant.percentage).sum::<u64>() != 100 {
+        return Err(fields.invalid("testVariants", "Percentages must add up to 100"));
+    }
+    Ok(Change::Set(variants))
+}

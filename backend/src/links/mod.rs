@@ -1,0 +1,306 @@
+//! Short links: what they are, how requests describe them, and their endpoints.
+
+pub(crate) mod input;
+pub(crate) mod routes;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+/// How an instant is written in JSON: RFC 3339 in UTC with milliseconds.
+pub(crate) fn rfc3339(instant: Timestamp) -> String {
+    format!("{instant:.3}")
+}
+
+/// A short link as the store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// The store's number for it; never shown, never reused.
+    pub(crate) seq: i64,
+    /// `link_` and a ULID.
+    pub(crate) id: String,
+    pub(crate) workspace_id: String,
+    pub(crate) domain: String,
+    pub(crate) key: String,
+    pub(crate) url: String,
+    pub(crate) external_id: Option<String>,
+    pub(crate) tenant_id: Option<String>,
+    pub(crate) folder_id: Option<String>,
+    pub(crate) archived: bool,
+    pub(crate) details: Details,
+    pub(crate) tags: Vec<Tag>,
+    pub(crate) clicks: i64,
+    pub(crate) last_clicked: Option<Timestamp>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+}
+
+/// The fields of a link that no query looks at; kept as one JSON document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "the published Link object has these flags")]
+pub(crate) struct Details {
+    pub(crate) track_conversion: bool,
+    pub(crate) proxy: bool,
+    pub(crate) rewrite: bool,
+    pub(crate) do_index: bool,
+    pub(crate) public_stats: bool,
+    pub(crate) program_id: Option<String>,
+    pub(crate) partner_id: Option<String>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) expired_url: Option<String>,
+    pub(crate) disabled_at: Option<Timestamp>,
+    pub(crate) title: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) image: Option<String>,
+    pub(crate) video: Option<String>,
+    pub(crate) ios: Option<String>,
+    pub(crate) android: Option<String>,
+    /// Upper-case ISO 3166 country code to destination.
+    pub(crate) geo: Option<BTreeMap<String, String>>,
+    pub(crate) comments: Option<String>,
+    pub(crate) test_variants: Option<Vec<Variant>>,
+    pub(crate) test_started_at: Option<Timestamp>,
+    pub(crate) test_completed_at: Option<Timestamp>,
+}
+
+/// One destination of an A/B test and its share in percent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub(crate) struct Variant {
+    pub(crate) url: String,
+    pub(crate) percentage: u64,
+}
+
+/// A label that links of one workspace share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub(crate) struct Tag {
+    /// `tag_` and a ULID.
+    pub(crate) id: String,
+    /// Unique in the workspace.
+    pub(crate) name: String,
+    /// One of [`TAG_COLORS`].
+    pub(crate) color: String,
+}
+
+/// The colours that the published clients can parse.
+pub(crate) const TAG_COLORS: [&str; 8] =
+    ["red", "yellow", "green", "blue", "purple", "brown", "gray", "pink"];
+
+/// Where short links live: `<base>/r/<key>`.
+#[derive(Clone, Debug)]
+pub struct PublicUrl {
+    base: Url,
+    host: String,
+}
+
+/// The public URL cannot carry short links.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("public URL {url:?}: expected http:// or https:// with a host, without query and fragment")]
+pub struct InvalidPublicUrl {
+    url: String,
+}
+
+impl PublicUrl {
+    /// Checks the address under which clients reach the service.
+    ///
+    /// # Errors
+    /// [`InvalidPublicUrl`] if it is no HTTP URL with a host, or has a query or fragment.
+    pub fn parse(text: &str) -> Result<Self, InvalidPublicUrl> {
+        let invalid = || InvalidPublicUrl { url: text.to_owned() };
+        let base = Url::parse(text.trim_end_matches('/')).map_err(|_| invalid())?;
+        let host = base.host_str().ok_or_else(invalid)?.to_owned();
+        let plain = base.query().is_none() && base.fragment().is_none() && base.username().is_empty();
+        if !plain || !matches!(base.scheme(), "http" | "https") {
+            return Err(invalid());
+        }
+        Ok(Self { base, host })
+    }
+
+    /// The domain of links that name none.
+    #[must_use]
+    pub fn default_domain(&self) -> &str {
+        &self.host
+    }
+
+    /// The address of the short link `key` on `domain`. Links of the default domain are under the public URL, with its
+    /// port and path; those of other domains at the root of theirs.
+    #[must_use]
+    pub fn short_link(&self, domain: &str, key: &str) -> String {
+        let key = percent_encoding::utf8_percent_encode(key, KEY_IN_PATH);
+        let base = self.base.as_str().trim_end_matches('/');
+        if domain == self.host {
+            format!("{base}/r/{key}")
+        } else {
+            format!("{}://{domain}/r/{key}", self.base.scheme())
+        }
+    }
+
+    fn qr_code(&self, short_link: &str) -> String {
+        format!("{}/qr?url={short_link}?qr=1", self.base.as_str().trim_end_matches('/'))
+    }
+}
+
+/// What is escaped in a key when it is put into a path: everything but the characters that a URL takes as they are.
+const KEY_IN_PATH: &percent_encoding::AsciiSet =
+    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/').remove(b'~');
+
+/// A link as every response shows it. All fields are always present, since the published clients require them.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Link)]
+#[expect(clippy::struct_excessive_bools, reason = "the published Link object has these flags")]
+pub(crate) struct LinkBody {
+    id: String,
+    domain: String,
+    key: String,
+    url: String,
+    track_conversion: bool,
+    external_id: Option<String>,
+    tenant_id: Option<String>,
+    program_id: Option<String>,
+    partner_id: Option<String>,
+    archived: bool,
+    expires_at: Option<String>,
+    expired_url: Option<String>,
+    disabled_at: Option<String>,
+    /// Always null: links cannot be protected by a password.
+    password: Option<String>,
+    proxy: bool,
+    title: Option<String>,
+    description: Option<String>,
+    image: Option<String>,
+    video: Option<String>,
+    rewrite: bool,
+    do_index: bool,
+    ios: Option<String>,
+    android: Option<String>,
+    geo: Option<BTreeMap<String, String>>,
+    public_stats: bool,
+    tags: Vec<Tag>,
+    folder_id: Option<String>,
+    comments: Option<String>,
+    short_link: String,
+    qr_code: String,
+    #[serde(rename = "utm_source")]
+    utm_source: Option<String>,
+    #[serde(rename = "utm_medium")]
+    utm_medium: Option<String>,
+    #[serde(rename = "utm_campaign")]
+    utm_campaign: Option<String>,
+    #[serde(rename = "utm_term")]
+    utm_term: Option<String>,
+    #[serde(rename = "utm_content")]
+    utm_content: Option<String>,
+    test_variants: Option<Vec<Variant>>,
+    test_started_at: Option<String>,
+    test_completed_at: Option<String>,
+    /// Always null: links are made by keys, not by people.
+    user_id: Option<String>,
+    workspace_id: String,
+    clicks: i64,
+    leads: i64,
+    conversions: i64,
+    sales: i64,
+    /// In cents.
+    sale_amount: i64,
+    last_clicked: Option<String>,
+    created_at: String,
+    updated_at: String,
+    tag_id: Option<String>,
+    project_id: String,
+    webhook_ids: Vec<String>,
+}
+
+impl Link {
+    /// The link as responses and webhooks show it.
+    pub(crate) fn body(&self, public: &PublicUrl) -> LinkBody {
+        let details = self.details.clone();
+        let short_link = public.short_link(&self.domain, &self.key);
+        let utm = UtmParameters::of(&self.url);
+        LinkBody {
+            id: self.id.clone(),
+            domain: self.domain.clone(),
+            key: self.key.clone(),
+            url: self.url.clone(),
+            track_conversion: details.track_conversion,
+            external_id: self.external_id.clone(),
+            tenant_id: self.tenant_id.clone(),
+            program_id: details.program_id,
+            partner_id: details.partner_id,
+            archived: self.archived,
+            expires_at: details.expires_at.map(rfc3339),
+            expired_url: details.expired_url,
+            disabled_at: details.disabled_at.map(rfc3339),
+            password: None,
+            proxy: details.proxy,
+            title: details.title,
+            description: details.description,
+            image: details.image,
+            video: details.video,
+            rewrite: details.rewrite,
+            do_index: details.do_index,
+            ios: details.ios,
+            android: details.android,
+            geo: details.geo,
+            public_stats: details.public_stats,
+            tags: self.tags.clone(),
+            folder_id: self.folder_id.clone(),
+            comments: details.comments,
+            qr_code: public.qr_code(&short_link),
+            short_link,
+            utm_source: utm.source,
+            utm_medium: utm.medium,
+            utm_campaign: utm.campaign,
+            utm_term: utm.term,
+            utm_content: utm.content,
+            test_variants: details.test_variants,
+            test_started_at: details.test_started_at.map(rfc3339),
+            test_completed_at: details.test_completed_at.map(rfc3339),
+            user_id: None,
+            workspace_id: self.workspace_id.clone(),
+            clicks: self.clicks,
+            leads: 0,
+            conversions: 0,
+            sales: 0,
+            sale_amount: 0,
+            last_clicked: self.last_clicked.map(rfc3339),
+            created_at: rfc3339(self.created_at),
+            updated_at: rfc3339(self.updated_at),
+            tag_id: self.tags.first().map(|tag| tag.id.clone()),
+            project_id: self.workspace_id.trim_start_matches("ws_").to_owned(),
+            webhook_ids: Vec::new(),
+        }
+    }
+}
+
+/// The campaign parameters in a destination's query; empty ones count as absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UtmParameters {
+    pub(crate) source: Option<String>,
+    pub(crate) medium: Option<String>,
+    pub(crate) campaign: Option<String>,
+    pub(crate) term: Option<String>,
+    pub(crate) content: Option<String>,
+}
+
+impl UtmParameters {
+    pub(crate) fn of(url: &str) -> Self {
+        let mut utm = Self::default();
+        let Ok(url) = Url::parse(url) else { return utm };
+        for (name, value) in url.query_pairs().filter(|(_, value)| !value.is_empty() && !value.contains('\0'))
+        {
+            let field = match &*name {
+                "utm_source" => &mut utm.source,
+                "utm_medium" => &mut utm.medium,
+                "utm_campaign" => &mut utm.campaign,
+                "utm_term" => &mut utm.term,
+                "utm_content" => &mut utm.content,
+                _ => continue,
+            };
+            *field = Some(value.into_owned());
+        }
+        utm
+    }
+}

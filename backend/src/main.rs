@@ -1,0 +1,257 @@
+//! The command `backend`.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use backend::keys::{InvalidLimits, Subscriber, parse_limits, parse_plan};
+use backend::{
+    AddressPolicy, Backend, Clock, InvalidPublicUrl, Limits, Options, PublicUrl, Store, StoreError, server,
+};
+use clap::{Args, Parser, Subcommand};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+/// A link and analytics API with webhooks.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serves the API until SIGINT or SIGTERM.
+    Serve(Serve),
+    /// Makes, lists and revokes API keys.
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Makes a workspace with one key per plan, and prints the keys, which are not kept.
+    Seed {
+        #[command(flatten)]
+        database: Database,
+        /// The workspace's name.
+        #[arg(long, default_value = "demo")]
+        name: String,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Database {
+    /// sqlite:<file>, made if it does not exist, or postgres://<user>@<host>/<name>.
+    #[arg(
+        long = "database",
+        env = "WEIR_DATABASE",
+        default_value = "sqlite:weir.db",
+        hide_env_values = true
+    )]
+    url: String,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Where the API listens; port 0 takes a free one.
+    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where operators' endpoints listen; keep it from clients.
+    #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8081")]
+    internal_listen: SocketAddr,
+    /// Where clients reach the API; short links are <URL>/r/<key>. By default the address that it listens on.
+    #[arg(long, env = "WEIR_PUBLIC_URL")]
+    public_url: Option<String>,
+    #[command(flatten)]
+    database: Database,
+    /// Lets webhooks go to private, loopback and link-local addresses.
+    #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
+    allow_private_webhooks: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Keys {
+    /// Makes a key and prints it. It is not kept and cannot be shown again.
+    Create {
+        #[command(flatten)]
+        database: Database,
+        /// The plan whose quotas the gateway applies.
+        #[arg(long, value_parser = parse_plan)]
+        plan: String,
+        /// Quotas in place of the plan's, such as standard=5000/minute,analytics=20/second.
+        #[arg(long, value_parser = parse_limits)]
+        limits: Option<Limits>,
+        /// The id of the workspace whose data the key opens; a new one if none is named.
+        #[arg(long)]
+        workspace: Option<String>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lists the keys that are not revoked.
+    List {
+        #[command(flatten)]
+        database: Database,
+        /// Prints the JSON list that the gateway's configuration takes as `subscribers`.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revokes a key.
+    Revoke {
+        #[command(flatten)]
+        database: Database,
+        /// The key's id, as `keys list` shows it.
+        id: String,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+enum CliError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    PublicUrl(#[from] InvalidPublicUrl),
+    #[error("--limits: {0}")]
+    Limits(#[from] InvalidLimits),
+    #[error("no workspace has the id {0}")]
+    UnknownWorkspace(String),
+    #[error("no key has the id {0}, or it was revoked before")]
+    UnknownKey(String),
+    #[error("{address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    let done = match Cli::parse().command {
+        Command::Serve(options) => serve(options).await,
+        Command::Keys(Keys::Create { database, plan, limits, workspace, json }) => {
+            create_key(&database, &plan, limits.as_ref(), workspace.as_deref(), json).await
+        }
+        Command::Keys(Keys::List { database, json }) => list_keys(&database, json).await,
+        Command::Keys(Keys::Revoke { database, id }) => revoke_key(&database, id).await,
+        Command::Seed { database, name, json } => seed(&database, &name, json).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(options: Serve) -> Result<(), CliError> {
+    let (public, public_address) = listen(options.listen).await?;
+    let (internal, internal_address) = listen(options.internal_listen).await?;
+    let public_url = options.public_url.unwrap_or_else(|| format!("http://{public_address}"));
+    let webhook_addresses =
+        if options.allow_private_webhooks { AddressPolicy::any() } else { AddressPolicy::public_only() };
+    let store = Store::open(&options.database.url).await?;
+    let options = Options { public_url: PublicUrl::parse(&public_url)?, webhook_addresses };
+    let backend = Backend::start(store, Clock::system(), options);
+    let (stop, stopped) = watch::channel(false);
+    let serving = tokio::spawn(server::serve(public, backend.router(), stopped.clone()));
+    let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), stopped));
+    // Scripts read these two lines to learn which ports were taken.
+    println!("listening on http://{public_address}");
+    println!("internal on http://{internal_address}");
+    server::stop_signal().await?;
+    tracing::info!("stopping");
+    stop.send_replace(true);
+    let _ended = tokio::join!(serving, serving_internal);
+    backend.shut_down().await;
+    Ok(())
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), CliError> {
+    let failed = |source| CliError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+async fn create_key(
+    database: &Database,
+    plan: &str,
+    limits: Option<&Limits>,
+    workspace: Option<&str>,
+    as_json: bool,
+) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let now = Clock::system().now();
+    let workspace = match workspace {
+        Some(id) => store.workspace(id).await?.ok_or_else(|| CliError::UnknownWorkspace(id.to_owned()))?,
+        None => store.create_workspace(plan, now).await?,
+    };
+    let (id, key) = store.create_key(&workspace, plan, limits, now).await?;
+    if as_json {
+        println!("{}", json!({ "id": id, "workspace": workspace.id, "plan": plan, "key": key }));
+    } else {
+        println!("id         {id}\nworkspace  {}\nplan       {plan}\nkey        {key}", workspace.id);
+    }
+    store.close().await;
+    Ok(())
+}
+
+async fn list_keys(database: &Database, as_json: bool) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let keys = store.keys().await?;
+    if as_json {
+        let subscribers: Vec<Subscriber> = keys.into_iter().map(Subscriber::from).collect();
+        println!("{}", json!(subscribers));
+    } else {
+        for key in keys {
+            println!("{}  {}  {:<12}  sha256:{}", key.id, key.workspace, key.plan, key.sha256);
+        }
+    }
+    store.close().await;
+    Ok(())
+}
+
+async fn revoke_key(database: &Database, id: String) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let revoked = store.revoke_key(&id, Clock::system().now()).await?;
+    store.close().await;
+    if revoked { Ok(()) } else { Err(CliError::UnknownKey(id)) }
+}
+
+/// The plans of the contract; Enterprise has no quotas of its own, so its key brings them.
+const SEEDED: [(&str, Option<&str>); 5] = [
+    ("free", None),
+    ("pro", None),
+    ("business", None),
+    ("advanced", None),
+    ("enterprise", Some("standard=5000/minute,analytics=20/second")),
+];
+
+async fn seed(database: &Database, name: &str, as_json: bool) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let now = Clock::system().now();
+    let workspace = store.create_workspace(name, now).await?;
+    let mut keys = Vec::new();
+    for (plan, limits) in SEEDED {
+        let limits = limits.map(parse_limits).transpose()?;
+        let (id, key) = store.create_key(&workspace, plan, limits.as_ref(), now).await?;
+        keys.push(json!({ "id": id, "plan": plan, "key": key }));
+        if !as_json {
+            println!("{plan:<10}  {key}");
+        }
+    }
+    if as_json {
+        println!("{}", json!({ "workspace": workspace.id, "keys": keys }));
+    }
+    store.close().await;
+    Ok(())
+}

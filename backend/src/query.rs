@@ -1,0 +1,90 @@
+//! Reading query strings, where every value is text and lists are separated by commas.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use url::form_urlencoded;
+
+use crate::error::ApiError;
+
+/// The parameters of a request, decoded (`+` and `%20` are spaces), in order. Unknown ones are ignored by whoever reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl<S: Sync> FromRequestParts<S> for Query {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Self::parse(parts.uri.query().unwrap_or_default())
+    }
+}
+
+impl Query {
+    pub(crate) fn parse(query: &str) -> Result<Self, ApiError> {
+        let pairs: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        match pairs.iter().find(|(_, value)| value.contains('\0')) {
+            // Neither database nor header can carry it, and nobody means it.
+            Some((name, _)) => Err(ApiError::invalid("custom", name, "Invalid string: must not contain NUL")),
+            None => Ok(Self(pairs)),
+        }
+    }
+
+    /// The last value of a parameter, unless it is empty.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        let value = self.0.iter().rev().find(|(key, _)| key == name)?;
+        Some(value.1.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// The values of a list: separated by commas, or given as repeated parameters.
+    pub(crate) fn list(&self, name: &str) -> Vec<String> {
+        let values = self.0.iter().filter(|(key, _)| key == name);
+        let parts = values.flat_map(|(_, value)| value.split(','));
+        parts.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    }
+
+    pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        match self.text(name) {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(_) => {
+                let message = "Invalid input: expected true or false";
+                Err(ApiError::invalid("invalid_value", name, message))
+            }
+        }
+    }
+
+    /// A whole number. `too_big` is the message where it is beyond `bounds`.
+    pub(crate) fn integer(
+        &self,
+        name: &str,
+        bounds: std::ops::RangeInclusive<i64>,
+        too_big: &str,
+    ) -> Result<Option<i64>, ApiError> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let invalid = || ApiError::invalid("invalid_type", name, "Invalid input: expected a whole number");
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(invalid());
+        }
+        match text.parse::<i64>() {
+            Ok(number) if number < *bounds.start() => {
+                let message = format!("Too small: expected number to be >={}", bounds.start());
+                Err(ApiError::invalid("too_small", name, &message))
+            }
+            Ok(number) if bounds.contains(&number) => Ok(Some(number)),
+            Ok(_) | Err(_) => Err(ApiError::invalid("too_big", name, too_big)),
+        }
+    }
+
+    /// One of a few words.
+    pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>, ApiError> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        match choices.iter().find(|(word, _)| *word == text) {
+            Some((_, choice)) => Ok(Some(*choice)),
+            None => {
+                let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+                let message = format!("Invalid type value. Valid values are: {}", words.join(", "));
+                Err(ApiError::invalid("invalid_value", name, &message))
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Clicks on their way to the store: through a bounded queue, in batches.
+//!
+//! A redirect waits for a place in the queue, not for the database. What is queued is stored within
+//! [`FLUSH_INTERVAL`] and on shutdown; a process that is killed loses at most that. When the database cannot keep up, the
+//! queue fills and redirects wait: clicks are never dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::links::PublicUrl;
+use crate::store::{Click, Store};
+
+/// The longest that a click waits before it is on its way to the database.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
+/// Clicks in one transaction at most.
+const BATCH: usize = 4_096;
+/// Clicks waiting at most.
+const QUEUE: usize = 4 * BATCH;
+/// Pause before a batch that the database refused is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Attempts to store the last batches when the process is to end.
+const FINAL_ATTEMPTS: u32 = 10;
+
+#[derive(Debug)]
+enum Message {
+    Click(Box<Click>),
+    /// Answered once all clicks queued before it are stored.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Takes clicks. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    queue: mpsc::Sender<Message>,
+}
+
+/// The task that stores what the recorder takes.
+#[derive(Debug)]
+pub(crate) struct RecorderTask {
+    stop: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+impl Recorder {
+    pub(crate) fn start(store: Store, public: PublicUrl, announced: Arc<Notify>) -> (Self, RecorderTask) {
+        let (queue, queued) = mpsc::channel(QUEUE);
+        let stop = Arc::new(Notify::new());
+        let writer = Writer { store, public, announced, queued, stop: Arc::clone(&stop) };
+        (Self { queue }, RecorderTask { stop, task: tokio::spawn(writer.run()) })
+    }
+
+    /// Queues a click; waits while the queue is full.
+    pub(crate) async fn record(&self, click: Click) {
+        if self.queue.send(Message::Click(Box::new(click))).await.is_err() {
+            tracing::error!("a click came after the recorder had stopped and is lost");
+        }
+    }
+
+    /// Returns once all clicks queued before are stored.
+    pub(crate) async fn flush(&self) {
+        let (done, stored) = oneshot::channel();
+        if self.queue.send(Message::Flush(done)).await.is_ok() {
+            // An error means that the writer has stopped, and it stores everything before it does.
+            stored.await.unwrap_or_default();
+        }
+    }
+}
+
+impl RecorderTask {
+    /// Stores what is queued and ends the task.
+    pub(crate) async fn finish(self) {
+        self.stop.notify_one();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the click recorder ended abnormally");
+        }
+    }
+}
+
+struct Writer {
+    store: Store,
+    public: PublicUrl,
+    announced: Arc<Notify>,
+    queued: mpsc::Receiver<Message>,
+    stop: Arc<Notify>,
+}
+
+impl Writer {
+    async fn run(mut self) {
+        let mut stopping = false;
+        loop {
+            let first = tokio::select! {
+                biased;
+                () = self.stop.notified(), if !stopping => {
+                    // What is queued can still be received; nothing more can be queued.
+                    self.queued.close();
+                    stopping = true;
+                    continue;
+                }
+                message = self.queued.recv() => message,
+            };
+            let Some(first) = first else { return };
+            let (clicks, waiting) = self.gather(first, stopping).await;
+            self.store(&clicks, stopping).await;
+            for done in waiting {
+                // Whoever asked may have gone.
+                let _gone = done.send(());
+            }
+        }
+    }
+
+    /// A batch that starts with `first`: what comes within the interval, up to a flush or a full batch.
+    async fn gather(&mut self, first: Message, stopping: bool) -> (Vec<Click>, Vec<oneshot::Sender<()>>) {
+        let mut clicks = Vec::new();
+        let mut waiting = Vec::new();
+        let mut message = Some(first);
+        let deadline = tokio::time::sleep(if stopping { Duration::ZERO } else { FLUSH_INTERVAL });
+        tokio::pin!(deadline);
+        while let Some(current) = message {
+            match current {
+                Message::Click(click) => clicks.push(*click),
+                Message::Flush(done) => {
+                    waiting.push(done);
+                    break;
+                }
+            }
+            if clicks.len() >= BATCH {
+                break;
+            }
+            message = tokio::select! {
+                biased;
+                message = self.queued.recv() => message,
+                () = &mut deadline => None,
+            };
+        }
+        (clicks, waiting)
+    }
+
+    async fn store(&self, clicks: &[Click], stopping: bool) {
+        if clicks.is_empty() {
+            return;
+        }
+        let mut attempts = 0;
+        loop {
+            match self.store.record_clicks(clicks, &self.public).await {
+                Ok(recorded) => {
+                    if recorded < clicks.len() {
+                        tracing::debug!(
+                            left_out = clicks.len() - recorded,
+                            "clicks on links deleted meanwhile"
+                        );
+                    }
+                    self.announced.notify_one();
+                    return;
+                }
+                Err(error) => {
+                    attempts += 1;
+                    tracing::error!(%error, attempts, clicks = clicks.len(), "clicks could not be stored");
+                    if stopping && attempts >= FINAL_ATTEMPTS {
+                        tracing::error!(clicks = clicks.len(), "clicks are lost");
+                        return;
+                    }
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Which clicks a request asks about: the range and the filters that analytics and events share.
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan};
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::{ApiError, Code};
+use crate::query::Query;
+use crate::store::{Column, Condition, LinkSelector, Selection};
+use crate::when::{self, Edge};
+
+/// A range that requests name in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interval {
+    Last(SignedDuration),
+    LastDays(i64),
+    MonthToDate,
+    QuarterToDate,
+    YearToDate,
+    All,
+}
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+const INTERVALS: [(&str, Interval); 9] = [
+    ("24h", Interval::Last(DAY)),
+    ("7d", Interval::LastDays(7)),
+    ("30d", Interval::LastDays(30)),
+    ("90d", Interval::LastDays(90)),
+    ("1y", Interval::LastDays(365)),
+    ("mtd", Interval::MonthToDate),
+    ("qtd", Interval::QuarterToDate),
+    ("ytd", Interval::YearToDate),
+    ("all", Interval::All),
+];
+
+/// The filters on clicks, and the columns they look at.
+const FILTERS: [(&str, Column); 22] = [
+    ("domain", Column::Domain),
+    ("linkId", Column::LinkId),
+    ("tenantId", Column::TenantId),
+    ("folderId", Column::FolderId),
+    ("tagId", Column::TagId),
+    ("tagIds", Column::TagId),
+    ("country", Column::Country),
+    ("city", Column::City),
+    ("region", Column::Region),
+    ("continent", Column::Continent),
+    ("device", Column::Device),
+    ("browser", Column::Browser),
+    ("os", Column::Os),
+    ("trigger", Column::Trigger),
+    ("referer", Column::Referer),
+    ("refererUrl", Column::RefererUrl),
+    ("url", Column::Url),
+    ("utm_source", Column::UtmSource),
+    ("utm_medium", Column::UtmMedium),
+    ("utm_campaign", Column::UtmCampaign),
+    ("utm_term", Column::UtmTerm),
+    ("utm_content", Column::UtmContent),
+];
+
+/// The range and filters of a request, and the time zone in which it counts days.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) selection: Selection,
+    pub(crate) zone: TimeZone,
+    /// The interval that the range comes from; None where the request gave `start`.
+    pub(crate) interval: Option<Interval>,
+}
+
+impl Asked {
+    /// Reads the range and the filters of a request.
+    pub(crate) async fn read(query: &Query, app: &App, caller: &Caller) -> Result<Self, ApiError> {
+        let now = app.clock.now();
+        let zone = match query.text("timezone") {
+            None => TimeZone::UTC,
+            Some(name) => TimeZone::get(name)
+                .map_err(|_| ApiError::invalid("custom", "timezone", "Invalid IANA time zone"))?,
+        };
+        let interval = query.choice("interval", &INTERVALS)?;
+        let (start, end) = range(query, app, caller, now, &zone, interval).await?;
+        let conditions = conditions(query, app, caller).await?;
+        let interval = interval.filter(|_| query.text("start").is_none());
+        Ok(Self { selection: Selection { start, end, conditions }, zone, interval })
+    }
+}
+
+/// `start` and `end` win over `interval`. `end` alone ends the interval, which then starts as long before it.
+async fn range(
+    query: &Query,
+    app: &App,
+    caller: &Caller,
+    now: Timestamp,
+    zone: &TimeZone,
+    interval: Option<Interval>,
+) -> Result<(Timestamp, Timestamp), ApiError> {
+    let instant = |name: &str, edge| match query.text(name) {
+        None => Ok(None),
+        Some(text) => when::parse(text, now, zone, edge)
+            .map(Some)
+            .map_err(|error| ApiError::invalid("custom", name, &error.to_string())),
+    };
+    let end = instant("end", Edge::End)?;
+    let start = match instant("start", Edge::Start)? {
+        Some(start) => start,
+        None => {
+            let end = end.unwrap_or(now);
+            match interval.unwrap_or(Interval::Last(DAY)) {
+                Interval::All => app
+                    .store
+                    .first_click(&caller.workspace)
+                    .await?
+                    .map_or(caller.workspace.created_at, |first| first.min(caller.workspace.created_at)),
+                interval => start_of(interval, end, zone).ok_or_else(|| {
+                    ApiError::invalid(
+                        "custom",
+                        "end",
+                        "Invalid date: the interval before it starts too early",
+                    )
+                })?,
+            }
+        }
+    };
+    let end = end.unwrap_or(now);
+    if start > end && !(query.text("start").is_none() && interval == Some(Interval::All)) {
+        return Err(ApiError::invalid("custom", "start", "Invalid range: start is after end"));
+    }
+    Ok((start, end))
+}
+
+/// Where an interval that ends at `end` starts; None where that is before all time.
+fn start_of(interval: Interval, end: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    let last = end.to_zoned(zone.clone());
+    let first = match interval {
+        Interval::Last(duration) => return end.checked_sub(duration).ok(),
+        // Whole days: the last of them is the one that `end` falls on.
+        Interval::LastDays(days) => last.date().checked_sub((days - 1).days()).ok()?,
+        Interval::MonthToDate => last.date().first_of_month(),
+        Interval::QuarterToDate => {
+            let months_in = (last.month() - 1) % 3;
+            last.date().first_of_month().checked_sub(i64::from(months_in).months()).ok()?
+        }
+        Interval::YearToDate => last.date().first_of_year(),
+        Interval::All => return Some(Timestamp::UNIX_EPOCH),
+    };
+    Some(first.to_zoned(zone.clone()).ok()?.timestamp())
+}
+
+async fn conditions(query: &Query, app: &App, caller: &Caller) -> Result<Vec<Condition>, ApiError> {
+    let mut conditions = Vec::new();
+    for (name, column) in FILTERS {
+        if let Some((values, negated)) = filter_values(query, name) {
+            conditions.push(Condition { column, values: spelled(column, values), negated });
+        }
+    }
+    if let Some(qr) = query.boolean("qr")? {
+        let trigger = vec!["qr".to_owned()];
+        conditions.push(Condition { column: Column::Trigger, values: trigger, negated: !qr });
+    }
+    // These name one link, which has to exist.
+    let one = match (query.text("domain"), query.text("key"), query.text("externalId")) {
+        (Some(domain), Some(key), _) => {
+            Some(LinkSelector::Key { domain: domain.to_lowercase(), key: key.to_owned() })
+        }
+        (None, Some(_), _) => {
+            return Err(ApiError::bad_request("The key parameter needs the domain parameter."));
+        }
+        (_, None, Some(external)) => match external.strip_prefix("ext_") {
+            Some(id) => Some(LinkSelector::ExternalId(id.to_owned())),
+            None => {
+                return Err(ApiError::bad_request(
+                    "Invalid externalId. Did you forget to prefix it with `ext_`?",
+                ));
+            }
+        },
+        (_, None, None) => None,
+    };
+    if let Some(selector) = one {
+        let link = app.store.link(&caller.workspace, &selector).await?;
+        let link = link.ok_or_else(|| ApiError::new(Code::NotFound, "Link not found."))?;
+        conditions.push(Condition { column: Column::LinkId, values: vec![link.id], negated: false });
+    }
+    Ok(conditions)
+}
+
+/// `a,b` means one of them, `-a,b` none of them.
+fn filter_values(query: &Query, name: &str) -> Option<(Vec<String>, bool)> {
+    let mut values = query.list(name);
+    let negated = values.first().is_some_and(|first| first.starts_with('-'));
+    if negated && let Some(first) = values.first_mut() {
+        first.remove(0);
+    }
+    values.retain(|value| !value.is_empty());
+    (!values.is_empty()).then_some((values, negated))
+}
+
+/// The spelling that is stored, where requests may use another.
+fn spelled(column: Column, values: Vec<String>) -> Vec<String> {
+    let spell = |value: String| match column {
+        Column::Country | Column::Region | Column::Continent => value.to_uppercase(),
+        Column::Domain => value.to_lowercase(),
+        Column::Device => {
+            let mut letters = value.chars();
+            letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+        }
+        Column::LinkId
+        | Column::TenantId
+        | Column::FolderId
+        | Column::TagId
+        | Column::UtmSource
+        | Column::UtmMedium
+        | Column::UtmCampaign
+        | Column::UtmTerm
+        | Column::UtmContent
+        | Column::City
+        | Column::Browser
+        | Column::Os
+        | Column::Trigger
+        | Column::Referer
+        | Column::RefererUrl
+        | Column::Url
+        | Column::BaseUrl => value,
+    };
+    values.into_iter().map(spell).collect()
+}

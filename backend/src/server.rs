@@ -1,0 +1,98 @@
+//! The listeners: HTTP/1.1 with bounds on time and size, and an end that loses nothing.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+/// How long a client may take to send the headers of a request, and how long an idle connection is kept.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The most that is buffered of a request's headers, in bytes; beyond it the answer is 431.
+const MAX_HEADER_BYTES: usize = 128 * 1024;
+/// Headers in a request at most; beyond it the answer is 431.
+const MAX_HEADERS: usize = 128;
+/// How long requests under way may take once the server is told to stop.
+const DRAIN: Duration = Duration::from_secs(10);
+/// Pause after the system could not accept a connection, such as for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves `router` on `listener` until `stop` turns true, and then what is under way, for at most ten seconds.
+pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Receiver<bool>) {
+    let graceful = GracefulShutdown::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => serve_connection(stream, peer, router.clone(), &graceful),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        tracing::warn!(
+            seconds = DRAIN.as_secs(),
+            "requests were still under way when the time to finish was over"
+        );
+    }
+}
+
+fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, graceful: &GracefulShutdown) {
+    // Answers are small and complete; waiting to fill a packet only delays them.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
+    }
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request: Request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let router = router.clone();
+        async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(stream), service);
+    let connection = graceful.watch(connection);
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection broke off");
+        }
+    });
+}
+
+/// Returns at the first SIGINT or SIGTERM.
+///
+/// # Errors
+/// If the signals cannot be listened for.
+pub async fn stop_signal() -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let (interrupt, terminate) = (pin!(interrupt.recv()), pin!(terminate.recv()));
+        futures_util::future::select(interrupt, terminate).await;
+        Ok(())
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
+}

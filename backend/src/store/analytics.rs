@@ -1,0 +1,469 @@
+//! Questions about clicks: how many, by what, when, and which.
+//!
+//! Whole UTC days and hours are read from the rollups and only the ragged ends of a range from the clicks themselves,
+//! unless a question is about something that only the single click knows.
+
+use jiff::Timestamp;
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::sql::Sql;
+use super::{Click, ClickDetails, Dialect, Store, StoreError, Workspace, instant_of, links};
+use crate::links::Link;
+
+/// Rows of an answer at most.
+const MAX_ROWS: i64 = 5_000;
+
+const HOUR: i64 = 3_600_000;
+const DAY: i64 = 24 * HOUR;
+
+/// What clicks can be told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    LinkId,
+    Domain,
+    TenantId,
+    FolderId,
+    TagId,
+    UtmSource,
+    UtmMedium,
+    UtmCampaign,
+    UtmTerm,
+    UtmContent,
+    Continent,
+    Country,
+    Region,
+    City,
+    Device,
+    Browser,
+    Os,
+    Trigger,
+    Referer,
+    RefererUrl,
+    Url,
+    /// The destination without its query.
+    BaseUrl,
+}
+
+/// Where a column's value is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Link,
+    Tag,
+    Click,
+}
+
+impl Column {
+    fn level(self) -> Level {
+        match self {
+            Self::LinkId
+            | Self::Domain
+            | Self::TenantId
+            | Self::FolderId
+            | Self::UtmSource
+            | Self::UtmMedium
+            | Self::UtmCampaign
+            | Self::UtmTerm
+            | Self::UtmContent => Level::Link,
+            Self::TagId => Level::Tag,
+            Self::Continent
+            | Self::Country
+            | Self::Region
+            | Self::City
+            | Self::Device
+            | Self::Browser
+            | Self::Os
+            | Self::Trigger
+            | Self::Referer
+            | Self::RefererUrl
+            | Self::Url
+            | Self::BaseUrl => Level::Click,
+        }
+    }
+
+    fn sql(self, dialect: Dialect) -> &'static str {
+        match self {
+            Self::LinkId => "l.id",
+            Self::Domain => "l.domain",
+            Self::TenantId => "l.tenant_id",
+            Self::FolderId => "l.folder_id",
+            Self::TagId => "g.id",
+            Self::UtmSource => "l.utm_source",
+            Self::UtmMedium => "l.utm_medium",
+            Self::UtmCampaign => "l.utm_campaign",
+            Self::UtmTerm => "l.utm_term",
+            Self::UtmContent => "l.utm_content",
+            Self::Continent => "c.continent",
+            Self::Country => "c.country",
+            Self::Region => "c.region",
+            Self::City => "c.city",
+            Self::Device => "c.device",
+            Self::Browser => "c.browser",
+            Self::Os => "c.os",
+            Self::Trigger => "c.trigger",
+            Self::Referer => "c.referer",
+            Self::RefererUrl => "c.referer_url",
+            Self::Url => "c.url",
+            Self::BaseUrl => match dialect {
+                Dialect::Sqlite => "substr(c.url, 1, instr(c.url || '?', '?') - 1)",
+                Dialect::Postgres => "split_part(c.url, '?', 1)",
+            },
+        }
+    }
+}
+
+/// A column's value is, or is not, one of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Condition {
+    pub(crate) column: Column,
+    pub(crate) values: Vec<String>,
+    /// True: none of `values`; links and clicks without a value qualify.
+    pub(crate) negated: bool,
+}
+
+/// Which clicks of a workspace are meant.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    pub(crate) start: Timestamp,
+    /// The last instant that counts.
+    pub(crate) end: Timestamp,
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// The steps in which a timeline is counted. Bounds of the reader's buckets must fall on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// For time zones whose offset is no whole hour.
+    QuarterHour,
+    Hour,
+    Day,
+}
+
+/// A recorded click with its link as it is now.
+#[derive(Clone, Debug)]
+pub(crate) struct ClickEvent {
+    pub(crate) click: Click,
+    pub(crate) link: Link,
+}
+
+/// A stretch of time and the table that answers for it. `to` is the first instant after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    table: Table,
+    from: i64,
+    to: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    Clicks,
+    Hourly,
+    Daily,
+}
+
+/// Splits `[from, to)` so that each part is read from the coarsest table whose rows lie wholly within it. `coarsest`
+/// bounds the choice.
+fn pieces(from: i64, to: i64, coarsest: Table) -> Vec<Piece> {
+    let (length, table, finer) = match coarsest {
+        Table::Clicks => {
+            return if from < to { vec![Piece { table: coarsest, from, to }] } else { Vec::new() };
+        }
+        Table::Hourly => (HOUR, Table::Hourly, Table::Clicks),
+        Table::Daily => (DAY, Table::Daily, Table::Hourly),
+    };
+    let first = from + (length - from.rem_euclid(length)) % length;
+    let last = to - to.rem_euclid(length);
+    if first >= last {
+        return pieces(from, to, finer);
+    }
+    let mut parts = pieces(from, first, finer);
+    parts.push(Piece { table, from: first, to: last });
+    parts.extend(pieces(last, to, finer));
+    parts
+}
+
+impl Selection {
+    /// The half-open range in milliseconds. Nothing is older than the epoch.
+    fn range(&self) -> (i64, i64) {
+        // A start between two milliseconds leaves out the earlier one.
+        let start = self.start.as_millisecond();
+        let ragged = i64::from(self.start.subsec_nanosecond() % 1_000_000 > 0);
+        ((start + ragged).max(0), self.end.as_millisecond().max(-1) + 1)
+    }
+
+    /// Whether the conditions are about links only, so that rollups can answer.
+    fn is_about_links(&self) -> bool {
+        self.conditions.iter().all(|condition| condition.column.level() != Level::Click)
+    }
+}
+
+/// The query's source of clicks: `c`, with `link_seq`, `t` (its instant, or start of its bucket) and `n`.
+fn push_source(
+    sql: &mut Sql,
+    dialect: Dialect,
+    workspace: &Workspace,
+    selection: &Selection,
+    coarsest: Table,
+) {
+    let (from, to) = selection.range();
+    sql.push(" FROM (");
+    let mut parts = pieces(from, to, coarsest);
+    if parts.is_empty() {
+        parts.push(Piece { table: Table::Clicks, from, to: from });
+    }
+    for (index, piece) in parts.iter().enumerate() {
+        if index > 0 {
+            sql.push(" UNION ALL ");
+        }
+        let instant = match piece.table {
+            Table::Clicks => {
+                sql.push("SELECT c.link_seq, c.at AS t, 1 AS n FROM clicks c");
+                " AND c.at >= "
+            }
+            Table::Hourly => {
+                sql.push("SELECT c.link_seq, c.bucket AS t, c.clicks AS n FROM clicks_hourly c");
+                " AND c.bucket >= "
+            }
+            Table::Daily => {
+                sql.push("SELECT c.link_seq, c.bucket AS t, c.clicks AS n FROM clicks_daily c");
+                " AND c.bucket >= "
+            }
+        };
+        sql.push(" WHERE c.workspace_seq = ").bind(workspace.seq).push(instant).bind(piece.from);
+        sql.push(if piece.table == Table::Clicks { " AND c.at < " } else { " AND c.bucket < " })
+            .bind(piece.to);
+        push_conditions(sql, dialect, workspace, selection);
+    }
+    sql.push(") c");
+}
+
+/// The conditions of a selection, on a table `c` of clicks or of a rollup.
+fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selection: &Selection) {
+    let (on_clicks, on_links): (Vec<&Condition>, Vec<&Condition>) =
+        selection.conditions.iter().partition(|condition| condition.column.level() == Level::Click);
+    for condition in on_clicks {
+        sql.push(" AND ").push(condition.column.sql(dialect));
+        sql.push(if condition.negated { " NOT IN " } else { " IN " }).list(condition.values.iter().cloned());
+    }
+    if on_links.is_empty() {
+        return;
+    }
+    sql.push(" AND c.link_seq IN (SELECT l.seq FROM links l WHERE l.workspace_seq = ").bind(workspace.seq);
+    for condition in on_links {
+        if condition.column.level() == Level::Tag {
+            sql.push(if condition.negated { " AND l.seq NOT IN " } else { " AND l.seq IN " });
+            sql.push(
+                "(SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE g.id IN ",
+            );
+            sql.list(condition.values.iter().cloned()).push(")");
+        } else if condition.negated {
+            sql.push(" AND COALESCE(").push(condition.column.sql(dialect)).push(", '') NOT IN ");
+            sql.list(condition.values.iter().cloned());
+        } else {
+            sql.push(" AND ").push(condition.column.sql(dialect)).push(" IN ");
+            sql.list(condition.values.iter().cloned());
+        }
+    }
+    sql.push(")");
+}
+
+/// The tables that `columns` need beside `c`.
+fn push_joins(sql: &mut Sql, columns: &[Column]) {
+    if columns.iter().any(|column| column.level() == Level::Link) {
+        sql.push(" JOIN links l ON l.seq = c.link_seq");
+    }
+    if columns.iter().any(|column| column.level() == Level::Tag) {
+        sql.push(" JOIN link_tags lt ON lt.link_seq = c.link_seq JOIN tags g ON g.seq = lt.tag_seq");
+    }
+}
+
+impl Store {
+    /// How many clicks.
+    pub(crate) async fn count_clicks(
+        &self,
+        workspace: &Workspace,
+        selection: &Selection,
+    ) -> Result<i64, StoreError> {
+        let mut sql = Sql::new("SELECT CAST(COALESCE(SUM(c.n), 0) AS BIGINT)");
+        let coarsest = if selection.is_about_links() { Table::Daily } else { Table::Clicks };
+        push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+        Ok(sql.number(&self.read).await?)
+    }
+
+    /// The most clicked links, each with its clicks in the selection, most first.
+    pub(crate) async fn top_links(
+        &self,
+        workspace: &Workspace,
+        selection: &Selection,
+    ) -> Result<Vec<(Link, i64)>, StoreError> {
+        let mut connection = self.read.acquire().await?;
+        let mut sql = Sql::new("SELECT c.link_seq, CAST(SUM(c.n) AS BIGINT) AS total");
+        let coarsest = if selection.is_about_links() { Table::Daily } else { Table::Clicks };
+        push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+        sql.push(" GROUP BY c.link_seq ORDER BY total DESC, c.link_seq LIMIT ").bind(MAX_ROWS);
+        let mut ranked = Vec::new();
+        for row in sql.all(&mut *connection).await? {
+            ranked.push((row.try_get::<i64, _>("link_seq")?, row.try_get::<i64, _>("total")?));
+        }
+        let mut links = links::load_map(&mut connection, ranked.iter().map(|(seq, _)| *seq)).await?;
+        Ok(ranked.into_iter().filter_map(|(seq, total)| Some((links.remove(&seq)?, total))).collect())
+    }
+
+    /// Clicks by the values of `columns`, most first; groups without a value are left out.
+    pub(crate) async fn group_clicks(
+        &self,
+        workspace: &Workspace,
+        selection: &Selection,
+        columns: &[Column],
+    ) -> Result<Vec<(Vec<String>, i64)>, StoreError> {
+        let about_clicks = columns.iter().any(|column| column.level() == Level::Click);
+        let mut sql = Sql::new("SELECT ");
+        for column in columns {
+            sql.push(column.sql(self.dialect)).push(", ");
+        }
+        if about_clicks {
+            let (from, to) = selection.range();
+            sql.push("COUNT(*) AS total FROM clicks c");
+            push_joins(&mut sql, columns);
+            sql.push(" WHERE c.workspace_seq = ").bind(workspace.seq);
+            sql.push(" AND c.at >= ").bind(from).push(" AND c.at < ").bind(to);
+            push_conditions(&mut sql, self.dialect, workspace, selection);
+        } else {
+            sql.push("CAST(SUM(c.n) AS BIGINT) AS total");
+            let coarsest = if selection.is_about_links() { Table::Daily } else { Table::Clicks };
+            push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+            push_joins(&mut sql, columns);
+            sql.push(" WHERE c.n > 0");
+        }
+        for column in columns {
+            sql.push(" AND ").push(column.sql(self.dialect)).push(" NOT IN ('', 'Unknown')");
+        }
+        sql.push(" GROUP BY ");
+        for (index, column) in columns.iter().enumerate() {
+            sql.push(if index > 0 { ", " } else { "" }).push(column.sql(self.dialect));
+        }
+        sql.push(" ORDER BY total DESC");
+        for column in columns {
+            sql.push(", ").push(column.sql(self.dialect));
+        }
+        sql.push(" LIMIT ").bind(MAX_ROWS);
+        let mut groups = Vec::new();
+        for row in sql.all(&self.read).await? {
+            let values = (0..columns.len()).map(|index| row.try_get(index)).collect::<Result<Vec<_>, _>>()?;
+            groups.push((values, row.try_get("total")?));
+        }
+        Ok(groups)
+    }
+
+    /// Clicks by step: the step's start in Unix milliseconds and the count. Steps without clicks are left out.
+    pub(crate) async fn timeline(
+        &self,
+        workspace: &Workspace,
+        selection: &Selection,
+        step: Step,
+    ) -> Result<Vec<(i64, i64)>, StoreError> {
+        let (length, coarsest) = match step {
+            Step::QuarterHour => (HOUR / 4, Table::Clicks),
+            Step::Hour => (HOUR, Table::Hourly),
+            Step::Day => (DAY, Table::Daily),
+        };
+        let coarsest = if selection.is_about_links() { coarsest } else { Table::Clicks };
+        let mut sql = Sql::new("SELECT (c.t / ");
+        sql.bind(length).push(") AS step, CAST(SUM(c.n) AS BIGINT) AS total");
+        push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+        sql.push(" GROUP BY 1 ORDER BY 1");
+        let rows = sql.all(&self.read).await?;
+        rows.iter().map(|row| Ok((row.try_get::<i64, _>("step")? * length, row.try_get("total")?))).collect()
+    }
+
+    /// The instant of the first click of a workspace.
+    pub(crate) async fn first_click(&self, workspace: &Workspace) -> Result<Option<Timestamp>, StoreError> {
+        let mut sql = Sql::new("SELECT MIN(c.at) AS at FROM clicks c WHERE c.workspace_seq = ");
+        sql.bind(workspace.seq);
+        super::optional_instant_of(&sql.one(&self.read).await?, "at")
+    }
+
+    /// A page of clicks in order of time, and within a millisecond in that of recording.
+    pub(crate) async fn list_clicks(
+        &self,
+        workspace: &Workspace,
+        selection: &Selection,
+        newest_first: bool,
+        skip: i64,
+        size: i64,
+    ) -> Result<Vec<ClickEvent>, StoreError> {
+        let mut connection = self.read.acquire().await?;
+        let (from, to) = selection.range();
+        let mut sql = Sql::new(
+            "SELECT c.id, c.link_seq, c.at, c.url, c.continent, c.country, c.region, c.city, c.device, c.browser, c.os,
+             c.user_agent, c.trigger, c.referer, c.referer_url, c.ip FROM clicks c WHERE c.workspace_seq = ",
+        );
+        sql.bind(workspace.seq).push(" AND c.at >= ").bind(from).push(" AND c.at < ").bind(to);
+        push_conditions(&mut sql, self.dialect, workspace, selection);
+        sql.push(if newest_first { " ORDER BY c.at DESC, c.seq DESC" } else { " ORDER BY c.at, c.seq" });
+        sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
+        let rows = sql.all(&mut *connection).await?;
+        let seqs = rows.iter().map(|row| row.try_get("link_seq")).collect::<Result<Vec<i64>, _>>()?;
+        let links = links::load_map(&mut connection, seqs.iter().copied()).await?;
+        let mut events = Vec::with_capacity(rows.len());
+        for (row, seq) in rows.iter().zip(seqs) {
+            // A link that was deleted between the two queries took its clicks with it.
+            if let Some(link) = links.get(&seq) {
+                events.push(ClickEvent { click: click(row, link)?, link: link.clone() });
+            }
+        }
+        Ok(events)
+    }
+}
+
+fn click(row: &AnyRow, link: &Link) -> Result<Click, StoreError> {
+    let text = |column: &str| row.try_get::<String, _>(column);
+    Ok(Click {
+        id: text("id")?,
+        link_id: link.id.clone(),
+        at: instant_of(row, "at")?,
+        details: ClickDetails {
+            url: text("url")?,
+            continent: text("continent")?,
+            country: text("country")?,
+            region: text("region")?,
+            city: text("city")?,
+            device: text("device")?,
+            browser: text("browser")?,
+            os: text("os")?,
+            user_agent: text("user_agent")?,
+            trigger: text("trigger")?,
+            referer: text("referer")?,
+            referer_url: text("referer_url")?,
+            ip: text("ip")?,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_covered_once_from_the_coarsest_tables() {
+        let table = |from, to| {
+            pieces(from, to, Table::Daily)
+                .iter()
+                .map(|piece| (piece.table, piece.from, piece.to))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(table(0, 0), []);
+        assert_eq!(table(5, 9), [(Table::Clicks, 5, 9)]);
+        assert_eq!(table(0, HOUR), [(Table::Hourly, 0, HOUR)]);
+        assert_eq!(
+            table(DAY - HOUR - 1, 2 * DAY + HOUR + 1),
+            [
+                (Table::Clicks, DAY - HOUR - 1, DAY - HOUR),
+                (Table::Hourly, DAY - HOUR, DAY),
+                (Table::Daily, DAY, 2 * DAY),
+                (Table::Hourly, 2 * DAY, 2 * DAY + HOUR),
+                (Table::Clicks, 2 * DAY + HOUR, 2 * DAY + HOUR + 1),
+            ]
+        );
+    }
+}

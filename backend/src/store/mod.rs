@@ -1,0 +1,185 @@
+//! The one interface to the database, SQLite or PostgreSQL.
+//!
+//! Every method that touches a workspace's data takes the workspace, so no query can reach across. Instants are kept as
+//! Unix milliseconds. What belongs together is written in one transaction.
+
+mod analytics;
+mod clicks;
+mod keys;
+mod links;
+mod sql;
+mod webhooks;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
+use sqlx::{Any, AnyPool, Executor, Row, Transaction};
+
+pub(crate) use analytics::{ClickEvent, Column, Condition, Selection, Step};
+pub use clicks::{Click, ClickDetails};
+pub use keys::{KeyRecord, Limits, Workspace};
+pub(crate) use links::{LinkConflict, LinkFilter, LinkOrder, LinkSelector, NewLink, Page, RedirectTarget};
+pub(crate) use webhooks::{Attempt, DueDelivery, NewWebhook, Outcome, Scope, Webhook};
+
+/// How long a SQLite writer waits for another process to finish its transaction.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that read a SQLite file at once; its writer has one of its own.
+const SQLITE_READERS: u32 = 4;
+/// Connections to PostgreSQL.
+const POSTGRES_CONNECTIONS: u32 = 16;
+
+/// The database could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL names no database that the service can use.
+    #[error("database {url:?}: expected sqlite:<file> or postgres://<host>/<name>")]
+    UnknownDatabase {
+        /// The URL, without its user and password.
+        url: String,
+    },
+    /// The schema could not be brought up to date.
+    #[error("database schema: {0}")]
+    Migration(#[from] sqlx::migrate::MigrateError),
+    /// The database failed.
+    #[error("database: {0}")]
+    Database(#[from] sqlx::Error),
+    /// A row holds something that this version cannot read.
+    #[error("stored {what}: {problem}")]
+    Corrupt {
+        /// What cannot be read.
+        what: &'static str,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl StoreError {
+    fn corrupt(what: &'static str, problem: &impl ToString) -> Self {
+        Self::Corrupt { what, problem: problem.to_string() }
+    }
+}
+
+/// Where the two databases differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+/// The database. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    read: AnyPool,
+    /// One connection on SQLite, which has one writer at a time anyway: so writers queue here, fairly.
+    write: AnyPool,
+    dialect: Dialect,
+}
+
+impl Store {
+    /// Opens `sqlite:<file>`, which is made if it does not exist, or `postgres://…`, and brings the schema up to date.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the URL is not understood, the database cannot be reached or its schema not be updated.
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        sqlx::any::install_default_drivers();
+        if url.starts_with("sqlite:") {
+            Self::open_sqlite(url).await
+        } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+            Self::open_postgres(url).await
+        } else {
+            Err(StoreError::UnknownDatabase { url: without_credentials(url) })
+        }
+    }
+
+    async fn open_sqlite(url: &str) -> Result<Self, StoreError> {
+        // `mode=rwc` makes the file if there is none.
+        let url = match url.split_once('?') {
+            None => format!("{url}?mode=rwc"),
+            Some((_, query)) if query.contains("mode=") => url.to_owned(),
+            Some(_) => format!("{url}&mode=rwc"),
+        };
+        let options = AnyConnectOptions::from_str(&url)?;
+        let pool = |connections| {
+            AnyPoolOptions::new().max_connections(connections).after_connect(|connection, _| {
+                Box::pin(async move {
+                    let timeout = format!("PRAGMA busy_timeout = {}", BUSY_TIMEOUT.as_millis());
+                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(timeout))).await?;
+                    // FULL: what is acknowledged survives also the loss of power.
+                    connection
+                        .execute(sqlx::raw_sql(
+                            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
+                             PRAGMA cache_size = -65536; PRAGMA mmap_size = 1073741824; PRAGMA temp_store = MEMORY;",
+                        ))
+                        .await?;
+                    Ok(())
+                })
+            })
+        };
+        let write = pool(1).connect_with(options.clone()).await?;
+        sqlx::migrate!("migrations/sqlite").run(&write).await?;
+        let read = pool(SQLITE_READERS).connect_with(options).await?;
+        Ok(Self { read, write, dialect: Dialect::Sqlite })
+    }
+
+    async fn open_postgres(url: &str) -> Result<Self, StoreError> {
+        let options = AnyConnectOptions::from_str(url)?;
+        let pool = AnyPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).connect_with(options).await?;
+        sqlx::migrate!("migrations/postgres").run(&pool).await?;
+        Ok(Self { read: pool.clone(), write: pool, dialect: Dialect::Postgres })
+    }
+
+    /// Begins a transaction that writes.
+    async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        let transaction = match self.dialect {
+            // A transaction that starts by reading and then writes fails when another process wrote in between.
+            Dialect::Sqlite => self.write.begin_with("BEGIN IMMEDIATE").await?,
+            Dialect::Postgres => self.write.begin().await?,
+        };
+        Ok(transaction)
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] if it does not.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.read.execute("SELECT 1").await?;
+        Ok(())
+    }
+
+    /// Closes all connections, after what they are doing.
+    pub async fn close(&self) {
+        self.write.close().await;
+        self.read.close().await;
+    }
+}
+
+/// A database URL fit for a log.
+fn without_credentials(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
+}
+
+fn instant(milliseconds: i64) -> Result<Timestamp, StoreError> {
+    Timestamp::from_millisecond(milliseconds).map_err(|error| StoreError::corrupt("instant", &error))
+}
+
+fn instant_of(row: &AnyRow, column: &str) -> Result<Timestamp, StoreError> {
+    instant(row.try_get(column)?)
+}
+
+fn optional_instant_of(row: &AnyRow, column: &str) -> Result<Option<Timestamp>, StoreError> {
+    row.try_get::<Option<i64>, _>(column)?.map(instant).transpose()
+}
+
+fn to_json<T: serde::Serialize>(what: &'static str, value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::corrupt(what, &error))
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(what: &'static str, text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| StoreError::corrupt(what, &error))
+}

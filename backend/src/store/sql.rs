@@ -1,0 +1,128 @@
+//! Statements put together from parts, with `$n` placeholders, which SQLite and PostgreSQL both read.
+
+use sqlx::any::{AnyArguments, AnyRow};
+use sqlx::query::Query;
+use sqlx::{Any, Arguments, AssertSqlSafe, Encode, Row, Type};
+
+/// A statement and its arguments. Only fixed texts become part of the statement; every value is an argument.
+pub(super) struct Sql {
+    text: String,
+    arguments: AnyArguments,
+    failure: Option<sqlx::Error>,
+}
+
+impl Sql {
+    pub(super) fn new(text: &'static str) -> Self {
+        Self { text: text.to_owned(), arguments: AnyArguments::default(), failure: None }
+    }
+
+    /// Appends a fixed text.
+    pub(super) fn push(&mut self, text: &'static str) -> &mut Self {
+        self.text.push_str(text);
+        self
+    }
+
+    /// Appends a placeholder and its value.
+    pub(super) fn bind<T>(&mut self, value: T) -> &mut Self
+    where
+        T: for<'q> Encode<'q, Any> + Type<Any>,
+    {
+        if let Err(error) = self.arguments.add(value) {
+            self.failure.get_or_insert(sqlx::Error::Encode(error));
+        }
+        self.text.push('$');
+        self.text.push_str(&self.arguments.len().to_string());
+        self
+    }
+
+    /// Appends `($1, $2, …)`. An empty list becomes `(NULL)`, which nothing is in.
+    pub(super) fn list<T>(&mut self, values: impl IntoIterator<Item = T>) -> &mut Self
+    where
+        T: for<'q> Encode<'q, Any> + Type<Any>,
+    {
+        self.text.push('(');
+        let mut empty = true;
+        for value in values {
+            if !empty {
+                self.text.push_str(", ");
+            }
+            self.bind(value);
+            empty = false;
+        }
+        self.text.push_str(if empty { "NULL)" } else { ")" });
+        self
+    }
+
+    /// Appends the rows of a `VALUES` clause; `row` binds the values of one.
+    pub(super) fn rows<T>(&mut self, items: &[T], row: impl Fn(&mut RowOfValues<'_>, &T)) -> &mut Self {
+        for (index, item) in items.iter().enumerate() {
+            self.text.push_str(if index == 0 { "(" } else { ", (" });
+            row(&mut RowOfValues { sql: self, first: true }, item);
+            self.text.push(')');
+        }
+        self
+    }
+
+    fn query(self) -> Result<Query<'static, Any, AnyArguments>, sqlx::Error> {
+        match self.failure {
+            Some(error) => Err(error),
+            None => Ok(sqlx::query_with(AssertSqlSafe(self.text), self.arguments)),
+        }
+    }
+
+    pub(super) async fn execute<'c>(
+        self,
+        on: impl sqlx::Executor<'c, Database = Any>,
+    ) -> Result<u64, sqlx::Error> {
+        Ok(self.query()?.execute(on).await?.rows_affected())
+    }
+
+    pub(super) async fn all<'c>(
+        self,
+        on: impl sqlx::Executor<'c, Database = Any>,
+    ) -> Result<Vec<AnyRow>, sqlx::Error> {
+        self.query()?.fetch_all(on).await
+    }
+
+    pub(super) async fn optional<'c>(
+        self,
+        on: impl sqlx::Executor<'c, Database = Any>,
+    ) -> Result<Option<AnyRow>, sqlx::Error> {
+        self.query()?.fetch_optional(on).await
+    }
+
+    pub(super) async fn one<'c>(
+        self,
+        on: impl sqlx::Executor<'c, Database = Any>,
+    ) -> Result<AnyRow, sqlx::Error> {
+        self.query()?.fetch_one(on).await
+    }
+
+    /// The number in the only column of the only row.
+    pub(super) async fn number<'c>(
+        self,
+        on: impl sqlx::Executor<'c, Database = Any>,
+    ) -> Result<i64, sqlx::Error> {
+        self.one(on).await?.try_get(0)
+    }
+}
+
+/// One row of a `VALUES` clause in the making.
+pub(super) struct RowOfValues<'a> {
+    sql: &'a mut Sql,
+    first: bool,
+}
+
+impl RowOfValues<'_> {
+    pub(super) fn bind<T>(&mut self, value: T) -> &mut Self
+    where
+        T: for<'q> Encode<'q, Any> + Type<Any>,
+    {
+        if !self.first {
+            self.sql.text.push_str(", ");
+        }
+        self.first = false;
+        self.sql.bind(value);
+        self
+    }
+}

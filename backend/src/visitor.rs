@@ -1,0 +1,130 @@
+//! What a request says of the visitor who made it.
+
+use axum::http::HeaderMap;
+use axum::http::header::{REFERER, USER_AGENT};
+use std::net::IpAddr;
+use url::Url;
+use woothee::parser::Parser;
+
+use crate::store::ClickDetails;
+
+/// Fetchers of link previews and the like whose user agents do not call themselves bots.
+const PREVIEW_FETCHERS: [&str; 8] = [
+    "facebookexternalhit",
+    "facebookcatalog",
+    "whatsapp/",
+    "skypeuripreview",
+    "embedly",
+    "vkshare",
+    "iframely",
+    "google-inspectiontool",
+];
+
+/// Longest user agent and referer that are kept, in characters.
+const MAX_KEPT: usize = 1_024;
+
+/// What a user agent says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Agent {
+    pub(crate) device: &'static str,
+    pub(crate) browser: String,
+    pub(crate) os: String,
+    /// A crawler or a fetcher of previews, not a person. HTTP libraries are not counted among them: whoever follows a
+    /// link with one follows it on purpose.
+    pub(crate) is_bot: bool,
+}
+
+impl Agent {
+    pub(crate) fn parse(user_agent: &str) -> Self {
+        let lower = user_agent.to_lowercase();
+        let fetcher = PREVIEW_FETCHERS.iter().any(|name| lower.contains(name));
+        let known = |value: &str| {
+            if value == woothee::woothee::VALUE_UNKNOWN { "Unknown".to_owned() } else { value.to_owned() }
+        };
+        match Parser::new().parse(user_agent) {
+            None => Self {
+                device: "Unknown",
+                browser: "Unknown".to_owned(),
+                os: "Unknown".to_owned(),
+                is_bot: fetcher,
+            },
+            Some(result) => Self {
+                device: match result.category {
+                    "pc" => "Desktop",
+                    "smartphone" | "mobilephone" => "Mobile",
+                    "appliance" => "Console",
+                    _ => "Unknown",
+                },
+                browser: known(result.name),
+                os: known(result.os),
+                is_bot: fetcher || result.category == "crawler",
+            },
+        }
+    }
+}
+
+/// The details of a click as far as its request tells them.
+pub(crate) fn details(
+    headers: &HeaderMap,
+    agent: Agent,
+    url: String,
+    qr: bool,
+    ip: Option<IpAddr>,
+) -> ClickDetails {
+    let mut details = ClickDetails {
+        url,
+        device: agent.device.to_owned(),
+        browser: agent.browser,
+        os: agent.os,
+        user_agent: user_agent(headers).chars().take(MAX_KEPT).collect(),
+        trigger: if qr { "qr" } else { "link" }.to_owned(),
+        ip: ip.map(|ip| ip.to_canonical().to_string()).unwrap_or_default(),
+        ..ClickDetails::default()
+    };
+    let referer =
+        headers.get(REFERER).and_then(|value| value.to_str().ok()).and_then(|text| Url::parse(text).ok());
+    if let Some(referer) = referer
+        && let Some(host) = referer.host_str()
+    {
+        details.referer = host.trim_start_matches("www.").to_owned();
+        details.referer_url = referer.as_str().chars().take(MAX_KEPT).collect();
+    }
+    details
+}
+
+pub(crate) fn user_agent(headers: &HeaderMap) -> &str {
+    headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_agents_are_told_apart() {
+        let chrome = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) \
+                      Chrome/142.0.0.0 Safari/537.36";
+        let iphone = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
+                      Version/18.5 Mobile/15E148 Safari/604.1";
+        let table = [
+            (chrome, "Desktop", "Chrome", "Mac OSX", false),
+            (iphone, "Mobile", "Safari", "iPhone", false),
+            ("curl/8.5.0", "Unknown", "HTTP Library", "Unknown", false),
+            ("python-requests/2.32", "Unknown", "Unknown", "Unknown", false),
+            (
+                "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)",
+                "Unknown",
+                "Googlebot",
+                "Unknown",
+                true,
+            ),
+            ("facebookexternalhit/1.1", "Unknown", "facebook", "Unknown", true),
+            ("WhatsApp/2.23.20", "Unknown", "Unknown", "Unknown", true),
+            ("", "Unknown", "Unknown", "Unknown", false),
+        ];
+        for (text, device, browser, os, is_bot) in table {
+            let expected = Agent { device, browser: browser.to_owned(), os: os.to_owned(), is_bot };
+            assert_eq!(Agent::parse(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Which addresses a webhook may be sent to.
+//!
+//! A receiver is named by whoever has a key, so a delivery must not reach what only this machine or its network can
+//! reach. Names are checked after they are resolved, and the connection goes to the address that was checked, so a name
+//! that resolves differently a moment later gains nothing.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper_util::client::legacy::connect::dns::Name;
+use ipnet::IpNet;
+use tower_service::Service;
+use url::{Host, Url};
+
+/// Networks that are not the public Internet: IANA's special-purpose registries (RFC 6890 and its updates), multicast,
+/// and the IPv6 forms that carry an IPv4 address, other than the mapped one, which is unpacked first.
+const NOT_PUBLIC: [&str; 27] = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "::/96",
+    "64:ff9b::/96",
+    "64:ff9b:1::/48",
+    "100::/64",
+    "2001::/23",
+    "2001:db8::/32",
+    "2002::/16",
+    "3fff::/20",
+    "5f00::/16",
+    "fc00::/7",
+    "fe80::/10",
+    "ff00::/8",
+];
+
+/// Which addresses deliveries may go to.
+#[derive(Clone, Debug)]
+pub struct AddressPolicy {
+    refused: Vec<IpNet>,
+}
+
+impl AddressPolicy {
+    /// Public addresses only.
+    #[must_use]
+    pub fn public_only() -> Self {
+        #[expect(clippy::expect_used, reason = "the list is a constant, and a test parses it")]
+        let refused = NOT_PUBLIC.iter().map(|net| net.parse().expect("a network")).collect();
+        Self { refused }
+    }
+
+    /// Every address, for tests and for networks that are closed anyway.
+    #[must_use]
+    pub fn any() -> Self {
+        Self { refused: Vec::new() }
+    }
+
+    fn allows(&self, address: IpAddr) -> bool {
+        // `::ffff:127.0.0.1` is 127.0.0.1.
+        let address = address.to_canonical();
+        !self.refused.iter().any(|net| net.contains(&address))
+    }
+
+    /// Whether a URL may be a receiver, as far as can be told without resolving its name: names are checked again, by
+    /// [`CheckedResolver`], at every connection.
+    pub(crate) fn allows_url(&self, url: &Url) -> bool {
+        match url.host() {
+            Some(Host::Ipv4(address)) => self.allows(address.into()),
+            Some(Host::Ipv6(address)) => self.allows(Ipv6Addr::into(address)),
+            Some(Host::Domain(name)) => {
+                let name = name.trim_end_matches('.');
+                self.refused.is_empty() || !(name == "localhost" || name.ends_with(".localhost"))
+            }
+            None => false,
+        }
+    }
+}
+
+/// A name of a receiver that leads nowhere allowed.
+#[derive(Debug, thiserror::Error)]
+#[error("{host} resolves to no public address")]
+struct NotPublic {
+    host: String,
+}
+
+/// Resolves names with the system's resolver and hands on only the addresses that the policy allows.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckedResolver {
+    policy: AddressPolicy,
+}
+
+impl CheckedResolver {
+    pub(crate) fn new(policy: AddressPolicy) -> Self {
+        Self { policy }
+    }
+}
+
+impl Service<Name> for CheckedResolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, io::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let policy = self.policy.clone();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let allowed: Vec<SocketAddr> = found.filter(|address| policy.allows(address.ip())).collect();
+            if allowed.is_empty() {
+                return Err(io::Error::other(NotPublic { host: name.as_str().to_owned() }));
+            }
+            Ok(allowed.into_iter())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_public_addresses_are_allowed() {
+        let policy = AddressPolicy::public_only();
+        let table = [
+            ("https://example.com/hook", true),
+            ("https://8.8.8.8/", true),
+            ("https://[2606:4700::1111]/", true),
+            ("http://localhost/", false),
+            ("http://localhost./", false),
+            ("http://a.localhost/", false),
+            ("http://127.0.0.1:3000/", false),
+            ("http://127.1/", false),
+            ("http://2130706433/", false),
+            ("http://0x7f.0.0.1/", false),
+            ("http://0.0.0.0/", false),
+            ("http://10.1.2.3/", false),
+            ("http://172.16.0.1/", false),
+            ("http://172.32.0.1/", true),
+            ("http://192.168.1.1/", false),
+            ("http://169.254.169.254/latest/meta-data", false),
+            ("http://100.64.0.1/", false),
+            ("http://224.0.0.1/", false),
+            ("http://255.255.255.255/", false),
+            ("http://[::1]/", false),
+            ("http://[::]/", false),
+            ("http://[::ffff:127.0.0.1]/", false),
+            ("http://[::127.0.0.1]/", false),
+            ("http://[64:ff9b::7f00:1]/", false),
+            ("http://[2002:7f00:1::]/", false),
+            ("http://[fe80::1]/", false),
+            ("http://[fd00::1]/", false),
+            ("http://[ff02::1]/", false),
+        ];
+        for (url, allowed) in table {
+            assert_eq!(policy.allows_url(&Url::parse(url).unwrap()), allowed, "{url}");
+            assert!(AddressPolicy::any().allows_url(&Url::parse(url).unwrap()), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_resolves_to_this_machine_is_refused_when_it_is_resolved() {
+        let name = || "localhost".parse::<Name>().unwrap();
+        assert!(CheckedResolver::new(AddressPolicy::public_only()).call(name()).await.is_err());
+        let mut found = CheckedResolver::new(AddressPolicy::any()).call(name()).await.unwrap();
+        assert!(found.all(|address| address.ip().is_loopback()));
+    }
+}

@@ -1,0 +1,301 @@
+//! Sends what is due in the outbox.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use hyper::{Request, Response};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use jiff::{SignedDuration, Timestamp};
+use rand::RngExt;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use url::Url;
+
+use super::address::{AddressPolicy, CheckedResolver};
+use super::signature;
+use crate::clock::Clock;
+use crate::store::{Attempt, DueDelivery, Outcome, Store, StoreError};
+
+/// How long a receiver may take to answer.
+const RECEIVER_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a process may keep a delivery before others take it for dead: the receiver's time, and as much again.
+const LEASE: SignedDuration = SignedDuration::from_secs(30);
+/// Deliveries under way at once.
+const CONCURRENCY: usize = 64;
+/// How much of a receiver's answer is kept for the log, in bytes.
+const RESPONSE_KEPT: usize = 1024;
+/// How often the outbox is looked at though nothing announced itself: events of other processes come without notice.
+const POLL: SignedDuration = SignedDuration::from_millis(500);
+/// Pause after the store failed.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+/// The waits before the second and later attempts (Standard Webhooks 1.0.0, section "Deliverability and reliability").
+const RETRY_AFTER_SECONDS: [i64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
+/// The longest wait that a receiver may ask for.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
+/// A wait is lengthened by up to this part of it, so that a receiver that comes back is not met by everything at once.
+const JITTER: f64 = 0.2;
+/// Events in a row that may fail before the webhook is disabled.
+const DISABLE_AFTER: u32 = 20;
+
+type HttpsClient = Client<HttpsConnector<HttpConnector<CheckedResolver>>, Full<Bytes>>;
+
+/// Sends deliveries until it is told to stop.
+#[derive(Clone)]
+pub(crate) struct Deliverer {
+    store: Store,
+    clock: Clock,
+    policy: AddressPolicy,
+    client: HttpsClient,
+    announced: Arc<Notify>,
+}
+
+impl Deliverer {
+    pub(crate) fn new(store: Store, clock: Clock, policy: AddressPolicy, announced: Arc<Notify>) -> Self {
+        let mut http = HttpConnector::new_with_resolver(CheckedResolver::new(policy.clone()));
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(RECEIVER_TIMEOUT));
+        let builder = HttpsConnectorBuilder::new().with_native_roots().unwrap_or_else(|error| {
+            tracing::warn!(%error, "no certificate authorities found: webhooks to https addresses will fail");
+            let nobody = rustls::RootCertStore::empty();
+            HttpsConnectorBuilder::new().with_tls_config(
+                rustls::ClientConfig::builder().with_root_certificates(nobody).with_no_client_auth(),
+            )
+        });
+        let connector = builder.https_or_http().enable_http1().wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Self { store, clock, policy, client, announced }
+    }
+
+    /// Runs until `stop` turns true, then finishes what is under way.
+    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
+        if let Err(error) = self.store.release_deliveries(self.clock.now()).await {
+            tracing::error!(%error, "webhook deliveries of an earlier process could not be released");
+        }
+        let mut under_way = JoinSet::new();
+        while !*stop.borrow() {
+            let room = CONCURRENCY.saturating_sub(under_way.len());
+            let due = match self.take(room).await {
+                Ok(due) => due,
+                Err(error) => {
+                    tracing::error!(%error, "the webhook outbox could not be read");
+                    tokio::select! {
+                        () = tokio::time::sleep(STORE_PAUSE) => {}
+                        _ = stop.wait_for(|stop| *stop) => {}
+                    }
+                    continue;
+                }
+            };
+            let idle = due.len() < room;
+            for delivery in due {
+                let deliverer = self.clone();
+                under_way.spawn(async move { deliverer.deliver(&delivery).await });
+            }
+            if idle || under_way.len() >= CONCURRENCY {
+                let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
+                tokio::select! {
+                    () = self.announced.notified() => {}
+                    () = self.clock.wait_until(look_again) => {}
+                    Some(_) = under_way.join_next() => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+            }
+            while under_way.try_join_next().is_some() {}
+        }
+        while under_way.join_next().await.is_some() {}
+    }
+
+    async fn take(&self, room: usize) -> Result<Vec<DueDelivery>, StoreError> {
+        let Some(room) = i64::try_from(room).ok().filter(|room| *room > 0) else { return Ok(Vec::new()) };
+        self.store.take_due_deliveries(room, LEASE, self.clock.now()).await
+    }
+
+    async fn deliver(&self, delivery: &DueDelivery) {
+        let at = self.clock.now();
+        let answer = match tokio::time::timeout(RECEIVER_TIMEOUT, self.send(delivery, at)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(DeliveryError::Timeout),
+        };
+        let (attempt, outcome) = judge(delivery, at, answer);
+        match (&outcome, &attempt.error) {
+            (Outcome::Delivered, _) => tracing::debug!(event = %delivery.event_id, "webhook event delivered"),
+            (_, error) => tracing::info!(
+                event = %delivery.event_id, status = attempt.http_status, error, ?outcome, "webhook event not delivered"
+            ),
+        }
+        // If this fails too, the lease ends and the delivery is made again: twice rather than never.
+        if let Err(error) = self.store.finish_attempt(delivery, &attempt, &outcome, DISABLE_AFTER).await {
+            tracing::error!(%error, event = %delivery.event_id, "a webhook attempt could not be written down");
+        }
+    }
+
+    async fn send(&self, delivery: &DueDelivery, at: Timestamp) -> Result<Answer, DeliveryError> {
+        let url = Url::parse(&delivery.url).map_err(|_| DeliveryError::Address)?;
+        if !self.policy.allows_url(&url) {
+            return Err(DeliveryError::Address);
+        }
+        let response = self.client.request(request(delivery, at)?).await?;
+        let status = response.status().as_u16();
+        let retry_after = retry_after(&response, at);
+        let body = match Limited::new(response.into_body(), RESPONSE_KEPT).collect().await {
+            Ok(body) => String::from_utf8_lossy(&body.to_bytes()).replace('\0', "\u{fffd}"),
+            // Longer than is kept, or broken off: the status is what counts.
+            Err(_) => String::new(),
+        };
+        Ok(Answer { status, retry_after, body })
+    }
+}
+
+/// What a receiver said.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    retry_after: Option<SignedDuration>,
+    body: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum DeliveryError {
+    #[error("the address is not public")]
+    Address,
+    #[error("no answer within {} s", RECEIVER_TIMEOUT.as_secs())]
+    Timeout,
+    #[error(transparent)]
+    Secret(#[from] signature::InvalidSecret),
+    #[error("request: {0}")]
+    Request(#[from] hyper::http::Error),
+    #[error("connection: {}", source_of(.0))]
+    Connection(#[from] hyper_util::client::legacy::Error),
+}
+
+/// The innermost cause, which says more than "client error (Connect)".
+fn source_of(error: &hyper_util::client::legacy::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+fn request(delivery: &DueDelivery, at: Timestamp) -> Result<Request<Full<Bytes>>, DeliveryError> {
+    let body = Bytes::from(delivery.payload.clone());
+    let signature = signature::standard(&delivery.secret, &delivery.event_id, at.as_second(), &body)?;
+    Ok(Request::post(&delivery.url)
+        .header(CONTENT_TYPE, "application/json")
+        .header(USER_AGENT, concat!("weir-backend/", env!("CARGO_PKG_VERSION")))
+        .header("webhook-id", &delivery.event_id)
+        .header("webhook-timestamp", at.as_second())
+        .header("webhook-signature", signature)
+        .header("dub-signature", signature::dub(&delivery.secret, &body))
+        .body(Full::new(body))?)
+}
+
+/// The wait that a receiver asks for, in seconds or as a date.
+fn retry_after<B>(response: &Response<B>, now: Timestamp) -> Option<SignedDuration> {
+    let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    let wait = match text.trim().parse::<i64>() {
+        Ok(seconds) => SignedDuration::from_secs(seconds),
+        Err(_) => jiff::fmt::rfc2822::parse(text).ok()?.timestamp().duration_since(now),
+    };
+    Some(wait)
+}
+
+/// What follows from an answer: 2xx is success, 410 disables, all else is tried again until the waits are used up.
+fn judge(delivery: &DueDelivery, at: Timestamp, answer: Result<Answer, DeliveryError>) -> (Attempt, Outcome) {
+    let (attempt, asked) = match answer {
+        Ok(answer) => {
+            let attempt =
+                Attempt { at, http_status: Some(answer.status), error: None, response_body: answer.body };
+            match answer.status {
+                200..=299 => return (attempt, Outcome::Delivered),
+                410 => return (attempt, Outcome::Gone),
+                _ => (attempt, answer.retry_after),
+            }
+        }
+        Err(error) => {
+            let error = Some(error.to_string());
+            (Attempt { at, http_status: None, error, response_body: String::new() }, None)
+        }
+    };
+    let outcome = match RETRY_AFTER_SECONDS.get(delivery.attempts as usize) {
+        None => Outcome::Failed,
+        Some(seconds) => {
+            let wait = SignedDuration::from_secs(*seconds);
+            let jittered = wait.mul_f64(1.0 + JITTER * rand::rng().random::<f64>());
+            let wait = jittered.max(asked.unwrap_or(SignedDuration::ZERO).min(LONGEST_WAIT));
+            Outcome::Retry(at.saturating_add(wait).unwrap_or(Timestamp::MAX))
+        }
+    };
+    (attempt, outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(attempts: u32) -> DueDelivery {
+        DueDelivery {
+            seq: 1,
+            webhook_seq: 1,
+            event_id: "evt_1".to_owned(),
+            payload: "{}".to_owned(),
+            url: "https://rx.example.test/".to_owned(),
+            secret: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX".to_owned(),
+            attempts,
+        }
+    }
+
+    fn outcome(attempts: u32, status: u16, retry_after: Option<i64>) -> Outcome {
+        let retry_after = retry_after.map(SignedDuration::from_secs);
+        let answer = Answer { status, retry_after, body: String::new() };
+        judge(&delivery(attempts), Timestamp::UNIX_EPOCH, Ok(answer)).1
+    }
+
+    fn wait(outcome: &Outcome) -> i64 {
+        let Outcome::Retry(at) = outcome else { panic!("{outcome:?} is no retry") };
+        at.as_second()
+    }
+
+    #[test]
+    fn only_success_ends_well_and_gone_ends_everything() {
+        for status in [200, 201, 204] {
+            assert_eq!(outcome(0, status, None), Outcome::Delivered, "{status}");
+        }
+        assert_eq!(outcome(0, 410, None), Outcome::Gone);
+        for status in [301, 302, 400, 404, 429, 500, 503] {
+            assert!(matches!(outcome(0, status, None), Outcome::Retry(_)), "{status}");
+        }
+    }
+
+    #[test]
+    fn waits_grow_with_jitter_until_the_event_is_given_up() {
+        for (attempts, seconds) in RETRY_AFTER_SECONDS.iter().enumerate() {
+            let waited = wait(&outcome(u32::try_from(attempts).unwrap(), 500, None));
+            assert!(
+                (*seconds..=seconds + seconds / 5).contains(&waited),
+                "attempt {attempts} waits {waited} s"
+            );
+        }
+        assert_eq!(outcome(9, 500, None), Outcome::Failed);
+    }
+
+    #[test]
+    fn a_receiver_may_ask_for_a_longer_wait_but_not_for_a_shorter_one() {
+        assert_eq!(wait(&outcome(0, 503, Some(600))), 600);
+        assert!(wait(&outcome(1, 503, Some(1))) >= 300);
+        assert_eq!(wait(&outcome(0, 503, Some(i64::MAX))), 86_400);
+    }
+
+    #[test]
+    fn a_date_in_retry_after_is_a_wait() {
+        let now: Timestamp = "2026-01-05T10:00:00Z".parse().unwrap();
+        let response =
+            Response::builder().header(RETRY_AFTER, "Mon, 05 Jan 2026 10:02:00 GMT").body(()).unwrap();
+        assert_eq!(retry_after(&response, now), Some(SignedDuration::from_secs(120)));
+    }
+}

@@ -1,0 +1,98 @@
+//! Everything that is refused is refused in the envelope.
+
+use axum::body::Body;
+use axum::http::{Method, Request};
+
+use crate::service::{Answer, Service};
+
+type Headers<'a> = &'a [(&'a str, &'a [u8])];
+
+async fn send(
+    service: &Service,
+    method: Method,
+    path: &str,
+    headers: Headers<'_>,
+    body: impl Into<Body>,
+) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    service.send(request.body(body.into()).unwrap()).await
+}
+
+#[tokio::test]
+async fn who_brings_no_good_key_is_told_why() {
+    let service = Service::start().await;
+    let unknown = (401, "unauthorized", "Unauthorized: Invalid API key.");
+    let table: [(Headers<'_>, _); 7] = [
+        (&[], (401, "unauthorized", "Missing Authorization header.")),
+        (&[("authorization", b"Bearer weir_nobody")], unknown),
+        (&[("authorization", b"bearer weir_nobody")], unknown),
+        (&[("authorization", b"Bearer \xff\xfe")], unknown),
+        (&[("authorization", b"Bearer ")], unknown),
+        (&[("authorization", b"Basic abc")], (400, "bad_request", "")),
+        (
+            &[("authorization", b"Bearer a"), ("authorization", b"Bearer b")],
+            (400, "bad_request", "More than one Authorization header."),
+        ),
+    ];
+    for (headers, (status, code, message)) in table {
+        for path in ["/links", "/analytics", "/events", "/webhooks"] {
+            let answer = send(&service, Method::GET, path, headers, "").await;
+            let error = answer.error();
+            assert_eq!((error.0, error.1), (status, code), "{path} {headers:?}");
+            assert!(message.is_empty() || error.2 == message, "{path} {headers:?}: {}", error.2);
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_routes_methods_and_bodies_are_refused_in_the_envelope() {
+    let service = Service::start().await;
+    let (_, key) = service.new_workspace("second").await;
+    let key = format!("Bearer {key}");
+    let key: Headers<'_> = &[("authorization", key.as_bytes())];
+    let table = [
+        (Method::GET, "/nothing", "", 404, "not_found"),
+        (Method::DELETE, "/analytics", "", 405, "method_not_allowed"),
+        (Method::POST, "/links", "", 400, "bad_request"),
+        (Method::POST, "/links", "{", 400, "bad_request"),
+        (Method::POST, "/links", "[]", 422, "unprocessable_entity"),
+        (Method::POST, "/links", "null", 422, "unprocessable_entity"),
+        (Method::POST, "/links", r#"{"url":null}"#, 422, "unprocessable_entity"),
+        (Method::POST, "/links", r#"{"url":"https://e.test","password":"x"}"#, 422, "unprocessable_entity"),
+        (Method::POST, "/links", r#"{"url":"javascript:alert(1)"}"#, 422, "unprocessable_entity"),
+        (Method::POST, "/links", r#"{"url":"https://e.test","key":"a b"}"#, 422, "unprocessable_entity"),
+        (Method::POST, "/links", r#"{"url":"https://e.test","title":"\u0000"}"#, 422, "unprocessable_entity"),
+        (Method::POST, "/links", r#"{"url":"https://e.test","domain":"other.test"}"#, 403, "forbidden"),
+        (
+            Method::POST,
+            "/links",
+            r#"{"url":"https://e.test","tagIds":["tag_nobody"]}"#,
+            422,
+            "unprocessable_entity",
+        ),
+        (Method::GET, "/links/link_nobody", "", 404, "not_found"),
+        (Method::GET, "/links/%00", "", 400, "bad_request"),
+        (Method::GET, "/links?search=%00", "", 422, "unprocessable_entity"),
+        (Method::GET, "/webhooks/%00", "", 400, "bad_request"),
+        (Method::GET, "/links/%ff", "", 400, "bad_request"),
+    ];
+    for (method, path, body, status, code) in table {
+        let answer = send(&service, method.clone(), path, key, body).await;
+        assert_eq!((answer.error().0, answer.error().1), (status, code), "{method} {path} {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_bound_is_413() {
+    let service = Service::start().await;
+    let (_, key) = service.new_workspace("second").await;
+    let key = format!("Bearer {key}");
+    let key: Headers<'_> = &[("authorization", key.as_bytes())];
+    for (length, status) in [(backend::body::MAX_BODY_BYTES, 400), (backend::body::MAX_BODY_BYTES + 1, 413)] {
+        let answer = send(&service, Method::POST, "/links/bulk", key, vec![b' '; length]).await;
+        assert_eq!(answer.error().0, status, "{length} bytes");
+    }
+}

@@ -1,0 +1,205 @@
+//! Links: made alone and in bulk, listed, counted, deleted.
+
+use serde_json::{Value, json};
+
+use crate::service::Service;
+
+/// The fields of a link that the published clients require to be present, inside events and webhooks.
+const FIELDS: [&str; 52] = [
+    "id",
+    "domain",
+    "key",
+    "url",
+    "trackConversion",
+    "externalId",
+    "tenantId",
+    "programId",
+    "partnerId",
+    "archived",
+    "expiresAt",
+    "expiredUrl",
+    "disabledAt",
+    "password",
+    "proxy",
+    "title",
+    "description",
+    "image",
+    "video",
+    "rewrite",
+    "doIndex",
+    "ios",
+    "android",
+    "geo",
+    "publicStats",
+    "tags",
+    "folderId",
+    "comments",
+    "shortLink",
+    "qrCode",
+    "utm_source",
+    "utm_medium",
+    "utm_campaign",
+    "utm_term",
+    "utm_content",
+    "testVariants",
+    "testStartedAt",
+    "testCompletedAt",
+    "userId",
+    "workspaceId",
+    "clicks",
+    "leads",
+    "conversions",
+    "sales",
+    "saleAmount",
+    "lastClicked",
+    "createdAt",
+    "updatedAt",
+    "tagId",
+    "projectId",
+    "webhookIds",
+    "shortLink",
+];
+
+#[tokio::test]
+async fn a_link_shows_all_its_fields_whatever_was_given() {
+    let service = Service::start().await;
+    let link = service
+        .link(&json!({"url": "https://example.com/pricing", "utm_source": "x", "externalId": "ext_7"}))
+        .await;
+    for field in FIELDS {
+        assert!(link.as_object().unwrap().contains_key(field), "{field} is missing");
+    }
+    assert_eq!(link["url"], "https://example.com/pricing?utm_source=x");
+    assert_eq!(link["utm_source"], "x");
+    assert_eq!(link["externalId"], "7");
+    assert_eq!(link["domain"], "s.test");
+    assert_eq!(link["shortLink"], format!("https://s.test/r/{}", link["key"].as_str().unwrap()));
+    assert_eq!(link["createdAt"], "2026-03-15T12:34:56.789Z");
+    assert_eq!(service.get(&format!("/links/{}", link["id"].as_str().unwrap())).await.body, link);
+    assert_eq!(service.get("/links/ext_7").await.body, link);
+}
+
+#[tokio::test]
+async fn a_bulk_call_answers_in_the_order_of_its_items_with_a_refusal_in_the_place_of_each_conflict() {
+    let service = Service::start().await;
+    service.link(&json!({"url": "https://example.com/0", "key": "Taken"})).await;
+    let answer = service
+        .post(
+            "/links/bulk",
+            &json!([
+                {"url": "https://example.com/1", "key": "one"},
+                {"url": "https://example.com/2", "key": "taken"},
+                {"url": "https://example.com/3", "externalId": "same"},
+                {"url": "https://example.com/4", "externalId": "same"},
+                {"url": "https://example.com/5"},
+            ]),
+        )
+        .await;
+    assert_eq!(answer.status, 200);
+    let urls: Vec<&Value> = answer
+        .body
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| if item["error"].is_null() { &item["url"] } else { &item["link"]["url"] })
+        .collect();
+    assert_eq!(
+        urls,
+        [1, 2, 3, 4, 5].map(|n| json!(format!("https://example.com/{n}"))).iter().collect::<Vec<_>>()
+    );
+    assert_eq!(
+        answer.body[1],
+        json!({
+            "link": {"url": "https://example.com/2", "key": "taken"},
+            "error": "Duplicate key: This short link already exists.",
+            "code": "conflict",
+        })
+    );
+    assert_eq!(answer.body[3]["error"], "A link with this externalId already exists in this workspace.");
+    assert_eq!(service.get("/links/count").await.body, 4);
+}
+
+#[tokio::test]
+async fn a_bulk_call_that_is_refused_makes_nothing() {
+    let service = Service::start().await;
+    let items = |count| {
+        Value::Array((0..count).map(|n| json!({"url": format!("https://example.com/{n}")})).collect())
+    };
+    let table = [
+        (items(101), 422, "too_big: : You can only create up to 100 links at a time."),
+        (items(0), 422, "too_small: : No links created – you must provide at least one link."),
+        (
+            json!({"url": "https://example.com"}),
+            422,
+            "invalid_type: : Invalid input: expected array, received object",
+        ),
+        (
+            json!([{"url": "https://example.com"}, {"url": 7}]),
+            422,
+            "invalid_type: [1].url: Invalid input: expected string, received number",
+        ),
+        (
+            json!([{"url": "https://example.com"}, {"key": "x"}]),
+            422,
+            "invalid_type: [1].url: Invalid input: expected string, received undefined",
+        ),
+        (
+            json!([{"url": "https://a.test", "key": "docs"}, {"url": "https://b.test", "key": "DOCS"}]),
+            400,
+            "Duplicate links found: s.test/DOCS",
+        ),
+    ];
+    for (body, status, message) in table {
+        let answer = service.post("/links/bulk", &body).await;
+        assert_eq!((answer.error().0, answer.error().2), (status, message));
+    }
+    assert_eq!(service.get("/links/count").await.body, 0);
+    assert_eq!(service.post("/links/bulk", &items(100)).await.body.as_array().unwrap().len(), 100);
+    assert_eq!(service.get("/links/count").await.body, 100);
+}
+
+#[tokio::test]
+async fn a_key_is_one_link_whatever_its_case() {
+    let service = Service::start().await;
+    service.link(&json!({"url": "https://example.com", "key": "Docs"})).await;
+    let answer = service.post("/links", &json!({"url": "https://example.com", "key": "dOCS"})).await;
+    assert_eq!(answer.error(), (409, "conflict", "Duplicate key: This short link already exists."));
+}
+
+#[tokio::test]
+async fn links_are_listed_newest_first_page_by_page() {
+    let service = Service::start().await;
+    for n in 0..5 {
+        service.link(&json!({"url": format!("https://example.com/{n}"), "key": format!("k{n}")})).await;
+    }
+    let all = service.get("/links").await;
+    assert_eq!(all.each("key"), ["k4", "k3", "k2", "k1", "k0"]);
+    assert_eq!(service.get("/links?page=2&pageSize=2").await.each("key"), ["k2", "k1"]);
+    let third = all.body[2]["id"].as_str().unwrap();
+    assert_eq!(service.get(&format!("/links?startingAfter={third}&page=2")).await.each("key"), ["k1", "k0"]);
+    assert_eq!(service.get(&format!("/links?endingBefore={third}&pageSize=1")).await.each("key"), ["k3"]);
+    assert_eq!(service.get("/links?search=example.com%2F3").await.each("key"), ["k3"]);
+    assert_eq!(
+        service.get("/links?pageSize=101").await.error(),
+        (422, "unprocessable_entity", "too_big: pageSize: Max page size is 100.")
+    );
+    assert_eq!(
+        service.get("/links?startingAfter=link_nobody").await.error(),
+        (422, "unprocessable_entity", "Invalid cursor: the provided ID does not exist.")
+    );
+}
+
+#[tokio::test]
+async fn a_deleted_link_is_gone_with_its_clicks() {
+    let service = Service::start().await;
+    let link = service.link(&json!({"url": "https://example.com", "key": "gone"})).await;
+    let id = link["id"].as_str().unwrap();
+    service.click_hours_ago(id, &[1, 2]).await;
+    assert_eq!(service.get("/analytics").await.body["clicks"], 2);
+    let answer = service.delete(&format!("/links/{id}")).await;
+    assert_eq!((answer.status.as_u16(), &answer.body), (200, &json!({"id": id})));
+    assert_eq!(service.delete(&format!("/links/{id}")).await.error(), (404, "not_found", "Link not found."));
+    assert_eq!(service.follow("GET".parse().unwrap(), "/r/gone", "curl/8").await.status, 404);
+    assert_eq!(service.get("/analytics").await.body["clicks"], 0);
+    assert_eq!(service.get("/events").await.body, json!([]));
+}

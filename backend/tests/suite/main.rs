@@ -1,0 +1,11 @@
+//! The service as its callers see it: requests in, responses out, on a clock that the tests step.
+
+mod analytics;
+mod command;
+mod errors;
+mod links;
+mod receiver;
+mod redirect;
+mod service;
+mod webhooks;
+mod workspaces;

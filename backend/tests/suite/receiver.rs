@@ -1,0 +1,82 @@
+//! A receiver of webhooks on loopback.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use backend::server;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+/// One delivery as it arrived.
+pub(crate) struct Delivery {
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Delivery {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+/// Answers deliveries with the statuses it was told to, and then with 200.
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    arrived: mpsc::UnboundedReceiver<Delivery>,
+    answers: Arc<Mutex<VecDeque<Response>>>,
+    _stop: watch::Sender<bool>,
+}
+
+#[derive(Clone)]
+struct Inbox {
+    arrived: mpsc::UnboundedSender<Delivery>,
+    answers: Arc<Mutex<VecDeque<Response>>>,
+}
+
+impl Receiver {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (send, arrived) = mpsc::unbounded_channel();
+        let answers = Arc::new(Mutex::new(VecDeque::new()));
+        let router = Router::new()
+            .fallback(receive)
+            .with_state(Inbox { arrived: send, answers: Arc::clone(&answers) });
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(server::serve(listener, router, stopped));
+        Self { address, arrived, answers, _stop: stop }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// What to answer next.
+    pub(crate) fn answer(&self, response: impl IntoResponse) {
+        self.answers.lock().unwrap().push_back(response.into_response());
+    }
+
+    /// The next delivery.
+    pub(crate) async fn next(&mut self) -> Delivery {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(20), self.arrived.recv());
+        next.await.expect("a delivery within 20 s").unwrap()
+    }
+
+    /// Whether deliveries have arrived that were not looked at.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.arrived.is_empty()
+    }
+}
+
+async fn receive(State(inbox): State<Inbox>, headers: HeaderMap, body: Bytes) -> Response {
+    let answer = inbox.answers.lock().unwrap().pop_front();
+    inbox.arrived.send(Delivery { headers, body }).unwrap();
+    answer.unwrap_or_else(|| StatusCode::OK.into_response())
+}

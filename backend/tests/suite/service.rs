@@ -1,0 +1,154 @@
+//! A service in this process, with a database of its own and a clock that stands still.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use backend::{AddressPolicy, Backend, Click, Options, PublicUrl, SteppedClock, Store, Workspace};
+use http_body_util::BodyExt;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+/// Where the tests' clocks start: on no boundary of an hour or a day.
+pub(crate) const START: &str = "2026-03-15T12:34:56.789Z";
+
+/// The running service and the key that requests are made with.
+pub(crate) struct Service {
+    pub(crate) backend: Backend,
+    pub(crate) clock: SteppedClock,
+    router: Router,
+    key: String,
+    /// Where the database is; removed with the service.
+    folder: TempDir,
+}
+
+/// A response, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+async fn start(folder: &TempDir, clock: &SteppedClock, webhook_addresses: AddressPolicy) -> Backend {
+    let url = format!("sqlite:{}", folder.path().join("test.db").display());
+    let public_url = PublicUrl::parse("https://s.test").unwrap();
+    Backend::start(Store::open(&url).await.unwrap(), clock.clock(), Options { public_url, webhook_addresses })
+}
+
+impl Service {
+    pub(crate) async fn start() -> Self {
+        Self::with(AddressPolicy::any()).await
+    }
+
+    pub(crate) async fn with(webhook_addresses: AddressPolicy) -> Self {
+        let folder = TempDir::new().unwrap();
+        let clock = SteppedClock::at(START.parse().unwrap());
+        let backend = start(&folder, &clock, webhook_addresses).await;
+        let mut service = Self { router: backend.router(), backend, clock, key: String::new(), folder };
+        service.key = service.new_workspace("first").await.1;
+        service
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.clock().now()
+    }
+
+    /// Makes a workspace and a key for it.
+    pub(crate) async fn new_workspace(&self, name: &str) -> (Workspace, String) {
+        let store = self.backend.store();
+        let workspace = store.create_workspace(name, self.now()).await.unwrap();
+        let (_, key) = store.create_key(&workspace, "pro", None, self.now()).await.unwrap();
+        (workspace, key)
+    }
+
+    /// Records clicks on a link, each so many hours before now.
+    pub(crate) async fn click_hours_ago(&self, link_id: &str, hours: &[i64]) {
+        let at = |hours: i64| self.now() - SignedDuration::from_hours(hours);
+        let clicks: Vec<Click> = hours.iter().map(|hours| Click::new(link_id, at(*hours))).collect();
+        let recorded = self.backend.store().record_clicks(&clicks, self.backend.public_url()).await.unwrap();
+        assert_eq!(recorded, clicks.len());
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        Answer { status: parts.status, headers: parts.headers, body }
+    }
+
+    /// A request with `key`.
+    pub(crate) async fn call_as(
+        &self,
+        key: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Answer {
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request =
+            Request::builder().method(method).uri(path).header("authorization", format!("Bearer {key}"));
+        self.send(request.body(body).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.call_as(&self.key, Method::GET, path, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.call_as(&self.key, Method::POST, path, Some(body)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.call_as(&self.key, Method::DELETE, path, None).await
+    }
+
+    /// Follows a short link with a user agent.
+    pub(crate) async fn follow(&self, method: Method, path: &str, user_agent: &str) -> Answer {
+        let request = Request::builder().method(method).uri(path).header("user-agent", user_agent);
+        self.send(request.body(Body::empty()).unwrap()).await
+    }
+
+    /// Makes a link and returns it.
+    pub(crate) async fn link(&self, body: &Value) -> Value {
+        let answer = self.post("/links", body).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        answer.body
+    }
+
+    pub(crate) async fn shut_down(self) {
+        tokio::time::timeout(Duration::from_secs(20), self.backend.shut_down()).await.unwrap();
+    }
+
+    /// Ends the service and starts another on the same database.
+    pub(crate) async fn restart(self) -> Self {
+        self.backend.shut_down().await;
+        let backend = start(&self.folder, &self.clock, AddressPolicy::any()).await;
+        Self { router: backend.router(), backend, ..self }
+    }
+}
+
+impl Answer {
+    /// The code and message of an error, with the status checked to be that of the code.
+    pub(crate) fn error(&self) -> (u16, &str, &str) {
+        let error = &self.body["error"];
+        assert!(error["doc_url"].is_string(), "{}", self.body);
+        assert_eq!(self.headers["content-type"], "application/json");
+        (self.status.as_u16(), error["code"].as_str().unwrap(), error["message"].as_str().unwrap())
+    }
+
+    /// The field `name` of every entry of a list.
+    pub(crate) fn each(&self, name: &str) -> Vec<&Value> {
+        self.body
+            .as_array()
+            .unwrap_or_else(|| panic!("no list: {}", self.body))
+            .iter()
+            .map(|entry| &entry[name])
+            .collect()
+    }
+}

@@ -1,0 +1,171 @@
+//! What a host is made of.
+
+use std::{
+    sync::{Arc, RwLock},
+    time::Duration,
+};
+
+use crate::{
+    abi::LogLevel,
+    clock::Clock,
+    exchange::Clusters,
+    faults::Faults,
+    flavour::{EnvoyVersion, Flavour},
+    host::Host,
+    logs::{LogLine, Logs, Sink},
+    message::{Request, Response},
+    metrics::Metrics,
+    shared_data::SharedData,
+    state::Shared,
+};
+
+/// What a host is made of. Made by [`Host::builder`].
+#[derive(Debug)]
+pub struct Builder {
+    workers: usize,
+    flavour: Flavour,
+    version: EnvoyVersion,
+    clock: Clock,
+    clusters: Clusters,
+    log_level: LogLevel,
+    log_capacity: usize,
+    log_sink: LogSink,
+    callback_limit: Duration,
+    memory_limit: usize,
+    seed: Option<u64>,
+}
+
+/// A closure says nothing of itself.
+#[derive(Default)]
+struct LogSink(Option<Sink>);
+
+impl std::fmt::Debug for LogSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "LogSink" } else { "no LogSink" })
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            flavour: Flavour::default(),
+            version: EnvoyVersion::default(),
+            clock: Clock::default(),
+            clusters: Clusters::default(),
+            log_level: LogLevel::Trace,
+            log_capacity: 10_000,
+            log_sink: LogSink::default(),
+            callback_limit: Duration::from_secs(10),
+            memory_limit: 1 << 30,
+            seed: Some(0),
+        }
+    }
+}
+
+impl Builder {
+    /// How many workers serve requests; 1 unless set, and at least 1. Each has a VM of its own.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// The gateway to behave like; Envoy unless set.
+    #[must_use]
+    pub fn flavour(mut self, flavour: Flavour) -> Self {
+        self.flavour = flavour;
+        self
+    }
+
+    /// The Envoy release whose imports a module may use; the newest unless set.
+    #[must_use]
+    pub fn envoy_version(mut self, version: EnvoyVersion) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// The clock; one that stands at 2026-01-01T00:00:00Z unless set.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// A cluster that the filter can call, and what answers there.
+    #[must_use]
+    pub fn cluster(
+        mut self,
+        name: impl Into<String>,
+        handler: impl FnMut(&Request) -> Response + Send + 'static,
+    ) -> Self {
+        self.clusters.insert(name.into(), Box::new(handler));
+        self
+    }
+
+    /// The least serious level that is kept, and that `proxy_get_log_level` tells; trace unless set.
+    #[must_use]
+    pub fn log_level(mut self, level: LogLevel) -> Self {
+        self.log_level = level;
+        self
+    }
+
+    /// How many log lines are kept, the newest; 10,000 unless set.
+    #[must_use]
+    pub fn log_capacity(mut self, lines: usize) -> Self {
+        self.log_capacity = lines;
+        self
+    }
+
+    /// Called with every log line as it is written.
+    #[must_use]
+    pub fn on_log(mut self, sink: impl Fn(&LogLine) + Send + Sync + 'static) -> Self {
+        self.log_sink = LogSink(Some(Box::new(sink)));
+        self
+    }
+
+    /// The longest that one callback may run, in real time; beyond it the guest traps. 10 s unless set.
+    #[must_use]
+    pub fn callback_limit(mut self, limit: Duration) -> Self {
+        self.callback_limit = limit;
+        self
+    }
+
+    /// The most bytes a VM's memory may have; 1 GiB, as in Envoy, unless set.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// The seed of the guests' random bytes; 0 unless set. The same seed gives the same bytes.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Guests' random bytes are the system's, as in a gateway that serves.
+    #[must_use]
+    pub fn system_randomness(mut self) -> Self {
+        self.seed = None;
+        self
+    }
+
+    /// The host, without a filter.
+    pub fn build(self) -> Host {
+        let names = self.clusters.names().collect();
+        let shared = Arc::new(Shared {
+            clock: self.clock,
+            logs: Logs::new(self.log_level, self.log_capacity, self.log_sink.0),
+            metrics: Metrics::default(),
+            shared_data: SharedData::new(self.flavour),
+            faults: Faults::default(),
+            clusters: RwLock::new(names),
+            callback_limit: self.callback_limit,
+            memory_limit: self.memory_limit,
+            seed: self.seed,
+        });
+        Host::new(shared, self.version, self.workers, self.clusters)
+    }
+}

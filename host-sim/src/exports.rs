@@ -1,0 +1,101 @@
+//! The functions of a guest that the host calls.
+
+use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
+
+use crate::{state::VmState, vm::VmError};
+
+/// A callback; one that the module lacks is not called.
+pub(crate) type Callback<P, R> = Option<TypedFunc<P, R>>;
+
+/// The callbacks of a module.
+///
+/// Where two directions have a callback each, the request's comes first.
+pub(crate) struct Exports {
+    pub(crate) on_context_create: Callback<(u32, u32), ()>,
+    pub(crate) on_vm_start: Callback<(u32, u32), u32>,
+    pub(crate) on_configure: Callback<(u32, u32), u32>,
+    pub(crate) on_tick: Callback<u32, ()>,
+    pub(crate) on_http_call_response: Callback<(u32, u32, u32, u32, u32), ()>,
+    pub(crate) on_headers: [Callback<(u32, u32, u32), u32>; 2],
+    pub(crate) on_body: [Callback<(u32, u32, u32), u32>; 2],
+    pub(crate) on_trailers: [Callback<(u32, u32), u32>; 2],
+    pub(crate) on_done: Callback<u32, u32>,
+    pub(crate) on_log: Callback<u32, ()>,
+    pub(crate) on_delete: Callback<u32, ()>,
+}
+
+/// What a module runs when it starts, and its allocator.
+pub(crate) struct Start {
+    initialize: Callback<(), ()>,
+    start: Callback<(), ()>,
+    main: Callback<(u32, u32), u32>,
+    main_void: Callback<(), u32>,
+    pub(crate) allocator: Callback<u32, u32>,
+}
+
+fn export<P: WasmParams, R: WasmResults>(
+    instance: &Instance,
+    store: &mut Store<VmState>,
+    name: &str,
+) -> Result<Callback<P, R>, VmError> {
+    let Some(function) = instance.get_func(&mut *store, name) else { return Ok(None) };
+    function.typed(&*store).map(Some).map_err(|error| VmError::Instantiate {
+        reason: format!("export {name} has another type than the ABI's: {error}"),
+    })
+}
+
+impl Exports {
+    /// Looks the functions of an instance up. One of a wrong type is an error, as in Envoy.
+    pub(crate) fn of(instance: &Instance, store: &mut Store<VmState>) -> Result<(Self, Start), VmError> {
+        let exports = Self {
+            on_context_create: export(instance, store, "proxy_on_context_create")?,
+            on_vm_start: export(instance, store, "proxy_on_vm_start")?,
+            on_configure: export(instance, store, "proxy_on_configure")?,
+            on_tick: export(instance, store, "proxy_on_tick")?,
+            on_http_call_response: export(instance, store, "proxy_on_http_call_response")?,
+            on_headers: [
+                export(instance, store, "proxy_on_request_headers")?,
+                export(instance, store, "proxy_on_response_headers")?,
+            ],
+            on_body: [
+                export(instance, store, "proxy_on_request_body")?,
+                export(instance, store, "proxy_on_response_body")?,
+            ],
+            on_trailers: [
+                export(instance, store, "proxy_on_request_trailers")?,
+                export(instance, store, "proxy_on_response_trailers")?,
+            ],
+            on_done: export(instance, store, "proxy_on_done")?,
+            on_log: export(instance, store, "proxy_on_log")?,
+            on_delete: export(instance, store, "proxy_on_delete")?,
+        };
+        let malloc = export(instance, store, "malloc")?;
+        let start = Start {
+            initialize: export(instance, store, "_initialize")?,
+            start: export(instance, store, "_start")?,
+            main: export(instance, store, "main")?,
+            main_void: export(instance, store, "__main_void")?,
+            allocator: malloc.or(export(instance, store, "proxy_on_memory_allocate")?),
+        };
+        Ok((exports, start))
+    }
+}
+
+impl Start {
+    /// Runs `_initialize` and then `main`, or `_start` where there is no `_initialize`.
+    pub(crate) fn run(&self, store: &mut Store<VmState>) -> wasmtime::Result<()> {
+        match (&self.initialize, &self.start) {
+            (Some(initialize), _) => {
+                initialize.call(&mut *store, ())?;
+                if let Some(main) = &self.main {
+                    main.call(&mut *store, (0, 0))?;
+                } else if let Some(main) = &self.main_void {
+                    main.call(&mut *store, ())?;
+                }
+            }
+            (None, Some(start)) => start.call(&mut *store, ())?,
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,28 @@
+//! Which gateway the host behaves like.
+
+/// The rules of shared data by which the host plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Flavour {
+    /// Envoy and all that embed it. A key that does not exist is created whatever the `cas`; a `cas` of 0 overwrites.
+    #[default]
+    Envoy,
+    /// `ngx_wasm_module`: the `cas` is always compared, 0 standing for "does not exist"; a null value deletes.
+    Ngx,
+    /// MOSN's proxy-wasm-go-host: a key that does not exist is created whatever the `cas`, one that does is always
+    /// compared; the data of all `vm_id`s is one; an empty key is a bad argument.
+    Mosn,
+    /// Every call of shared data and queues answers [`Status::Unimplemented`](crate::Status::Unimplemented), as in
+    /// APISIX's wasm-nginx-module.
+    NoSharedData,
+}
+
+/// The Envoy release whose set of WASI functions the host offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub enum EnvoyVersion {
+    /// 1.38 and before.
+    V1_38,
+    /// 1.39 and after: the rest of `wasi_snapshot_preview1` can be imported too.
+    #[default]
+    V1_39,
+}

@@ -1,0 +1,386 @@
+//! The host: workers over one shared store, and the clock that a test holds.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use wasmtime::InstancePre;
+
+use crate::{
+    abi::Status,
+    builder::Builder,
+    clock::Clock,
+    exchange::{self, Clusters},
+    faults::{Fault, UnknownHostCall},
+    flavour::EnvoyVersion,
+    logs::{LogLine, Logs},
+    message::{Outcome, Request, Response},
+    metrics::Metrics,
+    module::{Module, ModuleError},
+    plugin::Plugin,
+    schedule::Turns,
+    shared_data::SharedData,
+    state::{Shared, VmState},
+    stream::Stream,
+    vm::{Vm, VmError, VmName},
+    worker::{ReloadStats, Worker},
+};
+
+/// A configuration that is not taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The module does not fit the host.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// The filter does not run, or does not take its configuration.
+    #[error("{vm} VM: {reason}{}", lines_of(log))]
+    Refused {
+        /// The VM that tried it: the base or the canary.
+        vm: VmName,
+        /// What happened there.
+        reason: VmError,
+        /// What the filter logged meanwhile.
+        log: Vec<LogLine>,
+    },
+    /// There is nothing to update.
+    #[error("no filter is loaded yet")]
+    NothingLoaded,
+}
+
+impl LoadError {
+    /// What the filter logged while it was tried.
+    pub fn log(&self) -> &[LogLine] {
+        match self {
+            Self::Refused { log, .. } => log,
+            Self::Module(_) | Self::NothingLoaded => &[],
+        }
+    }
+}
+
+fn lines_of(log: &[LogLine]) -> String {
+    log.iter().map(|line| format!("\n  {line}")).collect()
+}
+
+/// A gateway process, simulated: one filter in a main VM and a VM per worker, over one shared store.
+#[derive(Debug)]
+pub struct Host {
+    shared: Arc<Shared>,
+    version: EnvoyVersion,
+    workers: usize,
+    clusters: Arc<Clusters>,
+    loaded: Option<Loaded>,
+}
+
+struct Loaded {
+    module: InstancePre<VmState>,
+    plugin: Arc<Plugin>,
+    main: Arc<Mutex<Worker>>,
+    workers: Vec<Arc<Mutex<Worker>>>,
+}
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loaded")
+            .field("plugin", &self.plugin.name)
+            .field("workers", &self.workers.len())
+            .finish()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Host {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        version: EnvoyVersion,
+        workers: usize,
+        clusters: Clusters,
+    ) -> Self {
+        Self { shared, version, workers, clusters: Arc::new(clusters), loaded: None }
+    }
+
+    /// A host to be made.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Loads a filter as Envoy does: a base VM, a canary that is configured and thrown away, then the main VM and the
+    /// workers'. A filter that was loaded before goes; shared data, metrics and the log stay.
+    ///
+    /// A worker whose VM fails where the canary's did not serves without the filter, as in Envoy, and
+    /// [`vm_failure`](Self::vm_failure) tells why.
+    ///
+    /// # Errors
+    /// When the module does not fit, or the filter traps or refuses its configuration in the base VM or the canary.
+    pub fn load(&mut self, module: &Module, plugin: Plugin) -> Result<(), LoadError> {
+        let linked = module.link(self.version)?;
+        let plugin = Arc::new(plugin);
+        let mark = self.log_mark();
+        Vm::new(&linked, &self.shared, &plugin, VmName::Base)
+            .map_err(|reason| self.refused(VmName::Base, reason, mark))?;
+        self.try_canary(&linked, &plugin)?;
+
+        self.loaded = None;
+        let start = |name| Arc::new(Mutex::new(Worker::start(&linked, &self.shared, &plugin, name).0));
+        let main = start(VmName::Main);
+        let workers = (0..self.workers).map(|index| start(VmName::Worker(index))).collect();
+        self.loaded = Some(Loaded { module: linked, plugin, main, workers });
+        self.serve_callouts();
+        Ok(())
+    }
+
+    /// Gives the filter a new configuration in the VMs that it has, as an update over ECDS does: each gets a new root
+    /// context, and the old one ends with its last stream. A configuration that the canary refuses changes nothing.
+    ///
+    /// # Errors
+    /// When nothing is loaded, or the filter traps or refuses the configuration in the canary.
+    pub fn update(&mut self, configuration: impl Into<Bytes>) -> Result<(), LoadError> {
+        let Some(loaded) = &self.loaded else { return Err(LoadError::NothingLoaded) };
+        let plugin =
+            Arc::new(Plugin { configuration: configuration.into(), ..Plugin::clone(&loaded.plugin) });
+        self.try_canary(&loaded.module, &plugin)?;
+        for worker in self.all_workers() {
+            // Where the canary passed and a worker fails, Envoy goes on without the filter there; the worker has
+            // logged it.
+            let _ = lock(&worker).update(&plugin);
+        }
+        if let Some(loaded) = &mut self.loaded {
+            loaded.plugin = plugin;
+        }
+        self.serve_callouts();
+        Ok(())
+    }
+
+    fn try_canary(&self, module: &InstancePre<VmState>, plugin: &Arc<Plugin>) -> Result<(), LoadError> {
+        let mark = self.log_mark();
+        let mut canary = Vm::new(module, &self.shared, plugin, VmName::Canary)
+            .map_err(|reason| self.refused(VmName::Canary, reason, mark))?;
+        canary.start_root(plugin).map_err(|reason| self.refused(VmName::Canary, reason, mark))?;
+        Ok(())
+    }
+
+    /// How many lines the log has seen.
+    fn log_mark(&self) -> u64 {
+        self.shared.logs.written()
+    }
+
+    fn refused(&self, vm: VmName, reason: VmError, mark: u64) -> LoadError {
+        let log = self.shared.logs.since(mark).into_iter().filter(|line| line.vm == vm).collect();
+        LoadError::Refused { vm, reason, log }
+    }
+
+    fn all_workers(&self) -> Vec<Arc<Mutex<Worker>>> {
+        let loaded = self.loaded.iter();
+        loaded.flat_map(|loaded| std::iter::once(&loaded.main).chain(&loaded.workers)).cloned().collect()
+    }
+
+    fn worker(&self, index: usize) -> Arc<Mutex<Worker>> {
+        let loaded = self.loaded.as_ref().expect("a filter is loaded before requests are sent");
+        Arc::clone(loaded.workers.get(index).unwrap_or_else(|| {
+            panic!("worker {index} of {}: workers are counted from 0", loaded.workers.len())
+        }))
+    }
+
+    fn serve_callouts(&self) {
+        for worker in self.all_workers() {
+            self.clusters.serve(&mut lock(&worker));
+        }
+    }
+
+    /// Sends a request through a worker's filter to `upstream`, which is called when the filter lets the whole request
+    /// go on. Callouts are answered at once by the clusters of the builder.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn send(
+        &self,
+        worker: usize,
+        request: Request,
+        mut upstream: impl FnMut(&Request) -> Response,
+    ) -> Outcome {
+        exchange::send(&mut lock(&self.worker(worker)), &self.clusters, request, &mut upstream)
+    }
+
+    /// Begins a stream whose every step the caller takes: the headers are sent, body and trailers are not.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn stream(&self, worker: usize, request: &Request, end_of_stream: bool) -> Stream {
+        Stream::open(self.worker(worker), Arc::clone(&self.clusters), request, end_of_stream)
+    }
+
+    /// Sends requests to several workers at the same time. At every host call a generator, seeded with `seed`, decides
+    /// which VM goes on, so the same seed gives the same run. Requests to one worker follow each other. Outcomes come
+    /// in the order of the jobs.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn interleave(
+        &self,
+        seed: u64,
+        jobs: impl IntoIterator<Item = (usize, Request)>,
+        upstream: impl Fn(&Request) -> Response + Sync,
+    ) -> Vec<Outcome> {
+        let mut queues: Vec<(usize, Vec<(usize, Request)>)> = Vec::new();
+        for (job, (worker, request)) in jobs.into_iter().enumerate() {
+            match queues.iter_mut().find(|(of, _)| *of == worker) {
+                Some((_, queue)) => queue.push((job, request)),
+                None => queues.push((worker, vec![(job, request)])),
+            }
+        }
+        let seats = Turns::seats(seed, queues.len());
+        let mut outcomes = thread::scope(|scope| {
+            let handles: Vec<_> = queues
+                .into_iter()
+                .zip(seats)
+                .map(|((worker, queue), turns)| {
+                    let (worker, upstream) = (self.worker(worker), &upstream);
+                    scope.spawn(move || {
+                        turns.take(|| {
+                            let mut worker = lock(&worker);
+                            worker.vms().for_each(|vm| vm.state().turns = Some(turns.clone()));
+                            let mut outcomes = Vec::new();
+                            for (job, request) in queue {
+                                let mut forward = |request: &Request| upstream(request);
+                                outcomes.push((
+                                    job,
+                                    exchange::send(&mut worker, &self.clusters, request, &mut forward),
+                                ));
+                            }
+                            worker.vms().for_each(|vm| vm.state().turns = None);
+                            outcomes
+                        })
+                    })
+                })
+                .collect();
+            let joined = handles.into_iter().map(|handle| match handle.join() {
+                Ok(outcomes) => outcomes,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.flatten().collect::<Vec<_>>()
+        });
+        outcomes.sort_by_key(|(job, _)| *job);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    /// Runs `work` on a thread of its own for each worker, in parallel, and gives it the worker's number.
+    pub fn threads<T: Send>(&self, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        thread::scope(|scope| {
+            let work = &work;
+            let handles: Vec<_> = (0..self.workers).map(|worker| scope.spawn(move || work(worker))).collect();
+            let joined = handles.into_iter().map(|handle| match handle.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.collect()
+        })
+    }
+
+    /// The host's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Fires the timers that are due, each once, on the main VM and every worker; as in Envoy each is armed again from
+    /// now. Callouts that have timed out are answered.
+    pub fn tick(&self) {
+        for worker in self.all_workers() {
+            lock(&worker).tick();
+            self.clusters.serve(&mut lock(&worker));
+        }
+    }
+
+    /// Lets time pass and fires each timer whenever it is due on the way.
+    pub fn advance(&self, by: Duration) {
+        let end = self.shared.clock.monotonic() + by;
+        loop {
+            let now = self.shared.clock.monotonic();
+            let next = self.all_workers().iter().filter_map(|worker| lock(worker).next_event()).min();
+            let Some(next) = next.filter(|next| *next <= end) else {
+                self.shared.clock.advance(end.saturating_sub(now));
+                return;
+            };
+            self.shared.clock.advance(next.saturating_sub(now));
+            self.tick();
+        }
+    }
+
+    /// The data that the VMs share.
+    pub fn shared_data(&self) -> &SharedData {
+        &self.shared.shared_data
+    }
+
+    /// The metrics that filters have defined.
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// The log.
+    pub fn logs(&self) -> &Logs {
+        &self.shared.logs
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Why a worker's VM has failed, or `None` while it runs.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn vm_failure(&self, worker: usize) -> Option<VmError> {
+        lock(&self.worker(worker)).failure()
+    }
+
+    /// How often a worker's VM was started anew.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn reloads(&self, worker: usize) -> ReloadStats {
+        lock(&self.worker(worker)).reloads()
+    }
+
+    /// How many host calls the guests of all workers have made.
+    pub fn host_calls(&self) -> u64 {
+        self.all_workers()
+            .iter()
+            .map(|worker| lock(worker).vms().map(|vm| vm.state().host_calls).sum::<u64>())
+            .sum()
+    }
+
+    /// How many contexts the guests of all workers have, roots and streams.
+    pub fn contexts(&self) -> usize {
+        self.all_workers()
+            .iter()
+            .map(|worker| lock(worker).vms().map(|vm| vm.state().contexts.len()).sum::<usize>())
+            .sum()
+    }
+
+    /// Makes the next call of this name answer `status`.
+    ///
+    /// # Errors
+    /// When no host call has this name.
+    pub fn fail_next(&self, call: impl Into<String>, status: Status) -> Result<(), UnknownHostCall> {
+        self.inject(Fault::new(call, status))
+    }
+
+    /// Makes calls fail as `fault` says.
+    ///
+    /// # Errors
+    /// When no host call has the fault's name.
+    pub fn inject(&self, fault: Fault) -> Result<(), UnknownHostCall> {
+        self.shared.faults.plan(fault)
+    }
+
+    /// Ends all faults.
+    pub fn clear_faults(&self) {
+        self.shared.faults.clear();
+    }
+}

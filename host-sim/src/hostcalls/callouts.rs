@@ -1,0 +1,66 @@
+//! HTTP calls of the filter to clusters.
+
+use std::{sync::PoisonError, time::Duration};
+
+use bytes::Bytes;
+
+use crate::{
+    abi::Status,
+    headers::Headers,
+    memory::{Answer, Guest, slice},
+    message::Request,
+    pairs,
+    state::Callout,
+};
+
+/// Tokens go up in steps of four, as the low bits tell the kind of call; those of HTTP calls are 0.
+const TOKEN_STEP: u32 = 4;
+
+#[expect(clippy::too_many_arguments, reason = "the ABI's own")]
+pub(super) fn http_call(
+    guest: &mut Guest<'_>,
+    cluster: u32,
+    cluster_size: u32,
+    headers: u32,
+    headers_size: u32,
+    body: u32,
+    body_size: u32,
+    trailers: u32,
+    trailers_size: u32,
+    timeout: u32,
+    token_out: u32,
+) -> Answer {
+    let (memory, state) = guest.split();
+    let cluster = String::from_utf8_lossy(slice(memory, cluster, cluster_size)?).into_owned();
+    let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
+    let mut headers: Headers = pairs::decode(slice(memory, headers, headers_size)?).into_iter().collect();
+    let trailers = pairs::decode(slice(memory, trailers, trailers_size)?);
+    // The token is written first, so that a bad pointer is found before anything is sent.
+    slice(memory, token_out, 4)?;
+
+    let known = state.shared.clusters.read().unwrap_or_else(PoisonError::into_inner).contains(&cluster);
+    let complete = [":path", ":method", ":authority"].iter().all(|name| headers.get(name).is_some());
+    let timeout = i32::try_from(timeout).ok().and_then(|ms| u64::try_from(ms).ok());
+    let Some(timeout) = timeout.filter(|_| known && complete) else {
+        guest.write_u32(token_out, 0)?;
+        return Err(Status::BadArgument.into());
+    };
+
+    if !body.is_empty() {
+        headers.set("content-length", body.len().to_string());
+    }
+    let mut request = Request::from_headers(headers).body(body);
+    request.trailers = (!trailers.is_empty()).then(|| trailers.into_iter().collect());
+
+    state.callouts.last_token = state.callouts.last_token.wrapping_add(TOKEN_STEP).max(TOKEN_STEP);
+    let token = state.callouts.last_token;
+    let root = state.root_id();
+    state.callouts.open.insert(token, root);
+    state.callouts.started.push_back(Callout {
+        token,
+        cluster,
+        request,
+        timeout: (timeout > 0).then(|| Duration::from_millis(timeout)),
+    });
+    Ok(guest.write_u32(token_out, token)?)
+}

@@ -1,0 +1,151 @@
+//! Header maps: which one a guest may reach depends on the phase of its stream.
+
+use bytes::Bytes;
+
+use crate::{
+    abi::{MapKind, Status},
+    headers::Headers,
+    memory::{Answer, Guest, slice},
+    pairs,
+    state::{Direction, StreamContext, VmState},
+};
+
+/// The map to read. `None` where there is none in this phase.
+fn readable(state: &mut VmState, kind: MapKind) -> Option<&Headers> {
+    if matches!(kind, MapKind::CalloutHeaders | MapKind::CalloutTrailers) {
+        let response = state.current_root()?.callout_response.as_ref()?;
+        return match kind {
+            MapKind::CalloutHeaders => Some(&response.headers),
+            _ => response.trailers.as_ref(),
+        };
+    }
+    let stream = state.current_stream()?;
+    match kind {
+        MapKind::RequestHeaders => stream.visible_request_headers(),
+        MapKind::RequestTrailers => stream.request.trailers.as_ref().filter(|_| stream.request.trailers_open),
+        MapKind::ResponseHeaders => stream.visible_response_headers(),
+        MapKind::ResponseTrailers => stream.visible_response_trailers(),
+        MapKind::CalloutHeaders
+        | MapKind::CalloutTrailers
+        | MapKind::GrpcInitialMetadata
+        | MapKind::GrpcTrailingMetadata => None,
+    }
+}
+
+/// The map to change. A stream whose last body callback runs gets trailers when it reaches for them.
+fn writable(state: &mut VmState, kind: MapKind) -> Result<&mut Headers, Status> {
+    fn of(stream: &mut StreamContext, kind: MapKind) -> Option<&mut Headers> {
+        let end_of_stream = stream.end_of_stream;
+        let trailers = |stream, direction| {
+            let half = StreamContext::half(stream, direction);
+            if half.trailers.is_none() && half.chunk.is_some() && end_of_stream {
+                half.trailers = Some(Headers::new());
+                half.trailers_open = true;
+            }
+            half.trailers.as_mut().filter(|_| half.trailers_open)
+        };
+        match kind {
+            MapKind::RequestHeaders => {
+                stream.request.headers.as_mut().filter(|_| stream.request.headers_open)
+            }
+            MapKind::ResponseHeaders => {
+                stream.response.headers.as_mut().filter(|_| stream.response.headers_open)
+            }
+            MapKind::RequestTrailers => trailers(stream, Direction::Request),
+            MapKind::ResponseTrailers => trailers(stream, Direction::Response),
+            MapKind::CalloutHeaders
+            | MapKind::CalloutTrailers
+            | MapKind::GrpcInitialMetadata
+            | MapKind::GrpcTrailingMetadata => None,
+        }
+    }
+    state.current_stream().and_then(|stream| of(stream, kind)).ok_or(Status::BadArgument)
+}
+
+pub(super) fn get_header_map_value(
+    guest: &mut Guest<'_>,
+    map: u32,
+    name: u32,
+    size: u32,
+    ptr: u32,
+    len: u32,
+) -> Answer {
+    let kind = MapKind::from_code(map)?;
+    let (memory, state) = guest.split();
+    let name = slice(memory, name, size)?;
+    let Some(headers) = readable(state, kind) else {
+        let logging = state.current_stream().is_some_and(|stream| stream.logging);
+        return Err(if logging { Status::NotFound } else { Status::BadArgument }.into());
+    };
+    let value = headers.get(name).cloned().ok_or(Status::NotFound)?;
+    guest.give(&value, ptr, len)
+}
+
+/// A change of one entry: its map, name and value.
+fn change(
+    guest: &mut Guest<'_>,
+    map: u32,
+    (name, size): (u32, u32),
+    (value, value_size): (u32, u32),
+    apply: impl FnOnce(&mut Headers, Bytes, Bytes),
+) -> Answer {
+    let kind = MapKind::from_code(map)?;
+    let (memory, state) = guest.split();
+    let name = Bytes::copy_from_slice(slice(memory, name, size)?);
+    let value = Bytes::copy_from_slice(slice(memory, value, value_size)?);
+    apply(writable(state, kind)?, name, value);
+    Ok(())
+}
+
+pub(super) fn add_header_map_value(
+    guest: &mut Guest<'_>,
+    map: u32,
+    name: u32,
+    size: u32,
+    value: u32,
+    value_size: u32,
+) -> Answer {
+    change(guest, map, (name, size), (value, value_size), Headers::append)
+}
+
+pub(super) fn replace_header_map_value(
+    guest: &mut Guest<'_>,
+    map: u32,
+    name: u32,
+    size: u32,
+    value: u32,
+    value_size: u32,
+) -> Answer {
+    change(guest, map, (name, size), (value, value_size), Headers::set)
+}
+
+pub(super) fn remove_header_map_value(guest: &mut Guest<'_>, map: u32, name: u32, size: u32) -> Answer {
+    change(guest, map, (name, size), (0, 0), |headers, name, _| headers.remove(name))
+}
+
+/// A map that is not available is an empty one here.
+pub(super) fn get_header_map_pairs(guest: &mut Guest<'_>, map: u32, ptr: u32, len: u32) -> Answer {
+    let kind = MapKind::from_code(map)?;
+    let blob = match readable(guest.state(), kind) {
+        Some(headers) if !headers.is_empty() => {
+            let pairs: Vec<_> = headers.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
+            pairs::encode(pairs.into_iter())
+        }
+        _ => Vec::new(),
+    };
+    guest.give(&blob, ptr, len)
+}
+
+pub(super) fn set_header_map_pairs(guest: &mut Guest<'_>, map: u32, pairs: u32, size: u32) -> Answer {
+    let kind = MapKind::from_code(map)?;
+    let (memory, state) = guest.split();
+    let pairs = pairs::decode(slice(memory, pairs, size)?);
+    *writable(state, kind)? = pairs.into_iter().collect();
+    Ok(())
+}
+
+pub(super) fn get_header_map_size(guest: &mut Guest<'_>, map: u32, out: u32) -> Answer {
+    let kind = MapKind::from_code(map)?;
+    let size = writable(guest.state(), kind)?.byte_size();
+    Ok(guest.write_u32(out, u32::try_from(size).unwrap_or(u32::MAX))?)
+}

@@ -1,0 +1,82 @@
+//! What a filter does to its stream: reply, go on, cut.
+
+use bytes::Bytes;
+
+use crate::{
+    abi::{Status, StreamKind},
+    memory::{Answer, Guest, slice},
+    pairs,
+    state::{Deferred, Direction, LocalReply},
+};
+
+/// `%RESPONSE_CODE_DETAILS%` of a stream that the filter closed.
+const CLOSE_DETAILS: &str = "wasm_close_stream";
+
+/// The highest gRPC status that there is (`UNAUTHENTICATED`).
+const MAX_GRPC_STATUS: u32 = 16;
+
+pub(super) fn continue_stream(guest: &mut Guest<'_>, stream: u32) -> Answer {
+    let kind = StreamKind::from_code(stream)?;
+    let state = guest.state();
+    let id = state.context_id();
+    let direction = match kind {
+        StreamKind::Request => Direction::Request,
+        StreamKind::Response => Direction::Response,
+        // No connection to go on with.
+        StreamKind::Downstream => return Ok(()),
+        StreamKind::Upstream => return Err(Status::Unimplemented.into()),
+    };
+    // Envoy closes the request's maps and body to the guest at once, in whichever direction it continues.
+    if let Some(stream) = state.stream(id) {
+        stream.request.headers_open = false;
+        stream.request.trailers_open = false;
+        state.deferred.push_back(Deferred::Continue { stream: id, direction });
+    }
+    Ok(())
+}
+
+pub(super) fn close_stream(guest: &mut Guest<'_>, stream: u32) -> Answer {
+    let kind = StreamKind::from_code(stream)?;
+    let state = guest.state();
+    let id = state.context_id();
+    if matches!(kind, StreamKind::Request | StreamKind::Response)
+        && let Some(stream) = state.stream(id)
+    {
+        stream.details.get_or_insert_with(|| CLOSE_DETAILS.to_owned());
+        state.deferred.push_back(Deferred::Reset { stream: id });
+    }
+    Ok(())
+}
+
+/// The reply is sent when the callback has returned, and the callback counts as one that stops its stream.
+#[expect(clippy::too_many_arguments, reason = "the ABI's own")]
+pub(super) fn send_local_response(
+    guest: &mut Guest<'_>,
+    code: u32,
+    details: u32,
+    details_size: u32,
+    body: u32,
+    body_size: u32,
+    headers: u32,
+    headers_size: u32,
+    grpc_status: u32,
+) -> Answer {
+    let (memory, state) = guest.split();
+    let details = slice(memory, details, details_size)?;
+    let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
+    let headers = pairs::decode(slice(memory, headers, headers_size)?);
+    let details = String::from_utf8_lossy(details).split_whitespace().collect();
+    state.stop_iteration = true;
+    let id = state.context_id();
+    if state.stream(id).is_some() {
+        let reply = LocalReply {
+            status: code,
+            headers,
+            body,
+            grpc_status: Some(grpc_status).filter(|status| *status <= MAX_GRPC_STATUS),
+            details,
+        };
+        state.deferred.push_back(Deferred::LocalReply { stream: id, reply });
+    }
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! WASI preview 1 as Envoy gives it to a filter: a log, clocks, random bytes, an environment, and no files.
+
+use wasmtime::{Caller, Linker};
+
+use crate::{
+    abi::{LogLevel, Status},
+    flavour::EnvoyVersion,
+    memory::{Guest, Refusal, slice},
+    state::VmState,
+};
+
+/// Both names under which a module may import WASI.
+const MODULES: [&str; 2] = ["wasi_snapshot_preview1", "wasi_unstable"];
+
+const SUCCESS: u32 = 0;
+const BADF: u32 = 8;
+const FAULT: u32 = 21;
+const INVAL: u32 = 28;
+const NOTSUP: u32 = 58;
+const NOENT: u32 = 44;
+const NOSYS: u32 = 52;
+const NOTDIR: u32 = 20;
+
+/// More random bytes than this at once are refused.
+const MAX_RANDOM: u32 = 64 * 1024;
+
+/// The answer of a WASI call: an error number, or a trap.
+type Errno = Result<u32, Refusal>;
+
+fn run<'a>(
+    caller: Caller<'a, VmState>,
+    name: &'static str,
+    call: impl FnOnce(&mut Guest<'a>) -> Errno,
+) -> wasmtime::Result<u32> {
+    let answer = match super::open(caller, name)? {
+        Ok(mut guest) => call(&mut guest),
+        Err(status) => return Ok(status.code()),
+    };
+    match answer {
+        Ok(errno) => Ok(errno),
+        // The only status that a memory access gives.
+        Err(Refusal::Status(_)) => Ok(FAULT),
+        Err(Refusal::Trap(error)) => Err(error),
+    }
+}
+
+macro_rules! wasi_functions {
+    ($( $set:ident as $link:ident { $( $name:ident ( $($arg:ident : $ty:ty),* ) => |$guest:ident| $body:expr; )* } )*) => {
+        $(
+            /// Names of the WASI calls of this set.
+            pub(crate) const $set: &[&str] = &[$( stringify!($name), )*];
+
+            fn $link(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
+                for module in MODULES {
+                    $(
+                        #[allow(unused_variables, reason = "a call that is refused looks at no argument")]
+                        linker.func_wrap(module, stringify!($name), |caller: Caller<'_, VmState>, $($arg: $ty),*| {
+                            run(caller, stringify!($name), |$guest| -> Errno { $body })
+                        })?;
+                    )*
+                }
+                Ok(())
+            }
+        )*
+    };
+}
+
+wasi_functions! {
+    ALWAYS as link_always {
+        fd_write(fd: u32, iovs: u32, count: u32, out: u32) => |guest| fd_write(guest, fd, iovs, count, out);
+        fd_read(fd: u32, iovs: u32, count: u32, out: u32) => |guest| Ok(NOSYS);
+        fd_seek(fd: u32, offset: i64, whence: u32, out: u32) => |guest| Ok(SUCCESS);
+        fd_close(fd: u32) => |guest| Ok(SUCCESS);
+        fd_fdstat_get(fd: u32, out: u32) => |guest| fd_fdstat_get(guest, fd, out);
+        fd_fdstat_set_flags(fd: u32, flags: u32) => |guest| Ok(NOSYS);
+        environ_get(pointers: u32, text: u32) => |guest| environ_get(guest, pointers, text);
+        environ_sizes_get(count: u32, size: u32) => |guest| environ_sizes_get(guest, count, size);
+        args_get(pointers: u32, text: u32) => |guest| Ok(SUCCESS);
+        args_sizes_get(count: u32, size: u32) => |guest| {
+            guest.write_u32(count, 0)?;
+            guest.write_u32(size, 0)?;
+            Ok(SUCCESS)
+        };
+        clock_time_get(id: u32, precision: u64, out: u32) => |guest| clock_time_get(guest, id, out);
+        random_get(out: u32, size: u32) => |guest| random_get(guest, out, size);
+        sched_yield() => |guest| Ok(SUCCESS);
+        poll_oneoff(subscriptions: u32, events: u32, count: u32, out: u32) => |guest| {
+            guest.write_u32(out, 0)?;
+            Ok(SUCCESS)
+        };
+        path_open(
+            fd: u32, dirflags: u32, path: u32, size: u32, oflags: u32, rights: u64, inheriting: u64, fdflags: u32,
+            out: u32
+        ) => |guest| Ok(NOENT);
+        fd_prestat_get(fd: u32, out: u32) => |guest| Ok(BADF);
+        fd_prestat_dir_name(fd: u32, path: u32, size: u32) => |guest| Ok(NOSYS);
+    }
+    SINCE_1_39 as link_since_1_39 {
+        clock_res_get(id: u32, out: u32) => |guest| clock_res_get(guest, id, out);
+        fd_advise(fd: u32, offset: u64, len: u64, advice: u32) => |guest| Ok(SUCCESS);
+        fd_allocate(fd: u32, offset: u64, len: u64) => |guest| Ok(of_log(fd));
+        fd_datasync(fd: u32) => |guest| Ok(of_log(fd));
+        fd_fdstat_set_rights(fd: u32, base: u64, inheriting: u64) => |guest| Ok(of_log(fd));
+        fd_filestat_get(fd: u32, out: u32) => |guest| Ok(BADF);
+        fd_filestat_set_size(fd: u32, size: u64) => |guest| Ok(of_log(fd));
+        fd_filestat_set_times(fd: u32, access: u64, change: u64, flags: u32) => |guest| Ok(of_log(fd));
+        fd_pread(fd: u32, iovs: u32, count: u32, offset: u64, out: u32) => |guest| Ok(NOSYS);
+        fd_pwrite(fd: u32, iovs: u32, count: u32, offset: u64, out: u32) => |guest| fd_write(guest, fd, iovs, count, out);
+        fd_readdir(fd: u32, buffer: u32, size: u32, cookie: u64, out: u32) => |guest| Ok(NOTDIR);
+        fd_renumber(from: u32, to: u32) => |guest| Ok(if of_log(from) == SUCCESS { NOTSUP } else { BADF });
+        fd_sync(fd: u32) => |guest| Ok(of_log(fd));
+        fd_tell(fd: u32, out: u32) => |guest| fd_tell(guest, fd, out);
+        path_create_directory(fd: u32, path: u32, size: u32) => |guest| Ok(NOTSUP);
+        path_filestat_get(fd: u32, flags: u32, path: u32, size: u32, out: u32) => |guest| Ok(NOTSUP);
+        path_filestat_set_times(
+            fd: u32, flags: u32, path: u32, size: u32, access: u64, change: u64, times: u32
+        ) => |guest| Ok(NOTSUP);
+        path_link(
+            fd: u32, flags: u32, path: u32, size: u32, to: u32, to_path: u32, to_size: u32
+        ) => |guest| Ok(NOTSUP);
+        path_readlink(fd: u32, path: u32, size: u32, buffer: u32, buffer_size: u32, out: u32) => |guest| Ok(NOTSUP);
+        path_remove_directory(fd: u32, path: u32, size: u32) => |guest| Ok(NOTSUP);
+        path_rename(fd: u32, path: u32, size: u32, to: u32, to_path: u32, to_size: u32) => |guest| Ok(NOTSUP);
+        path_symlink(path: u32, size: u32, fd: u32, to_path: u32, to_size: u32) => |guest| Ok(NOTSUP);
+        path_unlink_file(fd: u32, path: u32, size: u32) => |guest| Ok(NOTSUP);
+        sock_accept(fd: u32, flags: u32, out: u32) => |guest| Ok(NOTSUP);
+        sock_recv(fd: u32, iovs: u32, count: u32, flags: u32, size: u32, out_flags: u32) => |guest| Ok(NOTSUP);
+        sock_send(fd: u32, iovs: u32, count: u32, flags: u32, out: u32) => |guest| Ok(NOTSUP);
+        sock_shutdown(fd: u32, how: u32) => |guest| Ok(NOTSUP);
+    }
+}
+
+pub(crate) fn is_host_function(name: &str) -> bool {
+    name == "proc_exit" || ALWAYS.contains(&name) || SINCE_1_39.contains(&name)
+}
+
+pub(super) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmtime::Result<()> {
+    link_always(linker)?;
+    for module in MODULES {
+        linker.func_wrap(
+            module,
+            "proc_exit",
+            |caller: Caller<'_, VmState>, code: u32| -> wasmtime::Result<()> {
+                // Envoy notes it and returns; what a compiler puts behind it traps.
+                let state = caller.data();
+                state.shared.logs.write(LogLevel::Trace, state.name, format!("proc_exit({code})").as_bytes());
+                Ok(())
+            },
+        )?;
+    }
+    match version {
+        EnvoyVersion::V1_38 => Ok(()),
+        EnvoyVersion::V1_39 => link_since_1_39(linker),
+    }
+}
+
+/// Standard output and standard error are the log; there is no other file.
+fn of_log(fd: u32) -> u32 {
+    if matches!(fd, 1 | 2) { SUCCESS } else { BADF }
+}
+
+fn fd_write(guest: &mut Guest<'_>, fd: u32, iovs: u32, count: u32, out: u32) -> Errno {
+    let level = match fd {
+        1 => LogLevel::Info,
+        2 => LogLevel::Error,
+        _ => return Ok(BADF),
+    };
+    let mut text = Vec::new();
+    for index in 0..count {
+        let at = index
+            .checked_mul(8)
+            .and_then(|offset| iovs.checked_add(offset))
+            .ok_or(Status::InvalidMemoryAccess)?;
+        let (buffer, size) = (guest.read_u32(at)?, guest.read_u32(at.wrapping_add(4))?);
+        let (memory, state) = guest.split();
+        let piece = slice(memory, buffer, size)?;
+        // Overlapping vectors could name the same bytes over and over.
+        if text.len() + piece.len() > state.shared.memory_limit {
+            return Ok(INVAL);
+        }
+        text.extend_from_slice(piece);
+    }
+    let written = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    if !text.is_empty() {
+        let line = text.strip_suffix(b"\n").unwrap_or(&text);
+        let state = guest.state();
+        state.shared.logs.write(level, state.name, line);
+    }
+    guest.write_u32(out, written)?;
+    Ok(SUCCESS)
+}
+
+fn fd_fdstat_get(guest: &mut Guest<'_>, fd: u32, out: u32) -> Errno {
+    const MAY_WRITE: u64 = 64;
+    if of_log(fd) == BADF {
+        return Ok(BADF);
+    }
+    let mut stat = [0; 24];
+    stat[8..16].copy_from_slice(&MAY_WRITE.to_le_bytes());
+    guest.write(out, &stat)?;
+    Ok(SUCCESS)
+}
+
+fn fd_tell(guest: &mut Guest<'_>, fd: u32, out: u32) -> Errno {
+    if of_log(fd) == SUCCESS {
+        guest.write_u64(out, 0)?;
+    }
+    Ok(of_log(fd))
+}
+
+/// `NAME=value` and a zero byte each.
+fn environment(guest: &mut Guest<'_>) -> Vec<Vec<u8>> {
+    guest
+        .state()
+        .plugin
+        .environment
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\0").into_bytes())
+        .collect()
+}
+
+fn environ_sizes_get(guest: &mut Guest<'_>, count: u32, size: u32) -> Errno {
+    let environment = environment(guest);
+    let bytes: usize = environment.iter().map(Vec::len).sum();
+    guest.write_u32(count, u32::try_from(environment.len()).unwrap_or(u32::MAX))?;
+    guest.write_u32(size, u32::try_from(bytes).unwrap_or(u32::MAX))?;
+    Ok(SUCCESS)
+}
+
+fn environ_get(guest: &mut Guest<'_>, mut pointers: u32, mut text: u32) -> Errno {
+    for variable in environment(guest) {
+        guest.write_u32(pointers, text)?;
+        guest.write(text, &variable)?;
+        pointers = pointers.checked_add(4).ok_or(Status::InvalidMemoryAccess)?;
+        let size = u32::try_from(variable.len()).map_err(|_| Status::InvalidMemoryAccess)?;
+        text = text.checked_add(size).ok_or(Status::InvalidMemoryAccess)?;
+    }
+    Ok(SUCCESS)
+}
+
+fn clock_time_get(guest: &mut Guest<'_>, id: u32, out: u32) -> Errno {
+    let clock = &guest.state().shared.clock;
+    let now = match id {
+        0 => clock.wall_nanos(),
+        1 => clock.monotonic_nanos(),
+        _ => return Ok(NOTSUP),
+    };
+    guest.write_u64(out, now)?;
+    Ok(SUCCESS)
+}
+
+fn clock_res_get(guest: &mut Guest<'_>, id: u32, out: u32) -> Errno {
+    if id > 1 {
+        return Ok(NOTSUP);
+    }
+    guest.write_u64(out, 1)?;
+    Ok(SUCCESS)
+}
+
+fn random_get(guest: &mut Guest<'_>, out: u32, size: u32) -> Errno {
+    if size > MAX_RANDOM {
+        return Ok(INVAL);
+    }
+    let (memory, state) = guest.split();
+    slice(memory, out, size)?;
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+    state.rng.fill(&mut bytes).map_err(|error| Refusal::Trap(error.into()))?;
+    guest.write(out, &bytes)?;
+    Ok(SUCCESS)
+}

@@ -1,0 +1,54 @@
+//! How a module is to be run: Envoy's `PluginConfig` and `VmConfig`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+/// What happens to requests when a VM has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FailurePolicy {
+    /// Every request of that worker is answered 503. Envoy's default.
+    #[default]
+    FailClosed,
+    /// Later requests of that worker pass the filter by; the one that trapped and those in flight are answered 503.
+    FailOpen,
+    /// As `FailClosed`, but a new VM is made when a stream begins and at least the backoff (one second, up to half as
+    /// much more by chance) has passed since the last one was made.
+    FailReload,
+    /// `fail_open: true`, which Envoy deprecates: requests in flight pass too.
+    DeprecatedFailOpen,
+}
+
+/// A module's place in the gateway's configuration.
+///
+/// ```
+/// use host_sim::{FailurePolicy, Plugin};
+///
+/// let plugin = Plugin {
+///     name: "limits".into(),
+///     vm_id: "limits".into(),
+///     configuration: r#"{"plans": {}}"#.into(),
+///     failure_policy: FailurePolicy::FailReload,
+///     ..Plugin::default()
+/// };
+/// # let _ = plugin;
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Plugin {
+    /// `name`, which `plugin_name` gives and log lines carry.
+    pub name: String,
+    /// `root_id`, by which a module with several root contexts tells them apart.
+    pub root_id: String,
+    /// `vm_id`: VMs of one id share data and queues. `""` is an id like any other.
+    pub vm_id: String,
+    /// `vm_config.configuration`, which `proxy_on_vm_start` reads.
+    pub vm_configuration: Bytes,
+    /// `configuration`, which `proxy_on_configure` reads.
+    pub configuration: Bytes,
+    /// What happens when a VM fails.
+    pub failure_policy: FailurePolicy,
+    /// `allow_on_headers_stop_iteration`: whether 1 from a headers callback lets body callbacks run.
+    pub allow_on_headers_stop_iteration: bool,
+    /// `environment_variables`, as WASI gives them.
+    pub environment: BTreeMap<String, String>,
+}

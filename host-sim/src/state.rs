@@ -1,0 +1,331 @@
+//! What a VM holds outside its guest's memory: contexts, and what a host call needs at hand.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, RwLock},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use wasmtime::{Memory, StoreLimits, TypedFunc};
+
+use crate::{
+    clock::Clock,
+    faults::Faults,
+    headers::Headers,
+    logs::Logs,
+    message::{Peer, Request, Response},
+    metrics::{MetricIds, Metrics},
+    plugin::Plugin,
+    random::Randomness,
+    schedule::Turns,
+    shared_data::{Namespace, SharedData},
+    vm::VmName,
+};
+
+/// What the VMs of one host share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) logs: Logs,
+    pub(crate) metrics: Metrics,
+    pub(crate) shared_data: SharedData,
+    pub(crate) faults: Faults,
+    /// Names of the clusters that callouts may name.
+    pub(crate) clusters: RwLock<BTreeSet<String>>,
+    pub(crate) callback_limit: Duration,
+    pub(crate) memory_limit: usize,
+    /// Of the guests' random bytes; `None` takes the system's.
+    pub(crate) seed: Option<u64>,
+}
+
+/// Which host calls a guest may make now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Restriction {
+    /// All.
+    None,
+    /// It is initialising: it may log and call WASI.
+    Initializing,
+    /// It is allocating memory for the host: it may log and read a clock.
+    Allocating,
+}
+
+/// The data of a VM's store.
+pub(crate) struct VmState {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: VmName,
+    /// The plugin that the VM was made for: its `vm_id`, VM configuration and environment.
+    pub(crate) plugin: Arc<Plugin>,
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) allocator: Option<TypedFunc<u32, u32>>,
+    pub(crate) limits: StoreLimits,
+    pub(crate) restriction: Restriction,
+    pub(crate) contexts: BTreeMap<u32, Context>,
+    pub(crate) next_context: u32,
+    /// The context whose callback runs; 0 is the VM itself.
+    pub(crate) current: u32,
+    /// The context that the guest chose in its place; 0 when it chose none.
+    pub(crate) effective: u32,
+    /// The guest sent a local response: whatever the callback answers, its stream stops.
+    pub(crate) stop_iteration: bool,
+    /// What the guest asked for and runs when its callback has returned.
+    pub(crate) deferred: VecDeque<Deferred>,
+    pub(crate) metric_ids: MetricIds,
+    pub(crate) callouts: Callouts,
+    pub(crate) rng: Randomness,
+    pub(crate) turns: Option<Turns>,
+    pub(crate) host_calls: u64,
+    /// Streams that have something for their driver.
+    pub(crate) ready: BTreeSet<u32>,
+}
+
+/// A context of the guest.
+#[derive(Debug)]
+pub(crate) enum Context {
+    Root(RootContext),
+    Stream(Box<StreamContext>),
+}
+
+#[derive(Debug)]
+pub(crate) struct RootContext {
+    pub(crate) plugin: Arc<Plugin>,
+    pub(crate) timer: Option<Timer>,
+    /// What `proxy_get_status` answers.
+    pub(crate) status: (u32, Bytes),
+    /// The response of the callout whose callback runs.
+    pub(crate) callout_response: Option<Response>,
+    /// `proxy_on_configure` runs: the configuration can be read.
+    pub(crate) configuring: bool,
+    pub(crate) life: RootLife,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RootLife {
+    Running,
+    /// Replaced by a new configuration; ends when its last stream does.
+    Retiring,
+    /// `proxy_on_done` answered false: ends when the guest calls `proxy_done`.
+    PendingDone,
+}
+
+/// A root context's timer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timer {
+    pub(crate) period: Duration,
+    /// On the monotonic clock.
+    pub(crate) due: Duration,
+}
+
+/// What waits for the running callback to return.
+#[derive(Debug)]
+pub(crate) enum Deferred {
+    LocalReply { stream: u32, reply: LocalReply },
+    Continue { stream: u32, direction: Direction },
+    Reset { stream: u32 },
+    DeleteRoot { root: u32 },
+}
+
+/// A response that the filter, or the host, makes up.
+#[derive(Debug)]
+pub(crate) struct LocalReply {
+    pub(crate) status: u32,
+    pub(crate) headers: Vec<(Bytes, Bytes)>,
+    pub(crate) body: Bytes,
+    pub(crate) grpc_status: Option<u32>,
+    pub(crate) details: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Request,
+    Response,
+}
+
+/// Whether the filter lets a direction of a stream go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Iteration {
+    #[default]
+    Running,
+    /// What came waits; callbacks for what follows still run.
+    Stopped,
+    /// What came waits, and no callback runs until the filter continues.
+    StoppedAll,
+}
+
+/// One direction of a stream: what the filter holds of it and what it has let go.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that hold independently of each other")]
+pub(crate) struct Half {
+    pub(crate) headers: Option<Headers>,
+    /// Whether the guest may reach the headers.
+    pub(crate) headers_open: bool,
+    pub(crate) trailers: Option<Headers>,
+    pub(crate) trailers_open: bool,
+    /// The data whose callback runs.
+    pub(crate) chunk: Option<BytesMut>,
+    /// Data that waits for the filter.
+    pub(crate) held: BytesMut,
+    /// The filter asked to see all that is held, not just what is new.
+    pub(crate) sees_held: bool,
+    pub(crate) iteration: Iteration,
+    /// All of it has come.
+    pub(crate) ended: bool,
+    pub(crate) headers_released: bool,
+    pub(crate) end_released: bool,
+    /// Bytes of body that came.
+    pub(crate) received: u64,
+}
+
+/// A stream of the filter.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that hold independently of each other")]
+pub(crate) struct StreamContext {
+    pub(crate) root: u32,
+    /// `proxy_on_context_create` was called.
+    pub(crate) created: bool,
+    pub(crate) request: Half,
+    pub(crate) response: Half,
+    /// The last headers or body callback was the last of its direction.
+    pub(crate) end_of_stream: bool,
+    /// `proxy_on_log` runs.
+    pub(crate) logging: bool,
+    pub(crate) peer: Peer,
+    /// Nanoseconds since 1970.
+    pub(crate) started: u64,
+    /// On the monotonic clock, in nanoseconds.
+    pub(crate) started_monotonic: u64,
+    /// What the guest set as properties.
+    pub(crate) filter_state: BTreeMap<Vec<u8>, Bytes>,
+    pub(crate) details: Option<String>,
+    pub(crate) pending_reply: Option<LocalReply>,
+    pub(crate) local_reply: bool,
+    pub(crate) failure_reply: bool,
+    pub(crate) reset: bool,
+    pub(crate) outputs: VecDeque<Output>,
+}
+
+/// What a stream gives to its driver.
+#[derive(Debug)]
+pub(crate) enum Output {
+    RequestHeaders { headers: Headers, end: bool },
+    RequestBody { data: Bytes, end: bool },
+    RequestTrailers(Headers),
+    ResponseHeaders { headers: Headers, end: bool },
+    ResponseBody { data: Bytes, end: bool },
+    ResponseTrailers(Headers),
+    Reset,
+}
+
+/// HTTP calls of the guest.
+#[derive(Debug, Default)]
+pub(crate) struct Callouts {
+    pub(crate) last_token: u32,
+    /// Called, and not yet taken by the driver.
+    pub(crate) started: VecDeque<Callout>,
+    /// Root contexts by the token of their open calls.
+    pub(crate) open: BTreeMap<u32, u32>,
+}
+
+/// An HTTP call of the guest to a cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Callout {
+    pub(crate) token: u32,
+    pub(crate) cluster: String,
+    pub(crate) request: Request,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl VmState {
+    /// The context that host calls are about.
+    pub(crate) fn context_id(&self) -> u32 {
+        if self.effective != 0 && self.contexts.contains_key(&self.effective) {
+            self.effective
+        } else {
+            self.current
+        }
+    }
+
+    pub(crate) fn context(&self) -> Option<&Context> {
+        self.contexts.get(&self.context_id())
+    }
+
+    pub(crate) fn stream(&mut self, id: u32) -> Option<&mut StreamContext> {
+        match self.contexts.get_mut(&id) {
+            Some(Context::Stream(stream)) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// The stream that host calls are about, if they are about one.
+    pub(crate) fn current_stream(&mut self) -> Option<&mut StreamContext> {
+        self.stream(self.context_id())
+    }
+
+    pub(crate) fn root(&mut self, id: u32) -> Option<&mut RootContext> {
+        match self.contexts.get_mut(&id) {
+            Some(Context::Root(root)) => Some(root),
+            _ => None,
+        }
+    }
+
+    /// The root of the context that host calls are about.
+    pub(crate) fn root_id(&self) -> u32 {
+        match self.context() {
+            Some(Context::Stream(stream)) => stream.root,
+            _ => self.context_id(),
+        }
+    }
+
+    pub(crate) fn current_root(&mut self) -> Option<&mut RootContext> {
+        self.root(self.root_id())
+    }
+
+    pub(crate) fn allocate_context_id(&mut self) -> u32 {
+        loop {
+            self.next_context = self.next_context.wrapping_add(1);
+            if self.next_context != 0 && !self.contexts.contains_key(&self.next_context) {
+                return self.next_context;
+            }
+        }
+    }
+}
+
+impl StreamContext {
+    pub(crate) fn half(&mut self, direction: Direction) -> &mut Half {
+        match direction {
+            Direction::Request => &mut self.request,
+            Direction::Response => &mut self.response,
+        }
+    }
+
+    /// The request's headers, where the guest may see them.
+    pub(crate) fn visible_request_headers(&self) -> Option<&Headers> {
+        self.request.headers.as_ref().filter(|_| self.request.headers_open || self.logging)
+    }
+
+    /// The response's headers, where the guest may see them.
+    pub(crate) fn visible_response_headers(&self) -> Option<&Headers> {
+        self.response.headers.as_ref().filter(|_| self.response.headers_open || self.logging)
+    }
+
+    /// The response's trailers, where the guest may see them.
+    pub(crate) fn visible_response_trailers(&self) -> Option<&Headers> {
+        self.response.trailers.as_ref().filter(|_| self.response.trailers_open || self.logging)
+    }
+
+    /// The request is one of gRPC.
+    pub(crate) fn is_grpc(&self) -> bool {
+        let content_type = self.request.headers.as_ref().and_then(|headers| headers.get("content-type"));
+        content_type.is_some_and(|value| {
+            value
+                .strip_prefix(b"application/grpc")
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"+"))
+        })
+    }
+
+    pub(crate) fn is_head(&self) -> bool {
+        let method = self.request.headers.as_ref().and_then(|headers| headers.get(":method"));
+        method.is_some_and(|method| method.as_ref() == b"HEAD")
+    }
+}

@@ -1,0 +1,42 @@
+(module
+  ;; Changes headers of requests and responses in every way there is.
+  (import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_add_header_map_value" (func $add (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_replace_header_map_value" (func $replace (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_remove_header_map_value" (func $remove (param i32 i32 i32) (result i32)))
+  (import "env" "proxy_get_header_map_pairs" (func $pairs (param i32 i32 i32) (result i32)))
+  (import "env" "proxy_set_header_map_pairs" (func $set_pairs (param i32 i32 i32) (result i32)))
+  (import "env" "proxy_get_header_map_size" (func $size (param i32 i32) (result i32)))
+  ;; prelude
+
+  (func (export "proxy_on_request_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
+    (call $note_result (str "authorization")
+      (call $get (i32.const 0) (str "Authorization") (i32.const 16) (i32.const 20)))
+    (call $note_result (str "x-many") (call $get (i32.const 0) (str "x-many") (i32.const 16) (i32.const 20)))
+    (call $note_result (str "x-empty") (call $get (i32.const 0) (str "x-empty") (i32.const 16) (i32.const 20)))
+    (call $note (str "absent") (call $get (i32.const 0) (str "x-absent") (i32.const 16) (i32.const 20)))
+    (call $note (str "no such map") (call $get (i32.const 8) (str "x") (i32.const 16) (i32.const 20)))
+    (call $note (str "response too early") (call $add (i32.const 2) (str "x") (str "y")))
+    (call $note (str "add") (call $add (i32.const 0) (str "X-Added") (str "1")))
+    (call $note (str "add again") (call $add (i32.const 0) (str "x-added") (str "2")))
+    (call $note (str "replace") (call $replace (i32.const 0) (str "x-many") (str "one")))
+    (call $note (str "remove") (call $remove (i32.const 0) (str "x-remove")))
+    (call $note (str "remove absent") (call $remove (i32.const 0) (str "x-absent")))
+    (call $note (str "size") (call $size (i32.const 0) (i32.const 24)))
+    (call $note (str "bytes") (i32.load (i32.const 24)))
+    (i32.const 0))
+
+  ;; Reads all pairs, and sets them again: from the same blob, or from a malformed one.
+  (func (export "proxy_on_response_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
+    (call $note (str "pairs") (call $pairs (i32.const 2) (i32.const 16) (i32.const 20)))
+    (call $note (str "of them") (i32.load (i32.load (i32.const 16))))
+    (call $note (str "set pairs")
+      (call $set_pairs (i32.const 2) (i32.load (i32.const 16)) (i32.load (i32.const 20))))
+    (call $note (str "status header") (call $get (i32.const 2) (str ":status") (i32.const 16) (i32.const 20)))
+    (call $note (str "marker") (call $get (i32.const 2) (str "x-malformed") (i32.const 16) (i32.const 20)))
+    (if (i32.eqz (call $get (i32.const 2) (str "x-malformed") (i32.const 16) (i32.const 20)))
+      (then
+        (call $note (str "malformed") (call $set_pairs (i32.const 2) (str "no pairs")))
+        (drop (call $add (i32.const 2) (str ":status") (str "204")))))
+    (i32.const 0))
+)

@@ -1,0 +1,87 @@
+//! HTTP calls of the filter.
+
+use std::time::Duration;
+
+use host_sim::{End, Host, Plugin, Request, Response};
+
+use crate::{host_of, lines, ok};
+
+fn with_auth(answer: Response) -> Host {
+    let builder = Host::builder().cluster("auth", move |_| answer.clone());
+    host_of("callouts", builder, Plugin::default())
+}
+
+#[test]
+fn a_paused_request_goes_on_when_the_answer_lets_it() {
+    let host = with_auth(Response::ok().body("yes"));
+    let outcome = host.send(0, Request::get("/"), ok);
+    assert_eq!((outcome.end(), outcome.status()), (End::Forwarded, 200));
+    assert_eq!(
+        lines(&host),
+        [
+            "call 0",
+            "answer of 1 headers and 3 bytes under 1",
+            "get_status 0",
+            "body yes",
+            "unknown context 2",
+            "context 0",
+            "continue 0",
+            "response for 2",
+        ]
+    );
+}
+
+#[test]
+fn the_cluster_sees_the_call_as_the_filter_made_it() {
+    let builder = Host::builder().cluster("auth", |request: &Request| {
+        assert_eq!(
+            (request.method(), request.path(), request.body_bytes().as_ref()),
+            ("GET", "/check", &b"ask"[..])
+        );
+        assert_eq!(request.header_str("content-length"), Some("3"));
+        Response::new(200)
+    });
+    assert_eq!(host_of("callouts", builder, Plugin::default()).send(0, Request::get("/"), ok).status(), 200);
+}
+
+#[test]
+fn the_filter_replies_from_the_callback_on_a_stream_that_it_chose() {
+    let host = with_auth(Response::new(401));
+    let outcome = host.send(0, Request::get("/"), ok);
+    assert_eq!((outcome.end(), outcome.status(), outcome.details()), (End::LocalReply, 403, "denied"));
+}
+
+#[test]
+fn a_broken_connection_is_told_by_get_status() {
+    let host = with_auth(Response::reset());
+    assert_eq!(host.send(0, Request::get("/"), ok).status(), 403);
+    let said = lines(&host);
+    assert_eq!(said[1..4], ["answer of 0 headers and 0 bytes under 1", "get_status 11", "body status 1"]);
+}
+
+#[test]
+fn a_call_that_nobody_answers_pauses_the_stream_until_it_times_out_with_504() {
+    let host = with_auth(Response::silence());
+    assert_eq!(host.send(0, Request::get("/"), ok).end(), End::Paused);
+
+    let mut stream = host.stream(0, &Request::get("/"), true);
+    host.advance(Duration::from_millis(4999));
+    stream.poll();
+    assert!(!stream.is_over());
+    host.advance(Duration::from_millis(1));
+    stream.poll();
+    assert!(stream.is_over());
+    assert_eq!(stream.finish().status(), 403);
+    assert!(lines(&host).contains(&"body upstream request timeout".to_owned()));
+}
+
+#[test]
+fn a_call_that_cannot_be_made_answers_bad_argument() {
+    let host = with_auth(Response::ok());
+    for (path, said) in
+        [("/unknown", "unknown cluster 2"), ("/incomplete", "incomplete 2"), ("/negative", "negative 2")]
+    {
+        assert_eq!(host.send(0, Request::get(path), ok).status(), 200);
+        assert_eq!(lines(&host)[0], said);
+    }
+}

@@ -1,0 +1,110 @@
+//! VMs, configurations and their updates.
+
+use host_sim::{Host, LoadError, Module, Plugin, Request, Response, VmError, VmName};
+
+use crate::{guests, lines, ok};
+
+fn load(configuration: &'static str, workers: usize) -> Result<Host, LoadError> {
+    let module = Module::compile(guests::guest("configuration")).unwrap();
+    let mut host = Host::builder().workers(workers).build();
+    let plugin =
+        Plugin { configuration: configuration.into(), vm_configuration: "vm".into(), ..Plugin::default() };
+    host.load(&module, plugin).map(|()| host)
+}
+
+#[test]
+fn a_configuration_runs_on_the_canary_the_main_vm_and_every_worker() {
+    let host = load("one", 2).unwrap();
+    let configured: Vec<_> = host
+        .logs()
+        .lines()
+        .iter()
+        .filter(|line| line.message == "configure one")
+        .map(|line| line.vm)
+        .collect();
+    assert_eq!(configured, [VmName::Canary, VmName::Main, VmName::Worker(0), VmName::Worker(1)]);
+    let of_main: Vec<_> = host
+        .logs()
+        .lines()
+        .into_iter()
+        .filter(|line| line.vm == VmName::Main)
+        .map(|line| line.message)
+        .collect();
+    assert_eq!(
+        of_main,
+        ["create 1 under 0", "vm start vm", "plugin configuration too early 1", "configure one"]
+    );
+}
+
+#[test]
+fn a_refused_configuration_tells_what_the_filter_logged() {
+    let error = load("bad one", 1).unwrap_err();
+    let LoadError::Refused { vm, reason, log } = &error else { panic!("{error}") };
+    assert_eq!((*vm, reason), (VmName::Canary, &VmError::ConfigureRefused));
+    assert!(log.iter().any(|line| line.message == "configure bad one"));
+    assert!(error.to_string().contains("\n  [info][canary] configure bad one"), "{error}");
+}
+
+#[test]
+fn a_configuration_that_traps_is_refused() {
+    let error = load("trap", 1).unwrap_err();
+    assert!(matches!(error, LoadError::Refused { reason: VmError::Trapped { .. }, .. }), "{error}");
+}
+
+#[test]
+fn an_update_gets_a_new_root_in_the_same_vm_and_the_old_one_ends_with_its_last_stream() {
+    let mut host = load("one", 1).unwrap();
+    let mut old = host.stream(0, &Request::get("/"), true);
+    host.logs().take();
+    host.update("two").unwrap();
+    let of_worker: Vec<_> = host
+        .logs()
+        .take()
+        .into_iter()
+        .filter(|line| line.vm == VmName::Worker(0))
+        .map(|line| line.message)
+        .collect();
+    assert_eq!(of_worker[0], "create 3 under 0", "contexts of a VM are numbered in one row");
+    assert!(!of_worker.iter().any(|line| line.starts_with("done")));
+
+    let new = host.send(0, Request::get("/"), ok);
+    assert_eq!(new.header("x-configuration"), Some("two"));
+    host.logs().take();
+    old.respond(Response::ok());
+    old.finish();
+    assert_eq!(
+        lines(&host),
+        [
+            "done 2",
+            "proxy_done for what is not pending 1",
+            "delete 2",
+            "done 1",
+            "proxy_done for what is not pending 0",
+            "delete 1",
+        ]
+    );
+}
+
+#[test]
+fn a_refused_update_keeps_the_old_configuration() {
+    let mut host = load("one", 2).unwrap();
+    assert!(host.update("bad two").is_err());
+    for worker in 0..2 {
+        assert_eq!(host.send(worker, Request::get("/"), ok).header("x-configuration"), Some("one"));
+    }
+}
+
+#[test]
+fn shared_data_and_metrics_outlive_the_filter_and_belong_to_a_vm_id() {
+    let module = Module::compile(guests::guest("limiter")).unwrap();
+    let mut host = Host::builder().build();
+    let plugin = |vm_id: &str| Plugin { vm_id: vm_id.into(), ..Plugin::default() };
+    //  vm_id, statuses of three requests after it was loaded
+    let rows = [("a", [200, 200, 200]), ("b", [200, 200, 200]), ("a", [200, 200, 429])];
+    for (vm_id, statuses) in rows {
+        host.load(&module, plugin(vm_id)).unwrap();
+        let given = [(); 3].map(|()| host.send(0, Request::get("/k"), ok).status());
+        assert_eq!(given, statuses, "{vm_id}");
+    }
+    assert_eq!((host.shared_data().entries(), host.shared_data().keys("a")), (2, vec![b"/k".to_vec()]));
+}

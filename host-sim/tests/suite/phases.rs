@@ -1,0 +1,93 @@
+//! Which callbacks run, in which order, and which header maps are open in each.
+
+use host_sim::{Headers, Request, Response};
+
+use crate::{host, lines, ok};
+
+/// Statuses of reading the request's and the response's headers, and `request.path`.
+const BAD_ARGUMENT: u32 = 2;
+const NOT_FOUND: u32 = 1;
+
+fn maps(request: u32, response: u32, property: u32) -> String {
+    format!("  request {request} response {response} property {property} pairs 0")
+}
+
+#[test]
+fn a_plain_request_runs_the_callbacks_in_envoys_order_with_envoys_maps_open() {
+    let host = host("phases");
+    host.send(0, Request::get("/"), |_| Response::ok());
+    assert_eq!(
+        lines(&host),
+        [
+            "create 2 under 1",
+            "request headers 4 end 1",
+            &maps(0, BAD_ARGUMENT, 0),
+            "response headers 1 end 1",
+            &maps(BAD_ARGUMENT, 0, NOT_FOUND),
+            "log 2",
+            &maps(0, 0, 0),
+            "done 2",
+            "delete 2",
+        ]
+    );
+}
+
+#[test]
+fn bodies_and_trailers_have_callbacks_of_their_own() {
+    let host = host("phases");
+    let request = Request::post("/").body("abc").trailer("x", "1");
+    host.send(0, request, |_| Response::ok().body("defg").trailer("y", "2").trailer("z", "3"));
+    let callbacks: Vec<_> = lines(&host).into_iter().filter(|line| !line.starts_with(' ')).collect();
+    assert_eq!(
+        callbacks,
+        [
+            "create 2 under 1",
+            "request headers 4 end 0",
+            "request body 3 end 0",
+            "request trailers 1",
+            "response headers 1 end 0",
+            "response body 4 end 0",
+            "response trailers 2",
+            "log 2",
+            "done 2",
+            "delete 2",
+        ]
+    );
+}
+
+#[test]
+fn two_streams_of_one_vm_can_be_taken_step_by_step_in_any_order() {
+    let host = host("phases");
+    let mut first = host.stream(0, &Request::post("/first"), false);
+    let mut second = host.stream(0, &Request::post("/second"), false);
+    second.body("2", true);
+    first.body("1", false);
+    first.trailers(Headers::from_iter([("t", "1")]));
+    second.respond(Response::ok());
+    assert_eq!(second.finish().status(), 200);
+    first.respond(Response::new(204));
+    assert_eq!(first.forwarded().map(|request| request.body_bytes().as_ref()), Some(&b"1"[..]));
+    assert_eq!(first.finish().status(), 204);
+    let ends: Vec<_> = lines(&host).into_iter().filter(|line| line.starts_with("delete")).collect();
+    assert_eq!(ends, ["delete 3", "delete 2"]);
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_stream() {
+    let host = host("phases");
+    let before = host.contexts();
+    drop(host.stream(0, &Request::post("/"), false));
+    assert!(lines(&host).contains(&"delete 2".to_owned()));
+    assert_eq!(host.contexts(), before);
+}
+
+#[test]
+fn a_request_without_any_header_reaches_the_filter() {
+    let host = host("phases");
+    let outcome = host.send(0, Request::from_headers(Headers::new()), ok);
+    assert_eq!(outcome.status(), 200);
+    assert_eq!(
+        lines(&host)[1..3],
+        ["request headers 0 end 1".to_owned(), maps(NOT_FOUND, BAD_ARGUMENT, NOT_FOUND)]
+    );
+}
