@@ -124,10 +124,8 @@ impl Callbacks for Vm {
 
     fn on_response_headers(&mut self, stream: u32) {
         let Some(Pending { config, report, expose_cors }) = self.pending.remove(&stream) else { return };
-        let set = report
-            .fields(config.headers)
-            .try_for_each(|(name, value)| host::replace_response_header(name, &value))
-            .and_then(|()| match expose_cors {
+        let set =
+            report.write(config.headers, host::replace_response_header).and_then(|()| match expose_cors {
                 true => host::add_response_header("access-control-expose-headers", EXPOSED),
                 false => Ok(()),
             });
