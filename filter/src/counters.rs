@@ -64,6 +64,8 @@ pub struct Counters {
     tables: Tables,
     /// Where the tables are if the host has no shared data.
     local: Option<VmLocalData>,
+    /// Room for the entry to store, kept from request to request.
+    next: Vec<u8>,
 }
 
 impl Counters {
@@ -81,9 +83,9 @@ impl Counters {
             Err(OpenError::Host(error)) if error.is_unimplemented() => {
                 let mut local = VmLocalData::default();
                 let tables = Tables::open(&mut local, salt, namespace, wanted)?;
-                Ok(Self { tables, local: Some(local) })
+                Ok(Self { tables, local: Some(local), next: Vec::new() })
             }
-            tables => Ok(Self { tables: tables?, local: None }),
+            tables => Ok(Self { tables: tables?, local: None, next: Vec::new() }),
         }
     }
 
@@ -116,9 +118,10 @@ impl Counters {
         quotas: &[Quota],
         cost: u32,
     ) -> Result<Counted, CountError> {
-        match &mut self.local {
-            Some(local) => count(&mut OnVm { local, host }, &self.tables, counter, quotas, cost),
-            None => count(host, &self.tables, counter, quotas, cost),
+        let Self { tables, local, next } = self;
+        match local {
+            Some(local) => count(&mut OnVm { local, host }, tables, counter, quotas, cost, next),
+            None => count(host, tables, counter, quotas, cost, next),
         }
     }
 
@@ -150,20 +153,20 @@ fn count(
     counter: Counter<'_>,
     quotas: &[Quota],
     cost: u32,
+    next: &mut Vec<u8>,
 ) -> Result<Counted, CountError> {
     let fingerprint = tables.salt().fingerprint(counter.who, counter.class);
     let table = table_of(counter.who);
     let name = tables.entry(table, fingerprint);
-    let mut next = Vec::new();
     for _ in 0..MAX_ATTEMPTS {
         let stored = host.get(name.as_bytes())?;
         let (entry, cas) =
             stored.as_ref().map_or((&[][..], None), |(entry, cas)| (entry.as_slice(), Some(*cas)));
         // The time after the record: a record that a faster worker has just written is then never from the future.
         let at = host.now()?;
-        let (consumed, overflowed) = match consume(entry, fingerprint, quotas, cost, at, &mut next) {
+        let (consumed, overflowed) = match consume(entry, fingerprint, quotas, cost, at, next) {
             Err(EntryError::Full) if table == Table::Strangers => {
-                (consume(entry, Fingerprint::OVERFLOW, quotas, cost, at, &mut next), true)
+                (consume(entry, Fingerprint::OVERFLOW, quotas, cost, at, next), true)
             }
             consumed => (consumed, false),
         };
@@ -176,7 +179,7 @@ fn count(
             }
             Err(error @ (EntryError::Full | EntryError::TooManyWindows)) => return Err(error.into()),
         };
-        if stores && compare_and_swap(host, name.as_bytes(), cas, &next)? == Swap::Conflict {
+        if stores && compare_and_swap(host, name.as_bytes(), cas, next)? == Swap::Conflict {
             continue;
         }
         return Ok(Counted { admitted, standings, at, overflowed, fingerprint });

@@ -4,7 +4,6 @@
 //! seconds. `RateLimit-Policy` and `RateLimit` follow draft-ietf-httpapi-ratelimit-headers-11 and list every enforced quota.
 
 use core::fmt::Write as _;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::config::{HeaderOptions, LimitHeader};
@@ -94,21 +93,25 @@ impl Report {
         self.at.seconds_until(reset).max(1)
     }
 
-    /// The headers that `options` ask for, names in lower case. None if no quota is enforced.
-    pub fn fields(&self, options: HeaderOptions) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
-        let x_ratelimit = options.x_ratelimit.and_then(|limit| self.x_ratelimit(limit));
-        let x_fields = x_ratelimit.into_iter().flat_map(|x| {
-            [
-                ("x-ratelimit-limit", x.limit.to_string().into()),
-                ("x-ratelimit-remaining", x.remaining.to_string().into()),
-                ("x-ratelimit-reset", x.reset.to_string().into()),
-            ]
-        });
-        let ietf = options.ietf && self.enforced().next().is_some();
-        let ietf_fields = ietf.then(|| {
-            [("ratelimit-policy", self.quotas.policy(self.at)), ("ratelimit", self.ratelimit().into())]
-        });
-        x_fields.chain(ietf_fields.into_iter().flatten())
+    /// Hands `set` the headers that `options` ask for, names in lower case; none if no quota is enforced.
+    ///
+    /// # Errors
+    /// The first that `set` answers.
+    pub fn write<E>(
+        &self,
+        options: HeaderOptions,
+        mut set: impl FnMut(&'static str, &str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(x) = options.x_ratelimit.and_then(|limit| self.x_ratelimit(limit)) {
+            set("x-ratelimit-limit", itoa::Buffer::new().format(x.limit))?;
+            set("x-ratelimit-remaining", itoa::Buffer::new().format(x.remaining))?;
+            set("x-ratelimit-reset", itoa::Buffer::new().format(x.reset))?;
+        }
+        if options.ietf && self.enforced().next().is_some() {
+            set("ratelimit-policy", &self.quotas.policy(self.at))?;
+            set("ratelimit", &self.ratelimit())?;
+        }
+        Ok(())
     }
 
     /// The value of `RateLimit`: `"standard";r=12;t=37`.
@@ -178,7 +181,12 @@ mod tests {
 
     fn all(report: &Report, limit: LimitHeader) -> String {
         let options = HeaderOptions { x_ratelimit: Some(limit), ietf: true, expose_cors: false };
-        report.fields(options).map(|(name, value)| format!("{name}: {value}\n")).collect()
+        let mut all = String::new();
+        let Ok(()) = report.write(options, |name, value| {
+            all.push_str(&format!("{name}: {value}\n"));
+            Ok::<_, std::convert::Infallible>(())
+        });
+        all
     }
 
     #[test]

@@ -8,6 +8,8 @@ use core::fmt;
 use core::ptr::{null, null_mut};
 
 use crate::counters::CounterHost;
+use crate::directory::Poll;
+use crate::header_pairs::serialize;
 use crate::limiter::{Host, LogLevel};
 use crate::reply::Reply;
 use crate::shared_data::{Cas, HostError, SharedData, Swap};
@@ -72,6 +74,18 @@ mod abi {
             headers_size: usize,
             grpc_status: i32,
         ) -> u32;
+        pub(super) fn proxy_http_call(
+            cluster: *const u8,
+            cluster_size: usize,
+            headers: *const u8,
+            headers_size: usize,
+            body: *const u8,
+            body_size: usize,
+            trailers: *const u8,
+            trailers_size: usize,
+            timeout: u32,
+            callout: *mut u32,
+        ) -> u32;
         pub(super) fn proxy_define_metric(kind: u32, name: *const u8, size: usize, id: *mut u32) -> u32;
         pub(super) fn proxy_increment_metric(id: u32, offset: i64) -> u32;
     }
@@ -90,6 +104,8 @@ pub(crate) trait Callbacks {
     fn on_configure(&mut self, root: u32) -> bool;
     /// `proxy_on_tick`
     fn on_tick(&mut self, root: u32);
+    /// `proxy_on_http_call_response`: `headers` is 0 if there was no answer.
+    fn on_http_call_response(&mut self, root: u32, callout: Callout, headers: u32, body_size: usize);
     /// `proxy_on_request_headers`
     fn on_request_headers(&mut self, stream: u32) -> Action;
     /// `proxy_on_response_headers`: it never holds a response back.
@@ -97,6 +113,10 @@ pub(crate) trait Callbacks {
     /// `proxy_on_delete`, of a root or a stream.
     fn on_delete(&mut self, context: u32);
 }
+
+/// A call to a cluster that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Callout(pub(crate) u32);
 
 /// Whether a request goes on to the next filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +181,18 @@ macro_rules! export {
             }
 
             #[unsafe(no_mangle)]
+            extern "C" fn proxy_on_http_call_response(
+                root: u32,
+                callout: u32,
+                headers: u32,
+                body_size: usize,
+                _trailers: u32,
+            ) {
+                let callout = $crate::host::Callout(callout);
+                call((), |callbacks| callbacks.on_http_call_response(root, callout, headers, body_size));
+            }
+
+            #[unsafe(no_mangle)]
             extern "C" fn proxy_on_request_headers(stream: u32, _headers: u32, _end_of_stream: u32) -> u32 {
                 match call(Action::Continue, |callbacks| callbacks.on_request_headers(stream)) {
                     Action::Continue => 0,
@@ -195,10 +227,13 @@ pub(crate) fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
 
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
+const SERIALIZATION_FAILURE: u32 = 3;
 const CAS_MISMATCH: u32 = 8;
 
 const REQUEST_HEADERS: u32 = 0;
 const RESPONSE_HEADERS: u32 = 2;
+const HTTP_CALL_RESPONSE_HEADERS: u32 = 6;
+const HTTP_CALL_RESPONSE_BODY: u32 = 4;
 const PLUGIN_CONFIGURATION: u32 = 7;
 const COUNTER: u32 = 0;
 
@@ -261,16 +296,15 @@ impl CounterHost for Gateway {
 }
 
 impl Host for Gateway {
-    fn source_address(&mut self) -> Result<Option<Vec<u8>>, HostError> {
-        const PATH: &[u8] = b"source\0address";
+    fn property(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
         let (status, value) = returned(|data, size| {
             // SAFETY: all pointers are to live memory of the given sizes.
-            unsafe { abi::proxy_get_property(PATH.as_ptr(), PATH.len(), data, size) }
+            unsafe { abi::proxy_get_property(path.as_ptr(), path.len(), data, size) }
         });
         match status {
             OK => Ok(Some(value)),
-            NOT_FOUND => Ok(None),
-            status => Err(HostError { call: "proxy_get_property(source.address)", status }),
+            NOT_FOUND | SERIALIZATION_FAILURE => Ok(None),
+            status => Err(HostError { call: "proxy_get_property", status }),
         }
     }
 
@@ -301,27 +335,76 @@ impl Host for Gateway {
     }
 }
 
-/// The plugin's configuration.
+/// The plugin's configuration; empty if there is none.
 pub(crate) fn configuration() -> Result<Vec<u8>, HostError> {
-    let (status, bytes) = returned(|data, size| {
+    buffer(PLUGIN_CONFIGURATION, usize::MAX)
+}
+
+/// The body that answered the current callout.
+pub(crate) fn http_call_response_body(size: usize) -> Result<Vec<u8>, HostError> {
+    buffer(HTTP_CALL_RESPONSE_BODY, size)
+}
+
+fn buffer(buffer: u32, size: usize) -> Result<Vec<u8>, HostError> {
+    let (status, bytes) = returned(|data, returned_size| {
         // SAFETY: all pointers are to live memory of the given sizes.
-        unsafe { abi::proxy_get_buffer_bytes(PLUGIN_CONFIGURATION, 0, usize::MAX, data, size) }
+        unsafe { abi::proxy_get_buffer_bytes(buffer, 0, size, data, returned_size) }
     });
     match status {
-        // Envoy has no buffer where nothing is configured.
+        // Envoy has no buffer where there is nothing to read.
         OK | NOT_FOUND => Ok(bytes),
-        status => Err(HostError { call: "proxy_get_buffer_bytes(plugin configuration)", status }),
+        status => Err(HostError { call: "proxy_get_buffer_bytes", status }),
     }
 }
 
 /// The request's header map, serialized; empty if there is none.
 pub(crate) fn request_headers() -> Result<Vec<u8>, HostError> {
+    header_map(REQUEST_HEADERS)
+}
+
+/// The header map that answered the current callout, serialized.
+pub(crate) fn http_call_response_headers() -> Result<Vec<u8>, HostError> {
+    header_map(HTTP_CALL_RESPONSE_HEADERS)
+}
+
+fn header_map(map: u32) -> Result<Vec<u8>, HostError> {
     let (status, bytes) = returned(|data, size| {
         // SAFETY: all pointers are to live memory of the given sizes.
-        unsafe { abi::proxy_get_header_map_pairs(REQUEST_HEADERS, data, size) }
+        unsafe { abi::proxy_get_header_map_pairs(map, data, size) }
     });
-    check("proxy_get_header_map_pairs(request headers)", status)?;
+    check("proxy_get_header_map_pairs", status)?;
     Ok(bytes)
+}
+
+/// Polls the directory: [`Callbacks::on_http_call_response`] brings the answer.
+pub(crate) fn http_call(poll: &Poll<'_>) -> Result<Callout, HostError> {
+    let mut headers: Vec<(&str, &[u8])> = vec![
+        (":method", b"GET"),
+        (":path", poll.path.as_bytes()),
+        (":authority", poll.cluster.as_bytes()),
+        ("accept", b"application/json"),
+    ];
+    headers.extend(poll.authorization.as_ref().map(|value| ("authorization", value.as_bytes())));
+    headers.extend(poll.if_none_match.map(|etag| ("if-none-match", etag)));
+    let headers = serialize(&headers);
+    let mut callout = 0;
+    // SAFETY: all pointers are to live memory of the given sizes, or null with size 0.
+    let status = unsafe {
+        abi::proxy_http_call(
+            poll.cluster.as_ptr(),
+            poll.cluster.len(),
+            headers.as_ptr(),
+            headers.len(),
+            null(),
+            0,
+            null(),
+            0,
+            poll.timeout,
+            &raw mut callout,
+        )
+    };
+    check("proxy_http_call", status)?;
+    Ok(Callout(callout))
 }
 
 /// Sets a response header in place of all of its name.
@@ -366,7 +449,7 @@ pub(crate) fn send(reply: &Reply, is_grpc: bool) -> Result<(), HostError> {
             reply.details.len(),
             body.as_ptr(),
             body.len(),
-            if headers.is_empty() { null() } else { headers.as_ptr() },
+            headers.as_ptr(),
             headers.len(),
             i32::try_from(reply.grpc_status).unwrap_or(-1),
         )

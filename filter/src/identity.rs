@@ -23,6 +23,11 @@ pub enum KeySource {
         /// The parameter's name.
         name: String,
     },
+    /// What an earlier filter found out, such as a verified token's subject.
+    Metadata {
+        /// The property's path, its parts joined by NUL.
+        path: Vec<u8>,
+    },
 }
 
 /// The key that a request carries. Bytes: a key that is no UTF-8 is just one that nobody has.
@@ -46,18 +51,38 @@ impl<'r> Credential<'r> {
     }
 }
 
-/// The key of a request, from all `sources`.
-#[must_use]
-pub fn credential<'r>(sources: &[KeySource], headers: HeaderPairs<'r>) -> Credential<'r> {
-    sources.iter().fold(Credential::Missing, |found, source| {
-        found.and(match source {
+/// The key of a request, from all `sources`. `property` is the host's `proxy_get_property`.
+///
+/// # Errors
+/// What `property` answers.
+pub fn credential<'r, E>(
+    sources: &[KeySource],
+    headers: HeaderPairs<'r>,
+    mut property: impl FnMut(&[u8]) -> Result<Option<Vec<u8>>, E>,
+) -> Result<Credential<'r>, E> {
+    sources.iter().try_fold(Credential::Missing, |found, source| {
+        Ok(found.and(match source {
             KeySource::Header { name, scheme: Some(scheme) } => {
                 merge(headers.get_all(name).map(|value| with_scheme(scheme, value)))
             }
             KeySource::Header { name, scheme: None } => merge(headers.get_all(name).map(bare)),
             KeySource::Query { name } => merge(query_values(headers.get(":path").unwrap_or_default(), name)),
-        })
+            KeySource::Metadata { path } => property(path)?.map_or(Credential::Missing, from_metadata),
+        }))
     })
+}
+
+/// A claim's value. Metadata knows no integers: hosts hand over a number as the eight bytes of a double, and a key that is an integer
+/// is written as one. Text of eight letters is told from a double by having only printable characters.
+fn from_metadata<'r>(value: Vec<u8>) -> Credential<'r> {
+    let number = value.as_array::<8>().map(|bytes| f64::from_le_bytes(*bytes));
+    match number {
+        _ if value.is_empty() => Credential::Missing,
+        Some(number) if number.fract() == 0.0 && !value.iter().all(|byte| (b' '..=b'~').contains(byte)) => {
+            Credential::Key(number.to_string().into_bytes().into())
+        }
+        _ => Credential::Key(value.into()),
+    }
 }
 
 fn merge<'r>(credentials: impl Iterator<Item = Credential<'r>>) -> Credential<'r> {
@@ -144,6 +169,12 @@ mod tests {
     }
     use Expected::{Ambiguous, Key, Missing};
 
+    fn find<'r>(headers: &'r [u8]) -> Credential<'r> {
+        let none = |_: &[u8]| Ok::<_, std::convert::Infallible>(None);
+        let Ok(found) = credential(&sources(), HeaderPairs::parse(headers).unwrap(), none);
+        found
+    }
+
     fn sources() -> Vec<KeySource> {
         vec![
             KeySource::Header { name: "authorization".into(), scheme: Some("Bearer".into()) },
@@ -196,7 +227,7 @@ mod tests {
                 Key(key) => Credential::Key(key.as_bytes().into()),
                 Ambiguous => Credential::Ambiguous,
             };
-            let found = credential(&sources(), HeaderPairs::parse(&bytes).unwrap());
+            let found = find(&bytes);
             assert_eq!(found, expected, "{headers:?}");
         }
     }
@@ -204,8 +235,29 @@ mod tests {
     #[test]
     fn a_key_of_any_bytes_is_a_key() {
         let bytes = serialize(&[("authorization", b"Bearer \xff\x80\x00")]);
-        let found = credential(&sources(), HeaderPairs::parse(&bytes).unwrap());
+        let found = find(&bytes);
         assert_eq!(found, Credential::Key(b"\xff\x80\x00".as_slice().into()));
+    }
+
+    #[test]
+    fn a_claim_is_a_key_whether_it_is_text_or_a_number() {
+        let rows: [(&[u8], Option<&str>); 7] = [
+            (b"acme", Some("acme")),
+            (b"acme-inc", Some("acme-inc")),
+            (&42.0_f64.to_le_bytes(), Some("42")),
+            (&9_007_199_254_740_991.0_f64.to_le_bytes(), Some("9007199254740991")),
+            (&0.0_f64.to_le_bytes(), Some("0")),
+            (&(-7.0_f64).to_le_bytes(), Some("-7")),
+            (b"", None),
+        ];
+        let headers = serialize(&[(":path", b"/")]);
+        let sources = [KeySource::Metadata { path: b"metadata\0x".to_vec() }];
+        for (value, expected) in rows {
+            let property = |_: &[u8]| Ok::<_, std::convert::Infallible>(Some(value.to_vec()));
+            let Ok(found) = credential(&sources, HeaderPairs::parse(&headers).unwrap(), property);
+            let expected = expected.map_or(Credential::Missing, |key| Credential::Key(key.as_bytes().into()));
+            assert_eq!(found, expected, "{value:?}");
+        }
     }
 
     proptest! {
@@ -215,7 +267,7 @@ mod tests {
             path in prop::collection::vec(prop_oneof![Just(b'&'), Just(b'='), Just(b'?'), Just(b'%'), prop::num::u8::ANY], 0..30),
         ) {
             let bytes = serialize(&[("authorization", &authorization), (":path", &path)]);
-            let found = credential(&sources(), HeaderPairs::parse(&bytes).unwrap());
+            let found = find(&bytes);
             if let (Credential::Key(key), Some(bearer)) = (&found, after_scheme("Bearer", &authorization)) {
                 prop_assert!(bearer.is_empty() || *bearer == **key);
                 prop_assert!(!bearer.contains(&b','));

@@ -31,6 +31,7 @@
 pub mod classes;
 pub mod config;
 pub mod counters;
+pub mod directory;
 pub mod entry;
 pub mod fingerprint;
 pub mod header_pairs;
@@ -41,9 +42,11 @@ pub mod metrics;
 pub mod outcome;
 pub mod quota;
 pub mod reply;
+pub mod roster;
 pub mod shared_data;
 pub mod table;
 pub mod time;
+pub mod usage;
 
 #[cfg(target_arch = "wasm32")]
 #[expect(unsafe_code, reason = "the host's calls take raw pointers; each use says why it is sound")]

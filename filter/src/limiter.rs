@@ -7,9 +7,12 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use crate::classes::{below, normalize};
-use crate::config::{ADDRESS_CLASS, Config, CountBy, Entitlement, OnError, StrangerPolicy, digest};
+use crate::config::{
+    ADDRESS_CLASS, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, StrangerPolicy,
+    Subscribers, digest,
+};
 use crate::counters::{CountError, Counter, CounterHost, Counters};
-use crate::fingerprint::{ClientAddress, Who};
+use crate::fingerprint::{ClientAddress, KeyDigest, Who};
 use crate::header_pairs::HeaderPairs;
 use crate::headers::Report;
 use crate::identity::{Credential, credential};
@@ -18,6 +21,7 @@ use crate::quota::{Mode, QuotaSet};
 use crate::reply::Reply;
 use crate::shared_data::HostError;
 use crate::table::OpenError;
+use crate::usage;
 
 /// Keys whose subscriber is remembered, so that their requests need no SHA-256. The memory is emptied when it is full: about
 /// 300 KiB for each VM.
@@ -38,11 +42,11 @@ pub enum LogLevel {
 
 /// The host as the limiter needs it.
 pub trait Host: CounterHost {
-    /// The property `source.address`; `None` if the request has none.
+    /// `proxy_get_property`, its path's parts joined by NUL; `None` if the request has none, or one without a value.
     ///
     /// # Errors
-    /// Any status of `proxy_get_property` but Ok and NotFound.
-    fn source_address(&mut self) -> Result<Option<Vec<u8>>, HostError>;
+    /// Any status but Ok, NotFound and SerializationFailure, which is how a null comes.
+    fn property(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, HostError>;
 
     /// 16 bytes of WASI's `random_get`.
     ///
@@ -57,9 +61,9 @@ pub trait Host: CounterHost {
 /// What is to be done with a request.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// The subscriber's plan, as an index into [`Config::plans`]; `None` for a stranger.
+    /// The subscriber's plan, as an index into [`crate::config::Catalog::plans`]; `None` for a stranger.
     pub plan: Option<usize>,
-    /// The class, as an index into [`Config::classes`].
+    /// The class, as an index into [`crate::config::Catalog::classes`].
     pub class: usize,
     /// What to count in metrics.
     pub outcomes: ArrayVec<Outcome, 3>,
@@ -73,9 +77,32 @@ pub struct Verdict {
 #[derive(Debug)]
 pub struct Limiter {
     config: Arc<Config>,
+    /// What the directory answered last; `None` if there is no directory, or no answer yet.
+    directory: Option<Arc<Subscribers>>,
     /// Opened at the first request, for configuring must not depend on what is stored.
     counters: Option<Counters>,
-    remembered: HashMap<u128, usize>,
+    remembered: HashMap<u128, Place>,
+}
+
+/// Where a known key stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Configuration(usize),
+    Directory(usize),
+}
+
+/// Who is calling.
+enum Caller<'c> {
+    /// A key of this plan.
+    Known { who: Who<'c>, plan: usize, granted: &'c Entitlements },
+    /// A key that nobody has.
+    Unknown,
+    /// A key that the directory, which has not answered yet, may know.
+    NotYetKnown,
+    /// No key.
+    Keyless,
+    /// Several keys.
+    Ambiguous,
 }
 
 /// Why a request could not be decided by its quotas.
@@ -95,7 +122,7 @@ impl Limiter {
     /// A limiter that has not touched the host yet.
     #[must_use]
     pub fn new(config: Arc<Config>) -> Self {
-        Self { config, counters: None, remembered: HashMap::new() }
+        Self { config, directory: None, counters: None, remembered: HashMap::new() }
     }
 
     /// The configuration in force.
@@ -104,85 +131,146 @@ impl Limiter {
         &self.config
     }
 
+    /// Puts the directory's subscribers in the place of those before; `None` if they are not known.
+    pub fn set_directory(&mut self, directory: Option<Arc<Subscribers>>) {
+        self.directory = directory;
+        self.remembered.clear();
+    }
+
     /// Decides on a request. `headers` is its header map as `proxy_get_header_map_pairs` serializes it.
     pub fn decide(&mut self, host: &mut impl Host, headers: &[u8]) -> Verdict {
         let config = Arc::clone(&self.config);
         let Some(headers) = HeaderPairs::parse(headers) else {
-            let request = Request { plan: None, class: config.default_class };
+            let request = Request { plan: None, class: config.catalog.default_class };
             return request.failed(&config, host, DecideError::NoHeaders);
         };
         let method = headers.get(":method").unwrap_or_default();
         let path = headers.get(":path").map(normalize);
-        let path = path.as_deref().map(|path| below(&config.base_path, path));
-        let class = match path {
-            // Outside the base path nothing but the method can match.
-            Some(None) => config.class_of(method, None),
-            path => config.class_of(method, path.flatten()),
-        };
-        let mut request = Request { plan: None, class };
-        if config.exempt.iter().any(|rule| rule.matches(method, path.flatten())) {
+        // Outside the base path nothing but the method can match.
+        let path = path.as_deref().and_then(|path| below(&config.base_path, path));
+        let mut request = Request { plan: None, class: config.class_of(method, path) };
+        if config.exempt.iter().any(|rule| rule.matches(method, path)) {
             return request.verdict([Outcome::Exempt]);
         }
-
-        let decided = match credential(&config.key_sources, headers) {
-            Credential::Ambiguous => {
-                Ok(request.refused(&config, [Outcome::UnknownKey], Reply::ambiguous_key()))
-            }
-            Credential::Missing => self.stranger(host, &request, &config.missing_key, Outcome::MissingKey),
-            Credential::Key(key) => match self.place_of(host, &key) {
-                Ok(place) => match place.and_then(|place| config.subscribers.at(place)) {
-                    Some((key, subscriber)) => {
-                        request.plan = Some(subscriber.plan);
-                        let who = match config.count_by {
-                            CountBy::Key => Who::Key(key),
-                            CountBy::Subscriber => Who::Subscriber(&subscriber.id),
-                        };
-                        self.subscriber(
-                            host,
-                            &request,
-                            who,
-                            config.subscribers.entitlement(subscriber, class),
-                        )
-                    }
-                    None => self.stranger(host, &request, &config.unknown_key, Outcome::UnknownKey),
-                },
-                Err(error) => Err(error),
-            },
-        };
-        decided.unwrap_or_else(|error| request.failed(&config, host, error))
+        let usage = config.usage.as_ref().is_some_and(|usage| usage.matches(method, path));
+        match self.decide_for(host, &config, &mut request, headers, usage) {
+            Ok(verdict) => verdict,
+            Err(error) => request.failed(&config, host, error),
+        }
     }
 
-    /// The place of a key among the subscribers' keys.
-    fn place_of(&mut self, host: &mut impl Host, key: &[u8]) -> Result<Option<usize>, DecideError> {
-        let hash = self.open(host)?.salt().key_hash(key);
-        if let Some(place) = self.remembered.get(&hash) {
-            return Ok(Some(*place));
-        }
-        let place = self.config.subscribers.find(&digest(key));
-        if let Some(place) = place {
-            if self.remembered.len() >= REMEMBERED_KEYS {
-                self.remembered.clear();
+    fn decide_for(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        request: &mut Request,
+        headers: HeaderPairs<'_>,
+        usage: bool,
+    ) -> Result<Verdict, DecideError> {
+        let directory = self.directory.clone();
+        let mut digest = KeyDigest::default();
+        let caller = self.caller(host, config, directory.as_deref(), headers, &mut digest)?;
+        let mut verdict = match caller {
+            Caller::Known { who, plan, granted } => {
+                request.plan = Some(plan);
+                return if usage {
+                    let body = usage::report(self.open(host)?, host, config, who, plan, granted)?;
+                    let mut verdict = Request { plan: None, ..*request }.verdict([Outcome::Exempt]);
+                    verdict.reply = Some(Box::new(Reply::usage(body)));
+                    Ok(verdict)
+                } else {
+                    self.subscriber(host, config, request, who, granted.get(request.class))
+                };
             }
-            self.remembered.insert(hash, place);
+            Caller::Ambiguous => request.refused(config, [Outcome::UnknownKey], Reply::ambiguous_key()),
+            Caller::NotYetKnown => match config.directory.as_ref().map(|directory| directory.not_ready) {
+                Some(NotReady::Unavailable) => {
+                    request.refused(config, [Outcome::UnknownKey], Reply::not_ready())
+                }
+                Some(NotReady::Pass) | None => request.verdict([Outcome::UnknownKey]),
+            },
+            Caller::Unknown => {
+                self.stranger(host, config, request, &config.unknown_key, Outcome::UnknownKey)?
+            }
+            Caller::Keyless => {
+                self.stranger(host, config, request, &config.missing_key, Outcome::MissingKey)?
+            }
+        };
+        if usage && verdict.reply.is_none() {
+            verdict.reply = Some(Box::new(Reply::unknown_key()));
         }
-        Ok(place)
+        Ok(verdict)
+    }
+
+    /// Who is calling. `digest` is room for the SHA-256 of a key that trusted metadata vouches for.
+    fn caller<'c>(
+        &mut self,
+        host: &mut impl Host,
+        config: &'c Config,
+        directory: Option<&'c Subscribers>,
+        headers: HeaderPairs<'_>,
+        digest_of_key: &'c mut KeyDigest,
+    ) -> Result<Caller<'c>, DecideError> {
+        let key = match credential(&config.key_sources, headers, |path| host.property(path))? {
+            Credential::Ambiguous => return Ok(Caller::Ambiguous),
+            Credential::Missing => return Ok(Caller::Keyless),
+            Credential::Key(key) => key,
+        };
+        let hash = self.open(host)?.salt().key_hash(&key);
+        let place = match self.remembered.get(&hash) {
+            Some(place) => Some(*place),
+            None => {
+                *digest_of_key = digest(&key);
+                let place = config.subscribers.find(digest_of_key).map(Place::Configuration);
+                let place = place.or_else(|| directory?.find(digest_of_key).map(Place::Directory));
+                if let Some(place) = place {
+                    if self.remembered.len() >= REMEMBERED_KEYS {
+                        self.remembered.clear();
+                    }
+                    self.remembered.insert(hash, place);
+                }
+                place
+            }
+        };
+        let known = match place {
+            Some(Place::Configuration(place)) => config.subscribers.at(place),
+            Some(Place::Directory(place)) => directory.and_then(|directory| directory.at(place)),
+            None => None,
+        };
+        if let Some((known, agreement)) = known {
+            let who = match config.count_by {
+                CountBy::Key => Who::Key(known.digest),
+                CountBy::Subscriber => Who::Subscriber(known.subscriber),
+            };
+            return Ok(Caller::Known { who, plan: agreement.plan, granted: &agreement.entitlements });
+        }
+        if let Some(path) = &config.plan_source {
+            let name = host.property(path)?.unwrap_or_default();
+            let plans = &config.catalog.plans;
+            let plan = plans.iter().enumerate().find(|(_, (plan, _))| plan.as_bytes() == name);
+            if let Some((plan, (_, granted))) = plan {
+                return Ok(Caller::Known { who: Who::Key(digest_of_key), plan, granted });
+            }
+        }
+        let awaited = config.directory.is_some() && directory.is_none();
+        Ok(if awaited { Caller::NotYetKnown } else { Caller::Unknown })
     }
 
     fn subscriber(
         &mut self,
         host: &mut impl Host,
+        config: &Config,
         request: &Request,
         who: Who<'_>,
-        entitlement: Option<&Entitlement>,
+        granted: Option<&Entitlement>,
     ) -> Result<Verdict, DecideError> {
-        let config = Arc::clone(&self.config);
-        match entitlement {
+        match granted {
             Some(Entitlement::Unlimited) => Ok(request.verdict([Outcome::Allowed])),
-            Some(Entitlement::Quotas(quotas)) => self.count(host, request, who, quotas, None),
+            Some(Entitlement::Quotas(quotas)) => self.count(host, config, request, who, quotas, None),
             Some(Entitlement::NotInPlan) | None => {
-                let (class, plan) = (request.class_name(&config), request.plan_name(&config));
-                let reply = Reply::not_in_plan(config.not_in_plan, class, plan.unwrap_or_default());
-                Ok(request.refused(&config, [Outcome::NotInPlan], reply))
+                let plan = request.plan_name(config).unwrap_or_default();
+                let reply = Reply::not_in_plan(config.not_in_plan, config.class_name(request.class), plan);
+                Ok(request.refused(config, [Outcome::NotInPlan], reply))
             }
         }
     }
@@ -190,6 +278,7 @@ impl Limiter {
     fn stranger(
         &mut self,
         host: &mut impl Host,
+        config: &Config,
         request: &Request,
         policy: &StrangerPolicy,
         outcome: Outcome,
@@ -201,12 +290,12 @@ impl Limiter {
                     Outcome::MissingKey => Reply::missing_key(),
                     _ => Reply::unknown_key(),
                 };
-                Ok(request.refused(&Arc::clone(&self.config), [outcome], reply))
+                Ok(request.refused(config, [outcome], reply))
             }
             StrangerPolicy::Limit(quotas) => {
-                let address = host.source_address()?.unwrap_or_default();
-                let who = Who::Address(ClientAddress::parse(&address, self.config.ipv6_prefix));
-                self.count(host, request, who, quotas, Some(outcome))
+                let address = host.property(b"source\0address")?.unwrap_or_default();
+                let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
+                self.count(host, config, request, who, quotas, Some(outcome))
             }
         }
     }
@@ -214,13 +303,13 @@ impl Limiter {
     fn count(
         &mut self,
         host: &mut impl Host,
+        config: &Config,
         request: &Request,
         who: Who<'_>,
         quotas: &Arc<QuotaSet>,
         stranger: Option<Outcome>,
     ) -> Result<Verdict, DecideError> {
-        let config = Arc::clone(&self.config);
-        let (class, cost) = match (who, config.classes.get(request.class)) {
+        let (class, cost) = match (who, config.catalog.classes.get(request.class)) {
             (Who::Address(_), _) | (_, None) => (ADDRESS_CLASS, 1),
             (Who::Key(_) | Who::Subscriber(_), Some(class)) => (class.name.as_str(), class.cost),
         };
@@ -244,7 +333,7 @@ impl Limiter {
             }
         }
         if !counted.admitted && config.enforcement == Mode::Enforced {
-            let plan = request.plan_name(&config);
+            let plan = request.plan_name(config);
             host.log(
                 LogLevel::Debug,
                 format_args!(
@@ -300,12 +389,8 @@ struct Request {
 }
 
 impl Request {
-    fn class_name<'c>(&self, config: &'c Config) -> &'c str {
-        config.classes.get(self.class).map_or("", |class| &class.name)
-    }
-
     fn plan_name<'c>(&self, config: &'c Config) -> Option<&'c str> {
-        config.plans.get(self.plan?).map(String::as_str)
+        Some(config.plan_name(self.plan?))
     }
 
     fn verdict(&self, outcomes: impl IntoIterator<Item = Outcome>) -> Verdict {
@@ -348,6 +433,8 @@ mod tests {
         data: VmLocalData,
         fails: bool,
         address: &'static str,
+        subject: Option<&'static str>,
+        plan: Option<&'static str>,
         logged: Vec<String>,
     }
 
@@ -371,8 +458,13 @@ mod tests {
     }
 
     impl Host for TestHost {
-        fn source_address(&mut self) -> Result<Option<Vec<u8>>, HostError> {
-            Ok(Some(self.address.as_bytes().to_vec()))
+        fn property(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
+            Ok(match path {
+                b"source\0address" => Some(self.address.as_bytes().to_vec()),
+                b"metadata\0jwt\0sub" => self.subject.map(|subject| subject.as_bytes().to_vec()),
+                b"metadata\0jwt\0plan" => self.plan.map(|plan| plan.as_bytes().to_vec()),
+                _ => None,
+            })
         }
         fn random(&mut self) -> Result<[u8; 16], HostError> {
             Ok([7; 16])
@@ -407,6 +499,8 @@ mod tests {
                 data: VmLocalData::default(),
                 fails: false,
                 address: "192.0.2.1:80",
+                subject: None,
+                plan: None,
                 logged: Vec::new(),
             };
             Self { limiter: Limiter::new(Arc::new(config)), host }
@@ -539,12 +633,91 @@ mod tests {
     fn more_keys_than_are_remembered_are_still_found() {
         let mut filter = Filter::with("");
         for number in 0..=REMEMBERED_KEYS {
-            filter.limiter.remembered.insert(number as u128, usize::MAX);
+            filter.limiter.remembered.insert(number as u128, Place::Configuration(usize::MAX));
         }
         for _ in 0..2 {
             assert_eq!(filter.send("GET", "/", "Bearer pro").outcomes.as_slice(), [Outcome::Allowed]);
         }
         assert_eq!(filter.limiter.remembered.len(), 1);
+    }
+
+    #[test]
+    fn trusted_metadata_says_who_is_calling_and_on_which_plan() {
+        let mut filter = Filter::with(
+            r#""key_sources": [{"metadata": ["jwt", "sub"]}], "plan_source": {"metadata": ["jwt", "plan"]}"#,
+        );
+        let steps = [
+            (Some("alice"), Some("free"), Outcome::Allowed),
+            (Some("alice"), Some("free"), Outcome::Allowed),
+            (Some("alice"), Some("free"), Outcome::Limited),
+            (Some("bob"), Some("free"), Outcome::Allowed),
+            (Some("alice"), Some("pro"), Outcome::Allowed), // what was used stays used: one of three is left
+            (Some("alice"), Some("pro"), Outcome::Limited),
+            (Some("alice"), Some("gold"), Outcome::UnknownKey),
+            (Some("alice"), None, Outcome::UnknownKey),
+            (Some("free-1"), Some("pro"), Outcome::Allowed), // a subscriber of the configuration keeps its plan
+            (None, Some("pro"), Outcome::MissingKey),
+        ];
+        for (subject, plan, outcome) in steps {
+            (filter.host.subject, filter.host.plan) = (subject, plan);
+            let verdict = filter.send("GET", "/", "Bearer ignored");
+            assert_eq!(verdict.outcomes.as_slice(), [outcome], "{subject:?} {plan:?}");
+            if subject == Some("free-1") {
+                assert_eq!(verdict.plan, Some(0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_caller_is_told_where_it_stands_free_of_charge_and_a_stranger_is_not() {
+        let mut filter = Filter::with(
+            r#""usage_path": "/quota", "unknown_key": {"action": "limit", "quotas": ["1/minute"]}, "missing_key": {"action": "pass"}"#,
+        );
+        filter.send("GET", "/links", "Bearer free-1");
+        let bodies = [(); 3].map(|()| {
+            let verdict = filter.send("GET", "/quota", "Bearer free-1");
+            let reply = verdict.reply.unwrap();
+            assert_eq!((reply.status, verdict.outcomes.as_slice()), (200, &[Outcome::Exempt][..]));
+            assert!(verdict.report.is_none());
+            reply.body
+        });
+        assert!(bodies.iter().all(|body| *body == bodies[0]), "{bodies:?}");
+        insta::assert_snapshot!(bodies[0], @r#"{"plan":"free","classes":[{"name":"analytics","included":false,"unlimited":false,"cost":1,"quotas":[]},{"name":"standard","included":true,"unlimited":false,"cost":1,"quotas":[{"name":"standard","limit":2,"window":60,"remaining":1,"reset":120}]}]}"#);
+        let steps = [
+            ("GET", "Bearer nobody", 401),
+            ("GET", "Bearer nobody", 429),
+            ("GET", "", 401),
+            ("HEAD", "Bearer free-1", 200),
+            ("POST", "Bearer free-1", 0),
+        ];
+        for (method, authorization, expected) in steps {
+            let verdict = filter.send(method, "/quota?x", authorization);
+            assert_eq!(status(&verdict), expected, "{method} {authorization}");
+        }
+    }
+
+    #[test]
+    fn unknown_keys_wait_for_the_directory_as_configured_and_then_it_knows_them() {
+        use crate::roster::{RosterBuilder, Terms};
+        for (not_ready, before) in [("pass", 0), ("unavailable", 503)] {
+            let mut filter = Filter::with(&format!(
+                r#""unknown_key": {{"action": "reject"}}, "directory": {{"cluster": "c", "path": "/k", "not_ready": "{not_ready}"}}"#
+            ));
+            let mut roster = RosterBuilder::default();
+            for (key, plan) in [("new", "pro"), ("odd", "gold")] {
+                let terms = Terms { plan: plan.to_owned(), limits: Vec::new() };
+                roster.add(digest(key.as_bytes()), key, terms).unwrap();
+            }
+            let directory = Subscribers::new(Arc::new(roster.build().0), &filter.limiter.config().catalog);
+            assert_eq!(directory.without_agreement(), 1);
+            let mut ask = |directory: Option<Subscribers>| {
+                filter.limiter.set_directory(directory.map(Arc::new));
+                ["new", "odd", "free-1"].map(|key| status(&filter.send("GET", "/", &format!("Bearer {key}"))))
+            };
+            assert_eq!(ask(None), [before, before, 0], "{not_ready}");
+            assert_eq!(ask(Some(directory)), [0, 401, 0], "{not_ready}");
+            assert_eq!(ask(None), [before, before, 429], "{not_ready}");
+        }
     }
 
     #[test]

@@ -14,9 +14,9 @@ pub struct Tally {
 /// What a sum is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The plan, as an index into [`crate::config::Config::plans`]; `None` for strangers.
+    /// The plan, as an index into [`crate::config::Catalog::plans`]; `None` for strangers.
     pub plan: Option<usize>,
-    /// The class, as an index into [`crate::config::Config::classes`].
+    /// The class, as an index into [`crate::config::Catalog::classes`].
     pub class: usize,
     /// The outcome.
     pub outcome: Outcome,

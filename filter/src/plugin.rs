@@ -6,17 +6,20 @@ use std::sync::Arc;
 
 use nohash_hasher::NoHashHasher;
 
-use crate::config::Config;
+use crate::config::{Config, DirectorySettings, Subscribers};
+use crate::counters::CounterHost as _;
+use crate::directory::{Directory, Update};
 use crate::header_pairs::HeaderPairs;
 use crate::headers::{EXPOSED, Report};
-use crate::host::{self, Action, Callbacks, Gateway, Metric};
+use crate::host::{self, Action, Callbacks, Callout, Gateway, Metric};
 use crate::limiter::{Host as _, Limiter, LogLevel};
 use crate::metrics::{Label, Tally};
 use crate::outcome::{NO_PLAN, metric_name};
+use crate::roster::Roster;
 use crate::shared_data::HostError;
 
-/// How often metrics are handed to the gateway.
-const TICK_MILLISECONDS: u32 = 1000;
+/// How often metrics are handed to the gateway, and it is looked whether the directory is to be polled.
+const TICK_MILLISECONDS: u32 = 250;
 
 host::export!(Vm);
 
@@ -37,8 +40,12 @@ struct Vm {
 struct Root {
     id: u32,
     limiter: Limiter,
+    directory: Option<Directory>,
+    /// The poll that is under way.
+    poll: Option<Callout>,
     tally: Tally,
     metrics: Vec<Option<Metric>>,
+    directory_metrics: Option<DirectoryMetrics>,
 }
 
 struct Pending {
@@ -61,8 +68,9 @@ impl Callbacks for Vm {
         };
         match config {
             Ok(config) => {
+                let before = config.directory.as_ref().and_then(|settings| self.directory(settings));
                 self.roots.retain(|other| other.id != root);
-                self.roots.push(Root::new(root, Arc::new(config)));
+                self.roots.push(Root::new(root, Arc::new(config), before));
                 true
             }
             Err(error) => {
@@ -75,6 +83,15 @@ impl Callbacks for Vm {
     fn on_tick(&mut self, root: u32) {
         if let Some(root) = self.roots.iter_mut().find(|other| other.id == root) {
             root.flush();
+            root.poll();
+        }
+    }
+
+    fn on_http_call_response(&mut self, root: u32, callout: Callout, headers: u32, body_size: usize) {
+        let root = self.roots.iter_mut().find(|other| other.id == root);
+        if let Some(root) = root.filter(|root| root.poll == Some(callout)) {
+            root.poll = None;
+            root.answer(headers > 0, body_size);
         }
     }
 
@@ -107,10 +124,8 @@ impl Callbacks for Vm {
 
     fn on_response_headers(&mut self, stream: u32) {
         let Some(Pending { config, report, expose_cors }) = self.pending.remove(&stream) else { return };
-        let set = report
-            .fields(config.headers)
-            .try_for_each(|(name, value)| host::replace_response_header(name, &value))
-            .and_then(|()| match expose_cors {
+        let set =
+            report.write(config.headers, host::replace_response_header).and_then(|()| match expose_cors {
                 true => host::add_response_header("access-control-expose-headers", EXPOSED),
                 false => Ok(()),
             });
@@ -126,24 +141,55 @@ impl Callbacks for Vm {
     }
 }
 
+impl Vm {
+    /// What a configuration before this one knows of the same directory.
+    fn directory(&self, settings: &DirectorySettings) -> Option<Directory> {
+        let directories = self.roots.iter().filter_map(|root| root.directory.as_ref());
+        let mut same = directories.filter(|directory| {
+            let before = directory.settings();
+            (&before.cluster, &before.path, &before.bearer)
+                == (&settings.cluster, &settings.path, &settings.bearer)
+        });
+        same.find(|directory| directory.roster().is_some())
+            .map(|directory| directory.take_over(settings.clone()))
+    }
+}
+
 impl Root {
-    fn new(id: u32, config: Arc<Config>) -> Self {
-        let tally = Tally::new(config.plans.len(), config.classes.len());
+    fn new(id: u32, config: Arc<Config>, before: Option<Directory>) -> Self {
+        let catalog = &config.catalog;
+        let tally = Tally::new(catalog.plans.len(), catalog.classes.len());
         let metrics = tally.labels().map(|label| define(&config, label)).collect();
         if let Err(error) = host::set_tick_period(TICK_MILLISECONDS) {
-            Gateway.log(LogLevel::Warn, format_args!("weir: metrics stay at zero: {error}"));
+            Gateway.log(
+                LogLevel::Warn,
+                format_args!("weir: no ticks, so neither metrics nor directory: {error}"),
+            );
         }
         Gateway.log(
             LogLevel::Info,
             format_args!(
-                "weir {}: {} plans, {} classes, {} subscribers, fleet off",
+                "weir {}: {} plans, {} classes, {} subscribers, directory {}, fleet off",
                 env!("CARGO_PKG_VERSION"),
-                config.plans.len(),
-                config.classes.len(),
-                config.subscribers.len()
+                catalog.plans.len(),
+                catalog.classes.len(),
+                config.subscribers.roster().subscribers(),
+                if config.directory.is_some() { "on" } else { "off" },
             ),
         );
-        Self { id, limiter: Limiter::new(config), tally, metrics }
+        let directory_metrics = config.directory.as_ref().map(|_| DirectoryMetrics::define());
+        let directory = before.or_else(|| config.directory.clone().map(Directory::new));
+        let mut root = Self {
+            id,
+            limiter: Limiter::new(config),
+            directory,
+            poll: None,
+            tally,
+            metrics,
+            directory_metrics,
+        };
+        root.resolve();
+        root
     }
 
     fn flush(&mut self) {
@@ -153,21 +199,131 @@ impl Root {
             }
         }
     }
+
+    /// Sends the poll that is due.
+    fn poll(&mut self) {
+        let Some(directory) = &mut self.directory else { return };
+        let Ok(now) = Gateway.now() else { return };
+        if directory.expire(now) {
+            Gateway.log(
+                LogLevel::Error,
+                format_args!("weir: directory: too stale, its keys are not known any more"),
+            );
+            self.limiter.set_directory(None);
+        }
+        if self.poll.is_some() {
+            return;
+        }
+        let Some(directory) = &mut self.directory else { return };
+        if let Some(poll) = directory.poll(now) {
+            match host::http_call(&poll) {
+                Ok(callout) => self.poll = Some(callout),
+                Err(error) => {
+                    log_failure(Err(error));
+                    self.answer(false, 0);
+                }
+            }
+        }
+    }
+
+    /// Takes the poll's answer, if there is one.
+    fn answer(&mut self, answered: bool, body_size: usize) {
+        let (Some(directory), Ok(now)) = (&mut self.directory, Gateway.now()) else { return };
+        let (head, body) = match answered {
+            true => (host::http_call_response_headers(), host::http_call_response_body(body_size)),
+            false => (Ok(Vec::new()), Ok(Vec::new())),
+        };
+        let (Ok(head), Ok(body)) = (head.map_err(log_error), body.map_err(log_error)) else { return };
+        let head = HeaderPairs::parse(&head);
+        let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
+        let config = self.limiter.config();
+        let reserved = config.subscribers.records(config.count_by);
+        let needs = |roster: &Arc<Roster>| {
+            reserved + Subscribers::new(Arc::clone(roster), &config.catalog).records(config.count_by)
+        };
+        let update = directory.answer(head, &body, now, config.counters.known, needs);
+        let turns = directory.turns(update.is_err());
+        match update {
+            Ok(update) => {
+                if turns {
+                    Gateway.log(LogLevel::Info, format_args!("weir: directory: answers again"));
+                }
+                match update {
+                    Update::Unchanged => self.count_directory(|metrics| metrics.unchanged, 1),
+                    Update::Replaced { skipped } => {
+                        self.count_directory(|metrics| metrics.updated, 1);
+                        let without_agreement = self.resolve();
+                        self.count_directory(|metrics| metrics.skipped, skipped + without_agreement);
+                    }
+                }
+            }
+            Err(error) => {
+                if turns {
+                    let kept = if directory.roster().is_some() {
+                        "its last keys stay known"
+                    } else {
+                        "no keys are known"
+                    };
+                    Gateway.log(LogLevel::Error, format_args!("weir: directory: {error}; {kept}"));
+                }
+                self.count_directory(|metrics| metrics.failed, 1);
+            }
+        }
+    }
+
+    /// Brings what the directory knows into force; the number of keys whose plan or classes are not configured.
+    fn resolve(&mut self) -> usize {
+        let roster = self.directory.as_ref().and_then(Directory::roster);
+        let Some(roster) = roster else { return 0 };
+        let subscribers = Subscribers::new(Arc::clone(roster), &self.limiter.config().catalog);
+        let without_agreement = subscribers.without_agreement();
+        self.limiter.set_directory(Some(Arc::new(subscribers)));
+        without_agreement
+    }
+
+    fn count_directory(&self, which: impl Fn(&DirectoryMetrics) -> Option<Metric>, amount: usize) {
+        let metric = self.directory_metrics.as_ref().and_then(which);
+        if let (Some(metric), Ok(amount @ 1..)) = (metric, u32::try_from(amount)) {
+            log_failure(metric.add(amount));
+        }
+    }
+}
+
+/// Polls of the directory, by what they came to.
+struct DirectoryMetrics {
+    updated: Option<Metric>,
+    unchanged: Option<Metric>,
+    failed: Option<Metric>,
+    /// Keys that were left out of an answer.
+    skipped: Option<Metric>,
+}
+
+impl DirectoryMetrics {
+    fn define() -> Self {
+        let [updated, unchanged, failed, skipped] = ["updated", "unchanged", "failed", "skipped"]
+            .map(|outcome| counter(&format!("weir.directory.{outcome}")));
+        Self { updated, unchanged, failed, skipped }
+    }
 }
 
 fn define(config: &Config, label: Label) -> Option<Metric> {
     if !label.outcome.is_of(label.plan.is_some()) {
         return None;
     }
-    let plan = label.plan.and_then(|plan| config.plans.get(plan)).map_or(NO_PLAN, String::as_str);
-    let class = config.classes.get(label.class)?;
-    Metric::counter(&metric_name(plan, &class.name, label.outcome))
-        .map_err(|error| Gateway.log(LogLevel::Warn, format_args!("weir: {error}")))
-        .ok()
+    let plan = label.plan.map_or(NO_PLAN, |plan| config.plan_name(plan));
+    counter(&metric_name(plan, config.class_name(label.class), label.outcome))
+}
+
+fn counter(name: &str) -> Option<Metric> {
+    Metric::counter(name).map_err(log_error).ok()
 }
 
 fn log_failure(result: Result<(), HostError>) {
     if let Err(error) = result {
-        Gateway.log(LogLevel::Error, format_args!("weir: {error}"));
+        log_error(error);
     }
+}
+
+fn log_error(error: HostError) {
+    Gateway.log(LogLevel::Error, format_args!("weir: {error}"));
 }

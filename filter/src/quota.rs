@@ -138,7 +138,7 @@ impl fmt::Display for WindowName {
 }
 
 /// Whether a quota that is used up refuses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// It refuses.
     #[default]
@@ -210,12 +210,32 @@ impl QuotaSet {
 }
 
 /// A quota's limit and window, as `60/minute` writes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Units in a window.
     pub limit: NonZeroU32,
     /// The window.
     pub window: Window,
+}
+
+/// A quota as it is written, before the class that it is for gives it a name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct QuotaTerms {
+    /// Limit and window.
+    pub rate: Rate,
+    /// The name, if it has one of its own.
+    pub name: Option<String>,
+    /// Whether it refuses.
+    pub mode: Mode,
+}
+
+/// What is granted in a class, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Grant {
+    /// Everything.
+    Unlimited,
+    /// These quotas.
+    Quotas(Vec<QuotaTerms>),
 }
 
 /// Why a text is no rate or no window.
@@ -261,27 +281,30 @@ impl FromStr for Window {
         if let Some(window) = unit_window(text) {
             return Ok(window);
         }
-        let unknown = || RateError::Window(text.to_owned());
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (count, unit) = text.split_at_checked(digits).ok_or_else(unknown)?;
-        if count.is_empty() {
-            return Err(unknown());
+        match duration(text) {
+            None => Err(RateError::Window(text.to_owned())),
+            Some(seconds) => seconds
+                .and_then(NonZeroU32::new)
+                .map(Self::Seconds)
+                .ok_or_else(|| RateError::WindowRange(text.to_owned())),
         }
-        let unit = match unit {
-            "s" => 1,
-            "m" => MINUTE,
-            "h" => HOUR,
-            "d" => DAY,
-            _ => return Err(unknown()),
-        };
-        count
-            .parse::<u32>()
-            .ok()
-            .and_then(|count| count.checked_mul(unit))
-            .and_then(NonZeroU32::new)
-            .map(Self::Seconds)
-            .ok_or_else(|| RateError::WindowRange(text.to_owned()))
     }
+}
+
+/// Reads whole seconds, minutes, hours or days such as `90s`, `5m`, `2h`, `7d`. `None` if it is nothing of the kind, `Some(None)` if it
+/// is more seconds than a `u32` holds.
+#[must_use]
+pub fn duration(text: &str) -> Option<Option<u32>> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = text.split_at_checked(digits)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => MINUTE,
+        "h" => HOUR,
+        "d" => DAY,
+        _ => return None,
+    };
+    (!count.is_empty()).then(|| count.parse::<u32>().ok()?.checked_mul(unit))
 }
 
 fn unit_window(unit: &str) -> Option<Window> {

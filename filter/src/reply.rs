@@ -28,6 +28,7 @@ pub struct Reply {
 
 /// gRPC status codes, by their names in the gRPC documentation.
 mod grpc {
+    pub(super) const OK: u32 = 0;
     pub(super) const INVALID_ARGUMENT: u32 = 3;
     pub(super) const PERMISSION_DENIED: u32 = 7;
     pub(super) const RESOURCE_EXHAUSTED: u32 = 8;
@@ -130,6 +131,23 @@ impl Reply {
     pub fn count_failed() -> Self {
         let message = "The request could not be counted against its quota; retry in 1 s.".to_owned();
         Self { retry_after: Some(1), ..Self::new(503, grpc::UNAVAILABLE, "weir_count_failed", message, None) }
+    }
+
+    /// 503: the directory has not answered yet, and the configuration lets nobody pass until then.
+    #[must_use]
+    pub fn not_ready() -> Self {
+        let message = "The keys are not known yet; retry in 1 s.".to_owned();
+        Self {
+            retry_after: Some(1),
+            ..Self::new(503, grpc::UNAVAILABLE, "weir_directory_not_ready", message, None)
+        }
+    }
+
+    /// 200: where the caller stands.
+    #[must_use]
+    pub fn usage(body: String) -> Self {
+        let message = body.clone();
+        Self { status: 200, grpc_status: grpc::OK, details: "weir_usage", retry_after: None, body, message }
     }
 
     fn new(

@@ -39,6 +39,12 @@ impl Timestamp {
         later.saturating_mul(NANOS).saturating_sub(self.0).div_ceil(NANOS)
     }
 
+    /// Whole seconds since `earlier`, rounded down; 0 if it is later.
+    #[must_use]
+    pub const fn seconds_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0) / NANOS
+    }
+
     /// Whether the epoch second `instant` lies more than one second ahead.
     #[must_use]
     pub const fn is_over_a_second_before(self, instant: u64) -> bool {

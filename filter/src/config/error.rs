@@ -112,6 +112,23 @@ pub enum Problem {
     /// Two fields that exclude each other.
     #[error("give either {0} or {1}")]
     EitherOr(&'static str, &'static str),
+    /// Fields of which there must be exactly one.
+    #[error("give one of {0}")]
+    OneOf(&'static str),
+    /// A scheme for something else than a header.
+    #[error("only a header has a scheme")]
+    SchemeWithoutHeader,
+    /// A metadata path that names no value.
+    #[error(
+        r#"expected the path of a value, for example ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]"#
+    )]
+    MetadataPath,
+    /// A path to ask for that does not start at the root.
+    #[error("{0:?}: expected a path that starts with /")]
+    NoSlash(String),
+    /// No duration.
+    #[error("{0:?}: expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d")]
+    Duration(String),
     /// A number out of bounds.
     #[error("{given} is out of range, expected {expected}")]
     Range {

@@ -2,6 +2,7 @@
 //!
 //! The fields and their defaults are in the README. A configuration is refused whole, by the first thing that is wrong with it.
 
+mod directory;
 mod error;
 mod raw;
 mod subscribers;
@@ -12,32 +13,34 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+pub use self::directory::{DirectorySettings, NotReady};
 pub use self::error::{ConfigError, Problem};
-pub use self::subscribers::{Subscriber, Subscribers};
+pub use self::raw::Grants;
+pub use self::subscribers::{Agreement, Catalog, Subscribers, parse_digest};
 use crate::classes::{Match, PathMatch, normalize};
 use crate::entry::MAX_QUOTAS;
 use crate::fingerprint::KeyDigest;
 use crate::identity::KeySource;
-use crate::quota::{Mode, Quota, QuotaSet};
+use crate::quota::{Grant, Mode, Quota, QuotaSet, QuotaTerms};
 use crate::table::{Capacity, MAX_CAPACITY};
 
 /// A configuration in force.
 #[derive(Debug)]
 pub struct Config {
-    /// The classes; the default class is one of them.
-    pub classes: Vec<Class>,
-    /// The class of a request that matches none, as an index into `classes`.
-    pub default_class: usize,
+    /// The classes, the plans and what they grant.
+    pub catalog: Catalog,
     /// Requests that pass untouched.
     pub exempt: Vec<Match>,
     /// Stripped from a path before it is matched; `/` for none.
     pub base_path: String,
     /// Where a request may carry its key.
     pub key_sources: Vec<KeySource>,
-    /// The plans' names, in their order.
-    pub plans: Vec<String>,
-    /// Who has which plan.
+    /// Who has which plan, as the configuration itself says.
     pub subscribers: Subscribers,
+    /// Where the plan of a key is found that no subscriber has: a property's path, its parts joined by NUL.
+    pub plan_source: Option<Vec<u8>>,
+    /// Where more subscribers are found.
+    pub directory: Option<DirectorySettings>,
     /// What quota is counted by.
     pub count_by: CountBy,
     /// What happens to a request with a key that nobody has.
@@ -50,6 +53,8 @@ pub struct Config {
     pub not_in_plan: u16,
     /// Which headers clients get.
     pub headers: HeaderOptions,
+    /// Requests that the filter answers with where the caller stands.
+    pub usage: Option<Match>,
     /// Whether the filter refuses at all.
     pub enforcement: Mode,
     /// What happens to a request that could not be counted.
@@ -154,15 +159,8 @@ impl Config {
     }
 
     fn check(raw: raw::Config) -> Result<Self, ConfigError> {
-        for (field, given) in [
-            ("plan_source", raw.plan_source.is_some()),
-            ("directory", raw.directory.is_some()),
-            ("usage_path", raw.usage_path.is_some()),
-            ("fleet", raw.fleet.is_some()),
-        ] {
-            if given {
-                return Err(ConfigError::new(field, Problem::NotSupported));
-            }
+        if raw.fleet.is_some() {
+            return Err(ConfigError::new("fleet", Problem::NotSupported));
         }
 
         let (classes, default_class) = classes(raw.classes, &raw.default_class)?;
@@ -174,10 +172,10 @@ impl Config {
             let path = format!("plans.{name}");
             check_name(&name, PLAN_NAME, is_plan_name).map_err(|error| error.within("plans"))?;
             let none = vec![Entitlement::NotInPlan; classes.len()];
-            let given = entitlements(limits, none, &classes).map_err(|error| error.within(&path))?;
-            plans.push((name, given));
+            let granted = entitlements(&limits.0, none, &classes).map_err(|error| error.within(&path))?;
+            plans.push((name, granted));
         }
-        let catalog = subscribers::Catalog { classes: &classes, default_class, plans: &plans };
+        let catalog = Catalog { classes, default_class, plans };
         let subscribers = Subscribers::check(raw.subscribers, &catalog)?;
         let count_by = match raw.count_by {
             raw::CountBy::Key => CountBy::Key,
@@ -192,6 +190,16 @@ impl Config {
                 path => normal_path(path).map_err(|error| error.within("base_path"))?,
             },
             key_sources: key_sources(raw.key_sources)?,
+            plan_source: raw
+                .plan_source
+                .map(|source| property_path(&source.metadata).map_err(|error| error.within("plan_source")))
+                .transpose()?,
+            directory: raw.directory.map(DirectorySettings::check).transpose()?,
+            usage: raw
+                .usage_path
+                .map(|path| normal_path(&path).map_err(|error| error.within("usage_path")))
+                .transpose()?
+                .map(|path| Match { methods: vec!["GET".to_owned()], path: PathMatch::Exact(path) }),
             unknown_key: stranger(raw.unknown_key).map_err(|error| error.within("unknown_key"))?,
             missing_key: stranger(raw.missing_key).map_err(|error| error.within("missing_key"))?,
             ipv6_prefix: match raw.ipv6_prefix {
@@ -225,9 +233,7 @@ impl Config {
                 raw::OnError::Allow => OnError::Allow,
                 raw::OnError::Deny => OnError::Deny,
             },
-            plans: plans.into_iter().map(|(name, _)| name).collect(),
-            classes,
-            default_class,
+            catalog,
             subscribers,
             count_by,
             counters,
@@ -235,13 +241,25 @@ impl Config {
         })
     }
 
-    /// The class of a request, as an index into `classes`. `path` is in normal form and without the base path.
+    /// The class of a request, as an index into the catalog's. `path` is in normal form and without the base path.
     #[must_use]
     pub fn class_of(&self, method: &[u8], path: Option<&[u8]>) -> usize {
-        self.classes
-            .iter()
-            .position(|class| class.matches.iter().any(|rule| rule.matches(method, path)))
-            .unwrap_or(self.default_class)
+        let classes = &self.catalog.classes;
+        let matching =
+            classes.iter().position(|class| class.matches.iter().any(|rule| rule.matches(method, path)));
+        matching.unwrap_or(self.catalog.default_class)
+    }
+
+    /// The name of a class.
+    #[must_use]
+    pub fn class_name(&self, class: usize) -> &str {
+        self.catalog.classes.get(class).map_or("", |class| &class.name)
+    }
+
+    /// The name of a plan.
+    #[must_use]
+    pub fn plan_name(&self, plan: usize) -> &str {
+        self.catalog.plans.get(plan).map_or("", |(name, _)| name)
     }
 }
 
@@ -365,25 +383,26 @@ fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, ConfigError> 
         !name.is_empty()
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
     };
-    let source = |source: raw::KeySource| {
-        if source.metadata.is_some() {
-            return Err(ConfigError::new("metadata", Problem::NotSupported));
-        }
-        match (source.header, source.query, source.scheme) {
-            (Some(header), None, scheme) => {
-                check_name(&header, "a header's (RFC 9110, section 5.1)", token)
-                    .map_err(|error| error.within("header"))?;
-                if let Some(scheme) = &scheme {
-                    check_name(scheme, "a scheme's (RFC 9110, section 11.1)", token)
-                        .map_err(|error| error.within("scheme"))?;
-                }
-                Ok(KeySource::Header { name: header.to_ascii_lowercase(), scheme })
+    let source = |source: raw::KeySource| match (source.header, source.query, source.metadata, source.scheme)
+    {
+        (Some(header), None, None, scheme) => {
+            check_name(&header, "a header's (RFC 9110, section 5.1)", token)
+                .map_err(|error| error.within("header"))?;
+            if let Some(scheme) = &scheme {
+                check_name(scheme, "a scheme's (RFC 9110, section 11.1)", token)
+                    .map_err(|error| error.within("scheme"))?;
             }
-            (None, Some(_), Some(_)) => Err(ConfigError::new("", Problem::EitherOr("query", "scheme"))),
-            (None, Some(name), None) if name.is_empty() => Err(ConfigError::new("query", Problem::NoneGiven)),
-            (None, Some(name), None) => Ok(KeySource::Query { name }),
-            _ => Err(ConfigError::new("", Problem::EitherOr("header", "query"))),
+            Ok(KeySource::Header { name: header.to_ascii_lowercase(), scheme })
         }
+        (None, _, _, Some(_)) => Err(ConfigError::new("scheme", Problem::SchemeWithoutHeader)),
+        (None, Some(name), None, None) if name.is_empty() => {
+            Err(ConfigError::new("query", Problem::NoneGiven))
+        }
+        (None, Some(name), None, None) => Ok(KeySource::Query { name }),
+        (None, None, Some(metadata), None) => {
+            property_path(&metadata).map(|path| KeySource::Metadata { path })
+        }
+        _ => Err(ConfigError::new("", Problem::OneOf("header, query or metadata"))),
     };
     raw.into_iter()
         .enumerate()
@@ -391,32 +410,41 @@ fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, ConfigError> 
         .collect()
 }
 
+/// The path of the property that `metadata` names, its parts joined by NUL.
+fn property_path(metadata: &[String]) -> Result<Vec<u8>, ConfigError> {
+    let odd = |part: &String| part.is_empty() || part.contains('\0');
+    if metadata.len() < 2 || metadata.iter().any(odd) {
+        return Err(ConfigError::new("metadata", Problem::MetadataPath));
+    }
+    Ok(format!("metadata\0{}", metadata.join("\0")).into_bytes())
+}
+
 /// `base` with the classes that `limits` names replaced.
 fn entitlements(
-    limits: raw::Entries<raw::Quotas>,
+    limits: &[(String, Grant)],
     mut base: Entitlements,
     classes: &[Class],
 ) -> Result<Entitlements, ConfigError> {
-    for (name, given) in limits.0 {
-        let class = classes.iter().position(|class| class.name == name);
+    for (name, grant) in limits {
+        let class = classes.iter().position(|class| class.name == *name);
         let Some((class, entitlement)) =
             class.and_then(|class| Some((classes.get(class)?, base.get_mut(class)?)))
         else {
             let expected = classes.iter().map(|class| class.name.as_str()).collect::<Vec<_>>().join(", ");
             let problem = Problem::Unknown { kind: "class", name: name.clone(), expected };
-            return Err(ConfigError::new(name, problem));
+            return Err(ConfigError::new(name.as_str(), problem));
         };
-        *entitlement = match given {
-            raw::Quotas::Unlimited => Entitlement::Unlimited,
-            raw::Quotas::List(list) => Entitlement::Quotas(
-                quotas(list, &class.name, class.cost).map_err(|error| error.within(&name))?,
+        *entitlement = match grant {
+            Grant::Unlimited => Entitlement::Unlimited,
+            Grant::Quotas(list) => Entitlement::Quotas(
+                quotas(list, &class.name, class.cost).map_err(|error| error.within(name))?,
             ),
         };
     }
     Ok(base)
 }
 
-fn quotas(raw: Vec<raw::Quota>, class: &str, cost: u32) -> Result<Arc<QuotaSet>, ConfigError> {
+fn quotas(raw: &[QuotaTerms], class: &str, cost: u32) -> Result<Arc<QuotaSet>, ConfigError> {
     if raw.is_empty() {
         return Err(ConfigError::new("", Problem::NoneGiven));
     }
@@ -425,26 +453,28 @@ fn quotas(raw: Vec<raw::Quota>, class: &str, cost: u32) -> Result<Arc<QuotaSet>,
     }
     let single = raw.len() == 1;
     let mut quotas: Vec<Quota> = Vec::with_capacity(raw.len());
-    for (index, raw::Quota { rate, name, mode }) in raw.into_iter().enumerate() {
+    for (index, QuotaTerms { rate, name, mode }) in raw.iter().enumerate() {
         let refuse =
             |path: &str, problem| Err(ConfigError::new(path, problem).within(format_args!("[{index}]")));
         let name = match name {
-            Some(name) if !is_name(&name) => return refuse("name", Problem::Name { name, expected: NAME }),
-            Some(name) => name,
+            Some(name) if !is_name(name) => {
+                return refuse("name", Problem::Name { name: name.clone(), expected: NAME });
+            }
+            Some(name) => name.clone(),
             None if single => class.to_owned(),
             None => format!("{class}-{}", rate.window.short_name()),
         };
         if quotas.iter().any(|other| other.name == name) {
             return refuse("name", Problem::Duplicate(name));
         }
-        let same = |other: &Quota| other.window == rate.window && other.mode == mode;
+        let same = |other: &Quota| other.window == rate.window && other.mode == *mode;
         if quotas.iter().any(same) {
             return refuse("", Problem::SameWindow);
         }
         if rate.limit.get() < cost {
             return refuse("", Problem::CostOverLimit { class: class.to_owned(), cost });
         }
-        quotas.push(Quota { name, limit: rate.limit, window: rate.window, mode });
+        quotas.push(Quota { name, limit: rate.limit, window: rate.window, mode: *mode });
     }
     Ok(Arc::new(QuotaSet::new(quotas)))
 }
@@ -458,11 +488,12 @@ fn stranger(raw: raw::Stranger) -> Result<StrangerPolicy, ConfigError> {
             let minute = "60/minute".parse().map_err(|error: crate::quota::RateError| {
                 ConfigError::new("quotas", Problem::Invalid(error.to_string()))
             })?;
-            let default = raw::Quota { rate: minute, name: None, mode: Mode::Enforced };
-            quotas(vec![default], ADDRESS_CLASS, 1).map(StrangerPolicy::Limit)
+            let default = QuotaTerms { rate: minute, name: None, mode: Mode::Enforced };
+            quotas(&[default], ADDRESS_CLASS, 1).map(StrangerPolicy::Limit)
         }
         (raw::Action::Limit, Some(list)) => {
-            quotas(list, ADDRESS_CLASS, 1).map(StrangerPolicy::Limit).map_err(|error| error.within("quotas"))
+            let list: Vec<_> = list.into_iter().map(|raw::Quota(terms)| terms).collect();
+            quotas(&list, ADDRESS_CLASS, 1).map(StrangerPolicy::Limit).map_err(|error| error.within("quotas"))
         }
         (_, Some(_)) => Err(ConfigError::new(
             "quotas",

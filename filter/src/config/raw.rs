@@ -7,12 +7,12 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::quota::{Mode, Rate, Window};
+use crate::quota::{Grant, Mode, QuotaTerms, Rate, Window};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub(super) struct Config {
-    pub(super) plans: Entries<Entries<Quotas>>,
+    pub(super) plans: Entries<Grants>,
     #[serde(default)]
     pub(super) classes: Vec<Class>,
     #[serde(default = "default_class")]
@@ -26,9 +26,9 @@ pub(super) struct Config {
     #[serde(default)]
     pub(super) subscribers: Vec<Subscriber>,
     #[serde(default)]
-    pub(super) plan_source: Option<IgnoredAny>,
+    pub(super) plan_source: Option<PlanSource>,
     #[serde(default)]
-    pub(super) directory: Option<IgnoredAny>,
+    pub(super) directory: Option<Directory>,
     #[serde(default)]
     pub(super) count_by: CountBy,
     #[serde(default)]
@@ -42,7 +42,7 @@ pub(super) struct Config {
     #[serde(default)]
     pub(super) headers: Headers,
     #[serde(default)]
-    pub(super) usage_path: Option<IgnoredAny>,
+    pub(super) usage_path: Option<String>,
     #[serde(default)]
     pub(super) enforcement: Enforcement,
     #[serde(default)]
@@ -96,7 +96,33 @@ pub(super) struct KeySource {
     pub(super) header: Option<String>,
     pub(super) scheme: Option<String>,
     pub(super) query: Option<String>,
-    pub(super) metadata: Option<IgnoredAny>,
+    pub(super) metadata: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlanSource {
+    pub(super) metadata: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Directory {
+    pub(super) cluster: String,
+    pub(super) path: String,
+    pub(super) interval: Option<String>,
+    pub(super) bearer: Option<String>,
+    #[serde(default)]
+    pub(super) not_ready: NotReady,
+    pub(super) max_stale: Option<String>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum NotReady {
+    #[default]
+    Pass,
+    Unavailable,
 }
 
 #[derive(Deserialize)]
@@ -107,7 +133,7 @@ pub(super) struct Subscriber {
     #[serde(default)]
     pub(super) keys: Vec<String>,
     #[serde(default)]
-    pub(super) limits: Entries<Quotas>,
+    pub(super) limits: Grants,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -205,12 +231,6 @@ impl Default for Counters {
 /// A JSON object whose keys are names that the user chose: in their order, and refused if one stands twice.
 pub(super) struct Entries<T>(pub(super) Vec<(String, T)>);
 
-impl<T> Default for Entries<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct EntriesVisitor<T>(PhantomData<T>);
@@ -239,11 +259,19 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
     }
 }
 
-/// What a plan gives for a class.
-pub(super) enum Quotas {
-    Unlimited,
-    List(Vec<Quota>),
+/// What replaces a plan's classes, as JSON: `{"standard": ["5000/minute"], "analytics": "unlimited"}`.
+#[derive(Debug, Default)]
+pub struct Grants(pub Vec<(String, Grant)>);
+
+impl<'de> Deserialize<'de> for Grants {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Entries(entries) = Entries::<Quotas>::deserialize(deserializer)?;
+        Ok(Self(entries.into_iter().map(|(class, Quotas(grant))| (class, grant)).collect()))
+    }
 }
+
+/// [`Grant`], as JSON.
+struct Quotas(Grant);
 
 impl<'de> Deserialize<'de> for Quotas {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -258,13 +286,14 @@ impl<'de> Deserialize<'de> for Quotas {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
                 match text {
-                    "unlimited" => Ok(Quotas::Unlimited),
+                    "unlimited" => Ok(Quotas(Grant::Unlimited)),
                     _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
                 }
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Quotas::List)
+                let quotas: Vec<Quota> = Vec::deserialize(SeqAccessDeserializer::new(list))?;
+                Ok(Quotas(Grant::Quotas(quotas.into_iter().map(|Quota(terms)| terms).collect())))
             }
         }
 
@@ -272,12 +301,8 @@ impl<'de> Deserialize<'de> for Quotas {
     }
 }
 
-/// `"60/minute"`, or an object that says more.
-pub(super) struct Quota {
-    pub(super) rate: Rate,
-    pub(super) name: Option<String>,
-    pub(super) mode: Mode,
-}
+/// [`QuotaTerms`], as JSON: `"60/minute"`, or an object that says more.
+pub(super) struct Quota(pub(super) QuotaTerms);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -315,7 +340,7 @@ impl<'de> Deserialize<'de> for Quota {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
                 let rate = text.parse().map_err(E::custom)?;
-                Ok(Quota { rate, name: None, mode: Mode::Enforced })
+                Ok(Quota(QuotaTerms { rate, name: None, mode: Mode::Enforced }))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
@@ -325,7 +350,7 @@ impl<'de> Deserialize<'de> for Quota {
                     QuotaMode::Enforced => Mode::Enforced,
                     QuotaMode::Shadow => Mode::Shadow,
                 };
-                Ok(Quota { rate: Rate { limit, window }, name, mode })
+                Ok(Quota(QuotaTerms { rate: Rate { limit, window }, name, mode }))
             }
         }
 

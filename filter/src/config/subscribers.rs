@@ -1,147 +1,142 @@
-//! Who has which plan: from an API key's digest to a subscriber and what it is entitled to.
+//! Who is entitled to what: a roster of keys, seen through the plans and classes of a configuration.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::error::{ConfigError, Problem};
 use super::{Class, CountBy, Entitlement, Entitlements, digest, entitlements, raw};
 use crate::fingerprint::KeyDigest;
+use crate::roster::{Known, Roster, RosterBuilder, Terms};
 
-/// The subscribers and their keys.
+/// A roster's keys and what they are entitled to.
 #[derive(Debug)]
 pub struct Subscribers {
-    subscribers: Vec<Subscriber>,
-    /// What subscribers are entitled to: first the plans', then those of subscribers with limits of their own.
-    tiers: Vec<Entitlements>,
-    /// Sorted by digest: 36 bytes a key, found in some twenty comparisons.
-    keys: Vec<(KeyDigest, u32)>,
+    roster: Arc<Roster>,
+    /// What the roster's terms come to; `None` for terms that this configuration has no plan or class for.
+    agreements: Vec<Option<Agreement>>,
 }
 
-/// A subscriber.
+/// What terms come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscriber {
-    /// Its id.
-    pub id: String,
-    /// Its plan, as an index into [`super::Config::plans`].
+pub struct Agreement {
+    /// The plan, as an index into [`Catalog::plans`].
     pub plan: usize,
-    tier: usize,
+    /// What is granted in each class.
+    pub entitlements: Entitlements,
 }
 
-/// What subscribers refer to.
-pub(super) struct Catalog<'c> {
-    pub(super) classes: &'c [Class],
-    pub(super) default_class: usize,
-    pub(super) plans: &'c [(String, Entitlements)],
+/// What terms refer to.
+#[derive(Debug)]
+pub struct Catalog {
+    /// The classes; the default class is one of them.
+    pub classes: Vec<Class>,
+    /// The class of a request that matches none, as an index into `classes`.
+    pub default_class: usize,
+    /// The plans' names and what they grant, in their order.
+    pub plans: Vec<(String, Entitlements)>,
+}
+
+impl Catalog {
+    /// What `terms` come to.
+    ///
+    /// # Errors
+    /// If there is no such plan or class, or nothing is granted in the default class.
+    pub fn agreement(&self, terms: &Terms) -> Result<Agreement, ConfigError> {
+        let Some((plan, (_, granted))) =
+            self.plans.iter().enumerate().find(|(_, (name, _))| *name == terms.plan)
+        else {
+            let names: Vec<_> = self.plans.iter().map(|(name, _)| name.as_str()).collect();
+            let problem =
+                Problem::Unknown { kind: "plan", name: terms.plan.clone(), expected: names.join(", ") };
+            return Err(ConfigError::new("plan", problem));
+        };
+        let entitlements = entitlements(&terms.limits, granted.clone(), &self.classes)
+            .map_err(|error| error.within("limits"))?;
+        if entitlements.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
+            let class =
+                self.classes.get(self.default_class).map_or_else(String::new, |class| class.name.clone());
+            return Err(ConfigError::new("", Problem::NoDefaultQuota { plan: terms.plan.clone(), class }));
+        }
+        Ok(Agreement { plan, entitlements })
+    }
 }
 
 impl Subscribers {
-    pub(super) fn check(raw: Vec<raw::Subscriber>, catalog: &Catalog<'_>) -> Result<Self, ConfigError> {
-        let mut checked = Self {
-            subscribers: Vec::with_capacity(raw.len()),
-            tiers: catalog.plans.iter().map(|(_, given)| given.clone()).collect(),
-            keys: Vec::new(),
-        };
-        let mut ids = HashMap::new();
-        let mut owners = HashMap::new();
-        for (index, subscriber) in raw.into_iter().enumerate() {
-            let path = format!("subscribers[{index}]");
-            if let Some(_earlier) = ids.insert(subscriber.id.clone(), index) {
-                return Err(ConfigError::new("id", Problem::Duplicate(subscriber.id)).within(path));
-            }
-            for (place, key) in subscriber.keys.iter().enumerate() {
-                let digest = parse_key(key)
-                    .map_err(|problem| ConfigError::new(format!("keys[{place}]"), problem).within(&path))?;
-                if let Some(owner) = owners.insert(digest, subscriber.id.clone()) {
-                    return Err(
-                        ConfigError::new(format!("keys[{place}]"), Problem::SharedKey(owner)).within(path)
-                    );
-                }
-                checked.keys.push((digest, u32::try_from(index).unwrap_or(u32::MAX)));
-            }
-            let subscriber = checked.subscriber(subscriber, catalog).map_err(|error| error.within(path))?;
-            checked.subscribers.push(subscriber);
-        }
-        checked.keys.sort_unstable();
-        Ok(checked)
+    /// A roster by the plans and classes of `catalog`. A key whose terms do not fit in is not known.
+    #[must_use]
+    pub fn new(roster: Arc<Roster>, catalog: &Catalog) -> Self {
+        let agreements = roster.terms().iter().map(|terms| catalog.agreement(terms).ok()).collect();
+        Self { roster, agreements }
     }
 
-    fn subscriber(&mut self, raw: raw::Subscriber, catalog: &Catalog<'_>) -> Result<Subscriber, ConfigError> {
-        let Some((plan, (_, base))) =
-            catalog.plans.iter().enumerate().find(|(_, (name, _))| *name == raw.plan)
-        else {
-            let names: Vec<_> = catalog.plans.iter().map(|(name, _)| name.as_str()).collect();
-            let problem = Problem::Unknown { kind: "plan", name: raw.plan, expected: names.join(", ") };
-            return Err(ConfigError::new("plan", problem));
-        };
-        let given = entitlements(raw.limits, base.clone(), catalog.classes)
-            .map_err(|error| error.within("limits"))?;
-        if given.get(catalog.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
-            let class = catalog
-                .classes
-                .get(catalog.default_class)
-                .map_or_else(String::new, |class| class.name.clone());
-            return Err(ConfigError::new("", Problem::NoDefaultQuota { plan: raw.plan, class }));
-        }
-        let tier = match self.tiers.iter().position(|tier| *tier == given) {
-            Some(tier) => tier,
-            None => {
-                self.tiers.push(given);
-                self.tiers.len() - 1
+    pub(super) fn check(raw: Vec<raw::Subscriber>, catalog: &Catalog) -> Result<Self, ConfigError> {
+        let mut roster = RosterBuilder::default();
+        let mut ids = HashSet::new();
+        let mut owners = HashMap::new();
+        for (index, raw::Subscriber { id, plan, keys, limits }) in raw.into_iter().enumerate() {
+            let path = format!("subscribers[{index}]");
+            if !ids.insert(id.clone()) {
+                return Err(ConfigError::new("id", Problem::Duplicate(id)).within(path));
             }
-        };
-        Ok(Subscriber { id: raw.id, plan, tier })
+            let terms = Terms { plan, limits: limits.0 };
+            catalog.agreement(&terms).map_err(|error| error.within(&path))?;
+            for (place, key) in keys.iter().enumerate() {
+                let refuse = |problem| ConfigError::new(format!("keys[{place}]"), problem).within(&path);
+                let digest = parse_key(key).map_err(refuse)?;
+                if let Some(owner) = owners.insert(digest, id.clone()) {
+                    return Err(refuse(Problem::SharedKey(owner)));
+                }
+                roster.add(digest, &id, terms.clone()).map_err(|error| {
+                    ConfigError::new("id", Problem::Invalid(error.to_string())).within(&path)
+                })?;
+            }
+        }
+        let (roster, _) = roster.build();
+        Ok(Self::new(Arc::new(roster), catalog))
+    }
+
+    /// The keys.
+    #[must_use]
+    pub fn roster(&self) -> &Arc<Roster> {
+        &self.roster
     }
 
     /// The place of a key, for [`Subscribers::at`].
     #[must_use]
     pub fn find(&self, key: &KeyDigest) -> Option<usize> {
-        self.keys.binary_search_by_key(&key, |(digest, _)| digest).ok()
+        self.roster.find(key)
     }
 
-    /// The key at a place and its subscriber.
+    /// The key at a place and what it is entitled to.
     #[must_use]
-    pub fn at(&self, place: usize) -> Option<(&KeyDigest, &Subscriber)> {
-        let (digest, number) = self.keys.get(place)?;
-        Some((digest, self.owner(usize::try_from(*number).ok()?)?))
+    pub fn at(&self, place: usize) -> Option<(Known<'_>, &Agreement)> {
+        let known = self.roster.at(place)?;
+        Some((known, self.agreement(known)?))
     }
 
-    /// The subscriber at a place in the configuration's list.
-    #[must_use]
-    pub fn owner(&self, number: usize) -> Option<&Subscriber> {
-        self.subscribers.get(number)
+    fn agreement(&self, known: Known<'_>) -> Option<&Agreement> {
+        self.agreements.get(known.terms)?.as_ref()
     }
 
-    /// What a subscriber is entitled to in a class.
+    /// How many keys have terms that this configuration has no plan or class for.
     #[must_use]
-    pub fn entitlement(&self, subscriber: &Subscriber, class: usize) -> Option<&Entitlement> {
-        self.tiers.get(subscriber.tier)?.get(class)
-    }
-
-    /// How many subscribers there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.subscribers.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.subscribers.is_empty()
+    pub fn without_agreement(&self) -> usize {
+        self.roster.iter().filter(|known| self.agreement(*known).is_none()).count()
     }
 
     /// How many counters' records all keys together may need: one for each class with quotas.
     #[must_use]
     pub fn records(&self, count_by: CountBy) -> usize {
-        let classes = |subscriber: &Subscriber| {
-            self.tiers
-                .get(subscriber.tier)
-                .map_or(0, |tier| tier.iter().filter(|given| matches!(given, Entitlement::Quotas(_))).count())
+        let classes = |agreement: &Agreement| {
+            agreement.entitlements.iter().filter(|given| matches!(given, Entitlement::Quotas(_))).count()
         };
-        match count_by {
-            CountBy::Key => {
-                (0..self.keys.len()).filter_map(|place| self.at(place)).map(|(_, owner)| classes(owner)).sum()
-            }
-            CountBy::Subscriber => self.subscribers.iter().map(classes).sum(),
-        }
+        let mut seen = HashSet::new();
+        self.roster
+            .iter()
+            .filter(|known| count_by == CountBy::Key || seen.insert(known.subscriber))
+            .filter_map(|known| self.agreement(known))
+            .map(classes)
+            .sum()
     }
 }
 
@@ -149,15 +144,21 @@ fn parse_key(key: &str) -> Result<KeyDigest, Problem> {
     let Some(hex) = key.strip_prefix("sha256:") else {
         return Err(Problem::PlainKey { hash: format!("sha256:{}", hex(&digest(key.as_bytes()))) });
     };
+    parse_digest(hex).ok_or(Problem::KeyHash)
+}
+
+/// Reads 64 hexadecimal digits.
+#[must_use]
+pub fn parse_digest(hex: &str) -> Option<KeyDigest> {
     let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
     let mut digest = KeyDigest::default();
     if pairs.len() != digest.len() || !rest.is_empty() {
-        return Err(Problem::KeyHash);
+        return None;
     }
     for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
-        *byte = crate::classes::decode_hex(*high, *low).ok_or(Problem::KeyHash)?;
+        *byte = crate::classes::decode_hex(*high, *low)?;
     }
-    Ok(digest)
+    Some(digest)
 }
 
 fn hex(bytes: &[u8]) -> String {

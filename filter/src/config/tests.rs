@@ -18,15 +18,16 @@ fn refused(json: &str) -> String {
 fn the_least_configuration_has_the_documented_defaults() {
     let config = Config::from_json(br#"{"plans": {"free": {"standard": ["60/minute"]}}}"#).unwrap();
     let standard = Class { name: "standard".into(), cost: 1, matches: vec![] };
-    assert_eq!((config.classes, config.default_class), (vec![standard], 0));
+    assert_eq!((config.catalog.classes, config.catalog.default_class), (vec![standard], 0));
     assert_eq!(config.exempt, [Match { methods: vec!["OPTIONS".into()], path: PathMatch::Any }]);
     assert_eq!(config.base_path, "/");
     assert_eq!(
         config.key_sources,
         [KeySource::Header { name: "authorization".into(), scheme: Some("Bearer".into()) }]
     );
-    assert_eq!(config.plans, ["free"]);
-    assert!(config.subscribers.is_empty());
+    assert_eq!(config.catalog.plans.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["free"]);
+    assert!(config.subscribers.roster().is_empty());
+    assert_eq!((config.plan_source, config.directory, config.usage), (None, None, None));
     assert_eq!(config.count_by, CountBy::Key);
     for policy in [&config.unknown_key, &config.missing_key] {
         let StrangerPolicy::Limit(quotas) = policy else { panic!("{policy:?}") };
@@ -46,12 +47,11 @@ fn the_least_configuration_has_the_documented_defaults() {
 #[test]
 fn quotas_are_named_after_their_class_and_window() {
     let config = Config::from_json(
-        br#"{"plans": {"pro": {"standard": ["9/second", {"limit": 60, "window": "90s"}, {"limit": 7, "window": "month", "name": "monthly", "mode": "shadow"}]}},
-            "subscribers": [{"id": "a", "plan": "pro"}]}"#,
+        br#"{"plans": {"pro": {"standard": ["9/second", {"limit": 60, "window": "90s"}, {"limit": 7, "window": "month", "name": "monthly", "mode": "shadow"}]}}}"#,
     )
     .unwrap();
-    let owner = config.subscribers.owner(0).unwrap();
-    let Some(Entitlement::Quotas(quotas)) = config.subscribers.entitlement(owner, 0) else { panic!() };
+    let [(_, granted)] = config.catalog.plans.as_slice() else { panic!() };
+    let [Entitlement::Quotas(quotas)] = granted.as_slice() else { panic!() };
     let names: Vec<_> = quotas.quotas().iter().map(|quota| (quota.name.as_str(), quota.mode)).collect();
     assert_eq!(
         names,
@@ -72,9 +72,9 @@ fn a_subscribers_limits_replace_its_plans_classes() {
     .unwrap();
     let given = |digest: [u8; 32], class: &str| {
         let place = config.subscribers.find(&digest)?;
-        let (_, owner) = config.subscribers.at(place)?;
-        let class = config.classes.iter().position(|other| other.name == class)?;
-        Some((owner.id.as_str(), config.subscribers.entitlement(owner, class)?.clone()))
+        let (known, agreement) = config.subscribers.at(place)?;
+        let class = config.catalog.classes.iter().position(|other| other.name == class)?;
+        Some((known.subscriber, agreement.entitlements.get(class)?.clone()))
     };
     let limit = |entitlement: Entitlement| match entitlement {
         Entitlement::Quotas(quotas) => quotas.quotas()[0].limit.get(),
@@ -162,14 +162,14 @@ fn every_mistake_has_its_message_and_its_path() {
             r#"base_path: "/v1/" is compared with a path in its normal form; write "/v1""#,
         ),
         (r#""key_sources": []"#.to_owned(), "key_sources: must not be empty"),
-        (r#""key_sources": [{}]"#.to_owned(), "key_sources[0]: give either header or query"),
+        (r#""key_sources": [{}]"#.to_owned(), "key_sources[0]: give one of header, query or metadata"),
         (
             r#""key_sources": [{"header": "x", "query": "y"}]"#.to_owned(),
-            "key_sources[0]: give either header or query",
+            "key_sources[0]: give one of header, query or metadata",
         ),
         (
             r#""key_sources": [{"query": "y", "scheme": "Bearer"}]"#.to_owned(),
-            "key_sources[0]: give either query or scheme",
+            "key_sources[0].scheme: only a header has a scheme",
         ),
         (r#""key_sources": [{"query": ""}]"#.to_owned(), "key_sources[0].query: must not be empty"),
         (
@@ -393,12 +393,47 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
 }
 
 #[test]
-fn fields_of_later_versions_are_refused_by_name() {
-    for field in ["plan_source", "directory", "usage_path", "fleet"] {
-        assert_eq!(with(&format!(r#""{field}": {{}}"#)).unwrap_err(), format!("{field}: not supported yet"));
+fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path() {
+    let metadata = r#"expected the path of a value, for example ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]"#;
+    let rows = [
+        (r#""key_sources": [{"metadata": ["filter_metadata"]}]"#, format!("key_sources[0].metadata: {metadata}")),
+        (r#""key_sources": [{"metadata": ["filter_metadata", ""]}]"#, format!("key_sources[0].metadata: {metadata}")),
+        (r#""key_sources": [{"metadata": "x"}]"#, r#"key_sources[0].metadata: invalid type: string "x", expected a sequence"#.into()),
+        (r#""key_sources": [{"metadata": ["a", "b"], "header": "x"}]"#, "key_sources[0]: give one of header, query or metadata".into()),
+        (r#""plan_source": {}"#, "plan_source: missing field `metadata`".into()),
+        (r#""plan_source": {"metadata": ["a\u0000", "b"]}"#, format!("plan_source.metadata: {metadata}")),
+        (r#""usage_path": "quota""#, r#"usage_path: "quota" is compared with a path in its normal form; write "/quota""#.into()),
+        (r#""directory": {"path": "/keys"}"#, "directory: missing field `cluster`".into()),
+        (r#""directory": {"cluster": "", "path": "/keys"}"#, "directory.cluster: must not be empty".into()),
+        (r#""directory": {"cluster": "c", "path": "keys"}"#, r#"directory.path: "keys": expected a path that starts with /"#.into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "interval": "0s"}"#, "directory.interval: 0 is out of range, expected 1 second or more".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "interval": "soon"}"#, r#"directory.interval: "soon": expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d"#.into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "max_stale": "99999999d"}"#, r#"directory.max_stale: "99999999d": expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d"#.into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": "wait"}"#, "directory.not_ready: unknown variant `wait`, expected `pass` or `unavailable`".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "token": "x"}"#, "directory.token: unknown field `token`, expected one of `cluster`, `path`, `interval`, `bearer`, `not_ready`, `max_stale`".into()),
+    ];
+    for (field, message) in rows {
+        assert_eq!(with(field).unwrap_err(), message, "{field}");
     }
-    let metadata = with(r#""key_sources": [{"metadata": ["filter_metadata", "x"]}]"#);
-    assert_eq!(metadata.unwrap_err(), "key_sources[0].metadata: not supported yet");
+}
+
+#[test]
+fn a_directory_has_the_documented_defaults() {
+    let config = with(r#""directory": {"cluster": "backend", "path": "/internal/keys"}"#).unwrap();
+    let expected = DirectorySettings {
+        cluster: "backend".into(),
+        path: "/internal/keys".into(),
+        interval: 10,
+        bearer: None,
+        not_ready: NotReady::Pass,
+        max_stale: 0,
+    };
+    assert_eq!(config.directory, Some(expected));
+}
+
+#[test]
+fn fields_of_later_versions_are_refused_by_name() {
+    assert_eq!(with(r#""fleet": {}"#).unwrap_err(), "fleet: not supported yet");
 }
 
 #[test]
@@ -418,7 +453,7 @@ fn paths_are_classed_by_the_first_match_below_the_base_path() {
     ];
     for (method, path, class) in rows {
         let found = config.class_of(method.as_bytes(), path.map(str::as_bytes));
-        assert_eq!(config.classes[found].name, class, "{method} {path:?}");
+        assert_eq!(config.class_name(found), class, "{method} {path:?}");
     }
 }
 
