@@ -67,7 +67,14 @@ pub fn command(name: &str) -> &'static Path {
 
 /// Builds the workspace's commands, as the tests themselves are built, so that nothing is compiled twice.
 fn build_commands() -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    let output = Command::new(env!("CARGO"))
+    let mut cargo = Command::new(env!("CARGO"));
+    // What an outer cargo tells a test about its package would look to build scripts like a change.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            cargo.env_remove(name);
+        }
+    }
+    let output = cargo
         .current_dir(root())
         .args(["build", "--quiet", "--locked", "--workspace", "--bins"])
         .arg("--message-format=json-render-diagnostics")
