@@ -22,6 +22,11 @@ test: ## run every test: unit, simulator, a real Envoy
 	@filter/build-wasm.sh
 	$(CARGO) test --workspace --locked
 
+.PHONY: bench
+bench: ## what the filter adds to a request in a real Envoy, beside its rivals
+	@scripts/setup.sh test
+	@$(CARGO) run --quiet --locked --package tests --bin weir-bench -- $(BENCH)
+
 .PHONY: lint
 lint: target/tools/lint-ready ## rustfmt, clippy (native and wasm32), rustdoc, cargo-deny; warnings are errors
 	$(CARGO) fmt --all --check

@@ -152,7 +152,7 @@ impl Process {
     fn tail(&self) -> String {
         let lines = self.output.lines();
         let tail = lines[lines.len().saturating_sub(TAIL)..].iter();
-        tail.map(|line| line.chars().take(WIDTH).chain(['\n'])).flatten().collect()
+        tail.flat_map(|line| line.chars().take(WIDTH).chain(['\n'])).collect()
     }
 }
 
