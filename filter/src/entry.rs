@@ -74,10 +74,18 @@ pub enum EntryError {
 pub struct Standing {
     /// Units used in the window, by all who share the counter; may exceed a limit that was lowered.
     pub used: u32,
-    /// The window the request was counted in.
-    pub period: Period,
+    /// Which of the quota's windows the request was counted in.
+    pub index: u32,
     /// Whether the request did not fit in.
     pub exhausted: bool,
+}
+
+impl Standing {
+    /// The window the request was counted in, of `quota`, whose standing this is.
+    #[must_use]
+    pub fn period(&self, quota: &Quota) -> Period {
+        quota.window.period(self.index)
+    }
 }
 
 /// One standing for each quota, in the quotas' order.
@@ -132,7 +140,7 @@ pub fn consume(
         };
         let exhausted = count.used.checked_add(cost).is_none_or(|used| used > quota.limit.get());
         refused |= exhausted && quota.mode == Mode::Enforced;
-        standings.push(Standing { used: count.used, period: quota.window.period(count.index), exhausted });
+        standings.push(Standing { used: count.used, index: count.index, exhausted });
     }
     if refused {
         if moved {
@@ -151,7 +159,7 @@ pub fn consume(
         match counts.iter_mut().find(|count| count.window == quota.window) {
             Some(count) => count.used = standing.used,
             None => counts
-                .try_push(Count { window: quota.window, index: standing.period.index, used: standing.used })
+                .try_push(Count { window: quota.window, index: standing.index, used: standing.used })
                 .map_err(|_| EntryError::TooManyWindows)?,
         }
     }
@@ -175,7 +183,7 @@ pub fn peek(
         Err(EntryError::Full | EntryError::TooManyWindows) => Ok(quotas
             .iter()
             .take(MAX_QUOTAS)
-            .map(|quota| Standing { used: 0, period: quota.window.at(now), exhausted: false })
+            .map(|quota| Standing { used: 0, index: quota.window.at(now).index, exhausted: false })
             .collect()),
         Err(EntryError::Malformed) => Err(EntryError::Malformed),
     }

@@ -349,37 +349,39 @@ impl Limiter {
     }
 
     fn open(&mut self, host: &mut impl Host) -> Result<&mut Counters, DecideError> {
-        let counters = match self.counters.take() {
-            Some(counters) => counters,
-            None => self.open_first(host)?,
-        };
-        Ok(self.counters.insert(counters))
+        match &mut self.counters {
+            Some(counters) => Ok(counters),
+            counters => {
+                let opened = open_counters(&self.config, host)?;
+                Ok(counters.insert(opened))
+            }
+        }
     }
+}
 
-    fn open_first(&self, host: &mut impl Host) -> Result<Counters, DecideError> {
-        let wanted = self.config.counters;
-        let salt = host.random()?;
-        let counters = Counters::open(host, salt, &self.config.namespace, wanted)?;
-        if counters.is_local() {
-            host.log(
-                LogLevel::Warn,
-                format_args!(
-                    "this host has no shared data: each VM counts by itself, so a quota applies to each VM"
-                ),
-            );
-        }
-        let used = counters.capacity();
-        if used != wanted {
-            host.log(
-                LogLevel::Warn,
-                format_args!(
-                    "counters: {} known and {} strangers stay in force until a restart; {} and {} are configured",
-                    used.known, used.strangers, wanted.known, wanted.strangers
-                ),
-            );
-        }
-        Ok(counters)
+fn open_counters(config: &Config, host: &mut impl Host) -> Result<Counters, DecideError> {
+    let wanted = config.counters;
+    let salt = host.random()?;
+    let counters = Counters::open(host, salt, &config.namespace, wanted)?;
+    if counters.is_local() {
+        host.log(
+            LogLevel::Warn,
+            format_args!(
+                "this host has no shared data: each VM counts by itself, so a quota applies to each VM"
+            ),
+        );
     }
+    let used = counters.capacity();
+    if used != wanted {
+        host.log(
+            LogLevel::Warn,
+            format_args!(
+                "counters: {} known and {} strangers stay in force until a restart; {} and {} are configured",
+                used.known, used.strangers, wanted.known, wanted.strangers
+            ),
+        );
+    }
+    Ok(counters)
 }
 
 /// A request, as metrics and messages name it.

@@ -46,7 +46,10 @@ impl Stored {
                 (false, standings)
             }
         };
-        Ok((admitted, standings.iter().map(|at| (at.used, at.period.end)).collect()))
+        Ok((
+            admitted,
+            standings.iter().zip(quotas).map(|(at, quota)| (at.used, at.period(quota).end)).collect(),
+        ))
     }
 }
 
