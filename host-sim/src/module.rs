@@ -59,6 +59,9 @@ pub enum AbiVersion {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleError {
+    /// It is no WebAssembly at all.
+    #[error("not a WebAssembly module: it does not begin with \\0asm")]
+    NotWasm,
     /// It is no valid WebAssembly.
     #[error("not a valid WebAssembly module")]
     Invalid(#[source] wasmtime::Error),
@@ -96,7 +99,11 @@ impl Module {
     /// # Errors
     /// When `wasm` is no module, no proxy-wasm module, or imports what no host offers.
     pub fn compile(wasm: impl AsRef<[u8]>) -> Result<Self, ModuleError> {
-        let inner = wasmtime::Module::from_binary(&ENGINE, wasm.as_ref()).map_err(ModuleError::Invalid)?;
+        let wasm = wasm.as_ref();
+        if !wasm.starts_with(b"\0asm") {
+            return Err(ModuleError::NotWasm);
+        }
+        let inner = wasmtime::Module::from_binary(&ENGINE, wasm).map_err(ModuleError::Invalid)?;
         let exports = |name: &str| inner.get_export(name).is_some();
         let abi = if exports("proxy_abi_version_0_2_1") {
             AbiVersion::V0_2_1

@@ -76,6 +76,8 @@ pub(crate) struct VmState {
     pub(crate) rng: Randomness,
     pub(crate) turns: Option<Turns>,
     pub(crate) host_calls: u64,
+    /// The guest has set a timer since the driver last looked.
+    pub(crate) timers_changed: bool,
     /// Streams that have something for their driver.
     pub(crate) ready: BTreeSet<u32>,
 }

@@ -115,6 +115,7 @@ impl Vm {
             rng: Randomness::new(shared.seed, name),
             turns: None,
             host_calls: 0,
+            timers_changed: false,
             ready: std::collections::BTreeSet::new(),
         };
         let mut store = Store::new(Module::engine(), state);

@@ -61,6 +61,13 @@ impl std::fmt::Debug for InstancePreDebug {
     }
 }
 
+impl StreamSlot {
+    /// The stream's name on its worker; none for one that passes the filter by.
+    pub(crate) fn key(&self) -> Option<(u64, u32)> {
+        self.filtered
+    }
+}
+
 /// A stream on its worker: one of the filter's, or one that passes it by.
 #[derive(Debug)]
 pub(crate) struct StreamSlot {
@@ -306,6 +313,31 @@ impl Worker {
         let timeouts = self.silent.iter().filter_map(|(_, _, deadline)| *deadline).min();
         let timers = self.vms().filter_map(Vm::next_timer).min();
         [timeouts, timers].into_iter().flatten().min()
+    }
+
+    /// Whether a guest has set a timer since the last time this was asked.
+    pub(crate) fn timers_changed(&mut self) -> bool {
+        self.vms().map(|vm| std::mem::take(&mut vm.state().timers_changed)).filter(|changed| *changed).count()
+            > 0
+    }
+
+    /// Streams that have something for their driver.
+    pub(crate) fn take_ready(&mut self) -> Vec<(u64, u32)> {
+        let of = |(generation, vm): (&u64, &mut Vm)| {
+            let generation = *generation;
+            std::mem::take(&mut vm.state().ready).into_iter().map(move |id| (generation, id))
+        };
+        self.vms.iter_mut().flat_map(of).collect()
+    }
+
+    /// Bytes of a direction that the filter holds, and whether it asked to see all of them at once.
+    pub(crate) fn held(&mut self, slot: &StreamSlot, direction: Direction) -> (usize, bool) {
+        self.on(slot)
+            .and_then(|(vm, id)| {
+                let half = vm.state().stream(id)?.half(direction);
+                Some((half.held.len(), half.sees_held))
+            })
+            .unwrap_or_default()
     }
 
     /// Callouts that the guest has made since the last time, with the generation to answer to.

@@ -53,6 +53,16 @@ pub fn envoy() -> &'static Path {
     &ENVOY
 }
 
+/// A Python that has the published clients, made by `tests/clients/python/venv.sh`.
+///
+/// # Panics
+/// When the script fails; it has said why on standard error.
+#[must_use]
+pub fn python_with_clients() -> PathBuf {
+    let python = script("tests/clients/python/venv.sh", &[]);
+    PathBuf::from(python.unwrap_or_else(|error| panic!("{error:#}")))
+}
+
 /// A command of this workspace.
 ///
 /// # Panics

@@ -1,7 +1,7 @@
 //! A real Envoy with the filter, configured by `envoy/envoy.yaml`.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use crate::process::Process;
 use crate::{artifacts, exchange};
 
 const CONNECTION_MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+/// Loopback only.
+const FREE_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const ROUTES: &str = "/route_config/virtual_hosts/0/routes";
 
 /// Where requests go that the filter lets pass.
@@ -41,13 +43,15 @@ pub struct Setup {
     pub trusted_hops: u32,
     /// Whether the filter's configuration comes from a file that may be replaced (ECDS).
     pub live_updates: bool,
+    /// Where it listens; port 0 is a free one.
+    pub listen: SocketAddr,
 }
 
 impl Setup {
     /// As the repository's file has it, with `policy` and in front of `upstream`.
     #[must_use]
     pub fn new(policy: Policy, upstream: Upstream) -> Self {
-        Self { policy, upstream, workers: 2, trusted_hops: 0, live_updates: false }
+        Self { policy, upstream, workers: 2, trusted_hops: 0, live_updates: false, listen: FREE_PORT }
     }
 
     /// With this number of worker threads.
@@ -68,12 +72,26 @@ impl Setup {
         Self { live_updates: true, ..self }
     }
 
-    /// The bootstrap, as JSON, which Envoy reads as well.
-    fn bootstrap(&self, folder: &TempDir) -> anyhow::Result<Value> {
+    /// Listening there.
+    #[must_use]
+    pub fn listen(self, listen: SocketAddr) -> Self {
+        Self { listen, ..self }
+    }
+
+    /// The bootstrap with everything put in, as JSON, which Envoy reads as well. A configuration that is to be updated is
+    /// written to `folder`.
+    ///
+    /// # Errors
+    /// When `envoy.yaml` lacks what is to be replaced.
+    pub fn bootstrap(&self, folder: &Path) -> anyhow::Result<Value> {
         let mut bootstrap = policy::bootstrap()?;
         set(&mut bootstrap, "/admin/address/socket_address/port_value", json!(0))?;
         let listener = "/static_resources/listeners/0/address/socket_address";
-        set(&mut bootstrap, listener, json!({"address": "127.0.0.1", "port_value": 0}))?;
+        set(
+            &mut bootstrap,
+            listener,
+            json!({"address": self.listen.ip(), "port_value": self.listen.port()}),
+        )?;
         set(&mut bootstrap, &format!("{CONNECTION_MANAGER}/xff_num_trusted_hops"), json!(self.trusted_hops))?;
         match self.upstream {
             Upstream::At(address) => set(
@@ -112,12 +130,12 @@ fn set(bootstrap: &mut Value, pointer: &str, value: Value) -> anyhow::Result<()>
     Ok(())
 }
 
-fn extension_file(folder: &TempDir) -> PathBuf {
-    folder.path().join("weir.json")
+fn extension_file(folder: &Path) -> PathBuf {
+    folder.join("weir.json")
 }
 
 /// Writes the filter's configuration as a discovery response, in one step, which is what Envoy watches for.
-fn write_extension(folder: &TempDir, wasm: &Value) -> anyhow::Result<()> {
+fn write_extension(folder: &Path, wasm: &Value) -> anyhow::Result<()> {
     let response = json!({
         "resources": [{
             "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
@@ -125,7 +143,7 @@ fn write_extension(folder: &TempDir, wasm: &Value) -> anyhow::Result<()> {
             "typed_config": wasm,
         }],
     });
-    let next = folder.path().join("weir.next");
+    let next = folder.join("weir.next");
     std::fs::write(&next, response.to_string())?;
     std::fs::rename(next, extension_file(folder))?;
     Ok(())
@@ -149,7 +167,7 @@ impl Envoy {
     /// When it refuses its configuration; its log is in the error.
     pub fn start(setup: Setup) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let process = launch(&setup, &folder)?;
+        let process = launch(&setup, folder.path())?;
         process.wait_for(|line| line.contains("starting main dispatch loop").then_some(()))?;
         let admin: SocketAddr = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
         let admin = Client::to(admin)?;
@@ -169,7 +187,7 @@ impl Envoy {
     /// When it serves after all.
     pub fn refuse(setup: &Setup) -> anyhow::Result<String> {
         let folder = tempfile::tempdir()?;
-        let mut process = launch(setup, &folder)?;
+        let mut process = launch(setup, folder.path())?;
         let served =
             process.wait_for(|line| line.contains("starting main dispatch loop").then_some(())).is_ok();
         ensure!(!served, "Envoy serves with {}", setup.policy);
@@ -246,7 +264,7 @@ impl Envoy {
         let filter = policy::weir_filter(&mut fixed)?;
         set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
         set(filter, "/typed_config/config/configuration/value", json!(self.setup.policy.to_string()))?;
-        write_extension(&self.folder, &filter["typed_config"])?;
+        write_extension(self.folder.path(), &filter["typed_config"])?;
         clock::eventually("Envoy's verdict on an update", Duration::from_secs(30), || {
             let now = (self.stat(TAKEN).ok()?, self.stat(REFUSED).ok()?);
             match (now.0 > before.0, now.1 > before.1) {
@@ -258,8 +276,8 @@ impl Envoy {
     }
 }
 
-fn launch(setup: &Setup, folder: &TempDir) -> anyhow::Result<Process> {
-    let config = folder.path().join("envoy.json");
+fn launch(setup: &Setup, folder: &Path) -> anyhow::Result<Process> {
+    let config = folder.join("envoy.json");
     std::fs::write(&config, setup.bootstrap(folder)?.to_string())?;
     Process::start(
         "envoy",
@@ -267,7 +285,7 @@ fn launch(setup: &Setup, folder: &TempDir) -> anyhow::Result<Process> {
             .arg("--config-path")
             .arg(config)
             .arg("--admin-address-path")
-            .arg(folder.path().join("admin"))
+            .arg(folder.join("admin"))
             .args(["--disable-hot-restart", "--drain-time-s", "1", "--log-level", "info"])
             .args(["--concurrency", &setup.workers.to_string()]),
     )

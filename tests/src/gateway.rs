@@ -28,6 +28,9 @@ pub trait Gateway {
     /// Lets the current window end.
     fn next_window(&self, window: Duration);
 
+    /// Lets time pass, as a client does that was told to.
+    fn wait(&self, time: Duration);
+
     /// The gateway's clock, since the Unix epoch.
     fn now(&self) -> Duration;
 }
@@ -79,6 +82,10 @@ impl Gateway for Envoy {
 
     fn next_window(&self, window: Duration) {
         clock::wait_for_room(window, window);
+    }
+
+    fn wait(&self, time: Duration) {
+        clock::pass(time);
     }
 
     fn now(&self) -> Duration {
@@ -187,7 +194,31 @@ impl Gateway for Simulator {
         self.host.advance(clock::left_of(window, self.now()));
     }
 
+    fn wait(&self, time: Duration) {
+        self.host.advance(time);
+    }
+
     fn now(&self) -> Duration {
         self.host.clock().wall()
     }
+}
+
+/// Tells the story within one window of `window`, beginning with at least `room` of it left, and returns what it came
+/// to. On a real clock a window may end meanwhile all the same; then the story is told again in the next one.
+///
+/// # Panics
+/// When the window ends again and again: the machine is too slow for the story.
+pub fn within_one<T>(gateway: &dyn Gateway, window: Duration, room: Duration, story: impl Fn() -> T) -> T {
+    const ATTEMPTS: usize = 4;
+    let current = || gateway.now().as_nanos() / window.as_nanos();
+    gateway.make_room(window, room);
+    for _ in 0..ATTEMPTS {
+        let before = current();
+        let told = story();
+        if current() == before {
+            return told;
+        }
+        gateway.next_window(window);
+    }
+    panic!("a story of {room:?} does not fit into {window:?}");
 }

@@ -15,3 +15,4 @@ pub mod gateway;
 pub mod policy;
 pub mod process;
 pub mod receiver;
+pub mod stage;

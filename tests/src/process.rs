@@ -1,5 +1,6 @@
 //! A started process: its output is kept, waited for by line, and shown when a test fails; it ends with its owner.
 
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,10 +16,25 @@ const TAIL: usize = 60;
 /// Characters shown of each.
 const WIDTH: usize = 400;
 
+/// Lines kept; a gateway that stays up for days says more.
+const KEPT: usize = 100_000;
+
 #[derive(Debug, Default)]
 struct Lines {
-    lines: Vec<String>,
+    lines: VecDeque<String>,
+    /// Lines before the first that is kept.
+    dropped: usize,
     open_streams: usize,
+}
+
+impl Lines {
+    fn push(&mut self, line: String) {
+        if self.lines.len() == KEPT {
+            self.lines.pop_front();
+            self.dropped += 1;
+        }
+        self.lines.push_back(line);
+    }
 }
 
 /// What a process has printed, on both streams, line by line.
@@ -39,7 +55,7 @@ impl Output {
         std::thread::spawn(move || {
             for line in BufReader::new(stream).split(b'\n') {
                 let Ok(line) = line else { break };
-                output.lock().lines.push(String::from_utf8_lossy(&line).into_owned());
+                output.lock().push(String::from_utf8_lossy(&line).into_owned());
                 output.more.notify_all();
             }
             output.lock().open_streams -= 1;
@@ -47,10 +63,10 @@ impl Output {
         })
     }
 
-    /// All lines so far.
+    /// All lines so far, or the last hundred thousand.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        self.lock().lines.clone()
+        self.lock().lines.iter().cloned().collect()
     }
 
     /// Whether any line so far contains `text`.
@@ -67,10 +83,11 @@ impl Output {
         let mut seen = 0;
         let mut guard = self.lock();
         loop {
-            if let Some(found) = guard.lines[seen..].iter().find_map(|line| wanted(line)) {
+            let unseen = guard.lines.iter().skip(seen - guard.dropped.min(seen));
+            if let Some(found) = unseen.into_iter().find_map(|line| wanted(line)) {
                 return Ok(found);
             }
-            seen = guard.lines.len();
+            seen = guard.dropped + guard.lines.len();
             if guard.open_streams == 0 {
                 bail!("it ended without saying what was waited for");
             }

@@ -31,6 +31,7 @@ pub(super) fn set_tick_period_milliseconds(guest: &mut Guest<'_>, period: u32) -
     let state = guest.state();
     let now = state.shared.clock.monotonic();
     let period = Duration::from_millis(period.into());
+    state.timers_changed = true;
     let root = state.current_root().ok_or(Status::InternalFailure)?;
     root.timer = (!period.is_zero()).then(|| Timer { period, due: now + period });
     Ok(())

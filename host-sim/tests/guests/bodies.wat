@@ -22,10 +22,11 @@
     (call $note_result (str ":") (call $bytes (local.get $buffer) (i32.const 0) (i32.const 99) (i32.const 16) (i32.const 20)))
     (drop (call $status (local.get $buffer) (i32.const 24) (i32.const 28)))
     (if (i32.ne (i32.load (i32.const 24)) (local.get $n)) (then (unreachable)))
-    ;; /buffer: hold until the end, then replace
+    ;; /buffer: hold until the end, then replace what is short
     (if (i32.eq (global.get $mode) (i32.const 98))
       (then
         (if (i32.eqz (local.get $end)) (then (return (i32.const 1))))
+        (if (i32.gt_u (local.get $n) (i32.const 16)) (then (return (i32.const 0))))
         (call $note (str "replace") (call $set (local.get $buffer) (i32.const 0) (local.get $n) (str "new")))))
     ;; /watermark: hold what is new
     (if (i32.and (i32.eq (global.get $mode) (i32.const 119)) (i32.eqz (local.get $end))) (then (return (i32.const 2))))

@@ -5,6 +5,7 @@ mod guests;
 
 mod bodies;
 mod callouts;
+mod gateway;
 mod headers;
 mod interleaving;
 mod lifecycle;

@@ -160,7 +160,8 @@ fn what_is_no_proxy_wasm_module_is_refused_with_what_it_lacks() {
     let compile = |text: &str| Module::compile(wat::parse_str(text).unwrap()).unwrap_err();
     let memory = r#"(memory (export "memory") 1)"#;
     let abi = r#"(func (export "proxy_abi_version_0_2_1"))"#;
-    assert!(matches!(Module::compile(b"not wasm").unwrap_err(), ModuleError::Invalid(_)));
+    assert!(matches!(Module::compile(b"not wasm").unwrap_err(), ModuleError::NotWasm));
+    assert!(matches!(Module::compile(b"\0asm\x01").unwrap_err(), ModuleError::Invalid(_)));
     assert!(matches!(compile("(module)"), ModuleError::NoAbi));
     assert!(matches!(compile(r#"(module (func (export "proxy_abi_version_0_1_0")))"#), ModuleError::OldAbi));
     assert!(matches!(compile(&format!("(module {abi})")), ModuleError::NoMemory));

@@ -1,0 +1,165 @@
+//! The commands and what they share: which filter to run, and with what.
+
+mod check;
+mod serve;
+
+use std::{
+    fmt, fs,
+    io::{self, Write as _},
+    path::PathBuf,
+};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use host_sim::{FailurePolicy, LogLevel, LogLine, Module, Plugin, configuration};
+
+/// Runs, checks and serves proxy-wasm HTTP filters without a gateway.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Check(check::Check),
+}
+
+/// Why a command does not succeed.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// The filter does not do what was asked of it.
+    Missed(String),
+    /// The command cannot do its work.
+    Failed(String),
+}
+
+impl Error {
+    /// An error with all its causes.
+    fn failed(error: &dyn std::error::Error) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !message.contains(&cause_text) {
+                message = format!("{message}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        Self::Failed(message)
+    }
+}
+
+impl Cli {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        match self.command {
+            Command::Serve(serve) => serve.run(),
+            Command::Check(check) => check.run(),
+        }
+    }
+}
+
+/// The filter and how it is configured.
+#[derive(Debug, Args)]
+struct Filter {
+    /// The filter's module
+    #[arg(long, value_name = "FILE")]
+    wasm: PathBuf,
+    /// Its configuration: JSON, YAML, or an Envoy configuration that holds the filter, whatever the file is named
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Which filter, where the Envoy configuration holds several
+    #[arg(long, value_name = "NAME", requires = "config")]
+    plugin: Option<String>,
+    /// The vm_id, in place of the configuration's
+    #[arg(long, value_name = "ID")]
+    vm_id: Option<String>,
+    /// The root_id, in place of the configuration's
+    #[arg(long, value_name = "ID")]
+    root_id: Option<String>,
+    /// What happens when a VM fails, in place of the configuration's
+    #[arg(long, value_enum)]
+    failure_policy: Option<Policy>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Policy {
+    /// 503 for every request of that worker
+    Closed,
+    /// Later requests pass the filter by
+    Open,
+    /// A new VM after a backoff
+    Reload,
+}
+
+/// The least serious lines of the log to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Level {
+    Trace,
+    Debug,
+    Info,
+    Warn,
+    Error,
+    Critical,
+}
+
+impl From<Level> for LogLevel {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Trace => Self::Trace,
+            Level::Debug => Self::Debug,
+            Level::Info => Self::Info,
+            Level::Warn => Self::Warn,
+            Level::Error => Self::Error,
+            Level::Critical => Self::Critical,
+        }
+    }
+}
+
+impl Filter {
+    fn module(&self) -> Result<Module, Error> {
+        let path = self.wasm.display();
+        let wasm = fs::read(&self.wasm).map_err(|error| {
+            Error::Failed(format!("{path}: {error} (build the filter first, or give its path with --wasm)"))
+        })?;
+        Module::compile(wasm).map_err(|error| match Error::failed(&error) {
+            Error::Failed(message) | Error::Missed(message) => Error::Failed(format!("{path}: {message}")),
+        })
+    }
+
+    fn plugin(&self) -> Result<Plugin, Error> {
+        let mut plugin = match &self.config {
+            Some(path) => configuration::read(path, self.plugin.as_deref()).map_err(|error| match error {
+                configuration::ConfigurationError::Read { .. } => Error::Failed(error.to_string()),
+                other => Error::Failed(format!("{}: {other}", path.display())),
+            })?,
+            None => Plugin::default(),
+        };
+        if let Some(vm_id) = &self.vm_id {
+            plugin.vm_id.clone_from(vm_id);
+        }
+        if let Some(root_id) = &self.root_id {
+            plugin.root_id.clone_from(root_id);
+        }
+        match self.failure_policy {
+            Some(Policy::Closed) => plugin.failure_policy = FailurePolicy::FailClosed,
+            Some(Policy::Open) => plugin.failure_policy = FailurePolicy::FailOpen,
+            Some(Policy::Reload) => plugin.failure_policy = FailurePolicy::FailReload,
+            None => {}
+        }
+        Ok(plugin)
+    }
+}
+
+/// Prints to standard output. A reader that has gone away wants no more.
+fn print(text: impl fmt::Display) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Prints a line of the log to standard error.
+fn print_log(line: &LogLine) {
+    // Without standard error there is nobody to tell.
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}

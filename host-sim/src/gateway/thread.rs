@@ -1,0 +1,269 @@
+//! One thread of the gateway: its runtime, its connections, its timers.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    io,
+    net::{SocketAddr, TcpListener, TcpStream},
+    rc::Rc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use http::Uri;
+use hyper::service::service_fn;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::{JoinSet, LocalSet},
+    time,
+};
+
+use super::{
+    Stats,
+    admin::Admin,
+    body::StreamBody,
+    callout,
+    exchange::{self, Connection},
+    stats::Active,
+};
+use crate::{clock::Clock, worker::Worker};
+
+/// Envoy's limit of a request's headers (`max_request_headers_kb`).
+pub(super) const MAX_HEADER_BYTES: u32 = 60 * 1024;
+
+/// Connections that came in while the listener was told to close are still taken.
+const LAST_ACCEPT: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Serving,
+    /// No new connection; each one closes with its next answer, or when it stays idle for the grace.
+    Draining {
+        grace: Duration,
+    },
+}
+
+/// What a thread is started with.
+pub(super) struct Thread {
+    pub(super) worker: Arc<Mutex<Worker>>,
+    pub(super) upstream: Uri,
+    pub(super) clusters: Arc<BTreeMap<String, Uri>>,
+    pub(super) clock: Clock,
+    pub(super) stats: Arc<Stats>,
+    pub(super) phase: watch::Receiver<Phase>,
+    /// Wakes the thread when its VM was changed from outside.
+    pub(super) kick: Arc<Notify>,
+    pub(super) drain: Duration,
+}
+
+/// What the tasks of a thread share.
+pub(super) struct Local {
+    worker: Arc<Mutex<Worker>>,
+    streams: RefCell<HashMap<(u64, u32), Rc<Notify>>>,
+    pub(super) client: Client<HttpConnector, StreamBody>,
+    pub(super) upstream: Uri,
+    pub(super) clusters: Arc<BTreeMap<String, Uri>>,
+    clock: Clock,
+    pub(super) stats: Arc<Stats>,
+    phase: watch::Receiver<Phase>,
+    kick: Arc<Notify>,
+}
+
+/// Runs tasks on the thread that they come from.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}
+
+impl Thread {
+    fn run<F: Future<Output = io::Result<()>>>(self, main: impl FnOnce(Rc<Local>) -> F) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        LocalSet::new().block_on(&runtime, async {
+            let mut connector = HttpConnector::new();
+            connector.set_nodelay(true);
+            let local = Rc::new(Local {
+                worker: self.worker,
+                streams: RefCell::default(),
+                client: Client::builder(TokioExecutor::new()).build(connector),
+                upstream: self.upstream,
+                clusters: self.clusters,
+                clock: self.clock,
+                stats: self.stats,
+                phase: self.phase,
+                kick: self.kick,
+            });
+            tokio::task::spawn_local(timers(Rc::clone(&local)));
+            main(local).await
+        })
+    }
+
+    /// Serves the connections that the main thread hands over, until there are no more of them.
+    pub(super) fn serve(
+        self,
+        mut incoming: mpsc::UnboundedReceiver<(TcpStream, SocketAddr, u64)>,
+    ) -> io::Result<()> {
+        let drain = self.drain;
+        self.run(|local| async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    handed = incoming.recv() => match handed {
+                        Some((stream, peer, id)) => {
+                            connections.spawn_local(connection(Rc::clone(&local), stream, peer, id));
+                        }
+                        None => break,
+                    },
+                    Some(_) = connections.join_next() => {}
+                }
+            }
+            // Requests that take longer than this are given up with the runtime.
+            let ended = async { while connections.join_next().await.is_some() {} };
+            let _ = time::timeout(drain, ended).await;
+            Ok(())
+        })
+    }
+
+    /// Accepts connections and deals them out to the workers, and serves the admin address; this is also where the
+    /// main VM's timers run.
+    pub(super) fn accept(
+        self,
+        listener: TcpListener,
+        workers: Vec<mpsc::UnboundedSender<(TcpStream, SocketAddr, u64)>>,
+        admin: Option<Admin>,
+    ) -> io::Result<()> {
+        let mut phase = self.phase.clone();
+        let stats = Arc::clone(&self.stats);
+        self.run(|_| async move {
+            if let Some(admin) = admin {
+                tokio::task::spawn_local(admin.serve(phase.clone()));
+            }
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let ids = AtomicU64::new(1);
+            let deal = |stream: tokio::net::TcpStream, peer| -> io::Result<()> {
+                let id = ids.fetch_add(1, Ordering::Relaxed);
+                let index = usize::try_from(id).unwrap_or(0) % workers.len().max(1);
+                stats.connections.fetch_add(1, Ordering::Relaxed);
+                if let Some(worker) = workers.get(index) {
+                    // A worker that is gone closes the connection by dropping it.
+                    let _ = worker.send((stream.into_std()?, peer, id));
+                }
+                Ok(())
+            };
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => match accepted {
+                        Ok((stream, peer)) => deal(stream, peer)?,
+                        // Out of descriptors, or the client is gone already: neither ends the gateway.
+                        Err(_) => tokio::task::yield_now().await,
+                    },
+                    _ = phase.wait_for(|phase| *phase != Phase::Serving) => break,
+                }
+            }
+            while let Ok(Ok((stream, peer))) = time::timeout(LAST_ACCEPT, listener.accept()).await {
+                deal(stream, peer)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Local {
+    /// Takes a step on the thread's VM, and follows what comes of it: calls to make, streams to wake, timers to set.
+    pub(super) fn with<T>(self: &Rc<Self>, step: impl FnOnce(&mut Worker) -> T) -> T {
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = step(&mut worker);
+        for (generation, callout) in worker.take_callouts() {
+            tokio::task::spawn_local(callout::make(Rc::clone(self), generation, callout));
+        }
+        let streams = self.streams.borrow();
+        for key in worker.take_ready() {
+            if let Some(wake) = streams.get(&key) {
+                wake.notify_one();
+            }
+        }
+        if worker.timers_changed() {
+            self.kick.notify_one();
+        }
+        result
+    }
+
+    /// Looks at the thread's VM without running it.
+    pub(super) fn peek<T>(&self, look: impl FnOnce(&mut Worker) -> T) -> T {
+        look(&mut self.worker.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has `wake` notified when the stream of this name has something for its task.
+    pub(super) fn register(&self, key: (u64, u32), wake: Rc<Notify>) {
+        self.streams.borrow_mut().insert(key, wake);
+    }
+
+    pub(super) fn forget(&self, key: (u64, u32)) {
+        self.streams.borrow_mut().remove(&key);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        *self.phase.borrow() != Phase::Serving
+    }
+}
+
+/// Fires the VM's timers when they are due.
+async fn timers(local: Rc<Local>) {
+    loop {
+        let next = local.with(Worker::next_event);
+        let due = async {
+            match next {
+                Some(due) => time::sleep(due.saturating_sub(local.clock.monotonic())).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => local.with(Worker::tick),
+            () = local.kick.notified() => {}
+        }
+    }
+}
+
+async fn connection(local: Rc<Local>, stream: TcpStream, peer: SocketAddr, id: u64) {
+    let stats = Arc::clone(&local.stats);
+    let _active = Active::new(&stats.active_connections);
+    // A socket that cannot be taken over is closed by dropping it.
+    let Ok(destination) = stream.local_addr() else { return };
+    let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
+    // Only a hint; without it answers may come a little later.
+    let _ = stream.set_nodelay(true);
+    let mut phase = local.phase.clone();
+    let facts = Connection { peer, destination, id };
+    let service = service_fn(move |request| exchange::serve(Rc::clone(&local), request, facts));
+    let mut builder = auto::Builder::new(LocalExecutor);
+    builder.http2().max_header_list_size(MAX_HEADER_BYTES);
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    let grace = async {
+        // The sender lives as long as the gateway; without it there is nothing left to wait for.
+        let grace = match phase.wait_for(|phase| *phase != Phase::Serving).await.as_deref() {
+            Ok(Phase::Draining { grace }) => *grace,
+            Ok(Phase::Serving) | Err(_) => Duration::ZERO,
+        };
+        time::sleep(grace).await;
+    };
+    tokio::select! {
+        // A connection that breaks concerns its client alone, and is counted where its streams are.
+        _ = serving.as_mut() => {}
+        () = grace => {
+            serving.as_mut().graceful_shutdown();
+            let _ = serving.await;
+        }
+    }
+}
