@@ -41,6 +41,10 @@ wasm: ## build target/wasm/filter.wasm
 test: check-test wasm ## run every test: unit, simulator, a real Envoy
 	$(CARGO) test --workspace --locked
 
+.PHONY: bench
+bench: check-test wasm ## what the filter adds to a request in a real Envoy, beside its rivals
+	@$(CARGO) run --quiet --locked --bin weir-bench -- $(BENCH)
+
 .PHONY: soak
 soak: check-test wasm ## the long forms of the checks: millions of keys
 	$(CARGO) test --workspace --locked --quiet -- --ignored --nocapture

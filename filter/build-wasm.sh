@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds the filter as target/wasm/filter.wasm and prints nothing when all goes well.
 #
-#   filter/build-wasm.sh            build
-#   filter/build-wasm.sh --clippy   run clippy over the code that only wasm32 compiles, warnings being errors
+#   filter/build-wasm.sh              build
+#   filter/build-wasm.sh --guest P    build the package P of tests/guests, as target/wasm/P.wasm
+#   filter/build-wasm.sh --clippy     run clippy over the code that only wasm32 compiles, warnings being errors
 #
 # Whatever of these comes first is used:
 #   1. a toolchain (on PATH, or any of rustup's) that has the standard library of wasm32-unknown-unknown;
@@ -14,18 +15,19 @@ cd "$(dirname "$0")/.."
 . scripts/packages.sh
 
 readonly TARGET=wasm32-unknown-unknown
-readonly BUILD_DIR=target/wasm-build ARTIFACT=target/wasm/filter.wasm
+readonly BUILD_DIR=target/wasm-build
 # A download that has not ended by then is taken to have failed.
 readonly RUSTUP_SECONDS=180
 RUST_VERSION=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 readonly RUST_VERSION
 
-mode=build
-case "${1-}" in
-    "") ;;
-    --clippy) mode=clippy ;;
+mode=build package=filter
+case "$#,${1-}" in
+    0,) ;;
+    2,--guest) package=$2 ;;
+    1,--clippy) mode=clippy ;;
     *)
-        echo "usage: $0 [--clippy]" >&2
+        echo "usage: $0 [--guest PACKAGE | --clippy]" >&2
         exit 2
         ;;
 esac
@@ -167,13 +169,13 @@ if [ $mode = clippy ]; then
 fi
 
 # The crate's own type is rlib: ["cdylib", "rlib"] together would disable link-time optimisation.
-"${cargo[@]}" rustc --locked --package filter --lib --crate-type cdylib --profile wasm --target $TARGET \
+"${cargo[@]}" rustc --locked --package "$package" --lib --crate-type cdylib --profile wasm --target $TARGET \
     --target-dir $BUILD_DIR ${cargo_flags[@]+"${cargo_flags[@]}"}
 
 # Replaced in one step, and only by something else, so that a gateway that watches the file sees whole and new ones.
-built=$BUILD_DIR/$TARGET/wasm/filter.wasm
-if ! cmp -s "$built" $ARTIFACT; then
-    mkdir -p "${ARTIFACT%/*}"
-    cp "$built" "$ARTIFACT.$$"
-    mv -f "$ARTIFACT.$$" $ARTIFACT
+built=$BUILD_DIR/$TARGET/wasm/${package//-/_}.wasm artifact=target/wasm/$package.wasm
+if ! cmp -s "$built" "$artifact"; then
+    mkdir -p "${artifact%/*}"
+    cp "$built" "$artifact.$$"
+    mv -f "$artifact.$$" "$artifact"
 fi

@@ -62,7 +62,7 @@ impl Report {
     #[must_use]
     pub fn tightest(&self) -> Option<(&Quota, &Standing)> {
         let refused = self.enforced().filter(|(_, standing)| standing.exhausted);
-        refused.max_by_key(|(_, standing)| standing.period.end).or_else(|| {
+        refused.max_by_key(|(quota, standing)| standing.period(quota).end).or_else(|| {
             self.enforced().min_by(|(one, at_one), (other, at_other)| {
                 let share = |quota: &Quota, standing: &Standing, of: &Quota| {
                     u64::from(left(quota, standing)) * u64::from(of.limit.get())
@@ -82,14 +82,14 @@ impl Report {
                 LimitHeader::PerWindow => quota.limit.get().into(),
             },
             remaining: left(quota, standing) / self.cost.max(1),
-            reset: standing.period.end,
+            reset: standing.period(quota).end,
         })
     }
 
     /// `Retry-After` of a refusal: whole seconds until the last exhausted window resets, at least 1.
     #[must_use]
     pub fn retry_after(&self) -> u64 {
-        let reset = self.tightest().map_or(0, |(_, standing)| standing.period.end);
+        let reset = self.tightest().map_or(0, |(quota, standing)| standing.period(quota).end);
         self.at.seconds_until(reset).max(1)
     }
 
@@ -120,7 +120,8 @@ impl Report {
         let mut value = String::with_capacity(64);
         for (quota, standing) in self.enforced() {
             let separator = if value.is_empty() { "" } else { ", " };
-            let (remaining, reset) = (left(quota, standing), self.at.seconds_until(standing.period.end));
+            let (remaining, reset) =
+                (left(quota, standing), self.at.seconds_until(standing.period(quota).end));
             // Writing to a String cannot fail.
             let _ = write!(value, "{separator}\"{}\";r={remaining};t={reset}", quota.name);
         }
@@ -168,7 +169,7 @@ mod tests {
         };
         let standing = |((rate, _, used), exhausted): (&(&str, Mode, u32), &bool)| Standing {
             used: *used,
-            period: rate.parse::<crate::quota::Rate>().unwrap().window.at(at),
+            index: rate.parse::<crate::quota::Rate>().unwrap().window.at(at).index,
             exhausted: *exhausted,
         };
         Report {
@@ -279,7 +280,7 @@ mod tests {
                 window: crate::quota::Window::MINUTE,
                 mode: Mode::Enforced,
             };
-            let standing = Standing { used: 1, period: quota.window.period(1), exhausted: true };
+            let standing = Standing { used: 1, index: 1, exhausted: true };
             Report {
                 quotas: Arc::new(QuotaSet::new(vec![quota])),
                 standings: [standing].into_iter().collect(),

@@ -118,8 +118,14 @@ impl Callbacks for Vm {
         }
         let Some(reply) = verdict.reply else { return Action::Continue };
         let is_grpc = headers.is_some_and(HeaderPairs::is_grpc);
-        log_failure(host::send(&reply, is_grpc));
-        Action::Stop
+        match host::send(&reply, is_grpc) {
+            Ok(()) => Action::Stop,
+            Err(error) => {
+                // Without a reply a stopped request would hang for ever.
+                log_error(error);
+                Action::Continue
+            }
+        }
     }
 
     fn on_response_headers(&mut self, stream: u32) {

@@ -212,7 +212,7 @@ mod tests {
         let at = Timestamp::from_seconds(83);
         let standings = quotas.iter().zip([true, false]);
         let standings = standings
-            .map(|(quota, exhausted)| Standing { used: 60, period: quota.window.at(at), exhausted })
+            .map(|(quota, exhausted)| Standing { used: 60, index: quota.window.at(at).index, exhausted })
             .collect();
         let report = Report { quotas: Arc::new(QuotaSet::new(quotas)), standings, cost: 1, at };
         Reply::limited(&report, plan)

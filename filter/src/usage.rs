@@ -64,12 +64,13 @@ pub fn report(
                 let enforced =
                     set.quotas().iter().zip(standings).filter(|(quota, _)| quota.mode == Mode::Enforced);
                 enforced
-                    .map(|(quota, standing)| QuotaUsage {
+                    .map(|(quota, standing)| (quota, standing, standing.period(quota)))
+                    .map(|(quota, standing, period)| QuotaUsage {
                         name: &quota.name,
                         limit: quota.limit.get(),
-                        window: standing.period.end.saturating_sub(standing.period.start),
+                        window: period.end.saturating_sub(period.start),
                         remaining: quota.limit.get().saturating_sub(standing.used) / class.cost.max(1),
-                        reset: standing.period.end,
+                        reset: period.end,
                     })
                     .collect()
             }

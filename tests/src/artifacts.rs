@@ -32,6 +32,15 @@ pub fn filter_wasm() -> &'static Path {
     &WASM
 }
 
+/// A guest of `tests/guests`, built by the same script.
+///
+/// # Errors
+/// When the script fails; it has said why on standard error.
+pub fn guest_wasm(package: &str) -> anyhow::Result<PathBuf> {
+    script("filter/build-wasm.sh", &["--guest", package])?;
+    Ok(root().join(format!("target/wasm/{package}.wasm")))
+}
+
 /// A real Envoy, found or fetched by `envoy/get-envoy.sh`.
 ///
 /// # Panics

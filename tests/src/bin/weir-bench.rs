@@ -1,0 +1,270 @@
+//! `make bench`: what filters add to a request in a real Envoy, all in one process, one worker and one run.
+//!
+//! Every variant is a listener of its own that answers 200 itself. They are loaded in alternation, and what counts is the CPU time of
+//! the Envoy process per request, so that neither the client nor a busy machine is measured; of a variant's samples the lower
+//! quartile is kept. Ratios to Envoy's own `local_ratelimit` are what lasts: microseconds belong to the machine they were measured on.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::Parser;
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+use tests::artifacts;
+use tests::policy::hash;
+use tests::process::Process;
+
+/// Measures what filters add to a request in a real Envoy.
+#[derive(Debug, Parser)]
+#[command(after_help = "Example: weir-bench --alternations 9 --runs 5")]
+struct Options {
+    /// Samples of each variant in a run, taken in turn
+    #[arg(long, default_value_t = 9)]
+    alternations: usize,
+    /// Runs, each with a new Envoy; the table shows their median
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// Requests in a sample
+    #[arg(long, default_value_t = 40_000)]
+    requests: usize,
+    /// Connections that send them
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+}
+
+/// What is compared. The first adds nothing by definition, the second is the rival that ratios are taken to.
+const VARIANTS: [&str; 5] = [
+    "none",
+    "local_ratelimit (native)",
+    "empty filter (Rust SDK)",
+    "weir, X-RateLimit-*",
+    "weir, all headers",
+];
+
+const KEY: &str = "bench";
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    ensure!(Path::new("/proc/self/stat").exists(), "CPU time is read from /proc, so this runs on Linux only");
+    let progress = ProgressBar::new((options.runs * options.alternations * VARIANTS.len()) as u64);
+    let mut runs = Vec::new();
+    for _ in 0..options.runs {
+        runs.push(run(&options, &progress)?);
+    }
+    progress.finish_and_clear();
+
+    println!("{:<26} {:>12} {:>10} {:>10}", "filter", "CPU µs", "adds", "× native");
+    for (variant, name) in VARIANTS.iter().enumerate() {
+        let costs: Vec<f64> = runs.iter().map(|run| run[variant]).collect();
+        let added: Vec<f64> = runs.iter().map(|run| run[variant] - run[0]).collect();
+        let ratios: Vec<f64> = runs.iter().map(|run| (run[variant] - run[0]) / (run[1] - run[0])).collect();
+        let [cost, added, ratio] = [costs, added, ratios].map(|values| quantile(values, 2));
+        println!("{name:<26} {cost:>12.2} {added:>10.2} {ratio:>10.2}");
+    }
+    Ok(())
+}
+
+/// CPU microseconds per request of each variant, in one Envoy.
+fn run(options: &Options, progress: &ProgressBar) -> anyhow::Result<Vec<f64>> {
+    let envoy = Rivals::start()?;
+    let mut samples = vec![Vec::new(); VARIANTS.len()];
+    for address in &envoy.listeners {
+        load(*address, options.connections, options.requests / 4)?;
+    }
+    for _ in 0..options.alternations {
+        for (samples, address) in samples.iter_mut().zip(&envoy.listeners) {
+            let before = envoy.cpu_time()?;
+            load(*address, options.connections, options.requests)?;
+            let spent = envoy.cpu_time()? - before;
+            samples.push(spent.as_secs_f64() * 1e6 / options.requests as f64);
+            progress.inc(1);
+        }
+    }
+    Ok(samples.into_iter().map(|samples| quantile(samples, 4)).collect())
+}
+
+/// The value below which a `part`th of the values lies.
+fn quantile(mut values: Vec<f64>, part: usize) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / part).copied().unwrap_or(f64::NAN)
+}
+
+/// An Envoy with a listener for each variant.
+struct Rivals {
+    process: Process,
+    listeners: Vec<SocketAddr>,
+    _folder: tempfile::TempDir,
+}
+
+impl Rivals {
+    fn start() -> anyhow::Result<Self> {
+        let weir = |headers: Value| {
+            let configuration = json!({
+                "plans": {"free": {"standard": ["4000000000/month"]}},
+                "subscribers": [{"id": "bench", "plan": "free", "keys": [hash(KEY)]}],
+                "headers": headers,
+            });
+            wasm_filter(artifacts::filter_wasm(), &configuration)
+        };
+        let filters = [
+            None,
+            Some(local_ratelimit()),
+            Some(wasm_filter(&artifacts::guest_wasm("empty-filter")?, &json!({}))),
+            Some(weir(json!({"ietf": false}))),
+            Some(weir(json!({}))),
+        ];
+        let folder = tempfile::tempdir()?;
+        let listeners: Vec<_> =
+            filters.into_iter().enumerate().map(|(place, filter)| listener(place, filter)).collect();
+        let bootstrap = json!({
+            "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
+            "static_resources": {"listeners": listeners},
+        });
+        let config = folder.path().join("envoy.json");
+        std::fs::write(&config, bootstrap.to_string())?;
+        let process = Process::start(
+            "envoy",
+            Command::new(artifacts::envoy())
+                .arg("--config-path")
+                .arg(&config)
+                .arg("--admin-address-path")
+                .arg(folder.path().join("admin"))
+                .args(["--disable-hot-restart", "--log-level", "info", "--concurrency", "1"]),
+        )?;
+        process.wait_for(|line| line.contains("starting main dispatch loop").then_some(()))?;
+        let admin: SocketAddr = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
+        let bound = tests::client::Client::to(admin)?
+            .send(&tests::exchange::get("/listeners?format=json"))?
+            .json()?;
+        let mut listeners = Vec::new();
+        for status in bound["listener_statuses"].as_array().context("no listeners")? {
+            let port = status.pointer("/local_address/socket_address/port_value").and_then(Value::as_u64);
+            let place: usize =
+                status["name"].as_str().and_then(|name| name.parse().ok()).context("a listener's name")?;
+            listeners
+                .push((place, SocketAddr::from(([127, 0, 0, 1], u16::try_from(port.context("no port")?)?))));
+        }
+        listeners.sort_unstable();
+        let listeners = listeners.into_iter().map(|(_, address)| address).collect();
+        Ok(Self { process, listeners, _folder: folder })
+    }
+
+    /// User and system time of the process (proc_pid_stat(5), fields 14 and 15, in hundredths of a second).
+    fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        let (_, fields) = stat.rsplit_once(')').context("the process's stat")?;
+        let ticks: u64 =
+            fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
+        Ok(Duration::from_millis(10 * ticks))
+    }
+}
+
+fn listener(place: usize, filter: Option<Value>) -> Value {
+    let router = json!({
+        "name": "envoy.filters.http.router",
+        "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+    });
+    let filters: Vec<_> = filter.into_iter().chain([router]).collect();
+    json!({
+        "name": place.to_string(),
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
+        "filter_chains": [{"filters": [{
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                "stat_prefix": format!("bench{place}"),
+                "http_filters": filters,
+                "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                    {"match": {"prefix": "/"}, "direct_response": {"status": 200}},
+                ]}]},
+            },
+        }]}],
+    })
+}
+
+/// Envoy's own limiter as it comes nearest: one bucket for each key, told apart at run time, and its three headers.
+fn local_ratelimit() -> Value {
+    let bucket = json!({"max_tokens": 4_000_000_000_u32, "tokens_per_fill": 4_000_000_000_u32, "fill_interval": "60s"});
+    let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
+    json!({
+        "name": "envoy.filters.http.local_ratelimit",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
+            "stat_prefix": "native",
+            "token_bucket": bucket,
+            "filter_enabled": always,
+            "filter_enforced": always,
+            "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+            "max_dynamic_descriptors": 1000,
+            "rate_limits": [{"actions": [{"request_headers": {"header_name": "authorization", "descriptor_key": "key"}}]}],
+            "descriptors": [{"entries": [{"key": "key"}], "token_bucket": bucket}],
+        },
+    })
+}
+
+fn wasm_filter(wasm: &Path, configuration: &Value) -> Value {
+    let name = tests::policy::hash(&configuration.to_string());
+    json!({
+        "name": name,
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
+            "config": {
+                "name": name,
+                "root_id": name,
+                "failure_policy": "FAIL_RELOAD",
+                "vm_config": {
+                    "vm_id": name,
+                    "runtime": "envoy.wasm.runtime.v8",
+                    "code": {"local": {"filename": wasm}},
+                },
+                "configuration": {
+                    "@type": "type.googleapis.com/google.protobuf.StringValue",
+                    "value": configuration.to_string(),
+                },
+            },
+        },
+    })
+}
+
+/// Sends `requests` requests over `connections` connections, all of which are busy all the time.
+fn load(server: SocketAddr, connections: usize, requests: usize) -> anyhow::Result<()> {
+    let request = format!("GET /links/abc HTTP/1.1\r\nhost: {server}\r\nauthorization: Bearer {KEY}\r\n\r\n");
+    let mut streams = (0..connections)
+        .map(|_| {
+            let stream = TcpStream::connect(server)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+            Ok(stream)
+        })
+        .collect::<std::io::Result<Vec<_>>>()?;
+    for stream in &mut streams {
+        stream.write_all(request.as_bytes())?;
+    }
+    let mut answer = [0; 4096];
+    for sent in connections..requests + connections {
+        let stream = &mut streams[sent % connections];
+        let mut read = 0;
+        while !answer[..read].ends_with(b"\r\n\r\n") {
+            let more = stream.read(&mut answer[read..])?;
+            ensure!(
+                more > 0,
+                "Envoy closed a connection after {:?}",
+                String::from_utf8_lossy(&answer[..read])
+            );
+            read += more;
+        }
+        ensure!(
+            answer.starts_with(b"HTTP/1.1 200 "),
+            "Envoy answered {:?}",
+            String::from_utf8_lossy(&answer[..read])
+        );
+        if sent < requests {
+            stream.write_all(request.as_bytes())?;
+        }
+    }
+    Ok(())
+}
