@@ -4,6 +4,8 @@
 #   filter/build-wasm.sh              build
 #   filter/build-wasm.sh --guest P    build the package P of tests/guests, as target/wasm/P.wasm
 #   filter/build-wasm.sh --clippy     run clippy over the code that only wasm32 compiles, warnings being errors
+#   filter/build-wasm.sh --missing build|clippy
+#                                     print the Debian packages that the build, or clippy, still needs; build nothing
 #
 # Whatever of these comes first is used:
 #   1. a toolchain (on PATH, or any of rustup's) that has the standard library of wasm32-unknown-unknown;
@@ -21,13 +23,14 @@ readonly RUSTUP_SECONDS=180
 RUST_VERSION=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 readonly RUST_VERSION
 
-mode=build package=filter
+mode=build package=filter only_report=
 case "$#,${1-}" in
     0,) ;;
     2,--guest) package=$2 ;;
     1,--clippy) mode=clippy ;;
+    2,--missing) mode=$2 only_report=yes ;;
     *)
-        echo "usage: $0 [--guest PACKAGE | --clippy]" >&2
+        echo "usage: $0 [--guest PACKAGE | --clippy | --missing build|clippy]" >&2
         exit 2
         ;;
 esac
@@ -96,15 +99,17 @@ use_rustup() {
 
 # The packages of this release of Debian or Ubuntu whose compiler is new enough: "compiler cargo source clippy".
 debian_packages() {
-    local set version
-    for set in "rustc-web cargo-web rust-web-src rust-web-clippy" "rustc cargo rust-src rust-clippy"; do
+    local set version sets=("rustc-web cargo-web rust-web-src rust-web-clippy" "rustc cargo rust-src rust-clippy")
+    for set in "${sets[@]}"; do
         version=$(apt-cache policy "${set%% *}" 2>/dev/null | sed -n 's/^ *Candidate: *//p')
         if [ -n "$version" ] && [ "$version" != "(none)" ] && at_least "$version" "$RUST_VERSION"; then
             echo "$set"
             return 0
         fi
     done
-    return 1
+    # A system that has no package lists yet cannot tell; its first set is the likeliest.
+    ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 && return 1
+    echo "${sets[0]}"
 }
 
 # The linker: rustup carries one for every host, Debian one for all targets.
@@ -118,19 +123,25 @@ wasm_linker() {
     command -v wasm-ld
 }
 
-# 3. The distribution's compiler and sources.
-use_debian() {
-    local set wanted
+# Sets `wanted` to the packages that make the distribution's compiler able to build for the target.
+wanted=()
+want_debian() {
+    local set
     on_debian || return 1
-    if ! set=$(debian_packages); then
-        may_install && refresh_package_lists
-        set=$(debian_packages) || return 1
+    if may_install && ! ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1; then
+        refresh_package_lists
     fi
+    set=$(debian_packages) || return 1
     # shellcheck disable=SC2086 # the names are words
     set -- $set
     wanted=("$1" "$2" "$3")
-    [ $mode = clippy ] && wanted+=("$4")
+    [ $mode != clippy ] || wanted+=("$4")
     wasm_linker >/dev/null || wanted+=(lld)
+}
+
+# 3. The distribution's compiler and sources.
+use_debian() {
+    want_debian || return 1
     packages "a Rust compiler that can build for $TARGET" "${wanted[@]}" || exit 1
     # The packaged cargo is no rustup proxy, so rust-toolchain.toml and RUSTUP_TOOLCHAIN mean nothing to it, but what an
     # outer cargo has left in the environment does.
@@ -143,6 +154,12 @@ use_debian() {
     cargo=(/usr/bin/cargo)
     cargo_flags=("-Zbuild-std=std,panic_abort")
 }
+
+if [ -n "$only_report" ]; then
+    # Where neither helps, the build itself says so.
+    use_installed || use_rustup || ! want_debian || missing_packages "${wanted[@]}"
+    exit 0
+fi
 
 if ! use_installed && ! use_rustup && ! use_debian; then
     cat >&2 <<EOF

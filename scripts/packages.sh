@@ -32,13 +32,19 @@ refresh_package_lists() {
     apt-get update -qq >&2 && package_lists_are_fresh=yes
 }
 
-packages() {
-    local purpose=$1 name missing="" policy=/usr/sbin/policy-rc.d wrote_policy="" outcome=0
-    shift
+# Prints those of the packages $@ that are not installed.
+missing_packages() {
+    local name missing=""
     for name in "$@"; do
         [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing="$missing $name"
     done
-    missing=${missing# }
+    echo "${missing# }"
+}
+
+packages() {
+    local purpose=$1 missing policy=/usr/sbin/policy-rc.d wrote_policy="" outcome=0
+    shift
+    missing=$(missing_packages "$@")
     [ -z "$missing" ] && return 0
     if ! may_install; then
         echo "missing: $purpose. Run once, as root: apt-get update && apt-get install $missing" >&2

