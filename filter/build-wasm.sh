@@ -107,8 +107,9 @@ debian_packages() {
             return 0
         fi
     done
-    # A system that has no package lists yet cannot tell; its first set is the likeliest.
-    ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 && return 1
+    # New compilers come by way of security updates. A system that has no list of these yet cannot tell; the first set is
+    # the likeliest.
+    ls /var/lib/apt/lists/*security*_Packages* >/dev/null 2>&1 && return 1
     echo "${sets[0]}"
 }
 
@@ -128,7 +129,7 @@ wanted=()
 want_debian() {
     local set
     on_debian || return 1
-    if may_install && ! ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1; then
+    if may_install && ! ls /var/lib/apt/lists/*security*_Packages* >/dev/null 2>&1; then
         refresh_package_lists
     fi
     set=$(debian_packages) || return 1
