@@ -48,6 +48,7 @@ impl Clusters {
     pub(crate) fn serve(&self, worker: &mut Worker) {
         let mut answered = 0;
         loop {
+            worker.tell_ready_queues();
             let callouts = worker.take_callouts();
             if callouts.is_empty() || answered > MAX_CALLOUTS {
                 return;

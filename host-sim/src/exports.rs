@@ -15,6 +15,7 @@ pub(crate) struct Exports {
     pub(crate) on_vm_start: Callback<(u32, u32), u32>,
     pub(crate) on_configure: Callback<(u32, u32), u32>,
     pub(crate) on_tick: Callback<u32, ()>,
+    pub(crate) on_queue_ready: Callback<(u32, u32), ()>,
     pub(crate) on_http_call_response: Callback<(u32, u32, u32, u32, u32), ()>,
     pub(crate) on_headers: [Callback<(u32, u32, u32), u32>; 2],
     pub(crate) on_body: [Callback<(u32, u32, u32), u32>; 2],
@@ -52,6 +53,7 @@ impl Exports {
             on_vm_start: export(instance, store, "proxy_on_vm_start")?,
             on_configure: export(instance, store, "proxy_on_configure")?,
             on_tick: export(instance, store, "proxy_on_tick")?,
+            on_queue_ready: export(instance, store, "proxy_on_queue_ready")?,
             on_http_call_response: export(instance, store, "proxy_on_http_call_response")?,
             on_headers: [
                 export(instance, store, "proxy_on_request_headers")?,

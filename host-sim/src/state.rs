@@ -20,6 +20,7 @@ use crate::{
     random::Randomness,
     schedule::Turns,
     shared_data::{Namespace, SharedData},
+    shared_queue::SharedQueues,
     vm::VmName,
 };
 
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) logs: Logs,
     pub(crate) metrics: Metrics,
     pub(crate) shared_data: SharedData,
+    pub(crate) shared_queues: SharedQueues,
     pub(crate) faults: Faults,
     /// Names of the clusters that callouts may name.
     pub(crate) clusters: RwLock<BTreeSet<String>>,

@@ -273,6 +273,18 @@ impl Vm {
             .collect()
     }
 
+    /// Tells root contexts that a queue has something for them.
+    pub(crate) fn tell_ready_queues(&mut self) {
+        let (shared, name) = (Arc::clone(&self.state().shared), self.state().name);
+        for (root, token) in shared.shared_queues.take_ready(name) {
+            let there = self.state().root(root).is_some();
+            if let Some(on_ready) = self.exports.on_queue_ready.clone().filter(|_| there) {
+                self.call("proxy_on_queue_ready", root, &on_ready, (root, token));
+                self.run_deferred();
+            }
+        }
+    }
+
     /// Callouts that the guest has made since the last time.
     pub(crate) fn take_callouts(&mut self) -> Vec<Callout> {
         self.state().callouts.started.drain(..).collect()
@@ -406,6 +418,11 @@ impl Vm {
         };
         self.state().ready.remove(&id);
         self.end_root_if_drained(root);
+    }
+
+    /// Bytes of the guest's memory.
+    pub(crate) fn memory_size(&mut self) -> usize {
+        self.store.data().memory.map_or(0, |memory| memory.data_size(&self.store))
     }
 
     /// Whether a stream is still in progress.

@@ -315,6 +315,13 @@ impl Worker {
         [timeouts, timers].into_iter().flatten().min()
     }
 
+    /// Tells the guest of queues that have something for it.
+    pub(crate) fn tell_ready_queues(&mut self) {
+        if let Some(vm) = self.vm() {
+            vm.tell_ready_queues();
+        }
+    }
+
     /// Whether a guest has set a timer since the last time this was asked.
     pub(crate) fn timers_changed(&mut self) -> bool {
         self.vms().map(|vm| std::mem::take(&mut vm.state().timers_changed)).filter(|changed| *changed).count()

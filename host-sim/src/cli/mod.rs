@@ -1,6 +1,8 @@
 //! The commands and what they share: which filter to run, and with what.
 
+mod bench;
 mod check;
+mod run;
 mod serve;
 
 use std::{
@@ -24,6 +26,8 @@ pub(crate) struct Cli {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Run(run::Run),
+    Bench(bench::Bench),
 }
 
 /// Why a command does not succeed.
@@ -56,6 +60,8 @@ impl Cli {
         match self.command {
             Command::Serve(serve) => serve.run(),
             Command::Check(check) => check.run(),
+            Command::Run(run) => run.run(),
+            Command::Bench(bench) => bench.run(),
         }
     }
 }

@@ -27,7 +27,10 @@ use tokio::sync::{Notify, mpsc, watch};
 
 pub(crate) use self::stats::Stats;
 use self::thread::{Phase, Thread};
-use crate::host::{Host, LoadError};
+use crate::{
+    host::{Host, LoadError},
+    vm::VmName,
+};
 
 /// Where a gateway listens, and what it stands in front of.
 #[derive(Debug, Clone)]
@@ -153,6 +156,18 @@ impl Gateway {
         gateway.spawn("main".to_owned(), thread(main), move |thread| {
             thread.accept(listener, connections, admin)
         })?;
+        // The workers' threads came first, the main one last.
+        let kicks = gateway.kicks.clone();
+        gateway.host.on_queue_ready(move |name| {
+            let kick = match name {
+                VmName::Worker(index) => kicks.get(index),
+                VmName::Main => kicks.last(),
+                VmName::Base | VmName::Canary => None,
+            };
+            if let Some(kick) = kick {
+                kick.notify_one();
+            }
+        });
         Ok(gateway)
     }
 

@@ -230,7 +230,7 @@ async fn timers(local: Rc<Local>) {
         };
         tokio::select! {
             () = due => local.with(Worker::tick),
-            () = local.kick.notified() => {}
+            () = local.kick.notified() => local.with(Worker::tell_ready_queues),
         }
     }
 }

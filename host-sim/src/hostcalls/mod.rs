@@ -10,6 +10,7 @@ mod header_maps;
 mod metrics;
 mod properties;
 mod shared_data;
+mod shared_queue;
 mod streams;
 pub(crate) mod wasi;
 
@@ -140,6 +141,11 @@ host_functions! {
         proxy_get_shared_data(key: u32, size: u32, ptr: u32, len: u32, cas: u32) => shared_data::get_shared_data;
         proxy_set_shared_data(key: u32, size: u32, value: u32, value_size: u32, cas: u32)
             => shared_data::set_shared_data;
+        proxy_register_shared_queue(name: u32, size: u32, out: u32) => shared_queue::register_shared_queue;
+        proxy_resolve_shared_queue(vm_id: u32, vm_id_size: u32, name: u32, size: u32, out: u32)
+            => shared_queue::resolve_shared_queue;
+        proxy_dequeue_shared_queue(token: u32, ptr: u32, len: u32) => shared_queue::dequeue_shared_queue;
+        proxy_enqueue_shared_queue(token: u32, item: u32, size: u32) => shared_queue::enqueue_shared_queue;
         proxy_get_header_map_value(map: u32, name: u32, size: u32, ptr: u32, len: u32)
             => header_maps::get_header_map_value;
         proxy_add_header_map_value(map: u32, name: u32, size: u32, value: u32, value_size: u32)
@@ -170,10 +176,6 @@ host_functions! {
         proxy_get_metric(id: u32, out: u32) => metrics::get_metric;
     }
     unsupported {
-        proxy_register_shared_queue(u32, u32, u32);
-        proxy_resolve_shared_queue(u32, u32, u32, u32, u32);
-        proxy_dequeue_shared_queue(u32, u32, u32);
-        proxy_enqueue_shared_queue(u32, u32, u32);
         proxy_grpc_call(u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32);
         proxy_grpc_stream(u32, u32, u32, u32, u32, u32, u32, u32, u32);
         proxy_grpc_send(u32, u32, u32, u32);
@@ -195,4 +197,30 @@ pub(crate) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmt
     linker.func_wrap("env", "pthread_equal", |left: u32, right: u32| u32::from(left == right))?;
     linker.func_wrap("env", "emscripten_notify_memory_growth", |_: u32| {})?;
     wasi::link(linker, version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_in_the_crates_docs_names_every_host_call() {
+        let documented = |answer: &str| {
+            let rows = include_str!("../support.md").lines().filter_map(|line| {
+                let mut cells = line.split('|').map(str::trim);
+                let name = cells.nth(1)?.strip_prefix('`')?.strip_suffix('`')?;
+                (cells.next()? == answer).then(|| name.to_owned())
+            });
+            let mut names: Vec<_> = rows.collect();
+            names.sort_unstable();
+            names
+        };
+        let sorted = |names: &[&str]| {
+            let mut names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(documented("yes"), sorted(SUPPORTED));
+        assert_eq!(documented("no"), sorted(UNSUPPORTED));
+    }
 }

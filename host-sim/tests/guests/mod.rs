@@ -11,6 +11,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("memory", include_str!("memory.wat")),
     ("phases", include_str!("phases.wat")),
     ("properties", include_str!("properties.wat")),
+    ("queues", include_str!("queues.wat")),
     ("replies", include_str!("replies.wat")),
     ("timers", include_str!("timers.wat")),
     ("traps", include_str!("traps.wat")),

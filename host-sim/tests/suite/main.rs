@@ -13,7 +13,10 @@ mod load;
 mod memory_safety;
 mod phases;
 mod properties;
+mod queues;
+mod random_bytes;
 mod replies;
+mod scenarios;
 mod timers;
 mod wasi;
 
