@@ -69,6 +69,7 @@ mod pairs;
 mod plugin;
 mod property;
 mod random;
+pub mod replay;
 pub mod scenario;
 mod schedule;
 mod shared_data;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod replay;
 mod run;
 mod serve;
 
@@ -27,6 +28,7 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Run(run::Run),
+    Replay(replay::Replay),
     Bench(bench::Bench),
 }
 
@@ -61,6 +63,7 @@ impl Cli {
             Command::Serve(serve) => serve.run(),
             Command::Check(check) => check.run(),
             Command::Run(run) => run.run(),
+            Command::Replay(replay) => replay.run(),
             Command::Bench(bench) => bench.run(),
         }
     }

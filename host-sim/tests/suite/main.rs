@@ -15,6 +15,7 @@ mod phases;
 mod properties;
 mod queues;
 mod random_bytes;
+mod replays;
 mod replies;
 mod scenarios;
 mod timers;
