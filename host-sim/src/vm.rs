@@ -15,7 +15,8 @@ use crate::{
     plugin::Plugin,
     random::Randomness,
     state::{
-        Callout, Callouts, Context, Deferred, Direction, Restriction, RootContext, RootLife, Shared, VmState,
+        CallKind, Callout, Callouts, Context, Deferred, Direction, OpenCall, Restriction, RootContext,
+        RootLife, Shared, StreamOrder, StreamStep, VmState,
     },
 };
 
@@ -192,10 +193,14 @@ impl Vm {
             timer: None,
             status: (0, Bytes::new()),
             callout_response: None,
+            grpc_initial_metadata: None,
+            grpc_message: None,
+            grpc_trailing_metadata: None,
+            declared_properties: std::collections::BTreeMap::new(),
             configuring: false,
             life: RootLife::Running,
         };
-        self.state().contexts.insert(id, Context::Root(root));
+        self.state().contexts.insert(id, Context::Root(Box::new(root)));
 
         if let Some(create) = self.exports.on_context_create.clone() {
             self.call("proxy_on_context_create", id, &create, (id, 0));
@@ -290,9 +295,20 @@ impl Vm {
         self.state().callouts.started.drain(..).collect()
     }
 
+    /// What the guest did with its gRPC streams since the last time.
+    pub(crate) fn take_stream_orders(&mut self) -> Vec<StreamOrder> {
+        self.state().callouts.stream_orders.drain(..).collect()
+    }
+
     /// Hands the answer of a callout to the guest. An answer for a root that is gone is dropped.
     pub(crate) fn finish_callout(&mut self, token: u32, response: Response) {
-        let Some(root_id) = self.state().callouts.open.remove(&token) else { return };
+        let Some(OpenCall { root: root_id, kind }) = self.state().callouts.open.remove(&token) else {
+            return;
+        };
+        if kind == CallKind::Grpc {
+            self.finish_grpc_call(root_id, token, response);
+            return;
+        }
         let Some(root) = self.state().root(root_id) else { return };
         let (headers, body, trailers) = if response.failure.is_some() {
             root.status = (Status::BrokenConnection.code(), Bytes::from_static(b"reset"));
@@ -372,7 +388,14 @@ impl Vm {
         // Calls of a root end with it.
         let state = self.state();
         state.contexts.remove(&root);
-        state.callouts.open.retain(|_, owner| *owner != root);
+        state.callouts.open.retain(|_, call| call.root != root);
+        let (ended, kept) = std::mem::take(&mut state.callouts.streams)
+            .into_iter()
+            .partition(|(_, stream)| stream.root == root);
+        state.callouts.streams = kept;
+        let ended: std::collections::BTreeMap<u32, _> = ended;
+        let resets = ended.into_keys().map(|token| StreamOrder { token, step: StreamStep::Reset });
+        state.callouts.stream_orders.extend(resets);
     }
 
     /// Tells the guest of a stream that it begins. Called late, for a stream whose request never reached the filter.

@@ -1,7 +1,8 @@
 //! A live gateway: a host's workers behind a socket, in front of an upstream.
 //!
 //! As in Envoy, each worker is one thread with its own VM, connections and clients; a connection stays with its worker.
-//! HTTP/1.1 and h2c are served, HTTP/1.1 is spoken to the upstream and to clusters. The peer of the connection is the
+//! HTTP/1.1 and h2c are served, HTTP/1.1 is spoken to the upstream and to clusters, and h2c
+//! to a cluster that the filter calls by gRPC. The peer of the connection is the
 //! client (`use_remote_address: true`, `xff_num_trusted_hops: 0`): it is `source.address`, and is appended to
 //! `x-forwarded-for`, whatever a client sent there. Not there: TLS, upgrades, routes, retries, and a route's time-out.
 
@@ -9,6 +10,7 @@ mod admin;
 mod body;
 mod callout;
 mod exchange;
+mod grpc;
 mod stats;
 mod thread;
 mod translate;

@@ -6,6 +6,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("bodies", include_str!("bodies.wat")),
     ("callouts", include_str!("callouts.wat")),
     ("configuration", include_str!("configuration.wat")),
+    ("foreign", include_str!("foreign.wat")),
+    ("grpc", include_str!("grpc.wat")),
     ("headers", include_str!("headers.wat")),
     ("limiter", include_str!("limiter.wat")),
     ("memory", include_str!("memory.wat")),

@@ -6,6 +6,7 @@ mod guests;
 mod bodies;
 mod callouts;
 mod gateway;
+mod grpc;
 mod headers;
 mod interleaving;
 mod lifecycle;
