@@ -60,7 +60,7 @@ impl Default for Answer {
 
 /// The values of a header: one, or several lines of it.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a text or a list of texts; numbers, yes and no need quotes")]
 pub enum Lines {
     /// One line.
     One(String),

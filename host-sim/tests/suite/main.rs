@@ -5,6 +5,7 @@ mod guests;
 
 mod bodies;
 mod callouts;
+mod cases;
 mod gateway;
 mod grpc;
 mod headers;

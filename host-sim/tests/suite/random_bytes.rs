@@ -84,7 +84,7 @@ fn as_configurations() {
 }
 
 /// Every host call with the types of its arguments.
-const CALLS: [(&str, &str); 33] = [
+const CALLS: [(&str, &str); 39] = [
     ("proxy_log", "iii"),
     ("proxy_get_log_level", "i"),
     ("proxy_get_current_time_nanoseconds", "i"),
@@ -114,14 +114,20 @@ const CALLS: [(&str, &str); 33] = [
     ("proxy_close_stream", "i"),
     ("proxy_send_local_response", "iiiiiiii"),
     ("proxy_http_call", "iiiiiiiiii"),
+    ("proxy_grpc_call", "iiiiiiiiiiii"),
+    ("proxy_grpc_stream", "iiiiiiiii"),
+    ("proxy_grpc_send", "iiii"),
+    ("proxy_grpc_cancel", "i"),
+    ("proxy_grpc_close", "i"),
+    ("proxy_call_foreign_function", "iiiiii"),
     ("proxy_define_metric", "iiii"),
     ("proxy_increment_metric", "iI"),
     ("proxy_record_metric", "iI"),
     ("proxy_get_metric", "ii"),
 ];
 
-/// Bytes of a call: its number, and up to ten arguments.
-const RECORD: usize = 44;
+/// Bytes of a call: its number, and up to twelve arguments.
+const RECORD: usize = 52;
 
 /// A guest that makes the calls which a request's body spells.
 fn caller() -> Vec<u8> {
@@ -174,8 +180,8 @@ fn as_arguments_of_host_calls() {
     while tried < BYTES {
         let mut body = Vec::new();
         for _ in 0..64 {
-            body.extend(rng.u32(..33).to_le_bytes());
-            for _ in 0..10 {
+            body.extend(rng.u32(..39).to_le_bytes());
+            for _ in 0..12 {
                 // Addresses and lengths within the memory, numbers of maps and buffers, and anything at all.
                 let argument = match rng.u8(..4) {
                     0 => rng.u32(..10),
