@@ -16,6 +16,7 @@ use crate::{
     message::{Request, Response},
     metrics::Metrics,
     shared_data::SharedData,
+    shared_queue::SharedQueues,
     state::Shared,
 };
 
@@ -160,6 +161,7 @@ impl Builder {
             logs: Logs::new(self.log_level, self.log_capacity, self.log_sink.0),
             metrics: Metrics::default(),
             shared_data: SharedData::new(self.flavour),
+            shared_queues: SharedQueues::default(),
             faults: Faults::default(),
             clusters: RwLock::new(names),
             callback_limit: self.callback_limit,

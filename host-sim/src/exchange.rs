@@ -7,9 +7,10 @@ use std::{
 };
 
 use crate::{
+    grpc::{self, GrpcEvent},
     message::{End, Failure, Outcome, Request, Response},
-    state::{Direction, Output},
-    worker::{StreamSlot, Worker},
+    state::{Direction, Output, StreamOrder, StreamStep},
+    worker::{SimulatedStream, StreamSlot, Worker},
 };
 
 /// A filter that calls out again from each answer would never come to an end.
@@ -48,9 +49,15 @@ impl Clusters {
     pub(crate) fn serve(&self, worker: &mut Worker) {
         let mut answered = 0;
         loop {
+            worker.tell_ready_queues();
             let callouts = worker.take_callouts();
-            if callouts.is_empty() || answered > MAX_CALLOUTS {
+            let orders = worker.take_stream_orders();
+            if (callouts.is_empty() && orders.is_empty()) || answered > MAX_CALLOUTS {
                 return;
+            }
+            answered += orders.len();
+            for (generation, order) in orders {
+                self.follow(worker, generation, order);
             }
             for (generation, callout) in callouts {
                 answered += 1;
@@ -61,6 +68,35 @@ impl Clusters {
                     worker.finish_callout(generation, callout.token, response);
                 }
             }
+        }
+    }
+}
+
+impl Clusters {
+    /// Takes a step on a stream of gRPC. The cluster is asked once for each message, and without one at the end.
+    fn follow(&self, worker: &mut Worker, generation: u64, order: StreamOrder) {
+        let key = (generation, order.token);
+        let body = match order.step {
+            StreamStep::Open { cluster, request } => {
+                let stream = SimulatedStream { cluster, request, answered: false };
+                worker.simulated_streams().insert(key, stream);
+                return;
+            }
+            StreamStep::Reset => {
+                worker.simulated_streams().remove(&key);
+                return;
+            }
+            StreamStep::Send { message, .. } => message,
+            StreamStep::Close => bytes::Bytes::new(),
+        };
+        let Some(stream) = worker.simulated_streams().get_mut(&key) else { return };
+        let response = self.call(&stream.cluster, &stream.request.clone().body(body));
+        let later = std::mem::replace(&mut stream.answered, true);
+        for event in grpc::events(response, later) {
+            if matches!(event, GrpcEvent::Closed { .. }) {
+                worker.simulated_streams().remove(&key);
+            }
+            worker.grpc_stream_event(generation, order.token, event);
         }
     }
 }

@@ -29,6 +29,9 @@ use crate::{
     worker::{ReloadStats, Worker},
 };
 
+/// VMs that put something in each other's queues whenever they are told would never come to an end.
+const MAX_QUEUE_ROUNDS: usize = 1000;
+
 /// A configuration that is not taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -196,6 +199,11 @@ impl Host {
         Some((Arc::clone(&loaded.main), loaded.workers.clone()))
     }
 
+    /// Has `waker` told which VM has to hear of a queue.
+    pub(crate) fn on_queue_ready(&self, waker: impl Fn(VmName) + Send + Sync + 'static) {
+        self.shared.shared_queues.on_ready(waker);
+    }
+
     /// Lets callouts name clusters that a gateway reaches.
     pub(crate) fn name_clusters(&self, names: impl Iterator<Item = String>) {
         self.shared.clusters.write().unwrap_or_else(PoisonError::into_inner).extend(names);
@@ -204,6 +212,28 @@ impl Host {
     fn serve_callouts(&self) {
         for worker in self.all_workers() {
             self.clusters.serve(&mut lock(&worker));
+        }
+        self.tell_ready_queues();
+    }
+
+    /// Lets VMs hear of queues that other VMs have put something in. One that is busy hears of them when it is done.
+    fn tell_ready_queues(&self) {
+        for _ in 0..MAX_QUEUE_ROUNDS {
+            let awaited = self.shared.shared_queues.awaited();
+            let Some(loaded) = self.loaded.as_ref().filter(|_| !awaited.is_empty()) else { return };
+            for name in awaited {
+                let worker = match name {
+                    VmName::Main => Some(&loaded.main),
+                    VmName::Worker(index) => loaded.workers.get(index),
+                    VmName::Base | VmName::Canary => None,
+                };
+                match worker.map(|worker| worker.try_lock()) {
+                    Some(Ok(mut worker)) => self.clusters.serve(&mut worker),
+                    Some(Err(_)) => {}
+                    // Nobody is left to be told: the canary registered and is gone.
+                    None => drop(self.shared.shared_queues.take_ready(name)),
+                }
+            }
         }
     }
 
@@ -218,7 +248,9 @@ impl Host {
         request: Request,
         mut upstream: impl FnMut(&Request) -> Response,
     ) -> Outcome {
-        exchange::send(&mut lock(&self.worker(worker)), &self.clusters, request, &mut upstream)
+        let outcome = exchange::send(&mut lock(&self.worker(worker)), &self.clusters, request, &mut upstream);
+        self.tell_ready_queues();
+        outcome
     }
 
     /// Begins a stream whose every step the caller takes: the headers are sent, body and trailers are not.
@@ -279,6 +311,7 @@ impl Host {
             });
             joined.flatten().collect::<Vec<_>>()
         });
+        self.tell_ready_queues();
         outcomes.sort_by_key(|(job, _)| *job);
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
@@ -308,6 +341,7 @@ impl Host {
             lock(&worker).tick();
             self.clusters.serve(&mut lock(&worker));
         }
+        self.tell_ready_queues();
     }
 
     /// Lets time pass and fires each timer whenever it is due on the way.
@@ -367,6 +401,15 @@ impl Host {
             .iter()
             .map(|worker| lock(worker).vms().map(|vm| vm.state().host_calls).sum::<u64>())
             .sum()
+    }
+
+    /// The largest memory of a worker's guest, in bytes.
+    pub fn guest_memory(&self) -> usize {
+        self.all_workers()
+            .iter()
+            .flat_map(|worker| lock(worker).vms().map(Vm::memory_size).max())
+            .max()
+            .unwrap_or(0)
     }
 
     /// How many contexts the guests of all workers have, roots and streams.

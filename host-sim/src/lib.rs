@@ -42,7 +42,9 @@
 //!
 //! Requests to several workers at once, in an order that a seed decides at every host call:
 //! [`Host::interleave`]. Real threads: [`Host::threads`]. A stream step by step: [`Host::stream`]. Calls that fail:
-//! [`Host::inject`]. A new configuration in the same VMs: [`Host::update`].
+//! [`Host::inject`]. A new configuration in the same VMs: [`Host::update`]. In a file: [`scenario`]. Behind a socket:
+//! [`gateway`].
+#![doc = include_str!("support.md")]
 
 mod abi;
 mod builder;
@@ -54,6 +56,7 @@ mod faults;
 mod filter_chain;
 mod flavour;
 pub mod gateway;
+mod grpc;
 mod headers;
 mod host;
 mod hostcalls;
@@ -66,9 +69,13 @@ mod module;
 mod pairs;
 mod plugin;
 mod property;
+mod protobuf;
 mod random;
+pub mod replay;
+pub mod scenario;
 mod schedule;
 mod shared_data;
+mod shared_queue;
 mod state;
 mod stream;
 mod vm;
@@ -77,6 +84,7 @@ mod worker;
 pub use abi::{LogLevel, MetricKind, Status};
 pub use builder::Builder;
 pub use clock::Clock;
+pub use configuration::ConfigurationError;
 pub use faults::{Fault, UnknownHostCall};
 pub use flavour::{EnvoyVersion, Flavour};
 pub use headers::Headers;

@@ -52,7 +52,7 @@ impl LocalReply {
 }
 
 /// The gRPC status for an HTTP status (`source/common/grpc/status.cc`).
-fn grpc_status_of(status: u32) -> u32 {
+pub(crate) fn grpc_status_of(status: u32) -> u32 {
     match status {
         400 => 13,
         401 => 16,

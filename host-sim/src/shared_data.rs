@@ -63,6 +63,10 @@ impl SharedData {
         Self { flavour, cas: Arc::new(CasSource(AtomicU32::new(1))), namespaces: Arc::default() }
     }
 
+    pub(crate) fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
     pub(crate) fn namespace(&self, vm_id: &str) -> Arc<Namespace> {
         let vm_id = if self.flavour == Flavour::Mosn { "" } else { vm_id };
         let mut namespaces = lock(&self.namespaces);

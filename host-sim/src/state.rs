@@ -20,6 +20,7 @@ use crate::{
     random::Randomness,
     schedule::Turns,
     shared_data::{Namespace, SharedData},
+    shared_queue::SharedQueues,
     vm::VmName,
 };
 
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) logs: Logs,
     pub(crate) metrics: Metrics,
     pub(crate) shared_data: SharedData,
+    pub(crate) shared_queues: SharedQueues,
     pub(crate) faults: Faults,
     /// Names of the clusters that callouts may name.
     pub(crate) clusters: RwLock<BTreeSet<String>>,
@@ -85,7 +87,7 @@ pub(crate) struct VmState {
 /// A context of the guest.
 #[derive(Debug)]
 pub(crate) enum Context {
-    Root(RootContext),
+    Root(Box<RootContext>),
     Stream(Box<StreamContext>),
 }
 
@@ -97,6 +99,12 @@ pub(crate) struct RootContext {
     pub(crate) status: (u32, Bytes),
     /// The response of the callout whose callback runs.
     pub(crate) callout_response: Option<Response>,
+    /// What the gRPC callback that runs is about.
+    pub(crate) grpc_initial_metadata: Option<Headers>,
+    pub(crate) grpc_message: Option<Bytes>,
+    pub(crate) grpc_trailing_metadata: Option<Headers>,
+    /// Properties that the guest declared, and whether they can be set only once.
+    pub(crate) declared_properties: BTreeMap<Vec<u8>, bool>,
     /// `proxy_on_configure` runs: the configuration can be read.
     pub(crate) configuring: bool,
     pub(crate) life: RootLife,
@@ -219,23 +227,87 @@ pub(crate) enum Output {
     Reset,
 }
 
-/// HTTP calls of the guest.
+/// Calls of the guest to clusters.
 #[derive(Debug, Default)]
 pub(crate) struct Callouts {
-    pub(crate) last_token: u32,
+    /// The last token of each kind.
+    pub(crate) last_token: [u32; 3],
     /// Called, and not yet taken by the driver.
     pub(crate) started: VecDeque<Callout>,
-    /// Root contexts by the token of their open calls.
-    pub(crate) open: BTreeMap<u32, u32>,
+    /// Calls without an answer, by token.
+    pub(crate) open: BTreeMap<u32, OpenCall>,
+    /// Streams of gRPC, by token.
+    pub(crate) streams: BTreeMap<u32, OpenStream>,
+    /// What the guest did with its streams, and the driver has not taken yet.
+    pub(crate) stream_orders: VecDeque<StreamOrder>,
 }
 
-/// An HTTP call of the guest to a cluster.
+/// What a call speaks. The low two bits of its token tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    Http,
+    Grpc,
+    GrpcStream,
+}
+
+impl CallKind {
+    pub(crate) fn of(token: u32) -> Option<Self> {
+        match token & 3 {
+            0 => Some(Self::Http),
+            1 => Some(Self::Grpc),
+            2 => Some(Self::GrpcStream),
+            _ => None,
+        }
+    }
+}
+
+/// A call without an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenCall {
+    pub(crate) root: u32,
+    pub(crate) kind: CallKind,
+}
+
+/// A stream of gRPC.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenStream {
+    pub(crate) root: u32,
+    /// The guest sends no more.
+    pub(crate) local_closed: bool,
+    /// The cluster sends no more.
+    pub(crate) remote_closed: bool,
+}
+
+/// A call of the guest to a cluster, with one answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Callout {
     pub(crate) token: u32,
+    pub(crate) kind: CallKind,
     pub(crate) cluster: String,
     pub(crate) request: Request,
     pub(crate) timeout: Option<Duration>,
+}
+
+/// A step of the guest on a stream of gRPC.
+#[derive(Debug)]
+pub(crate) struct StreamOrder {
+    pub(crate) token: u32,
+    pub(crate) step: StreamStep,
+}
+
+#[derive(Debug)]
+pub(crate) enum StreamStep {
+    Open {
+        cluster: String,
+        request: Request,
+    },
+    /// A message in its frame.
+    Send {
+        message: Bytes,
+        end: bool,
+    },
+    Close,
+    Reset,
 }
 
 impl VmState {

@@ -15,7 +15,8 @@ use crate::{
     plugin::Plugin,
     random::Randomness,
     state::{
-        Callout, Callouts, Context, Deferred, Direction, Restriction, RootContext, RootLife, Shared, VmState,
+        CallKind, Callout, Callouts, Context, Deferred, Direction, OpenCall, Restriction, RootContext,
+        RootLife, Shared, StreamOrder, StreamStep, VmState,
     },
 };
 
@@ -192,10 +193,14 @@ impl Vm {
             timer: None,
             status: (0, Bytes::new()),
             callout_response: None,
+            grpc_initial_metadata: None,
+            grpc_message: None,
+            grpc_trailing_metadata: None,
+            declared_properties: std::collections::BTreeMap::new(),
             configuring: false,
             life: RootLife::Running,
         };
-        self.state().contexts.insert(id, Context::Root(root));
+        self.state().contexts.insert(id, Context::Root(Box::new(root)));
 
         if let Some(create) = self.exports.on_context_create.clone() {
             self.call("proxy_on_context_create", id, &create, (id, 0));
@@ -273,14 +278,37 @@ impl Vm {
             .collect()
     }
 
+    /// Tells root contexts that a queue has something for them.
+    pub(crate) fn tell_ready_queues(&mut self) {
+        let (shared, name) = (Arc::clone(&self.state().shared), self.state().name);
+        for (root, token) in shared.shared_queues.take_ready(name) {
+            let there = self.state().root(root).is_some();
+            if let Some(on_ready) = self.exports.on_queue_ready.clone().filter(|_| there) {
+                self.call("proxy_on_queue_ready", root, &on_ready, (root, token));
+                self.run_deferred();
+            }
+        }
+    }
+
     /// Callouts that the guest has made since the last time.
     pub(crate) fn take_callouts(&mut self) -> Vec<Callout> {
         self.state().callouts.started.drain(..).collect()
     }
 
+    /// What the guest did with its gRPC streams since the last time.
+    pub(crate) fn take_stream_orders(&mut self) -> Vec<StreamOrder> {
+        self.state().callouts.stream_orders.drain(..).collect()
+    }
+
     /// Hands the answer of a callout to the guest. An answer for a root that is gone is dropped.
     pub(crate) fn finish_callout(&mut self, token: u32, response: Response) {
-        let Some(root_id) = self.state().callouts.open.remove(&token) else { return };
+        let Some(OpenCall { root: root_id, kind }) = self.state().callouts.open.remove(&token) else {
+            return;
+        };
+        if kind == CallKind::Grpc {
+            self.finish_grpc_call(root_id, token, response);
+            return;
+        }
         let Some(root) = self.state().root(root_id) else { return };
         let (headers, body, trailers) = if response.failure.is_some() {
             root.status = (Status::BrokenConnection.code(), Bytes::from_static(b"reset"));
@@ -360,7 +388,14 @@ impl Vm {
         // Calls of a root end with it.
         let state = self.state();
         state.contexts.remove(&root);
-        state.callouts.open.retain(|_, owner| *owner != root);
+        state.callouts.open.retain(|_, call| call.root != root);
+        let (ended, kept) = std::mem::take(&mut state.callouts.streams)
+            .into_iter()
+            .partition(|(_, stream)| stream.root == root);
+        state.callouts.streams = kept;
+        let ended: std::collections::BTreeMap<u32, _> = ended;
+        let resets = ended.into_keys().map(|token| StreamOrder { token, step: StreamStep::Reset });
+        state.callouts.stream_orders.extend(resets);
     }
 
     /// Tells the guest of a stream that it begins. Called late, for a stream whose request never reached the filter.
@@ -406,6 +441,11 @@ impl Vm {
         };
         self.state().ready.remove(&id);
         self.end_root_if_drained(root);
+    }
+
+    /// Bytes of the guest's memory.
+    pub(crate) fn memory_size(&mut self) -> usize {
+        self.store.data().memory.map_or(0, |memory| memory.data_size(&self.store))
     }
 
     /// Whether a stream is still in progress.

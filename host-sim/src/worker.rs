@@ -11,10 +11,11 @@ use wasmtime::InstancePre;
 
 use crate::{
     abi::LogLevel,
+    grpc::GrpcEvent,
     headers::Headers,
-    message::{Peer, Response},
+    message::{Peer, Request, Response},
     plugin::{FailurePolicy, Plugin},
-    state::{Callout, Direction, LocalReply, Output, Shared, VmState},
+    state::{Callout, Direction, LocalReply, Output, Shared, StreamOrder, VmState},
     vm::{Vm, VmError, VmName},
 };
 
@@ -47,8 +48,18 @@ pub(crate) struct Worker {
     backoff: Duration,
     jitter: fastrand::Rng,
     reloads: ReloadStats,
+    simulated_streams: BTreeMap<(u64, u32), SimulatedStream>,
     /// Callouts that nobody answers: generation and token, and when they time out.
     silent: Vec<(u64, u32, Option<Duration>)>,
+}
+
+/// A stream of gRPC to a cluster in memory.
+#[derive(Debug)]
+pub(crate) struct SimulatedStream {
+    pub(crate) cluster: String,
+    pub(crate) request: Request,
+    /// The guest has seen its initial metadata.
+    pub(crate) answered: bool,
 }
 
 /// `InstancePre` says nothing of itself.
@@ -101,6 +112,7 @@ impl Worker {
                 shared.seed.unwrap_or_else(|| fastrand::u64(..)).wrapping_add(seed),
             ),
             reloads: ReloadStats::default(),
+            simulated_streams: BTreeMap::new(),
             silent: Vec::new(),
         };
         let started = worker.start_vm();
@@ -315,6 +327,13 @@ impl Worker {
         [timeouts, timers].into_iter().flatten().min()
     }
 
+    /// Tells the guest of queues that have something for it.
+    pub(crate) fn tell_ready_queues(&mut self) {
+        if let Some(vm) = self.vm() {
+            vm.tell_ready_queues();
+        }
+    }
+
     /// Whether a guest has set a timer since the last time this was asked.
     pub(crate) fn timers_changed(&mut self) -> bool {
         self.vms().map(|vm| std::mem::take(&mut vm.state().timers_changed)).filter(|changed| *changed).count()
@@ -347,6 +366,26 @@ impl Worker {
             vm.take_callouts().into_iter().map(move |callout| (generation, callout)).collect::<Vec<_>>()
         };
         self.vms.iter_mut().flat_map(of).collect()
+    }
+
+    /// What the guest did with its gRPC streams since the last time.
+    pub(crate) fn take_stream_orders(&mut self) -> Vec<(u64, StreamOrder)> {
+        let of = |(generation, vm): (&u64, &mut Vm)| {
+            let generation = *generation;
+            vm.take_stream_orders().into_iter().map(move |order| (generation, order)).collect::<Vec<_>>()
+        };
+        self.vms.iter_mut().flat_map(of).collect()
+    }
+
+    pub(crate) fn grpc_stream_event(&mut self, generation: u64, token: u32, event: GrpcEvent) {
+        if let Some(vm) = self.vms.get_mut(&generation) {
+            vm.grpc_stream_event(token, event);
+        }
+    }
+
+    /// Streams of gRPC that a cluster in memory answers: the request they were opened with, and whether it was answered.
+    pub(crate) fn simulated_streams(&mut self) -> &mut BTreeMap<(u64, u32), SimulatedStream> {
+        &mut self.simulated_streams
     }
 
     pub(crate) fn finish_callout(&mut self, generation: u64, token: u32, response: Response) {

@@ -25,7 +25,7 @@ fn host() -> Host {
 
 /// One request for each way through the filter.
 fn requests() -> Vec<(&'static str, Request)> {
-    let known = |path: &str| Request::get(path).header("authorization", "Bearer known");
+    let known = |path: &'static str| Request::get(path).header("authorization", "Bearer known");
     vec![
         ("known", known("/links").header("origin", "https://app.example.test")),
         ("analytics", known("/analytics")),
@@ -39,8 +39,11 @@ fn requests() -> Vec<(&'static str, Request)> {
 
 /// The calls that the filter makes, with every status that is no success.
 fn faults() -> Vec<(String, Status)> {
-    let calls: Vec<String> =
-        module().imports().filter_map(|import| import.strip_prefix("env.").map(str::to_owned)).collect();
+    let calls: Vec<String> = module()
+        .imports()
+        .iter()
+        .filter_map(|import| import.strip_prefix("env.").map(str::to_owned))
+        .collect();
     assert!(calls.len() > 10, "{calls:?}");
     let failures = Status::ALL.into_iter().filter(|status| *status != Status::Ok);
     failures.flat_map(|status| calls.iter().map(move |call| (call.clone(), status))).collect()

@@ -1,6 +1,9 @@
 //! The commands and what they share: which filter to run, and with what.
 
+mod bench;
 mod check;
+mod replay;
+mod run;
 mod serve;
 
 use std::{
@@ -24,6 +27,9 @@ pub(crate) struct Cli {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Run(run::Run),
+    Replay(replay::Replay),
+    Bench(bench::Bench),
 }
 
 /// Why a command does not succeed.
@@ -56,6 +62,9 @@ impl Cli {
         match self.command {
             Command::Serve(serve) => serve.run(),
             Command::Check(check) => check.run(),
+            Command::Run(run) => run.run(),
+            Command::Replay(replay) => replay.run(),
+            Command::Bench(bench) => bench.run(),
         }
     }
 }

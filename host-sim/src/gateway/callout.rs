@@ -6,7 +6,11 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 
 use super::{body::StreamBody, thread::Local, translate};
-use crate::{message::Response, state::Callout, worker};
+use crate::{
+    message::Response,
+    state::{CallKind, Callout},
+    worker,
+};
 
 /// The most bytes of an answer that are kept: Envoy's buffer limit of a connection.
 const MAX_BODY: usize = 1 << 20;
@@ -27,7 +31,11 @@ async fn answer(local: &Local, callout: &Callout) -> Response {
     let Ok(request) = translate::outbound(&callout.request.headers, base, body) else {
         return Response::reset();
     };
-    let Ok(response) = local.client.request(request).await else { return unavailable() };
+    let client = match callout.kind {
+        CallKind::Http => &local.client,
+        CallKind::Grpc | CallKind::GrpcStream => &local.grpc_client,
+    };
+    let Ok(response) = client.request(request).await else { return unavailable() };
     let (parts, body) = response.into_parts();
     // The answer broke off, or is beyond the limit.
     let Ok(collected) = Limited::new(body, MAX_BODY).collect().await else { return Response::reset() };

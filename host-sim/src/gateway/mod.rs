@@ -1,7 +1,8 @@
 //! A live gateway: a host's workers behind a socket, in front of an upstream.
 //!
 //! As in Envoy, each worker is one thread with its own VM, connections and clients; a connection stays with its worker.
-//! HTTP/1.1 and h2c are served, HTTP/1.1 is spoken to the upstream and to clusters. The peer of the connection is the
+//! HTTP/1.1 and h2c are served, HTTP/1.1 is spoken to the upstream and to clusters, and h2c
+//! to a cluster that the filter calls by gRPC. The peer of the connection is the
 //! client (`use_remote_address: true`, `xff_num_trusted_hops: 0`): it is `source.address`, and is appended to
 //! `x-forwarded-for`, whatever a client sent there. Not there: TLS, upgrades, routes, retries, and a route's time-out.
 
@@ -9,6 +10,7 @@ mod admin;
 mod body;
 mod callout;
 mod exchange;
+mod grpc;
 mod stats;
 mod thread;
 mod translate;
@@ -27,7 +29,10 @@ use tokio::sync::{Notify, mpsc, watch};
 
 pub(crate) use self::stats::Stats;
 use self::thread::{Phase, Thread};
-use crate::host::{Host, LoadError};
+use crate::{
+    host::{Host, LoadError},
+    vm::VmName,
+};
 
 /// Where a gateway listens, and what it stands in front of.
 #[derive(Debug, Clone)]
@@ -153,6 +158,18 @@ impl Gateway {
         gateway.spawn("main".to_owned(), thread(main), move |thread| {
             thread.accept(listener, connections, admin)
         })?;
+        // The workers' threads came first, the main one last.
+        let kicks = gateway.kicks.clone();
+        gateway.host.on_queue_ready(move |name| {
+            let kick = match name {
+                VmName::Worker(index) => kicks.get(index),
+                VmName::Main => kicks.last(),
+                VmName::Base | VmName::Canary => None,
+            };
+            if let Some(kick) = kick {
+                kick.notify_one();
+            }
+        });
         Ok(gateway)
     }
 

@@ -32,9 +32,14 @@ use super::{
     body::StreamBody,
     callout,
     exchange::{self, Connection},
+    grpc,
     stats::Active,
 };
-use crate::{clock::Clock, worker::Worker};
+use crate::{
+    clock::Clock,
+    state::{StreamOrder, StreamStep},
+    worker::Worker,
+};
 
 /// Envoy's limit of a request's headers (`max_request_headers_kb`).
 pub(super) const MAX_HEADER_BYTES: u32 = 60 * 1024;
@@ -68,7 +73,10 @@ pub(super) struct Thread {
 pub(super) struct Local {
     worker: Arc<Mutex<Worker>>,
     streams: RefCell<HashMap<(u64, u32), Rc<Notify>>>,
+    /// Streams of gRPC that the guest has open.
+    grpc_streams: RefCell<HashMap<(u64, u32), mpsc::UnboundedSender<StreamStep>>>,
     pub(super) client: Client<HttpConnector, StreamBody>,
+    pub(super) grpc_client: Client<HttpConnector, StreamBody>,
     pub(super) upstream: Uri,
     pub(super) clusters: Arc<BTreeMap<String, Uri>>,
     clock: Clock,
@@ -96,7 +104,9 @@ impl Thread {
             let local = Rc::new(Local {
                 worker: self.worker,
                 streams: RefCell::default(),
-                client: Client::builder(TokioExecutor::new()).build(connector),
+                grpc_streams: RefCell::default(),
+                client: Client::builder(TokioExecutor::new()).build(connector.clone()),
+                grpc_client: Client::builder(TokioExecutor::new()).http2_only(true).build(connector),
                 upstream: self.upstream,
                 clusters: self.clusters,
                 clock: self.clock,
@@ -187,6 +197,9 @@ impl Local {
         for (generation, callout) in worker.take_callouts() {
             tokio::task::spawn_local(callout::make(Rc::clone(self), generation, callout));
         }
+        for (generation, StreamOrder { token, step }) in worker.take_stream_orders() {
+            self.follow((generation, token), step);
+        }
         let streams = self.streams.borrow();
         for key in worker.take_ready() {
             if let Some(wake) = streams.get(&key) {
@@ -197,6 +210,22 @@ impl Local {
             self.kick.notify_one();
         }
         result
+    }
+
+    /// Takes the guest's step on a stream of gRPC.
+    fn follow(self: &Rc<Self>, key: (u64, u32), step: StreamStep) {
+        if let StreamStep::Open { cluster, request } = step {
+            let (steps, receiver) = mpsc::unbounded_channel();
+            self.grpc_streams.borrow_mut().insert(key, steps);
+            tokio::task::spawn_local(grpc::run(Rc::clone(self), key, cluster, request, receiver));
+        } else if let Some(steps) = self.grpc_streams.borrow().get(&key) {
+            // A stream that has come to its end takes no more steps.
+            let _ = steps.send(step);
+        }
+    }
+
+    pub(super) fn forget_grpc(&self, key: (u64, u32)) {
+        self.grpc_streams.borrow_mut().remove(&key);
     }
 
     /// Looks at the thread's VM without running it.
@@ -230,7 +259,7 @@ async fn timers(local: Rc<Local>) {
         };
         tokio::select! {
             () = due => local.with(Worker::tick),
-            () = local.kick.notified() => {}
+            () = local.kick.notified() => local.with(Worker::tell_ready_queues),
         }
     }
 }

@@ -34,11 +34,11 @@ fn contents(state: &mut VmState, kind: BufferKind) -> Result<Bytes, Status> {
             .and_then(|root| root.callout_response.as_ref())
             .map(|response| response.body.clone())
             .ok_or(Status::NotFound),
+        BufferKind::GrpcMessage => {
+            Ok(state.current_root().and_then(|root| root.grpc_message.clone()).unwrap_or_default())
+        }
         // Streams of connections do not exist here, and neither do calls that pass data.
-        BufferKind::DownstreamData
-        | BufferKind::UpstreamData
-        | BufferKind::GrpcMessage
-        | BufferKind::CallData => Ok(Bytes::new()),
+        BufferKind::DownstreamData | BufferKind::UpstreamData | BufferKind::CallData => Ok(Bytes::new()),
     }
 }
 

@@ -10,11 +10,22 @@ use crate::{
     memory::{Answer, Guest, slice},
     message::Request,
     pairs,
-    state::Callout,
+    state::{CallKind, Callout, OpenCall, VmState},
 };
 
-/// Tokens go up in steps of four, as the low bits tell the kind of call; those of HTTP calls are 0.
+/// Tokens go up in steps of four, as the low bits tell the kind of call.
 const TOKEN_STEP: u32 = 4;
+
+/// A token that no call of this VM has had, or, after 2^30 calls, none has for long.
+pub(super) fn next_token(state: &mut VmState, kind: CallKind) -> u32 {
+    let (bits, last) = match kind {
+        CallKind::Http => (0, &mut state.callouts.last_token[0]),
+        CallKind::Grpc => (1, &mut state.callouts.last_token[1]),
+        CallKind::GrpcStream => (2, &mut state.callouts.last_token[2]),
+    };
+    *last = last.wrapping_add(TOKEN_STEP).max(TOKEN_STEP);
+    *last | bits
+}
 
 #[expect(clippy::too_many_arguments, reason = "the ABI's own")]
 pub(super) fn http_call(
@@ -52,12 +63,12 @@ pub(super) fn http_call(
     let mut request = Request::from_headers(headers).body(body);
     request.trailers = (!trailers.is_empty()).then(|| trailers.into_iter().collect());
 
-    state.callouts.last_token = state.callouts.last_token.wrapping_add(TOKEN_STEP).max(TOKEN_STEP);
-    let token = state.callouts.last_token;
+    let token = next_token(state, CallKind::Http);
     let root = state.root_id();
-    state.callouts.open.insert(token, root);
+    state.callouts.open.insert(token, OpenCall { root, kind: CallKind::Http });
     state.callouts.started.push_back(Callout {
         token,
+        kind: CallKind::Http,
         cluster,
         request,
         timeout: (timeout > 0).then(|| Duration::from_millis(timeout)),

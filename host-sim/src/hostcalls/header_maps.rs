@@ -12,12 +12,17 @@ use crate::{
 
 /// The map to read. `None` where there is none in this phase.
 fn readable(state: &mut VmState, kind: MapKind) -> Option<&Headers> {
-    if matches!(kind, MapKind::CalloutHeaders | MapKind::CalloutTrailers) {
-        let response = state.current_root()?.callout_response.as_ref()?;
-        return match kind {
-            MapKind::CalloutHeaders => Some(&response.headers),
-            _ => response.trailers.as_ref(),
-        };
+    match kind {
+        MapKind::CalloutHeaders => return Some(&state.current_root()?.callout_response.as_ref()?.headers),
+        MapKind::CalloutTrailers => {
+            return state.current_root()?.callout_response.as_ref()?.trailers.as_ref();
+        }
+        MapKind::GrpcInitialMetadata => return state.current_root()?.grpc_initial_metadata.as_ref(),
+        MapKind::GrpcTrailingMetadata => return state.current_root()?.grpc_trailing_metadata.as_ref(),
+        MapKind::RequestHeaders
+        | MapKind::RequestTrailers
+        | MapKind::ResponseHeaders
+        | MapKind::ResponseTrailers => {}
     }
     let stream = state.current_stream()?;
     match kind {

@@ -5,11 +5,14 @@
 
 mod buffers;
 mod callouts;
+mod foreign;
 mod general;
+mod grpc;
 mod header_maps;
 mod metrics;
 mod properties;
 mod shared_data;
+mod shared_queue;
 mod streams;
 pub(crate) mod wasi;
 
@@ -140,6 +143,11 @@ host_functions! {
         proxy_get_shared_data(key: u32, size: u32, ptr: u32, len: u32, cas: u32) => shared_data::get_shared_data;
         proxy_set_shared_data(key: u32, size: u32, value: u32, value_size: u32, cas: u32)
             => shared_data::set_shared_data;
+        proxy_register_shared_queue(name: u32, size: u32, out: u32) => shared_queue::register_shared_queue;
+        proxy_resolve_shared_queue(vm_id: u32, vm_id_size: u32, name: u32, size: u32, out: u32)
+            => shared_queue::resolve_shared_queue;
+        proxy_dequeue_shared_queue(token: u32, ptr: u32, len: u32) => shared_queue::dequeue_shared_queue;
+        proxy_enqueue_shared_queue(token: u32, item: u32, size: u32) => shared_queue::enqueue_shared_queue;
         proxy_get_header_map_value(map: u32, name: u32, size: u32, ptr: u32, len: u32)
             => header_maps::get_header_map_value;
         proxy_add_header_map_value(map: u32, name: u32, size: u32, value: u32, value_size: u32)
@@ -164,22 +172,26 @@ host_functions! {
             cluster: u32, cluster_size: u32, headers: u32, headers_size: u32, body: u32, body_size: u32, trailers: u32,
             trailers_size: u32, timeout: u32, token: u32
         ) => callouts::http_call;
+        proxy_grpc_call(
+            service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
+            metadata_size: u32, message: u32, message_size: u32, timeout: u32, token: u32
+        ) => grpc::grpc_call;
+        proxy_grpc_stream(
+            service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
+            metadata_size: u32, token: u32
+        ) => grpc::grpc_stream;
+        proxy_grpc_send(token: u32, message: u32, size: u32, end: u32) => grpc::grpc_send;
+        proxy_grpc_cancel(token: u32) => grpc::grpc_cancel;
+        proxy_grpc_close(token: u32) => grpc::grpc_close;
+        proxy_call_foreign_function(
+            name: u32, name_size: u32, arguments: u32, arguments_size: u32, ptr: u32, len: u32
+        ) => foreign::call_foreign_function;
         proxy_define_metric(kind: u32, name: u32, size: u32, out: u32) => metrics::define_metric;
         proxy_increment_metric(id: u32, offset: i64) => metrics::increment_metric;
         proxy_record_metric(id: u32, value: u64) => metrics::record_metric;
         proxy_get_metric(id: u32, out: u32) => metrics::get_metric;
     }
     unsupported {
-        proxy_register_shared_queue(u32, u32, u32);
-        proxy_resolve_shared_queue(u32, u32, u32, u32, u32);
-        proxy_dequeue_shared_queue(u32, u32, u32);
-        proxy_enqueue_shared_queue(u32, u32, u32);
-        proxy_grpc_call(u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32);
-        proxy_grpc_stream(u32, u32, u32, u32, u32, u32, u32, u32, u32);
-        proxy_grpc_send(u32, u32, u32, u32);
-        proxy_grpc_cancel(u32);
-        proxy_grpc_close(u32);
-        proxy_call_foreign_function(u32, u32, u32, u32, u32, u32);
         envoy_resolve_dns(u32, u32, u32);
     }
 }
@@ -195,4 +207,34 @@ pub(crate) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmt
     linker.func_wrap("env", "pthread_equal", |left: u32, right: u32| u32::from(left == right))?;
     linker.func_wrap("env", "emscripten_notify_memory_growth", |_: u32| {})?;
     wasi::link(linker, version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_in_the_crates_docs_names_every_host_call() {
+        // Foreign functions are named with their call, as in `proxy_call_foreign_function("sign")`.
+        let by_name = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| format!("proxy_call_foreign_function({name:?})")).collect()
+        };
+        let documented = |answer: &str| {
+            let rows = include_str!("../support.md").lines().filter_map(|line| {
+                let mut cells = line.split('|').map(str::trim);
+                let name = cells.nth(1)?.strip_prefix('`')?.strip_suffix('`')?;
+                (cells.next()? == answer).then(|| name.to_owned())
+            });
+            let mut names: Vec<_> = rows.collect();
+            names.sort_unstable();
+            names
+        };
+        let sorted = |names: &[&str], more: Vec<String>| {
+            let mut names: Vec<_> = names.iter().map(|name| (*name).to_owned()).chain(more).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(documented("yes"), sorted(SUPPORTED, by_name(foreign::SUPPORTED)));
+        assert_eq!(documented("no"), sorted(UNSUPPORTED, by_name(foreign::UNSUPPORTED)));
+    }
 }

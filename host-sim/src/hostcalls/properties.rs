@@ -31,7 +31,11 @@ pub(super) fn set_property(
     let (memory, state) = guest.split();
     let path = slice(memory, path, size)?.to_vec();
     let value = Bytes::copy_from_slice(slice(memory, value, value_size)?);
+    let readonly = state.current_root().and_then(|root| root.declared_properties.get(&path)).copied();
     let stream = state.current_stream().ok_or(Status::NotFound)?;
+    if readonly == Some(true) && stream.filter_state.contains_key(&path) {
+        return Err(Status::BadArgument.into());
+    }
     stream.filter_state.insert(path, value);
     Ok(())
 }

@@ -319,8 +319,9 @@ fn the_admin_address_tells_readiness_and_counters() {
     let stats = get(admin, "/stats").text();
     assert!(stats.contains("http.ingress_http.downstream_rq_total: 1\n"), "{stats}");
     // The timers of the main VM and of both workers run by the real clock.
-    let mut ticks = 0;
+    let (mut ticks, clock) = (0, Clock::real());
     while ticks < 3 {
+        assert!(clock.monotonic() < PATIENCE, "{ticks} ticks");
         let text = get(admin, "/stats/prometheus").text();
         let line = text.lines().find_map(|line| line.strip_prefix("ticks{} ")).unwrap().parse().unwrap();
         assert!(line >= ticks);
@@ -390,4 +391,57 @@ fn a_shutdown_under_load_loses_no_request() {
     }
     assert_eq!(lost.load(Ordering::Relaxed), 0);
     assert!(TcpStream::connect(address).is_err(), "nothing listens any more");
+}
+
+/// A gRPC service over h2c that sends each message back, and closes with status 0 when its client has closed.
+fn grpc_echo() -> SocketAddr {
+    use http_body_util::BodyExt;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = service_fn(|request: http::Request<hyper::body::Incoming>| async {
+                    let end =
+                        http::HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
+                    let body = request.into_body().with_trailers(async move { Some(Ok(end)) });
+                    let response =
+                        http::Response::builder().header("content-type", "application/grpc").body(body);
+                    Ok::<_, std::convert::Infallible>(response.unwrap())
+                });
+                let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(async move { connection.serve_connection(TokioIo::new(stream), service).await });
+            }
+        });
+    });
+    address
+}
+
+#[test]
+fn grpc_calls_and_streams_go_to_their_cluster_over_h2c() {
+    let mut host = Host::builder().clock(Clock::real()).system_randomness().build();
+    host.load(&Module::compile(guests::guest("grpc")).unwrap(), Plugin::default()).unwrap();
+    let mut options = Options::new(format!("http://{}", upstream(echo)).parse().unwrap());
+    options.clusters.insert("greeter".to_owned(), format!("http://{}", grpc_echo()).parse().unwrap());
+    let gateway = Gateway::start(host, options).unwrap();
+    let rows: [(&str, &[&str]); 2] = [
+        ("/call", &["call 0", "kind 1", "received Ada"]),
+        ("/stream", &["received one", "received two", "trailing metadata 0", "closed 0"]),
+    ];
+    for (path, expected) in rows {
+        assert_eq!(get(gateway.address(), path).status(), 200);
+        let mut said = Vec::new();
+        let clock = Clock::real();
+        while !expected.iter().all(|line| said.iter().any(|given| given == line)) {
+            said.extend(gateway.host().logs().take().into_iter().map(|line| line.message));
+            assert!(clock.monotonic() < PATIENCE, "{said:?}");
+            thread::yield_now();
+        }
+    }
 }

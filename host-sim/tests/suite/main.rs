@@ -5,7 +5,9 @@ mod guests;
 
 mod bodies;
 mod callouts;
+mod cases;
 mod gateway;
+mod grpc;
 mod headers;
 mod interleaving;
 mod lifecycle;
@@ -13,7 +15,11 @@ mod load;
 mod memory_safety;
 mod phases;
 mod properties;
+mod queues;
+mod random_bytes;
+mod replays;
 mod replies;
+mod scenarios;
 mod timers;
 mod wasi;
 

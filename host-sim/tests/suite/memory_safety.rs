@@ -141,18 +141,15 @@ fn the_failure_policy_decides_about_later_requests() {
 #[test]
 fn a_host_function_that_is_not_supported_traps_by_its_name() {
     let text = r#"(module
-        (import "env" "proxy_call_foreign_function" (func $call (param i32 i32 i32 i32 i32 i32) (result i32)))
+        (import "env" "envoy_resolve_dns" (func $call (param i32 i32 i32) (result i32)))
         (memory (export "memory") 1)
         (func (export "proxy_abi_version_0_2_1"))
         (func (export "malloc") (param i32) (result i32) (i32.const 8))
         (func (export "proxy_on_configure") (param i32 i32) (result i32)
-          (call $call (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))))"#;
+          (call $call (i32.const 0) (i32.const 0) (i32.const 0))))"#;
     let module = Module::compile(guests::assemble(text).unwrap()).unwrap();
     let error = Host::builder().build().load(&module, Plugin::default()).unwrap_err();
-    assert!(
-        error.to_string().contains("host function not supported: proxy_call_foreign_function"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("host function not supported: envoy_resolve_dns"), "{error}");
 }
 
 #[test]

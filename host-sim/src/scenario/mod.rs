@@ -1,0 +1,26 @@
+//! Scenarios: requests, steps of the clock, faults, and what is expected of them, in a file.
+//!
+//! ```yaml
+//! workers: 2
+//! clock: 2026-01-01T00:00:00Z
+//! steps:
+//! - name: five requests pass
+//!   request: {path: /links, headers: {authorization: Bearer k}}
+//!   repeat: 5
+//!   expect: {status: 200}
+//! - name: the sixth is refused
+//!   request: {path: /links, headers: {authorization: Bearer k}, worker: 1}
+//!   expect: {status: 429, local_reply: true, headers: {retry-after: "60"}}
+//! - advance: 60s
+//! - name: a new minute
+//!   request: {path: /links, headers: {authorization: Bearer k}}
+//!   expect: {status: 200}
+//! ```
+
+mod file;
+mod run;
+
+pub use self::{
+    file::{Answer, Call, Expect, FaultStep, Interleave, Lines, Scenario, Step},
+    run::{Miss, Report, ScenarioError, StepReport, run},
+};

@@ -1,0 +1,116 @@
+//! Queues that the VMs of a process share: first in, first out, without a bound, as in Envoy.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use crate::{abi::Status, vm::VmName};
+
+/// Told the name of a VM for which a queue has something.
+type Waker = Box<dyn Fn(VmName) + Send + Sync>;
+
+/// The queues of one process.
+#[derive(Default)]
+pub(crate) struct SharedQueues {
+    state: Mutex<State>,
+    waker: OnceLock<Waker>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Tokens by `vm_id` and name; 0 is no token.
+    tokens: BTreeMap<(String, Vec<u8>), u32>,
+    queues: BTreeMap<u32, Queue>,
+    /// Root contexts to tell that a queue is ready, by VM, in order.
+    ready: BTreeMap<VmName, VecDeque<(u32, u32)>>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    /// Whoever registered last is the one who is told.
+    listener: (VmName, u32),
+    items: VecDeque<Vec<u8>>,
+}
+
+impl fmt::Debug for SharedQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedQueues").field("state", &self.lock()).finish_non_exhaustive()
+    }
+}
+
+impl SharedQueues {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `waker` called whenever a VM has something to be told. The first one stays.
+    pub(crate) fn on_ready(&self, waker: impl Fn(VmName) + Send + Sync + 'static) {
+        self.waker.get_or_init(|| Box::new(waker));
+    }
+
+    /// The queue's token. What it holds stays; whoever registered before is told no more.
+    pub(crate) fn register(&self, vm_id: &str, name: &[u8], listener: (VmName, u32)) -> Result<u32, Status> {
+        let mut state = self.lock();
+        let next = u32::try_from(state.tokens.len() + 1).map_err(|_| Status::InternalFailure)?;
+        let token = *state.tokens.entry((vm_id.to_owned(), name.to_vec())).or_insert(next);
+        state.queues.entry(token).or_insert_with(|| Queue { listener, items: VecDeque::new() }).listener =
+            listener;
+        Ok(token)
+    }
+
+    pub(crate) fn resolve(&self, vm_id: &str, name: &[u8]) -> Result<u32, Status> {
+        self.lock().tokens.get(&(vm_id.to_owned(), name.to_vec())).copied().ok_or(Status::NotFound)
+    }
+
+    pub(crate) fn dequeue(&self, token: u32) -> Result<Vec<u8>, Status> {
+        self.lock().queues.get_mut(&token).ok_or(Status::NotFound)?.items.pop_front().ok_or(Status::Empty)
+    }
+
+    pub(crate) fn enqueue(&self, token: u32, item: Vec<u8>) -> Result<(), Status> {
+        let mut state = self.lock();
+        let queue = state.queues.get_mut(&token).ok_or(Status::NotFound)?;
+        queue.items.push_back(item);
+        let (vm, root) = queue.listener;
+        state.ready.entry(vm).or_default().push_back((root, token));
+        drop(state);
+        if let Some(waker) = self.waker.get() {
+            waker(vm);
+        }
+        Ok(())
+    }
+
+    /// What this VM has to be told: root contexts and tokens.
+    pub(crate) fn take_ready(&self, vm: VmName) -> VecDeque<(u32, u32)> {
+        self.lock().ready.remove(&vm).unwrap_or_default()
+    }
+
+    /// The VMs that have something to be told.
+    pub(crate) fn awaited(&self) -> Vec<VmName> {
+        self.lock().ready.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_one_by_vm_id_and_name_and_tells_the_last_who_registered() {
+        let queues = SharedQueues::default();
+        let first = queues.register("v", b"q", (VmName::Worker(0), 1)).unwrap();
+        queues.enqueue(first, b"a".to_vec()).unwrap();
+        assert_eq!(queues.register("v", b"q", (VmName::Main, 2)), Ok(first));
+        assert_ne!(queues.register("w", b"q", (VmName::Main, 2)), Ok(first));
+        queues.enqueue(first, b"b".to_vec()).unwrap();
+        assert_eq!(queues.take_ready(VmName::Worker(0)), [(1, first)]);
+        assert_eq!(queues.take_ready(VmName::Main), [(2, first)]);
+        assert_eq!([queues.dequeue(first), queues.dequeue(first)], [Ok(b"a".to_vec()), Ok(b"b".to_vec())]);
+        assert_eq!((queues.dequeue(first), queues.dequeue(99)), (Err(Status::Empty), Err(Status::NotFound)));
+        assert_eq!(
+            (queues.resolve("v", b"q"), queues.resolve("v", b"r")),
+            (Ok(first), Err(Status::NotFound))
+        );
+    }
+}

@@ -1,0 +1,26 @@
+(module
+  ;; Every VM registers the queue "work"; a request puts its path there, and whoever registered last takes it out.
+  (import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_register_shared_queue" (func $register (param i32 i32 i32) (result i32)))
+  (import "env" "proxy_resolve_shared_queue" (func $resolve (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_dequeue_shared_queue" (func $dequeue (param i32 i32 i32) (result i32)))
+  (import "env" "proxy_enqueue_shared_queue" (func $enqueue (param i32 i32 i32) (result i32)))
+  ;; prelude
+
+  (func (export "proxy_on_configure") (param $root i32) (param $size i32) (result i32)
+    (call $note (str "unknown queue") (call $resolve (str "") (str "nothing") (i32.const 24)))
+    (call $note (str "register") (call $register (str "work") (i32.const 24)))
+    (call $note (str "token") (i32.load (i32.const 24)))
+    (call $note (str "nothing in it") (call $dequeue (i32.load (i32.const 24)) (i32.const 16) (i32.const 20)))
+    (i32.const 1))
+  (func (export "proxy_on_request_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
+    (call $note (str "resolve") (call $resolve (str "") (str "work") (i32.const 24)))
+    (drop (call $get (i32.const 0) (str ":path") (i32.const 16) (i32.const 20)))
+    (call $note (str "enqueue")
+      (call $enqueue (i32.load (i32.const 24)) (i32.load (i32.const 16)) (i32.load (i32.const 20))))
+    (call $note (str "enqueue elsewhere") (call $enqueue (i32.const 99) (str "x")))
+    (i32.const 0))
+  (func (export "proxy_on_queue_ready") (param $root i32) (param $token i32)
+    (call $note_result (str "ready")
+      (call $dequeue (local.get $token) (i32.const 16) (i32.const 20))))
+)

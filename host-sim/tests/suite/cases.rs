@@ -1,0 +1,29 @@
+//! The cases that a real gateway answers alike (see `../cases/README.md`).
+
+use std::path::Path;
+
+use host_sim::{
+    Module, Plugin,
+    scenario::{self, Scenario},
+};
+
+use crate::guests;
+
+#[test]
+fn every_case_is_as_described() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut cases = 0;
+    for entry in directory.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let guest = path.file_stem().and_then(|stem| stem.to_str()).unwrap();
+        let module = Module::compile(guests::guest(guest)).unwrap();
+        let scenario = Scenario::read(&path).unwrap();
+        let report = scenario::run(&scenario, &module, &Plugin::default(), &directory).unwrap();
+        assert!(report.passed(), "{guest}: {:#?}", report.steps);
+        cases += report.steps.len();
+    }
+    assert!(cases >= 30, "{cases} cases");
+}
