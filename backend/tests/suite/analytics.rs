@@ -3,11 +3,20 @@
 use jiff::SignedDuration;
 use serde_json::json;
 
+use crate::database::{Database, on_both_databases};
 use crate::service::Service;
 
-#[tokio::test]
-async fn relative_and_absolute_ranges_are_exact_and_events_agree() {
-    let service = Service::start().await;
+on_both_databases! {
+    relative_and_absolute_ranges_are_exact_and_events_agree,
+    a_click_counts_up_to_the_millisecond_of_its_range,
+    top_links_are_ordered_by_clicks_and_named,
+    a_day_is_a_series_of_25_hours_from_zero,
+    what_cannot_be_understood_is_refused_by_name,
+    events_come_in_pages_in_either_direction,
+}
+
+async fn relative_and_absolute_ranges_are_exact_and_events_agree(database: Database) {
+    let service = Service::start(database).await;
     let link = service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     let id = link["id"].as_str().unwrap();
     service.click_hours_ago(id, &[25, 23, 1]).await;
@@ -46,9 +55,8 @@ async fn relative_and_absolute_ranges_are_exact_and_events_agree() {
     }
 }
 
-#[tokio::test]
-async fn a_click_counts_up_to_the_millisecond_of_its_range() {
-    let service = Service::start().await;
+async fn a_click_counts_up_to_the_millisecond_of_its_range(database: Database) {
+    let service = Service::start(database).await;
     let link = service.link(&json!({"url": "https://example.com"})).await;
     service.click_hours_ago(link["id"].as_str().unwrap(), &[2]).await;
     //  the click is at 10:34:56.789
@@ -65,9 +73,8 @@ async fn a_click_counts_up_to_the_millisecond_of_its_range() {
     }
 }
 
-#[tokio::test]
-async fn top_links_are_ordered_by_clicks_and_named() {
-    let service = Service::start().await;
+async fn top_links_are_ordered_by_clicks_and_named(database: Database) {
+    let service = Service::start(database).await;
     let mut ids = Vec::new();
     for key in ["a", "b", "c"] {
         let link = service
@@ -89,9 +96,8 @@ async fn top_links_are_ordered_by_clicks_and_named() {
     assert_eq!(top.each("key"), ["c", "a"]);
 }
 
-#[tokio::test]
-async fn a_day_is_a_series_of_25_hours_from_zero() {
-    let service = Service::start().await;
+async fn a_day_is_a_series_of_25_hours_from_zero(database: Database) {
+    let service = Service::start(database).await;
     let link = service.link(&json!({"url": "https://example.com"})).await;
     service.click_hours_ago(link["id"].as_str().unwrap(), &[0, 24]).await;
     let series = service.get("/analytics?groupBy=timeseries").await;
@@ -104,9 +110,8 @@ async fn a_day_is_a_series_of_25_hours_from_zero() {
     assert_eq!(series.body[24]["clicks"], 1);
 }
 
-#[tokio::test]
-async fn what_cannot_be_understood_is_refused_by_name() {
-    let service = Service::start().await;
+async fn what_cannot_be_understood_is_refused_by_name(database: Database) {
+    let service = Service::start(database).await;
     let table = [
         ("start=yonder", "custom: start: Invalid date"),
         ("end=24+hours", "custom: end: Invalid date"),
@@ -125,9 +130,8 @@ async fn what_cannot_be_understood_is_refused_by_name() {
     );
 }
 
-#[tokio::test]
-async fn events_come_in_pages_in_either_direction() {
-    let service = Service::start().await;
+async fn events_come_in_pages_in_either_direction(database: Database) {
+    let service = Service::start(database).await;
     let link = service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     service.click_hours_ago(link["id"].as_str().unwrap(), &[5, 4, 3, 2, 1]).await;
     let hours = |answer: &crate::service::Answer| {

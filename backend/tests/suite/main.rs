@@ -2,6 +2,7 @@
 
 mod analytics;
 mod command;
+mod database;
 mod errors;
 mod links;
 mod receiver;

@@ -3,14 +3,21 @@
 use axum::http::Method;
 use serde_json::json;
 
+use crate::database::{Database, on_both_databases};
 use crate::service::Service;
 
 const CHROME: &str = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) \
                       Chrome/142.0.0.0 Safari/537.36";
 
-#[tokio::test]
-async fn people_and_libraries_are_counted_and_bots_and_heads_are_not() {
-    let service = Service::start().await;
+on_both_databases! {
+    people_and_libraries_are_counted_and_bots_and_heads_are_not,
+    parameters_of_the_short_link_are_handed_on,
+    a_link_leads_nowhere_once_it_has_expired,
+    clicks_made_before_the_end_are_stored_by_it,
+}
+
+async fn people_and_libraries_are_counted_and_bots_and_heads_are_not(database: Database) {
+    let service = Service::start(database).await;
     service.link(&json!({"url": "https://example.com/x", "key": "k"})).await;
     //  method        user agent                                     counts
     let table = [
@@ -38,9 +45,8 @@ async fn people_and_libraries_are_counted_and_bots_and_heads_are_not() {
     assert_eq!(event["link"]["lastClicked"], "2026-03-15T12:34:56.789Z");
 }
 
-#[tokio::test]
-async fn parameters_of_the_short_link_are_handed_on() {
-    let service = Service::start().await;
+async fn parameters_of_the_short_link_are_handed_on(database: Database) {
+    let service = Service::start(database).await;
     service.link(&json!({"url": "https://example.com/x?a=1&b=2", "key": "k"})).await;
     let answer = service.follow(Method::GET, "/r/k?b=3&c=%C3%A9&qr=1", CHROME).await;
     assert_eq!(answer.headers["location"], "https://example.com/x?a=1&b=3&c=%C3%A9");
@@ -48,9 +54,8 @@ async fn parameters_of_the_short_link_are_handed_on() {
     assert_eq!(service.get("/events").await.body[0]["click"]["trigger"], "qr");
 }
 
-#[tokio::test]
-async fn a_link_leads_nowhere_once_it_has_expired() {
-    let service = Service::start().await;
+async fn a_link_leads_nowhere_once_it_has_expired(database: Database) {
+    let service = Service::start(database).await;
     service.link(&json!({"url": "https://example.com", "key": "a", "expiresAt": "in 1 hour"})).await;
     let expired = json!({"url": "https://example.com", "key": "b", "expiresAt": "in 1 hour", "expiredUrl": "over.test"});
     service.link(&expired).await;
@@ -65,9 +70,8 @@ async fn a_link_leads_nowhere_once_it_has_expired() {
     assert_eq!(service.follow(Method::GET, "/r/%00", CHROME).await.status, 400);
 }
 
-#[tokio::test]
-async fn clicks_made_before_the_end_are_stored_by_it() {
-    let service = Service::start().await;
+async fn clicks_made_before_the_end_are_stored_by_it(database: Database) {
+    let service = Service::start(database).await;
     service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     for _ in 0..500 {
         service.follow(Method::GET, "/r/k", CHROME).await;

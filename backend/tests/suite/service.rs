@@ -9,8 +9,9 @@ use backend::{AddressPolicy, Backend, Click, Options, PublicUrl, SteppedClock, S
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use tempfile::TempDir;
 use tower::ServiceExt;
+
+use crate::database::Database;
 
 /// Where the tests' clocks start: on no boundary of an hour or a day.
 pub(crate) const START: &str = "2026-03-15T12:34:56.789Z";
@@ -21,8 +22,7 @@ pub(crate) struct Service {
     pub(crate) clock: SteppedClock,
     router: Router,
     key: String,
-    /// Where the database is; removed with the service.
-    folder: TempDir,
+    database: Database,
 }
 
 /// A response, read to its end.
@@ -33,22 +33,24 @@ pub(crate) struct Answer {
     pub(crate) body: Value,
 }
 
-async fn start(folder: &TempDir, clock: &SteppedClock, webhook_addresses: AddressPolicy) -> Backend {
-    let url = format!("sqlite:{}", folder.path().join("test.db").display());
+async fn start(database: &Database, clock: &SteppedClock, webhook_addresses: AddressPolicy) -> Backend {
     let public_url = PublicUrl::parse("https://s.test").unwrap();
-    Backend::start(Store::open(&url).await.unwrap(), clock.clock(), Options { public_url, webhook_addresses })
+    Backend::start(
+        Store::open(&database.url).await.unwrap(),
+        clock.clock(),
+        Options { public_url, webhook_addresses },
+    )
 }
 
 impl Service {
-    pub(crate) async fn start() -> Self {
-        Self::with(AddressPolicy::any()).await
+    pub(crate) async fn start(database: Database) -> Self {
+        Self::with(database, AddressPolicy::any()).await
     }
 
-    pub(crate) async fn with(webhook_addresses: AddressPolicy) -> Self {
-        let folder = TempDir::new().unwrap();
+    pub(crate) async fn with(database: Database, webhook_addresses: AddressPolicy) -> Self {
         let clock = SteppedClock::at(START.parse().unwrap());
-        let backend = start(&folder, &clock, webhook_addresses).await;
-        let mut service = Self { router: backend.router(), backend, clock, key: String::new(), folder };
+        let backend = start(&database, &clock, webhook_addresses).await;
+        let mut service = Self { router: backend.router(), backend, clock, key: String::new(), database };
         service.key = service.new_workspace("first").await.1;
         service
     }
@@ -128,7 +130,7 @@ impl Service {
     /// Ends the service and starts another on the same database.
     pub(crate) async fn restart(self) -> Self {
         self.backend.shut_down().await;
-        let backend = start(&self.folder, &self.clock, AddressPolicy::any()).await;
+        let backend = start(&self.database, &self.clock, AddressPolicy::any()).await;
         Self { router: backend.router(), backend, ..self }
     }
 }

@@ -6,6 +6,7 @@ use axum::http::{Method, StatusCode};
 use backend::{AddressPolicy, signature};
 use serde_json::{Value, json};
 
+use crate::database::{Database, on_both_databases};
 use crate::receiver::{Delivery, Receiver};
 use crate::service::Service;
 
@@ -24,9 +25,17 @@ fn verify(delivery: &Delivery, secret: &str) {
     assert_eq!(header("dub-signature"), signature::dub(secret, &delivery.body));
 }
 
-#[tokio::test]
-async fn events_arrive_signed_with_the_link_and_the_click() {
-    let service = Service::start().await;
+on_both_databases! {
+    events_arrive_signed_with_the_link_and_the_click,
+    a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over,
+    a_receiver_that_is_gone_hears_nothing_more,
+    bulk_creation_tells_nobody,
+    webhooks_are_made_listed_and_deleted,
+    a_webhook_to_an_address_that_is_not_public_is_refused,
+}
+
+async fn events_arrive_signed_with_the_link_and_the_click(database: Database) {
+    let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = webhook(&service, &receiver, &["link.created", "link.clicked"]).await;
     let secret = webhook["secret"].as_str().unwrap();
@@ -51,9 +60,8 @@ async fn events_arrive_signed_with_the_link_and_the_click() {
     assert_eq!(payload["data"]["click"]["url"], "https://example.com/");
 }
 
-#[tokio::test]
-async fn a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over() {
-    let service = Service::start().await;
+async fn a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over(database: Database) {
+    let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     webhook(&service, &receiver, &["link.created"]).await;
     receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
@@ -74,9 +82,8 @@ async fn a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over() {
     assert!(receiver.is_empty());
 }
 
-#[tokio::test]
-async fn a_receiver_that_is_gone_hears_nothing_more() {
-    let service = Service::start().await;
+async fn a_receiver_that_is_gone_hears_nothing_more(database: Database) {
+    let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = webhook(&service, &receiver, &["link.created"]).await;
     receiver.answer(StatusCode::GONE);
@@ -91,9 +98,8 @@ async fn a_receiver_that_is_gone_hears_nothing_more() {
     assert!(receiver.is_empty());
 }
 
-#[tokio::test]
-async fn bulk_creation_tells_nobody() {
-    let service = Service::start().await;
+async fn bulk_creation_tells_nobody(database: Database) {
+    let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     webhook(&service, &receiver, &["link.created"]).await;
     service.post("/links/bulk", &json!([{"url": "https://example.com/bulk"}])).await;
@@ -102,9 +108,8 @@ async fn bulk_creation_tells_nobody() {
     assert!(receiver.is_empty());
 }
 
-#[tokio::test]
-async fn webhooks_are_made_listed_and_deleted() {
-    let service = Service::start().await;
+async fn webhooks_are_made_listed_and_deleted(database: Database) {
+    let service = Service::start(database).await;
     let receiver = Receiver::start().await;
     let webhook = webhook(&service, &receiver, &["link.created"]).await;
     assert_eq!(service.get("/webhooks").await.body, json!([webhook]));
@@ -118,9 +123,8 @@ async fn webhooks_are_made_listed_and_deleted() {
     assert_eq!(service.get("/webhooks").await.body, json!([]));
 }
 
-#[tokio::test]
-async fn a_webhook_to_an_address_that_is_not_public_is_refused() {
-    let service = Service::with(AddressPolicy::public_only()).await;
+async fn a_webhook_to_an_address_that_is_not_public_is_refused(database: Database) {
+    let service = Service::with(database, AddressPolicy::public_only()).await;
     for url in [
         "http://127.0.0.1/",
         "http://localhost:8080/",
