@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
+use axum::http::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
@@ -70,8 +70,9 @@ impl Targets {
 }
 
 async fn follow(State(app): State<Shared>, Name(key): Name, request: Request) -> Result<Response, ApiError> {
-    let target =
-        app.targets.find(&app, app.public_url.default_domain(), &key).await?.ok_or_else(not_found)?;
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let domain = app.public_url.domain_of_host(host);
+    let target = app.targets.find(&app, domain, &key).await?.ok_or_else(not_found)?;
     let now = app.clock.now();
     if target.details.disabled_at.is_some_and(|disabled| disabled <= now) {
         return Err(not_found());

@@ -40,6 +40,10 @@ const RETRY_AFTER_SECONDS: [i64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 /// A wait is lengthened by up to this part of it, so that a receiver that comes back is not met by everything at once.
 const JITTER: f64 = 0.2;
+/// How long events are kept for the log and for replays: well beyond the last attempt.
+const KEPT: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// How often older events are forgotten.
+const PURGE_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// Events in a row that may fail before the webhook is disabled.
 const DISABLE_AFTER: u32 = 20;
 
@@ -78,7 +82,12 @@ impl Deliverer {
             tracing::error!(%error, "webhook deliveries of an earlier process could not be released");
         }
         let mut under_way = JoinSet::new();
+        let mut purged_at = Timestamp::MIN;
         while !*stop.borrow() {
+            if self.clock.now().duration_since(purged_at) >= PURGE_EVERY {
+                purged_at = self.clock.now();
+                self.purge(purged_at).await;
+            }
             let room = CONCURRENCY.saturating_sub(under_way.len());
             let due = match self.take(room).await {
                 Ok(due) => due,
@@ -108,6 +117,15 @@ impl Deliverer {
             while under_way.try_join_next().is_some() {}
         }
         while under_way.join_next().await.is_some() {}
+    }
+
+    async fn purge(&self, now: Timestamp) {
+        let before = now.saturating_sub(KEPT).unwrap_or(Timestamp::MIN);
+        match self.store.purge_events(before).await {
+            Ok(0) => {}
+            Ok(events) => tracing::info!(events, "old webhook events forgotten"),
+            Err(error) => tracing::error!(%error, "old webhook events could not be forgotten"),
+        }
     }
 
     async fn take(&self, room: usize) -> Result<Vec<DueDelivery>, StoreError> {

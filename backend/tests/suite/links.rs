@@ -6,7 +6,7 @@ use crate::database::{Database, on_both_databases};
 use crate::service::Service;
 
 /// The fields of a link that the published clients require to be present, inside events and webhooks.
-const FIELDS: [&str; 52] = [
+const FIELDS: [&str; 51] = [
     "id",
     "domain",
     "key",
@@ -58,7 +58,6 @@ const FIELDS: [&str; 52] = [
     "tagId",
     "projectId",
     "webhookIds",
-    "shortLink",
 ];
 
 on_both_databases! {

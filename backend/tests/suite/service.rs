@@ -33,8 +33,14 @@ pub(crate) struct Answer {
     pub(crate) body: Value,
 }
 
-async fn start(database: &Database, clock: &SteppedClock, webhook_addresses: AddressPolicy) -> Backend {
+async fn start(
+    database: &Database,
+    clock: &SteppedClock,
+    webhook_addresses: AddressPolicy,
+    domains: &[&str],
+) -> Backend {
     let public_url = PublicUrl::parse("https://s.test").unwrap();
+    let public_url = public_url.with_domains(domains.iter().map(ToString::to_string));
     Backend::start(
         Store::open(&database.url).await.unwrap(),
         clock.clock(),
@@ -44,12 +50,22 @@ async fn start(database: &Database, clock: &SteppedClock, webhook_addresses: Add
 
 impl Service {
     pub(crate) async fn start(database: Database) -> Self {
-        Self::with(database, AddressPolicy::any()).await
+        Self::with(database, AddressPolicy::any(), &[]).await
     }
 
-    pub(crate) async fn with(database: Database, webhook_addresses: AddressPolicy) -> Self {
+    /// Refuses webhooks to addresses that are not public, as a service does unless told otherwise.
+    pub(crate) async fn guarded(database: Database) -> Self {
+        Self::with(database, AddressPolicy::public_only(), &[]).await
+    }
+
+    /// Has domains beside its own.
+    pub(crate) async fn on_domains(database: Database, domains: &[&str]) -> Self {
+        Self::with(database, AddressPolicy::any(), domains).await
+    }
+
+    async fn with(database: Database, webhook_addresses: AddressPolicy, domains: &[&str]) -> Self {
         let clock = SteppedClock::at(START.parse().unwrap());
-        let backend = start(&database, &clock, webhook_addresses).await;
+        let backend = start(&database, &clock, webhook_addresses, domains).await;
         let mut service = Self { router: backend.router(), backend, clock, key: String::new(), database };
         service.key = service.new_workspace("first").await.1;
         service
@@ -106,6 +122,14 @@ impl Service {
         self.call_as(&self.key, Method::POST, path, Some(body)).await
     }
 
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Answer {
+        self.call_as(&self.key, Method::PATCH, path, Some(body)).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.call_as(&self.key, Method::PUT, path, Some(body)).await
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Answer {
         self.call_as(&self.key, Method::DELETE, path, None).await
     }
@@ -130,7 +154,7 @@ impl Service {
     /// Ends the service and starts another on the same database.
     pub(crate) async fn restart(self) -> Self {
         self.backend.shut_down().await;
-        let backend = start(&self.database, &self.clock, AddressPolicy::any()).await;
+        let backend = start(&self.database, &self.clock, AddressPolicy::any(), &[]).await;
         Self { router: backend.router(), backend, ..self }
     }
 }
