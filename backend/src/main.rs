@@ -4,11 +4,13 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use axum::http::HeaderName;
 use backend::keys::{InvalidLimits, Subscriber, parse_limits, parse_plan};
 use backend::{
-    AddressPolicy, Backend, Clock, InvalidPublicUrl, Limits, Options, PublicUrl, Store, StoreError, server,
+    AddressPolicy, Backend, ClickRules, Clock, InvalidPublicUrl, Limits, LocationHeaders, Options, PublicUrl,
+    Settings, Store, StoreError, server,
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -20,6 +22,17 @@ use tracing_subscriber::EnvFilter;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// How log lines are written to stderr. Which are is RUST_LOG's matter, such as RUST_LOG=backend=debug.
+    #[arg(long, global = true, env = "WEIR_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -70,6 +83,48 @@ struct Serve {
     /// Lets webhooks go to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     allow_private_webhooks: bool,
+    /// Another domain that leads here and may carry short links; may be repeated.
+    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+    domains: Vec<String>,
+    /// The bearer token of /internal/keys on the internal listener.
+    #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
+    internal_token: Option<String>,
+    #[command(flatten)]
+    clicks: Clicks,
+}
+
+#[derive(Debug, Args)]
+struct Clicks {
+    /// Counts crawlers and fetchers of link previews too.
+    #[arg(long, env = "WEIR_COUNT_BOTS")]
+    count_bots: bool,
+    /// Counts a visitor (address and user agent) on one link once an hour.
+    #[arg(long, env = "WEIR_ONCE_PER_HOUR")]
+    once_per_hour: bool,
+    /// The header in which the gateway names the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
+    #[arg(long, env = "WEIR_CONTINENT_HEADER")]
+    continent_header: Option<HeaderName>,
+    /// The header in which the gateway names the visitor's country (ISO 3166, two letters).
+    #[arg(long, env = "WEIR_COUNTRY_HEADER")]
+    country_header: Option<HeaderName>,
+    /// The header in which the gateway names the visitor's region (ISO 3166-2).
+    #[arg(long, env = "WEIR_REGION_HEADER")]
+    region_header: Option<HeaderName>,
+    /// The header in which the gateway names the visitor's city.
+    #[arg(long, env = "WEIR_CITY_HEADER")]
+    city_header: Option<HeaderName>,
+}
+
+impl From<Clicks> for ClickRules {
+    fn from(clicks: Clicks) -> Self {
+        let location = LocationHeaders {
+            continent: clicks.continent_header,
+            country: clicks.country_header,
+            region: clicks.region_header,
+            city: clicks.city_header,
+        };
+        Self { count_bots: clicks.count_bots, once_per_hour: clicks.once_per_hour, location }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -129,12 +184,13 @@ enum CliError {
 #[tokio::main]
 async fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    let done = match Cli::parse().command {
+    let cli = Cli::parse();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match cli.log_format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    let done = match cli.command {
         Command::Serve(options) => serve(options).await,
         Command::Keys(Keys::Create { database, plan, limits, workspace, json }) => {
             create_key(&database, &plan, limits.as_ref(), workspace.as_deref(), json).await
@@ -159,8 +215,10 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     let webhook_addresses =
         if options.allow_private_webhooks { AddressPolicy::any() } else { AddressPolicy::public_only() };
     let store = Store::open(&options.database.url).await?;
-    let options = Options { public_url: PublicUrl::parse(&public_url)?, webhook_addresses };
-    let backend = Backend::start(store, Clock::system(), options);
+    let public_url = PublicUrl::parse(&public_url)?.with_domains(options.domains);
+    let settings = Settings { clicks: options.clicks.into(), internal_token: options.internal_token };
+    let options = Options { public_url, webhook_addresses };
+    let backend = Backend::start_with(store, Clock::system(), options, settings);
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(server::serve(public, backend.router(), stopped.clone()));
     let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), stopped));

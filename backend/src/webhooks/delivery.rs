@@ -20,6 +20,7 @@ use url::Url;
 use super::address::{AddressPolicy, CheckedResolver};
 use super::signature;
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 use crate::store::{Attempt, DueDelivery, Outcome, Store, StoreError};
 
 /// How long a receiver may take to answer.
@@ -57,10 +58,17 @@ pub(crate) struct Deliverer {
     policy: AddressPolicy,
     client: HttpsClient,
     announced: Arc<Notify>,
+    metrics: Metrics,
 }
 
 impl Deliverer {
-    pub(crate) fn new(store: Store, clock: Clock, policy: AddressPolicy, announced: Arc<Notify>) -> Self {
+    pub(crate) fn new(
+        store: Store,
+        clock: Clock,
+        policy: AddressPolicy,
+        announced: Arc<Notify>,
+        metrics: Metrics,
+    ) -> Self {
         let mut http = HttpConnector::new_with_resolver(CheckedResolver::new(policy.clone()));
         http.enforce_http(false);
         http.set_connect_timeout(Some(RECEIVER_TIMEOUT));
@@ -73,7 +81,7 @@ impl Deliverer {
         });
         let connector = builder.https_or_http().enable_http1().wrap_connector(http);
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        Self { store, clock, policy, client, announced }
+        Self { store, clock, policy, client, announced, metrics }
     }
 
     /// Runs until `stop` turns true, then finishes what is under way.
@@ -89,6 +97,8 @@ impl Deliverer {
                 self.purge(purged_at).await;
             }
             let room = CONCURRENCY.saturating_sub(under_way.len());
+            // Counted from before the look, so that what falls due while it is under way is not overlooked.
+            let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
             let due = match self.take(room).await {
                 Ok(due) => due,
                 Err(error) => {
@@ -106,7 +116,6 @@ impl Deliverer {
                 under_way.spawn(async move { deliverer.deliver(&delivery).await });
             }
             if idle || under_way.len() >= CONCURRENCY {
-                let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
                 tokio::select! {
                     () = self.announced.notified() => {}
                     () = self.clock.wait_until(look_again) => {}
@@ -140,6 +149,12 @@ impl Deliverer {
             Err(_) => Err(DeliveryError::Timeout),
         };
         let (attempt, outcome) = judge(delivery, at, answer);
+        self.metrics.webhook_attempt(match &outcome {
+            Outcome::Delivered => "delivered",
+            Outcome::Retry(_) => "retry",
+            Outcome::Failed => "failed",
+            Outcome::Gone => "gone",
+        });
         match (&outcome, &attempt.error) {
             (Outcome::Delivered, _) => tracing::debug!(event = %delivery.event_id, "webhook event delivered"),
             (_, error) => tracing::info!(

@@ -4,6 +4,7 @@ mod analytics;
 mod command;
 mod database;
 mod errors;
+mod internal;
 mod link_changes;
 mod links;
 mod receiver;
