@@ -17,7 +17,7 @@ use crate::redirect::{ClickRules, Repeats, Targets};
 use crate::store::Store;
 use crate::webhooks::address::AddressPolicy;
 use crate::webhooks::delivery::Deliverer;
-use crate::{analytics, events, internal, links, redirect, request, webhooks};
+use crate::{analytics, events, internal, links, openapi, redirect, request, webhooks};
 
 /// What an operator decides.
 #[derive(Clone, Debug)]
@@ -116,6 +116,7 @@ impl Backend {
             .merge(events::router())
             .merge(webhooks::routes::router())
             .merge(redirect::router())
+            .route("/openapi.json", routing::get(openapi::document))
             .route("/healthz", routing::get(healthz))
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)

@@ -18,6 +18,7 @@ mod internal;
 pub mod keys;
 mod links;
 mod metrics;
+mod openapi;
 mod path;
 mod query;
 mod recorder;

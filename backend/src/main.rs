@@ -38,7 +38,7 @@ enum LogFormat {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serves the API until SIGINT or SIGTERM.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Makes, lists and revokes API keys.
     #[command(subcommand)]
     Keys(Keys),
@@ -191,7 +191,7 @@ async fn main() -> ExitCode {
         LogFormat::Json => log.json().init(),
     }
     let done = match cli.command {
-        Command::Serve(options) => serve(options).await,
+        Command::Serve(options) => serve(*options).await,
         Command::Keys(Keys::Create { database, plan, limits, workspace, json }) => {
             create_key(&database, &plan, limits.as_ref(), workspace.as_deref(), json).await
         }

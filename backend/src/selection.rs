@@ -71,6 +71,16 @@ pub(crate) struct Asked {
     pub(crate) interval: Option<Interval>,
 }
 
+/// The words that `interval` takes.
+pub(crate) fn interval_names() -> impl Iterator<Item = &'static str> {
+    INTERVALS.into_iter().map(|(name, _)| name)
+}
+
+/// The filters whose value is a list, possibly negated.
+pub(crate) fn filter_names() -> impl Iterator<Item = &'static str> {
+    FILTERS.into_iter().map(|(name, _)| name)
+}
+
 impl Asked {
     /// Reads the range and the filters of a request.
     pub(crate) async fn read(query: &Query, app: &App, caller: &Caller) -> Result<Self, ApiError> {

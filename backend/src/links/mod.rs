@@ -141,6 +141,11 @@ impl PublicUrl {
         other.unwrap_or(&self.host)
     }
 
+    /// The address itself, without a slash at its end.
+    pub(crate) fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
     /// The domain of links that name none.
     #[must_use]
     pub fn default_domain(&self) -> &str {
@@ -152,16 +157,15 @@ impl PublicUrl {
     #[must_use]
     pub fn short_link(&self, domain: &str, key: &str) -> String {
         let key = percent_encoding::utf8_percent_encode(key, KEY_IN_PATH);
-        let base = self.base.as_str().trim_end_matches('/');
         if domain == self.host {
-            format!("{base}/r/{key}")
+            format!("{}/r/{key}", self.base())
         } else {
             format!("{}://{domain}/r/{key}", self.base.scheme())
         }
     }
 
     fn qr_code(&self, short_link: &str) -> String {
-        format!("{}/qr?url={short_link}?qr=1", self.base.as_str().trim_end_matches('/'))
+        format!("{}/qr?url={short_link}?qr=1", self.base())
     }
 }
 

@@ -124,8 +124,9 @@ async fn update(
     if fields.get("triggers").is_some() {
         webhook.triggers = triggers(&fields)?;
     }
+    let scope = scope(&fields)?;
     if fields.get("linkScope").is_some() {
-        webhook.scope = scope(&fields)?;
+        webhook.scope = scope;
     }
     match fields.boolean("disabled")? {
         Change::Set(true) => webhook.disabled_at = webhook.disabled_at.or(Some(app.clock.now())),
@@ -335,21 +336,19 @@ fn trigger(value: &Value, path: &str) -> Result<Trigger, ApiError> {
 
 /// The scope, which is the whole workspace where the request names none.
 fn scope(fields: &Fields<'_>) -> Result<Scope, ApiError> {
+    let link_ids = fields.texts("linkIds", MAX_SCOPE)?.set().unwrap_or_default();
+    let folder_ids = fields.texts("folderIds", MAX_SCOPE)?.set().unwrap_or_default();
     let named = match fields.text("linkScope", MAX_NAME)? {
         Change::Keep | Change::Clear => return Ok(Scope::Workspace),
         Change::Set(named) => named,
     };
-    let ids = |name| {
-        let ids = fields.texts(name, MAX_SCOPE)?.set().unwrap_or_default();
-        if ids.is_empty() {
-            return Err(fields.invalid(name, "Expected at least one id for this scope"));
-        }
-        Ok(ids)
-    };
+    let missing = |name| Err(fields.invalid(name, "Expected at least one id for this scope"));
     match named.as_str() {
         "workspace" => Ok(Scope::Workspace),
-        "links" => Ok(Scope::Links(ids("linkIds")?)),
-        "folders" => Ok(Scope::Folders(ids("folderIds")?)),
+        "links" if link_ids.is_empty() => missing("linkIds"),
+        "links" => Ok(Scope::Links(link_ids)),
+        "folders" if folder_ids.is_empty() => missing("folderIds"),
+        "folders" => Ok(Scope::Folders(folder_ids)),
         _ => Err(fields.invalid("linkScope", "Invalid option: expected one of workspace, folders, links")),
     }
 }
