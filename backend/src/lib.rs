@@ -14,6 +14,7 @@ mod clock;
 mod error;
 mod events;
 pub mod ids;
+pub mod import;
 mod internal;
 pub mod keys;
 mod links;

@@ -1,16 +1,20 @@
 //! The command `backend`.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use axum::http::HeaderName;
+use backend::import::{ImportError, Refused, import_csv};
 use backend::keys::{InvalidLimits, Subscriber, parse_limits, parse_plan};
 use backend::{
     AddressPolicy, Backend, ClickRules, Clock, InvalidPublicUrl, Limits, LocationHeaders, Options, PublicUrl,
     Settings, Store, StoreError, server,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -42,6 +46,22 @@ enum Command {
     /// Makes, lists and revokes API keys.
     #[command(subcommand)]
     Keys(Keys),
+    /// Makes links of the lines of a CSV file, whose first line names the fields as the API does.
+    Import {
+        #[command(flatten)]
+        database: Database,
+        /// The id of the workspace that gets the links.
+        #[arg(long)]
+        workspace: String,
+        /// Where clients reach the API: its host is the links' domain.
+        #[arg(long, env = "WEIR_PUBLIC_URL")]
+        public_url: String,
+        /// Another domain that may carry short links; may be repeated.
+        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+        domains: Vec<String>,
+        /// The file.
+        file: PathBuf,
+    },
     /// Makes a workspace with one key per plan, and prints the keys, which are not kept.
     Seed {
         #[command(flatten)]
@@ -163,6 +183,13 @@ enum Keys {
     },
 }
 
+/// Prints a line on stdout; that nobody reads it any more is an error, not a panic.
+macro_rules! say {
+    ($($argument:tt)*) => {
+        writeln!(std::io::stdout(), $($argument)*).map_err(CliError::Output)
+    };
+}
+
 #[derive(Debug, thiserror::Error)]
 enum CliError {
     #[error(transparent)]
@@ -177,8 +204,16 @@ enum CliError {
     UnknownKey(String),
     #[error("{address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("{}: {source}", path.display())]
+    Import { path: PathBuf, source: ImportError },
+    #[error("{lines} lines were refused")]
+    LinesRefused { lines: usize },
+    #[error("output: {0}")]
+    Output(std::io::Error),
+    #[error("signals: {0}")]
+    Signals(std::io::Error),
 }
 
 #[tokio::main]
@@ -197,6 +232,9 @@ async fn main() -> ExitCode {
         }
         Command::Keys(Keys::List { database, json }) => list_keys(&database, json).await,
         Command::Keys(Keys::Revoke { database, id }) => revoke_key(&database, id).await,
+        Command::Import { database, workspace, public_url, domains, file } => {
+            import(&database, workspace, &public_url, domains, &file).await
+        }
         Command::Seed { database, name, json } => seed(&database, &name, json).await,
     };
     match done {
@@ -223,9 +261,11 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     let serving = tokio::spawn(server::serve(public, backend.router(), stopped.clone()));
     let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), stopped));
     // Scripts read these two lines to learn which ports were taken.
-    println!("listening on http://{public_address}");
-    println!("internal on http://{internal_address}");
-    server::stop_signal().await?;
+    let said = say!("listening on http://{public_address}\ninternal on http://{internal_address}");
+    if let Err(error) = said {
+        tracing::warn!(%error, "nobody hears where the service listens");
+    }
+    server::stop_signal().await.map_err(CliError::Signals)?;
     tracing::info!("stopping");
     stop.send_replace(true);
     let _ended = tokio::join!(serving, serving_internal);
@@ -255,9 +295,9 @@ async fn create_key(
     };
     let (id, key) = store.create_key(&workspace, plan, limits, now).await?;
     if as_json {
-        println!("{}", json!({ "id": id, "workspace": workspace.id, "plan": plan, "key": key }));
+        say!("{}", json!({ "id": id, "workspace": workspace.id, "plan": plan, "key": key }))?;
     } else {
-        println!("id         {id}\nworkspace  {}\nplan       {plan}\nkey        {key}", workspace.id);
+        say!("id         {id}\nworkspace  {}\nplan       {plan}\nkey        {key}", workspace.id)?;
     }
     store.close().await;
     Ok(())
@@ -268,10 +308,10 @@ async fn list_keys(database: &Database, as_json: bool) -> Result<(), CliError> {
     let keys = store.keys().await?;
     if as_json {
         let subscribers: Vec<Subscriber> = keys.into_iter().map(Subscriber::from).collect();
-        println!("{}", json!(subscribers));
+        say!("{}", json!(subscribers))?;
     } else {
         for key in keys {
-            println!("{}  {}  {:<12}  sha256:{}", key.id, key.workspace, key.plan, key.sha256);
+            say!("{}  {}  {:<12}  sha256:{}", key.id, key.workspace, key.plan, key.sha256)?;
         }
     }
     store.close().await;
@@ -283,6 +323,42 @@ async fn revoke_key(database: &Database, id: String) -> Result<(), CliError> {
     let revoked = store.revoke_key(&id, Clock::system().now()).await?;
     store.close().await;
     if revoked { Ok(()) } else { Err(CliError::UnknownKey(id)) }
+}
+
+async fn import(
+    database: &Database,
+    workspace: String,
+    public_url: &str,
+    domains: Vec<String>,
+    path: &Path,
+) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let public_url = PublicUrl::parse(public_url)?.with_domains(domains);
+    let found = store.workspace(&workspace).await?;
+    let workspace = found.ok_or(CliError::UnknownWorkspace(workspace))?;
+    let unreadable = |source| CliError::File { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    // Drawn on stderr, and only where that is a terminal.
+    let bar = ProgressBar::new(file.metadata().map_err(unreadable)?.len());
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}  {eta} left") {
+        bar.set_style(style);
+    }
+    let now = Clock::system().now();
+    let imported = import_csv(&store, &workspace, &public_url, file, now, |imported| {
+        bar.set_position(imported.bytes);
+        bar.set_message(format!("{} links", imported.made));
+    });
+    let imported = imported.await.map_err(|source| CliError::Import { path: path.to_owned(), source })?;
+    bar.finish_and_clear();
+    store.close().await;
+    for Refused { line, message } in &imported.refused {
+        say!("line {line}: {message}")?;
+    }
+    say!("{} links made, {} lines refused", imported.made, imported.refused.len())?;
+    match imported.refused.len() {
+        0 => Ok(()),
+        lines => Err(CliError::LinesRefused { lines }),
+    }
 }
 
 /// The plans of the contract; Enterprise has no quotas of its own, so its key brings them.
@@ -304,11 +380,11 @@ async fn seed(database: &Database, name: &str, as_json: bool) -> Result<(), CliE
         let (id, key) = store.create_key(&workspace, plan, limits.as_ref(), now).await?;
         keys.push(json!({ "id": id, "plan": plan, "key": key }));
         if !as_json {
-            println!("{plan:<10}  {key}");
+            say!("{plan:<10}  {key}")?;
         }
     }
     if as_json {
-        println!("{}", json!({ "workspace": workspace.id, "keys": keys }));
+        say!("{}", json!({ "workspace": workspace.id, "keys": keys }))?;
     }
     store.close().await;
     Ok(())

@@ -178,7 +178,9 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
         let error = json!({"description": description, "content": content(reference("Error"))});
         responses.insert(status.to_string(), error);
     }
-    let mut operation = json!({"operationId": id, "parameters": parameters, "responses": responses});
+    let mut operation = json!({"operationId": id});
+    operation["parameters"] = Value::Array(parameters);
+    operation["responses"] = Value::Object(responses);
     if let Some(body) = body {
         operation["requestBody"] = json!({"required": true, "content": content(body)});
     }
@@ -191,7 +193,9 @@ fn path_parameter(name: &str, description: &str) -> Value {
 }
 
 fn query_parameter(name: &str, schema: Value) -> Value {
-    json!({"name": name, "in": "query", "schema": schema})
+    let mut parameter = json!({"name": name, "in": "query"});
+    parameter["schema"] = schema;
+    parameter
 }
 
 fn text(name: &str) -> Value {

@@ -76,6 +76,10 @@ type Flag = fn(&mut Details) -> &mut bool;
 type DetailText = fn(&mut Details) -> &mut Option<String>;
 type DetailInstant = fn(&mut Details) -> &mut Option<Timestamp>;
 
+/// The names of all fields that are true or false.
+pub(crate) const FLAG_NAMES: [&str; 6] =
+    ["archived", "trackConversion", "proxy", "rewrite", "doIndex", "publicStats"];
+
 const FLAGS: [(&str, Flag); 5] = [
     ("trackConversion", |details| &mut details.track_conversion),
     ("proxy", |details| &mut details.proxy),

@@ -176,7 +176,7 @@ pub(crate) fn external_id(text: &str) -> Result<LinkSelector, ApiError> {
 }
 
 /// Puts a new link on its domain.
-pub(super) fn new_link(input: LinkInput, public: &PublicUrl) -> Result<NewLink, ApiError> {
+pub(crate) fn new_link(input: LinkInput, public: &PublicUrl) -> Result<NewLink, ApiError> {
     let domain = input.domain.clone().unwrap_or_else(|| public.default_domain().to_owned());
     check_domain(&domain, public)?;
     Ok(NewLink { input, domain })

@@ -1,7 +1,5 @@
 //! The outbox: events waiting for their receivers, and the log of what became of them.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
@@ -172,35 +170,27 @@ impl Store {
 
     /// The latest deliveries to a webhook, newest first.
     pub(crate) async fn deliveries(&self, webhook: &Webhook) -> Result<Vec<DeliveryRecord>, StoreError> {
-        let mut connection = self.read.acquire().await?;
+        // One statement, so that a delivery and its attempts are of the same moment.
         let mut sql = Sql::new(
-            "SELECT d.seq, e.id AS event_id, e.event, e.payload, e.created_at, d.delivered_at, d.due_at
-             FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq WHERE d.webhook_seq = ",
+            "SELECT d.seq, e.id AS event_id, e.event, e.payload, e.created_at, d.delivered_at, d.due_at,
+             a.at, a.http_status, a.error, a.response_body
+             FROM (SELECT w.* FROM webhook_deliveries w WHERE w.webhook_seq = ",
         );
-        sql.bind(webhook.seq).push(" ORDER BY d.seq DESC LIMIT ").bind(LOG_SHOWN);
-        let rows = sql.all(&mut *connection).await?;
-        let seqs = rows.iter().map(|row| row.try_get("seq")).collect::<Result<Vec<i64>, _>>()?;
-        let mut sql = Sql::new(
-            "SELECT a.delivery_seq, a.at, a.http_status, a.error, a.response_body FROM webhook_attempts a
-             WHERE a.delivery_seq IN ",
+        sql.bind(webhook.seq).push(" ORDER BY w.seq DESC LIMIT ").bind(LOG_SHOWN);
+        sql.push(
+            ") d JOIN webhook_events e ON e.seq = d.event_seq
+             LEFT JOIN webhook_attempts a ON a.delivery_seq = d.seq ORDER BY d.seq DESC, a.seq",
         );
-        sql.list(seqs.iter().copied()).push(" ORDER BY a.seq");
-        let mut attempts: BTreeMap<i64, Vec<Attempt>> = BTreeMap::new();
-        for row in sql.all(&mut *connection).await? {
-            attempts.entry(row.try_get("delivery_seq")?).or_default().push(attempt(&row)?);
+        let mut records: Vec<(i64, DeliveryRecord)> = Vec::new();
+        for row in sql.all(&self.read).await? {
+            let seq = row.try_get("seq")?;
+            let attempt = attempt(&row)?;
+            match records.last_mut() {
+                Some((last, record)) if *last == seq => record.attempts.extend(attempt),
+                _ => records.push((seq, record(&row, attempt)?)),
+            }
         }
-        let record = |(row, seq): (&AnyRow, i64)| {
-            Ok(DeliveryRecord {
-                event_id: row.try_get("event_id")?,
-                event: row.try_get("event")?,
-                payload: row.try_get("payload")?,
-                created_at: instant_of(row, "created_at")?,
-                delivered_at: optional_instant_of(row, "delivered_at")?,
-                due_at: optional_instant_of(row, "due_at")?,
-                attempts: attempts.remove(&seq).unwrap_or_default(),
-            })
-        };
-        rows.iter().zip(seqs).map(record).collect()
+        Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
     /// Sends an event to one webhook, whatever that listens to.
@@ -300,13 +290,27 @@ fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
     })
 }
 
-fn attempt(row: &AnyRow) -> Result<Attempt, StoreError> {
+fn record(row: &AnyRow, attempt: Option<Attempt>) -> Result<DeliveryRecord, StoreError> {
+    Ok(DeliveryRecord {
+        event_id: row.try_get("event_id")?,
+        event: row.try_get("event")?,
+        payload: row.try_get("payload")?,
+        created_at: instant_of(row, "created_at")?,
+        delivered_at: optional_instant_of(row, "delivered_at")?,
+        due_at: optional_instant_of(row, "due_at")?,
+        attempts: attempt.into_iter().collect(),
+    })
+}
+
+/// The attempt that a row of the log shows; None where there was none yet.
+fn attempt(row: &AnyRow) -> Result<Option<Attempt>, StoreError> {
+    let Some(at) = optional_instant_of(row, "at")? else { return Ok(None) };
     let status: Option<i64> = row.try_get("http_status")?;
     let status = status.map(u16::try_from).transpose();
-    Ok(Attempt {
-        at: instant_of(row, "at")?,
+    Ok(Some(Attempt {
+        at,
         http_status: status.map_err(|error| StoreError::corrupt("webhook status", &error))?,
         error: row.try_get("error")?,
         response_body: row.try_get("response_body")?,
-    })
+    }))
 }

@@ -38,13 +38,13 @@ pub(crate) use on_both_databases;
 pub(crate) struct Database {
     pub(crate) url: String,
     /// Where a SQLite file is; removed with the database.
-    _folder: Option<TempDir>,
+    folder: Option<TempDir>,
 }
 
 impl Database {
     pub(crate) fn sqlite() -> Self {
         let folder = TempDir::new().unwrap();
-        Self { url: format!("sqlite:{}", folder.path().join("test.db").display()), _folder: Some(folder) }
+        Self { url: format!("sqlite:{}", folder.path().join("test.db").display()), folder: Some(folder) }
     }
 
     pub(crate) async fn postgres() -> Self {
@@ -54,7 +54,15 @@ impl Database {
         let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let mut connection = server.connect().await;
         connection.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
-        Self { url: server.url(&name), _folder: None }
+        Self { url: server.url(&name), folder: None }
+    }
+}
+
+impl Database {
+    /// The same PostgreSQL database for another service.
+    pub(crate) fn shared(&self) -> Self {
+        assert!(self.folder.is_none(), "a SQLite file goes with its owner");
+        Self { url: self.url.clone(), folder: None }
     }
 }
 

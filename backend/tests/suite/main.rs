@@ -7,6 +7,7 @@ mod errors;
 mod internal;
 mod link_changes;
 mod links;
+mod processes;
 mod receiver;
 mod redirect;
 mod service;

@@ -166,6 +166,13 @@ impl Service {
         tokio::time::timeout(Duration::from_secs(20), self.backend.shut_down()).await.unwrap();
     }
 
+    /// Another service on the same database, on a clock of its own, with the same key.
+    pub(crate) async fn beside(&self, database: Database) -> Self {
+        let mut service = Self::with(database, self.setup.clone()).await;
+        service.key.clone_from(&self.key);
+        service
+    }
+
     /// Ends the service and starts another on the same database.
     pub(crate) async fn restart(self) -> Self {
         self.backend.shut_down().await;
