@@ -96,6 +96,11 @@ const METRICS: [(&str, Metric); 4] = [
     ("composite", Metric::Clicks),
 ];
 
+/// The words that `groupBy` takes.
+pub(crate) fn grouping_names() -> impl Iterator<Item = &'static str> {
+    GROUPINGS.into_iter().map(|(name, _)| name)
+}
+
 async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let metric = query.choice("event", &METRICS)?.unwrap_or(Metric::Clicks);
     let group_by = query.choice("groupBy", &GROUPINGS)?.unwrap_or(GroupBy::Count);

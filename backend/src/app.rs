@@ -11,12 +11,13 @@ use tokio::task::JoinHandle;
 use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
+use crate::metrics::Metrics;
 use crate::recorder::{Recorder, RecorderTask};
-use crate::redirect::Targets;
+use crate::redirect::{ClickRules, Repeats, Targets};
 use crate::store::Store;
 use crate::webhooks::address::AddressPolicy;
 use crate::webhooks::delivery::Deliverer;
-use crate::{analytics, events, links, redirect, webhooks};
+use crate::{analytics, events, internal, links, openapi, redirect, request, webhooks};
 
 /// What an operator decides.
 #[derive(Clone, Debug)]
@@ -25,6 +26,15 @@ pub struct Options {
     pub public_url: PublicUrl,
     /// Which addresses webhooks may be sent to.
     pub webhook_addresses: AddressPolicy,
+}
+
+/// What an operator may decide besides.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Which visits count as clicks, and what is known of them.
+    pub clicks: ClickRules,
+    /// The bearer token of `/internal/keys`. Without one the endpoint answers nobody.
+    pub internal_token: Option<String>,
 }
 
 /// What every handler sees.
@@ -36,6 +46,10 @@ pub(crate) struct App {
     pub(crate) webhook_addresses: AddressPolicy,
     pub(crate) targets: Targets,
     pub(crate) recorder: Recorder,
+    pub(crate) click_rules: ClickRules,
+    pub(crate) repeats: Repeats,
+    pub(crate) internal_token: Option<String>,
+    pub(crate) metrics: Metrics,
     /// Woken when something was written that webhooks may have to hear of.
     pub(crate) announced: Arc<Notify>,
 }
@@ -55,15 +69,27 @@ impl Backend {
     /// Starts the background work. Needs a tokio runtime.
     #[must_use]
     pub fn start(store: Store, clock: Clock, options: Options) -> Self {
+        Self::start_with(store, clock, options, Settings::default())
+    }
+
+    /// As [`Self::start`], with settings of one's own.
+    #[must_use]
+    pub fn start_with(store: Store, clock: Clock, options: Options, settings: Settings) -> Self {
+        let metrics = Metrics::new();
         let announced = Arc::new(Notify::new());
         let (stop, stopped) = watch::channel(false);
-        let (recorder, recorder_task) =
-            Recorder::start(store.clone(), options.public_url.clone(), Arc::clone(&announced));
+        let (recorder, recorder_task) = Recorder::start(
+            store.clone(),
+            options.public_url.clone(),
+            Arc::clone(&announced),
+            metrics.clone(),
+        );
         let deliverer = Deliverer::new(
             store.clone(),
             clock.clone(),
             options.webhook_addresses.clone(),
             Arc::clone(&announced),
+            metrics.clone(),
         );
         let deliverer = tokio::spawn(deliverer.run(stopped));
         let app = App {
@@ -73,6 +99,10 @@ impl Backend {
             webhook_addresses: options.webhook_addresses,
             targets: Targets::default(),
             recorder,
+            click_rules: settings.clicks,
+            repeats: Repeats::default(),
+            internal_token: settings.internal_token,
+            metrics,
             announced,
         };
         Self { app: Arc::new(app), recorder: recorder_task, deliverer, stop }
@@ -86,15 +116,23 @@ impl Backend {
             .merge(events::router())
             .merge(webhooks::routes::router())
             .merge(redirect::router())
+            .route("/openapi.json", routing::get(openapi::document))
             .route("/healthz", routing::get(healthz))
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
+            .layer(axum::middleware::from_fn_with_state(self.app.metrics.clone(), request::surround))
     }
 
     /// The routes for operators, to be served where clients cannot reach them.
     pub fn internal_router(&self) -> Router {
-        Router::new().route("/healthz", routing::get(healthz)).fallback(unknown_route)
+        Router::new()
+            .merge(internal::router())
+            .route("/healthz", routing::get(healthz))
+            .fallback(unknown_route)
+            .method_not_allowed_fallback(unknown_method)
+            .with_state(Arc::clone(&self.app))
+            .layer(axum::middleware::from_fn_with_state(self.app.metrics.clone(), request::surround))
     }
 
     /// The database.

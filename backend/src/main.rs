@@ -1,14 +1,20 @@
 //! The command `backend`.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use axum::http::HeaderName;
+use backend::import::{ImportError, Refused, import_csv};
 use backend::keys::{InvalidLimits, Subscriber, parse_limits, parse_plan};
 use backend::{
-    AddressPolicy, Backend, Clock, InvalidPublicUrl, Limits, Options, PublicUrl, Store, StoreError, server,
+    AddressPolicy, Backend, ClickRules, Clock, InvalidPublicUrl, Limits, LocationHeaders, Options, PublicUrl,
+    Settings, Store, StoreError, server,
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -20,15 +26,42 @@ use tracing_subscriber::EnvFilter;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// How log lines are written to stderr. Which are is RUST_LOG's matter, such as RUST_LOG=backend=debug.
+    #[arg(long, global = true, env = "WEIR_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serves the API until SIGINT or SIGTERM.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Makes, lists and revokes API keys.
     #[command(subcommand)]
     Keys(Keys),
+    /// Makes links of the lines of a CSV file, whose first line names the fields as the API does.
+    Import {
+        #[command(flatten)]
+        database: Database,
+        /// The id of the workspace that gets the links.
+        #[arg(long)]
+        workspace: String,
+        /// Where clients reach the API: its host is the links' domain.
+        #[arg(long, env = "WEIR_PUBLIC_URL")]
+        public_url: String,
+        /// Another domain that may carry short links; may be repeated.
+        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+        domains: Vec<String>,
+        /// The file.
+        file: PathBuf,
+    },
     /// Makes a workspace with one key per plan, and prints the keys, which are not kept.
     Seed {
         #[command(flatten)]
@@ -70,6 +103,48 @@ struct Serve {
     /// Lets webhooks go to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     allow_private_webhooks: bool,
+    /// Another domain that leads here and may carry short links; may be repeated.
+    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+    domains: Vec<String>,
+    /// The bearer token of /internal/keys on the internal listener.
+    #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
+    internal_token: Option<String>,
+    #[command(flatten)]
+    clicks: Clicks,
+}
+
+#[derive(Debug, Args)]
+struct Clicks {
+    /// Counts crawlers and fetchers of link previews too.
+    #[arg(long, env = "WEIR_COUNT_BOTS")]
+    count_bots: bool,
+    /// Counts a visitor (address and user agent) on one link once an hour.
+    #[arg(long, env = "WEIR_ONCE_PER_HOUR")]
+    once_per_hour: bool,
+    /// The header in which the gateway names the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
+    #[arg(long, env = "WEIR_CONTINENT_HEADER")]
+    continent_header: Option<HeaderName>,
+    /// The header in which the gateway names the visitor's country (ISO 3166, two letters).
+    #[arg(long, env = "WEIR_COUNTRY_HEADER")]
+    country_header: Option<HeaderName>,
+    /// The header in which the gateway names the visitor's region (ISO 3166-2).
+    #[arg(long, env = "WEIR_REGION_HEADER")]
+    region_header: Option<HeaderName>,
+    /// The header in which the gateway names the visitor's city.
+    #[arg(long, env = "WEIR_CITY_HEADER")]
+    city_header: Option<HeaderName>,
+}
+
+impl From<Clicks> for ClickRules {
+    fn from(clicks: Clicks) -> Self {
+        let location = LocationHeaders {
+            continent: clicks.continent_header,
+            country: clicks.country_header,
+            region: clicks.region_header,
+            city: clicks.city_header,
+        };
+        Self { count_bots: clicks.count_bots, once_per_hour: clicks.once_per_hour, location }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -108,6 +183,13 @@ enum Keys {
     },
 }
 
+/// Prints a line on stdout; that nobody reads it any more is an error, not a panic.
+macro_rules! say {
+    ($($argument:tt)*) => {
+        writeln!(std::io::stdout(), $($argument)*).map_err(CliError::Output)
+    };
+}
+
 #[derive(Debug, thiserror::Error)]
 enum CliError {
     #[error(transparent)]
@@ -122,25 +204,37 @@ enum CliError {
     UnknownKey(String),
     #[error("{address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("{}: {source}", path.display())]
+    Import { path: PathBuf, source: ImportError },
+    #[error("{lines} lines were refused")]
+    LinesRefused { lines: usize },
+    #[error("output: {0}")]
+    Output(std::io::Error),
+    #[error("signals: {0}")]
+    Signals(std::io::Error),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    let done = match Cli::parse().command {
-        Command::Serve(options) => serve(options).await,
+    let cli = Cli::parse();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match cli.log_format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    let done = match cli.command {
+        Command::Serve(options) => serve(*options).await,
         Command::Keys(Keys::Create { database, plan, limits, workspace, json }) => {
             create_key(&database, &plan, limits.as_ref(), workspace.as_deref(), json).await
         }
         Command::Keys(Keys::List { database, json }) => list_keys(&database, json).await,
         Command::Keys(Keys::Revoke { database, id }) => revoke_key(&database, id).await,
+        Command::Import { database, workspace, public_url, domains, file } => {
+            import(&database, workspace, &public_url, domains, &file).await
+        }
         Command::Seed { database, name, json } => seed(&database, &name, json).await,
     };
     match done {
@@ -159,15 +253,19 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     let webhook_addresses =
         if options.allow_private_webhooks { AddressPolicy::any() } else { AddressPolicy::public_only() };
     let store = Store::open(&options.database.url).await?;
-    let options = Options { public_url: PublicUrl::parse(&public_url)?, webhook_addresses };
-    let backend = Backend::start(store, Clock::system(), options);
+    let public_url = PublicUrl::parse(&public_url)?.with_domains(options.domains);
+    let settings = Settings { clicks: options.clicks.into(), internal_token: options.internal_token };
+    let options = Options { public_url, webhook_addresses };
+    let backend = Backend::start_with(store, Clock::system(), options, settings);
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(server::serve(public, backend.router(), stopped.clone()));
     let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), stopped));
     // Scripts read these two lines to learn which ports were taken.
-    println!("listening on http://{public_address}");
-    println!("internal on http://{internal_address}");
-    server::stop_signal().await?;
+    let said = say!("listening on http://{public_address}\ninternal on http://{internal_address}");
+    if let Err(error) = said {
+        tracing::warn!(%error, "nobody hears where the service listens");
+    }
+    server::stop_signal().await.map_err(CliError::Signals)?;
     tracing::info!("stopping");
     stop.send_replace(true);
     let _ended = tokio::join!(serving, serving_internal);
@@ -197,9 +295,9 @@ async fn create_key(
     };
     let (id, key) = store.create_key(&workspace, plan, limits, now).await?;
     if as_json {
-        println!("{}", json!({ "id": id, "workspace": workspace.id, "plan": plan, "key": key }));
+        say!("{}", json!({ "id": id, "workspace": workspace.id, "plan": plan, "key": key }))?;
     } else {
-        println!("id         {id}\nworkspace  {}\nplan       {plan}\nkey        {key}", workspace.id);
+        say!("id         {id}\nworkspace  {}\nplan       {plan}\nkey        {key}", workspace.id)?;
     }
     store.close().await;
     Ok(())
@@ -210,10 +308,10 @@ async fn list_keys(database: &Database, as_json: bool) -> Result<(), CliError> {
     let keys = store.keys().await?;
     if as_json {
         let subscribers: Vec<Subscriber> = keys.into_iter().map(Subscriber::from).collect();
-        println!("{}", json!(subscribers));
+        say!("{}", json!(subscribers))?;
     } else {
         for key in keys {
-            println!("{}  {}  {:<12}  sha256:{}", key.id, key.workspace, key.plan, key.sha256);
+            say!("{}  {}  {:<12}  sha256:{}", key.id, key.workspace, key.plan, key.sha256)?;
         }
     }
     store.close().await;
@@ -225,6 +323,42 @@ async fn revoke_key(database: &Database, id: String) -> Result<(), CliError> {
     let revoked = store.revoke_key(&id, Clock::system().now()).await?;
     store.close().await;
     if revoked { Ok(()) } else { Err(CliError::UnknownKey(id)) }
+}
+
+async fn import(
+    database: &Database,
+    workspace: String,
+    public_url: &str,
+    domains: Vec<String>,
+    path: &Path,
+) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let public_url = PublicUrl::parse(public_url)?.with_domains(domains);
+    let found = store.workspace(&workspace).await?;
+    let workspace = found.ok_or(CliError::UnknownWorkspace(workspace))?;
+    let unreadable = |source| CliError::File { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    // Drawn on stderr, and only where that is a terminal.
+    let bar = ProgressBar::new(file.metadata().map_err(unreadable)?.len());
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}  {eta} left") {
+        bar.set_style(style);
+    }
+    let now = Clock::system().now();
+    let imported = import_csv(&store, &workspace, &public_url, file, now, |imported| {
+        bar.set_position(imported.bytes);
+        bar.set_message(format!("{} links", imported.made));
+    });
+    let imported = imported.await.map_err(|source| CliError::Import { path: path.to_owned(), source })?;
+    bar.finish_and_clear();
+    store.close().await;
+    for Refused { line, message } in &imported.refused {
+        say!("line {line}: {message}")?;
+    }
+    say!("{} links made, {} lines refused", imported.made, imported.refused.len())?;
+    match imported.refused.len() {
+        0 => Ok(()),
+        lines => Err(CliError::LinesRefused { lines }),
+    }
 }
 
 /// The plans of the contract; Enterprise has no quotas of its own, so its key brings them.
@@ -246,11 +380,11 @@ async fn seed(database: &Database, name: &str, as_json: bool) -> Result<(), CliE
         let (id, key) = store.create_key(&workspace, plan, limits.as_ref(), now).await?;
         keys.push(json!({ "id": id, "plan": plan, "key": key }));
         if !as_json {
-            println!("{plan:<10}  {key}");
+            say!("{plan:<10}  {key}")?;
         }
     }
     if as_json {
-        println!("{}", json!({ "workspace": workspace.id, "keys": keys }));
+        say!("{}", json!({ "workspace": workspace.id, "keys": keys }))?;
     }
     store.close().await;
     Ok(())

@@ -1,4 +1,4 @@
-//! Reading the variable part of a path.
+//! Reading the variable parts of a path.
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -9,14 +9,37 @@ use crate::error::ApiError;
 #[derive(Clone, Debug)]
 pub(crate) struct Name(pub(crate) String);
 
+/// The two variable parts of a path, decoded.
+#[derive(Clone, Debug)]
+pub(crate) struct Names(pub(crate) String, pub(crate) String);
+
 impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match Path::<String>::from_request_parts(parts, state).await {
-            Ok(Path(name)) if !name.contains('\0') => Ok(Self(name)),
-            // Neither is the name of anything, and the database cannot carry NUL.
-            Ok(_) | Err(_) => Err(ApiError::bad_request("The path is not valid.")),
+            Ok(Path(name)) if is_name(&name) => Ok(Self(name)),
+            Ok(_) | Err(_) => Err(invalid()),
         }
     }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Names {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::<(String, String)>::from_request_parts(parts, state).await {
+            Ok(Path((first, second))) if is_name(&first) && is_name(&second) => Ok(Self(first, second)),
+            Ok(_) | Err(_) => Err(invalid()),
+        }
+    }
+}
+
+/// Bytes that are no UTF-8, and NUL, which the database cannot carry, are the name of nothing.
+fn is_name(text: &str) -> bool {
+    !text.contains('\0')
+}
+
+fn invalid() -> ApiError {
+    ApiError::bad_request("The path is not valid.")
 }

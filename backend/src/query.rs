@@ -28,10 +28,14 @@ impl Query {
         }
     }
 
+    /// The last value of a parameter.
+    fn last(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
     /// The last value of a parameter, unless it is empty.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        let value = self.0.iter().rev().find(|(key, _)| key == name)?;
-        Some(value.1.as_str()).filter(|value| !value.is_empty())
+        self.last(name).filter(|value| !value.is_empty())
     }
 
     /// The values of a list: separated by commas, or given as repeated parameters.
@@ -42,7 +46,7 @@ impl Query {
     }
 
     pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
-        match self.text(name) {
+        match self.last(name) {
             None => Ok(None),
             Some("true") => Ok(Some(true)),
             Some("false") => Ok(Some(false)),
@@ -60,7 +64,7 @@ impl Query {
         bounds: std::ops::RangeInclusive<i64>,
         too_big: &str,
     ) -> Result<Option<i64>, ApiError> {
-        let Some(text) = self.text(name) else { return Ok(None) };
+        let Some(text) = self.last(name) else { return Ok(None) };
         let invalid = || ApiError::invalid("invalid_type", name, "Invalid input: expected a whole number");
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(invalid());
@@ -77,7 +81,7 @@ impl Query {
 
     /// One of a few words.
     pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>, ApiError> {
-        let Some(text) = self.text(name) else { return Ok(None) };
+        let Some(text) = self.last(name) else { return Ok(None) };
         match choices.iter().find(|(word, _)| *word == text) {
             Some((_, choice)) => Ok(Some(*choice)),
             None => {

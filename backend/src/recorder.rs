@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::links::PublicUrl;
+use crate::metrics::{ClickOutcome, Metrics};
 use crate::store::{Click, Store};
 
 /// The longest that a click waits before it is on its way to the database.
@@ -45,10 +46,15 @@ pub(crate) struct RecorderTask {
 }
 
 impl Recorder {
-    pub(crate) fn start(store: Store, public: PublicUrl, announced: Arc<Notify>) -> (Self, RecorderTask) {
+    pub(crate) fn start(
+        store: Store,
+        public: PublicUrl,
+        announced: Arc<Notify>,
+        metrics: Metrics,
+    ) -> (Self, RecorderTask) {
         let (queue, queued) = mpsc::channel(QUEUE);
         let stop = Arc::new(Notify::new());
-        let writer = Writer { store, public, announced, queued, stop: Arc::clone(&stop) };
+        let writer = Writer { store, public, announced, metrics, queued, stop: Arc::clone(&stop) };
         (Self { queue }, RecorderTask { stop, task: tokio::spawn(writer.run()) })
     }
 
@@ -83,6 +89,7 @@ struct Writer {
     store: Store,
     public: PublicUrl,
     announced: Arc<Notify>,
+    metrics: Metrics,
     queued: mpsc::Receiver<Message>,
     stop: Arc<Notify>,
 }
@@ -146,7 +153,9 @@ impl Writer {
         loop {
             match self.store.record_clicks(clicks, &self.public).await {
                 Ok(recorded) => {
+                    self.metrics.clicks(ClickOutcome::Recorded, recorded);
                     if recorded < clicks.len() {
+                        self.metrics.clicks(ClickOutcome::Orphaned, clicks.len() - recorded);
                         tracing::debug!(
                             left_out = clicks.len() - recorded,
                             "clicks on links deleted meanwhile"
@@ -160,6 +169,7 @@ impl Writer {
                     tracing::error!(%error, attempts, clicks = clicks.len(), "clicks could not be stored");
                     if stopping && attempts >= FINAL_ATTEMPTS {
                         tracing::error!(clicks = clicks.len(), "clicks are lost");
+                        self.metrics.clicks(ClickOutcome::Lost, clicks.len());
                         return;
                     }
                     tokio::time::sleep(RETRY_PAUSE).await;

@@ -4,16 +4,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use jiff::{SignedDuration, Timestamp};
 use moka::sync::Cache;
+use sha2::{Digest, Sha256};
 use url::{Url, form_urlencoded};
 
 use crate::app::{App, Shared};
 use crate::error::{ApiError, Code};
+use crate::metrics::ClickOutcome;
 use crate::path::Name;
 use crate::store::{Click, RedirectTarget, StoreError};
 use crate::visitor::{self, Agent};
@@ -29,6 +31,68 @@ const OWN_PARAMETERS: [&str; 2] = ["qr", "redir_url"];
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/r/{*key}", routing::get(follow))
+}
+
+/// Which visits count as clicks, and which headers tell where the visitor is. By default everyone but bots counts, each
+/// time, and nothing is known of places.
+#[derive(Clone, Debug, Default)]
+pub struct ClickRules {
+    /// Counts crawlers and fetchers of previews too.
+    pub count_bots: bool,
+    /// Counts a visitor, told by address and user agent, on one link once an hour. Each process remembers its own
+    /// visitors.
+    pub once_per_hour: bool,
+    /// Where the visitor is.
+    pub location: LocationHeaders,
+}
+
+/// The headers in which the gateway says where the visitor is. It has to remove them from what clients send.
+#[derive(Clone, Debug, Default)]
+pub struct LocationHeaders {
+    /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
+    pub continent: Option<HeaderName>,
+    /// ISO 3166 code of two letters.
+    pub country: Option<HeaderName>,
+    /// ISO 3166-2 code, with or without the country in front.
+    pub region: Option<HeaderName>,
+    /// Name, percent-encoded where it is not ASCII.
+    pub city: Option<HeaderName>,
+}
+
+/// Visitors remembered at most, for [`ClickRules::once_per_hour`].
+const REMEMBERED_VISITORS: u64 = 1_000_000;
+
+/// When visitors were last counted.
+#[derive(Debug)]
+pub(crate) struct Repeats {
+    counted: Cache<[u8; 32], Timestamp>,
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self { counted: Cache::new(REMEMBERED_VISITORS) }
+    }
+}
+
+impl Repeats {
+    /// Whether this visitor was counted on this link within the hour before; if not, it is now.
+    fn is_repeated(&self, click: &Click) -> bool {
+        let mut visitor = Sha256::new();
+        for part in [&click.link_id, &click.details.ip, &click.details.user_agent] {
+            visitor.update(part.len().to_le_bytes());
+            visitor.update(part);
+        }
+        let visitor: [u8; 32] = visitor.finalize().into();
+        if self
+            .counted
+            .get(&visitor)
+            .is_some_and(|at| click.at.duration_since(at) < SignedDuration::from_hours(1))
+        {
+            return true;
+        }
+        self.counted.insert(visitor, click.at);
+        false
+    }
 }
 
 /// Where short links lead, as seen lately.
@@ -70,8 +134,9 @@ impl Targets {
 }
 
 async fn follow(State(app): State<Shared>, Name(key): Name, request: Request) -> Result<Response, ApiError> {
-    let target =
-        app.targets.find(&app, app.public_url.default_domain(), &key).await?.ok_or_else(not_found)?;
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let domain = app.public_url.domain_of_host(host);
+    let target = app.targets.find(&app, domain, &key).await?.ok_or_else(not_found)?;
     let now = app.clock.now();
     if target.details.disabled_at.is_some_and(|disabled| disabled <= now) {
         return Err(not_found());
@@ -85,15 +150,28 @@ async fn follow(State(app): State<Shared>, Name(key): Name, request: Request) ->
     let headers = request.headers();
     let query = request.uri().query().unwrap_or_default();
     let agent = Agent::parse(visitor::user_agent(headers));
-    let destination = with_parameters(destination(&target, &agent), query);
+    let mut details = visitor::place(headers, &app.click_rules.location);
+    let destination = with_parameters(destination(&target, &agent, &details.country), query);
     let response = redirect(&target, &destination)?;
-    if request.method() == Method::GET && !agent.is_bot {
-        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
-        let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
-        let mut click = Click::new(&target.link_id, now);
-        click.details = visitor::details(headers, agent, destination, qr, client_address(headers).or(peer));
-        app.recorder.record(click).await;
+    if request.method() != Method::GET {
+        return Ok(response);
     }
+    if agent.is_bot && !app.click_rules.count_bots {
+        app.metrics.clicks(ClickOutcome::Bot, 1);
+        return Ok(response);
+    }
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
+    let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
+    visitor::describe(&mut details, headers, agent);
+    details.url = destination;
+    details.trigger = if qr { "qr" } else { "link" }.to_owned();
+    details.ip = client_address(headers).or(peer).map(|ip| ip.to_canonical().to_string()).unwrap_or_default();
+    let click = Click { details, ..Click::new(&target.link_id, now) };
+    if app.click_rules.once_per_hour && app.repeats.is_repeated(&click) {
+        app.metrics.clicks(ClickOutcome::Repeated, 1);
+        return Ok(response);
+    }
+    app.recorder.record(click).await;
     Ok(response)
 }
 
@@ -101,14 +179,15 @@ fn not_found() -> ApiError {
     ApiError::not_found("Link not found.")
 }
 
-/// The destination for this visitor's device.
-fn destination<'a>(target: &'a RedirectTarget, agent: &Agent) -> &'a str {
+/// The destination for this visitor: by device, else by country, else the link's.
+fn destination<'a>(target: &'a RedirectTarget, agent: &Agent, country: &str) -> &'a str {
     let for_device = match agent.os.as_str() {
         "iPhone" | "iPad" | "iPod" | "iOS" => target.details.ios.as_deref(),
         "Android" => target.details.android.as_deref(),
         _ => None,
     };
-    for_device.unwrap_or(&target.url)
+    let by_country = target.details.geo.as_ref().and_then(|geo| geo.get(country)).map(String::as_str);
+    for_device.or(by_country).unwrap_or(&target.url)
 }
 
 /// The destination with the short link's own query parameters merged in; they win over those it had.

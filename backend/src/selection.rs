@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::{ApiError, Code};
+use crate::links::routes::external_id;
 use crate::query::Query;
 use crate::store::{Column, Condition, LinkSelector, Selection};
 use crate::when::{self, Edge};
@@ -68,6 +69,16 @@ pub(crate) struct Asked {
     pub(crate) zone: TimeZone,
     /// The interval that the range comes from; None where the request gave `start`.
     pub(crate) interval: Option<Interval>,
+}
+
+/// The words that `interval` takes.
+pub(crate) fn interval_names() -> impl Iterator<Item = &'static str> {
+    INTERVALS.into_iter().map(|(name, _)| name)
+}
+
+/// The filters whose value is a list, possibly negated.
+pub(crate) fn filter_names() -> impl Iterator<Item = &'static str> {
+    FILTERS.into_iter().map(|(name, _)| name)
 }
 
 impl Asked {
@@ -167,14 +178,7 @@ async fn conditions(query: &Query, app: &App, caller: &Caller) -> Result<Vec<Con
         (None, Some(_), _) => {
             return Err(ApiError::bad_request("The key parameter needs the domain parameter."));
         }
-        (_, None, Some(external)) => match external.strip_prefix("ext_") {
-            Some(id) => Some(LinkSelector::ExternalId(id.to_owned())),
-            None => {
-                return Err(ApiError::bad_request(
-                    "Invalid externalId. Did you forget to prefix it with `ext_`?",
-                ));
-            }
-        },
+        (_, None, Some(external)) => Some(external_id(external)?),
         (_, None, None) => None,
     };
     if let Some(selector) = one {

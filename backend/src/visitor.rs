@@ -1,11 +1,12 @@
 //! What a request says of the visitor who made it.
 
-use axum::http::HeaderMap;
 use axum::http::header::{REFERER, USER_AGENT};
-use std::net::IpAddr;
+use axum::http::{HeaderMap, HeaderName};
+use percent_encoding::percent_decode_str;
 use url::Url;
 use woothee::parser::Parser;
 
+use crate::redirect::LocationHeaders;
 use crate::store::ClickDetails;
 
 /// Fetchers of link previews and the like whose user agents do not call themselves bots.
@@ -22,6 +23,11 @@ const PREVIEW_FETCHERS: [&str; 8] = [
 
 /// Longest user agent and referer that are kept, in characters.
 const MAX_KEPT: usize = 1_024;
+
+/// Longest name of a place that is kept, in characters.
+const MAX_PLACE: usize = 100;
+/// The continents that the published clients can parse.
+const CONTINENTS: [&str; 7] = ["AF", "AN", "AS", "EU", "NA", "OC", "SA"];
 
 /// What a user agent says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,24 +69,40 @@ impl Agent {
     }
 }
 
-/// The details of a click as far as its request tells them.
-pub(crate) fn details(
-    headers: &HeaderMap,
-    agent: Agent,
-    url: String,
-    qr: bool,
-    ip: Option<IpAddr>,
-) -> ClickDetails {
-    let mut details = ClickDetails {
-        url,
-        device: agent.device.to_owned(),
-        browser: agent.browser,
-        os: agent.os,
-        user_agent: user_agent(headers).chars().take(MAX_KEPT).collect(),
-        trigger: if qr { "qr" } else { "link" }.to_owned(),
-        ip: ip.map(|ip| ip.to_canonical().to_string()).unwrap_or_default(),
-        ..ClickDetails::default()
+/// Where the visitor is, as far as the gateway says.
+pub(crate) fn place(headers: &HeaderMap, names: &LocationHeaders) -> ClickDetails {
+    let value = |name: &Option<HeaderName>| {
+        let text = headers.get(name.as_ref()?)?.to_str().ok()?;
+        let text = percent_decode_str(text.trim()).decode_utf8().ok()?;
+        (!text.is_empty() && !text.contains('\0')).then(|| text.chars().take(MAX_PLACE).collect::<String>())
     };
+    let mut details = ClickDetails::default();
+    let is_code = |code: &String| code.len() == 2 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if let Some(country) = value(&names.country).filter(is_code) {
+        details.country = country.to_uppercase();
+    }
+    if let Some(region) = value(&names.region) {
+        let prefix = format!("{}-", details.country);
+        let region = region.to_uppercase();
+        details.region = if region.starts_with(&prefix) { region } else { format!("{prefix}{region}") };
+    }
+    if let Some(city) = value(&names.city) {
+        details.city = city;
+    }
+    if let Some(continent) = value(&names.continent).map(|code| code.to_uppercase())
+        && CONTINENTS.contains(&continent.as_str())
+    {
+        details.continent = continent;
+    }
+    details
+}
+
+/// Adds what the request says of the visitor's browser and of where they come from.
+pub(crate) fn describe(details: &mut ClickDetails, headers: &HeaderMap, agent: Agent) {
+    agent.device.clone_into(&mut details.device);
+    details.browser = agent.browser;
+    details.os = agent.os;
+    details.user_agent = user_agent(headers).chars().take(MAX_KEPT).collect();
     let referer =
         headers.get(REFERER).and_then(|value| value.to_str().ok()).and_then(|text| Url::parse(text).ok());
     if let Some(referer) = referer
@@ -89,7 +111,6 @@ pub(crate) fn details(
         details.referer = host.trim_start_matches("www.").to_owned();
         details.referer_url = referer.as_str().chars().take(MAX_KEPT).collect();
     }
-    details
 }
 
 pub(crate) fn user_agent(headers: &HeaderMap) -> &str {

@@ -1,10 +1,11 @@
 //! From a request's JSON to a link: every field with its bounds.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::body::{Change, Fields, wrong_type};
@@ -20,6 +21,12 @@ const MAX_KEY: usize = 190;
 const MAX_ID: usize = 255;
 /// Longest title, description, comment or image address, in characters.
 const MAX_TEXT: usize = 32_000;
+/// Lengths that a random key may be asked for in.
+const KEY_LENGTHS: RangeInclusive<u64> = 3..=190;
+/// How many destinations an A/B test may have.
+const VARIANTS: RangeInclusive<usize> = 2..=4;
+/// The share of visitors, in percent, that each may have.
+const SHARES: RangeInclusive<u64> = 10..=90;
 /// Most tags on one link.
 const MAX_TAGS: usize = 100;
 
@@ -69,6 +76,10 @@ type Flag = fn(&mut Details) -> &mut bool;
 type DetailText = fn(&mut Details) -> &mut Option<String>;
 type DetailInstant = fn(&mut Details) -> &mut Option<Timestamp>;
 
+/// The names of all fields that are true or false.
+pub(crate) const FLAG_NAMES: [&str; 6] =
+    ["archived", "trackConversion", "proxy", "rewrite", "doIndex", "publicStats"];
+
 const FLAGS: [(&str, Flag); 5] = [
     ("trackConversion", |details| &mut details.track_conversion),
     ("proxy", |details| &mut details.proxy),
@@ -98,6 +109,60 @@ const INSTANTS: [(&str, DetailInstant); 3] = [
     ("testStartedAt", |details| &mut details.test_started_at),
     ("testCompletedAt", |details| &mut details.test_completed_at),
 ];
+
+/// The JSON schema of a body that makes or changes a link, from the same tables that read it.
+pub(crate) fn schema(required: &[&str]) -> Value {
+    let text = |max: usize| json!({"type": ["string", "null"], "maxLength": max});
+    let list = json!({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_TAGS}, {"type": "null"}]});
+    let mut properties = Map::new();
+    let mut add = |name: &str, schema: Value| properties.insert(name.to_owned(), schema);
+    add(
+        "url",
+        json!({"type": "string", "maxLength": MAX_URL, "description": "The destination; https:// is put in front where it names no scheme."}),
+    );
+    add("domain", text(MAX_KEY));
+    add("key", text(MAX_KEY));
+    add(
+        "keyLength",
+        json!({"type": ["integer", "null"], "minimum": KEY_LENGTHS.start(), "maximum": KEY_LENGTHS.end()}),
+    );
+    add("prefix", text(MAX_KEY));
+    for name in ["externalId", "tenantId"].into_iter().chain(URL_PARAMETERS) {
+        add(name, text(MAX_ID));
+    }
+    add("folderId", text(MAX_KEY));
+    for (name, _) in FLAGS {
+        add(name, json!({"type": ["boolean", "null"]}));
+    }
+    add("archived", json!({"type": ["boolean", "null"]}));
+    for (name, max, _) in TEXTS {
+        add(name, text(max));
+    }
+    for (name, _) in DESTINATIONS {
+        add(name, text(MAX_URL));
+    }
+    for (name, _) in INSTANTS {
+        add(name, text(MAX_ID));
+    }
+    for name in ["tagIds", "tagId", "tagNames"] {
+        add(name, list.clone());
+    }
+    let country =
+        json!({"type": ["object", "null"], "additionalProperties": {"type": "string", "maxLength": MAX_URL}});
+    add("geo", country);
+    let variant = json!({
+        "type": "object", "required": ["url", "percentage"],
+        "properties": {
+            "url": {"type": "string", "maxLength": MAX_URL},
+            "percentage": {"type": "integer", "minimum": SHARES.start(), "maximum": SHARES.end()},
+        },
+    });
+    add(
+        "testVariants",
+        json!({"type": ["array", "null"], "minItems": VARIANTS.start(), "maxItems": VARIANTS.end(), "items": variant}),
+    );
+    json!({"type": "object", "required": required, "properties": properties})
+}
 
 impl LinkInput {
     /// Reads a body that makes a link: as [`Self::update`], with the destination required.
@@ -129,7 +194,10 @@ impl LinkInput {
             url,
             domain: fields.text("domain", MAX_KEY)?.set().map(|domain| domain.to_lowercase()),
             key: key(&fields, "key")?,
-            key_length: fields.integer("keyLength", 3..=190)?.set().and_then(|length| length.try_into().ok()),
+            key_length: fields
+                .integer("keyLength", KEY_LENGTHS)?
+                .set()
+                .and_then(|length| length.try_into().ok()),
             prefix: key(&fields, "prefix")?,
             external_id: external_id(&fields)?,
             tenant_id: fields.text("tenantId", MAX_ID)?,
@@ -330,7 +398,7 @@ fn test_variants(fields: &Fields<'_>) -> Result<Change<Vec<Variant>>, ApiError> 
         Some(Value::Array(items)) => items,
         Some(other) => return Err(wrong_type(&fields.path("testVariants"), "array", other)),
     };
-    if !(2..=4).contains(&items.len()) {
+    if !VARIANTS.contains(&items.len()) {
         return Err(fields.invalid("testVariants", "Expected 2 to 4 variants"));
     }
     let mut variants = Vec::new();
@@ -338,7 +406,7 @@ fn test_variants(fields: &Fields<'_>) -> Result<Change<Vec<Variant>>, ApiError> 
         let path = format!("{}[{index}]", fields.path("testVariants"));
         let variant = Fields::of(item, &path)?;
         let url = destination(&variant, "url", &variant.required_text("url", MAX_URL)?)?;
-        let Change::Set(percentage) = variant.integer("percentage", 10..=90)? else {
+        let Change::Set(percentage) = variant.integer("percentage", SHARES)? else {
             return Err(variant.invalid("percentage", "Expected a whole number from 10 to 90"));
         };
         variants.push(Variant { url, percentage });

@@ -1,5 +1,6 @@
 //! Short links: what they are, how requests describe them, and their endpoints.
 
+pub(crate) mod bulk;
 pub(crate) mod input;
 pub(crate) mod routes;
 
@@ -8,6 +9,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use url::Url;
+
+use crate::ids;
 
 /// How an instant is written in JSON: RFC 3339 in UTC with milliseconds.
 pub(crate) fn rfc3339(instant: Timestamp) -> String {
@@ -93,6 +96,7 @@ pub(crate) const TAG_COLORS: [&str; 8] =
 pub struct PublicUrl {
     base: Url,
     host: String,
+    other_domains: Vec<String>,
 }
 
 /// The public URL cannot carry short links.
@@ -115,7 +119,31 @@ impl PublicUrl {
         if !plain || !matches!(base.scheme(), "http" | "https") {
             return Err(invalid());
         }
-        Ok(Self { base, host })
+        Ok(Self { base, host, other_domains: Vec::new() })
+    }
+
+    /// Lets links also live on other domains that lead to this service: `https://<domain>/r/<key>`.
+    #[must_use]
+    pub fn with_domains(mut self, domains: impl IntoIterator<Item = String>) -> Self {
+        self.other_domains = domains.into_iter().map(|domain| domain.to_lowercase()).collect();
+        self
+    }
+
+    /// Whether links may live on `domain`.
+    pub(crate) fn has_domain(&self, domain: &str) -> bool {
+        domain == self.host || self.other_domains.iter().any(|other| other == domain)
+    }
+
+    /// The domain that a request with this `Host` header is for.
+    pub(crate) fn domain_of_host<'a>(&'a self, host: Option<&str>) -> &'a str {
+        let named = host.map(|host| host.split(':').next().unwrap_or(host).to_lowercase());
+        let other = self.other_domains.iter().find(|other| Some(*other) == named.as_ref());
+        other.unwrap_or(&self.host)
+    }
+
+    /// The address itself, without a slash at its end.
+    pub(crate) fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
     }
 
     /// The domain of links that name none.
@@ -129,16 +157,15 @@ impl PublicUrl {
     #[must_use]
     pub fn short_link(&self, domain: &str, key: &str) -> String {
         let key = percent_encoding::utf8_percent_encode(key, KEY_IN_PATH);
-        let base = self.base.as_str().trim_end_matches('/');
         if domain == self.host {
-            format!("{base}/r/{key}")
+            format!("{}/r/{key}", self.base())
         } else {
             format!("{}://{domain}/r/{key}", self.base.scheme())
         }
     }
 
     fn qr_code(&self, short_link: &str) -> String {
-        format!("{}/qr?url={short_link}?qr=1", self.base.as_str().trim_end_matches('/'))
+        format!("{}/qr?url={short_link}?qr=1", self.base())
     }
 }
 
@@ -214,6 +241,28 @@ pub(crate) struct LinkBody {
 }
 
 impl Link {
+    /// A link that does not exist, to show what links look like.
+    pub(crate) fn sample(workspace_id: &str, domain: &str, now: Timestamp) -> Self {
+        Self {
+            seq: 0,
+            id: ids::sortable("link_", now),
+            workspace_id: workspace_id.to_owned(),
+            domain: domain.to_owned(),
+            key: "sample".to_owned(),
+            url: "https://example.com/sample".to_owned(),
+            external_id: None,
+            tenant_id: None,
+            folder_id: None,
+            archived: false,
+            details: Details::default(),
+            tags: Vec::new(),
+            clicks: 0,
+            last_clicked: None,
+            created_at: now,
+            updated_at: now,
+        }
+    }
+
     /// The link as responses and webhooks show it.
     pub(crate) fn body(&self, public: &PublicUrl) -> LinkBody {
         let details = self.details.clone();

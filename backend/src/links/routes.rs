@@ -2,21 +2,18 @@
 
 use axum::extract::State;
 use axum::{Json, Router, routing};
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::input::LinkInput;
-use super::{LinkBody, PublicUrl};
-use crate::app::Shared;
+use super::{LinkBody, PublicUrl, bulk};
+use crate::app::{App, Shared};
 use crate::auth::Caller;
-use crate::body::{JsonBody, wrong_type};
+use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
 use crate::path::Name;
 use crate::query::Query;
-use crate::store::{LinkConflict, LinkFilter, LinkOrder, LinkSelector, NewLink, Page};
+use crate::store::{Changed, LinkConflict, LinkFilter, LinkGroup, LinkOrder, LinkSelector, NewLink, Page};
 
-/// Most links that one call makes, changes or deletes.
-const MAX_BULK: usize = 100;
 /// Links on a page, unless asked for fewer; also the most.
 const PAGE_SIZE: i64 = 100;
 /// The last page that an offset reaches; beyond it, cursors.
@@ -25,9 +22,11 @@ const MAX_PAGE: i64 = 1_000;
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
         .route("/links", routing::get(list).post(create))
-        .route("/links/bulk", routing::post(create_bulk))
+        .route("/links/bulk", routing::post(bulk::create).patch(bulk::update).delete(bulk::delete))
         .route("/links/count", routing::get(count))
-        .route("/links/{id}", routing::get(one).delete(delete))
+        .route("/links/info", routing::get(info))
+        .route("/links/upsert", routing::put(upsert))
+        .route("/links/{id}", routing::get(one).patch(update).put(update).delete(delete))
 }
 
 async fn create(
@@ -46,70 +45,6 @@ async fn create(
     }
 }
 
-/// One answer of a bulk call, in the place of its request.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[serde(untagged)]
-pub(crate) enum BulkResult {
-    Made(Box<LinkBody>),
-    Refused {
-        /// The item as it was sent.
-        link: Value,
-        error: String,
-        code: Code,
-    },
-}
-
-async fn create_bulk(
-    State(app): State<Shared>,
-    caller: Caller,
-    JsonBody(body): JsonBody,
-) -> Result<Json<Vec<BulkResult>>, ApiError> {
-    let Value::Array(items) = body else { return Err(wrong_type("", "array", &body)) };
-    if items.is_empty() {
-        return Err(ApiError::invalid(
-            "too_small",
-            "",
-            "No links created – you must provide at least one link.",
-        ));
-    }
-    if items.len() > MAX_BULK {
-        let message = format!("You can only create up to {MAX_BULK} links at a time.");
-        return Err(ApiError::invalid("too_big", "", &message));
-    }
-    let now = app.clock.now();
-    let mut links = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
-        let input = LinkInput::create(item, &format!("[{index}]"), now)?;
-        links.push(new_link(input, &app.public_url)?);
-    }
-    refuse_duplicates(&links)?;
-    let made = app.store.create_links(&caller.workspace, &links, now, None).await?;
-    let results = made.into_iter().zip(items).map(|(result, item)| match result {
-        Ok(link) => BulkResult::Made(Box::new(link.body(&app.public_url))),
-        Err(conflict) => {
-            let refusal = refusal(&conflict);
-            BulkResult::Refused { link: item, error: refusal.message, code: refusal.code }
-        }
-    });
-    Ok(Json(results.collect()))
-}
-
-/// A call that names the same short link twice contradicts itself.
-fn refuse_duplicates(links: &[NewLink]) -> Result<(), ApiError> {
-    let mut seen = std::collections::HashSet::new();
-    let mut duplicates = Vec::new();
-    for link in links {
-        let Some(key) = &link.input.key else { continue };
-        if !seen.insert((&link.domain, key.to_lowercase())) {
-            duplicates.push(format!("{}/{key}", link.domain));
-        }
-    }
-    if duplicates.is_empty() {
-        return Ok(());
-    }
-    Err(ApiError::bad_request(format!("Duplicate links found: {}", duplicates.join(", "))))
-}
-
 async fn list(
     State(app): State<Shared>,
     caller: Caller,
@@ -125,8 +60,77 @@ async fn list(
     Ok(Json(links.iter().map(|link| link.body(&app.public_url)).collect()))
 }
 
-async fn count(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Json<i64>, ApiError> {
-    Ok(Json(app.store.count_links(&caller.workspace, &filter(&query)?).await?))
+async fn count(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {
+    let groups = [
+        ("domain", LinkGroup::Domain),
+        ("folderId", LinkGroup::FolderId),
+        ("tagId", LinkGroup::TagId),
+        ("userId", LinkGroup::UserId),
+    ];
+    let filter = filter(&query)?;
+    let Some(by) = query.choice("groupBy", &groups)? else {
+        return Ok(Json(app.store.count_links(&caller.workspace, &filter).await?.into()));
+    };
+    let name = query.text("groupBy").unwrap_or_default();
+    let counts = app.store.count_links_by(&caller.workspace, &filter, by).await?;
+    Ok(Json(counts.into_iter().map(|(value, count)| json!({ name: value, "_count": count })).collect()))
+}
+
+async fn info(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Json<LinkBody>, ApiError> {
+    let selector =
+        match (query.text("linkId"), query.text("externalId"), query.text("domain"), query.text("key")) {
+            (Some(id), ..) => selector(id),
+            (None, Some(external), ..) => external_id(external)?,
+            (None, None, Some(domain), Some(key)) => {
+                LinkSelector::Key { domain: domain.to_lowercase(), key: key.to_owned() }
+            }
+            (None, None, ..) => {
+                return Err(ApiError::bad_request(
+                    "You must provide a linkId, an externalId, or a domain and a key to retrieve a link.",
+                ));
+            }
+        };
+    let link = app.store.link(&caller.workspace, &selector).await?.ok_or_else(not_found)?;
+    Ok(Json(link.body(&app.public_url)))
+}
+
+async fn update(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    JsonBody(body): JsonBody,
+) -> Result<Json<LinkBody>, ApiError> {
+    let now = app.clock.now();
+    let input = LinkInput::update(&body, "", now)?;
+    if let Some(domain) = &input.domain {
+        check_domain(domain, &app.public_url)?;
+    }
+    let changed =
+        app.store.update_link(&caller.workspace, &selector(&id), &input, now, &app.public_url).await?;
+    let changed = changed.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
+    Ok(Json(settle(&app, &changed)))
+}
+
+async fn upsert(
+    State(app): State<Shared>,
+    caller: Caller,
+    JsonBody(body): JsonBody,
+) -> Result<Json<LinkBody>, ApiError> {
+    let now = app.clock.now();
+    let new = new_link(LinkInput::create(&body, "", now)?, &app.public_url)?;
+    let changed = app.store.upsert_link(&caller.workspace, &new, now, &app.public_url).await?;
+    let changed = changed.map_err(|conflict| refusal(&conflict))?;
+    Ok(Json(settle(&app, &changed)))
+}
+
+/// What follows from a change of a link, and the link as it is now.
+pub(super) fn settle(app: &App, changed: &Changed) -> LinkBody {
+    if let Some(before) = &changed.before {
+        app.targets.forget(&before.domain, &before.key);
+        app.targets.forget(&changed.after.domain, &changed.after.key);
+        app.announced.notify_one();
+    }
+    changed.after.body(&app.public_url)
 }
 
 async fn one(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<LinkBody>, ApiError> {
@@ -140,14 +144,14 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     let link = deleted.ok_or_else(not_found)?;
     app.targets.forget(&link.domain, &link.key);
     app.announced.notify_one();
-    Ok(Json(serde_json::json!({ "id": link.id })))
+    Ok(Json(json!({ "id": link.id })))
 }
 
 fn not_found() -> ApiError {
     ApiError::not_found("Link not found.")
 }
 
-fn refusal(conflict: &LinkConflict) -> ApiError {
+pub(super) fn refusal(conflict: &LinkConflict) -> ApiError {
     let code = match conflict {
         LinkConflict::Key | LinkConflict::ExternalId => Code::Conflict,
         LinkConflict::UnknownTags(_) => Code::UnprocessableEntity,
@@ -156,20 +160,34 @@ fn refusal(conflict: &LinkConflict) -> ApiError {
 }
 
 /// A link's name in a path: its id, or `ext_` and its external id.
-fn selector(id: &str) -> LinkSelector {
+pub(super) fn selector(id: &str) -> LinkSelector {
     match id.strip_prefix("ext_") {
         Some(external) => LinkSelector::ExternalId(external.to_owned()),
         None => LinkSelector::Id(id.to_owned()),
     }
 }
 
-/// Puts a new link on its domain.
-fn new_link(input: LinkInput, public: &PublicUrl) -> Result<NewLink, ApiError> {
-    let domain = input.domain.clone().unwrap_or_else(|| public.default_domain().to_owned());
-    if domain != public.default_domain() {
-        return Err(ApiError::new(Code::Forbidden, "Domain does not belong to workspace."));
+/// A link's external id in a query, where it has to say what it is.
+pub(crate) fn external_id(text: &str) -> Result<LinkSelector, ApiError> {
+    match text.strip_prefix("ext_") {
+        Some(id) => Ok(LinkSelector::ExternalId(id.to_owned())),
+        None => Err(ApiError::bad_request("Invalid externalId. Did you forget to prefix it with `ext_`?")),
     }
+}
+
+/// Puts a new link on its domain.
+pub(crate) fn new_link(input: LinkInput, public: &PublicUrl) -> Result<NewLink, ApiError> {
+    let domain = input.domain.clone().unwrap_or_else(|| public.default_domain().to_owned());
+    check_domain(&domain, public)?;
     Ok(NewLink { input, domain })
+}
+
+fn check_domain(domain: &str, public: &PublicUrl) -> Result<(), ApiError> {
+    if public.has_domain(domain) {
+        Ok(())
+    } else {
+        Err(ApiError::new(Code::Forbidden, "Domain does not belong to workspace."))
+    }
 }
 
 fn filter(query: &Query) -> Result<LinkFilter, ApiError> {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
+use super::outbox::enqueue_to;
 use super::sql::Sql;
-use super::webhooks::{enqueue_to, listeners};
+use super::webhooks::listeners;
 use super::{Dialect, Store, StoreError, links};
 use crate::ids;
 use crate::links::PublicUrl;

@@ -1,42 +1,17 @@
-//! Links and their tags.
+//! Links found, listed and counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use jiff::Timestamp;
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
 use super::sql::Sql;
-use super::webhooks::enqueue;
-use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
-use crate::ids;
-use crate::links::input::{LinkInput, TagSelection};
-use crate::links::{Details, Link, PublicUrl, TAG_COLORS, Tag, UtmParameters};
-use crate::webhooks::{Event, Trigger};
-
-/// Attempts to find a random key that is free. With 36^7 keys even a domain with a billion links needs two.
-const KEY_ATTEMPTS: usize = 8;
+use super::tags::tag;
+use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of};
+use crate::links::{Details, Link, Tag};
 
 /// Links named in one query; SQLite takes at most 32,766 arguments.
 const LINKS_PER_QUERY: usize = 5_000;
-
-/// A link to be made: what the request says, on a domain that may carry it.
-#[derive(Clone, Debug)]
-pub(crate) struct NewLink {
-    pub(crate) input: LinkInput,
-    pub(crate) domain: String,
-}
-
-/// Why one link was not made or changed, while others may have been.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum LinkConflict {
-    #[error("Duplicate key: This short link already exists.")]
-    Key,
-    #[error("A link with this externalId already exists in this workspace.")]
-    ExternalId,
-    #[error("Invalid tagIds detected: {}", .0.join(", "))]
-    UnknownTags(Vec<String>),
-}
 
 /// How a request names one link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +19,18 @@ pub(crate) enum LinkSelector {
     Id(String),
     ExternalId(String),
     Key { domain: String, key: String },
+}
+
+impl LinkSelector {
+    pub(super) fn names(&self, link: &Link) -> bool {
+        match self {
+            Self::Id(id) => *id == link.id,
+            Self::ExternalId(id) => link.external_id.as_ref() == Some(id),
+            Self::Key { domain, key } => {
+                *domain == link.domain && key.to_lowercase() == link.key.to_lowercase()
+            }
+        }
+    }
 }
 
 /// Which links of a workspace are meant; empty fields do not narrow.
@@ -59,6 +46,15 @@ pub(crate) struct LinkFilter {
     pub(crate) search: Option<String>,
     pub(crate) link_ids: Vec<String>,
     pub(crate) show_archived: bool,
+}
+
+/// What links are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkGroup {
+    Domain,
+    FolderId,
+    TagId,
+    UserId,
 }
 
 /// The order of a list; always the largest first.
@@ -91,65 +87,11 @@ pub(crate) struct RedirectTarget {
     pub(crate) details: Details,
 }
 
-const LINKS: &str = "SELECT l.seq, l.id, w.id AS workspace_id, l.domain, l.key, l.url, l.external_id, l.tenant_id,
+pub(super) const LINKS: &str = "SELECT l.seq, l.id, w.id AS workspace_id, l.domain, l.key, l.url, l.external_id, l.tenant_id,
     l.folder_id, l.archived, l.details, l.created_at, l.updated_at, COALESCE(t.clicks, 0) AS clicks, t.last_clicked
     FROM links l JOIN workspaces w ON w.seq = l.workspace_seq LEFT JOIN link_totals t ON t.link_seq = l.seq ";
 
 impl Store {
-    /// Makes links in one transaction; the answers are in the order of `links`. With `announce`, webhooks are told.
-    pub(crate) async fn create_links(
-        &self,
-        workspace: &Workspace,
-        links: &[NewLink],
-        now: Timestamp,
-        announce: Option<&PublicUrl>,
-    ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
-        let mut transaction = self.begin().await?;
-        let mut results = vec![None; links.len()];
-        let mut drafts = Vec::with_capacity(links.len());
-        for (index, new) in links.iter().enumerate() {
-            match resolve_tags(&mut transaction, workspace, new.input.tags.as_ref(), now).await? {
-                Err(conflict) => results[index] = Some(Err(conflict)),
-                Ok(tags) => drafts.push((index, draft(workspace, new, tags, now))),
-            }
-        }
-        for _ in 0..KEY_ATTEMPTS {
-            let inserted = insert(&mut transaction, workspace, &drafts).await?;
-            let mut taken = Vec::new();
-            for (index, mut link) in drafts {
-                if let Some(seq) = inserted.get(&link.id) {
-                    link.seq = *seq;
-                    results[index] = Some(Ok(link));
-                } else if external_id_is_taken(&mut transaction, workspace, &link).await? {
-                    results[index] = Some(Err(LinkConflict::ExternalId));
-                } else if links[index].input.key.is_some() {
-                    results[index] = Some(Err(LinkConflict::Key));
-                } else {
-                    link.key = random_key(&links[index].input);
-                    taken.push((index, link));
-                }
-            }
-            drafts = taken;
-            if drafts.is_empty() {
-                break;
-            }
-        }
-        let results: Vec<_> =
-            results.into_iter().map(|result| result.unwrap_or(Err(LinkConflict::Key))).collect();
-        let made: Vec<&Link> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
-        for link in &made {
-            set_tags(&mut transaction, link).await?;
-        }
-        if let Some(public) = announce {
-            for link in made {
-                let event = Event::of_link(Trigger::Created, link, public, now);
-                enqueue(&mut transaction, workspace.seq, link, &event).await?;
-            }
-        }
-        transaction.commit().await?;
-        Ok(results)
-    }
-
     /// The link that `selector` names in the workspace.
     pub(crate) async fn link(
         &self,
@@ -160,27 +102,6 @@ impl Store {
         let mut sql = Sql::new(LINKS);
         push_selector(&mut sql, workspace, selector);
         Ok(load(&mut connection, sql).await?.pop())
-    }
-
-    /// Deletes a link with its clicks, and tells webhooks. None if the workspace has no such link.
-    pub(crate) async fn delete_link(
-        &self,
-        workspace: &Workspace,
-        selector: &LinkSelector,
-        now: Timestamp,
-        public: &PublicUrl,
-    ) -> Result<Option<Link>, StoreError> {
-        let mut transaction = self.begin().await?;
-        let mut sql = Sql::new(LINKS);
-        push_selector(&mut sql, workspace, selector);
-        let Some(link) = load(&mut transaction, sql).await?.pop() else { return Ok(None) };
-        let event = Event::of_link(Trigger::Deleted, &link, public, now);
-        enqueue(&mut transaction, workspace.seq, &link, &event).await?;
-        let mut sql = Sql::new("DELETE FROM links WHERE seq = ");
-        sql.bind(link.seq);
-        sql.execute(&mut *transaction).await?;
-        transaction.commit().await?;
-        Ok(Some(link))
     }
 
     /// A page of the links that `filter` lets through, newest first unless the page says otherwise. None if the page
@@ -234,6 +155,32 @@ impl Store {
         Ok(sql.number(&self.read).await?)
     }
 
+    /// How many links `filter` lets through, by the values of `by`, most first.
+    pub(crate) async fn count_links_by(
+        &self,
+        workspace: &Workspace,
+        filter: &LinkFilter,
+        by: LinkGroup,
+    ) -> Result<Vec<(Option<String>, i64)>, StoreError> {
+        let (column, from) = match by {
+            LinkGroup::Domain => ("l.domain", " AS value, COUNT(*) AS total FROM links l "),
+            LinkGroup::FolderId => ("l.folder_id", " AS value, COUNT(*) AS total FROM links l "),
+            // Links are made by keys, so all have the same user: none.
+            LinkGroup::UserId => ("CAST(NULL AS TEXT)", " AS value, COUNT(*) AS total FROM links l "),
+            LinkGroup::TagId => (
+                "g.id",
+                " AS value, COUNT(*) AS total FROM links l JOIN link_tags k ON k.link_seq = l.seq
+                 JOIN tags g ON g.seq = k.tag_seq ",
+            ),
+        };
+        let mut sql = Sql::new("SELECT ");
+        sql.push(column).push(from);
+        self.push_filter(&mut sql, workspace, filter);
+        sql.push(" GROUP BY ").push(column).push(" ORDER BY total DESC, value");
+        let rows = sql.all(&self.read).await?;
+        rows.iter().map(|row| Ok((row.try_get("value")?, row.try_get("total")?))).collect()
+    }
+
     /// Where the short link `key` on `domain` leads, whosever it is.
     pub(crate) async fn redirect_target(
         &self,
@@ -249,13 +196,6 @@ impl Store {
             url: row.try_get("url")?,
             details: from_json("link details", &details)?,
         }))
-    }
-
-    /// The tags of a workspace.
-    pub(crate) async fn tags(&self, workspace: &Workspace) -> Result<Vec<Tag>, StoreError> {
-        let mut sql = Sql::new("SELECT g.id, g.name, g.color FROM tags g WHERE g.workspace_seq = ");
-        sql.bind(workspace.seq).push(" ORDER BY g.seq");
-        sql.all(&self.read).await?.iter().map(tag).collect()
     }
 
     fn push_filter(&self, sql: &mut Sql, workspace: &Workspace, filter: &LinkFilter) {
@@ -304,7 +244,7 @@ fn escape_like(text: &str) -> String {
     text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_")
 }
 
-fn push_selector(sql: &mut Sql, workspace: &Workspace, selector: &LinkSelector) {
+pub(super) fn push_selector(sql: &mut Sql, workspace: &Workspace, selector: &LinkSelector) {
     sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
     match selector {
         LinkSelector::Id(id) => sql.push(" AND l.id = ").bind(id.clone()),
@@ -317,145 +257,18 @@ fn push_selector(sql: &mut Sql, workspace: &Workspace, selector: &LinkSelector) 
     };
 }
 
-fn draft(workspace: &Workspace, new: &NewLink, tags: Vec<Tag>, now: Timestamp) -> Link {
-    let input = &new.input;
-    let mut details = Details::default();
-    input.apply_details(&mut details);
-    Link {
-        seq: 0,
-        id: ids::sortable("link_", now),
-        workspace_id: workspace.id.clone(),
-        domain: new.domain.clone(),
-        key: input.key.clone().unwrap_or_else(|| random_key(input)),
-        url: input.destination(None),
-        external_id: input.external_id.clone().set(),
-        tenant_id: input.tenant_id.clone().set(),
-        folder_id: input.folder_id.clone().set(),
-        archived: input.archived.unwrap_or(false),
-        details,
-        tags,
-        clicks: 0,
-        last_clicked: None,
-        created_at: now,
-        updated_at: now,
-    }
-}
-
-fn random_key(input: &LinkInput) -> String {
-    let random = ids::short_key(input.key_length.unwrap_or(ids::DEFAULT_KEY_LENGTH));
-    match &input.prefix {
-        Some(prefix) => format!("{prefix}/{random}"),
-        None => random,
-    }
-}
-
-/// Inserts those that are in nobody's way, and returns their numbers by id.
-async fn insert(
-    transaction: &mut Transaction<'static, Any>,
-    workspace: &Workspace,
-    drafts: &[(usize, Link)],
-) -> Result<HashMap<String, i64>, StoreError> {
-    if drafts.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let mut details = Vec::with_capacity(drafts.len());
-    for (_, link) in drafts {
-        details.push((link, to_json("link details", &link.details)?));
-    }
-    let mut sql = Sql::new(
-        "INSERT INTO links (id, workspace_seq, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
-         utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at) VALUES ",
-    );
-    sql.rows(&details, |row, (link, details)| {
-        row.bind(link.id.clone()).bind(workspace.seq).bind(link.domain.clone());
-        row.bind(link.key.clone()).bind(link.key.to_lowercase()).bind(link.url.clone());
-        let utm = UtmParameters::of(&link.url);
-        row.bind(utm.source).bind(utm.medium).bind(utm.campaign).bind(utm.term).bind(utm.content);
-        row.bind(link.external_id.clone()).bind(link.tenant_id.clone()).bind(link.folder_id.clone());
-        row.bind(i64::from(link.archived)).bind(details.clone());
-        row.bind(link.created_at.as_millisecond()).bind(link.updated_at.as_millisecond());
+/// Several links at once, by id and external id.
+pub(super) fn push_selectors(sql: &mut Sql, workspace: &Workspace, selectors: &[LinkSelector]) {
+    let ids = selectors.iter().filter_map(|selector| match selector {
+        LinkSelector::Id(id) => Some(id.clone()),
+        LinkSelector::ExternalId(_) | LinkSelector::Key { .. } => None,
     });
-    sql.push(" ON CONFLICT DO NOTHING RETURNING id, seq");
-    let rows = sql.all(&mut **transaction).await?;
-    rows.iter().map(|row| Ok((row.try_get("id")?, row.try_get("seq")?))).collect()
-}
-
-async fn external_id_is_taken(
-    transaction: &mut Transaction<'static, Any>,
-    workspace: &Workspace,
-    link: &Link,
-) -> Result<bool, StoreError> {
-    let Some(external_id) = &link.external_id else { return Ok(false) };
-    let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.workspace_seq = ");
-    sql.bind(workspace.seq).push(" AND l.external_id = ").bind(external_id.clone());
-    sql.push(" AND l.id <> ").bind(link.id.clone());
-    Ok(sql.optional(&mut **transaction).await?.is_some())
-}
-
-/// The tags that a selection means, in their order of creation.
-async fn resolve_tags(
-    transaction: &mut Transaction<'static, Any>,
-    workspace: &Workspace,
-    selection: Option<&TagSelection>,
-    now: Timestamp,
-) -> Result<Result<Vec<Tag>, LinkConflict>, StoreError> {
-    let (column, wanted) = match selection {
-        None => return Ok(Ok(Vec::new())),
-        Some(TagSelection::Ids(ids)) => (" AND g.id IN ", ids),
-        Some(TagSelection::Names(names)) => {
-            make_missing_tags(transaction, workspace, names, now).await?;
-            (" AND g.name IN ", names)
-        }
-    };
-    let mut sql = Sql::new("SELECT g.id, g.name, g.color FROM tags g WHERE g.workspace_seq = ");
-    sql.bind(workspace.seq).push(column).list(wanted.iter().cloned()).push(" ORDER BY g.seq");
-    let tags = sql.all(&mut **transaction).await?.iter().map(tag).collect::<Result<Vec<_>, _>>()?;
-    if let Some(TagSelection::Ids(ids)) = selection {
-        let known: BTreeSet<&str> = tags.iter().map(|tag| tag.id.as_str()).collect();
-        let unknown: Vec<String> = ids.iter().filter(|id| !known.contains(id.as_str())).cloned().collect();
-        if !unknown.is_empty() {
-            return Ok(Err(LinkConflict::UnknownTags(unknown)));
-        }
-    }
-    Ok(Ok(tags))
-}
-
-async fn make_missing_tags(
-    transaction: &mut Transaction<'static, Any>,
-    workspace: &Workspace,
-    names: &[String],
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    // Sorted, so that two transactions that make the same tags wait for each other instead of deadlocking.
-    let names: Vec<&String> = names.iter().collect::<BTreeSet<_>>().into_iter().collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let mut sql = Sql::new("INSERT INTO tags (id, workspace_seq, name, color) VALUES ");
-    sql.rows(&names, |row, name| {
-        // The colour follows from the name, so that it is the same wherever the tag is made.
-        let shade = name.bytes().map(usize::from).sum::<usize>() % TAG_COLORS.len();
-        row.bind(ids::sortable("tag_", now))
-            .bind(workspace.seq)
-            .bind((*name).clone())
-            .bind(TAG_COLORS[shade].to_owned());
+    let external_ids = selectors.iter().filter_map(|selector| match selector {
+        LinkSelector::ExternalId(id) => Some(id.clone()),
+        LinkSelector::Id(_) | LinkSelector::Key { .. } => None,
     });
-    sql.push(" ON CONFLICT DO NOTHING");
-    sql.execute(&mut **transaction).await?;
-    Ok(())
-}
-
-/// Makes the stored tags of a link those that it carries.
-async fn set_tags(transaction: &mut Transaction<'static, Any>, link: &Link) -> Result<(), StoreError> {
-    if link.tags.is_empty() {
-        return Ok(());
-    }
-    let mut sql = Sql::new("INSERT INTO link_tags (link_seq, tag_seq) SELECT ");
-    sql.bind(link.seq)
-        .push(", g.seq FROM tags g WHERE g.id IN ")
-        .list(link.tags.iter().map(|tag| tag.id.clone()));
-    sql.execute(&mut **transaction).await?;
-    Ok(())
+    sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
+    sql.push(" AND (l.id IN ").list(ids).push(" OR l.external_id IN ").list(external_ids).push(")");
 }
 
 /// Runs a query that starts with [`LINKS`] and adds the tags.
@@ -493,10 +306,6 @@ pub(super) async fn load_map(
         links.extend(load(connection, sql).await?.into_iter().map(|link| (link.seq, link)));
     }
     Ok(links)
-}
-
-fn tag(row: &AnyRow) -> Result<Tag, StoreError> {
-    Ok(Tag { id: row.try_get("id")?, name: row.try_get("name")?, color: row.try_get("color")? })
 }
 
 fn link(row: &AnyRow) -> Result<Link, StoreError> {

@@ -6,8 +6,11 @@
 mod analytics;
 mod clicks;
 mod keys;
+mod link_changes;
 mod links;
+mod outbox;
 mod sql;
+mod tags;
 mod webhooks;
 
 use std::str::FromStr;
@@ -20,8 +23,10 @@ use sqlx::{Any, AnyPool, Executor, Row, Transaction};
 pub(crate) use analytics::{ClickEvent, Column, Condition, Selection, Step};
 pub use clicks::{Click, ClickDetails};
 pub use keys::{KeyRecord, Limits, Workspace};
-pub(crate) use links::{LinkConflict, LinkFilter, LinkOrder, LinkSelector, NewLink, Page, RedirectTarget};
-pub(crate) use webhooks::{Attempt, DueDelivery, NewWebhook, Outcome, Scope, Webhook};
+pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
+pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
+pub(crate) use outbox::{Attempt, DeliveryRecord, DueDelivery, Outcome};
+pub(crate) use webhooks::{NewWebhook, Scope, Webhook};
 
 /// How long a SQLite writer waits for another process to finish its transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -20,6 +20,7 @@ use url::Url;
 use super::address::{AddressPolicy, CheckedResolver};
 use super::signature;
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 use crate::store::{Attempt, DueDelivery, Outcome, Store, StoreError};
 
 /// How long a receiver may take to answer.
@@ -40,6 +41,10 @@ const RETRY_AFTER_SECONDS: [i64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 /// A wait is lengthened by up to this part of it, so that a receiver that comes back is not met by everything at once.
 const JITTER: f64 = 0.2;
+/// How long events are kept for the log and for replays: well beyond the last attempt.
+const KEPT: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// How often older events are forgotten.
+const PURGE_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// Events in a row that may fail before the webhook is disabled.
 const DISABLE_AFTER: u32 = 20;
 
@@ -53,10 +58,17 @@ pub(crate) struct Deliverer {
     policy: AddressPolicy,
     client: HttpsClient,
     announced: Arc<Notify>,
+    metrics: Metrics,
 }
 
 impl Deliverer {
-    pub(crate) fn new(store: Store, clock: Clock, policy: AddressPolicy, announced: Arc<Notify>) -> Self {
+    pub(crate) fn new(
+        store: Store,
+        clock: Clock,
+        policy: AddressPolicy,
+        announced: Arc<Notify>,
+        metrics: Metrics,
+    ) -> Self {
         let mut http = HttpConnector::new_with_resolver(CheckedResolver::new(policy.clone()));
         http.enforce_http(false);
         http.set_connect_timeout(Some(RECEIVER_TIMEOUT));
@@ -69,7 +81,7 @@ impl Deliverer {
         });
         let connector = builder.https_or_http().enable_http1().wrap_connector(http);
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        Self { store, clock, policy, client, announced }
+        Self { store, clock, policy, client, announced, metrics }
     }
 
     /// Runs until `stop` turns true, then finishes what is under way.
@@ -78,8 +90,15 @@ impl Deliverer {
             tracing::error!(%error, "webhook deliveries of an earlier process could not be released");
         }
         let mut under_way = JoinSet::new();
+        let mut purged_at = Timestamp::MIN;
         while !*stop.borrow() {
+            if self.clock.now().duration_since(purged_at) >= PURGE_EVERY {
+                purged_at = self.clock.now();
+                self.purge(purged_at).await;
+            }
             let room = CONCURRENCY.saturating_sub(under_way.len());
+            // Counted from before the look, so that what falls due while it is under way is not overlooked.
+            let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
             let due = match self.take(room).await {
                 Ok(due) => due,
                 Err(error) => {
@@ -97,7 +116,6 @@ impl Deliverer {
                 under_way.spawn(async move { deliverer.deliver(&delivery).await });
             }
             if idle || under_way.len() >= CONCURRENCY {
-                let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
                 tokio::select! {
                     () = self.announced.notified() => {}
                     () = self.clock.wait_until(look_again) => {}
@@ -108,6 +126,15 @@ impl Deliverer {
             while under_way.try_join_next().is_some() {}
         }
         while under_way.join_next().await.is_some() {}
+    }
+
+    async fn purge(&self, now: Timestamp) {
+        let before = now.saturating_sub(KEPT).unwrap_or(Timestamp::MIN);
+        match self.store.purge_events(before).await {
+            Ok(0) => {}
+            Ok(events) => tracing::info!(events, "old webhook events forgotten"),
+            Err(error) => tracing::error!(%error, "old webhook events could not be forgotten"),
+        }
     }
 
     async fn take(&self, room: usize) -> Result<Vec<DueDelivery>, StoreError> {
@@ -122,6 +149,12 @@ impl Deliverer {
             Err(_) => Err(DeliveryError::Timeout),
         };
         let (attempt, outcome) = judge(delivery, at, answer);
+        self.metrics.webhook_attempt(match &outcome {
+            Outcome::Delivered => "delivered",
+            Outcome::Retry(_) => "retry",
+            Outcome::Failed => "failed",
+            Outcome::Gone => "gone",
+        });
         match (&outcome, &attempt.error) {
             (Outcome::Delivered, _) => tracing::debug!(event = %delivery.event_id, "webhook event delivered"),
             (_, error) => tracing::info!(

@@ -1,13 +1,26 @@
 //! Questions about clicks at known instants.
 
+use backend::{Click, ClickDetails};
 use jiff::SignedDuration;
 use serde_json::json;
 
+use crate::database::{Database, on_both_databases};
 use crate::service::Service;
 
-#[tokio::test]
-async fn relative_and_absolute_ranges_are_exact_and_events_agree() {
-    let service = Service::start().await;
+on_both_databases! {
+    relative_and_absolute_ranges_are_exact_and_events_agree,
+    a_click_counts_up_to_the_millisecond_of_its_range,
+    top_links_are_ordered_by_clicks_and_named,
+    a_day_is_a_series_of_25_hours_from_zero,
+    what_cannot_be_understood_is_refused_by_name,
+    events_come_in_pages_in_either_direction,
+    clicks_are_grouped_by_whatever_is_known_of_them,
+    filters_take_lists_and_their_negation_and_events_agree,
+    intervals_and_time_zones_are_the_readers,
+}
+
+async fn relative_and_absolute_ranges_are_exact_and_events_agree(database: Database) {
+    let service = Service::start(database).await;
     let link = service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     let id = link["id"].as_str().unwrap();
     service.click_hours_ago(id, &[25, 23, 1]).await;
@@ -46,9 +59,8 @@ async fn relative_and_absolute_ranges_are_exact_and_events_agree() {
     }
 }
 
-#[tokio::test]
-async fn a_click_counts_up_to_the_millisecond_of_its_range() {
-    let service = Service::start().await;
+async fn a_click_counts_up_to_the_millisecond_of_its_range(database: Database) {
+    let service = Service::start(database).await;
     let link = service.link(&json!({"url": "https://example.com"})).await;
     service.click_hours_ago(link["id"].as_str().unwrap(), &[2]).await;
     //  the click is at 10:34:56.789
@@ -65,9 +77,8 @@ async fn a_click_counts_up_to_the_millisecond_of_its_range() {
     }
 }
 
-#[tokio::test]
-async fn top_links_are_ordered_by_clicks_and_named() {
-    let service = Service::start().await;
+async fn top_links_are_ordered_by_clicks_and_named(database: Database) {
+    let service = Service::start(database).await;
     let mut ids = Vec::new();
     for key in ["a", "b", "c"] {
         let link = service
@@ -89,9 +100,8 @@ async fn top_links_are_ordered_by_clicks_and_named() {
     assert_eq!(top.each("key"), ["c", "a"]);
 }
 
-#[tokio::test]
-async fn a_day_is_a_series_of_25_hours_from_zero() {
-    let service = Service::start().await;
+async fn a_day_is_a_series_of_25_hours_from_zero(database: Database) {
+    let service = Service::start(database).await;
     let link = service.link(&json!({"url": "https://example.com"})).await;
     service.click_hours_ago(link["id"].as_str().unwrap(), &[0, 24]).await;
     let series = service.get("/analytics?groupBy=timeseries").await;
@@ -104,9 +114,8 @@ async fn a_day_is_a_series_of_25_hours_from_zero() {
     assert_eq!(series.body[24]["clicks"], 1);
 }
 
-#[tokio::test]
-async fn what_cannot_be_understood_is_refused_by_name() {
-    let service = Service::start().await;
+async fn what_cannot_be_understood_is_refused_by_name(database: Database) {
+    let service = Service::start(database).await;
     let table = [
         ("start=yonder", "custom: start: Invalid date"),
         ("end=24+hours", "custom: end: Invalid date"),
@@ -125,9 +134,8 @@ async fn what_cannot_be_understood_is_refused_by_name() {
     );
 }
 
-#[tokio::test]
-async fn events_come_in_pages_in_either_direction() {
-    let service = Service::start().await;
+async fn events_come_in_pages_in_either_direction(database: Database) {
+    let service = Service::start(database).await;
     let link = service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     service.click_hours_ago(link["id"].as_str().unwrap(), &[5, 4, 3, 2, 1]).await;
     let hours = |answer: &crate::service::Answer| {
@@ -146,4 +154,200 @@ async fn events_come_in_pages_in_either_direction() {
     assert_eq!(event["link"]["clicks"], 5);
     assert_eq!(event["click_id"], event["click"]["id"]);
     assert_eq!(service.get("/events?limit=1001").await.error().0, 422);
+}
+
+/// A click with some details set.
+fn click(service: &Service, id: &str, set: impl FnOnce(&mut ClickDetails)) -> Click {
+    let mut click = Click::new(id, service.now());
+    set(&mut click.details);
+    click
+}
+
+/// Two links and five clicks that differ in everything.
+async fn varied(database: Database) -> Service {
+    let service = Service::start(database).await;
+    let a = json!({
+        "url": "https://example.com/a?utm_source=news", "key": "a", "externalId": "a", "tenantId": "t", "folderId": "f",
+        "tagNames": ["x", "y"],
+    });
+    let a = service.link(&a).await;
+    let b = service.link(&json!({"url": "https://example.com/b", "key": "b", "tagNames": ["y"]})).await;
+    let (a, b) = (a["id"].as_str().unwrap(), b["id"].as_str().unwrap());
+    let place = |details: &mut ClickDetails, place: [&str; 4]| {
+        let [continent, country, region, city] = place.map(str::to_owned);
+        (details.continent, details.country, details.region, details.city) =
+            (continent, country, region, city);
+    };
+    let clicks = [
+        click(&service, a, |details| place(details, ["EU", "DE", "DE-BE", "Berlin"])),
+        click(&service, a, |details| {
+            place(details, ["EU", "FR", "FR-75", "Paris"]);
+            details.device = "Mobile".to_owned();
+            details.browser = "Safari".to_owned();
+            details.os = "iPhone".to_owned();
+        }),
+        click(&service, a, |details| details.url = "https://example.com/a?x=1".to_owned()),
+        click(&service, b, |details| {
+            place(details, ["NA", "US", "US-CA", "San Jose"]);
+            details.referer = "t.co".to_owned();
+            details.referer_url = "https://t.co/1".to_owned();
+        }),
+        click(&service, b, |details| {
+            details.trigger = "qr".to_owned();
+            details.url = "https://example.com/a?x=2".to_owned();
+        }),
+    ];
+    service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+    service
+}
+
+/// A grouping, the fields of its groups, and their clicks and values.
+type Grouping = (&'static str, &'static [&'static str], &'static [(i64, &'static [&'static str])]);
+
+async fn clicks_are_grouped_by_whatever_is_known_of_them(database: Database) {
+    let service = varied(database).await;
+    //  groupBy            fields of the groups                  their clicks and values, most first
+    let table: [Grouping; 17] = [
+        ("continents", &["continent"], &[(2, &["EU"]), (1, &["NA"])]),
+        (
+            "countries",
+            &["country", "region", "city"],
+            &[(1, &["DE", "*", "*"]), (1, &["FR", "*", "*"]), (1, &["US", "*", "*"])],
+        ),
+        (
+            "regions",
+            &["country", "region", "city"],
+            &[(1, &["DE", "DE-BE", "*"]), (1, &["FR", "FR-75", "*"]), (1, &["US", "US-CA", "*"])],
+        ),
+        (
+            "cities",
+            &["country", "city"],
+            &[(1, &["DE", "Berlin"]), (1, &["FR", "Paris"]), (1, &["US", "San Jose"])],
+        ),
+        ("devices", &["device"], &[(1, &["Mobile"])]),
+        ("browsers", &["browser"], &[(1, &["Safari"])]),
+        ("os", &["os"], &[(1, &["iPhone"])]),
+        ("triggers", &["trigger"], &[(4, &["link"]), (1, &["qr"])]),
+        ("trigger", &["trigger"], &[(4, &["link"]), (1, &["qr"])]),
+        ("referers", &["referer"], &[(4, &["(direct)"]), (1, &["t.co"])]),
+        ("referer_urls", &["refererUrl"], &[(4, &["(direct)"]), (1, &["https://t.co/1"])]),
+        ("top_urls", &["url"], &[(1, &["https://example.com/a?x=1"]), (1, &["https://example.com/a?x=2"])]),
+        ("top_base_urls", &["url"], &[(2, &["https://example.com/a"])]),
+        ("top_domains", &["domain"], &[(5, &["s.test"])]),
+        ("top_folders", &["folderId"], &[(3, &["f"])]),
+        ("utm_sources", &["utm_source"], &[(3, &["news"])]),
+        ("utm_mediums", &["utm_medium"], &[]),
+    ];
+    for (group_by, fields, expected) in table {
+        let answer = service.get(&format!("/analytics?groupBy={group_by}")).await;
+        let groups: Vec<(i64, Vec<&str>)> = answer
+            .body
+            .as_array()
+            .unwrap_or_else(|| panic!("{group_by}: {}", answer.body))
+            .iter()
+            .map(|group| {
+                let values = fields.iter().map(|field| group[*field].as_str().unwrap()).collect();
+                (group["clicks"].as_i64().unwrap(), values)
+            })
+            .collect();
+        let expected: Vec<(i64, Vec<&str>)> =
+            expected.iter().map(|(clicks, values)| (*clicks, values.to_vec())).collect();
+        assert_eq!(groups, expected, "{group_by}");
+    }
+    let tags = service.get("/analytics?groupBy=top_link_tags").await;
+    assert_eq!(tags.each("clicks"), [5, 3]);
+    assert_eq!(tags.body[0]["tag"]["name"], "y");
+}
+
+async fn filters_take_lists_and_their_negation_and_events_agree(database: Database) {
+    let service = varied(database).await;
+    let info = async |key: &str| service.get(&format!("/links/info?domain=s.test&key={key}")).await.body;
+    let (a, b) = (info("a").await, info("b").await);
+    let (a_id, x) = (a["id"].as_str().unwrap(), a["tags"][0]["id"].as_str().unwrap());
+    let y = b["tags"][0]["id"].as_str().unwrap();
+    //  filter                                       clicks
+    let table = [
+        ("country=DE".to_owned(), 1),
+        ("country=de,FR".to_owned(), 2),
+        ("country=-DE,FR".to_owned(), 3),
+        ("country=DE&city=Paris".to_owned(), 0),
+        ("continent=EU&device=mobile".to_owned(), 1),
+        ("region=US-CA".to_owned(), 1),
+        ("browser=Safari&os=iPhone".to_owned(), 1),
+        ("qr=true".to_owned(), 1),
+        ("qr=false".to_owned(), 4),
+        ("trigger=qr,link".to_owned(), 5),
+        ("referer=-t.co".to_owned(), 4),
+        ("refererUrl=https%3A%2F%2Ft.co%2F1".to_owned(), 1),
+        ("url=https%3A%2F%2Fexample.com%2Fa%3Fx%3D1".to_owned(), 1),
+        ("domain=s.test".to_owned(), 5),
+        ("domain=-s.test".to_owned(), 0),
+        ("domain=s.test&key=B".to_owned(), 2),
+        ("externalId=ext_a".to_owned(), 3),
+        (format!("linkId={a_id}"), 3),
+        (format!("linkId=-{a_id}"), 2),
+        ("linkId=link_nobody".to_owned(), 0),
+        ("tenantId=t".to_owned(), 3),
+        ("tenantId=-t".to_owned(), 2),
+        ("folderId=-f".to_owned(), 2),
+        ("utm_source=news".to_owned(), 3),
+        ("utm_source=-news".to_owned(), 2),
+        (format!("tagId={x}"), 3),
+        (format!("tagIds={x},{y}"), 5),
+        (format!("tagId=-{x}"), 2),
+        (format!("tagId={x}&country=DE"), 1),
+    ];
+    for (filter, clicks) in table {
+        let count = service.get(&format!("/analytics?{filter}")).await;
+        assert_eq!(count.body["clicks"], clicks, "{filter}");
+        let events = service.get(&format!("/events?{filter}")).await;
+        assert_eq!(events.each("event").len(), clicks, "{filter}");
+        let top = service.get(&format!("/analytics?groupBy=top_links&{filter}")).await;
+        assert_eq!(
+            top.each("clicks").iter().map(|n| n.as_u64().unwrap()).sum::<u64>(),
+            clicks as u64,
+            "{filter}"
+        );
+    }
+    for (filter, status) in
+        [("domain=s.test&key=nobody", 404), ("externalId=ext_nobody", 404), ("key=a", 400)]
+    {
+        assert_eq!(service.get(&format!("/analytics?{filter}")).await.error().0, status, "{filter}");
+    }
+}
+
+async fn intervals_and_time_zones_are_the_readers(database: Database) {
+    let service = Service::start(database).await;
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    let days: Vec<i64> = [0, 6, 8, 29, 60, 100, 380].map(|days| days * 24).to_vec();
+    service.click_hours_ago(link["id"].as_str().unwrap(), &days).await;
+    //  the clock shows 2026-03-15; interval, clicks, buckets
+    let table = [
+        ("24h", 1, 25),
+        ("7d", 2, 7),
+        ("30d", 4, 30),
+        ("90d", 5, 90),
+        ("1y", 6, 13),
+        ("mtd", 3, 15),
+        ("qtd", 5, 74),
+        ("ytd", 5, 3),
+        ("all", 7, 14),
+    ];
+    for (interval, clicks, buckets) in table {
+        assert_eq!(
+            service.get(&format!("/analytics?interval={interval}")).await.body["clicks"],
+            clicks,
+            "{interval}"
+        );
+        for zone in ["UTC", "Asia/Kolkata"] {
+            let path = format!("/analytics?groupBy=timeseries&interval={interval}&timezone={zone}");
+            let series = service.get(&path).await;
+            let sum: i64 = series.each("clicks").iter().map(|clicks| clicks.as_i64().unwrap()).sum();
+            assert_eq!(sum, clicks, "{interval} in {zone}");
+            assert_eq!(series.each("start").len(), buckets, "{interval} in {zone}");
+        }
+    }
+    let series = service.get("/analytics?groupBy=timeseries&start=2026-03-15&timezone=Asia/Kolkata").await;
+    assert_eq!(series.body[0]["start"], "2026-03-14T18:30:00.000Z");
+    assert_eq!(service.get("/analytics?groupBy=timeseries&event=leads").await.each("clicks").len(), 25);
 }

@@ -39,6 +39,38 @@ fn keys_are_seeded_made_listed_and_revoked() {
 }
 
 #[test]
+fn links_are_imported_line_by_line() {
+    let folder = TempDir::new().unwrap();
+    let seeded = json(backend(&folder).args(["seed", "--json"]));
+    let file = folder.path().join("links.csv");
+    let mut csv = "url,key,title,archived,tagNames,geo,unknown\n".to_owned();
+    for n in 0..250 {
+        csv.push_str(&format!("https://example.com/{n},k{n},\"a, \"\"b\"\"\",true,\"x,y\",\"{{\"\"DE\"\":\"\"de.test\"\"}}\",?\n"));
+    }
+    csv.push_str("nonsense,,,,,,\nhttps://example.com/,K7,,,,,\nhttps://example.com/,,,maybe,,,\n");
+    std::fs::write(&file, csv).unwrap();
+    let workspace = seeded["workspace"].as_str().unwrap();
+    let mut import = backend(&folder);
+    import.args(["import", "--public-url", "https://s.test", "--workspace", workspace]).arg(&file);
+    let output = import.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap().lines().collect::<Vec<_>>(),
+        [
+            "line 252: custom: url: Invalid destination URL",
+            "line 253: Duplicate key: This short link already exists.",
+            "line 254: invalid_type: archived: Invalid input: expected boolean, received string",
+            "250 links made, 3 lines refused",
+        ]
+    );
+    std::fs::write(&file, "key,title\na,b\n").unwrap();
+    let output = import.output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("links.csv: the first line names no column \"url\"")
+    );
+}
+
+#[test]
 fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
     let table: [(&[&str], &str); 4] = [

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{Method, Request};
 
+use crate::database::{Database, on_both_databases};
 use crate::service::{Answer, Service};
 
 type Headers<'a> = &'a [(&'a str, &'a [u8])];
@@ -21,9 +22,14 @@ async fn send(
     service.send(request.body(body.into()).unwrap()).await
 }
 
-#[tokio::test]
-async fn who_brings_no_good_key_is_told_why() {
-    let service = Service::start().await;
+on_both_databases! {
+    who_brings_no_good_key_is_told_why,
+    unknown_routes_methods_and_bodies_are_refused_in_the_envelope,
+    a_body_beyond_the_bound_is_413,
+}
+
+async fn who_brings_no_good_key_is_told_why(database: Database) {
+    let service = Service::start(database).await;
     let unknown = (401, "unauthorized", "Unauthorized: Invalid API key.");
     let table: [(Headers<'_>, _); 7] = [
         (&[], (401, "unauthorized", "Missing Authorization header.")),
@@ -47,9 +53,8 @@ async fn who_brings_no_good_key_is_told_why() {
     }
 }
 
-#[tokio::test]
-async fn unknown_routes_methods_and_bodies_are_refused_in_the_envelope() {
-    let service = Service::start().await;
+async fn unknown_routes_methods_and_bodies_are_refused_in_the_envelope(database: Database) {
+    let service = Service::start(database).await;
     let (_, key) = service.new_workspace("second").await;
     let key = format!("Bearer {key}");
     let key: Headers<'_> = &[("authorization", key.as_bytes())];
@@ -85,9 +90,8 @@ async fn unknown_routes_methods_and_bodies_are_refused_in_the_envelope() {
     }
 }
 
-#[tokio::test]
-async fn a_body_beyond_the_bound_is_413() {
-    let service = Service::start().await;
+async fn a_body_beyond_the_bound_is_413(database: Database) {
+    let service = Service::start(database).await;
     let (_, key) = service.new_workspace("second").await;
     let key = format!("Bearer {key}");
     let key: Headers<'_> = &[("authorization", key.as_bytes())];

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
+use crate::database::{Database, on_both_databases};
 use crate::service::Service;
 
 /// The fields of a link that the published clients require to be present, inside events and webhooks.
-const FIELDS: [&str; 52] = [
+const FIELDS: [&str; 51] = [
     "id",
     "domain",
     "key",
@@ -57,12 +58,19 @@ const FIELDS: [&str; 52] = [
     "tagId",
     "projectId",
     "webhookIds",
-    "shortLink",
 ];
 
-#[tokio::test]
-async fn a_link_shows_all_its_fields_whatever_was_given() {
-    let service = Service::start().await;
+on_both_databases! {
+    a_link_shows_all_its_fields_whatever_was_given,
+    a_bulk_call_answers_in_the_order_of_its_items_with_a_refusal_in_the_place_of_each_conflict,
+    a_bulk_call_that_is_refused_makes_nothing,
+    a_key_is_one_link_whatever_its_case,
+    links_are_listed_newest_first_page_by_page,
+    a_deleted_link_is_gone_with_its_clicks,
+}
+
+async fn a_link_shows_all_its_fields_whatever_was_given(database: Database) {
+    let service = Service::start(database).await;
     let link = service
         .link(&json!({"url": "https://example.com/pricing", "utm_source": "x", "externalId": "ext_7"}))
         .await;
@@ -79,9 +87,10 @@ async fn a_link_shows_all_its_fields_whatever_was_given() {
     assert_eq!(service.get("/links/ext_7").await.body, link);
 }
 
-#[tokio::test]
-async fn a_bulk_call_answers_in_the_order_of_its_items_with_a_refusal_in_the_place_of_each_conflict() {
-    let service = Service::start().await;
+async fn a_bulk_call_answers_in_the_order_of_its_items_with_a_refusal_in_the_place_of_each_conflict(
+    database: Database,
+) {
+    let service = Service::start(database).await;
     service.link(&json!({"url": "https://example.com/0", "key": "Taken"})).await;
     let answer = service
         .post(
@@ -119,9 +128,8 @@ async fn a_bulk_call_answers_in_the_order_of_its_items_with_a_refusal_in_the_pla
     assert_eq!(service.get("/links/count").await.body, 4);
 }
 
-#[tokio::test]
-async fn a_bulk_call_that_is_refused_makes_nothing() {
-    let service = Service::start().await;
+async fn a_bulk_call_that_is_refused_makes_nothing(database: Database) {
+    let service = Service::start(database).await;
     let items = |count| {
         Value::Array((0..count).map(|n| json!({"url": format!("https://example.com/{n}")})).collect())
     };
@@ -158,17 +166,15 @@ async fn a_bulk_call_that_is_refused_makes_nothing() {
     assert_eq!(service.get("/links/count").await.body, 100);
 }
 
-#[tokio::test]
-async fn a_key_is_one_link_whatever_its_case() {
-    let service = Service::start().await;
+async fn a_key_is_one_link_whatever_its_case(database: Database) {
+    let service = Service::start(database).await;
     service.link(&json!({"url": "https://example.com", "key": "Docs"})).await;
     let answer = service.post("/links", &json!({"url": "https://example.com", "key": "dOCS"})).await;
     assert_eq!(answer.error(), (409, "conflict", "Duplicate key: This short link already exists."));
 }
 
-#[tokio::test]
-async fn links_are_listed_newest_first_page_by_page() {
-    let service = Service::start().await;
+async fn links_are_listed_newest_first_page_by_page(database: Database) {
+    let service = Service::start(database).await;
     for n in 0..5 {
         service.link(&json!({"url": format!("https://example.com/{n}"), "key": format!("k{n}")})).await;
     }
@@ -189,9 +195,8 @@ async fn links_are_listed_newest_first_page_by_page() {
     );
 }
 
-#[tokio::test]
-async fn a_deleted_link_is_gone_with_its_clicks() {
-    let service = Service::start().await;
+async fn a_deleted_link_is_gone_with_its_clicks(database: Database) {
+    let service = Service::start(database).await;
     let link = service.link(&json!({"url": "https://example.com", "key": "gone"})).await;
     let id = link["id"].as_str().unwrap();
     service.click_hours_ago(id, &[1, 2]).await;

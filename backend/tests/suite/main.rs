@@ -2,8 +2,12 @@
 
 mod analytics;
 mod command;
+mod database;
 mod errors;
+mod internal;
+mod link_changes;
 mod links;
+mod processes;
 mod receiver;
 mod redirect;
 mod service;

@@ -5,12 +5,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
-use backend::{AddressPolicy, Backend, Click, Options, PublicUrl, SteppedClock, Store, Workspace};
+use axum::response::Response;
+use backend::{AddressPolicy, Backend, Click, Options, PublicUrl, Settings, SteppedClock, Store, Workspace};
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use tempfile::TempDir;
 use tower::ServiceExt;
+
+use crate::database::Database;
 
 /// Where the tests' clocks start: on no boundary of an hour or a day.
 pub(crate) const START: &str = "2026-03-15T12:34:56.789Z";
@@ -21,8 +23,8 @@ pub(crate) struct Service {
     pub(crate) clock: SteppedClock,
     router: Router,
     key: String,
-    /// Where the database is; removed with the service.
-    folder: TempDir,
+    database: Database,
+    setup: Setup,
 }
 
 /// A response, read to its end.
@@ -33,22 +35,53 @@ pub(crate) struct Answer {
     pub(crate) body: Value,
 }
 
-async fn start(folder: &TempDir, clock: &SteppedClock, webhook_addresses: AddressPolicy) -> Backend {
-    let url = format!("sqlite:{}", folder.path().join("test.db").display());
-    let public_url = PublicUrl::parse("https://s.test").unwrap();
-    Backend::start(Store::open(&url).await.unwrap(), clock.clock(), Options { public_url, webhook_addresses })
+/// What may differ from one service to the next.
+#[derive(Clone)]
+struct Setup {
+    webhook_addresses: AddressPolicy,
+    domains: Vec<String>,
+    settings: Settings,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { webhook_addresses: AddressPolicy::any(), domains: Vec::new(), settings: Settings::default() }
+    }
+}
+
+async fn start(database: &Database, clock: &SteppedClock, setup: &Setup) -> Backend {
+    let public_url = PublicUrl::parse("https://s.test").unwrap().with_domains(setup.domains.clone());
+    let options = Options { public_url, webhook_addresses: setup.webhook_addresses.clone() };
+    let store = Store::open(&database.url).await.unwrap();
+    Backend::start_with(store, clock.clock(), options, setup.settings.clone())
 }
 
 impl Service {
-    pub(crate) async fn start() -> Self {
-        Self::with(AddressPolicy::any()).await
+    pub(crate) async fn start(database: Database) -> Self {
+        Self::with(database, Setup::default()).await
     }
 
-    pub(crate) async fn with(webhook_addresses: AddressPolicy) -> Self {
-        let folder = TempDir::new().unwrap();
+    /// Refuses webhooks to addresses that are not public, as a service does unless told otherwise.
+    pub(crate) async fn guarded(database: Database) -> Self {
+        Self::with(database, Setup { webhook_addresses: AddressPolicy::public_only(), ..Setup::default() })
+            .await
+    }
+
+    /// Has domains beside its own.
+    pub(crate) async fn on_domains(database: Database, domains: &[&str]) -> Self {
+        let domains = domains.iter().map(ToString::to_string).collect();
+        Self::with(database, Setup { domains, ..Setup::default() }).await
+    }
+
+    pub(crate) async fn with_settings(database: Database, settings: Settings) -> Self {
+        Self::with(database, Setup { settings, ..Setup::default() }).await
+    }
+
+    async fn with(database: Database, setup: Setup) -> Self {
         let clock = SteppedClock::at(START.parse().unwrap());
-        let backend = start(&folder, &clock, webhook_addresses).await;
-        let mut service = Self { router: backend.router(), backend, clock, key: String::new(), folder };
+        let backend = start(&database, &clock, &setup).await;
+        let mut service =
+            Self { router: backend.router(), backend, clock, key: String::new(), database, setup };
         service.key = service.new_workspace("first").await.1;
         service
     }
@@ -74,12 +107,12 @@ impl Service {
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        let body = serde_json::from_slice(&bytes)
-            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-        Answer { status: parts.status, headers: parts.headers, body }
+        read(self.router.clone().oneshot(request).await.unwrap()).await
+    }
+
+    /// A request to the operators' listener.
+    pub(crate) async fn send_internal(&self, request: Request<Body>) -> Answer {
+        read(self.backend.internal_router().oneshot(request).await.unwrap()).await
     }
 
     /// A request with `key`.
@@ -104,6 +137,14 @@ impl Service {
         self.call_as(&self.key, Method::POST, path, Some(body)).await
     }
 
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Answer {
+        self.call_as(&self.key, Method::PATCH, path, Some(body)).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.call_as(&self.key, Method::PUT, path, Some(body)).await
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Answer {
         self.call_as(&self.key, Method::DELETE, path, None).await
     }
@@ -125,12 +166,27 @@ impl Service {
         tokio::time::timeout(Duration::from_secs(20), self.backend.shut_down()).await.unwrap();
     }
 
+    /// Another service on the same database, on a clock of its own, with the same key.
+    pub(crate) async fn beside(&self, database: Database) -> Self {
+        let mut service = Self::with(database, self.setup.clone()).await;
+        service.key.clone_from(&self.key);
+        service
+    }
+
     /// Ends the service and starts another on the same database.
     pub(crate) async fn restart(self) -> Self {
         self.backend.shut_down().await;
-        let backend = start(&self.folder, &self.clock, AddressPolicy::any()).await;
+        let backend = start(&self.database, &self.clock, &self.setup).await;
         Self { router: backend.router(), backend, ..self }
     }
+}
+
+async fn read(response: Response) -> Answer {
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    let body = serde_json::from_slice(&bytes)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+    Answer { status: parts.status, headers: parts.headers, body }
 }
 
 impl Answer {

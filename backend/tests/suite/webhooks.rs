@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
-use backend::{AddressPolicy, signature};
+use backend::signature;
 use serde_json::{Value, json};
 
+use crate::database::{Database, on_both_databases};
 use crate::receiver::{Delivery, Receiver};
 use crate::service::Service;
 
@@ -24,9 +25,21 @@ fn verify(delivery: &Delivery, secret: &str) {
     assert_eq!(header("dub-signature"), signature::dub(secret, &delivery.body));
 }
 
-#[tokio::test]
-async fn events_arrive_signed_with_the_link_and_the_click() {
-    let service = Service::start().await;
+on_both_databases! {
+    events_arrive_signed_with_the_link_and_the_click,
+    a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over,
+    an_event_can_be_sent_again_and_made_up,
+    changes_and_deletions_are_told_and_bulk_calls_are_not,
+    a_scope_narrows_what_is_heard,
+    a_webhook_is_changed_and_enabled_again,
+    a_receiver_that_is_gone_hears_nothing_more,
+    bulk_creation_tells_nobody,
+    webhooks_are_made_listed_and_deleted,
+    a_webhook_to_an_address_that_is_not_public_is_refused,
+}
+
+async fn events_arrive_signed_with_the_link_and_the_click(database: Database) {
+    let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = webhook(&service, &receiver, &["link.created", "link.clicked"]).await;
     let secret = webhook["secret"].as_str().unwrap();
@@ -51,32 +64,133 @@ async fn events_arrive_signed_with_the_link_and_the_click() {
     assert_eq!(payload["data"]["click"]["url"], "https://example.com/");
 }
 
-#[tokio::test]
-async fn a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over() {
-    let service = Service::start().await;
+/// The log of a webhook, once its newest delivery has had so many attempts.
+async fn log_after(service: &Service, webhook: &Value, attempts: usize) -> Value {
+    let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
+    loop {
+        let log = service.get(&path).await.body;
+        if log[0]["attempts"].as_array().is_some_and(|made| made.len() == attempts) {
+            return log;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over(database: Database) {
+    let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
-    webhook(&service, &receiver, &["link.created"]).await;
-    receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+    let webhook = webhook(&service, &receiver, &["link.created"]).await;
+    receiver.answer((StatusCode::INTERNAL_SERVER_ERROR, "no"));
     receiver.answer((StatusCode::FOUND, [("location", "/elsewhere")]));
     service.link(&json!({"url": "https://example.com"})).await;
     let first = receiver.next().await.json();
-    // Stepping only wakes what is waiting, so step until the worker has written the wait down and slept on it.
-    for wait in [6, 360] {
-        let next = loop {
-            service.clock.advance(Duration::from_secs(wait));
-            tokio::select! {
-                next = receiver.next() => break next,
-                () = tokio::time::sleep(Duration::from_millis(50)) => {}
-            }
-        };
-        assert_eq!(next.json(), first);
+    for (attempt, wait) in [(1, 6), (2, 360)] {
+        assert_eq!(log_after(&service, &webhook, attempt).await[0]["status"], "pending");
+        assert!(receiver.is_empty());
+        service.clock.advance(Duration::from_secs(wait));
+        assert_eq!(receiver.next().await.json(), first);
     }
+    let log = log_after(&service, &webhook, 3).await;
+    assert_eq!((&log[0]["status"], &log[0]["eventId"]), (&json!("delivered"), &first["id"]));
+    let statuses: Vec<&Value> =
+        log[0]["attempts"].as_array().unwrap().iter().map(|made| &made["httpStatus"]).collect();
+    assert_eq!(statuses, [500, 302, 200]);
+    assert_eq!(log[0]["attempts"][0]["responseBody"], "no");
     assert!(receiver.is_empty());
 }
 
-#[tokio::test]
-async fn a_receiver_that_is_gone_hears_nothing_more() {
-    let service = Service::start().await;
+async fn an_event_can_be_sent_again_and_made_up(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = webhook(&service, &receiver, &["link.created"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    service.link(&json!({"url": "https://example.com"})).await;
+    let first = receiver.next().await.json();
+    let replay = format!("{path}/deliveries/{}/replay", first["id"].as_str().unwrap());
+    assert_eq!(service.post(&replay, &json!({})).await.body, json!({"id": first["id"]}));
+    assert_eq!(receiver.next().await.json(), first);
+    assert_eq!(
+        service.post(&format!("{path}/deliveries/evt_nobody/replay"), &json!({})).await.error().0,
+        404
+    );
+    for trigger in ["link.created", "link.updated", "link.deleted", "link.clicked"] {
+        let made = service.post(&format!("{path}/test"), &json!({"trigger": trigger})).await.body;
+        let delivery = receiver.next().await;
+        verify(&delivery, webhook["secret"].as_str().unwrap());
+        assert_eq!((&delivery.json()["event"], &delivery.json()["id"]), (&json!(trigger), &made["id"]));
+    }
+}
+
+async fn changes_and_deletions_are_told_and_bulk_calls_are_not(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    webhook(&service, &receiver, &["link.updated", "link.deleted"]).await;
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    let path = format!("/links/{}", link["id"].as_str().unwrap());
+    service.patch("/links/bulk", &json!({"linkIds": [link["id"]], "data": {"title": "bulk"}})).await;
+    service.patch(&path, &json!({})).await;
+    let changed = service.patch(&path, &json!({"title": "one"})).await.body;
+    let told = receiver.next().await.json();
+    assert_eq!((&told["event"], &told["data"]), (&json!("link.updated"), &changed));
+    service.delete(&path).await;
+    let told = receiver.next().await.json();
+    assert_eq!((&told["event"], &told["data"]), (&json!("link.deleted"), &changed));
+    assert!(receiver.is_empty());
+}
+
+async fn a_scope_narrows_what_is_heard(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let a = service.link(&json!({"url": "https://example.com/a", "key": "a"})).await;
+    service.link(&json!({"url": "https://example.com/b", "key": "b", "folderId": "f"})).await;
+    service.link(&json!({"url": "https://example.com/c", "key": "c"})).await;
+    let scopes = [
+        json!({"linkScope": "links", "linkIds": [a["id"]]}),
+        json!({"linkScope": "folders", "folderIds": ["f"]}),
+    ];
+    for (path, scope) in ["/links", "/folders"].iter().zip(scopes) {
+        let mut body = json!({"name": "rx", "url": receiver.url(path), "triggers": ["link.clicked"]});
+        body.as_object_mut().unwrap().extend(scope.as_object().unwrap().clone());
+        assert_eq!(service.post("/webhooks", &body).await.status, StatusCode::CREATED);
+    }
+    for key in ["c", "a", "b"] {
+        service.follow(Method::GET, &format!("/r/{key}"), "curl/8").await;
+    }
+    let mut heard = Vec::new();
+    for _ in 0..2 {
+        heard.push(receiver.next().await.json()["data"]["link"]["key"].as_str().unwrap().to_owned());
+    }
+    heard.sort();
+    assert_eq!(heard, ["a", "b"]);
+    assert!(receiver.is_empty());
+}
+
+async fn a_webhook_is_changed_and_enabled_again(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let made = webhook(&service, &receiver, &["link.created"]).await;
+    let path = format!("/webhooks/{}", made["id"].as_str().unwrap());
+    let changed = service
+        .patch(&path, &json!({"name": "other", "url": receiver.url("/b"), "disabled": true}))
+        .await
+        .body;
+    assert_eq!(
+        (&changed["name"], &changed["disabledAt"]),
+        (&json!("other"), &json!("2026-03-15T12:34:56.789Z"))
+    );
+    service.link(&json!({"url": "https://example.com/unheard"})).await;
+    assert_eq!(service.post(&format!("{path}/test"), &json!({})).await.error().0, 409);
+    assert_eq!(service.patch(&path, &json!({"disabled": false})).await.body["disabledAt"], Value::Null);
+    service.link(&json!({"url": "https://example.com/heard"})).await;
+    assert_eq!(receiver.next().await.json()["data"]["url"], "https://example.com/heard");
+    let other = json!({"name": "x", "url": receiver.url("/c"), "triggers": ["link.created"]});
+    let other = service.post("/webhooks", &other).await.body;
+    let taken = service.patch(&path, &json!({"url": other["url"]})).await;
+    assert_eq!(taken.error(), (409, "conflict", "A Webhook with this URL already exists."));
+}
+
+async fn a_receiver_that_is_gone_hears_nothing_more(database: Database) {
+    let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = webhook(&service, &receiver, &["link.created"]).await;
     receiver.answer(StatusCode::GONE);
@@ -91,9 +205,8 @@ async fn a_receiver_that_is_gone_hears_nothing_more() {
     assert!(receiver.is_empty());
 }
 
-#[tokio::test]
-async fn bulk_creation_tells_nobody() {
-    let service = Service::start().await;
+async fn bulk_creation_tells_nobody(database: Database) {
+    let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     webhook(&service, &receiver, &["link.created"]).await;
     service.post("/links/bulk", &json!([{"url": "https://example.com/bulk"}])).await;
@@ -102,9 +215,8 @@ async fn bulk_creation_tells_nobody() {
     assert!(receiver.is_empty());
 }
 
-#[tokio::test]
-async fn webhooks_are_made_listed_and_deleted() {
-    let service = Service::start().await;
+async fn webhooks_are_made_listed_and_deleted(database: Database) {
+    let service = Service::start(database).await;
     let receiver = Receiver::start().await;
     let webhook = webhook(&service, &receiver, &["link.created"]).await;
     assert_eq!(service.get("/webhooks").await.body, json!([webhook]));
@@ -118,9 +230,8 @@ async fn webhooks_are_made_listed_and_deleted() {
     assert_eq!(service.get("/webhooks").await.body, json!([]));
 }
 
-#[tokio::test]
-async fn a_webhook_to_an_address_that_is_not_public_is_refused() {
-    let service = Service::with(AddressPolicy::public_only()).await;
+async fn a_webhook_to_an_address_that_is_not_public_is_refused(database: Database) {
+    let service = Service::guarded(database).await;
     for url in [
         "http://127.0.0.1/",
         "http://localhost:8080/",

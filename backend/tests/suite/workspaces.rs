@@ -4,11 +4,17 @@ use axum::http::Method;
 use backend::keys::Subscriber;
 use serde_json::json;
 
+use crate::database::{Database, on_both_databases};
 use crate::service::Service;
 
-#[tokio::test]
-async fn two_workspaces_see_nothing_of_each_other() {
-    let service = Service::start().await;
+on_both_databases! {
+    two_workspaces_see_nothing_of_each_other,
+    two_keys_of_a_workspace_share_its_data_until_one_is_revoked,
+    the_list_of_keys_is_what_the_gateway_takes,
+}
+
+async fn two_workspaces_see_nothing_of_each_other(database: Database) {
+    let service = Service::start(database).await;
     let (_, stranger) = service.new_workspace("second").await;
     let link = service.link(&json!({"url": "https://example.com", "key": "k", "externalId": "e"})).await;
     let id = link["id"].as_str().unwrap();
@@ -48,9 +54,8 @@ async fn two_workspaces_see_nothing_of_each_other() {
     assert_eq!(service.get("/links/count").await.body, 1);
 }
 
-#[tokio::test]
-async fn two_keys_of_a_workspace_share_its_data_until_one_is_revoked() {
-    let service = Service::start().await;
+async fn two_keys_of_a_workspace_share_its_data_until_one_is_revoked(database: Database) {
+    let service = Service::start(database).await;
     let (workspace, key) = service.new_workspace("second").await;
     let store = service.backend.store();
     let (id, other) = store.create_key(&workspace, "free", None, service.now()).await.unwrap();
@@ -63,9 +68,8 @@ async fn two_keys_of_a_workspace_share_its_data_until_one_is_revoked() {
     assert_eq!(service.call_as(&key, Method::GET, "/links/count", None).await.body, 1);
 }
 
-#[tokio::test]
-async fn the_list_of_keys_is_what_the_gateway_takes() {
-    let service = Service::start().await;
+async fn the_list_of_keys_is_what_the_gateway_takes(database: Database) {
+    let service = Service::start(database).await;
     let store = service.backend.store();
     let (workspace, _) = service.new_workspace("second").await;
     let limits = backend::keys::parse_limits("standard=5000/minute,analytics=20/second").unwrap();

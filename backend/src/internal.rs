@@ -1,0 +1,82 @@
+//! The endpoints for operators and the gateway, on a listener that clients cannot reach.
+
+use axum::extract::State;
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing};
+use serde::Serialize;
+
+use crate::app::Shared;
+use crate::error::{ApiError, Code};
+use crate::ids;
+use crate::store::Limits;
+
+pub(crate) fn router() -> Router<Shared> {
+    Router::new()
+        .route("/readyz", routing::get(readyz))
+        .route("/metrics", routing::get(metrics))
+        .route("/internal/keys", routing::get(keys))
+}
+
+async fn readyz(State(app): State<Shared>) -> Response {
+    match app.store.ping().await {
+        Ok(()) => "ready\n".into_response(),
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response()
+        }
+    }
+}
+
+async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
+    let text = app.metrics.text().map_err(|error| {
+        tracing::error!(%error, "metrics could not be written");
+        ApiError::new(Code::InternalServerError, "An internal server error occurred.")
+    })?;
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(CONTENT_TYPE, content_type)], text).into_response())
+}
+
+/// The keys that the gateway lets through, with their plans: what its directory polls.
+#[derive(Debug, Serialize)]
+struct Directory {
+    keys: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    sha256: String,
+    subscriber: String,
+    plan: String,
+    limits: Limits,
+}
+
+async fn keys(State(app): State<Shared>, headers: HeaderMap) -> Result<Response, ApiError> {
+    let Some(token) = &app.internal_token else {
+        return Err(ApiError::new(Code::Forbidden, "No token is configured for this endpoint."));
+    };
+    let given = headers.get(AUTHORIZATION).map(|value| ids::sha256(value.as_bytes()));
+    // Hashes are compared, so that the time it takes tells nothing about the token.
+    if given != Some(ids::sha256(format!("Bearer {token}").as_bytes())) {
+        return Err(ApiError::new(Code::Unauthorized, "The token is missing or wrong."));
+    }
+    let entry = |key: crate::store::KeyRecord| Entry {
+        sha256: key.sha256,
+        subscriber: key.id,
+        plan: key.plan,
+        limits: key.limits.unwrap_or_default(),
+    };
+    let directory = Directory { keys: app.store.keys().await?.into_iter().map(entry).collect() };
+    let body = serde_json::to_vec(&directory).map_err(|error| {
+        tracing::error!(%error, "the directory could not be written");
+        ApiError::new(Code::InternalServerError, "An internal server error occurred.")
+    })?;
+    let etag = format!("\"{}\"", ids::sha256(&body));
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
+    let about = [(ETAG, etag), (CACHE_CONTROL, "no-cache".to_owned())];
+    if known {
+        return Ok((StatusCode::NOT_MODIFIED, about).into_response());
+    }
+    Ok((about, [(CONTENT_TYPE, "application/json")], body).into_response())
+}

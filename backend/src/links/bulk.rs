@@ -1,0 +1,145 @@
+//! Many links in one call, in one transaction.
+
+use std::collections::HashSet;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::LinkBody;
+use super::input::LinkInput;
+use super::routes::{new_link, refusal, selector, settle};
+use crate::app::Shared;
+use crate::auth::Caller;
+use crate::body::{Change, Fields, JsonBody, wrong_type};
+use crate::error::{ApiError, Code};
+use crate::query::Query;
+use crate::store::{LinkSelector, NewLink};
+
+/// Most links that one call makes, changes or deletes.
+const MAX_BULK: usize = 100;
+
+/// One answer of a bulk call, in the place of its request.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub(crate) enum BulkResult {
+    Made(Box<LinkBody>),
+    Refused {
+        /// The item as it was sent.
+        link: Value,
+        error: String,
+        code: Code,
+    },
+}
+
+pub(super) async fn create(
+    State(app): State<Shared>,
+    caller: Caller,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Vec<BulkResult>>, ApiError> {
+    let Value::Array(items) = body else { return Err(wrong_type("", "array", &body)) };
+    if items.is_empty() {
+        return Err(ApiError::invalid(
+            "too_small",
+            "",
+            "No links created – you must provide at least one link.",
+        ));
+    }
+    if items.len() > MAX_BULK {
+        let message = format!("You can only create up to {MAX_BULK} links at a time.");
+        return Err(ApiError::invalid("too_big", "", &message));
+    }
+    let now = app.clock.now();
+    let mut links = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        let input = LinkInput::create(item, &format!("[{index}]"), now)?;
+        links.push(new_link(input, &app.public_url)?);
+    }
+    refuse_duplicates(&links)?;
+    let made = app.store.create_links(&caller.workspace, &links, now, None).await?;
+    let results = made.into_iter().zip(items).map(|(result, item)| match result {
+        Ok(link) => BulkResult::Made(Box::new(link.body(&app.public_url))),
+        Err(conflict) => {
+            let refusal = refusal(&conflict);
+            BulkResult::Refused { link: item, error: refusal.message, code: refusal.code }
+        }
+    });
+    Ok(Json(results.collect()))
+}
+
+/// A call that names the same short link twice contradicts itself.
+fn refuse_duplicates(links: &[NewLink]) -> Result<(), ApiError> {
+    let mut seen = HashSet::new();
+    let mut duplicates = Vec::new();
+    for link in links {
+        let Some(key) = &link.input.key else { continue };
+        if !seen.insert((&link.domain, key.to_lowercase())) {
+            duplicates.push(format!("{}/{key}", link.domain));
+        }
+    }
+    if duplicates.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!("Duplicate links found: {}", duplicates.join(", "))))
+}
+
+pub(super) async fn update(
+    State(app): State<Shared>,
+    caller: Caller,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Vec<LinkBody>>, ApiError> {
+    let fields = Fields::of(&body, "")?;
+    let selectors = match (fields.texts("linkIds", MAX_BULK)?, fields.texts("externalIds", MAX_BULK)?) {
+        (Change::Set(ids), _) => ids.iter().map(|id| selector(id)).collect(),
+        (Change::Keep | Change::Clear, Change::Set(ids)) => external_ids(ids),
+        (Change::Keep | Change::Clear, Change::Keep | Change::Clear) => {
+            return Err(fields.invalid("linkIds", "You must provide linkIds or externalIds"));
+        }
+    };
+    check_count(selectors.len(), "update")?;
+    let now = app.clock.now();
+    let data = fields.get("data").unwrap_or(&Value::Null);
+    let input = LinkInput::update(data, "data", now)?;
+    // Each of these is one link's alone.
+    for name in ["domain", "key", "externalId"] {
+        if data.get(name).is_some_and(|value| !value.is_null()) {
+            return Err(Fields::of(data, "data")?.invalid(name, "Cannot be changed for many links at once"));
+        }
+    }
+    let changed = app.store.update_links(&caller.workspace, &selectors, &input, now).await?;
+    let changed = changed.map_err(|conflict| refusal(&conflict))?;
+    Ok(Json(changed.iter().map(|changed| settle(&app, changed)).collect()))
+}
+
+pub(super) async fn delete(
+    State(app): State<Shared>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Value>, ApiError> {
+    let ids = query.list("linkIds");
+    if ids.is_empty() {
+        return Err(ApiError::bad_request("Please provide linkIds to delete."));
+    }
+    check_count(ids.len(), "delete")?;
+    let selectors: Vec<LinkSelector> = ids.iter().map(|id| selector(id)).collect();
+    let deleted = app.store.delete_links(&caller.workspace, &selectors).await?;
+    for link in &deleted {
+        app.targets.forget(&link.domain, &link.key);
+    }
+    Ok(Json(json!({ "deletedCount": deleted.len() })))
+}
+
+/// External ids in a body, with or without the prefix that paths need.
+fn external_ids(ids: Vec<String>) -> Vec<LinkSelector> {
+    let plain = |id: String| id.strip_prefix("ext_").map(str::to_owned).unwrap_or(id);
+    ids.into_iter().map(|id| LinkSelector::ExternalId(plain(id))).collect()
+}
+
+fn check_count(count: usize, verb: &str) -> Result<(), ApiError> {
+    if count > MAX_BULK {
+        let message = format!("You can only {verb} up to {MAX_BULK} links at a time.");
+        return Err(ApiError::invalid("too_big", "linkIds", &message));
+    }
+    Ok(())
+}

@@ -1,0 +1,423 @@
+//! Links made, changed and deleted.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use sqlx::{Any, Row, Transaction};
+
+use super::links::{LINKS, LinkSelector, load, push_selector, push_selectors};
+use super::outbox::enqueue;
+use super::sql::Sql;
+use super::tags::{add_tags, resolve_tags};
+use super::{Dialect, Store, StoreError, Workspace, to_json};
+use crate::ids;
+use crate::links::input::LinkInput;
+use crate::links::{Details, Link, PublicUrl, Tag, UtmParameters};
+use crate::webhooks::{Event, Trigger};
+
+/// Attempts to find a random key that is free. With 36^7 keys even a domain with a billion links needs two.
+const KEY_ATTEMPTS: usize = 8;
+
+/// A link to be made: what the request says, on a domain that may carry it.
+#[derive(Clone, Debug)]
+pub(crate) struct NewLink {
+    pub(crate) input: LinkInput,
+    pub(crate) domain: String,
+}
+
+/// Why one link was not made or changed, while others may have been.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LinkConflict {
+    #[error("Duplicate key: This short link already exists.")]
+    Key,
+    #[error("A link with this externalId already exists in this workspace.")]
+    ExternalId,
+    #[error("Invalid tagIds detected: {}", .0.join(", "))]
+    UnknownTags(Vec<String>),
+}
+
+/// A link that was changed, or made.
+#[derive(Clone, Debug)]
+pub(crate) struct Changed {
+    /// As it was; None if it was made.
+    pub(crate) before: Option<Link>,
+    pub(crate) after: Link,
+}
+
+impl Store {
+    /// Makes links in one transaction; the answers are in the order of `links`. With `announce`, webhooks are told.
+    pub(crate) async fn create_links(
+        &self,
+        workspace: &Workspace,
+        links: &[NewLink],
+        now: Timestamp,
+        announce: Option<&PublicUrl>,
+    ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let results = create(&mut transaction, workspace, links, now).await?;
+        if let Some(public) = announce {
+            for link in results.iter().filter_map(|result| result.as_ref().ok()) {
+                let event = Event::of_link(Trigger::Created, link, public, now);
+                enqueue(&mut transaction, workspace.seq, link, &event).await?;
+            }
+        }
+        transaction.commit().await?;
+        Ok(results)
+    }
+
+    /// Changes one link, and tells webhooks. None if the workspace has no such link.
+    pub(crate) async fn update_link(
+        &self,
+        workspace: &Workspace,
+        selector: &LinkSelector,
+        input: &LinkInput,
+        now: Timestamp,
+        public: &PublicUrl,
+    ) -> Result<Option<Result<Changed, LinkConflict>>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let mut sql = Sql::new(LINKS);
+        push_selector(&mut sql, workspace, selector);
+        let Some(link) = self.load_to_change(&mut transaction, sql).await?.pop() else { return Ok(None) };
+        let changed = change(&mut transaction, workspace, link, input, now).await?;
+        if let Ok(changed) = &changed {
+            announce_update(&mut transaction, workspace, changed, public, now).await?;
+            transaction.commit().await?;
+        }
+        Ok(Some(changed))
+    }
+
+    /// Changes the link whose destination is that of `new`, and tells webhooks, or makes one, which it does not. With
+    /// several such links, the oldest.
+    pub(crate) async fn upsert_link(
+        &self,
+        workspace: &Workspace,
+        new: &NewLink,
+        now: Timestamp,
+        public: &PublicUrl,
+    ) -> Result<Result<Changed, LinkConflict>, StoreError> {
+        let mut transaction = self.begin().await?;
+        if self.dialect == Dialect::Postgres {
+            // Two calls at once must not both find nothing and both make a link.
+            let mut sql = Sql::new("SELECT w.seq FROM workspaces w WHERE w.seq = ");
+            sql.bind(workspace.seq).push(" FOR NO KEY UPDATE");
+            sql.one(&mut *transaction).await?;
+        }
+        let mut sql = Sql::new(LINKS);
+        sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
+        sql.push(" AND l.url = ").bind(new.input.destination(None)).push(" ORDER BY l.seq LIMIT 1");
+        let result = match self.load_to_change(&mut transaction, sql).await?.pop() {
+            Some(link) => {
+                let changed = change(&mut transaction, workspace, link, &new.input, now).await?;
+                if let Ok(changed) = &changed {
+                    announce_update(&mut transaction, workspace, changed, public, now).await?;
+                }
+                changed
+            }
+            None => match create(&mut transaction, workspace, std::slice::from_ref(new), now).await?.pop() {
+                Some(Ok(link)) => Ok(Changed { before: None, after: link }),
+                Some(Err(conflict)) => Err(conflict),
+                None => Err(LinkConflict::Key),
+            },
+        };
+        if result.is_ok() {
+            transaction.commit().await?;
+        }
+        Ok(result)
+    }
+
+    /// Changes links alike in one transaction, without telling webhooks. Those that the workspace does not have are left
+    /// out; the others are in the order of `selectors`.
+    pub(crate) async fn update_links(
+        &self,
+        workspace: &Workspace,
+        selectors: &[LinkSelector],
+        input: &LinkInput,
+        now: Timestamp,
+    ) -> Result<Result<Vec<Changed>, LinkConflict>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let mut sql = Sql::new(LINKS);
+        push_selectors(&mut sql, workspace, selectors);
+        sql.push(" ORDER BY l.seq");
+        let mut changed = Vec::new();
+        for link in self.load_to_change(&mut transaction, sql).await? {
+            match change(&mut transaction, workspace, link, input, now).await? {
+                Ok(link) => changed.push(link),
+                Err(conflict) => return Ok(Err(conflict)),
+            }
+        }
+        transaction.commit().await?;
+        let place = |changed: &Changed| selectors.iter().position(|selector| selector.names(&changed.after));
+        changed.sort_by_key(place);
+        Ok(Ok(changed))
+    }
+
+    /// Deletes links with their clicks, without telling webhooks. Those that the workspace does not have are left out.
+    pub(crate) async fn delete_links(
+        &self,
+        workspace: &Workspace,
+        selectors: &[LinkSelector],
+    ) -> Result<Vec<Link>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let mut sql = Sql::new(LINKS);
+        push_selectors(&mut sql, workspace, selectors);
+        sql.push(" ORDER BY l.seq");
+        let links = self.load_to_change(&mut transaction, sql).await?;
+        let mut sql = Sql::new("DELETE FROM links WHERE seq IN ");
+        sql.list(links.iter().map(|link| link.seq));
+        sql.execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(links)
+    }
+
+    /// Loads links that nobody else may change until the transaction ends.
+    async fn load_to_change(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        mut sql: Sql,
+    ) -> Result<Vec<Link>, StoreError> {
+        if self.dialect == Dialect::Postgres {
+            sql.push(" FOR UPDATE OF l");
+        }
+        load(transaction, sql).await
+    }
+
+    /// Deletes a link with its clicks, and tells webhooks. None if the workspace has no such link.
+    pub(crate) async fn delete_link(
+        &self,
+        workspace: &Workspace,
+        selector: &LinkSelector,
+        now: Timestamp,
+        public: &PublicUrl,
+    ) -> Result<Option<Link>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let mut sql = Sql::new(LINKS);
+        push_selector(&mut sql, workspace, selector);
+        let Some(link) = load(&mut transaction, sql).await?.pop() else { return Ok(None) };
+        let event = Event::of_link(Trigger::Deleted, &link, public, now);
+        enqueue(&mut transaction, workspace.seq, &link, &event).await?;
+        let mut sql = Sql::new("DELETE FROM links WHERE seq = ");
+        sql.bind(link.seq);
+        sql.execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(Some(link))
+    }
+}
+
+/// Makes links; the answers are in the order of `links`.
+async fn create(
+    transaction: &mut Transaction<'static, Any>,
+    workspace: &Workspace,
+    links: &[NewLink],
+    now: Timestamp,
+) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
+    let mut results = vec![None; links.len()];
+    let mut drafts = Vec::with_capacity(links.len());
+    for (index, new) in links.iter().enumerate() {
+        match resolve_tags(transaction, workspace, new.input.tags.as_ref(), now).await? {
+            Err(conflict) => results[index] = Some(Err(conflict)),
+            Ok(tags) => drafts.push((index, draft(workspace, new, tags, now))),
+        }
+    }
+    for _ in 0..KEY_ATTEMPTS {
+        let inserted = insert(transaction, workspace, &drafts).await?;
+        let mut taken = Vec::new();
+        for (index, mut link) in drafts {
+            if let Some(seq) = inserted.get(&link.id) {
+                link.seq = *seq;
+                results[index] = Some(Ok(link));
+            } else if external_id_is_taken(transaction, workspace, &link).await? {
+                results[index] = Some(Err(LinkConflict::ExternalId));
+            } else if links[index].input.key.is_some() {
+                results[index] = Some(Err(LinkConflict::Key));
+            } else {
+                link.key = random_key(&links[index].input);
+                taken.push((index, link));
+            }
+        }
+        drafts = taken;
+        if drafts.is_empty() {
+            break;
+        }
+    }
+    let results: Vec<_> =
+        results.into_iter().map(|result| result.unwrap_or(Err(LinkConflict::Key))).collect();
+    for link in results.iter().filter_map(|result| result.as_ref().ok()) {
+        add_tags(transaction, link).await?;
+    }
+    Ok(results)
+}
+
+/// Applies `input` to a link and writes it, unless nothing about it changes.
+async fn change(
+    transaction: &mut Transaction<'static, Any>,
+    workspace: &Workspace,
+    before: Link,
+    input: &LinkInput,
+    now: Timestamp,
+) -> Result<Result<Changed, LinkConflict>, StoreError> {
+    let mut after = before.clone();
+    after.url = input.destination(Some(&before.url));
+    if let Some(domain) = &input.domain {
+        after.domain.clone_from(domain);
+    }
+    if let Some(key) = &input.key {
+        after.key.clone_from(key);
+    }
+    if let Some(archived) = input.archived {
+        after.archived = archived;
+    }
+    input.external_id.clone().apply(&mut after.external_id);
+    input.tenant_id.clone().apply(&mut after.tenant_id);
+    input.folder_id.clone().apply(&mut after.folder_id);
+    input.apply_details(&mut after.details);
+    if input.tags.is_some() {
+        match resolve_tags(transaction, workspace, input.tags.as_ref(), now).await? {
+            Ok(tags) => after.tags = tags,
+            Err(conflict) => return Ok(Err(conflict)),
+        }
+    }
+    if after == before {
+        return Ok(Ok(Changed { before: Some(before), after }));
+    }
+    after.updated_at = now;
+    if external_id_is_taken(transaction, workspace, &after).await? {
+        return Ok(Err(LinkConflict::ExternalId));
+    }
+    if key_is_taken(transaction, &after).await? {
+        return Ok(Err(LinkConflict::Key));
+    }
+    match write(transaction, &after).await {
+        Ok(()) => {}
+        // Taken by another process since the look a moment ago.
+        Err(StoreError::Database(sqlx::Error::Database(error))) if error.is_unique_violation() => {
+            return Ok(Err(LinkConflict::Key));
+        }
+        Err(error) => return Err(error),
+    }
+    if after.tags != before.tags {
+        let mut sql = Sql::new("DELETE FROM link_tags WHERE link_seq = ");
+        sql.bind(after.seq);
+        sql.execute(&mut **transaction).await?;
+        add_tags(transaction, &after).await?;
+    }
+    Ok(Ok(Changed { before: Some(before), after }))
+}
+
+async fn write(transaction: &mut Transaction<'static, Any>, link: &Link) -> Result<(), StoreError> {
+    let utm = UtmParameters::of(&link.url);
+    let mut sql = Sql::new("UPDATE links SET domain = ");
+    sql.bind(link.domain.clone());
+    sql.push(", key = ").bind(link.key.clone()).push(", key_folded = ").bind(link.key.to_lowercase());
+    sql.push(", url = ").bind(link.url.clone());
+    sql.push(", utm_source = ").bind(utm.source).push(", utm_medium = ").bind(utm.medium);
+    sql.push(", utm_campaign = ").bind(utm.campaign).push(", utm_term = ").bind(utm.term);
+    sql.push(", utm_content = ").bind(utm.content);
+    sql.push(", external_id = ")
+        .bind(link.external_id.clone())
+        .push(", tenant_id = ")
+        .bind(link.tenant_id.clone());
+    sql.push(", folder_id = ")
+        .bind(link.folder_id.clone())
+        .push(", archived = ")
+        .bind(i64::from(link.archived));
+    sql.push(", details = ").bind(to_json("link details", &link.details)?);
+    sql.push(", updated_at = ").bind(link.updated_at.as_millisecond()).push(" WHERE seq = ").bind(link.seq);
+    sql.execute(&mut **transaction).await?;
+    Ok(())
+}
+
+async fn announce_update(
+    transaction: &mut Transaction<'static, Any>,
+    workspace: &Workspace,
+    changed: &Changed,
+    public: &PublicUrl,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if changed.before.as_ref() == Some(&changed.after) {
+        return Ok(());
+    }
+    let event = Event::of_link(Trigger::Updated, &changed.after, public, now);
+    enqueue(transaction, workspace.seq, &changed.after, &event).await
+}
+
+async fn key_is_taken(transaction: &mut Transaction<'static, Any>, link: &Link) -> Result<bool, StoreError> {
+    let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.domain = ");
+    sql.bind(link.domain.clone()).push(" AND l.key_folded = ").bind(link.key.to_lowercase());
+    sql.push(" AND l.id <> ").bind(link.id.clone());
+    Ok(sql.optional(&mut **transaction).await?.is_some())
+}
+
+fn draft(workspace: &Workspace, new: &NewLink, tags: Vec<Tag>, now: Timestamp) -> Link {
+    let input = &new.input;
+    let mut details = Details::default();
+    input.apply_details(&mut details);
+    Link {
+        seq: 0,
+        id: ids::sortable("link_", now),
+        workspace_id: workspace.id.clone(),
+        domain: new.domain.clone(),
+        key: input.key.clone().unwrap_or_else(|| random_key(input)),
+        url: input.destination(None),
+        external_id: input.external_id.clone().set(),
+        tenant_id: input.tenant_id.clone().set(),
+        folder_id: input.folder_id.clone().set(),
+        archived: input.archived.unwrap_or(false),
+        details,
+        tags,
+        clicks: 0,
+        last_clicked: None,
+        created_at: now,
+        updated_at: now,
+    }
+}
+
+fn random_key(input: &LinkInput) -> String {
+    let random = ids::short_key(input.key_length.unwrap_or(ids::DEFAULT_KEY_LENGTH));
+    match &input.prefix {
+        Some(prefix) => format!("{prefix}/{random}"),
+        None => random,
+    }
+}
+
+/// Inserts those that are in nobody's way, and returns their numbers by id.
+async fn insert(
+    transaction: &mut Transaction<'static, Any>,
+    workspace: &Workspace,
+    drafts: &[(usize, Link)],
+) -> Result<HashMap<String, i64>, StoreError> {
+    if drafts.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut details = Vec::with_capacity(drafts.len());
+    for (_, link) in drafts {
+        details.push((link, to_json("link details", &link.details)?));
+    }
+    let mut sql = Sql::new(
+        "INSERT INTO links (id, workspace_seq, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
+         utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at) VALUES ",
+    );
+    sql.rows(&details, |row, (link, details)| {
+        row.bind(link.id.clone()).bind(workspace.seq).bind(link.domain.clone());
+        row.bind(link.key.clone()).bind(link.key.to_lowercase()).bind(link.url.clone());
+        let utm = UtmParameters::of(&link.url);
+        row.bind(utm.source).bind(utm.medium).bind(utm.campaign).bind(utm.term).bind(utm.content);
+        row.bind(link.external_id.clone()).bind(link.tenant_id.clone()).bind(link.folder_id.clone());
+        row.bind(i64::from(link.archived)).bind(details.clone());
+        row.bind(link.created_at.as_millisecond()).bind(link.updated_at.as_millisecond());
+    });
+    sql.push(" ON CONFLICT DO NOTHING RETURNING id, seq");
+    let rows = sql.all(&mut **transaction).await?;
+    rows.iter().map(|row| Ok((row.try_get("id")?, row.try_get("seq")?))).collect()
+}
+
+async fn external_id_is_taken(
+    transaction: &mut Transaction<'static, Any>,
+    workspace: &Workspace,
+    link: &Link,
+) -> Result<bool, StoreError> {
+    let Some(external_id) = &link.external_id else { return Ok(false) };
+    let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.workspace_seq = ");
+    sql.bind(workspace.seq).push(" AND l.external_id = ").bind(external_id.clone());
+    sql.push(" AND l.id <> ").bind(link.id.clone());
+    Ok(sql.optional(&mut **transaction).await?.is_some())
+}

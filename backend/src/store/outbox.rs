@@ -1,0 +1,316 @@
+//! The outbox: events waiting for their receivers, and the log of what became of them.
+
+use jiff::{SignedDuration, Timestamp};
+use sqlx::any::AnyRow;
+use sqlx::{Any, Row, Transaction};
+
+use super::sql::Sql;
+use super::webhooks::{Webhook, listeners};
+use super::{Dialect, Store, StoreError, Workspace, instant_of, optional_instant_of, to_json};
+use crate::links::Link;
+use crate::webhooks::Event;
+
+/// Deliveries in the log of a webhook that are shown at most.
+const LOG_SHOWN: i64 = 100;
+
+/// A delivery whose time has come, taken by this process until its lease ends.
+#[derive(Clone, Debug)]
+pub(crate) struct DueDelivery {
+    pub(crate) seq: i64,
+    pub(crate) webhook_seq: i64,
+    pub(crate) event_id: String,
+    pub(crate) payload: String,
+    pub(crate) url: String,
+    pub(crate) secret: String,
+    /// Attempts made before this one.
+    pub(crate) attempts: u32,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The receiver has it.
+    Delivered,
+    /// To be tried again at this instant.
+    Retry(Timestamp),
+    /// Given up.
+    Failed,
+    /// Given up, and the receiver wants no more events.
+    Gone,
+}
+
+/// One attempt, for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) at: Timestamp,
+    pub(crate) http_status: Option<u16>,
+    pub(crate) error: Option<String>,
+    pub(crate) response_body: String,
+}
+
+/// One event on its way to one webhook, for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct DeliveryRecord {
+    pub(crate) event_id: String,
+    pub(crate) event: String,
+    pub(crate) payload: String,
+    pub(crate) created_at: Timestamp,
+    pub(crate) delivered_at: Option<Timestamp>,
+    /// None once nothing more will be tried.
+    pub(crate) due_at: Option<Timestamp>,
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+impl Store {
+    /// Takes up to `limit` deliveries that are due. Nobody else gets them before `lease` has passed: then they are due
+    /// again, since whoever took them must have died.
+    pub(crate) async fn take_due_deliveries(
+        &self,
+        limit: i64,
+        lease: SignedDuration,
+        now: Timestamp,
+    ) -> Result<Vec<DueDelivery>, StoreError> {
+        let leased_until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
+        let mut sql = Sql::new("UPDATE webhook_deliveries SET due_at = ");
+        sql.bind(leased_until.as_millisecond());
+        sql.push(
+            " WHERE seq IN (SELECT d.seq FROM webhook_deliveries d JOIN webhooks h ON h.seq = d.webhook_seq
+             WHERE h.disabled_at IS NULL AND d.due_at <= ",
+        );
+        sql.bind(now.as_millisecond()).push(" ORDER BY d.due_at, d.seq LIMIT ").bind(limit);
+        if self.dialect == Dialect::Postgres {
+            sql.push(" FOR UPDATE OF d SKIP LOCKED");
+        }
+        sql.push(") RETURNING seq");
+        let taken = sql.all(&self.write).await?;
+        if taken.is_empty() {
+            return Ok(Vec::new());
+        }
+        let seqs = taken.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        let mut sql = Sql::new(
+            "SELECT d.seq, d.webhook_seq, e.id AS event_id, e.payload, h.url, h.secret, d.attempts
+             FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
+             JOIN webhooks h ON h.seq = d.webhook_seq WHERE d.seq IN ",
+        );
+        sql.list(seqs).push(" ORDER BY d.seq");
+        sql.all(&self.write).await?.iter().map(due_delivery).collect()
+    }
+
+    /// Makes deliveries that a process took before it died due at once. Only for a database of one process.
+    pub(crate) async fn release_deliveries(&self, now: Timestamp) -> Result<(), StoreError> {
+        if self.dialect == Dialect::Sqlite {
+            let mut sql = Sql::new("UPDATE webhook_deliveries SET due_at = ");
+            sql.bind(now.as_millisecond())
+                .push(" WHERE attempts = 0 AND due_at > ")
+                .bind(now.as_millisecond());
+            sql.execute(&self.write).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes down how an attempt ended. A webhook that failed `disable_after` events in a row, or is gone, is disabled.
+    pub(crate) async fn finish_attempt(
+        &self,
+        delivery: &DueDelivery,
+        attempt: &Attempt,
+        outcome: &Outcome,
+        disable_after: u32,
+    ) -> Result<(), StoreError> {
+        let mut transaction = self.begin().await?;
+        let mut sql = Sql::new(
+            "INSERT INTO webhook_attempts (delivery_seq, at, http_status, error, response_body) SELECT d.seq, ",
+        );
+        sql.bind(attempt.at.as_millisecond()).push(", ").bind(attempt.http_status.map(i64::from)).push(", ");
+        sql.bind(attempt.error.clone()).push(", ").bind(attempt.response_body.clone());
+        sql.push(" FROM webhook_deliveries d WHERE d.seq = ").bind(delivery.seq);
+        sql.execute(&mut *transaction).await?;
+
+        let (due_at, delivered_at) = match outcome {
+            Outcome::Delivered => (None, Some(attempt.at.as_millisecond())),
+            Outcome::Retry(at) => (Some(at.as_millisecond()), None),
+            Outcome::Failed | Outcome::Gone => (None, None),
+        };
+        let mut sql = Sql::new("UPDATE webhook_deliveries SET attempts = attempts + 1, due_at = ");
+        sql.bind(due_at)
+            .push(", delivered_at = ")
+            .bind(delivered_at)
+            .push(" WHERE seq = ")
+            .bind(delivery.seq);
+        sql.execute(&mut *transaction).await?;
+
+        let at = attempt.at.as_millisecond();
+        let webhook = match outcome {
+            Outcome::Retry(_) => None,
+            Outcome::Delivered => {
+                Some(Sql::new("UPDATE webhooks SET failures = 0 WHERE failures <> 0 AND seq = "))
+            }
+            Outcome::Failed => {
+                let mut sql = Sql::new(
+                    "UPDATE webhooks SET failures = failures + 1, disabled_at = CASE WHEN failures + 1 >= ",
+                );
+                sql.bind(i64::from(disable_after))
+                    .push(" THEN ")
+                    .bind(at)
+                    .push(" ELSE disabled_at END WHERE seq = ");
+                Some(sql)
+            }
+            Outcome::Gone => {
+                let mut sql = Sql::new("UPDATE webhooks SET disabled_at = ");
+                sql.bind(at).push(" WHERE seq = ");
+                Some(sql)
+            }
+        };
+        if let Some(mut sql) = webhook {
+            sql.bind(delivery.webhook_seq);
+            sql.execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// The latest deliveries to a webhook, newest first.
+    pub(crate) async fn deliveries(&self, webhook: &Webhook) -> Result<Vec<DeliveryRecord>, StoreError> {
+        // One statement, so that a delivery and its attempts are of the same moment.
+        let mut sql = Sql::new(
+            "SELECT d.seq, e.id AS event_id, e.event, e.payload, e.created_at, d.delivered_at, d.due_at,
+             a.at, a.http_status, a.error, a.response_body
+             FROM (SELECT w.* FROM webhook_deliveries w WHERE w.webhook_seq = ",
+        );
+        sql.bind(webhook.seq).push(" ORDER BY w.seq DESC LIMIT ").bind(LOG_SHOWN);
+        sql.push(
+            ") d JOIN webhook_events e ON e.seq = d.event_seq
+             LEFT JOIN webhook_attempts a ON a.delivery_seq = d.seq ORDER BY d.seq DESC, a.seq",
+        );
+        let mut records: Vec<(i64, DeliveryRecord)> = Vec::new();
+        for row in sql.all(&self.read).await? {
+            let seq = row.try_get("seq")?;
+            let attempt = attempt(&row)?;
+            match records.last_mut() {
+                Some((last, record)) if *last == seq => record.attempts.extend(attempt),
+                _ => records.push((seq, record(&row, attempt)?)),
+            }
+        }
+        Ok(records.into_iter().map(|(_, record)| record).collect())
+    }
+
+    /// Sends an event to one webhook, whatever that listens to.
+    pub(crate) async fn send_to(
+        &self,
+        workspace: &Workspace,
+        webhook: &Webhook,
+        event: &Event,
+    ) -> Result<(), StoreError> {
+        let mut transaction = self.begin().await?;
+        enqueue_to(&mut transaction, workspace.seq, &[webhook.seq], event).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Sends an event once more to a webhook that it was sent to before. False if it was not.
+    pub(crate) async fn replay(
+        &self,
+        webhook: &Webhook,
+        event_id: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut sql = Sql::new(
+            "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
+             SELECT d.event_seq, d.webhook_seq, 0, ",
+        );
+        sql.push("CAST(").bind(now.as_millisecond()).push(" AS BIGINT)");
+        sql.push(
+            " FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq WHERE d.webhook_seq = ",
+        );
+        sql.bind(webhook.seq).push(" AND e.id = ").bind(event_id.to_owned()).push(" ORDER BY d.seq LIMIT 1");
+        Ok(sql.execute(&self.write).await? == 1)
+    }
+
+    /// Forgets events from before `before`, with their deliveries and attempts.
+    pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let mut sql = Sql::new("DELETE FROM webhook_events WHERE created_at < ");
+        sql.bind(before.as_millisecond());
+        Ok(sql.execute(&self.write).await?)
+    }
+}
+
+/// Writes an event about `link` for every webhook that hears of it.
+pub(super) async fn enqueue(
+    transaction: &mut Transaction<'static, Any>,
+    workspace_seq: i64,
+    link: &Link,
+    event: &Event,
+) -> Result<(), StoreError> {
+    let webhooks = listeners(transaction, workspace_seq, event.trigger).await?;
+    let listening: Vec<i64> =
+        webhooks.iter().filter(|webhook| webhook.listens_to(link)).map(|webhook| webhook.seq).collect();
+    enqueue_to(transaction, workspace_seq, &listening, event).await
+}
+
+/// Writes an event and one delivery per receiver; nothing if there is no receiver.
+pub(super) async fn enqueue_to(
+    transaction: &mut Transaction<'static, Any>,
+    workspace_seq: i64,
+    webhooks: &[i64],
+    event: &Event,
+) -> Result<(), StoreError> {
+    if webhooks.is_empty() {
+        return Ok(());
+    }
+    let payload = to_json("webhook payload", &event.payload())?;
+    let mut sql =
+        Sql::new("INSERT INTO webhook_events (id, workspace_seq, event, payload, created_at) VALUES ");
+    sql.rows(&[()], |row, ()| {
+        row.bind(event.id.clone())
+            .bind(workspace_seq)
+            .bind(event.trigger.name().to_owned())
+            .bind(payload.clone());
+        row.bind(event.created_at.as_millisecond());
+    });
+    sql.push(" RETURNING seq");
+    let event_seq = sql.number(&mut **transaction).await?;
+    let mut sql =
+        Sql::new("INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at) VALUES ");
+    sql.rows(webhooks, |row, webhook| {
+        row.bind(event_seq).bind(*webhook).bind(0_i64).bind(event.created_at.as_millisecond());
+    });
+    sql.execute(&mut **transaction).await?;
+    Ok(())
+}
+
+fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
+    let attempts: i64 = row.try_get("attempts")?;
+    Ok(DueDelivery {
+        seq: row.try_get("seq")?,
+        webhook_seq: row.try_get("webhook_seq")?,
+        event_id: row.try_get("event_id")?,
+        payload: row.try_get("payload")?,
+        url: row.try_get("url")?,
+        secret: row.try_get("secret")?,
+        attempts: u32::try_from(attempts).map_err(|error| StoreError::corrupt("webhook attempts", &error))?,
+    })
+}
+
+fn record(row: &AnyRow, attempt: Option<Attempt>) -> Result<DeliveryRecord, StoreError> {
+    Ok(DeliveryRecord {
+        event_id: row.try_get("event_id")?,
+        event: row.try_get("event")?,
+        payload: row.try_get("payload")?,
+        created_at: instant_of(row, "created_at")?,
+        delivered_at: optional_instant_of(row, "delivered_at")?,
+        due_at: optional_instant_of(row, "due_at")?,
+        attempts: attempt.into_iter().collect(),
+    })
+}
+
+/// The attempt that a row of the log shows; None where there was none yet.
+fn attempt(row: &AnyRow) -> Result<Option<Attempt>, StoreError> {
+    let Some(at) = optional_instant_of(row, "at")? else { return Ok(None) };
+    let status: Option<i64> = row.try_get("http_status")?;
+    let status = status.map(u16::try_from).transpose();
+    Ok(Some(Attempt {
+        at,
+        http_status: status.map_err(|error| StoreError::corrupt("webhook status", &error))?,
+        error: row.try_get("error")?,
+        response_body: row.try_get("response_body")?,
+    }))
+}

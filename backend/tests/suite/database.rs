@@ -1,0 +1,162 @@
+//! The two databases that every story is told on.
+//!
+//! PostgreSQL is a real server, started once for all tests of this process as a user without privileges, on a free
+//! port of loopback. It ends with the process, however that ends: it is the child of a shell that reads from a pipe
+//! whose other end is held here.
+
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection, Executor};
+use tempfile::TempDir;
+
+/// Defines each story as two tests, `on_sqlite::…` and `on_postgres::…`.
+macro_rules! on_both_databases {
+    ($($story:ident),+ $(,)?) => {
+        mod on_sqlite {
+            $(#[tokio::test] async fn $story() {
+                super::$story($crate::database::Database::sqlite()).await;
+            })+
+        }
+        mod on_postgres {
+            $(#[tokio::test] async fn $story() {
+                super::$story($crate::database::Database::postgres().await).await;
+            })+
+        }
+    };
+}
+pub(crate) use on_both_databases;
+
+/// An empty database of its own for one test.
+pub(crate) struct Database {
+    pub(crate) url: String,
+    /// Where a SQLite file is; removed with the database.
+    folder: Option<TempDir>,
+}
+
+impl Database {
+    pub(crate) fn sqlite() -> Self {
+        let folder = TempDir::new().unwrap();
+        Self { url: format!("sqlite:{}", folder.path().join("test.db").display()), folder: Some(folder) }
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        static SERVER: OnceLock<Server> = OnceLock::new();
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let server = tokio::task::spawn_blocking(|| SERVER.get_or_init(Server::start)).await.unwrap();
+        let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut connection = server.connect().await;
+        connection.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+        Self { url: server.url(&name), folder: None }
+    }
+}
+
+impl Database {
+    /// The same PostgreSQL database for another service.
+    pub(crate) fn shared(&self) -> Self {
+        assert!(self.folder.is_none(), "a SQLite file goes with its owner");
+        Self { url: self.url.clone(), folder: None }
+    }
+}
+
+struct Server {
+    port: u16,
+    /// Ends the server when it is closed, which happens when this process ends.
+    _shell: Child,
+}
+
+impl Server {
+    fn start() -> Self {
+        let bin = bin();
+        let data = TempDir::with_prefix("weir-postgres-").unwrap().keep();
+        let user = unprivileged();
+        if let Some((uid, gid)) = user {
+            chown(&data, Some(uid), Some(gid)).unwrap();
+        }
+        let command = |program: &Path| {
+            let mut command = Command::new(program);
+            command.current_dir(&data).env_remove("PGDATA");
+            if let Some((uid, gid)) = user {
+                command.uid(uid).gid(gid);
+            }
+            command
+        };
+        let made = command(&bin.join("initdb"))
+            .args([
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-sync",
+                "--username=weir",
+                "--pgdata",
+            ])
+            .arg(&data)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let port = free_port();
+        let log = std::fs::File::create(data.join("server.log")).unwrap();
+        let script = r#""$1" -D "$2" -p "$3" -k "" -h 127.0.0.1 -c fsync=off -c max_connections=500 -c log_min_messages=fatal </dev/null &
+            server=$!; trap '' INT TERM HUP; cat >/dev/null; kill -QUIT "$server"; wait "$server"; rm -rf "$2""#;
+        let shell = command(Path::new("/bin/sh"))
+            .args(["-c", script, "sh"])
+            .arg(bin.join("postgres"))
+            .arg(&data)
+            .arg(port.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        Self { port, _shell: shell }
+    }
+
+    fn url(&self, database: &str) -> String {
+        format!("postgres://weir@127.0.0.1:{}/{database}", self.port)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a deadline for another process")]
+    async fn connect(&self) -> PgConnection {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            match PgConnection::connect(&self.url("postgres")).await {
+                Ok(connection) => return connection,
+                Err(error) => assert!(Instant::now() < deadline, "PostgreSQL does not answer: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Where PostgreSQL's programs are: on PATH, or where Debian puts those of the newest version.
+fn bin() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).find(|folder| folder.join("initdb").is_file());
+    let debian = || {
+        let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+        let bins = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
+        bins.filter(|bin| bin.join("initdb").is_file()).max()
+    };
+    on_path.or_else(debian).expect("PostgreSQL: initdb is neither on PATH nor under /usr/lib/postgresql")
+}
+
+/// Whom the server runs as where the tests run as root, whom it refuses.
+fn unprivileged() -> Option<(u32, u32)> {
+    let id = |option: &str, user: &[&str]| {
+        let output = Command::new("id").arg(option).args(user).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse::<u32>().unwrap()
+    };
+    (id("-u", &[]) == 0).then(|| (id("-u", &["nobody"]), id("-g", &["nobody"])))
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

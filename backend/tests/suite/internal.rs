@@ -1,0 +1,90 @@
+//! What operators and the gateway see.
+
+use axum::body::Body;
+use axum::http::Request;
+use backend::Settings;
+use serde_json::json;
+
+use crate::database::{Database, on_both_databases};
+use crate::service::{Answer, Service};
+
+on_both_databases! {
+    the_directory_of_keys_is_polled_with_a_token_and_a_tag,
+    the_service_is_ready_and_counts_what_it_does,
+    every_answer_names_its_request,
+}
+
+async fn keys(service: &Service, headers: &[(&str, &str)]) -> Answer {
+    let mut request = Request::get("/internal/keys");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    service.send_internal(request.body(Body::empty()).unwrap()).await
+}
+
+async fn the_directory_of_keys_is_polled_with_a_token_and_a_tag(database: Database) {
+    let settings = Settings { internal_token: Some("s3cret".to_owned()), ..Settings::default() };
+    let service = Service::with_settings(database, settings).await;
+    let store = service.backend.store();
+    let (workspace, _) = service.new_workspace("second").await;
+    let limits = backend::keys::parse_limits("standard=5000/minute").unwrap();
+    let (id, key) = store.create_key(&workspace, "enterprise", Some(&limits), service.now()).await.unwrap();
+    let token = ("authorization", "Bearer s3cret");
+    let answer = keys(&service, &[token]).await;
+    assert_eq!(answer.status, 200);
+    let expected = json!({
+        "sha256": backend::ids::sha256(key.as_bytes()), "subscriber": id, "plan": "enterprise",
+        "limits": {"standard": ["5000/minute"]},
+    });
+    assert_eq!(answer.body["keys"].as_array().unwrap().last().unwrap(), &expected);
+    assert_eq!(answer.body["keys"][0]["limits"], json!({}));
+    let tag = answer.headers["etag"].to_str().unwrap();
+    assert_eq!(keys(&service, &[token, ("if-none-match", tag)]).await.status, 304);
+    store.revoke_key(&id, service.now()).await.unwrap();
+    let changed = keys(&service, &[token, ("if-none-match", tag)]).await;
+    assert_eq!((changed.status.as_u16(), changed.body["keys"].as_array().unwrap().len()), (200, 2));
+    assert_eq!(keys(&service, &[]).await.error().0, 401);
+    assert_eq!(keys(&service, &[("authorization", "Bearer other")]).await.error().0, 401);
+    let public = service.get("/internal/keys").await;
+    assert_eq!(public.error().0, 404, "clients cannot reach it");
+}
+
+async fn the_service_is_ready_and_counts_what_it_does(database: Database) {
+    let service = Service::start(database).await;
+    assert_eq!(
+        keys(&service, &[("authorization", "Bearer ")]).await.error().0,
+        403,
+        "no token is configured"
+    );
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    for user_agent in ["curl/8", "Googlebot/2.1", "curl/8"] {
+        service.follow("GET".parse().unwrap(), "/r/k", user_agent).await;
+    }
+    service.backend.flush_clicks().await;
+    let internal =
+        async |path: &str| service.send_internal(Request::get(path).body(Body::empty()).unwrap()).await;
+    assert_eq!(internal("/readyz").await.body, "ready\n");
+    let metrics = internal("/metrics").await;
+    let text = metrics.body.as_str().unwrap();
+    for line in [
+        r#"weir_backend_requests_total{method="POST",route="/links",status="200"} 1"#,
+        r#"weir_backend_requests_total{method="GET",route="/r/{*key}",status="302"} 3"#,
+        r#"weir_backend_clicks_total{outcome="recorded"} 2"#,
+        r#"weir_backend_clicks_total{outcome="bot"} 1"#,
+        r#"weir_backend_request_duration_seconds_count{route="/links"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+async fn every_answer_names_its_request(database: Database) {
+    let service = Service::start(database).await;
+    let ids = [("abc-123", true), ("has space", false), ("", false), (&"x".repeat(129), false)];
+    for (id, kept) in ids {
+        let request = Request::get("/links").header("x-request-id", id).body(Body::empty()).unwrap();
+        let answer = service.send(request).await;
+        let named = answer.headers["x-request-id"].to_str().unwrap();
+        assert_eq!(named == id, kept, "{id:?} became {named:?}");
+        assert!(kept || named.starts_with("req_"), "{named}");
+    }
+}
