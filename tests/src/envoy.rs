@@ -106,8 +106,7 @@ impl Setup {
             )?,
         }
         let filter = policy::weir_filter(&mut bootstrap)?;
-        set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
-        set(filter, "/typed_config/config/configuration/value", json!(self.policy.to_string()))?;
+        configure(filter, &self.policy)?;
         if self.live_updates {
             let wasm = filter["typed_config"].take();
             let type_url = wasm["@type"].clone();
@@ -122,6 +121,12 @@ impl Setup {
         }
         Ok(bootstrap)
     }
+}
+
+/// Gives the filter its module and its configuration.
+fn configure(filter: &mut Value, policy: &Policy) -> anyhow::Result<()> {
+    set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
+    set(filter, "/typed_config/config/configuration/value", json!(policy.to_string()))
 }
 
 /// Replaces the value at a pointer that envoy.yaml must have.
@@ -262,8 +267,7 @@ impl Envoy {
         self.setup.policy = policy;
         let mut fixed = policy::bootstrap()?;
         let filter = policy::weir_filter(&mut fixed)?;
-        set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
-        set(filter, "/typed_config/config/configuration/value", json!(self.setup.policy.to_string()))?;
+        configure(filter, &self.setup.policy)?;
         write_extension(self.folder.path(), &filter["typed_config"])?;
         clock::eventually("Envoy's verdict on an update", Duration::from_secs(30), || {
             let now = (self.stat(TAKEN).ok()?, self.stat(REFUSED).ok()?);

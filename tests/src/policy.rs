@@ -53,19 +53,18 @@ impl Policy {
         self
     }
 
-    /// Sets the value at a JSON pointer whose parent exists.
+    /// Sets the value at a JSON pointer.
+    ///
+    /// # Panics
+    /// When the policy has no such place: then the case would test something else than it says.
     #[must_use]
     pub fn with_at(mut self, pointer: &str, value: Value) -> Self {
         let (parent, name) = pointer.rsplit_once('/').unwrap_or_default();
-        if let Some(parent) = self.0.pointer_mut(parent) {
-            match parent {
-                Value::Array(items) => {
-                    if let Some(item) = name.parse::<usize>().ok().and_then(|index| items.get_mut(index)) {
-                        *item = value;
-                    }
-                }
-                object => object[name] = value,
+        match self.0.pointer_mut(parent) {
+            Some(Value::Object(fields)) => {
+                fields.insert(name.to_owned(), value);
             }
+            _ => panic!("the policy has no object at {parent:?}"),
         }
         self
     }
