@@ -15,6 +15,7 @@ use tests::backend::{Backend, Keys, database_in};
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::policy::Policy;
 use tests::process::Process;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The API behind a gateway with plan quotas
 #[derive(Debug, Parser)]
@@ -97,7 +98,7 @@ impl World {
         Ok(Self { address, keys, _gateway: gateway, _backend: backend, _folder: folder })
     }
 
-    /// Prints what a shell needs, and waits for an interrupt.
+    /// Prints what a shell needs, and waits to be ended, so that what it has started ends with it.
     fn stay(&self) -> anyhow::Result<()> {
         println!("GATEWAY=http://{}", self.address);
         for (plan, key) in self.keys.iter() {
@@ -105,7 +106,13 @@ impl World {
         }
         println!("# Ctrl-C ends it");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(tokio::signal::ctrl_c()).context("cannot wait for an interrupt")
+        runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate()).context("cannot wait for a signal")?;
+            tokio::select! {
+                interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot wait for an interrupt"),
+                _ = terminate.recv() => Ok(()),
+            }
+        })
     }
 }
 
