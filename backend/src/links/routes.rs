@@ -26,7 +26,8 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/links/count", routing::get(count))
         .route("/links/info", routing::get(info))
         .route("/links/upsert", routing::put(upsert))
-        .route("/links/{id}", routing::get(one).patch(update).put(update).delete(delete))
+        // The rest of the path, since the published Python client does not escape a slash in an external id.
+        .route("/links/{*id}", routing::get(one).patch(update).put(update).delete(delete))
 }
 
 async fn create(

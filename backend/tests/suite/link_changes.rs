@@ -202,6 +202,10 @@ async fn a_link_is_found_by_each_of_its_names(database: Database) {
     ] {
         assert_eq!(service.get(&format!("/links/info?{query}")).await.body, link, "{query}");
     }
+    let slashed = service.link(&json!({"url": "https://example.com/b", "externalId": "e/1 2"})).await;
+    for path in ["/links/ext_e%2F1%202", "/links/ext_e/1%202"] {
+        assert_eq!(service.get(path).await.body, slashed, "{path}");
+    }
     for (query, status) in [("", 400), ("key=k", 400), ("externalId=e", 400), ("linkId=link_nobody", 404)] {
         assert_eq!(service.get(&format!("/links/info?{query}")).await.error().0, status, "{query}");
     }
