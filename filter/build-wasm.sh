@@ -130,9 +130,13 @@ want_debian() {
     local set
     on_debian || return 1
     if may_install && ! ls /var/lib/apt/lists/*security*_Packages* >/dev/null 2>&1; then
-        refresh_package_lists
+        refresh_package_lists || true
     fi
-    set=$(debian_packages) || return 1
+    # Lists that an image was made with may be older than the update that brought the compiler.
+    if ! set=$(debian_packages); then
+        may_install && refresh_package_lists || return 1
+        set=$(debian_packages) || return 1
+    fi
     # shellcheck disable=SC2086 # the names are words
     set -- $set
     wanted=("$1" "$2" "$3")
