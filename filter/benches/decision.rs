@@ -23,6 +23,8 @@ struct Data {
 struct Worker(Arc<Mutex<Data>>);
 
 impl SharedData for Worker {
+    type Value = Vec<u8>;
+
     fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
         let data = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(data.values.get(name).map(|(value, cas)| (value.clone(), Cas(*cas))))

@@ -4,7 +4,7 @@ use crate::entry::{Consumed, EntryError, Standings, consume, peek};
 use crate::fingerprint::{Fingerprint, Salt, Who};
 use crate::quota::Quota;
 use crate::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData, compare_and_swap};
-use crate::table::{Capacity, OpenError, Table, Tables};
+use crate::table::{Capacity, EntryName, OpenError, Table, Tables};
 use crate::time::Timestamp;
 
 /// Compare-and-swaps before counting counts as failed. Every conflict is another worker's success, so with N workers the average
@@ -27,6 +27,14 @@ pub struct Counter<'a> {
     pub who: Who<'a>,
     /// The class of endpoints.
     pub class: &'a str,
+}
+
+/// Where a counter's record is. It stays there as long as the process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    table: Table,
+    fingerprint: Fingerprint,
+    name: EntryName,
 }
 
 /// Why a request could not be counted.
@@ -107,6 +115,17 @@ impl Counters {
         self.tables.salt()
     }
 
+    /// Where the record of a counter is.
+    #[must_use]
+    pub fn place(&self, counter: Counter<'_>) -> Place {
+        let table = match counter.who {
+            Who::Key(_) | Who::Subscriber(_) => Table::Known,
+            Who::Address(_) => Table::Strangers,
+        };
+        let fingerprint = self.tables.salt().fingerprint(counter.who, counter.class);
+        Place { table, fingerprint, name: self.tables.entry(table, fingerprint) }
+    }
+
     /// Counts one request of `cost` units against all `quotas`, or against none.
     ///
     /// # Errors
@@ -114,14 +133,14 @@ impl Counters {
     pub fn count(
         &mut self,
         host: &mut impl CounterHost,
-        counter: Counter<'_>,
+        place: Place,
         quotas: &[Quota],
         cost: u32,
     ) -> Result<Counted, CountError> {
-        let Self { tables, local, next } = self;
+        let Self { local, next, .. } = self;
         match local {
-            Some(local) => count(&mut OnVm { local, host }, tables, counter, quotas, cost, next),
-            None => count(host, tables, counter, quotas, cost, next),
+            Some(local) => count(&mut OnVm { local, host }, place, quotas, cost, next),
+            None => count(host, place, quotas, cost, next),
         }
     }
 
@@ -132,36 +151,38 @@ impl Counters {
     pub fn standing(
         &mut self,
         host: &mut impl CounterHost,
-        counter: Counter<'_>,
+        place: Place,
         quotas: &[Quota],
     ) -> Result<(Standings, Timestamp), CountError> {
-        let fingerprint = self.tables.salt().fingerprint(counter.who, counter.class);
-        let name = self.tables.entry(table_of(counter.who), fingerprint);
-        let stored = match &mut self.local {
-            Some(local) => local.get(name.as_bytes())?,
-            None => host.get(name.as_bytes())?,
-        };
-        let at = host.now()?;
-        let entry = stored.as_ref().map_or(&[][..], |(entry, _)| entry.as_slice());
-        Ok((peek(entry, fingerprint, quotas, at)?, at))
+        match &mut self.local {
+            Some(local) => standing(&mut OnVm { local, host }, place, quotas),
+            None => standing(host, place, quotas),
+        }
     }
+}
+
+fn standing(
+    host: &mut impl CounterHost,
+    Place { fingerprint, name, .. }: Place,
+    quotas: &[Quota],
+) -> Result<(Standings, Timestamp), CountError> {
+    let stored = host.get(name.as_bytes())?;
+    let at = host.now()?;
+    let entry = stored.as_ref().map_or(&[][..], |(entry, _)| entry.as_ref());
+    Ok((peek(entry, fingerprint, quotas, at)?, at))
 }
 
 fn count(
     host: &mut impl CounterHost,
-    tables: &Tables,
-    counter: Counter<'_>,
+    Place { table, fingerprint, name }: Place,
     quotas: &[Quota],
     cost: u32,
     next: &mut Vec<u8>,
 ) -> Result<Counted, CountError> {
-    let fingerprint = tables.salt().fingerprint(counter.who, counter.class);
-    let table = table_of(counter.who);
-    let name = tables.entry(table, fingerprint);
     for _ in 0..MAX_ATTEMPTS {
         let stored = host.get(name.as_bytes())?;
         let (entry, cas) =
-            stored.as_ref().map_or((&[][..], None), |(entry, cas)| (entry.as_slice(), Some(*cas)));
+            stored.as_ref().map_or((&[][..], None), |(entry, cas)| (entry.as_ref(), Some(*cas)));
         // The time after the record: a record that a faster worker has just written is then never from the future.
         let at = host.now()?;
         let (consumed, overflowed) = match consume(entry, fingerprint, quotas, cost, at, next) {
@@ -187,13 +208,6 @@ fn count(
     Err(CountError::Contended)
 }
 
-fn table_of(who: Who<'_>) -> Table {
-    match who {
-        Who::Key(_) | Who::Subscriber(_) => Table::Known,
-        Who::Address(_) => Table::Strangers,
-    }
-}
-
 /// A host whose shared data is the VM's own.
 struct OnVm<'a, H> {
     local: &'a mut VmLocalData,
@@ -201,6 +215,8 @@ struct OnVm<'a, H> {
 }
 
 impl<H: CounterHost> SharedData for OnVm<'_, H> {
+    type Value = Vec<u8>;
+
     fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
         self.local.get(name)
     }
@@ -241,6 +257,8 @@ mod tests {
     }
 
     impl SharedData for TestHost {
+        type Value = Vec<u8>;
+
         fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
             self.check("proxy_get_shared_data")?;
             self.data.get(name)
@@ -274,14 +292,25 @@ mod tests {
         Counter { who: Who::Address(ClientAddress::parse(address.as_bytes(), 64)), class: "address" }
     }
 
+    fn count(
+        counters: &mut Counters,
+        host: &mut TestHost,
+        counter: Counter<'_>,
+        quotas: &[Quota],
+        cost: u32,
+    ) -> Result<Counted, CountError> {
+        let place = counters.place(counter);
+        counters.count(host, place, quotas, cost)
+    }
+
     #[test]
     fn a_lost_race_is_run_again_sixty_four_times_and_no_more() {
         for (conflicts, counted) in [(0, true), (1, true), (62, true), (MAX_ATTEMPTS, false)] {
             let mut host = TestHost::default();
             let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
-            counters.count(&mut host, ALICE, &minutely(9), 1).unwrap();
+            count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap();
             host.conflicts = conflicts;
-            let answer = counters.count(&mut host, ALICE, &minutely(9), 1);
+            let answer = count(&mut counters, &mut host, ALICE, &minutely(9), 1);
             match answer {
                 Ok(answer) => assert_eq!((counted, answer.standings[0].used), (true, 2), "{conflicts}"),
                 Err(error) => assert_eq!((counted, error), (false, CountError::Contended), "{conflicts}"),
@@ -294,7 +323,7 @@ mod tests {
         let mut host = TestHost::default();
         let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
         host.status = Some(10);
-        let error = counters.count(&mut host, ALICE, &minutely(9), 1).unwrap_err();
+        let error = count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap_err();
         assert_eq!(error.to_string(), "proxy_get_shared_data answered status 10");
     }
 
@@ -304,7 +333,7 @@ mod tests {
         let mut vms = [1, 2].map(|salt| Counters::open(&mut host, [salt; 16], "", CAPACITY).unwrap());
         for vm in &mut vms {
             assert!(vm.is_local());
-            let admitted = [(); 3].map(|()| vm.count(&mut host, ALICE, &minutely(2), 1).unwrap().admitted);
+            let admitted = [(); 3].map(|()| count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().admitted);
             assert_eq!(admitted, [true, true, false]);
         }
     }
@@ -313,11 +342,10 @@ mod tests {
     fn a_malformed_entry_is_an_error_once_and_counts_again_afterwards() {
         let mut host = TestHost::default();
         let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
-        let fingerprint = counters.salt().fingerprint(ALICE.who, ALICE.class);
-        let name = counters.tables.entry(Table::Known, fingerprint);
+        let name = counters.place(ALICE).name;
         compare_and_swap(&mut host, name.as_bytes(), None, b"not ours").unwrap();
-        let answers =
-            [(); 3].map(|()| counters.count(&mut host, ALICE, &minutely(1), 1).map(|count| count.admitted));
+        let answers = [(); 3]
+            .map(|()| count(&mut counters, &mut host, ALICE, &minutely(1), 1).map(|count| count.admitted));
         assert_eq!(answers, [Err(CountError::Entry(EntryError::Malformed)), Ok(true), Ok(false)]);
     }
 
@@ -326,26 +354,27 @@ mod tests {
         let mut host = TestHost { now: 60, ..TestHost::default() };
         // Four strangers' records: one entry.
         let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
-        counters.count(&mut host, ALICE, &minutely(9), 1).unwrap();
+        count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap();
         let mut admitted_beyond = 0;
         for number in 0..=255 {
-            let counted = counters.count(&mut host, stranger(number), &minutely(2), 1).unwrap();
+            let counted = count(&mut counters, &mut host, stranger(number), &minutely(2), 1).unwrap();
             assert_eq!(counted.overflowed, usize::from(number) >= MAX_RECORDS, "{number}");
             admitted_beyond += usize::from(counted.overflowed && counted.admitted);
         }
         assert_eq!(admitted_beyond, 2);
-        assert_eq!(counters.count(&mut host, ALICE, &minutely(9), 1).unwrap().standings[0].used, 2);
+        assert_eq!(count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap().standings[0].used, 2);
         host.now = 120;
-        assert!(!counters.count(&mut host, stranger(255), &minutely(2), 1).unwrap().overflowed);
+        assert!(!count(&mut counters, &mut host, stranger(255), &minutely(2), 1).unwrap().overflowed);
     }
 
     #[test]
     fn a_standing_is_read_without_counting() {
         let mut host = TestHost::default();
         let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
-        counters.count(&mut host, ALICE, &minutely(9), 3).unwrap();
+        count(&mut counters, &mut host, ALICE, &minutely(9), 3).unwrap();
+        let place = counters.place(ALICE);
         for _ in 0..2 {
-            let (standings, _) = counters.standing(&mut host, ALICE, &minutely(9)).unwrap();
+            let (standings, _) = counters.standing(&mut host, place, &minutely(9)).unwrap();
             assert_eq!(standings[0].used, 3);
         }
     }

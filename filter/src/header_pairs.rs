@@ -2,6 +2,8 @@
 //!
 //! `u32 n`, `n × (u32 name length, u32 value length)`, then `n × (name, 0, value, 0)`; all little-endian (ABI 0.2.1).
 
+use core::ops::Range;
+
 /// The headers of a request, names in lower case, `:method` and `:path` among them.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderPairs<'b> {
@@ -22,15 +24,21 @@ impl<'b> HeaderPairs<'b> {
 
     /// The pairs in the host's order. Ends early where the strings are cut short.
     pub fn iter(self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> {
-        let mut strings = self.strings;
-        let mut take = move |length: [u8; 4]| {
-            let length = usize::try_from(u32::from_le_bytes(length)).ok()?;
-            let (string, rest) = strings.split_at_checked(length)?;
-            strings = rest.split_first()?.1;
-            Some(string)
-        };
-        self.sizes.iter().map_while(move |[n0, n1, n2, n3, v0, v1, v2, v3]| {
-            Some((take([*n0, *n1, *n2, *n3])?, take([*v0, *v1, *v2, *v3])?))
+        self.places()
+            .map_while(move |place| Some((self.strings.get(place.name())?, self.strings.get(place.value())?)))
+    }
+
+    /// Where the strings of each pair are; each is followed by a NUL.
+    fn places(self) -> impl Iterator<Item = Place> {
+        let size = |bytes| usize::try_from(u32::from_le_bytes(bytes)).unwrap_or(usize::MAX);
+        let mut start = 0_usize;
+        self.sizes.iter().map(move |[n0, n1, n2, n3, v0, v1, v2, v3]| {
+            let name_end = start.saturating_add(size([*n0, *n1, *n2, *n3]));
+            let value_start = name_end.saturating_add(1);
+            let value_end = value_start.saturating_add(size([*v0, *v1, *v2, *v3]));
+            let place = Place { start, name_end, value_end };
+            start = value_end.saturating_add(1);
+            place
         })
     }
 
@@ -51,7 +59,29 @@ impl<'b> HeaderPairs<'b> {
 
     /// All values of `name`, which is in lower case.
     pub fn get_all(self, name: &str) -> impl Iterator<Item = &'b [u8]> {
-        self.iter().filter_map(move |(candidate, value)| (candidate == name.as_bytes()).then_some(value))
+        // Nearly all other names are told by their lengths alone.
+        let of_its_length = self.places().filter(move |place| place.name_end - place.start == name.len());
+        of_its_length
+            .filter(move |place| self.strings.get(place.name()) == Some(name.as_bytes()))
+            .map_while(move |place| self.strings.get(place.value()))
+    }
+}
+
+/// Offsets into the strings. Too large ones, which saturate, are of no string.
+#[derive(Clone, Copy)]
+struct Place {
+    start: usize,
+    name_end: usize,
+    value_end: usize,
+}
+
+impl Place {
+    fn name(self) -> Range<usize> {
+        self.start..self.name_end
+    }
+
+    fn value(self) -> Range<usize> {
+        self.name_end.saturating_add(1)..self.value_end
     }
 }
 

@@ -4,7 +4,9 @@
 //! bytes that are no UTF-8, and a panic ends the VM; here every status comes back as a value. And the SDK exports every callback
 //! there is, while a host skips those that are absent: entering the VM for nothing costs more than counting does.
 
+use core::cell::{Cell, UnsafeCell};
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::ptr::{null, null_mut};
 
 use crate::counters::CounterHost;
@@ -22,6 +24,7 @@ mod abi {
         pub(super) fn proxy_get_log_level(level: *mut u32) -> u32;
         pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
         pub(super) fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
+        pub(super) fn proxy_set_effective_context(context: u32) -> u32;
         pub(super) fn proxy_get_buffer_bytes(
             buffer: u32,
             start: usize,
@@ -98,8 +101,6 @@ mod abi {
 
 /// What the host calls. Context ids are the host's: a root's is that of a configuration in this VM, a stream's that of a request.
 pub(crate) trait Callbacks {
-    /// `proxy_on_context_create` for a stream of `root`.
-    fn on_stream_create(&mut self, stream: u32, root: u32);
     /// `proxy_on_configure`: whether the configuration is taken.
     fn on_configure(&mut self, root: u32) -> bool;
     /// `proxy_on_tick`
@@ -110,8 +111,6 @@ pub(crate) trait Callbacks {
     fn on_request_headers(&mut self, stream: u32) -> Action;
     /// `proxy_on_response_headers`: it never holds a response back.
     fn on_response_headers(&mut self, stream: u32);
-    /// `proxy_on_delete`, of a root or a stream.
-    fn on_delete(&mut self, context: u32);
 }
 
 /// A call to a cluster that is under way.
@@ -164,13 +163,6 @@ macro_rules! export {
             }
 
             #[unsafe(no_mangle)]
-            extern "C" fn proxy_on_context_create(context: u32, parent: u32) {
-                if parent != 0 {
-                    call((), |callbacks| callbacks.on_stream_create(context, parent));
-                }
-            }
-
-            #[unsafe(no_mangle)]
             extern "C" fn proxy_on_configure(root: u32, _size: usize) -> u32 {
                 call(false, |callbacks| callbacks.on_configure(root)).into()
             }
@@ -205,19 +197,91 @@ macro_rules! export {
                 call((), |callbacks| callbacks.on_response_headers(stream));
                 0
             }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn proxy_on_delete(context: u32) {
-                call((), |callbacks| callbacks.on_delete(context));
-            }
         }
     };
 }
 pub(crate) use export;
 
-/// Memory for a value that the host returns: [`returned`] takes it over.
+/// Memory for values that the host returns, kept from request to request: the host asks for it by `malloc`, several times in each.
+///
+/// Values are handed out one behind the other. As soon as none is in use any more the memory is free again as a whole.
+struct Arena {
+    memory: UnsafeCell<[u8; ARENA_BYTES]>,
+    taken: Cell<usize>,
+    values: Cell<usize>,
+}
+
+/// As much as the headers of nearly every request take; what does not fit is allocated by itself.
+const ARENA_BYTES: usize = 16 << 10;
+
+thread_local! {
+    static ARENA: Arena = const {
+        Arena { memory: UnsafeCell::new([0; ARENA_BYTES]), taken: Cell::new(0), values: Cell::new(0) }
+    };
+}
+
+impl Arena {
+    fn allocate(&self, size: usize) -> Option<*mut u8> {
+        let start = self.taken.get();
+        let end = start.checked_add(size).filter(|end| *end <= ARENA_BYTES)?;
+        self.taken.set(end);
+        self.values.set(self.values.get() + 1);
+        Some(self.memory.get().cast::<u8>().wrapping_add(start))
+    }
+
+    /// Ends the use of the value at `data`; `false` if it is none of the arena's.
+    fn release(&self, data: *const u8) -> bool {
+        let memory = self.memory.get().cast::<u8>().cast_const();
+        let ours = (memory..=memory.wrapping_add(ARENA_BYTES)).contains(&data);
+        if ours {
+            let left = self.values.get().saturating_sub(1);
+            self.values.set(left);
+            if left == 0 {
+                self.taken.set(0);
+            }
+        }
+        ours
+    }
+}
+
+/// Memory for a value that the host returns: a [`Returned`] takes it over. A host that asks for memory and then returns no value keeps the arena
+/// from ever being free again, which costs allocations and nothing else.
 pub(crate) fn allocate(size: usize) -> *mut u8 {
-    core::mem::ManuallyDrop::new(Vec::with_capacity(size)).as_mut_ptr()
+    ARENA
+        .with(|arena| arena.allocate(size))
+        .unwrap_or_else(|| ManuallyDrop::new(Vec::with_capacity(size)).as_mut_ptr())
+}
+
+/// A value that the host has written into memory which it got from [`allocate`].
+#[derive(Debug)]
+pub(crate) struct Returned {
+    data: *mut u8,
+    size: usize,
+}
+
+impl Default for Returned {
+    fn default() -> Self {
+        Self { data: null_mut(), size: 0 }
+    }
+}
+
+impl AsRef<[u8]> for Returned {
+    fn as_ref(&self) -> &[u8] {
+        if self.data.is_null() {
+            return &[];
+        }
+        // SAFETY: see `returned`: these bytes are filled, and nobody else refers to them until this value is dropped.
+        unsafe { core::slice::from_raw_parts(self.data, self.size) }
+    }
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        if !self.data.is_null() && !ARENA.with(|arena| arena.release(self.data)) {
+            // SAFETY: a block that is not the arena's is a `Vec` of this capacity that `allocate` has given away.
+            drop(unsafe { Vec::from_raw_parts(self.data, self.size, self.size) });
+        }
+    }
 }
 
 /// Tells the operator what ended the VM.
@@ -227,6 +291,7 @@ pub(crate) fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
 
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
+const BAD_ARGUMENT: u32 = 2;
 const SERIALIZATION_FAILURE: u32 = 3;
 const CAS_MISMATCH: u32 = 8;
 
@@ -241,17 +306,16 @@ fn check(call: &'static str, status: u32) -> Result<(), HostError> {
     if status == OK { Ok(()) } else { Err(HostError { call, status }) }
 }
 
-/// A value that the host wrote into memory it got from our allocator, and with it the status.
-fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> (u32, Vec<u8>) {
-    let mut data = null_mut();
-    let mut size = 0;
-    let status = call(&raw mut data, &raw mut size);
-    if status != OK || data.is_null() {
-        return (status, Vec::new());
+/// What a host call returned, and its status.
+fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> (u32, Returned) {
+    let mut value = Returned::default();
+    let status = call(&raw mut value.data, &raw mut value.size);
+    // On Ok the host passes on a block that it obtained from `allocate` for `size` bytes and filled. Of anything else nothing is
+    // known, so it is neither read nor freed.
+    if status != OK {
+        value.data = null_mut();
     }
-    // SAFETY: on Ok the host passes on a block that it obtained from `allocate` for `size` bytes and filled; that is a `Vec<u8>`
-    // of this capacity, and nobody else owns it.
-    (status, unsafe { Vec::from_raw_parts(data, size, size) })
+    (status, value)
 }
 
 /// The request that the current callback is about, and what the VM has in common.
@@ -259,7 +323,9 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> (u32, Vec<u8>
 pub(crate) struct Gateway;
 
 impl SharedData for Gateway {
-    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
+    type Value = Returned;
+
+    fn get(&mut self, name: &[u8]) -> Result<Option<(Returned, Cas)>, HostError> {
         let mut cas = 0;
         let (status, value) = returned(|data, size| {
             // SAFETY: all pointers are to live memory of the given sizes.
@@ -302,7 +368,7 @@ impl Host for Gateway {
             unsafe { abi::proxy_get_property(path.as_ptr(), path.len(), data, size) }
         });
         match status {
-            OK => Ok(Some(value)),
+            OK => Ok(Some(value.as_ref().to_vec())),
             NOT_FOUND | SERIALIZATION_FAILURE => Ok(None),
             status => Err(HostError { call: "proxy_get_property", status }),
         }
@@ -336,16 +402,16 @@ impl Host for Gateway {
 }
 
 /// The plugin's configuration; empty if there is none.
-pub(crate) fn configuration() -> Result<Vec<u8>, HostError> {
+pub(crate) fn configuration() -> Result<Returned, HostError> {
     buffer(PLUGIN_CONFIGURATION, usize::MAX)
 }
 
 /// The body that answered the current callout.
-pub(crate) fn http_call_response_body(size: usize) -> Result<Vec<u8>, HostError> {
+pub(crate) fn http_call_response_body(size: usize) -> Result<Returned, HostError> {
     buffer(HTTP_CALL_RESPONSE_BODY, size)
 }
 
-fn buffer(buffer: u32, size: usize) -> Result<Vec<u8>, HostError> {
+fn buffer(buffer: u32, size: usize) -> Result<Returned, HostError> {
     let (status, bytes) = returned(|data, returned_size| {
         // SAFETY: all pointers are to live memory of the given sizes.
         unsafe { abi::proxy_get_buffer_bytes(buffer, 0, size, data, returned_size) }
@@ -358,16 +424,16 @@ fn buffer(buffer: u32, size: usize) -> Result<Vec<u8>, HostError> {
 }
 
 /// The request's header map, serialized; empty if there is none.
-pub(crate) fn request_headers() -> Result<Vec<u8>, HostError> {
+pub(crate) fn request_headers() -> Result<Returned, HostError> {
     header_map(REQUEST_HEADERS)
 }
 
 /// The header map that answered the current callout, serialized.
-pub(crate) fn http_call_response_headers() -> Result<Vec<u8>, HostError> {
+pub(crate) fn http_call_response_headers() -> Result<Returned, HostError> {
     header_map(HTTP_CALL_RESPONSE_HEADERS)
 }
 
-fn header_map(map: u32) -> Result<Vec<u8>, HostError> {
+fn header_map(map: u32) -> Result<Returned, HostError> {
     let (status, bytes) = returned(|data, size| {
         // SAFETY: all pointers are to live memory of the given sizes.
         unsafe { abi::proxy_get_header_map_pairs(map, data, size) }
@@ -455,6 +521,31 @@ pub(crate) fn send(reply: &Reply, is_grpc: bool) -> Result<(), HostError> {
         )
     };
     check("proxy_send_local_response", status)
+}
+
+/// Within a callback of the context `current`: tells of other contexts whether they exist. A host that cannot tell has them all exist.
+///
+/// Only an existing context can be made the effective one, and that is the only question about contexts that the ABI has.
+pub(crate) struct Contexts {
+    current: u32,
+}
+
+impl Contexts {
+    pub(crate) fn seen_from(current: u32) -> Self {
+        Self { current }
+    }
+
+    pub(crate) fn exists(&self, context: u32) -> bool {
+        // SAFETY: no pointers.
+        unsafe { abi::proxy_set_effective_context(context) != BAD_ARGUMENT }
+    }
+}
+
+impl Drop for Contexts {
+    fn drop(&mut self) {
+        // SAFETY: no pointers. The context of the callback exists, so there is nothing to report.
+        unsafe { abi::proxy_set_effective_context(self.current) };
+    }
 }
 
 /// Asks for a tick every `milliseconds`.

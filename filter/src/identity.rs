@@ -60,16 +60,19 @@ pub fn credential<'r, E>(
     headers: HeaderPairs<'r>,
     mut property: impl FnMut(&[u8]) -> Result<Option<Vec<u8>>, E>,
 ) -> Result<Credential<'r>, E> {
-    sources.iter().try_fold(Credential::Missing, |found, source| {
-        Ok(found.and(match source {
+    let mut of_source = |source: &KeySource| {
+        Ok(match source {
             KeySource::Header { name, scheme: Some(scheme) } => {
                 merge(headers.get_all(name).map(|value| with_scheme(scheme, value)))
             }
             KeySource::Header { name, scheme: None } => merge(headers.get_all(name).map(bare)),
             KeySource::Query { name } => merge(query_values(headers.get(":path").unwrap_or_default(), name)),
             KeySource::Metadata { path } => property(path)?.map_or(Credential::Missing, from_metadata),
-        }))
-    })
+        })
+    };
+    let Some((first, others)) = sources.split_first() else { return Ok(Credential::Missing) };
+    let first = of_source(first)?;
+    others.iter().try_fold(first, |found, source| Ok(found.and(of_source(source)?)))
 }
 
 /// A claim's value. Metadata knows no integers: hosts hand over a number as the eight bytes of a double, and a key that is an integer
@@ -86,7 +89,7 @@ fn from_metadata<'r>(value: Vec<u8>) -> Credential<'r> {
 }
 
 fn merge<'r>(credentials: impl Iterator<Item = Credential<'r>>) -> Credential<'r> {
-    credentials.fold(Credential::Missing, Credential::and)
+    credentials.reduce(Credential::and).unwrap_or(Credential::Missing)
 }
 
 /// A header's value that is the key. Gateways join repeated lines with a comma, so a value with one may be two keys.
@@ -100,12 +103,16 @@ fn bare(value: &[u8]) -> Credential<'_> {
 
 /// `Bearer <key>`. Of joined lines one may be of the scheme and others not: then it is not clear which the upstream reads.
 fn with_scheme<'r>(scheme: &str, value: &'r [u8]) -> Credential<'r> {
+    if !value.contains(&b',') {
+        return match after_scheme(scheme, value) {
+            Some([]) | None => Credential::Missing,
+            Some(key) => Credential::Key(Cow::Borrowed(key)),
+        };
+    }
     let mut parts = value.split(|byte| *byte == b',');
     let first = parts.next().and_then(|part| after_scheme(scheme, part));
     match first {
-        Some(_) if value.contains(&b',') => Credential::Ambiguous,
-        Some([]) => Credential::Missing,
-        Some(key) => Credential::Key(Cow::Borrowed(key)),
+        Some(_) => Credential::Ambiguous,
         None if parts.any(|part| after_scheme(scheme, part).is_some()) => Credential::Ambiguous,
         None => Credential::Missing,
     }

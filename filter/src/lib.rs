@@ -44,6 +44,7 @@ pub mod quota;
 pub mod reply;
 pub mod roster;
 pub mod shared_data;
+pub mod streams;
 pub mod table;
 pub mod time;
 pub mod usage;

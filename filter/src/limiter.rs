@@ -1,30 +1,33 @@
 //! The way of a request through the filter: exempt or not, whose, of which class, and whether its quotas have room.
 
 use core::fmt;
+use core::hash::BuildHasherDefault;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use nohash_hasher::NoHashHasher;
 
 use crate::classes::{below, normalize};
 use crate::config::{
-    ADDRESS_CLASS, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, StrangerPolicy,
+    ADDRESS_CLASS, Agreement, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, StrangerPolicy,
     Subscribers, digest,
 };
-use crate::counters::{CountError, Counter, CounterHost, Counters};
-use crate::fingerprint::{ClientAddress, KeyDigest, Who};
+use crate::counters::{CountError, Counter, CounterHost, Counters, Place};
+use crate::fingerprint::{ClientAddress, KeyDigest, KeyHash, Who};
 use crate::header_pairs::HeaderPairs;
 use crate::headers::Report;
 use crate::identity::{Credential, credential};
 use crate::outcome::{NO_PLAN, Outcome};
 use crate::quota::{Mode, QuotaSet};
 use crate::reply::Reply;
+use crate::roster::Known;
 use crate::shared_data::HostError;
 use crate::table::OpenError;
 use crate::usage;
 
-/// Keys whose subscriber is remembered, so that their requests need no SHA-256. The memory is emptied when it is full: about
-/// 300 KiB for each VM.
+/// Keys, each in one class, that are remembered, so that their requests need neither SHA-256 nor the way to their counter. The
+/// memory is emptied when it is full: about 1 MiB for each VM.
 const REMEMBERED_KEYS: usize = 8192;
 
 /// The levels of `proxy_log`.
@@ -68,7 +71,7 @@ pub struct Verdict {
     /// What to count in metrics.
     pub outcomes: ArrayVec<Outcome, 3>,
     /// What to tell the client in headers of the response, whoever sends that.
-    pub report: Option<Report>,
+    pub report: Option<Box<Report>>,
     /// The reply to send instead of passing the request on.
     pub reply: Option<Box<Reply>>,
 }
@@ -81,12 +84,19 @@ pub struct Limiter {
     directory: Option<Arc<Subscribers>>,
     /// Opened at the first request, for configuring must not depend on what is stored.
     counters: Option<Counters>,
-    remembered: HashMap<u128, Place>,
+    remembered: HashMap<KeyHash, Remembered, BuildHasherDefault<NoHashHasher<KeyHash>>>,
 }
 
-/// Where a known key stands.
+/// What needs not be found out twice about a known key's requests of one class.
+#[derive(Clone, Copy, Debug)]
+struct Remembered {
+    row: Row,
+    counter: Place,
+}
+
+/// Where a known key is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Row {
     Configuration(usize),
     Directory(usize),
 }
@@ -94,7 +104,7 @@ enum Place {
 /// Who is calling.
 enum Caller<'c> {
     /// A key of this plan.
-    Known { who: Who<'c>, plan: usize, granted: &'c Entitlements },
+    Known { who: Who<'c>, counter: Place, plan: usize, granted: &'c Entitlements },
     /// A key that nobody has.
     Unknown,
     /// A key that the directory, which has not answered yet, may know.
@@ -122,7 +132,7 @@ impl Limiter {
     /// A limiter that has not touched the host yet.
     #[must_use]
     pub fn new(config: Arc<Config>) -> Self {
-        Self { config, directory: None, counters: None, remembered: HashMap::new() }
+        Self { config, directory: None, counters: None, remembered: HashMap::default() }
     }
 
     /// The configuration in force.
@@ -145,7 +155,8 @@ impl Limiter {
             return request.failed(&config, host, DecideError::NoHeaders);
         };
         let method = headers.get(":method").unwrap_or_default();
-        let path = headers.get(":path").map(normalize);
+        let path = if config.looks_at_paths { headers.get(":path") } else { None };
+        let path = path.map(normalize);
         // Outside the base path nothing but the method can match.
         let path = path.as_deref().and_then(|path| below(&config.base_path, path));
         let mut request = Request { plan: None, class: config.class_of(method, path) };
@@ -169,9 +180,9 @@ impl Limiter {
     ) -> Result<Verdict, DecideError> {
         let directory = self.directory.clone();
         let mut digest = KeyDigest::default();
-        let caller = self.caller(host, config, directory.as_deref(), headers, &mut digest)?;
+        let caller = self.caller(host, config, directory.as_deref(), request.class, headers, &mut digest)?;
         let mut verdict = match caller {
-            Caller::Known { who, plan, granted } => {
+            Caller::Known { who, counter, plan, granted } => {
                 request.plan = Some(plan);
                 return if usage {
                     let body = usage::report(self.open(host)?, host, config, who, plan, granted)?;
@@ -179,7 +190,7 @@ impl Limiter {
                     verdict.reply = Some(Box::new(Reply::usage(body)));
                     Ok(verdict)
                 } else {
-                    self.subscriber(host, config, request, who, granted.get(request.class))
+                    self.subscriber(host, config, request, counter, granted.get(request.class))
                 };
             }
             Caller::Ambiguous => request.refused(config, [Outcome::UnknownKey], Reply::ambiguous_key()),
@@ -208,6 +219,7 @@ impl Limiter {
         host: &mut impl Host,
         config: &'c Config,
         directory: Option<&'c Subscribers>,
+        class: usize,
         headers: HeaderPairs<'_>,
         digest_of_key: &'c mut KeyDigest,
     ) -> Result<Caller<'c>, DecideError> {
@@ -216,40 +228,44 @@ impl Limiter {
             Credential::Missing => return Ok(Caller::Keyless),
             Credential::Key(key) => key,
         };
-        let hash = self.open(host)?.salt().key_hash(&key);
-        let place = match self.remembered.get(&hash) {
-            Some(place) => Some(*place),
-            None => {
-                *digest_of_key = digest(&key);
-                let place = config.subscribers.find(digest_of_key).map(Place::Configuration);
-                let place = place.or_else(|| directory?.find(digest_of_key).map(Place::Directory));
-                if let Some(place) = place {
-                    if self.remembered.len() >= REMEMBERED_KEYS {
-                        self.remembered.clear();
-                    }
-                    self.remembered.insert(hash, place);
-                }
-                place
+        let read = |row| match row {
+            Row::Configuration(place) => config.subscribers.at(place),
+            Row::Directory(place) => directory.and_then(|directory| directory.at(place)),
+        };
+        let who = |known: Known<'c>| match config.count_by {
+            CountBy::Key => Who::Key(known.digest),
+            CountBy::Subscriber => Who::Subscriber(known.subscriber),
+        };
+        let counters = open(&mut self.counters, config, host)?;
+        let hash = counters.salt().key_hash(&key, class);
+        if let Some(Remembered { row, counter }) = self.remembered.get(&hash).copied()
+            && let Some((known, Agreement { plan, entitlements })) = read(row)
+        {
+            return Ok(Caller::Known { who: who(known), counter, plan: *plan, granted: entitlements });
+        }
+        *digest_of_key = digest(&key);
+        let row = config.subscribers.find(digest_of_key).map(Row::Configuration);
+        let row = row.or_else(|| directory?.find(digest_of_key).map(Row::Directory));
+        let class = config.class_name(class);
+        if let Some(row) = row
+            && let Some((known, Agreement { plan, entitlements })) = read(row)
+        {
+            let who = who(known);
+            let counter = counters.place(Counter { who, class });
+            if self.remembered.len() >= REMEMBERED_KEYS {
+                self.remembered.clear();
             }
-        };
-        let known = match place {
-            Some(Place::Configuration(place)) => config.subscribers.at(place),
-            Some(Place::Directory(place)) => directory.and_then(|directory| directory.at(place)),
-            None => None,
-        };
-        if let Some((known, agreement)) = known {
-            let who = match config.count_by {
-                CountBy::Key => Who::Key(known.digest),
-                CountBy::Subscriber => Who::Subscriber(known.subscriber),
-            };
-            return Ok(Caller::Known { who, plan: agreement.plan, granted: &agreement.entitlements });
+            self.remembered.insert(hash, Remembered { row, counter });
+            return Ok(Caller::Known { who, counter, plan: *plan, granted: entitlements });
         }
         if let Some(path) = &config.plan_source {
             let name = host.property(path)?.unwrap_or_default();
             let plans = &config.catalog.plans;
             let plan = plans.iter().enumerate().find(|(_, (plan, _))| plan.as_bytes() == name);
             if let Some((plan, (_, granted))) = plan {
-                return Ok(Caller::Known { who: Who::Key(digest_of_key), plan, granted });
+                let who = Who::Key(digest_of_key);
+                let counter = counters.place(Counter { who, class });
+                return Ok(Caller::Known { who, counter, plan, granted });
             }
         }
         let awaited = config.directory.is_some() && directory.is_none();
@@ -261,12 +277,12 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         request: &Request,
-        who: Who<'_>,
+        counter: Place,
         granted: Option<&Entitlement>,
     ) -> Result<Verdict, DecideError> {
         match granted {
             Some(Entitlement::Unlimited) => Ok(request.verdict([Outcome::Allowed])),
-            Some(Entitlement::Quotas(quotas)) => self.count(host, config, request, who, quotas, None),
+            Some(Entitlement::Quotas(quotas)) => self.count(host, config, request, counter, quotas, None),
             Some(Entitlement::NotInPlan) | None => {
                 let plan = request.plan_name(config).unwrap_or_default();
                 let reply = Reply::not_in_plan(config.not_in_plan, config.class_name(request.class), plan);
@@ -295,7 +311,8 @@ impl Limiter {
             StrangerPolicy::Limit(quotas) => {
                 let address = host.property(b"source\0address")?.unwrap_or_default();
                 let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
-                self.count(host, config, request, who, quotas, Some(outcome))
+                let counter = self.open(host)?.place(Counter { who, class: ADDRESS_CLASS });
+                self.count(host, config, request, counter, quotas, Some(outcome))
             }
         }
     }
@@ -305,19 +322,24 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         request: &Request,
-        who: Who<'_>,
+        counter: Place,
         quotas: &Arc<QuotaSet>,
         stranger: Option<Outcome>,
     ) -> Result<Verdict, DecideError> {
-        let (class, cost) = match (who, config.catalog.classes.get(request.class)) {
-            (Who::Address(_), _) | (_, None) => (ADDRESS_CLASS, 1),
-            (Who::Key(_) | Who::Subscriber(_), Some(class)) => (class.name.as_str(), class.cost),
+        let (class, cost) = match (stranger, config.catalog.classes.get(request.class)) {
+            (Some(_), _) | (_, None) => (ADDRESS_CLASS, 1),
+            (None, Some(class)) => (class.name.as_str(), class.cost),
         };
-        let counted = self.open(host)?.count(host, Counter { who, class }, quotas.quotas(), cost)?;
+        let counted = self.open(host)?.count(host, counter, quotas.quotas(), cost)?;
 
         let mut verdict = request.verdict(stranger);
-        let report =
-            Report { quotas: Arc::clone(quotas), standings: counted.standings, cost, at: counted.at };
+        // In a box, as it is handed on several times until the response is there.
+        let report = Box::new(Report {
+            quotas: Arc::clone(quotas),
+            standings: counted.standings,
+            cost,
+            at: counted.at,
+        });
         let outcomes = match (counted.admitted, config.enforcement) {
             (true, _) => [
                 (Outcome::Allowed, stranger.is_none()),
@@ -349,12 +371,20 @@ impl Limiter {
     }
 
     fn open(&mut self, host: &mut impl Host) -> Result<&mut Counters, DecideError> {
-        match &mut self.counters {
-            Some(counters) => Ok(counters),
-            counters => {
-                let opened = open_counters(&self.config, host)?;
-                Ok(counters.insert(opened))
-            }
+        open(&mut self.counters, &self.config, host)
+    }
+}
+
+fn open<'c>(
+    counters: &'c mut Option<Counters>,
+    config: &Config,
+    host: &mut impl Host,
+) -> Result<&'c mut Counters, DecideError> {
+    match counters {
+        Some(counters) => Ok(counters),
+        counters => {
+            let opened = open_counters(config, host)?;
+            Ok(counters.insert(opened))
         }
     }
 }

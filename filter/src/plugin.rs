@@ -1,44 +1,39 @@
 //! The contexts: callbacks to calls.
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
+use core::cell::LazyCell;
 use std::sync::Arc;
-
-use nohash_hasher::NoHashHasher;
 
 use crate::config::{Config, DirectorySettings, Subscribers};
 use crate::counters::CounterHost as _;
 use crate::directory::{Directory, Update};
 use crate::header_pairs::HeaderPairs;
 use crate::headers::{EXPOSED, Report};
-use crate::host::{self, Action, Callbacks, Callout, Gateway, Metric};
+use crate::host::{self, Action, Callbacks, Callout, Contexts, Gateway, Metric, Returned};
 use crate::limiter::{Host as _, Limiter, LogLevel};
 use crate::metrics::{Label, Tally};
 use crate::outcome::{NO_PLAN, metric_name};
 use crate::roster::Roster;
 use crate::shared_data::HostError;
+use crate::streams::Kept;
 
 /// How often metrics are handed to the gateway, and it is looked whether the directory is to be polled.
 const TICK_MILLISECONDS: u32 = 250;
 
 host::export!(Vm);
 
-/// A map by the host's context ids, which count up.
-type ByContext<T> = HashMap<u32, T, BuildHasherDefault<NoHashHasher<u32>>>;
-
 /// All that is in a VM: during an update two configurations, one draining.
 #[derive(Default)]
 struct Vm {
     roots: Vec<Root>,
-    /// Roots of streams, if there is more than one root.
-    roots_of_streams: ByContext<u32>,
     /// What to tell clients, between request and response.
-    pending: ByContext<Pending>,
+    pending: Kept<Pending>,
 }
 
 /// One configuration in force.
 struct Root {
     id: u32,
+    /// The plugin's name: the root of a stream is the newest of its plugin's.
+    plugin: Option<Vec<u8>>,
     limiter: Limiter,
     directory: Option<Directory>,
     /// The poll that is under way.
@@ -50,20 +45,14 @@ struct Root {
 
 struct Pending {
     config: Arc<Config>,
-    report: Report,
+    report: Box<Report>,
     expose_cors: bool,
 }
 
 impl Callbacks for Vm {
-    fn on_stream_create(&mut self, stream: u32, root: u32) {
-        if self.roots.len() > 1 {
-            self.roots_of_streams.insert(stream, root);
-        }
-    }
-
     fn on_configure(&mut self, root: u32) -> bool {
         let config = match host::configuration() {
-            Ok(json) => Config::from_json(&json).map_err(|error| error.to_string()),
+            Ok(json) => Config::from_json(json.as_ref()).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         match config {
@@ -81,6 +70,7 @@ impl Callbacks for Vm {
     }
 
     fn on_tick(&mut self, root: u32) {
+        self.drop_ended_roots(root);
         if let Some(root) = self.roots.iter_mut().find(|other| other.id == root) {
             root.flush();
             root.poll();
@@ -96,25 +86,21 @@ impl Callbacks for Vm {
     }
 
     fn on_request_headers(&mut self, stream: u32) -> Action {
-        let root = match self.roots_of_streams.remove(&stream) {
-            None => self.roots.last_mut(),
-            Some(root) => self.roots.iter_mut().find(|other| other.id == root),
-        };
-        let Some(root) = root else { return Action::Continue };
-        let headers = host::request_headers().unwrap_or_else(|error| {
-            log_failure(Err(error));
-            Vec::new()
-        });
-        let verdict = root.limiter.decide(&mut Gateway, &headers);
+        let Some(root) = root_of_stream(&mut self.roots) else { return Action::Continue };
+        let headers = host::request_headers().map_err(log_error).ok();
+        let headers = headers.as_ref().map_or(&[][..], AsRef::as_ref);
+        let verdict = root.limiter.decide(&mut Gateway, headers);
         for outcome in verdict.outcomes {
             root.tally.add(Label { plan: verdict.plan, class: verdict.class, outcome });
         }
-        let headers = HeaderPairs::parse(&headers);
+        let headers = HeaderPairs::parse(headers);
         if let Some(report) = verdict.report {
             let config = Arc::clone(root.limiter.config());
             let expose_cors =
                 config.headers.expose_cors && headers.is_some_and(|headers| headers.get("origin").is_some());
-            self.pending.insert(stream, Pending { config, report, expose_cors });
+            let contexts = LazyCell::new(|| Contexts::seen_from(stream));
+            let pending = Pending { config, report, expose_cors };
+            self.pending.keep(stream, pending, |stream| contexts.exists(stream));
         }
         let Some(reply) = verdict.reply else { return Action::Continue };
         let is_grpc = headers.is_some_and(HeaderPairs::is_grpc);
@@ -129,7 +115,7 @@ impl Callbacks for Vm {
     }
 
     fn on_response_headers(&mut self, stream: u32) {
-        let Some(Pending { config, report, expose_cors }) = self.pending.remove(&stream) else { return };
+        let Some(Pending { config, report, expose_cors }) = self.pending.take(stream) else { return };
         let set =
             report.write(config.headers, host::replace_response_header).and_then(|()| match expose_cors {
                 true => host::add_response_header("access-control-expose-headers", EXPOSED),
@@ -137,17 +123,19 @@ impl Callbacks for Vm {
             });
         log_failure(set);
     }
-
-    fn on_delete(&mut self, context: u32) {
-        self.pending.remove(&context);
-        self.roots_of_streams.remove(&context);
-        if let Some(place) = self.roots.iter().position(|root| root.id == context) {
-            self.roots.swap_remove(place).flush();
-        }
-    }
 }
 
 impl Vm {
+    /// Drops the roots that a tick of the root `current` cannot find any more: configurations that have drained.
+    fn drop_ended_roots(&mut self, current: u32) {
+        if self.roots.len() > 1 {
+            let contexts = Contexts::seen_from(current);
+            for mut ended in self.roots.extract_if(.., |root| !contexts.exists(root.id)) {
+                ended.flush();
+            }
+        }
+    }
+
     /// What a configuration before this one knows of the same directory.
     fn directory(&self, settings: &DirectorySettings) -> Option<Directory> {
         let directories = self.roots.iter().filter_map(|root| root.directory.as_ref());
@@ -187,6 +175,7 @@ impl Root {
         let directory = before.or_else(|| config.directory.clone().map(Directory::new));
         let mut root = Self {
             id,
+            plugin: plugin_name(),
             limiter: Limiter::new(config),
             directory,
             poll: None,
@@ -237,17 +226,17 @@ impl Root {
         let (Some(directory), Ok(now)) = (&mut self.directory, Gateway.now()) else { return };
         let (head, body) = match answered {
             true => (host::http_call_response_headers(), host::http_call_response_body(body_size)),
-            false => (Ok(Vec::new()), Ok(Vec::new())),
+            false => (Ok(Returned::default()), Ok(Returned::default())),
         };
         let (Ok(head), Ok(body)) = (head.map_err(log_error), body.map_err(log_error)) else { return };
-        let head = HeaderPairs::parse(&head);
+        let head = HeaderPairs::parse(head.as_ref());
         let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
         let config = self.limiter.config();
         let reserved = config.subscribers.records(config.count_by);
         let needs = |roster: &Arc<Roster>| {
             reserved + Subscribers::new(Arc::clone(roster), &config.catalog).records(config.count_by)
         };
-        let update = directory.answer(head, &body, now, config.counters.known, needs);
+        let update = directory.answer(head, body.as_ref(), now, config.counters.known, needs);
         let turns = directory.turns(update.is_err());
         match update {
             Ok(update) => {
@@ -310,6 +299,28 @@ impl DirectoryMetrics {
             .map(|outcome| counter(&format!("weir.directory.{outcome}")));
         Self { updated, unchanged, failed, skipped }
     }
+}
+
+/// The root of the stream that the current callback is about.
+///
+/// `proxy_on_context_create` would say which it is, but a host enters the VM for that on each stream, which costs every request a
+/// quarter of what counting does. Nearly always there is one root. During an update there are two of one name: streams that begin
+/// are the newer one's. Plugins that share a VM have different names (Envoy's `PluginConfig.name` is unique in a VM).
+fn root_of_stream(roots: &mut [Root]) -> Option<&mut Root> {
+    let newest = roots.len().checked_sub(1)?;
+    let place = match newest {
+        0 => 0,
+        newest => {
+            let name = plugin_name();
+            roots.iter().rposition(|root| root.plugin == name).unwrap_or(newest)
+        }
+    };
+    roots.get_mut(place)
+}
+
+/// The name of the plugin that the current callback is about.
+fn plugin_name() -> Option<Vec<u8>> {
+    Gateway.property(b"plugin_name").map_err(log_error).ok().flatten()
 }
 
 fn define(config: &Config, label: Label) -> Option<Metric> {

@@ -55,11 +55,14 @@ pub enum Swap {
 
 /// The host's two calls.
 pub trait SharedData {
+    /// A value that was read. Not all hosts hand over a `Vec`, and making one would cost each request an allocation.
+    type Value: AsRef<[u8]>;
+
     /// `proxy_get_shared_data`: the value and its number, `None` if there is none.
     ///
     /// # Errors
     /// Any status but Ok and NotFound.
-    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError>;
+    fn get(&mut self, name: &[u8]) -> Result<Option<(Self::Value, Cas)>, HostError>;
 
     /// `proxy_set_shared_data`.
     ///
@@ -97,6 +100,8 @@ pub struct VmLocalData {
 }
 
 impl SharedData for VmLocalData {
+    type Value = Vec<u8>;
+
     fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
         Ok(self.values.get(name).map(|(value, cas)| (value.clone(), Cas(*cas))))
     }
@@ -132,6 +137,8 @@ mod tests {
     }
 
     impl SharedData for Host {
+        type Value = Vec<u8>;
+
         fn get(&mut self, _: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
             Ok(self.stored.clone().map(|(value, cas)| (value, Cas(cas))))
         }

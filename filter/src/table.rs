@@ -91,17 +91,23 @@ impl Tables {
     ) -> Result<Self, OpenError> {
         let namespace = Namespace::new(namespace);
         let name = namespace.entry(0);
-        let header = match data.get(name.as_bytes())? {
-            Some((header, _)) => header,
+        match data.get(name.as_bytes())? {
+            Some((header, _)) => Self::laid_out(namespace, header.as_ref()),
             None => {
                 let header = encode_header(Salt(salt), wanted);
                 match compare_and_swap(data, name.as_bytes(), None, &header)? {
-                    Swap::Stored => header.to_vec(),
-                    Swap::Conflict => data.get(name.as_bytes())?.ok_or(OpenError::Malformed)?.0,
+                    Swap::Stored => Self::laid_out(namespace, &header),
+                    Swap::Conflict => {
+                        let (header, _) = data.get(name.as_bytes())?.ok_or(OpenError::Malformed)?;
+                        Self::laid_out(namespace, header.as_ref())
+                    }
                 }
             }
-        };
-        let (salt, capacity) = decode_header(&header).ok_or(OpenError::Malformed)?;
+        }
+    }
+
+    fn laid_out(namespace: Namespace, header: &[u8]) -> Result<Self, OpenError> {
+        let (salt, capacity) = decode_header(header).ok_or(OpenError::Malformed)?;
         Ok(Self { namespace, salt, capacity })
     }
 

@@ -1,8 +1,14 @@
 //! The instant a decision is taken at, as a value.
 
-/// Nanoseconds since the Unix epoch, as the host reports them. The host's clock may step back.
+/// An instant since the Unix epoch, as the host reports it. The host's clock may step back.
+///
+/// Decisions are about whole seconds, so these are kept apart: taking them out of nanoseconds again and again would be a division of
+/// 64 bits each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Timestamp(u64);
+pub struct Timestamp {
+    seconds: u64,
+    nanos: u32,
+}
 
 /// Nanoseconds in a second.
 const NANOS: u64 = 1_000_000_000;
@@ -11,19 +17,20 @@ impl Timestamp {
     /// The instant `nanos` nanoseconds after the epoch.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        // The remainder of 10⁹ fits in.
+        Self { seconds: nanos / NANOS, nanos: (nanos % NANOS) as u32 }
     }
 
-    /// The instant `seconds` after the epoch; saturates in the year 2554.
+    /// The instant `seconds` after the epoch.
     #[must_use]
     pub const fn from_seconds(seconds: u64) -> Self {
-        Self(seconds.saturating_mul(NANOS))
+        Self { seconds, nanos: 0 }
     }
 
     /// Whole seconds since the epoch, rounded down.
     #[must_use]
     pub const fn seconds(self) -> u64 {
-        self.0 / NANOS
+        self.seconds
     }
 
     /// Seconds until the epoch second `later`, rounded up; 0 if it has come.
@@ -36,18 +43,20 @@ impl Timestamp {
     /// ```
     #[must_use]
     pub const fn seconds_until(self, later: u64) -> u64 {
-        later.saturating_mul(NANOS).saturating_sub(self.0).div_ceil(NANOS)
+        // The part of a second that has gone is what rounding up gives back.
+        later.saturating_sub(self.seconds)
     }
 
     /// Whole seconds since `earlier`, rounded down; 0 if it is later.
     #[must_use]
     pub const fn seconds_since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0) / NANOS
+        let started = if self.nanos < earlier.nanos { 1 } else { 0 };
+        self.seconds.saturating_sub(earlier.seconds).saturating_sub(started)
     }
 
     /// Whether the epoch second `instant` lies more than one second ahead.
     #[must_use]
     pub const fn is_over_a_second_before(self, instant: u64) -> bool {
-        instant.saturating_mul(NANOS) > self.0.saturating_add(NANOS)
+        instant > self.seconds.saturating_add(1)
     }
 }

@@ -59,8 +59,8 @@ pub fn report(
         let quotas = match granted {
             Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
             Entitlement::Quotas(set) => {
-                let counter = Counter { who, class: &class.name };
-                let (standings, _) = counters.standing(host, counter, set.quotas())?;
+                let place = counters.place(Counter { who, class: &class.name });
+                let (standings, _) = counters.standing(host, place, set.quotas())?;
                 let enforced =
                     set.quotas().iter().zip(standings).filter(|(quota, _)| quota.mode == Mode::Enforced);
                 enforced

@@ -5,6 +5,7 @@
 mod directory;
 mod error;
 mod raw;
+mod requests;
 mod subscribers;
 #[cfg(test)]
 mod tests;
@@ -16,8 +17,9 @@ use sha2::{Digest, Sha256};
 pub use self::directory::{DirectorySettings, NotReady};
 pub use self::error::{ConfigError, Problem};
 pub use self::raw::Grants;
+use self::requests::{key_sources, matches, normal_path, property_path};
 pub use self::subscribers::{Agreement, Catalog, Subscribers, parse_digest};
-use crate::classes::{Match, PathMatch, normalize};
+use crate::classes::{Match, PathMatch};
 use crate::entry::MAX_QUOTAS;
 use crate::fingerprint::KeyDigest;
 use crate::identity::KeySource;
@@ -31,6 +33,8 @@ pub struct Config {
     pub catalog: Catalog,
     /// Requests that pass untouched.
     pub exempt: Vec<Match>,
+    /// Whether any match depends on the path.
+    pub looks_at_paths: bool,
     /// Stripped from a path before it is matched; `/` for none.
     pub base_path: String,
     /// Where a request may carry its key.
@@ -183,8 +187,18 @@ impl Config {
         };
         let counters = capacity(&raw.counters, subscribers.records(count_by))?;
 
+        let exempt = matches(raw.exempt).map_err(|error| error.within("exempt"))?;
+        let usage = raw
+            .usage_path
+            .map(|path| normal_path(&path).map_err(|error| error.within("usage_path")))
+            .transpose()?
+            .map(|path| Match { methods: vec!["GET".to_owned()], path: PathMatch::Exact(path) });
+        let of_classes = catalog.classes.iter().flat_map(|class| &class.matches);
+        let mut all_matches = of_classes.chain(&exempt).chain(&usage);
+
         Ok(Self {
-            exempt: matches(raw.exempt).map_err(|error| error.within("exempt"))?,
+            looks_at_paths: all_matches.any(|rule| rule.path != PathMatch::Any),
+            exempt,
             base_path: match raw.base_path.as_str() {
                 "" => "/".to_owned(),
                 path => normal_path(path).map_err(|error| error.within("base_path"))?,
@@ -195,11 +209,7 @@ impl Config {
                 .map(|source| property_path(&source.metadata).map_err(|error| error.within("plan_source")))
                 .transpose()?,
             directory: raw.directory.map(DirectorySettings::check).transpose()?,
-            usage: raw
-                .usage_path
-                .map(|path| normal_path(&path).map_err(|error| error.within("usage_path")))
-                .transpose()?
-                .map(|path| Match { methods: vec!["GET".to_owned()], path: PathMatch::Exact(path) }),
+            usage,
             unknown_key: stranger(raw.unknown_key).map_err(|error| error.within("unknown_key"))?,
             missing_key: stranger(raw.missing_key).map_err(|error| error.within("missing_key"))?,
             ipv6_prefix: match raw.ipv6_prefix {
@@ -324,99 +334,6 @@ fn classes(raw: Vec<raw::Class>, default: &str) -> Result<(Vec<Class>, usize), C
         }
     };
     Ok((classes, default_class))
-}
-
-fn matches(raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {
-    raw.into_iter()
-        .enumerate()
-        .map(|(index, rule)| one_match(rule).map_err(|error| error.within(format_args!("[{index}]"))))
-        .collect()
-}
-
-fn one_match(raw: raw::Match) -> Result<Match, ConfigError> {
-    let path = match (raw.path, raw.path_prefix) {
-        (Some(_), Some(_)) => {
-            return Err(ConfigError::new("", Problem::EitherOr("path", "path_prefix")));
-        }
-        (Some(path), None) => PathMatch::Exact(normal_path(&path).map_err(|error| error.within("path"))?),
-        (None, Some(prefix)) => {
-            PathMatch::Prefix(normal_path(&prefix).map_err(|error| error.within("path_prefix"))?)
-        }
-        (None, None) => PathMatch::Any,
-    };
-    let methods = match raw.methods {
-        None if path == PathMatch::Any => {
-            return Err(ConfigError::new("", Problem::MatchesEverything));
-        }
-        None => Vec::new(),
-        Some(methods) if methods.is_empty() => {
-            return Err(ConfigError::new("methods", Problem::NoneGiven));
-        }
-        Some(methods) => methods,
-    };
-    for (index, method) in methods.iter().enumerate() {
-        let expected = "a method's, in the letters that are on the wire: upper case";
-        check_name(method, expected, |method| {
-            !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
-        })
-        .map_err(|error| error.within(format_args!("methods[{index}]")))?;
-    }
-    Ok(Match { methods, path })
-}
-
-/// A path that requests' normal forms are compared with must have that form itself.
-fn normal_path(path: &str) -> Result<String, ConfigError> {
-    let normal = normalize(path.as_bytes());
-    if *normal == *path.as_bytes() {
-        Ok(path.to_owned())
-    } else {
-        let normal = String::from_utf8_lossy(&normal).into_owned();
-        Err(ConfigError::new("", Problem::PathForm { given: path.to_owned(), normal }))
-    }
-}
-
-fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, ConfigError> {
-    if raw.is_empty() {
-        return Err(ConfigError::new("key_sources", Problem::NoneGiven));
-    }
-    let token = |name: &str| {
-        !name.is_empty()
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
-    };
-    let source = |source: raw::KeySource| match (source.header, source.query, source.metadata, source.scheme)
-    {
-        (Some(header), None, None, scheme) => {
-            check_name(&header, "a header's (RFC 9110, section 5.1)", token)
-                .map_err(|error| error.within("header"))?;
-            if let Some(scheme) = &scheme {
-                check_name(scheme, "a scheme's (RFC 9110, section 11.1)", token)
-                    .map_err(|error| error.within("scheme"))?;
-            }
-            Ok(KeySource::Header { name: header.to_ascii_lowercase(), scheme })
-        }
-        (None, _, _, Some(_)) => Err(ConfigError::new("scheme", Problem::SchemeWithoutHeader)),
-        (None, Some(name), None, None) if name.is_empty() => {
-            Err(ConfigError::new("query", Problem::NoneGiven))
-        }
-        (None, Some(name), None, None) => Ok(KeySource::Query { name }),
-        (None, None, Some(metadata), None) => {
-            property_path(&metadata).map(|path| KeySource::Metadata { path })
-        }
-        _ => Err(ConfigError::new("", Problem::OneOf("header, query or metadata"))),
-    };
-    raw.into_iter()
-        .enumerate()
-        .map(|(index, raw)| source(raw).map_err(|error| error.within(format_args!("key_sources[{index}]"))))
-        .collect()
-}
-
-/// The path of the property that `metadata` names, its parts joined by NUL.
-fn property_path(metadata: &[String]) -> Result<Vec<u8>, ConfigError> {
-    let odd = |part: &String| part.is_empty() || part.contains('\0');
-    if metadata.len() < 2 || metadata.iter().any(odd) {
-        return Err(ConfigError::new("metadata", Problem::MetadataPath));
-    }
-    Ok(format!("metadata\0{}", metadata.join("\0")).into_bytes())
 }
 
 /// `base` with the classes that `limits` names replaced.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::counters::CounterHost;
+use crate::fingerprint::Salt;
 use crate::header_pairs::serialize;
 use crate::shared_data::{Cas, SharedData, Swap, VmLocalData};
 use crate::time::Timestamp;
@@ -14,6 +15,8 @@ struct TestHost {
 }
 
 impl SharedData for TestHost {
+    type Value = Vec<u8>;
+
     fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
         if self.fails {
             Err(HostError { call: "proxy_get_shared_data", status: 10 })
@@ -207,9 +210,13 @@ fn what_cannot_be_counted_goes_by_on_error() {
 #[test]
 fn more_keys_than_are_remembered_are_still_found() {
     let mut filter = Filter::with("");
-    for number in 0..=REMEMBERED_KEYS {
-        filter.limiter.remembered.insert(number as u128, Place::Configuration(usize::MAX));
+    filter.send("GET", "/", "Bearer free-1");
+    let remembered = *filter.limiter.remembered.values().next().unwrap();
+    let salt = Salt([7; 16]);
+    for number in 1..REMEMBERED_KEYS {
+        filter.limiter.remembered.insert(salt.key_hash(&number.to_le_bytes(), 0), remembered);
     }
+    assert_eq!(filter.limiter.remembered.len(), REMEMBERED_KEYS);
     for _ in 0..2 {
         assert_eq!(filter.send("GET", "/", "Bearer pro").outcomes.as_slice(), [Outcome::Allowed]);
     }

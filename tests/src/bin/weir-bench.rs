@@ -6,7 +6,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -34,31 +34,55 @@ struct Options {
     /// Connections that send them
     #[arg(long, default_value_t = 16)]
     connections: usize,
+    /// Another build of the filter to measure beside this one, with the X- headers; may be repeated
+    #[arg(long, value_name = "FILE")]
+    module: Vec<PathBuf>,
 }
 
-/// What is compared. The first adds nothing by definition, the second is the rival that ratios are taken to.
-const VARIANTS: [&str; 5] = [
-    "none",
-    "local_ratelimit (native)",
-    "empty filter (Rust SDK)",
-    "weir, X-RateLimit-*",
-    "weir, all headers",
-];
+/// What is compared: its name and Envoy's filter. The first adds nothing by definition, the second is the rival that ratios are taken
+/// to.
+fn variants(modules: &[PathBuf]) -> anyhow::Result<Vec<(String, Option<Value>)>> {
+    let weir = |module: &Path, headers: Value| {
+        let configuration = json!({
+            "plans": {"free": {"standard": ["4000000000/minute"]}},
+            "subscribers": [{"id": "bench", "plan": "free", "keys": [hash(KEY)]}],
+            "headers": headers,
+        });
+        Some(wasm_filter(module, &configuration))
+    };
+    let ours = artifacts::filter_wasm();
+    let empty = artifacts::guest_wasm("empty-filter")?;
+    let mut variants = vec![
+        ("none".to_owned(), None),
+        ("local_ratelimit (native)".to_owned(), Some(local_ratelimit())),
+        ("empty filter (Rust SDK)".to_owned(), Some(wasm_filter(&empty, &json!({})))),
+        ("weir, X-RateLimit-*".to_owned(), weir(ours, json!({"ietf": false}))),
+        ("weir, all headers".to_owned(), weir(ours, json!({}))),
+    ];
+    variants.extend(
+        modules.iter().map(|module| (module.display().to_string(), weir(module, json!({"ietf": false})))),
+    );
+    Ok(variants)
+}
 
 const KEY: &str = "bench";
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    ensure!(Path::new("/proc/self/stat").exists(), "CPU time is read from /proc, so this runs on Linux only");
-    let progress = ProgressBar::new((options.runs * options.alternations * VARIANTS.len()) as u64);
+    ensure!(
+        Path::new("/proc/self/schedstat").exists(),
+        "CPU time is read from /proc, so this runs on Linux only"
+    );
+    let variants = variants(&options.module)?;
+    let progress = ProgressBar::new((options.runs * options.alternations * variants.len()) as u64);
     let mut runs = Vec::new();
     for _ in 0..options.runs {
-        runs.push(run(&options, &progress)?);
+        runs.push(run(&options, &variants, &progress)?);
     }
     progress.finish_and_clear();
 
     println!("{:<26} {:>12} {:>10} {:>10}", "filter", "CPU µs", "adds", "× native");
-    for (variant, name) in VARIANTS.iter().enumerate() {
+    for (variant, (name, _)) in variants.iter().enumerate() {
         let costs: Vec<f64> = runs.iter().map(|run| run[variant]).collect();
         let added: Vec<f64> = runs.iter().map(|run| run[variant] - run[0]).collect();
         let ratios: Vec<f64> = runs.iter().map(|run| (run[variant] - run[0]) / (run[1] - run[0])).collect();
@@ -69,9 +93,13 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// CPU microseconds per request of each variant, in one Envoy.
-fn run(options: &Options, progress: &ProgressBar) -> anyhow::Result<Vec<f64>> {
-    let envoy = Rivals::start()?;
-    let mut samples = vec![Vec::new(); VARIANTS.len()];
+fn run(
+    options: &Options,
+    variants: &[(String, Option<Value>)],
+    progress: &ProgressBar,
+) -> anyhow::Result<Vec<f64>> {
+    let envoy = Rivals::start(variants)?;
+    let mut samples = vec![Vec::new(); variants.len()];
     for address in &envoy.listeners {
         load(*address, options.connections, options.requests / 4)?;
     }
@@ -101,25 +129,10 @@ struct Rivals {
 }
 
 impl Rivals {
-    fn start() -> anyhow::Result<Self> {
-        let weir = |headers: Value| {
-            let configuration = json!({
-                "plans": {"free": {"standard": ["4000000000/month"]}},
-                "subscribers": [{"id": "bench", "plan": "free", "keys": [hash(KEY)]}],
-                "headers": headers,
-            });
-            wasm_filter(artifacts::filter_wasm(), &configuration)
-        };
-        let filters = [
-            None,
-            Some(local_ratelimit()),
-            Some(wasm_filter(&artifacts::guest_wasm("empty-filter")?, &json!({}))),
-            Some(weir(json!({"ietf": false}))),
-            Some(weir(json!({}))),
-        ];
+    fn start(variants: &[(String, Option<Value>)]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let listeners: Vec<_> =
-            filters.into_iter().enumerate().map(|(place, filter)| listener(place, filter)).collect();
+            variants.iter().enumerate().map(|(place, (_, filter))| listener(place, filter.clone())).collect();
         let bootstrap = json!({
             "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
             "static_resources": {"listeners": listeners},
@@ -153,13 +166,15 @@ impl Rivals {
         Ok(Self { process, listeners, _folder: folder })
     }
 
-    /// User and system time of the process (proc_pid_stat(5), fields 14 and 15, in hundredths of a second).
+    /// Time that the process's threads have run so far: the first number of proc_pid_schedstat(5), in nanoseconds.
     fn cpu_time(&self) -> anyhow::Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        let (_, fields) = stat.rsplit_once(')').context("the process's stat")?;
-        let ticks: u64 =
-            fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
-        Ok(Duration::from_millis(10 * ticks))
+        let mut spent = Duration::ZERO;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.process.id()))? {
+            let schedstat = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            let nanos = schedstat.split_whitespace().next().context("a thread's schedstat")?;
+            spent += Duration::from_nanos(nanos.parse()?);
+        }
+        Ok(spent)
     }
 }
 
@@ -207,7 +222,7 @@ fn local_ratelimit() -> Value {
 }
 
 fn wasm_filter(wasm: &Path, configuration: &Value) -> Value {
-    let name = tests::policy::hash(&configuration.to_string());
+    let name = hash(&format!("{} {configuration}", wasm.display()));
     json!({
         "name": name,
         "typed_config": {

@@ -1,0 +1,100 @@
+//! What the configuration says of requests: how they are matched, and where they carry their key.
+
+use super::error::{ConfigError, Problem};
+use super::{check_name, raw};
+use crate::classes::{Match, PathMatch, normalize};
+use crate::identity::KeySource;
+
+/// The matches of a list.
+pub(super) fn matches(raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {
+    raw.into_iter()
+        .enumerate()
+        .map(|(index, rule)| one_match(rule).map_err(|error| error.within(format_args!("[{index}]"))))
+        .collect()
+}
+
+fn one_match(raw: raw::Match) -> Result<Match, ConfigError> {
+    let path = match (raw.path, raw.path_prefix) {
+        (Some(_), Some(_)) => {
+            return Err(ConfigError::new("", Problem::EitherOr("path", "path_prefix")));
+        }
+        (Some(path), None) => PathMatch::Exact(normal_path(&path).map_err(|error| error.within("path"))?),
+        (None, Some(prefix)) => {
+            PathMatch::Prefix(normal_path(&prefix).map_err(|error| error.within("path_prefix"))?)
+        }
+        (None, None) => PathMatch::Any,
+    };
+    let methods = match raw.methods {
+        None if path == PathMatch::Any => {
+            return Err(ConfigError::new("", Problem::MatchesEverything));
+        }
+        None => Vec::new(),
+        Some(methods) if methods.is_empty() => {
+            return Err(ConfigError::new("methods", Problem::NoneGiven));
+        }
+        Some(methods) => methods,
+    };
+    for (index, method) in methods.iter().enumerate() {
+        let expected = "a method's, in the letters that are on the wire: upper case";
+        check_name(method, expected, |method| {
+            !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
+        })
+        .map_err(|error| error.within(format_args!("methods[{index}]")))?;
+    }
+    Ok(Match { methods, path })
+}
+
+/// A path that requests' normal forms are compared with must have that form itself.
+pub(super) fn normal_path(path: &str) -> Result<String, ConfigError> {
+    let normal = normalize(path.as_bytes());
+    if *normal == *path.as_bytes() {
+        Ok(path.to_owned())
+    } else {
+        let normal = String::from_utf8_lossy(&normal).into_owned();
+        Err(ConfigError::new("", Problem::PathForm { given: path.to_owned(), normal }))
+    }
+}
+
+pub(super) fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, ConfigError> {
+    if raw.is_empty() {
+        return Err(ConfigError::new("key_sources", Problem::NoneGiven));
+    }
+    let token = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    };
+    let source = |source: raw::KeySource| match (source.header, source.query, source.metadata, source.scheme)
+    {
+        (Some(header), None, None, scheme) => {
+            check_name(&header, "a header's (RFC 9110, section 5.1)", token)
+                .map_err(|error| error.within("header"))?;
+            if let Some(scheme) = &scheme {
+                check_name(scheme, "a scheme's (RFC 9110, section 11.1)", token)
+                    .map_err(|error| error.within("scheme"))?;
+            }
+            Ok(KeySource::Header { name: header.to_ascii_lowercase(), scheme })
+        }
+        (None, _, _, Some(_)) => Err(ConfigError::new("scheme", Problem::SchemeWithoutHeader)),
+        (None, Some(name), None, None) if name.is_empty() => {
+            Err(ConfigError::new("query", Problem::NoneGiven))
+        }
+        (None, Some(name), None, None) => Ok(KeySource::Query { name }),
+        (None, None, Some(metadata), None) => {
+            property_path(&metadata).map(|path| KeySource::Metadata { path })
+        }
+        _ => Err(ConfigError::new("", Problem::OneOf("header, query or metadata"))),
+    };
+    raw.into_iter()
+        .enumerate()
+        .map(|(index, raw)| source(raw).map_err(|error| error.within(format_args!("key_sources[{index}]"))))
+        .collect()
+}
+
+/// The path of the property that `metadata` names, its parts joined by NUL.
+pub(super) fn property_path(metadata: &[String]) -> Result<Vec<u8>, ConfigError> {
+    let odd = |part: &String| part.is_empty() || part.contains('\0');
+    if metadata.len() < 2 || metadata.iter().any(odd) {
+        return Err(ConfigError::new("metadata", Problem::MetadataPath));
+    }
+    Ok(format!("metadata\0{}", metadata.join("\0")).into_bytes())
+}
