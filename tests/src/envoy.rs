@@ -290,11 +290,22 @@ impl Envoy {
     /// # Errors
     /// When the admin address does not answer, or there is no such counter.
     pub fn counter(&self, plan: &str, class: &str, outcome: &str) -> anyhow::Result<u64> {
-        let name = format!(r#"weir_plan_class{{plan="{plan}",class="{class}",outcome="{outcome}"}} "#);
+        self.prometheus(&format!(r#"weir_plan_class{{plan="{plan}",class="{class}",outcome="{outcome}"}}"#))
+    }
+
+    /// The value of a counter or gauge as Prometheus reads it, by its name and labels.
+    ///
+    /// # Errors
+    /// When the admin address does not answer, or there is none of this name.
+    pub fn prometheus(&self, name: &str) -> anyhow::Result<u64> {
         let stats = self.admin.send(&get("/stats/prometheus"))?;
         let stats = String::from_utf8_lossy(stats.body());
-        let value = stats.lines().find_map(|line| line.strip_prefix(&name));
-        Ok(value.with_context(|| format!("no {name}"))?.parse()?)
+        let value = |line: &str| {
+            let value = line.strip_prefix(name)?;
+            // Without labels there are braces all the same.
+            value.strip_prefix("{}").unwrap_or(value).strip_prefix(' ')?.parse().ok()
+        };
+        stats.lines().find_map(value).with_context(|| format!("no {name}"))
     }
 
     /// Resident memory, in bytes.

@@ -34,8 +34,14 @@ pub trait Gateway {
     /// The gateway's clock, since the Unix epoch.
     fn now(&self) -> Duration;
 
-    /// How often its VMs, all together, have taken keys from the directory.
-    fn directory_updates(&self) -> u64;
+    /// Sends a request over a connection of its own, so that several of these reach every worker.
+    fn send_anew(&self, request: &Request) -> Answer;
+
+    /// One of the filter's counters; zero if it does not exist.
+    fn counter(&self, name: &str) -> u64;
+
+    /// How many lines of its log contain `text`.
+    fn logged(&self, text: &str) -> usize;
 
     /// How many VMs it has: one for each worker and the main one.
     fn vms(&self) -> u64;
@@ -49,7 +55,7 @@ pub fn wait_for_directory(gateway: &dyn Gateway) {
     const PATIENCE: Duration = Duration::from_secs(30);
     const BETWEEN: Duration = Duration::from_millis(50);
     let started = gateway.now();
-    while gateway.directory_updates() < gateway.vms() {
+    while gateway.counter("weir.directory.updated") < gateway.vms() {
         assert!(gateway.now() - started < PATIENCE, "the directory has not answered within {PATIENCE:?}");
         gateway.wait(BETWEEN);
     }
@@ -138,8 +144,17 @@ impl Gateway for Envoy {
         clock::now()
     }
 
-    fn directory_updates(&self) -> u64 {
-        self.stat("wasmcustom.weir.directory.updated").unwrap_or_else(|error| panic!("{error:#}"))
+    fn send_anew(&self, request: &Request) -> Answer {
+        let answer = Client::to(self.address()).and_then(|client| client.send(request));
+        answer.unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.stat(&format!("wasmcustom.{name}")).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    fn logged(&self, text: &str) -> usize {
+        self.log().lines().iter().filter(|line| line.contains(text)).count()
     }
 
     fn vms(&self) -> u64 {
@@ -270,8 +285,16 @@ impl Gateway for Simulator {
         self.host.clock().wall()
     }
 
-    fn directory_updates(&self) -> u64 {
-        self.host.metrics().counter("weir.directory.updated")
+    fn send_anew(&self, request: &Request) -> Answer {
+        self.send(request)
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.host.metrics().counter(name)
+    }
+
+    fn logged(&self, text: &str) -> usize {
+        self.host.logs().lines().iter().filter(|line| line.message.contains(text)).count()
     }
 
     fn vms(&self) -> u64 {
