@@ -308,6 +308,14 @@ impl Envoy {
         stats.lines().find_map(value).with_context(|| format!("no {name}"))
     }
 
+    /// The CPU time that it has taken so far.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        self.process.cpu_time()
+    }
+
     /// Resident memory, in bytes.
     ///
     /// # Errors
