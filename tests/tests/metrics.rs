@@ -37,7 +37,10 @@ fn every_outcome_but_an_error_is_counted_under_its_plan_and_class() {
     let one = json!({"action": "limit", "quotas": ["1/month"]});
     let policy = Policy::contract()
         .unwrap()
-        .with_at("/plans/pro/standard", json!(["2/month", {"limit": 1, "window": "month", "mode": "shadow"}]))
+        .with_at(
+            "/plans/pro/standard",
+            json!(["2/month", {"limit": 1, "window": "month", "mode": "shadow", "name": "trial"}]),
+        )
         .with("unknown_key", one.clone())
         .with("missing_key", one)
         .with("counters", json!({"known": 64, "strangers": 4}))
