@@ -7,6 +7,10 @@ CARGO ?= cargo
 CARGO_DENY_VERSION := 0.20.2
 # An installed cargo-deny, else one of our own.
 CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),target/tools/bin/cargo-deny)
+CARGO_FUZZ_VERSION := 0.13.2
+CARGO_FUZZ := $(or $(shell command -v cargo-fuzz 2>/dev/null),target/tools/bin/cargo-fuzz)
+# For each target of `make fuzz`.
+FUZZ_SECONDS ?= 60
 
 .PHONY: help
 help: ## list the targets
@@ -29,6 +33,10 @@ up: check-demo build ## start the API behind the simulator and stay; prints an a
 envoy: check-envoy build ## the same behind a real Envoy
 	@$(CARGO) run --quiet --locked --bin weir-demo -- up --gateway envoy
 
+.PHONY: check-fuzz
+check-fuzz:
+	@scripts/fuzz.sh --check
+
 .PHONY: check-demo check-envoy check-test check-lint
 check-demo check-envoy check-test check-lint:
 	@scripts/setup.sh $(@:check-%=%)
@@ -45,13 +53,26 @@ test: check-test wasm ## run every test: unit, simulator, a real Envoy
 bench: check-test wasm ## what the filter adds to a request in a real Envoy, beside its rivals
 	@$(CARGO) run --quiet --locked --bin weir-bench -- $(BENCH)
 
+# Checks write a row each; the table is printed whether or not one of them failed.
+SOAK_TABLE := $(CURDIR)/target/soak.tsv
+
 .PHONY: soak
-soak: check-test wasm ## the long forms of the checks: millions of keys
-	$(CARGO) test --workspace --locked --quiet -- --ignored --nocapture
+soak: check-test wasm ## the long forms of the checks: millions of keys, a million requests; prints a table
+	@: >$(SOAK_TABLE)
+	@ended=0; \
+	WEIR_SOAK_TABLE=$(SOAK_TABLE) $(CARGO) test --workspace --locked --quiet --no-fail-fast -- --ignored --nocapture \
+		|| ended=$$?; \
+	scripts/table.sh check form result <$(SOAK_TABLE); \
+	exit $$ended
+
+.PHONY: fuzz
+fuzz: check-fuzz $(CARGO_FUZZ) ## coverage-guided fuzzing, FUZZ_SECONDS (60) for each target; needs a nightly toolchain
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 .PHONY: lint
 lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), rustdoc, cargo-deny; warnings are errors
 	$(CARGO) fmt --all --check
+	@for folder in */fuzz; do $(CARGO) fmt --manifest-path $$folder/Cargo.toml --check; done
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	filter/build-wasm.sh --clippy
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
@@ -64,6 +85,9 @@ audit: $(CARGO_DENY) ## known vulnerabilities in dependencies (fetches the advis
 
 target/tools/bin/cargo-deny: | check-lint
 	$(CARGO) install --locked --quiet cargo-deny --version $(CARGO_DENY_VERSION) --root target/tools
+
+target/tools/bin/cargo-fuzz:
+	$(CARGO) install --locked --quiet cargo-fuzz --version $(CARGO_FUZZ_VERSION) --root target/tools
 
 .PHONY: clean
 clean: ## remove everything that was built or fetched

@@ -9,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::backend::Directory;
 use crate::client::Client;
 use crate::clock;
 use crate::exchange::{Answer, get};
@@ -37,6 +38,8 @@ pub struct Setup {
     pub policy: Policy,
     /// Where requests go.
     pub upstream: Upstream,
+    /// Where the filter fetches the keys, if its configuration says that it does.
+    pub directory: Option<Directory>,
     /// Worker threads.
     pub workers: usize,
     /// Proxies in front whose X-Forwarded-For is believed.
@@ -51,7 +54,21 @@ impl Setup {
     /// As the repository's file has it, with `policy` and in front of `upstream`.
     #[must_use]
     pub fn new(policy: Policy, upstream: Upstream) -> Self {
-        Self { policy, upstream, workers: 2, trusted_hops: 0, live_updates: false, listen: FREE_PORT }
+        Self {
+            policy,
+            upstream,
+            directory: None,
+            workers: 2,
+            trusted_hops: 0,
+            live_updates: false,
+            listen: FREE_PORT,
+        }
+    }
+
+    /// With the keys from there.
+    #[must_use]
+    pub fn keys_from(self, directory: Directory) -> Self {
+        Self { directory: Some(directory), ..self }
     }
 
     /// With this number of worker threads.
@@ -93,12 +110,11 @@ impl Setup {
             json!({"address": self.listen.ip(), "port_value": self.listen.port()}),
         )?;
         set(&mut bootstrap, &format!("{CONNECTION_MANAGER}/xff_num_trusted_hops"), json!(self.trusted_hops))?;
+        if let Some(directory) = &self.directory {
+            set_cluster(&mut bootstrap, self.policy.directory_cluster()?, directory.address)?;
+        }
         match self.upstream {
-            Upstream::At(address) => set(
-                &mut bootstrap,
-                "/static_resources/clusters/0/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address",
-                json!({"address": address.ip(), "port_value": address.port()}),
-            )?,
+            Upstream::At(address) => set_cluster(&mut bootstrap, "backend", address)?,
             Upstream::DirectResponse => set(
                 &mut bootstrap,
                 &format!("{CONNECTION_MANAGER}{ROUTES}"),
@@ -106,7 +122,7 @@ impl Setup {
             )?,
         }
         let filter = policy::weir_filter(&mut bootstrap)?;
-        configure(filter, &self.policy)?;
+        self.configure(filter)?;
         if self.live_updates {
             let wasm = filter["typed_config"].take();
             let type_url = wasm["@type"].clone();
@@ -121,12 +137,32 @@ impl Setup {
         }
         Ok(bootstrap)
     }
+
+    /// The filter's configuration with the directory's token in it.
+    #[must_use]
+    pub fn configuration(&self) -> String {
+        let policy = self.policy.clone();
+        let policy = match &self.directory {
+            Some(directory) => policy.with_at("/directory/bearer", json!(directory.token)),
+            None => policy,
+        };
+        policy.to_string()
+    }
+
+    /// Gives the filter its module and its configuration.
+    fn configure(&self, filter: &mut Value) -> anyhow::Result<()> {
+        set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
+        set(filter, "/typed_config/config/configuration/value", json!(self.configuration()))
+    }
 }
 
-/// Gives the filter its module and its configuration.
-fn configure(filter: &mut Value, policy: &Policy) -> anyhow::Result<()> {
-    set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
-    set(filter, "/typed_config/config/configuration/value", json!(policy.to_string()))
+/// Has a cluster of envoy.yaml lead to `address`.
+fn set_cluster(bootstrap: &mut Value, name: &str, address: SocketAddr) -> anyhow::Result<()> {
+    const ADDRESS: &str = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
+    let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
+    let cluster = clusters.and_then(|clusters| clusters.iter_mut().find(|cluster| cluster["name"] == name));
+    let cluster = cluster.with_context(|| format!("envoy.yaml has no cluster {name}"))?;
+    set(cluster, ADDRESS, json!({"address": address.ip(), "port_value": address.port()}))
 }
 
 /// Replaces the value at a pointer that envoy.yaml must have.
@@ -207,6 +243,12 @@ impl Envoy {
         self.address
     }
 
+    /// How many worker threads it has.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.setup.workers
+    }
+
     /// Its log and its access log.
     #[must_use]
     pub fn log(&self) -> &crate::process::Output {
@@ -232,16 +274,46 @@ impl Envoy {
         Ok(found.and_then(|stat| stat["value"].as_u64()).unwrap_or(0))
     }
 
+    /// How many connections each worker has taken since the start.
+    ///
+    /// # Errors
+    /// When the admin address does not answer.
+    pub fn connections_by_worker(&self) -> anyhow::Result<Vec<u64>> {
+        let stats =
+            self.admin.send(&get("/stats?format=json&filter=worker_.*downstream_cx_total"))?.json()?;
+        let workers = stats["stats"].as_array().context("no stats of workers")?;
+        Ok(workers.iter().filter_map(|stat| stat["value"].as_u64()).collect())
+    }
+
     /// One of the filter's counters, as Prometheus reads it. The filter reports what it has counted within a second.
     ///
     /// # Errors
     /// When the admin address does not answer, or there is no such counter.
     pub fn counter(&self, plan: &str, class: &str, outcome: &str) -> anyhow::Result<u64> {
-        let name = format!(r#"weir_plan_class{{plan="{plan}",class="{class}",outcome="{outcome}"}} "#);
+        self.prometheus(&format!(r#"weir_plan_class{{plan="{plan}",class="{class}",outcome="{outcome}"}}"#))
+    }
+
+    /// The value of a counter or gauge as Prometheus reads it, by its name and labels.
+    ///
+    /// # Errors
+    /// When the admin address does not answer, or there is none of this name.
+    pub fn prometheus(&self, name: &str) -> anyhow::Result<u64> {
         let stats = self.admin.send(&get("/stats/prometheus"))?;
         let stats = String::from_utf8_lossy(stats.body());
-        let value = stats.lines().find_map(|line| line.strip_prefix(&name));
-        Ok(value.with_context(|| format!("no {name}"))?.parse()?)
+        let value = |line: &str| {
+            let value = line.strip_prefix(name)?;
+            // Without labels there are braces all the same.
+            value.strip_prefix("{}").unwrap_or(value).strip_prefix(' ')?.parse().ok()
+        };
+        stats.lines().find_map(value).with_context(|| format!("no {name}"))
+    }
+
+    /// The CPU time that it has taken so far.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        self.process.cpu_time()
     }
 
     /// Resident memory, in bytes.
@@ -267,7 +339,7 @@ impl Envoy {
         self.setup.policy = policy;
         let mut fixed = policy::bootstrap()?;
         let filter = policy::weir_filter(&mut fixed)?;
-        configure(filter, &self.setup.policy)?;
+        self.setup.configure(filter)?;
         write_extension(self.folder.path(), &filter["typed_config"])?;
         clock::eventually("Envoy's verdict on an update", Duration::from_secs(30), || {
             let now = (self.stat(TAKEN).ok()?, self.stat(REFUSED).ok()?);

@@ -1,6 +1,6 @@
 //! Many requests over many connections at once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,20 +10,20 @@ use crate::client::Connection;
 use crate::exchange::Request;
 
 /// Sends all requests over `connections` connections, each taking the next request as soon as it has its answer, and
-/// counts the answers by tag and status.
+/// counts the answers by tag and status. A request is made when its turn comes, so a million of them take no memory.
 ///
 /// # Errors
 /// When any request stays without an answer.
 pub fn send<T>(
     server: SocketAddr,
     connections: usize,
-    requests: impl IntoIterator<Item = (T, Request)>,
+    requests: impl IntoIterator<Item = (T, Request), IntoIter: Send + 'static>,
 ) -> anyhow::Result<BTreeMap<(T, u16), usize>>
 where
     T: Ord + Copy + Send + 'static,
 {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let queue: Arc<Mutex<VecDeque<_>>> = Arc::new(Mutex::new(requests.into_iter().collect()));
+    let queue = Arc::new(Mutex::new(requests.into_iter()));
     runtime.block_on(async {
         let mut senders = tokio::task::JoinSet::new();
         for _ in 0..connections {
@@ -32,7 +32,7 @@ where
                 let mut connection = Connection::to(server);
                 let mut counts = BTreeMap::new();
                 loop {
-                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
                     let Some((tag, request)) = next else { return anyhow::Ok(counts) };
                     let status = connection.send(&request).await?.status();
                     *counts.entry((tag, status)).or_insert(0) += 1;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use host_sim::{FailurePolicy, Host, Module, Plugin};
+use host_sim::{FailurePolicy, Flavour, Host, Module, Plugin};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use crate::artifacts;
@@ -33,41 +33,93 @@ pub trait Gateway {
 
     /// The gateway's clock, since the Unix epoch.
     fn now(&self) -> Duration;
+
+    /// Sends a request over a connection of its own, so that several of these reach every worker.
+    fn send_anew(&self, request: &Request) -> Answer;
+
+    /// One of the filter's counters; zero if it does not exist.
+    fn counter(&self, name: &str) -> u64;
+
+    /// How many lines of its log contain `text`.
+    fn logged(&self, text: &str) -> usize;
+
+    /// How many VMs it has: one for each worker and the main one.
+    fn vms(&self) -> u64;
+}
+
+/// Lets time pass until the directory has answered every VM of a gateway that has just started.
+///
+/// # Panics
+/// When it does not within half a minute.
+pub fn wait_for_directory(gateway: &dyn Gateway) {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const BETWEEN: Duration = Duration::from_millis(50);
+    let started = gateway.now();
+    while gateway.counter("weir.directory.updated") < gateway.vms() {
+        assert!(gateway.now() - started < PATIENCE, "the directory has not answered within {PATIENCE:?}");
+        gateway.wait(BETWEEN);
+    }
 }
 
 /// Which gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The host simulator, with a virtual clock.
-    Simulator,
+    /// The host simulator, with a virtual clock, behaving like one of the gateways.
+    Simulator(Flavour),
     /// A real Envoy.
     Envoy,
 }
 
-/// Workers of a gateway in the shared cases. More than one, so that counters are shared.
-const WORKERS: usize = 2;
+impl Kind {
+    /// The simulator as it behaves unless told otherwise: like Envoy.
+    pub const SIMULATOR: Self = Self::Simulator(Flavour::Envoy);
+    /// The simulator with the rules of `ngx_wasm_module`.
+    pub const NGX: Self = Self::Simulator(Flavour::Ngx);
+    /// The simulator with the rules of MOSN.
+    pub const MOSN: Self = Self::Simulator(Flavour::Mosn);
+    /// The simulator without shared data.
+    pub const NO_SHARED_DATA: Self = Self::Simulator(Flavour::NoSharedData);
 
-/// Starts a gateway with `policy` in front of `upstream`.
+    /// Workers in the shared cases: more than one, so that counters are shared, but where a host has nothing to share, for
+    /// there each VM counts by itself.
+    #[must_use]
+    pub fn workers(self) -> usize {
+        if self == Self::NO_SHARED_DATA { 1 } else { 2 }
+    }
+}
+
+/// Starts a gateway.
 ///
 /// # Errors
 /// When it does not take the policy.
-pub fn start(kind: Kind, policy: Policy, upstream: Upstream) -> anyhow::Result<Box<dyn Gateway>> {
+pub fn start(kind: Kind, setup: Setup) -> anyhow::Result<Box<dyn Gateway>> {
     Ok(match kind {
-        Kind::Simulator => Box::new(Simulator::start(&policy, upstream)?),
-        Kind::Envoy => Box::new(Envoy::start(Setup::new(policy, upstream).workers(WORKERS))?),
+        Kind::Simulator(flavour) => Box::new(Simulator::start(flavour, &setup)?),
+        Kind::Envoy => Box::new(Envoy::start(setup)?),
     })
+}
+
+/// Runs each named function, which takes a [`Kind`], as one test on each kind.
+#[macro_export]
+macro_rules! on_gateways {
+    ($kinds:tt $cases:tt) => {
+        $crate::on_gateways! { @each $kinds $cases }
+    };
+    (@each [$($module:ident: $kind:ident),+] $cases:tt) => {
+        $($crate::on_gateways! { @one $module $kind $cases })+
+    };
+    (@one $module:ident $kind:ident { $($case:ident)+ }) => {
+        mod $module {
+            $(#[test] fn $case() { super::$case($crate::gateway::Kind::$kind) })+
+        }
+    };
 }
 
 /// Runs each named function, which takes a [`Kind`], as one test on the simulator and one on Envoy.
 #[macro_export]
 macro_rules! on_both_gateways {
     ($($case:ident)+) => {
-        mod simulator {
-            $(#[test] fn $case() { super::$case($crate::gateway::Kind::Simulator) })+
-        }
-        mod envoy {
-            $(#[test] fn $case() { super::$case($crate::gateway::Kind::Envoy) })+
-        }
+        $crate::on_gateways! { [simulator: SIMULATOR, envoy: Envoy] { $($case)+ } }
     };
 }
 
@@ -90,6 +142,23 @@ impl Gateway for Envoy {
 
     fn now(&self) -> Duration {
         clock::now()
+    }
+
+    fn send_anew(&self, request: &Request) -> Answer {
+        let answer = Client::to(self.address()).and_then(|client| client.send(request));
+        answer.unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.stat(&format!("wasmcustom.{name}")).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    fn logged(&self, text: &str) -> usize {
+        self.log().lines().iter().filter(|line| line.contains(text)).count()
+    }
+
+    fn vms(&self) -> u64 {
+        self.workers() as u64 + 1
     }
 }
 
@@ -117,28 +186,39 @@ pub fn module() -> &'static Module {
 /// The filter's place in the gateway, as in `envoy.yaml`.
 #[must_use]
 pub fn plugin(policy: &Policy) -> Plugin {
+    plugin_with(policy.to_string())
+}
+
+fn plugin_with(configuration: String) -> Plugin {
     Plugin {
         name: "weir".into(),
         root_id: "weir".into(),
         vm_id: "weir".into(),
-        configuration: policy.to_string().into(),
+        configuration: configuration.into(),
         failure_policy: FailurePolicy::FailReload,
         ..Plugin::default()
     }
 }
 
 impl Simulator {
-    /// A simulator with `policy`.
+    /// A simulator. Proxies in front of it, live updates and an address to listen on are an Envoy's.
     ///
     /// # Errors
     /// When the filter does not take the policy.
-    pub fn start(policy: &Policy, upstream: Upstream) -> anyhow::Result<Self> {
-        let upstream = match upstream {
+    pub fn start(flavour: Flavour, setup: &Setup) -> anyhow::Result<Self> {
+        let upstream = match setup.upstream {
             Upstream::At(address) => Some(Client::to(address)?),
             Upstream::DirectResponse => None,
         };
-        let mut host = Host::builder().workers(WORKERS).build();
-        host.load(module(), plugin(policy))?;
+        let mut host = Host::builder().workers(setup.workers).flavour(flavour);
+        if let Some(directory) = &setup.directory {
+            let client = Client::to(directory.address)?;
+            host = host.cluster(setup.policy.directory_cluster()?, move |request| {
+                forward(&client, request).unwrap_or_else(|_| host_sim::Response::new(503))
+            });
+        }
+        let mut host = host.build();
+        host.load(module(), plugin_with(setup.configuration()))?;
         Ok(Self { host, upstream, requests: AtomicUsize::new(0) })
     }
 
@@ -147,19 +227,19 @@ impl Simulator {
     pub fn host(&self) -> &Host {
         &self.host
     }
+}
 
-    fn forward(&self, request: &host_sim::Request) -> host_sim::Response {
-        let Some(upstream) = &self.upstream else { return host_sim::Response::ok() };
-        let method = Method::from_bytes(request.method().as_bytes()).expect("the method of a request");
-        let mut forwarded = Request::new(method, request.path());
-        forwarded.headers = header_map(request.headers());
-        forwarded.body = request.body_bytes().clone();
-        let answer = upstream.send(&forwarded).unwrap_or_else(|error| panic!("{error:#}"));
-        let response = host_sim::Response::new(answer.status()).body(answer.body);
-        answer.headers.iter().fold(response, |response, (name, value)| {
-            response.header(name.as_str().to_owned(), value.as_bytes().to_vec())
-        })
-    }
+/// Sends what the filter let pass, or asks for, over the network.
+fn forward(client: &Client, request: &host_sim::Request) -> anyhow::Result<host_sim::Response> {
+    let method = Method::from_bytes(request.method().as_bytes()).expect("the method of a request");
+    let mut forwarded = Request::new(method, request.path());
+    forwarded.headers = header_map(request.headers());
+    forwarded.body = request.body_bytes().clone();
+    let answer = client.send(&forwarded)?;
+    let response = host_sim::Response::new(answer.status()).body(answer.body);
+    Ok(answer.headers.iter().fold(response, |response, (name, value)| {
+        response.header(name.as_str().to_owned(), value.as_bytes().to_vec())
+    }))
 }
 
 fn header_map(headers: &host_sim::Headers) -> HeaderMap {
@@ -180,7 +260,10 @@ impl Gateway for Simulator {
             sent.header(name.as_str().to_owned(), value.as_bytes().to_vec())
         });
         let outcome =
-            self.host.send(worker, sent.body(request.body.clone()), |request| self.forward(request));
+            self.host.send(worker, sent.body(request.body.clone()), |request| match &self.upstream {
+                Some(upstream) => forward(upstream, request).unwrap_or_else(|error| panic!("{error:#}")),
+                None => host_sim::Response::ok(),
+            });
         let status = StatusCode::from_u16(outcome.status())
             .unwrap_or_else(|_| panic!("no answer to {request:?}: {outcome:?}"));
         Answer { status, headers: header_map(outcome.headers()), body: outcome.body().clone() }
@@ -200,6 +283,22 @@ impl Gateway for Simulator {
 
     fn now(&self) -> Duration {
         self.host.clock().wall()
+    }
+
+    fn send_anew(&self, request: &Request) -> Answer {
+        self.send(request)
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.host.metrics().counter(name)
+    }
+
+    fn logged(&self, text: &str) -> usize {
+        self.host.logs().lines().iter().filter(|line| line.message.contains(text)).count()
+    }
+
+    fn vms(&self) -> u64 {
+        self.host.workers() as u64 + 1
     }
 }
 

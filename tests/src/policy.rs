@@ -33,11 +33,23 @@ pub(crate) fn weir_filter(bootstrap: &mut Value) -> anyhow::Result<&mut Value> {
 pub struct Policy(Value);
 
 impl Policy {
-    /// The contract's, from `envoy/envoy.yaml`.
+    /// The contract's without its directory, for a case that names its subscribers itself.
+    ///
+    /// # Errors
+    /// When `envoy/envoy.yaml` holds no configuration.
+    pub fn contract() -> anyhow::Result<Self> {
+        let mut policy = Self::deployed()?;
+        if let Some(fields) = policy.0.as_object_mut() {
+            fields.remove("directory");
+        }
+        Ok(policy)
+    }
+
+    /// The contract's as `envoy/envoy.yaml` has it: the keys come from the backend's directory.
     ///
     /// # Errors
     /// When the file holds none.
-    pub fn contract() -> anyhow::Result<Self> {
+    pub fn deployed() -> anyhow::Result<Self> {
         let mut bootstrap = bootstrap()?;
         let text = weir_filter(&mut bootstrap)?
             .pointer("/typed_config/config/configuration/value")
@@ -71,13 +83,27 @@ impl Policy {
 
     /// Adds a subscriber with one key.
     #[must_use]
-    pub fn subscriber(mut self, id: &str, plan: &str, key: &str) -> Self {
-        let subscriber = json!({"id": id, "plan": plan, "keys": [hash(key)]});
+    pub fn subscriber(self, id: &str, plan: &str, key: &str) -> Self {
+        self.agreed(id, plan, key, &json!({}))
+    }
+
+    /// Adds a subscriber with one key and limits of its own.
+    #[must_use]
+    pub fn agreed(mut self, id: &str, plan: &str, key: &str, limits: &Value) -> Self {
+        let subscriber = json!({"id": id, "plan": plan, "keys": [hash(key)], "limits": limits});
         match self.0["subscribers"].as_array_mut() {
             Some(subscribers) => subscribers.push(subscriber),
             None => self.0["subscribers"] = json!([subscriber]),
         }
         self
+    }
+
+    /// The cluster that the directory is in.
+    ///
+    /// # Errors
+    /// When there is no directory.
+    pub fn directory_cluster(&self) -> anyhow::Result<&str> {
+        self.0.pointer("/directory/cluster").and_then(Value::as_str).context("the policy has no directory")
     }
 
     /// As JSON.

@@ -139,6 +139,19 @@ impl Process {
         self.child.id()
     }
 
+    /// The CPU time that it has taken so far, of itself and of the system for it: proc_pid_stat(5), fields 14 and 15, in hundredths
+    /// of a second.
+    ///
+    /// # Errors
+    /// Where the system has no such file.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
+        let (_, fields) = stat.rsplit_once(')').context("the process's stat")?;
+        let ticks: u64 =
+            fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
+        Ok(Duration::from_millis(10 * ticks))
+    }
+
     /// What it has printed.
     #[must_use]
     pub fn output(&self) -> &Output {

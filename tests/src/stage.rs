@@ -1,9 +1,10 @@
 //! A gateway with the contract's configuration in front of a backend of its own.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::backend::{Keys, Service};
-use crate::envoy::Upstream;
+use crate::backend::{Directory, Keys, Service};
+use crate::envoy::{Setup, Upstream};
 use crate::exchange::{Answer, Request};
 use crate::gateway::{self, Gateway, Kind};
 use crate::policy::Policy;
@@ -44,8 +45,7 @@ impl Stage {
     #[must_use]
     pub fn with(kind: Kind, change: impl FnOnce(Policy) -> Policy) -> Self {
         let service = Service::start().unwrap_or_else(|error| panic!("{error:#}"));
-        let upstream = Upstream::At(service.address());
-        let stage = Self::before(kind, service.keys.clone(), upstream, change);
+        let stage = Self::before(kind, service.keys.clone(), service.address(), service.directory(), change);
         Self { _service: Some(service), ..stage }
     }
 
@@ -55,20 +55,30 @@ impl Stage {
     /// When the gateway does not start.
     #[must_use]
     pub fn in_front_of(kind: Kind, service: Service) -> Self {
-        let upstream = Upstream::At(service.address());
-        let stage = Self::before(kind, service.keys.clone(), upstream, |policy| policy);
+        let policy = |policy| policy;
+        let stage = Self::before(kind, service.keys.clone(), service.address(), service.directory(), policy);
         Self { _service: Some(service), ..stage }
     }
 
-    /// The contract with changes, in front of a backend that the case has started.
+    /// The contract with changes, in front of a backend that the case has started: requests go to `api`.
     ///
     /// # Panics
     /// When the gateway does not start.
     #[must_use]
-    pub fn before(kind: Kind, keys: Keys, upstream: Upstream, change: impl FnOnce(Policy) -> Policy) -> Self {
-        let policy = Policy::contract().map(|contract| change(keys.known_to(contract)));
-        let gateway = policy.and_then(|policy| gateway::start(kind, policy, upstream));
-        Self { keys, gateway: gateway.unwrap_or_else(|error| panic!("{error:#}")), _service: None }
+    pub fn before(
+        kind: Kind,
+        keys: Keys,
+        api: SocketAddr,
+        directory: Directory,
+        change: impl FnOnce(Policy) -> Policy,
+    ) -> Self {
+        let gateway = Policy::deployed().map(change).and_then(|policy| {
+            let setup = Setup::new(policy, Upstream::At(api)).keys_from(directory).workers(kind.workers());
+            gateway::start(kind, setup)
+        });
+        let gateway = gateway.unwrap_or_else(|error| panic!("{error:#}"));
+        gateway::wait_for_directory(&*gateway);
+        Self { keys, gateway, _service: None }
     }
 
     /// Sends a request.

@@ -12,6 +12,7 @@ use tests::exchange::{Request, get};
 use tests::flood;
 use tests::gateway::{module, plugin};
 use tests::policy::Policy;
+use tests::soak;
 
 const CONNECTIONS: usize = 16;
 
@@ -140,8 +141,12 @@ fn flood_the_simulator(strangers: u32) {
     let entries = (table::entries_for(capacity.known) + table::entries_for(capacity.strangers)) as usize;
     let bound = HEADER + entries * (table::NAME_BYTES + entry::MAX_BYTES);
     let (keys, bytes) = (host.shared_data().entries(), host.shared_data().bytes());
-    println!(
-        "| {strangers} strangers | {admitted} admitted | {keys} entries | {bytes} bytes, bound {bound} |"
+    soak::row(
+        "strangers in bounded memory",
+        format_args!("{strangers} addresses, simulator"),
+        format_args!(
+            "{keys} entries, {bytes} bytes of at most {bound}; {admitted} admitted, no known key touched"
+        ),
     );
     assert!(bytes <= bound && keys <= entries + 1, "{keys} entries of {bytes} bytes");
     // Every entry of the strangers' table is full: its records and its overflow record, each with its quota used up.

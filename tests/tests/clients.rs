@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tests::backend::Service;
 use tests::envoy::{Envoy, Setup, Upstream};
+use tests::gateway::wait_for_directory;
 use tests::policy::Policy;
 use tests::{artifacts, clock};
 
@@ -12,8 +13,9 @@ use tests::{artifacts, clock};
 fn the_python_client_works_and_gets_its_typed_error_at_the_61st_request_of_a_free_key() {
     let python = artifacts::python_with_clients();
     let service = Service::start().unwrap();
-    let policy = service.keys.known_to(Policy::contract().unwrap());
-    let envoy = Envoy::start(Setup::new(policy, Upstream::At(service.address()))).unwrap();
+    let setup = Setup::new(Policy::deployed().unwrap(), Upstream::At(service.address()));
+    let envoy = Envoy::start(setup.keys_from(service.directory())).unwrap();
+    wait_for_directory(&envoy);
 
     clock::wait_for_room(Duration::from_secs(60), Duration::from_secs(20));
     let story = Command::new(python)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::exchange::{Answer, Request, get, post};
 use tests::gateway::Kind;
-use tests::on_both_gateways;
+use tests::on_gateways;
 use tests::stage::{MINUTE, SECOND, Stage};
 
 /// The plans: requests per minute, analytics requests per second. Enterprise has what its subscriber says.
@@ -152,8 +152,8 @@ fn a_client_that_waits_as_long_as_it_was_told_is_served_again(kind: Kind) {
 
 // 5 Rate limits are counted per key
 fn two_keys_of_one_workspace_share_data_and_count_apart(kind: Kind) {
-    let mut service = tests::backend::Service::start().unwrap();
-    let other = service.create_key("free").unwrap();
+    let service = tests::backend::Service::start().unwrap();
+    let other = service.create_key("free").unwrap().key;
     let stage = Stage::in_front_of(kind, service);
     let created = stage.send_as("free", post("/links").json(&json!({"url": "https://example.com/shared"})));
     let id = created.json().unwrap()["id"].as_str().unwrap().to_owned();
@@ -265,7 +265,7 @@ fn a_browser_is_shown_the_rate_limit_headers(kind: Kind) {
     }
 }
 
-on_both_gateways! {
+on_gateways! { [simulator: SIMULATOR, ngx: NGX, mosn: MOSN, no_shared_data: NO_SHARED_DATA, envoy: Envoy] {
     every_plan_is_served_its_standard_limit_and_refused_the_next
     every_plan_is_served_its_analytics_limit_and_refused_the_next
     analytics_and_events_share_their_limit
@@ -278,4 +278,4 @@ on_both_gateways! {
     a_bulk_call_of_100_links_costs_one_and_one_of_101_creates_none
     callers_without_a_known_key_are_answered_by_the_service_after_their_address_quota
     a_browser_is_shown_the_rate_limit_headers
-}
+}}

@@ -5,7 +5,6 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tests::backend::SteppedService;
-use tests::envoy::Upstream;
 use tests::exchange::{get, post};
 use tests::gateway::Kind;
 use tests::on_both_gateways;
@@ -20,7 +19,7 @@ fn clicks_are_counted_from_24_hours_ago_on_and_events_agree(kind: Kind) {
     let now: Timestamp = "2026-03-15T12:34:56Z".parse().unwrap();
     let ago = |hours: i64| now - SignedDuration::from_hours(hours);
     let service = SteppedService::start(ago(25)).unwrap();
-    let stage = Stage::before(kind, service.keys.clone(), Upstream::At(service.address()), |policy| {
+    let stage = Stage::before(kind, service.keys.clone(), service.address(), service.directory(), |policy| {
         // Counted by the month, so that the analytics calls below need no pauses.
         policy.with_at("/plans/pro/analytics", json!(["1000/month"]))
     });

@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, and where.
 
-use core::fmt;
+use core::fmt::{self, Write as _};
 
 /// A configuration that is refused: the path of the field and what is wrong with it.
 ///
@@ -44,7 +44,24 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.is_empty() { self.problem.fmt(f) } else { write!(f, "{}: {}", self.path, self.problem) }
+        let mut line = OneLine(f);
+        if self.path.is_empty() {
+            write!(line, "{}", self.problem)
+        } else {
+            write!(line, "{}: {}", self.path, self.problem)
+        }
+    }
+}
+
+/// Escapes control characters: a refusal is one line of a log, whatever a field in the configuration is called.
+struct OneLine<'f, 'b>(&'f mut fmt::Formatter<'b>);
+
+impl fmt::Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|character| match character.is_control() {
+            true => write!(self.0, "{}", character.escape_default()),
+            false => self.0.write_char(character),
+        })
     }
 }
 
@@ -167,4 +184,15 @@ pub enum Problem {
         /// As needed.
         needed: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_refusal_is_one_line_whatever_a_field_is_called() {
+        let refused =
+            crate::config::Config::from_json(br#"{"plans": {"a\nb": {}}, "c\r\n": 1}"#).unwrap_err();
+        assert!(!refused.to_string().contains(['\n', '\r']), "{refused}");
+        assert!(refused.to_string().contains(r"c\r\n"), "{refused}");
+    }
 }

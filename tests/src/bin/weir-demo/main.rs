@@ -6,15 +6,19 @@ mod story;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use tempfile::TempDir;
-use tests::artifacts;
 use tests::backend::{Backend, Keys, database_in};
+use tests::client::Client;
 use tests::envoy::{Envoy, Setup, Upstream};
+use tests::exchange::get;
+use tests::gateway::wait_for_directory;
 use tests::policy::Policy;
 use tests::process::Process;
+use tests::{artifacts, clock};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The API behind a gateway with plan quotas
@@ -61,6 +65,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// Workers of the gateway: more than one, so that counters are shared.
+const WORKERS: usize = 2;
+
 /// The backend and the gateway, which end with it.
 #[derive(Debug)]
 struct World {
@@ -89,11 +96,17 @@ impl World {
         let address = free_address()?;
         let backend = Backend::serve(backend, &database, Some(&format!("http://{address}")))?;
 
-        let policy = keys.known_to(Policy::contract()?);
-        let setup = Setup::new(policy, Upstream::At(backend.address())).listen(address);
+        let setup = Setup::new(Policy::deployed()?, Upstream::At(backend.address()))
+            .keys_from(backend.directory())
+            .workers(WORKERS)
+            .listen(address);
         let gateway = match gateway {
             GatewayKind::HostSim => Gateway::HostSim(serve_with_host_sim(&setup, folder.path())?),
-            GatewayKind::Envoy => Gateway::Envoy(Box::new(Envoy::start(setup)?)),
+            GatewayKind::Envoy => {
+                let envoy = Envoy::start(setup)?;
+                wait_for_directory(&envoy);
+                Gateway::Envoy(Box::new(envoy))
+            }
         };
         Ok(Self { address, keys, _gateway: gateway, _backend: backend, _folder: folder })
     }
@@ -130,8 +143,10 @@ fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
+/// Starts it and waits until the directory has answered each of its VMs.
 fn serve_with_host_sim(setup: &Setup, folder: &Path) -> anyhow::Result<Process> {
     let Upstream::At(upstream) = setup.upstream else { anyhow::bail!("host-sim needs an upstream") };
+    let directory = setup.directory.as_ref().context("no directory")?;
     let config = folder.join("envoy.json");
     std::fs::write(&config, setup.bootstrap(folder)?.to_string())?;
     let process = Process::start(
@@ -142,8 +157,23 @@ fn serve_with_host_sim(setup: &Setup, folder: &Path) -> anyhow::Result<Process> 
             .arg("--config")
             .arg(config)
             .args(["--listen", &setup.listen.to_string()])
-            .args(["--upstream", &format!("http://{upstream}")]),
+            .args(["--upstream", &format!("http://{upstream}")])
+            .args([
+                "--cluster",
+                &format!("{}=http://{}", setup.policy.directory_cluster()?, directory.address),
+            ])
+            .args(["--workers", &setup.workers.to_string(), "--admin", "127.0.0.1:0"]),
     )?;
     process.wait_for(|line| line.starts_with("listening on ").then_some(()))?;
+    let admin = process.wait_for(|line| line.strip_prefix("admin on http://")?.parse().ok())?;
+    let admin = Client::to(admin)?;
+    clock::eventually("the directory's answer to each VM", Duration::from_secs(30), || {
+        let stats = admin.send(&get("/stats")).ok()?;
+        let stats = String::from_utf8_lossy(stats.body()).into_owned();
+        let updates =
+            stats.lines().find_map(|line| line.strip_prefix("wasmcustom.weir.directory.updated: "))?;
+        // The main VM asks as well.
+        (updates.parse::<usize>().ok()? > setup.workers).then_some(())
+    })?;
     Ok(process)
 }

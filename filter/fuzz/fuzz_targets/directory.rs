@@ -1,0 +1,49 @@
+//! A directory's document is taken whole, row by row, or not at all; and one that is not taken changes nothing.
+#![no_main]
+
+use std::sync::{Arc, LazyLock};
+
+use filter::config::{Config, CountBy, DirectorySettings, NotReady, Subscribers};
+use filter::directory::{Directory, Update};
+use filter::time::Timestamp;
+use libfuzzer_sys::fuzz_target;
+
+static CONFIG: LazyLock<Config> = LazyLock::new(|| {
+    let json = r#"{"plans": {"free": {"standard": ["60/minute"]}, "pro": {"standard": ["600/minute"], "analytics": ["2/second"]}},
+                   "classes": [{"name": "analytics", "match": [{"path": "/analytics"}]}]}"#;
+    Config::from_json(json.as_bytes()).expect("a configuration")
+});
+
+const KNOWN: &str = r#"{"keys": [{"sha256": "0101010101010101010101010101010101010101010101010101010101010101", "subscriber": "s", "plan": "pro"}]}"#;
+
+fn answer(directory: &mut Directory, body: &[u8]) -> Option<Update> {
+    let head = Some((&b"200"[..], Some(&b"\"1\""[..])));
+    directory.answer(head, body, Timestamp::from_seconds(100), 1000, |roster| roster.len()).ok()
+}
+
+fuzz_target!(|body: &[u8]| {
+    let mut directory = Directory::new(DirectorySettings {
+        cluster: "backend".into(),
+        path: "/keys".into(),
+        interval: 10,
+        bearer: None,
+        not_ready: NotReady::Pass,
+        max_stale: 0,
+    });
+    assert_eq!(answer(&mut directory, KNOWN.as_bytes()), Some(Update::Replaced { skipped: 0 }));
+    let taken = answer(&mut directory, body);
+    let roster = directory.roster().expect("a roster");
+    match taken {
+        None => assert!(roster.len() == 1 && roster.find(&[1; 32]).is_some()),
+        Some(_) => {
+            for (place, known) in roster.iter().enumerate() {
+                assert_eq!(roster.find(known.digest), Some(place));
+                assert!(!known.subscriber.is_empty() && known.terms < roster.terms().len());
+            }
+        }
+    }
+    let subscribers = Subscribers::new(Arc::clone(roster), &CONFIG.catalog);
+    let entitled = (0..roster.len()).filter(|place| subscribers.at(*place).is_some()).count();
+    assert_eq!(entitled + subscribers.without_agreement(), roster.len());
+    assert!(subscribers.records(CountBy::Subscriber) <= subscribers.records(CountBy::Key));
+});

@@ -1,0 +1,108 @@
+//! Counters' records: any bytes are read or refused, what is written is read, and what is counted is what a plain map counts.
+#![no_main]
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use arbitrary::Arbitrary;
+use filter::entry::{Consumed, EntryError, MAX_BYTES, consume, peek};
+use filter::fingerprint::Fingerprint;
+use filter::quota::{Mode, Quota, Window};
+use filter::time::Timestamp;
+use libfuzzer_sys::fuzz_target;
+
+/// Fewer than an entry has room for, so that none is full.
+const FINGERPRINTS: u64 = 24;
+
+#[derive(Arbitrary, Debug)]
+struct Step {
+    fingerprint: u64,
+    /// A window's length in seconds and a limit, each in a range where windows meet and limits are met.
+    quotas: Vec<(u8, u8, bool)>,
+    cost: u8,
+    seconds: u8,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Input<'i> {
+    bytes: &'i [u8],
+    steps: Vec<Step>,
+}
+
+fn quotas(given: &[(u8, u8, bool)]) -> Vec<Quota> {
+    let quota = |(window, limit, enforced): &(u8, u8, bool)| Quota {
+        name: String::new(),
+        limit: NonZeroU32::MIN.saturating_add(u32::from(limit % 8)),
+        window: Window::from_code(u32::from(window % 4) * 30),
+        mode: if *enforced { Mode::Enforced } else { Mode::Shadow },
+    };
+    given.iter().take(4).map(quota).collect()
+}
+
+/// Counts in a map, by fingerprint and window: which of the windows it was, and what was used in it.
+#[derive(Default)]
+struct Model(HashMap<(u64, Window), (u32, u32)>);
+
+impl Model {
+    fn used(&self, fingerprint: u64, window: Window, now: Timestamp) -> u32 {
+        let (index, used) = self.0.get(&(fingerprint, window)).copied().unwrap_or_default();
+        if index == window.at(now).index { used } else { 0 }
+    }
+
+    fn consume(&mut self, fingerprint: u64, quotas: &[Quota], cost: u32, now: Timestamp) -> bool {
+        let fits = |quota: &Quota| self.used(fingerprint, quota.window, now) + cost <= quota.limit.get();
+        if !quotas.iter().all(|quota| quota.mode == Mode::Shadow || fits(quota)) {
+            return false;
+        }
+        let mut windows: Vec<_> = quotas.iter().map(|quota| quota.window).collect();
+        windows.sort_unstable();
+        windows.dedup();
+        for window in windows {
+            let used = self.used(fingerprint, window, now) + cost;
+            self.0.insert((fingerprint, window), (window.at(now).index, used));
+        }
+        true
+    }
+}
+
+fuzz_target!(|input: Input<'_>| {
+    // A clock that goes on: what one that steps back may do, the filter's own tests say.
+    let mut now = 1_700_000_000;
+    let mut next = Vec::new();
+    let (mut any, mut entry, mut model) = (input.bytes.to_vec(), Vec::new(), Model::default());
+    for Step { fingerprint, quotas: given, cost, seconds } in input.steps {
+        now += u64::from(seconds);
+        let (at, quotas, cost) = (Timestamp::from_seconds(now), quotas(&given), 1 + u32::from(cost % 4));
+        let number = 1 + fingerprint % FINGERPRINTS;
+        let fingerprint = Fingerprint::from_number(number);
+
+        // Bytes that may be anything.
+        match consume(&any, fingerprint, &quotas, cost, at, &mut next) {
+            Ok(Consumed::Admitted(_) | Consumed::Refused { moved: true, .. }) => {
+                assert!(next.len() <= MAX_BYTES);
+                assert!(peek(&next, fingerprint, &quotas, at).is_ok(), "what was written is not read");
+                any.clone_from(&next);
+            }
+            Ok(Consumed::Refused { moved: false, .. }) => {}
+            Err(EntryError::Malformed) => assert!(peek(&any, fingerprint, &quotas, at).is_err()),
+            Err(EntryError::Full | EntryError::TooManyWindows) => {}
+        }
+
+        // An entry of our own.
+        let before: Vec<_> = quotas.iter().map(|quota| model.used(number, quota.window, at)).collect();
+        let peeked = peek(&entry, fingerprint, &quotas, at).expect("an entry of our own");
+        assert_eq!(peeked.iter().map(|standing| standing.used).collect::<Vec<_>>(), before);
+        let admitted = match consume(&entry, fingerprint, &quotas, cost, at, &mut next) {
+            Ok(Consumed::Admitted(_)) => {
+                entry.clone_from(&next);
+                true
+            }
+            Ok(Consumed::Refused { moved, .. }) => {
+                assert!(!moved, "time went on");
+                false
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(admitted, model.consume(number, &quotas, cost, at), "{quotas:?}");
+    }
+});

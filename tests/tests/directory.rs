@@ -1,0 +1,226 @@
+//! The directory: keys that the backend makes or revokes while the gateway runs, and what happens while it does not answer.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tests::backend::{Directory, Service};
+use tests::envoy::{Envoy, Setup, Upstream};
+use tests::exchange::get;
+use tests::gateway::{self, Gateway, Kind, wait_for_directory};
+use tests::on_both_gateways;
+use tests::policy::Policy;
+
+/// How often the directory is asked here, and how long its answer may take: an interval, five seconds at most.
+const INTERVAL: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = INTERVAL;
+
+/// How a gateway sees a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    /// It has a plan.
+    Known,
+    /// Nobody has it: refused.
+    Unknown,
+    /// Nobody can tell yet: passed on, uncounted.
+    Passed,
+    /// Nobody can tell yet: told to come back.
+    Unavailable,
+}
+
+/// Unknown keys are refused, so that they can be told from known ones.
+fn policy() -> Policy {
+    Policy::deployed()
+        .unwrap()
+        .with("unknown_key", json!({"action": "reject"}))
+        .with_at("/directory/interval", json!("1s"))
+}
+
+/// A gateway that gets its keys from `directory`, and answers by itself what the filter lets pass.
+fn gateway(kind: Kind, policy: Policy, directory: Directory) -> Box<dyn Gateway> {
+    let setup = Setup::new(policy, Upstream::DirectResponse).keys_from(directory).workers(kind.workers());
+    gateway::start(kind, setup).unwrap()
+}
+
+/// How the workers see a key, all of them.
+fn seen(gateway: &dyn Gateway, key: &str) -> BTreeSet<Seen> {
+    // So many connections that each worker of an Envoy has some.
+    let answers = (0..16).map(|_| gateway.send_anew(&get("/links").key(key)));
+    let seen = answers.map(|answer| match (answer.status(), answer.header("x-ratelimit-limit")) {
+        (_, Some(_)) => Seen::Known,
+        (200, None) => Seen::Passed,
+        (401, None) => Seen::Unknown,
+        (503, None) => Seen::Unavailable,
+        _ => panic!("{answer}"),
+    });
+    seen.collect()
+}
+
+/// Lets time pass until all workers see the key so, at most `bound` on a clock that is stepped. A real machine may be slow,
+/// so there it only has to come to that.
+fn assert_seen_within(kind: Kind, gateway: &dyn Gateway, key: &str, expected: Seen, bound: Duration) {
+    const BETWEEN: Duration = Duration::from_millis(50);
+    let bound = if kind == Kind::Envoy { 10 * bound } else { bound };
+    let started = gateway.now();
+    loop {
+        let (passed, seen) = (gateway.now() - started, seen(gateway, key));
+        if seen == BTreeSet::from([expected]) {
+            return;
+        }
+        assert!(passed < bound, "{seen:?} instead of {expected:?} after {passed:?}");
+        gateway.wait(BETWEEN);
+    }
+}
+
+fn a_key_made_later_is_known_within_interval_and_timeout(kind: Kind) {
+    let service = Service::start().unwrap();
+    let gateway = gateway(kind, policy(), service.directory());
+    wait_for_directory(&*gateway);
+    let later = service.create_key("business").unwrap();
+    assert_seen_within(kind, &*gateway, &later.key, Seen::Known, INTERVAL + TIMEOUT);
+    let answer = gateway.send(&get("/links").key(&later.key));
+    assert_eq!(answer.number("x-ratelimit-limit"), Some(1200 * 60), "it has its plan's quota: {answer}");
+}
+
+fn a_revoked_key_is_unknown_within_interval_and_timeout(kind: Kind) {
+    let service = Service::start().unwrap();
+    let key = service.create_key("pro").unwrap();
+    let gateway = gateway(kind, policy(), service.directory());
+    wait_for_directory(&*gateway);
+    assert_eq!(seen(&*gateway, &key.key), BTreeSet::from([Seen::Known]));
+    service.revoke_key(&key).unwrap();
+    assert_seen_within(kind, &*gateway, &key.key, Seen::Unknown, INTERVAL + TIMEOUT);
+    assert_eq!(seen(&*gateway, service.keys.of("pro")), BTreeSet::from([Seen::Known]), "and no other is");
+}
+
+fn until_the_first_answer_no_customer_is_limited_as_a_stranger(kind: Kind) {
+    for (not_ready, expected) in [("pass", Seen::Passed), ("unavailable", Seen::Unavailable)] {
+        let mut service = Service::start().unwrap();
+        service.backend.stop();
+        let one = json!({"action": "limit", "quotas": ["1/month"]});
+        let policy = policy()
+            .with("unknown_key", one.clone())
+            .with("missing_key", one)
+            .with_at("/directory/not_ready", json!(not_ready));
+        let gateway = gateway(kind, policy, service.directory());
+        for _ in 0..3 {
+            assert_eq!(seen(&*gateway, service.keys.of("pro")), BTreeSet::from([expected]), "{not_ready}");
+            gateway.wait(INTERVAL);
+        }
+        let unavailable = gateway.send(&get("/links").key(service.keys.of("pro")));
+        let retry_after = unavailable.number("retry-after").is_some();
+        assert_eq!(retry_after, expected == Seen::Unavailable, "{not_ready}: {unavailable}");
+        let keyless = [(); 2].map(|()| gateway.send(&get("/links")).status());
+        assert_eq!(keyless, [200, 429], "{not_ready}: who has no key is no customer");
+
+        service.backend.start_again().unwrap();
+        assert_seen_within(kind, &*gateway, service.keys.of("pro"), Seen::Known, INTERVAL + TIMEOUT);
+    }
+}
+
+fn while_the_backend_is_down_its_last_keys_stay_known(kind: Kind) {
+    let mut service = Service::start().unwrap();
+    let gateway = gateway(kind, policy(), service.directory());
+    wait_for_directory(&*gateway);
+    let later = service.create_key("pro").unwrap();
+    assert_seen_within(kind, &*gateway, &later.key, Seen::Known, INTERVAL + TIMEOUT);
+
+    service.backend.stop();
+    service.revoke_key(&later).unwrap();
+    let failed = || gateway.counter("weir.directory.failed");
+    let said = || gateway.logged("its last keys stay known") as u64;
+    while failed() < 3 * gateway.vms() || said() < gateway.vms() {
+        gateway.wait(INTERVAL);
+    }
+    for key in [service.keys.of("free"), &later.key] {
+        assert_eq!(seen(&*gateway, key), BTreeSet::from([Seen::Known]));
+    }
+    assert_eq!(said(), gateway.vms(), "each VM says so once, not at each of {} failures", failed());
+
+    service.backend.start_again().unwrap();
+    assert_seen_within(kind, &*gateway, &later.key, Seen::Unknown, INTERVAL + TIMEOUT);
+}
+
+fn keys_that_are_too_old_are_not_believed(kind: Kind) {
+    const MAX_STALE: Duration = Duration::from_secs(6);
+    let mut service = Service::start().unwrap();
+    let policy = policy()
+        .with_at("/directory/max_stale", json!("6s"))
+        .with_at("/directory/not_ready", json!("unavailable"));
+    let gateway = gateway(kind, policy, service.directory());
+    wait_for_directory(&*gateway);
+    let key = service.keys.of("pro").to_owned();
+    service.backend.stop();
+    gateway.wait(2 * INTERVAL);
+    assert_eq!(seen(&*gateway, &key), BTreeSet::from([Seen::Known]));
+    // Looked at on each tick, in whole seconds.
+    assert_seen_within(kind, &*gateway, &key, Seen::Unavailable, MAX_STALE);
+    service.backend.start_again().unwrap();
+    assert_seen_within(kind, &*gateway, &key, Seen::Known, INTERVAL + TIMEOUT);
+}
+
+fn a_wrong_token_is_told_in_the_log_and_opens_nothing(kind: Kind) {
+    let service = Service::start().unwrap();
+    let directory = Directory { token: "guessed".to_owned(), ..service.directory() };
+    let gateway = gateway(kind, policy(), directory);
+    while gateway.counter("weir.directory.failed") < gateway.vms() {
+        gateway.wait(INTERVAL / 10);
+    }
+    assert_eq!(seen(&*gateway, service.keys.of("pro")), BTreeSet::from([Seen::Passed]));
+    assert!(gateway.logged("directory: answered status 401; no keys are known") > 0);
+    assert_eq!(
+        gateway.logged(&service.directory().token) + gateway.logged("guessed"),
+        0,
+        "a token is no log line"
+    );
+}
+
+fn a_key_of_a_plan_that_is_not_configured_is_unknown_and_counted(kind: Kind) {
+    let service = Service::start().unwrap();
+    let gold = service.create_key("gold").unwrap();
+    let gateway = gateway(kind, policy(), service.directory());
+    wait_for_directory(&*gateway);
+    assert_eq!(seen(&*gateway, &gold.key), BTreeSet::from([Seen::Unknown]));
+    assert_eq!(seen(&*gateway, service.keys.of("pro")), BTreeSet::from([Seen::Known]));
+    assert_eq!(gateway.counter("weir.directory.skipped"), gateway.vms());
+}
+
+fn what_the_backend_lists_is_taken_as_subscribers(kind: Kind) {
+    let service = Service::start().unwrap();
+    let subscribers: Value = service.subscribers().unwrap();
+    let policy = Policy::contract().unwrap().with("subscribers", subscribers);
+    let gateway = gateway::start(kind, Setup::new(policy, Upstream::DirectResponse)).unwrap();
+    for (plan, key) in service.keys.iter() {
+        let answer = gateway.send(&get("/links").key(key));
+        assert!(answer.header("x-ratelimit-limit").is_some(), "{plan}: {answer}");
+    }
+}
+
+on_both_gateways! {
+    a_key_made_later_is_known_within_interval_and_timeout
+    a_revoked_key_is_unknown_within_interval_and_timeout
+    until_the_first_answer_no_customer_is_limited_as_a_stranger
+    while_the_backend_is_down_its_last_keys_stay_known
+    keys_that_are_too_old_are_not_believed
+    a_wrong_token_is_told_in_the_log_and_opens_nothing
+    a_key_of_a_plan_that_is_not_configured_is_unknown_and_counted
+    what_the_backend_lists_is_taken_as_subscribers
+}
+
+#[test]
+fn a_new_configuration_knows_the_keys_at_once_while_the_backend_is_down() {
+    let mut service = Service::start().unwrap();
+    let setup = Setup::new(policy(), Upstream::DirectResponse).keys_from(service.directory());
+    let mut envoy = Envoy::start(setup.live_updates()).unwrap();
+    wait_for_directory(&envoy);
+    service.backend.stop();
+    assert!(envoy.update(policy().with_at("/plans/pro/standard", json!(["700/minute"]))).unwrap());
+    let in_force = |answer: &tests::exchange::Answer| answer.number("x-ratelimit-limit") == Some(700 * 60);
+    tests::clock::eventually("the new limit", Duration::from_secs(10), || {
+        let answers = (0..16).map(|_| envoy.send_anew(&get("/links").key(service.keys.of("pro"))));
+        let answers: Vec<_> = answers.collect();
+        assert!(answers.iter().all(|answer| answer.header("x-ratelimit-limit").is_some()), "{answers:?}");
+        answers.iter().all(in_force).then_some(())
+    })
+    .unwrap();
+}
