@@ -29,7 +29,8 @@ const STEP: u64 = 1 << 16;
 /// The filter sees the headers that were logged and are named with --header.
 #[derive(Debug, Args)]
 #[command(after_help = "Example, for a log that has the key in a field \"authorization\":
-  host-sim replay --wasm filter.wasm --config limits.json --header authorization=authorization --html week.html access.log")]
+  host-sim replay --wasm filter.wasm --config envoy.yaml --header authorization=authorization --html week.html access.log
+An Envoy bootstrap brings its stats_tags: what they say of the filter's counters, such as plan and class, becomes a table.")]
 pub(super) struct Replay {
     #[command(flatten)]
     filter: Filter,

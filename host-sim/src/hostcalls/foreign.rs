@@ -44,9 +44,9 @@ pub(super) fn call_foreign_function(
             declare_property(guest, &arguments)?;
             Vec::new()
         }
-        "sign" => signatures::sign(arguments).map_err(|failure| refusal("sign", failure))?,
+        "sign" => signatures::sign(arguments).map_err(|failure| refusal("sign", &failure))?,
         "verify_signature" => {
-            signatures::verify(arguments).map_err(|failure| refusal("verify_signature", failure))?
+            signatures::verify(arguments).map_err(|failure| refusal("verify_signature", &failure))?
         }
         known if UNSUPPORTED.contains(&known) => {
             return Err(unsupported(known, ""));
@@ -71,9 +71,9 @@ fn unsupported(name: &str, why: &str) -> Refusal {
     Refusal::Trap(wasmtime::Error::msg(message))
 }
 
-fn refusal(name: &str, failure: Failure) -> Refusal {
+fn refusal(name: &str, failure: &Failure) -> Refusal {
     match failure {
-        Failure::Status(status) => status.into(),
+        Failure::Status(status) => (*status).into(),
         Failure::Unsupported(why) => unsupported(name, &format!(": {why}")),
     }
 }
