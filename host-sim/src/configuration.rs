@@ -1,6 +1,10 @@
 //! A plugin's configuration, found in whatever holds it: JSON, YAML, or the configuration of an Envoy.
 
-use std::{collections::BTreeMap, fs, io, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::PathBuf,
+};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -9,6 +13,9 @@ use crate::plugin::{FailurePolicy, Plugin};
 
 /// What Envoy names the configuration of its Wasm filter.
 const WASM_FILTER: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
+
+/// The field that restricts what a filter may call.
+const RESTRICTION: &str = "capability_restriction_config";
 
 /// A text that holds no plugin's configuration.
 #[derive(Debug, thiserror::Error)]
@@ -195,8 +202,19 @@ fn plugin_of(filter: &Fields) -> Result<Plugin, ConfigurationError> {
         configuration: message(filter.get("configuration"), "configuration")?,
         failure_policy,
         allow_on_headers_stop_iteration: flag("allow_on_headers_stop_iteration")?,
+        allowed_capabilities: allowed_capabilities(filter, vm)?,
         environment,
     })
+}
+
+/// The names in a restriction of capabilities, of the VM or, as before Envoy 1.40, of the plugin.
+fn allowed_capabilities(filter: &Fields, vm: Option<&Value>) -> Result<BTreeSet<String>, ConfigurationError> {
+    let restriction = vm.and_then(|vm| vm.get(RESTRICTION)).or_else(|| filter.get(RESTRICTION));
+    match restriction.and_then(|restriction| restriction.get("allowed_capabilities")) {
+        None => Ok(BTreeSet::new()),
+        Some(Value::Object(names)) => Ok(names.keys().cloned().collect()),
+        Some(_) => Err(ConfigurationError::Field { field: RESTRICTION, expected: "a map of capabilities" }),
+    }
 }
 
 /// The bytes that Envoy hands to the filter for an `Any`.
@@ -247,6 +265,7 @@ static_resources:
                   vm_id: v
                   runtime: envoy.wasm.runtime.v8
                   environment_variables: {key_values: {A: b}}
+                  capability_restriction_config: {allowed_capabilities: {proxy_log: {}, proxy_on_log: {}}}
                 configuration:
                   "@type": type.googleapis.com/google.protobuf.StringValue
                   value: |
@@ -283,6 +302,7 @@ static_resources:
         );
         assert_eq!(plugin.failure_policy, FailurePolicy::FailReload);
         assert_eq!(plugin.environment.get("A").map(String::as_str), Some("b"));
+        assert!(plugin.allows("proxy_on_log") && !plugin.allows("proxy_on_tick"));
     }
 
     #[test]

@@ -4,6 +4,9 @@ use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
 
 use crate::{state::VmState, vm::VmError};
 
+/// The allocator of a module that has no `malloc`.
+const ALLOCATOR: &str = "proxy_on_memory_allocate";
+
 /// A callback; one that the module lacks is not called.
 pub(crate) type Callback<P, R> = Option<TypedFunc<P, R>>;
 
@@ -43,6 +46,10 @@ fn export<P: WasmParams, R: WasmResults>(
     store: &mut Store<VmState>,
     name: &str,
 ) -> Result<Callback<P, R>, VmError> {
+    // What starts a module, and what gives memory, is no capability.
+    if name.starts_with("proxy_on_") && name != ALLOCATOR && !store.data().plugin.allows(name) {
+        return Ok(None);
+    }
     let Some(function) = instance.get_func(&mut *store, name) else { return Ok(None) };
     function.typed(&*store).map(Some).map_err(|error| VmError::Instantiate {
         reason: format!("export {name} has another type than the ABI's: {error}"),
@@ -85,7 +92,7 @@ impl Exports {
             start: export(instance, store, "_start")?,
             main: export(instance, store, "main")?,
             main_void: export(instance, store, "__main_void")?,
-            allocator: malloc.or(export(instance, store, "proxy_on_memory_allocate")?),
+            allocator: malloc.or(export(instance, store, ALLOCATOR)?),
         };
         Ok((exports, start))
     }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     abi::{DataAction, HeadersAction},
-    headers::Headers,
+    headers::{Headers, Kind},
     message::Peer,
     plugin::FailurePolicy,
     state::{Context, Direction, Half, Iteration, Output, StreamContext},
@@ -99,7 +99,7 @@ impl Vm {
         let Some(stream) = self.state().stream(id) else { return };
         stream.end_of_stream = end;
         let half = stream.half(direction);
-        half.headers = Some(headers);
+        half.headers = Some(headers.into_kind(Kind::of_headers(direction)));
         half.ended = end;
         let function = self.exports.on_headers[Self::export_index(direction)].clone();
         let action = match (self.filter_runs(id, direction), function) {
@@ -229,7 +229,7 @@ impl Vm {
         }
         let Some(half) = self.half(id, direction) else { return };
         half.ended = true;
-        half.trailers = Some(trailers);
+        half.trailers = Some(trailers.into_kind(Kind::of_trailers(direction)));
         if half.iteration == Iteration::StoppedAll {
             return;
         }

@@ -13,6 +13,9 @@ use crate::{
 /// gRPC's `UNKNOWN`: an answer that does not say how it went.
 const UNKNOWN: u32 = 2;
 
+/// What Envoy says of a call that its cluster has failed without saying why.
+const VIA_UPSTREAM: &str = "via_upstream";
+
 /// gRPC's `UNAVAILABLE`.
 const UNAVAILABLE: u32 = 14;
 
@@ -48,10 +51,13 @@ pub(crate) fn unframe(received: &mut BytesMut) -> Vec<Bytes> {
 }
 
 /// How a call went, by its trailers (or the headers of an answer that has nothing else).
-pub(crate) fn closed(trailers: &Headers) -> GrpcEvent {
+fn closed(trailers: &Headers) -> GrpcEvent {
     let text = |name: &str| trailers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
     let status = text("grpc-status").and_then(|status| status.parse().ok()).unwrap_or(UNKNOWN);
-    GrpcEvent::Closed { status, message: text("grpc-message").unwrap_or_default() }
+    let message = text("grpc-message").unwrap_or_default();
+    // What fails without a word is told by the response-code details.
+    let message = if status != 0 && message.is_empty() { VIA_UPSTREAM.to_owned() } else { message };
+    GrpcEvent::Closed { status, message }
 }
 
 /// What the headers of an answer already say: nothing more than themselves, that it is no gRPC, or that it is all.
@@ -61,7 +67,7 @@ pub(crate) fn of_headers(headers: Headers, end: bool) -> Vec<GrpcEvent> {
         let status = grpc_status_of(http_status.into());
         return vec![
             GrpcEvent::InitialMetadata(headers),
-            GrpcEvent::Closed { status, message: String::new() },
+            GrpcEvent::Closed { status, message: VIA_UPSTREAM.to_owned() },
         ];
     }
     if end {

@@ -2,80 +2,24 @@
 
 use bytes::Bytes;
 
-/// Headers of which Envoy keeps one entry: a repeated line is joined to it with a comma (a cookie with `"; "`).
-///
-/// These are Envoy's inline headers, its own and those that the filters of its standard build register
-/// (`envoy/http/header_map.h`, `RegisterCustomInlineHeader`). All others keep an entry per line.
-const JOINED: [&[u8]; 50] = [
-    b":authority",
-    b":method",
-    b":path",
-    b":protocol",
-    b":scheme",
-    b":status",
-    b"accept",
-    b"accept-encoding",
-    b"access-control-allow-credentials",
-    b"access-control-allow-headers",
-    b"access-control-allow-methods",
-    b"access-control-allow-origin",
-    b"access-control-expose-headers",
-    b"access-control-max-age",
-    b"access-control-request-headers",
-    b"access-control-request-method",
-    b"age",
-    b"authorization",
-    b"cache-control",
-    b"connection",
-    b"content-encoding",
-    b"content-length",
-    b"content-type",
-    b"cookie",
-    b"date",
-    b"etag",
-    b"expect",
-    b"expires",
-    b"grpc-accept-encoding",
-    b"grpc-message",
-    b"grpc-status",
-    b"grpc-timeout",
-    b"host",
-    b"if-match",
-    b"if-modified-since",
-    b"if-none-match",
-    b"if-range",
-    b"if-unmodified-since",
-    b"keep-alive",
-    b"last-modified",
-    b"location",
-    b"origin",
-    b"pragma",
-    b"referer",
-    b"server",
-    b"te",
-    b"transfer-encoding",
-    b"upgrade",
-    b"user-agent",
-    b"via",
-];
-
-/// The forwarding headers of the same kind.
-const JOINED_FORWARDING: [&[u8]; 6] = [
-    b"forwarded",
-    b"x-forwarded-client-cert",
-    b"x-forwarded-for",
-    b"x-forwarded-host",
-    b"x-forwarded-proto",
-    b"x-request-id",
-];
+pub(crate) use crate::inline_headers::Kind;
 
 /// An ordered map of headers or trailers.
 ///
 /// Names are compared without case and kept in lower case. Values are bytes: nothing here assumes UTF-8.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Headers {
+    kind: Kind,
     entries: Vec<(Bytes, Bytes)>,
 }
+
+impl PartialEq for Headers {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl Eq for Headers {}
 
 fn lower(name: impl Into<Bytes>) -> Bytes {
     let name = name.into();
@@ -83,9 +27,26 @@ fn lower(name: impl Into<Bytes>) -> Bytes {
 }
 
 impl Headers {
-    /// No headers.
+    /// No headers. Every line that is added is kept, until the map becomes a request's or a response's.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No headers yet, of a message of this kind.
+    pub(crate) fn of(kind: Kind) -> Self {
+        Self { kind, entries: Vec::new() }
+    }
+
+    /// The same lines in a map of this kind, which may join some.
+    pub(crate) fn into_kind(self, kind: Kind) -> Self {
+        if self.kind == kind {
+            return self;
+        }
+        let mut headers = Self::of(kind);
+        for (name, value) in self.entries {
+            headers.append(name, value);
+        }
+        headers
     }
 
     /// The first value of `name`.
@@ -109,20 +70,20 @@ impl Headers {
         }
     }
 
-    /// Adds a value. As Envoy does, a second value of a header that it keeps once (`authorization`, `cookie`,
-    /// `content-type`, `x-forwarded-for` …) is joined to the first with a comma; others get an entry of their own.
+    /// Adds a value. As in Envoy, in a request's or a response's headers a second value of a header that is kept once
+    /// (`authorization`, `content-type`, `x-forwarded-for` …) is joined to the first with a comma; others get an entry
+    /// of their own.
     pub fn append(&mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) {
         let (name, value) = (lower(name), value.into());
-        let joined =
-            JOINED.binary_search(&name.as_ref()).is_ok() || JOINED_FORWARDING.contains(&name.as_ref());
-        if joined && let Some(entry) = self.entries.iter_mut().find(|entry| entry.0 == name) {
-            let separator: &[u8] = if name.as_ref() == b"cookie" { b"; " } else { b"," };
+        if self.kind.joins(&name)
+            && let Some(entry) = self.entries.iter_mut().find(|entry| entry.0 == name)
+        {
             entry.1 = if entry.1.is_empty() {
                 value
             } else if value.is_empty() {
                 return;
             } else {
-                [entry.1.as_ref(), separator, value.as_ref()].concat().into()
+                [entry.1.as_ref(), b",", value.as_ref()].concat().into()
             };
             return;
         }
@@ -192,18 +153,24 @@ mod tests {
 
     #[test]
     fn repeated_lines_are_kept_as_envoy_keeps_them() {
-        //  name             joined value, or one entry per line
-        let rows: [(&str, &[&str]); 5] = [
-            ("Authorization", &["a,b"]),
-            ("cookie", &["a; b"]),
-            ("x-forwarded-for", &["a,b"]),
-            ("x-api-key", &["a", "b"]),
-            ("set-cookie", &["a", "b"]),
+        use Kind::{Any, Request, Response, ResponseTrailers};
+        //  map, name, joined value or one entry per line
+        let rows: [(Kind, &str, &[&str]); 8] = [
+            (Request, "Authorization", &["a,b"]),
+            (Response, "Authorization", &["a", "b"]),
+            (Any, "Authorization", &["a", "b"]),
+            (Request, "x-forwarded-for", &["a,b"]),
+            (Request, "x-api-key", &["a", "b"]),
+            (Response, "set-cookie", &["a", "b"]),
+            (Response, "vary", &["a,b"]),
+            (ResponseTrailers, "grpc-message", &["a,b"]),
         ];
-        for (name, expected) in rows {
+        for (kind, name, expected) in rows {
             let headers: Headers = [(name, "a"), (name, "b")].into_iter().collect();
+            let headers = headers.into_kind(kind);
             let values: Vec<&[u8]> = headers.get_all(name).map(AsRef::as_ref).collect();
-            assert_eq!(values, expected.iter().map(|value| value.as_bytes()).collect::<Vec<_>>(), "{name}");
+            let expected: Vec<_> = expected.iter().map(|value| value.as_bytes()).collect();
+            assert_eq!(values, expected, "{name} in {kind:?}");
         }
     }
 
@@ -213,10 +180,5 @@ mod tests {
         headers.set("X", "4");
         let entries: Vec<_> = headers.iter().map(|(n, v)| (n.as_ref(), v.as_ref())).collect();
         assert_eq!(entries, [(&b"x"[..], &b"4"[..]), (b"y", b"2")]);
-    }
-
-    #[test]
-    fn the_table_of_joined_headers_is_sorted_so_that_it_can_be_searched() {
-        assert!(JOINED.is_sorted());
     }
 }

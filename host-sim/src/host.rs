@@ -199,6 +199,12 @@ impl Host {
         Some((Arc::clone(&loaded.main), loaded.workers.clone()))
     }
 
+    /// What the VMs share, and the name of the plugin that they run.
+    pub(crate) fn gateway_stats(&self) -> (Arc<Shared>, String) {
+        let name = self.loaded.as_ref().map(|loaded| loaded.plugin.name.clone()).unwrap_or_default();
+        (Arc::clone(&self.shared), name)
+    }
+
     /// Has `waker` told which VM has to hear of a queue.
     pub(crate) fn on_queue_ready(&self, waker: impl Fn(VmName) + Send + Sync + 'static) {
         self.shared.shared_queues.on_ready(waker);

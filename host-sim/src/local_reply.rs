@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::{
     abi::HeadersAction,
-    headers::Headers,
+    headers::{Headers, Kind},
     state::{Direction, Half, LocalReply, Output},
     vm::Vm,
 };
@@ -21,7 +21,7 @@ impl LocalReply {
     /// A gRPC request gets headers alone, status 200 and the status in `grpc-status`; a HEAD request no body.
     fn render(self, is_grpc: bool, is_head: bool) -> (Headers, Bytes) {
         let Self { status, headers: extra, body, grpc_status, .. } = self;
-        let mut headers = Headers::new();
+        let mut headers = Headers::of(Kind::Response);
         headers.append(":status", status.to_string());
         for (name, value) in extra {
             headers.append(name, value);

@@ -4,7 +4,61 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::{headers::Headers, property::Value};
+use crate::{
+    headers::{Headers, Kind},
+    property::Value,
+};
+
+/// What requests and responses have in common.
+macro_rules! message {
+    ($message:ty, $trailers:expr) => {
+        impl $message {
+            /// Adds a header; a repeated one is kept as Envoy keeps it (see [`Headers::append`]). Bytes need be no UTF-8.
+            #[must_use]
+            pub fn header(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+                self.headers.append(name, value);
+                self
+            }
+
+            /// Sets the body. It reaches the filter as one chunk; use a [`Stream`](crate::Stream) for more.
+            #[must_use]
+            pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+                self.body = body.into();
+                self
+            }
+
+            /// Adds a trailer.
+            #[must_use]
+            pub fn trailer(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+                self.trailers.get_or_insert_with(|| Headers::of($trailers)).append(name, value);
+                self
+            }
+
+            /// All headers, pseudo-headers among them.
+            pub fn headers(&self) -> &Headers {
+                &self.headers
+            }
+
+            /// A header's first value, if it is UTF-8.
+            pub fn header_str(&self, name: &str) -> Option<&str> {
+                std::str::from_utf8(self.headers.get(name)?).ok()
+            }
+
+            /// The whole body.
+            pub fn body_bytes(&self) -> &Bytes {
+                &self.body
+            }
+
+            /// The trailers, if any.
+            pub fn trailers(&self) -> Option<&Headers> {
+                self.trailers.as_ref()
+            }
+        }
+    };
+}
+
+message!(Request, Kind::Any);
+message!(Response, Kind::ResponseTrailers);
 
 /// A request as a client sends it, or as the upstream receives it.
 #[derive(Debug, Clone)]
@@ -52,6 +106,7 @@ impl Request {
 
     /// A request with exactly these headers, pseudo-headers among them.
     pub fn from_headers(headers: Headers) -> Self {
+        let headers = headers.into_kind(Kind::Request);
         Self { headers, body: Bytes::new(), trailers: None, peer: Peer::default() }
     }
 
@@ -75,13 +130,6 @@ impl Request {
         Self::new("DELETE", path)
     }
 
-    /// Adds a header; a repeated one is kept as Envoy keeps it (see [`Headers::append`]). Bytes need be no UTF-8.
-    #[must_use]
-    pub fn header(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        self.headers.append(name, value);
-        self
-    }
-
     /// Removes a header, pseudo-headers too: `without(":path")` is a CONNECT.
     #[must_use]
     pub fn without(mut self, name: impl AsRef<[u8]>) -> Self {
@@ -93,20 +141,6 @@ impl Request {
     #[must_use]
     pub fn authority(mut self, authority: impl Into<Bytes>) -> Self {
         self.headers.set(":authority", authority);
-        self
-    }
-
-    /// Sets the body. It reaches the filter as one chunk; use a [`Stream`](crate::Stream) for more.
-    #[must_use]
-    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
-        self.body = body.into();
-        self
-    }
-
-    /// Adds a trailer.
-    #[must_use]
-    pub fn trailer(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        self.trailers.get_or_insert_default().append(name, value);
         self
     }
 
@@ -137,16 +171,6 @@ impl Request {
         self
     }
 
-    /// All headers, pseudo-headers among them.
-    pub fn headers(&self) -> &Headers {
-        &self.headers
-    }
-
-    /// A header's first value, if it is UTF-8.
-    pub fn header_str(&self, name: &str) -> Option<&str> {
-        std::str::from_utf8(self.headers.get(name)?).ok()
-    }
-
     /// `:path`, empty when there is none.
     pub fn path(&self) -> &str {
         self.header_str(":path").unwrap_or_default()
@@ -155,16 +179,6 @@ impl Request {
     /// `:method`, empty when there is none.
     pub fn method(&self) -> &str {
         self.header_str(":method").unwrap_or_default()
-    }
-
-    /// The whole body.
-    pub fn body_bytes(&self) -> &Bytes {
-        &self.body
-    }
-
-    /// The trailers, if any.
-    pub fn trailers(&self) -> Option<&Headers> {
-        self.trailers.as_ref()
     }
 }
 
@@ -194,6 +208,7 @@ impl Response {
 
     /// A response with exactly these headers, `:status` among them.
     pub fn from_headers(headers: Headers) -> Self {
+        let headers = headers.into_kind(Kind::Response);
         Self { headers, body: Bytes::new(), trailers: None, failure: None }
     }
 
@@ -212,50 +227,9 @@ impl Response {
         Self { failure: Some(Failure::Silence), ..Self::new(504) }
     }
 
-    /// Adds a header.
-    #[must_use]
-    pub fn header(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        self.headers.append(name, value);
-        self
-    }
-
-    /// Sets the body.
-    #[must_use]
-    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
-        self.body = body.into();
-        self
-    }
-
-    /// Adds a trailer.
-    #[must_use]
-    pub fn trailer(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        self.trailers.get_or_insert_default().append(name, value);
-        self
-    }
-
     /// The status code; 0 when `:status` is missing or no number.
     pub fn status(&self) -> u16 {
         status_of(&self.headers)
-    }
-
-    /// All headers, `:status` among them.
-    pub fn headers(&self) -> &Headers {
-        &self.headers
-    }
-
-    /// A header's first value, if it is UTF-8.
-    pub fn header_str(&self, name: &str) -> Option<&str> {
-        std::str::from_utf8(self.headers.get(name)?).ok()
-    }
-
-    /// The whole body.
-    pub fn body_bytes(&self) -> &Bytes {
-        &self.body
-    }
-
-    /// The trailers, if any.
-    pub fn trailers(&self) -> Option<&Headers> {
-        self.trailers.as_ref()
     }
 }
 

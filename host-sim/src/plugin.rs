@@ -1,11 +1,13 @@
 //! How a module is to be run: Envoy's `PluginConfig` and `VmConfig`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use serde::Deserialize;
 
 /// What happens to requests when a VM has failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FailurePolicy {
     /// Every request of that worker is answered 503. Envoy's default.
     #[default]
@@ -49,6 +51,16 @@ pub struct Plugin {
     pub failure_policy: FailurePolicy,
     /// `allow_on_headers_stop_iteration`: whether 1 from a headers callback lets body callbacks run.
     pub allow_on_headers_stop_iteration: bool,
+    /// `capability_restriction_config`: the host calls and callbacks that there are for the filter; all when it names
+    /// none. Any other call answers [`Status::InternalFailure`](crate::Status::InternalFailure), and one of WASI 76.
+    pub allowed_capabilities: BTreeSet<String>,
     /// `environment_variables`, as WASI gives them.
     pub environment: BTreeMap<String, String>,
+}
+
+impl Plugin {
+    /// Whether a host call or a callback of this name is there for the filter.
+    pub(crate) fn allows(&self, capability: &str) -> bool {
+        self.allowed_capabilities.is_empty() || self.allowed_capabilities.contains(capability)
+    }
 }

@@ -54,6 +54,29 @@ fn varint(message: &mut &[u8]) -> Option<u64> {
     None
 }
 
+fn put_varint(message: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        message.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    message.push(value as u8);
+}
+
+/// Adds a field of text or bytes. One that is empty is left out.
+pub(crate) fn put_bytes(message: &mut Vec<u8>, number: u64, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        put_varint(message, number << 3 | 2);
+        put_varint(message, bytes.len() as u64);
+        message.extend_from_slice(bytes);
+    }
+}
+
+/// Adds a field that says yes. One that says no is left out.
+pub(crate) fn put_true(message: &mut Vec<u8>, number: u64) {
+    put_varint(message, number << 3);
+    message.push(1);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +86,13 @@ mod tests {
         let message = b"\x0a\x02hi\x10\x96\x01\x1d\0\0\0\0";
         let expected = vec![(1, Field::Bytes(b"hi")), (2, Field::Varint(150)), (3, Field::Fixed)];
         assert_eq!(fields(message), Some(expected));
+        let mut written = Vec::new();
+        put_bytes(&mut written, 1, b"hi");
+        put_true(&mut written, 2);
+        put_bytes(&mut written, 3, b"");
+        put_bytes(&mut written, 4, &[7; 300]);
+        let expected = vec![(1, Field::Bytes(b"hi")), (2, Field::Varint(1)), (4, Field::Bytes(&[7; 300]))];
+        assert_eq!(fields(&written), Some(expected));
         for malformed in [&b"backend"[..], b"\x0a\x05hi", b"\x08", b"\x00\x00", b"\x0f"] {
             assert_eq!(fields(malformed), None, "{malformed:?}");
         }

@@ -22,6 +22,7 @@ use crate::{
     shared_data::{Namespace, SharedData},
     shared_queue::SharedQueues,
     vm::VmName,
+    worker::ReloadTotals,
 };
 
 /// What the VMs of one host share.
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) clusters: RwLock<BTreeSet<String>>,
     pub(crate) callback_limit: Duration,
     pub(crate) memory_limit: usize,
+    pub(crate) reloads: ReloadTotals,
     /// Of the guests' random bytes; `None` takes the system's.
     pub(crate) seed: Option<u64>,
 }

@@ -364,16 +364,13 @@ impl Vm {
             return;
         }
         let done = match self.exports.on_done.clone() {
-            Some(on_done) => {
-                if let Some(context) = self.state().root(root) {
-                    context.life = RootLife::PendingDone;
-                }
-                self.call("proxy_on_done", root, &on_done, root) != Some(0)
-            }
+            Some(on_done) => self.call("proxy_on_done", root, &on_done, root) != Some(0),
             None => true,
         };
         if done {
             self.delete_root(root);
+        } else if let Some(context) = self.state().root(root) {
+            context.life = RootLife::PendingDone;
         }
         self.run_deferred();
     }

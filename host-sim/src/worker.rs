@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -31,6 +34,14 @@ pub struct ReloadStats {
     pub success: u64,
     /// New VMs that do not.
     pub failure: u64,
+}
+
+/// The same over all workers of a host.
+#[derive(Debug, Default)]
+pub(crate) struct ReloadTotals {
+    pub(crate) backoff: AtomicU64,
+    pub(crate) success: AtomicU64,
+    pub(crate) failure: AtomicU64,
 }
 
 /// A thread of the gateway.
@@ -197,11 +208,18 @@ impl Worker {
         }
         if self.shared.clock.monotonic().saturating_sub(self.loaded_at) < self.backoff {
             self.reloads.backoff += 1;
+            self.shared.reloads.backoff.fetch_add(1, Ordering::Relaxed);
             return;
         }
         match self.start_vm() {
-            Ok(()) => self.reloads.success += 1,
-            Err(_) => self.reloads.failure += 1,
+            Ok(()) => {
+                self.reloads.success += 1;
+                self.shared.reloads.success.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(_) => {
+                self.reloads.failure += 1;
+                self.shared.reloads.failure.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self.drop_drained();
     }

@@ -237,6 +237,12 @@ impl Envoy {
         Ok(process.output().lines().join("\n"))
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Where it serves.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

@@ -8,6 +8,7 @@ pub mod artifacts;
 pub mod backend;
 pub mod client;
 pub mod clock;
+pub mod differential;
 pub mod envoy;
 pub mod exchange;
 pub mod flood;

@@ -11,6 +11,7 @@ use clap::Args;
 use host_sim::{
     Clock, Host, LogLevel,
     replay::{self, Fields},
+    stats_tags::StatsTags,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -28,7 +29,8 @@ const STEP: u64 = 1 << 16;
 /// The filter sees the headers that were logged and are named with --header.
 #[derive(Debug, Args)]
 #[command(after_help = "Example, for a log that has the key in a field \"authorization\":
-  host-sim replay --wasm filter.wasm --config limits.json --header authorization=authorization --html week.html access.log")]
+  host-sim replay --wasm filter.wasm --config envoy.yaml --header authorization=authorization --html week.html access.log
+An Envoy bootstrap brings its stats_tags: what they say of the filter's counters, such as plan and class, becomes a table.")]
 pub(super) struct Replay {
     #[command(flatten)]
     filter: Filter,
@@ -41,6 +43,9 @@ pub(super) struct Replay {
     /// A page with plots to write
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// An Envoy bootstrap whose stats_tags say what the parts of the filter's counters mean; --config, if it is one
+    #[arg(long, value_name = "FILE")]
+    stats_tags: Option<PathBuf>,
     /// How many workers take turns
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
@@ -65,6 +70,10 @@ impl Replay {
     pub(super) fn run(self) -> Result<(), Error> {
         let module = self.filter.module()?;
         let plugin = self.filter.plugin()?;
+        let tags = match self.stats_tags.as_deref().or(self.filter.config.as_deref()) {
+            Some(path) => tags_of(path)?,
+            None => StatsTags::default(),
+        };
         let fields = self
             .headers
             .into_iter()
@@ -110,7 +119,8 @@ impl Replay {
             }
         });
         bar.finish_and_clear();
-        let summary = summary.map_err(|error| Error::failed(&error))?;
+        let mut summary = summary.map_err(|error| Error::failed(&error))?;
+        summary.tags = tags;
         print(summary.to_string().trim_end());
         if let Some(html) = &self.html {
             let page = replay::page(&summary, &format!("Replay of {path}"));
@@ -123,6 +133,13 @@ impl Replay {
         }
         Ok(())
     }
+}
+
+/// The tags that a file names, which need be no bootstrap.
+fn tags_of(path: &Path) -> Result<StatsTags, Error> {
+    let failed = |error: &dyn std::fmt::Display| Error::Failed(format!("{}: {error}", path.display()));
+    let bytes = fs::read(path).map_err(|error| failed(&error))?;
+    StatsTags::parse(&bytes).map_err(|error| failed(&error))
 }
 
 /// A bar on a terminal, and nothing elsewhere.

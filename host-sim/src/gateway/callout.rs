@@ -35,11 +35,14 @@ async fn answer(local: &Local, callout: &Callout) -> Response {
         CallKind::Http => &local.client,
         CallKind::Grpc | CallKind::GrpcStream => &local.grpc_client,
     };
+    let asked = local.now();
     let Ok(response) = client.request(request).await else { return unavailable() };
+    let taken = local.now().saturating_sub(asked).as_millis();
     let (parts, body) = response.into_parts();
     // The answer broke off, or is beyond the limit.
     let Ok(collected) = Limited::new(body, MAX_BODY).collect().await else { return Response::reset() };
-    let mut response = Response::from_headers(translate::response_headers(&parts));
+    let mut response = Response::from_headers(translate::response_headers(&parts))
+        .header("x-envoy-upstream-service-time", taken.to_string());
     response.trailers = collected.trailers().map(translate::headers_of);
     response.body = collected.to_bytes();
     response

@@ -130,7 +130,7 @@ impl Gateway {
         let admin_address = admin.as_ref().map(|(_, address)| *address);
 
         let (phase, phases) = watch::channel(Phase::Serving);
-        let stats = Arc::new(Stats::default());
+        let stats = Arc::new(Stats::of(host.gateway_stats()));
         let Options { upstream, clusters, grace, drain, .. } = options;
         let clusters = Arc::new(clusters);
         let clock = host.clock().clone();

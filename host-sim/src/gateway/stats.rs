@@ -2,12 +2,19 @@
 
 use std::{
     fmt::Write as _,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+use crate::state::Shared;
+
 /// Counters of one gateway, over all its workers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stats {
+    /// What the VMs share, and the name of the plugin that they run.
+    filter: (Arc<Shared>, String),
     pub(crate) connections: AtomicU64,
     pub(crate) active_connections: AtomicU64,
     pub(crate) requests: AtomicU64,
@@ -20,6 +27,20 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
+    pub(crate) fn of(filter: (Arc<Shared>, String)) -> Self {
+        Self {
+            filter,
+            connections: AtomicU64::default(),
+            active_connections: AtomicU64::default(),
+            requests: AtomicU64::default(),
+            active_requests: AtomicU64::default(),
+            responses: Default::default(),
+            resets: AtomicU64::default(),
+            upstream_requests: AtomicU64::default(),
+            upstream_failures: AtomicU64::default(),
+        }
+    }
+
     pub(crate) fn count_response(&self, status: u16) {
         if let Some(class) =
             usize::from(status / 100).checked_sub(1).and_then(|class| self.responses.get(class))
@@ -41,6 +62,13 @@ impl Stats {
             counter("cluster.upstream.upstream_rq_total", &self.upstream_requests),
             counter("cluster.upstream.upstream_rq_failed", &self.upstream_failures),
         ];
+        let (shared, plugin) = &self.filter;
+        let reloads = [
+            ("backoff", &shared.reloads.backoff),
+            ("success", &shared.reloads.success),
+            ("failure", &shared.reloads.failure),
+        ];
+        all.extend(reloads.map(|(what, count)| counter(&format!("wasm.{plugin}.vm_reload_{what}"), count)));
         for (class, count) in self.responses.iter().enumerate() {
             all.push(counter(&format!("http.ingress_http.downstream_rq_{}xx", class + 1), count));
         }
@@ -60,7 +88,7 @@ impl Stats {
     pub(crate) fn to_prometheus(&self) -> String {
         let mut text = String::new();
         for (name, kind, value) in self.all() {
-            let name = name.replace('.', "_");
+            let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
             // Writing to a String cannot fail.
             let _ = write!(text, "# TYPE envoy_{name} {kind}\nenvoy_{name}{{}} {value}\n");
         }

@@ -242,6 +242,11 @@ impl Local {
         self.streams.borrow_mut().remove(&key);
     }
 
+    /// The gateway's monotonic clock.
+    pub(super) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
     pub(super) fn is_draining(&self) -> bool {
         *self.phase.borrow() != Phase::Serving
     }

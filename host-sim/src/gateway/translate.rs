@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, request, response};
 
 use super::body::StreamBody;
-use crate::headers::Headers;
+use crate::headers::{Headers, Kind};
 
 /// Headers that concern one connection only, not the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 5] = [
@@ -41,9 +41,10 @@ fn end_to_end(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &Header
     })
 }
 
-/// The request as the filter sees it: pseudo-headers first, the client's address at the end of `x-forwarded-for`.
+/// The request as the filter sees it: pseudo-headers first, the client's address at the end of `x-forwarded-for` and as
+/// `x-envoy-external-address`.
 pub(super) fn request_headers(parts: &request::Parts, peer: SocketAddr) -> Headers {
-    let mut headers = Headers::new();
+    let mut headers = Headers::of(Kind::Request);
     let host = parts.headers.get(header::HOST).map(|host| bytes(host.as_bytes()));
     let authority = parts.uri.authority().map(|authority| bytes(authority.as_str())).or(host);
     if let Some(authority) = authority {
@@ -62,6 +63,9 @@ pub(super) fn request_headers(parts: &request::Parts, peer: SocketAddr) -> Heade
     }
     headers.append("x-forwarded-for", peer.ip().to_string());
     headers.set("x-forwarded-proto", "http");
+    headers.set("x-envoy-external-address", peer.ip().to_string());
+    // What only a proxy in front may say; there is none that would be believed.
+    headers.remove("x-forwarded-client-cert");
     headers.set("x-request-id", request_id());
     headers
 }
@@ -121,11 +125,12 @@ pub(super) fn outbound(
     Ok(request)
 }
 
-/// The upstream's response as the filter sees it.
+/// The upstream's response as the filter sees it. As in Envoy it still has what concerns the connection, which goes no
+/// further than here.
 pub(super) fn response_headers(parts: &response::Parts) -> Headers {
-    let mut headers = Headers::new();
+    let mut headers = Headers::of(Kind::Response);
     headers.append(":status", bytes(parts.status.as_str()));
-    for (name, value) in end_to_end(&parts.headers) {
+    for (name, value) in &parts.headers {
         headers.append(bytes(name.as_str()), bytes(value.as_bytes()));
     }
     headers
@@ -171,6 +176,7 @@ mod tests {
             ("upgrade", None),
             ("te", Some("trailers")),
             ("x-forwarded-for", Some("198.51.100.1,203.0.113.9")),
+            ("x-envoy-external-address", Some("203.0.113.9")),
             ("x-forwarded-proto", Some("http")),
             ("x", Some("\u{fffd}")),
         ];

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
 
+use super::signatures::{self, Failure};
 use crate::{
     abi::Status,
     memory::{Answer, Guest, Refusal, slice},
@@ -12,11 +13,12 @@ use crate::{
 
 /// Names that do their work.
 #[cfg(test)]
-pub(crate) const SUPPORTED: &[&str] = &["clear_route_cache", "compress", "declare_property", "uncompress"];
+pub(crate) const SUPPORTED: &[&str] =
+    &["clear_route_cache", "compress", "declare_property", "sign", "uncompress", "verify_signature"];
 
 /// Names that Envoy has and that trap here.
 pub(crate) const UNSUPPORTED: &[&str] =
-    &["expr_create", "expr_delete", "expr_evaluate", "set_envoy_filter_state", "sign", "verify_signature"];
+    &["expr_create", "expr_delete", "expr_evaluate", "set_envoy_filter_state"];
 
 pub(super) fn call_foreign_function(
     guest: &mut Guest<'_>,
@@ -42,9 +44,12 @@ pub(super) fn call_foreign_function(
             declare_property(guest, &arguments)?;
             Vec::new()
         }
+        "sign" => signatures::sign(arguments).map_err(|failure| refusal("sign", &failure))?,
+        "verify_signature" => {
+            signatures::verify(arguments).map_err(|failure| refusal("verify_signature", &failure))?
+        }
         known if UNSUPPORTED.contains(&known) => {
-            let message = format!("host function not supported: proxy_call_foreign_function({known:?})");
-            return Err(Refusal::Trap(wasmtime::Error::msg(message)));
+            return Err(unsupported(known, ""));
         }
         _ => return Err(Status::NotFound.into()),
     };
@@ -58,6 +63,19 @@ pub(super) fn call_foreign_function(
         guest.write_u32(len, size)?;
     }
     Ok(())
+}
+
+/// The guest ends: what it asks for cannot be done here.
+fn unsupported(name: &str, why: &str) -> Refusal {
+    let message = format!("host function not supported: proxy_call_foreign_function({name:?}){why}");
+    Refusal::Trap(wasmtime::Error::msg(message))
+}
+
+fn refusal(name: &str, failure: &Failure) -> Refusal {
+    match failure {
+        Failure::Status(status) => (*status).into(),
+        Failure::Unsupported(why) => unsupported(name, &format!(": {why}")),
+    }
 }
 
 fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {

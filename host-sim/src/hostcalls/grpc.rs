@@ -57,32 +57,35 @@ fn request(cluster: &str, service: &[u8], method: &[u8], metadata: Vec<(Bytes, B
     Request::from_headers(headers)
 }
 
-#[expect(clippy::too_many_arguments, reason = "the ABI's own")]
+/// An address in the guest's memory, and how many bytes are there.
+type Span = (u32, u32);
+
+/// What a call and a stream begin with: the service's cluster, and the request to it. The spans are of the service's
+/// target, its name, the method and the metadata.
+fn open(guest: &mut Guest<'_>, spans: [Span; 4]) -> Result<(String, Request), Status> {
+    let (memory, state) = guest.split();
+    let [target, name, method, metadata] = spans.map(|(ptr, size)| slice(memory, ptr, size));
+    let (target, name, method) = (target?, name?, method?);
+    let metadata = pairs::decode(metadata?);
+    let cluster = cluster(state, target)?;
+    let request = request(&cluster, name, method, metadata);
+    Ok((cluster, request))
+}
+
 pub(super) fn grpc_call(
     guest: &mut Guest<'_>,
-    service: u32,
-    service_size: u32,
-    name: u32,
-    name_size: u32,
-    method: u32,
-    method_size: u32,
-    metadata: u32,
-    metadata_size: u32,
-    message: u32,
-    message_size: u32,
+    spans: [Span; 4],
+    (message, size): Span,
     timeout: u32,
     token_out: u32,
 ) -> Answer {
-    let (memory, state) = guest.split();
-    let service = slice(memory, service, service_size)?;
-    let (name, method) = (slice(memory, name, name_size)?, slice(memory, method, method_size)?);
-    let metadata = pairs::decode(slice(memory, metadata, metadata_size)?);
-    let message = grpc::frame(slice(memory, message, message_size)?);
-    let cluster = cluster(state, service)?;
-    let mut request = request(&cluster, name, method, metadata).body(message);
+    let message = grpc::frame(slice(guest.split().0, message, size)?);
+    let (cluster, request) = open(guest, spans)?;
+    let mut request = request.body(message);
     if timeout > 0 {
         request = request.header("grpc-timeout", format!("{timeout}m"));
     }
+    let state = guest.state();
     let token = next_token(state, CallKind::Grpc);
     let root = state.root_id();
     state.callouts.open.insert(token, OpenCall { root, kind: CallKind::Grpc });
@@ -91,25 +94,9 @@ pub(super) fn grpc_call(
     Ok(guest.write_u32(token_out, token)?)
 }
 
-#[expect(clippy::too_many_arguments, reason = "the ABI's own")]
-pub(super) fn grpc_stream(
-    guest: &mut Guest<'_>,
-    service: u32,
-    service_size: u32,
-    name: u32,
-    name_size: u32,
-    method: u32,
-    method_size: u32,
-    metadata: u32,
-    metadata_size: u32,
-    token_out: u32,
-) -> Answer {
-    let (memory, state) = guest.split();
-    let service = slice(memory, service, service_size)?;
-    let (name, method) = (slice(memory, name, name_size)?, slice(memory, method, method_size)?);
-    let metadata = pairs::decode(slice(memory, metadata, metadata_size)?);
-    let cluster = cluster(state, service)?;
-    let request = request(&cluster, name, method, metadata);
+pub(super) fn grpc_stream(guest: &mut Guest<'_>, spans: [Span; 4], token_out: u32) -> Answer {
+    let (cluster, request) = open(guest, spans)?;
+    let state = guest.state();
     let token = next_token(state, CallKind::GrpcStream);
     let root = state.root_id();
     state.callouts.streams.insert(token, OpenStream { root, local_closed: false, remote_closed: false });

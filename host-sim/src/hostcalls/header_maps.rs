@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::{
     abi::{MapKind, Status},
-    headers::Headers,
+    headers::{Headers, Kind},
     memory::{Answer, Guest, slice},
     pairs,
     state::{Direction, StreamContext, VmState},
@@ -44,7 +44,7 @@ fn writable(state: &mut VmState, kind: MapKind) -> Result<&mut Headers, Status> 
         let trailers = |stream, direction| {
             let half = StreamContext::half(stream, direction);
             if half.trailers.is_none() && half.chunk.is_some() && end_of_stream {
-                half.trailers = Some(Headers::new());
+                half.trailers = Some(Headers::of(Kind::of_trailers(direction)));
                 half.trailers_open = true;
             }
             half.trailers.as_mut().filter(|_| half.trailers_open)

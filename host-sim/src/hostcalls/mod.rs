@@ -13,13 +13,14 @@ mod metrics;
 mod properties;
 mod shared_data;
 mod shared_queue;
+mod signatures;
 mod streams;
 pub(crate) mod wasi;
 
 use wasmtime::{Caller, Extern, Linker};
 
 use crate::{
-    abi::Status,
+    abi::{LogLevel, Status},
     flavour::EnvoyVersion,
     memory::{Answer, Guest, Refusal},
     state::{Restriction, VmState},
@@ -45,6 +46,9 @@ const DURING_INITIALIZE: [&str; 14] = [
 
 /// Host calls that a guest's allocator may make when the host calls it (proxy-wasm-cpp-host `wasm.h`).
 const DURING_ALLOCATION: [&str; 4] = ["proxy_log", "fd_write", "clock_time_get", "poll_oneoff"];
+
+/// What the log says of a call that the filter may not make.
+const RESTRICTED: &str = "Attempted call to restricted proxy-wasm capability";
 
 /// Opens a host call: checks that it may be made now, lets other VMs go first where a schedule says so, and answers at
 /// once where a fault was planned.
@@ -87,12 +91,26 @@ fn open<'a>(
     Ok(Ok(Guest::new(caller, memory)))
 }
 
+/// Whether the filter may not make this call at all; then the log says so.
+fn restricted(caller: &Caller<'_, VmState>, name: &str) -> bool {
+    let state = caller.data();
+    let restricted = !state.plugin.allows(name);
+    if restricted {
+        let message = format!("{RESTRICTED}: {name}");
+        state.shared.logs.write(LogLevel::Error, state.name, message.as_bytes());
+    }
+    restricted
+}
+
 /// Runs one call of module `env`.
 fn run<'a>(
     caller: Caller<'a, VmState>,
     name: &'static str,
     call: impl FnOnce(&mut Guest<'a>) -> Answer,
 ) -> wasmtime::Result<u32> {
+    if restricted(&caller, name) {
+        return Ok(Status::InternalFailure.code());
+    }
     let answer = match open(caller, name)? {
         Ok(mut guest) => call(&mut guest),
         Err(status) => Err(status.into()),
@@ -106,9 +124,10 @@ fn run<'a>(
 
 macro_rules! host_functions {
     (supported { $( $name:ident ( $($arg:ident : $ty:ty),* ) => $path:path; )* }
+     composed { $( $other:ident ( $($part:ident : $part_ty:ty),* ) => |$guest:ident| $call:expr; )* }
      unsupported { $( $missing:ident ( $($missing_ty:ty),* ); )* }) => {
         /// Names of the calls of module `env` that do their work.
-        pub(crate) const SUPPORTED: &[&str] = &[$( stringify!($name), )*];
+        pub(crate) const SUPPORTED: &[&str] = &[$( stringify!($name), )* $( stringify!($other), )*];
 
         /// Names of the calls of module `env` that a module may import and that trap when it calls them.
         pub(crate) const UNSUPPORTED: &[&str] = &[$( stringify!($missing), )*];
@@ -117,6 +136,11 @@ macro_rules! host_functions {
             $(
                 linker.func_wrap("env", stringify!($name), |caller: Caller<'_, VmState>, $($arg: $ty),*| {
                     run(caller, stringify!($name), |guest| $path(guest, $($arg),*))
+                })?;
+            )*
+            $(
+                linker.func_wrap("env", stringify!($other), |caller: Caller<'_, VmState>, $($part: $part_ty),*| {
+                    run(caller, stringify!($other), |$guest| $call)
                 })?;
             )*
             $(
@@ -172,14 +196,6 @@ host_functions! {
             cluster: u32, cluster_size: u32, headers: u32, headers_size: u32, body: u32, body_size: u32, trailers: u32,
             trailers_size: u32, timeout: u32, token: u32
         ) => callouts::http_call;
-        proxy_grpc_call(
-            service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
-            metadata_size: u32, message: u32, message_size: u32, timeout: u32, token: u32
-        ) => grpc::grpc_call;
-        proxy_grpc_stream(
-            service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
-            metadata_size: u32, token: u32
-        ) => grpc::grpc_stream;
         proxy_grpc_send(token: u32, message: u32, size: u32, end: u32) => grpc::grpc_send;
         proxy_grpc_cancel(token: u32) => grpc::grpc_cancel;
         proxy_grpc_close(token: u32) => grpc::grpc_close;
@@ -190,6 +206,24 @@ host_functions! {
         proxy_increment_metric(id: u32, offset: i64) => metrics::increment_metric;
         proxy_record_metric(id: u32, value: u64) => metrics::record_metric;
         proxy_get_metric(id: u32, out: u32) => metrics::get_metric;
+    }
+    composed {
+        proxy_grpc_call(
+            service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
+            metadata_size: u32, message: u32, message_size: u32, timeout: u32, token: u32
+        ) => |guest| {
+            let spans =
+                [(service, service_size), (name, name_size), (method, method_size), (metadata, metadata_size)];
+            grpc::grpc_call(guest, spans, (message, message_size), timeout, token)
+        };
+        proxy_grpc_stream(
+            service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
+            metadata_size: u32, token: u32
+        ) => |guest| {
+            let spans =
+                [(service, service_size), (name, name_size), (method, method_size), (metadata, metadata_size)];
+            grpc::grpc_stream(guest, spans, token)
+        };
     }
     unsupported {
         envoy_resolve_dns(u32, u32, u32);

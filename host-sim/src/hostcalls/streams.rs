@@ -65,7 +65,7 @@ pub(super) fn send_local_response(
     let details = slice(memory, details, details_size)?;
     let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
     let headers = pairs::decode(slice(memory, headers, headers_size)?);
-    let details = String::from_utf8_lossy(details).split_whitespace().collect();
+    let details = String::from_utf8_lossy(details).replace(|c: char| c.is_ascii_whitespace(), "_");
     state.stop_iteration = true;
     let id = state.context_id();
     if state.stream(id).is_some() {

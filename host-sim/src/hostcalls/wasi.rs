@@ -20,6 +20,7 @@ const NOTSUP: u32 = 58;
 const NOENT: u32 = 44;
 const NOSYS: u32 = 52;
 const NOTDIR: u32 = 20;
+const NOTCAPABLE: u32 = 76;
 
 /// More random bytes than this at once are refused.
 const MAX_RANDOM: u32 = 64 * 1024;
@@ -32,6 +33,9 @@ fn run<'a>(
     name: &'static str,
     call: impl FnOnce(&mut Guest<'a>) -> Errno,
 ) -> wasmtime::Result<u32> {
+    if super::restricted(&caller, name) {
+        return Ok(NOTCAPABLE);
+    }
     let answer = match super::open(caller, name)? {
         Ok(mut guest) => call(&mut guest),
         Err(status) => return Ok(status.code()),

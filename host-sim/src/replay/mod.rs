@@ -6,6 +6,7 @@
 
 mod line;
 mod page;
+mod plot;
 mod summary;
 
 use std::{io, time::Duration};

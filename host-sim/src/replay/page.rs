@@ -2,28 +2,75 @@
 
 use std::fmt::Write as _;
 
-use super::summary::{Outcomes, Summary, percent};
-use crate::MetricValue;
-
-const WIDTH: f64 = 920.0;
-const HEIGHT: f64 = 220.0;
-const LEFT: f64 = 56.0;
-const BOTTOM: f64 = 24.0;
+use super::{
+    plot,
+    summary::{Outcomes, Summary, percent},
+};
+use crate::stats_tags::TagTable;
 
 /// Rows of the tables.
 const ROWS: usize = 20;
 
 const STYLE: &str = "
-:root { color-scheme: light dark; --forwarded: #3b7dd8; --refused: #d9482b; --rule: #8886; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 960px; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; } th { text-align: left; font-weight: 600; }
-td, th { padding: .2rem .6rem .2rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
-td:not(:first-child), th:not(:first-child) { text-align: right; font-variant-numeric: tabular-nums; }
-td:first-child { overflow-wrap: anywhere; } svg { width: 100%; height: auto; } svg text { fill: currentColor; font-size: 11px; }
+:root { color-scheme: light dark; --forwarded: #3b7dd8; --refused: #d9482b; --rule: #8883; --soft: #8888; }
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2.5rem auto; max-width: 1000px; padding: 0 1.25rem; }
+h1 { font-size: 1.6rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin: 2.5rem 0 .5rem; }
+.span { color: GrayText; margin: .2rem 0 1.5rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: .75rem; }
+.figures div { border: 1px solid var(--rule); border-radius: 8px; padding: .7rem 1rem; }
+.figures b { display: block; font-size: 1.6rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
+.figures span { color: GrayText; }
+table { border-collapse: collapse; width: 100%; } th { font-weight: 600; color: GrayText; font-size: .85em; }
+td, th { padding: .3rem 0 .3rem 1rem; border-bottom: 1px solid var(--rule); text-align: right; vertical-align: top; }
+td { font-variant-numeric: tabular-nums; } td.name, th.name { text-align: left; padding-left: 0; overflow-wrap: anywhere; }
+td.share { min-width: 9rem; } .bar { display: inline-block; width: 5rem; height: .55em; margin-right: .6em; background: var(--rule);
+border-radius: 2px; overflow: hidden; } .bar i { display: block; height: 100%; background: var(--refused); }
+svg { width: 100%; height: auto; display: block; } svg text { fill: GrayText; font-size: 11px; }
 .forwarded { fill: var(--forwarded); } .refused { fill: var(--refused); } .rule { stroke: var(--rule); }
-.key { display: inline-block; width: .8em; height: .8em; margin-right: .3em; }
+.key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .35em 0 1.2em; }
+h2 + p { margin: 0 0 .5rem; } h2 + p .key:first-child { margin-left: 0; }
 ";
+
+/// A cell of a table.
+enum Cell {
+    /// Words, which stand to the left.
+    Name(String),
+    /// A number.
+    Count(u64),
+    /// A part of a whole, with a bar.
+    Share(u64, u64),
+}
+
+impl Cell {
+    fn html(&self) -> String {
+        match self {
+            Self::Name(text) => format!("<td class=\"name\">{}</td>", escape(text)),
+            Self::Count(count) => format!("<td>{}</td>", grouped(*count)),
+            Self::Share(part, whole) => {
+                let width = percent(*part, *whole);
+                let width = if *whole == 0 { "0%" } else { &width };
+                let text = percent(*part, *whole);
+                format!(
+                    "<td class=\"share\"><span class=\"bar\"><i style=\"width: {width}\"></i></span>{text}</td>"
+                )
+            }
+        }
+    }
+}
+
+/// A number with a thin space between each three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{2009}');
+        }
+        text.push(digit);
+    }
+    text
+}
 
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -48,49 +95,75 @@ pub fn page(summary: &Summary, title: &str) -> String {
          <h1>{title}</h1>\n"
     );
     let Outcomes { forwarded, refused } = summary.outcomes;
-    let span = summary.span.map(|(first, last)| format!(" from {first:.0} to {last:.0}")).unwrap_or_default();
+    let span = summary.span.map(|(first, last)| format!("{first:.0} to {last:.0}")).unwrap_or_default();
     // Writing to a String cannot fail, here and below.
-    let _ = writeln!(
-        page,
-        "<p>{} requests{span}: {forwarded} went on, {refused} ({}) would have been refused.</p>",
-        summary.requests,
-        percent(refused, summary.requests)
-    );
-    page.push_str(&plot(summary));
+    let _ = writeln!(page, "<p class=\"span\">{span}</p>\n<div class=\"figures\">");
+    let share = percent(refused, summary.requests);
+    let figures = [
+        (grouped(summary.requests), "requests"),
+        (grouped(forwarded), "would have gone on"),
+        (grouped(refused), "would have been refused"),
+        (share, "of all refused"),
+    ];
+    for (figure, what) in figures {
+        let _ = writeln!(page, "<div><b>{figure}</b><span>{what}</span></div>");
+    }
+    page.push_str("</div>\n");
+    if summary.requests > 0 {
+        let _ = writeln!(
+            page,
+            "<h2>Requests per {}</h2>\n<p><span class=\"key\" style=\"background: var(--forwarded)\"></span>went on\
+             <span class=\"key\" style=\"background: var(--refused)\"></span>refused</p>",
+            plot::span_of(summary.bucket_width().as_secs())
+        );
+        page.push_str(&plot::plot(summary));
+    }
 
     let replies: Vec<_> = summary
         .replies
         .iter()
         .map(|((status, details), count)| {
-            (format!("{status} {details}"), vec![count.to_string(), percent(*count, summary.requests)])
+            let what = format!("{status} {details}");
+            vec![Cell::Name(what), Cell::Count(*count), Cell::Share(*count, summary.requests)]
         })
         .collect();
-    page.push_str(&table("Replies of the filter", &["status and details", "requests", "share"], &replies));
+    page.push_str(&table("Replies of the filter", &["status and details", "requests", "of all"], &replies));
+    let (tables, counters) = summary.counters();
+    for tagged in &tables {
+        let TagTable { rows, values, counts, .. } = tagged;
+        let head: Vec<_> = rows.iter().chain(values).map(String::as_str).collect();
+        let cells = |(row, counts): &(Vec<String>, Vec<u64>)| {
+            let names = row.iter().cloned().map(Cell::Name);
+            names.chain(counts.iter().copied().map(Cell::Count)).collect()
+        };
+        let title = tagged.title();
+        page.push_str(&table(&title, &head, &counts.iter().map(cells).collect::<Vec<_>>()));
+    }
     for (what, rows) in [("path", summary.paths(ROWS)), ("client", summary.clients(ROWS))] {
         let rows: Vec<_> = rows
             .into_iter()
             .map(|(name, outcomes)| {
                 let (total, refused) = (outcomes.total(), outcomes.refused);
-                let cells = vec![total.to_string(), refused.to_string(), percent(refused, total)];
-                (name.to_owned(), cells)
+                let name = Cell::Name(name.to_owned());
+                vec![name, Cell::Count(total), Cell::Count(refused), Cell::Share(refused, total)]
             })
             .collect();
-        page.push_str(&table(&format!("By {what}"), &[what, "requests", "refused", "share"], &rows));
+        page.push_str(&table(
+            &format!("By {what}"),
+            &[what, "requests", "refused", "refused of them"],
+            &rows,
+        ));
     }
-    let counters: Vec<_> = summary
-        .metrics
-        .iter()
-        .filter_map(|(name, value)| match value {
-            MetricValue::Counter(count) => Some((name.clone(), vec![count.to_string()])),
-            MetricValue::Gauge(_) | MetricValue::Histogram(_) => None,
-        })
+    let counters: Vec<_> = counters
+        .into_iter()
+        .map(|(name, count)| vec![Cell::Name(name.to_owned()), Cell::Count(count)])
         .collect();
     page.push_str(&table("Counted by the filter", &["counter", "total"], &counters));
     if summary.skipped > 0 {
         let rows: Vec<_> = summary
             .first_skipped
             .iter()
-            .map(|skipped| (skipped.error.to_string(), vec![skipped.line.to_string()]))
+            .map(|skipped| vec![Cell::Name(skipped.error.to_string()), Cell::Count(skipped.line)])
             .collect();
         let _ = writeln!(page, "<p>{} lines are no requests.</p>", summary.skipped);
         page.push_str(&table("The first of them", &["why", "line"], &rows));
@@ -99,81 +172,19 @@ pub fn page(summary: &Summary, title: &str) -> String {
     page
 }
 
-fn table(title: &str, head: &[&str], rows: &[(String, Vec<String>)]) -> String {
-    if rows.is_empty() {
-        return String::new();
-    }
-    let head: String = head.iter().map(|cell| format!("<th>{}</th>", escape(cell))).collect();
-    let rows: String = rows
+fn table(title: &str, head: &[&str], rows: &[Vec<Cell>]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let head: String = head
         .iter()
-        .map(|(name, cells)| {
-            let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-            format!("<tr><td>{}</td>{cells}</tr>\n", escape(name))
+        .zip(first)
+        .map(|(text, cell)| {
+            let class = if matches!(cell, Cell::Name(_)) { " class=\"name\"" } else { "" };
+            format!("<th{class}>{}</th>", escape(text))
         })
         .collect();
+    let rows: String = rows
+        .iter()
+        .map(|row| format!("<tr>{}</tr>\n", row.iter().map(Cell::html).collect::<String>()))
+        .collect();
     format!("<h2>{}</h2>\n<table>\n<tr>{head}</tr>\n{rows}</table>\n", escape(title))
-}
-
-/// Requests over time, those that went on below those that were refused.
-#[expect(clippy::cast_precision_loss, reason = "positions in a picture")]
-fn plot(summary: &Summary) -> String {
-    let buckets = summary.buckets();
-    let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else { return String::new() };
-    let width = summary.bucket_width().as_secs().max(1);
-    let count = (last.start.as_second() - first.start.as_second()) / width + 1;
-    let most = buckets.iter().map(|bucket| bucket.outcomes.total()).max().unwrap_or(1).max(1);
-    let step = (WIDTH - LEFT) / count as f64;
-    let height = |number: u64| (HEIGHT - BOTTOM - 8.0) * number as f64 / most as f64;
-    let base = HEIGHT - BOTTOM;
-
-    let mut svg = format!(
-        "<h2>Requests per {}</h2>\n<p><span class=\"key\" style=\"background: var(--forwarded)\"></span>went on \
-         <span class=\"key\" style=\"background: var(--refused); margin-left: 1em\"></span>refused</p>\n\
-         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"requests over time\">\n",
-        span_of(width)
-    );
-    for part in 0..=2_u64 {
-        let number = most * part / 2;
-        let y = base - height(number);
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(
-            svg,
-            "<line class=\"rule\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text x=\"{:.1}\" \
-             y=\"{:.1}\" text-anchor=\"end\">{number}</text>",
-            LEFT - 6.0,
-            y + 4.0
-        );
-    }
-    for bucket in &buckets {
-        let index = (bucket.start.as_second() - first.start.as_second()) / width;
-        let (x, wide) = (LEFT + step * index as f64, (step * 0.9).max(0.5));
-        let Outcomes { forwarded, refused } = bucket.outcomes;
-        let (below, above) = (height(forwarded), height(refused));
-        let _ = writeln!(
-            svg,
-            "<g><title>{:.0}: {forwarded} went on, {refused} refused</title><rect class=\"forwarded\" x=\"{x:.1}\" \
-             y=\"{:.1}\" width=\"{wide:.1}\" height=\"{below:.1}\"/><rect class=\"refused\" x=\"{x:.1}\" y=\"{:.1}\" \
-             width=\"{wide:.1}\" height=\"{above:.1}\"/></g>",
-            bucket.start,
-            base - below,
-            base - below - above
-        );
-    }
-    for (at, anchor, x) in [(first.start, "start", LEFT), (last.start, "end", WIDTH)] {
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{at:.0}</text>",
-            HEIGHT - 6.0
-        );
-    }
-    svg.push_str("</svg>\n");
-    svg
-}
-
-/// A bucket's width in words.
-fn span_of(seconds: i64) -> String {
-    match seconds {
-        60 => "minute".to_owned(),
-        other => format!("{} minutes", other / 60),
-    }
 }

@@ -8,7 +8,10 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::line::LineError;
-use crate::{MetricValue, Outcome};
+use crate::{
+    MetricValue, Outcome,
+    stats_tags::{StatsTags, TagTable},
+};
 
 /// Paths and clients beyond this many share one row.
 const MAX_ROWS: usize = 10_000;
@@ -84,6 +87,8 @@ pub struct Summary {
     pub span: Option<(Timestamp, Timestamp)>,
     /// What the filter has counted.
     pub metrics: Vec<(String, MetricValue)>,
+    /// What parts of the counters' names mean.
+    pub tags: StatsTags,
     paths: HashMap<String, Outcomes>,
     clients: HashMap<String, Outcomes>,
     buckets: BTreeMap<i64, Outcomes>,
@@ -100,6 +105,7 @@ impl Default for Summary {
             replies: BTreeMap::new(),
             span: None,
             metrics: Vec::new(),
+            tags: StatsTags::default(),
             paths: HashMap::new(),
             clients: HashMap::new(),
             buckets: BTreeMap::new(),
@@ -178,6 +184,16 @@ impl Summary {
         self.buckets.iter().filter_map(of).collect()
     }
 
+    /// What the filter has counted, as tables where [`tags`](Self::tags) say what the parts of names mean; a counter
+    /// that stands at zero is left out.
+    pub fn counters(&self) -> (Vec<TagTable>, Vec<(&str, u64)>) {
+        let counters = self.metrics.iter().filter_map(|(name, value)| match value {
+            MetricValue::Counter(count) if *count > 0 => Some((name.as_str(), *count)),
+            MetricValue::Counter(_) | MetricValue::Gauge(_) | MetricValue::Histogram(_) => None,
+        });
+        self.tags.tables(counters)
+    }
+
     /// How wide a bucket is.
     pub fn bucket_width(&self) -> SignedDuration {
         SignedDuration::from_secs(self.width)
@@ -217,11 +233,17 @@ impl fmt::Display for Summary {
                 writeln!(f, "  {name:<52}{total:>12}{:>8}", percent(refused, total))?;
             }
         }
-        let counters = self.metrics.iter().filter_map(|(name, value)| match value {
-            MetricValue::Counter(count) if *count > 0 => Some((name, count)),
-            _ => None,
-        });
-        for (index, (name, count)) in counters.enumerate() {
+        let (tables, counters) = self.counters();
+        for table in &tables {
+            let TagTable { values, counts, .. } = table;
+            let heads: String = values.iter().map(|value| format!("{value:>14}")).collect();
+            writeln!(f, "\n{:<40}{heads}", table.title())?;
+            for (row, counts) in counts {
+                let counts: String = counts.iter().map(|count| format!("{count:>14}")).collect();
+                writeln!(f, "  {:<38}{counts}", row.join(" "))?;
+            }
+        }
+        for (index, (name, count)) in counters.into_iter().enumerate() {
             if index == 0 {
                 writeln!(f, "\ncounted by the filter")?;
             }

@@ -1,10 +1,12 @@
 //! What a scenario's file holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::{FailurePolicy, Response};
 
 /// A scenario.
 #[derive(Debug, Clone, Deserialize)]
@@ -22,6 +24,12 @@ pub struct Scenario {
     /// What the upstream answers; 200 unless given.
     #[serde(default)]
     pub upstream: Answer,
+    /// What happens when a VM fails, in place of what the configuration says.
+    #[serde(default)]
+    pub failure_policy: Option<FailurePolicy>,
+    /// The host calls and callbacks that there are for the filter; all unless given.
+    #[serde(default)]
+    pub allowed_capabilities: BTreeSet<String>,
     /// Clusters that the filter can call, and what they answer.
     #[serde(default)]
     pub clusters: BTreeMap<String, Answer>,
@@ -46,6 +54,12 @@ pub struct Answer {
     /// The body.
     #[serde(default)]
     pub body: String,
+    /// Instead of a body: the one message of an answer of gRPC, whose trailers say that it is fine.
+    #[serde(default)]
+    pub grpc_message: Option<String>,
+    /// Instead of a body: the status of an answer of gRPC that is not fine.
+    #[serde(default)]
+    pub grpc_status: Option<u32>,
 }
 
 fn ok() -> u16 {
@@ -54,7 +68,35 @@ fn ok() -> u16 {
 
 impl Default for Answer {
     fn default() -> Self {
-        Self { status: ok(), headers: BTreeMap::new(), body: String::new() }
+        Self {
+            status: ok(),
+            headers: BTreeMap::new(),
+            body: String::new(),
+            grpc_message: None,
+            grpc_status: None,
+        }
+    }
+}
+
+impl Answer {
+    /// Whether it is one of gRPC.
+    pub fn is_grpc(&self) -> bool {
+        self.grpc_message.is_some() || self.grpc_status.is_some()
+    }
+
+    /// The response that it describes.
+    pub fn response(&self) -> Response {
+        let mut response = match (self.grpc_status, &self.grpc_message) {
+            (Some(status), _) => Response::grpc_status(status, ""),
+            (None, Some(message)) => Response::grpc(message.clone()),
+            (None, None) => Response::new(self.status).body(self.body.clone()),
+        };
+        for (name, lines) in &self.headers {
+            for line in lines.iter() {
+                response = response.header(name.clone(), line.clone());
+            }
+        }
+        response
     }
 }
 
@@ -69,7 +111,8 @@ pub enum Lines {
 }
 
 impl Lines {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &String> {
+    /// Each line.
+    pub fn iter(&self) -> impl Iterator<Item = &String> {
         match self {
             Self::One(line) => std::slice::from_ref(line).iter(),
             Self::Several(lines) => lines.iter(),

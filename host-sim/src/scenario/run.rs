@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value as Json;
 
-use super::file::{Answer, Call, Expect, FaultStep, Scenario, Step};
+use super::file::{Call, Expect, FaultStep, Scenario, Step};
 use crate::{
     Clock, ConfigurationError, Fault, Headers, Host, LoadError, MetricValue, Module, Outcome, Plugin,
     Request, Response, Status, UnknownHostCall, Value, configuration,
@@ -156,23 +156,25 @@ pub fn run(
     plugin: &Plugin,
     base: &Path,
 ) -> Result<Report, ScenarioError> {
-    let plugin = match &scenario.config {
-        Some(given) => Plugin { configuration: configured(given, base)?.configuration, ..plugin.clone() },
-        None => plugin.clone(),
-    };
+    let mut plugin = plugin.clone();
+    if let Some(given) = &scenario.config {
+        plugin.configuration = configured(given, base)?.configuration;
+    }
+    plugin.failure_policy = scenario.failure_policy.unwrap_or(plugin.failure_policy);
+    plugin.allowed_capabilities.extend(scenario.allowed_capabilities.iter().cloned());
     let mut builder = Host::builder().workers(scenario.workers);
     if let Some(clock) = scenario.clock {
         builder = builder.clock(Clock::at(SystemTime::from(clock)));
     }
     for (name, answer) in &scenario.clusters {
-        let response = response(answer);
+        let response = answer.response();
         builder = builder.cluster(name.clone(), move |_| response.clone());
     }
     let mut host = builder.build();
     host.load(module, plugin)?;
     host.logs().take();
 
-    let upstream = response(&scenario.upstream);
+    let upstream = scenario.upstream.response();
     let mut steps = Vec::new();
     for (index, step) in scenario.steps.iter().enumerate() {
         let number = index + 1;
@@ -183,16 +185,6 @@ pub fn run(
         steps.push(StepReport { name: step.name.clone().unwrap_or(done), misses });
     }
     Ok(Report { steps })
-}
-
-fn response(answer: &Answer) -> Response {
-    let mut response = Response::new(answer.status).body(answer.body.clone());
-    for (name, lines) in &answer.headers {
-        for line in lines.iter() {
-            response = response.header(name.clone(), line.clone());
-        }
-    }
-    response
 }
 
 fn request(call: &Call) -> Request {

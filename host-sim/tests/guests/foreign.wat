@@ -12,7 +12,7 @@
     (i32.const 1))
   (func (export "proxy_on_request_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
     (drop (call $get (i32.const 0) (str ":path") (i32.const 16) (i32.const 20)))
-    (if (call $result_begins (str "/sign")) (then (drop (call $call (str "sign") (str "") (i32.const 0) (i32.const 0)))))
+    (if (call $result_begins (str "/expr")) (then (drop (call $call (str "expr_create") (str "1 == 1") (i32.const 0) (i32.const 0)))))
     (call $note (str "compress") (call $call (str "compress") (str "aaaaaaaaaaaaaaaaaaaaaaaa") (i32.const 16) (i32.const 20)))
     (call $note (str "shorter") (i32.lt_u (i32.load (i32.const 20)) (i32.const 24)))
     (call $note (str "uncompress")

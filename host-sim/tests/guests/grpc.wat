@@ -1,6 +1,6 @@
 (module
   ;; Calls the cluster "greeter" by gRPC, as the path says: /call once, /stream with two messages, /unknown a cluster that
-  ;; does not exist, /cancel takes its call back.
+  ;; does not exist, /no-client none at all, /cancel takes its call back.
   (import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_get_buffer_bytes" (func $bytes (param i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_get_status" (func $status (param i32 i32 i32) (result i32)))
@@ -28,7 +28,9 @@
         (call $note (str "cancel no gRPC") (call $cancel (i32.const 4)))))
     (if (call $result_begins (str "/unknown"))
       (then
-        (call $note (str "unknown") (call $call (str "nobody") (str "s") (str "m") (str "") (str "") (i32.const 0) (i32.const 24)))
+        (call $note (str "unknown") (call $call (str "nobody") (str "s") (str "m") (str "") (str "") (i32.const 0) (i32.const 24)))))
+    (if (call $result_begins (str "/no-client"))
+      (then
         ;; A GrpcService message that names no cluster of Envoy's.
         (call $note (str "no client") (call $call (str "") (str "s") (str "m") (str "") (str "") (i32.const 0) (i32.const 24)))))
     (if (call $result_begins (str "/message"))

@@ -1,6 +1,8 @@
 //! Guests for tests, written in WAT with two conveniences: `(str "text")` stands for the address and length of a text
 //! in the guest's memory, and the line `;; prelude` for `prelude.wat`.
 
+pub(crate) mod caller;
+
 /// The sources, by family of calls.
 const SOURCES: &[(&str, &str)] = &[
     ("bodies", include_str!("bodies.wat")),
@@ -11,10 +13,15 @@ const SOURCES: &[(&str, &str)] = &[
     ("headers", include_str!("headers.wat")),
     ("limiter", include_str!("limiter.wat")),
     ("memory", include_str!("memory.wat")),
+    ("metrics", include_str!("metrics.wat")),
+    ("pairs", include_str!("pairs.wat")),
     ("phases", include_str!("phases.wat")),
     ("properties", include_str!("properties.wat")),
     ("queues", include_str!("queues.wat")),
     ("replies", include_str!("replies.wat")),
+    ("shared_data", include_str!("shared_data.wat")),
+    ("signatures", include_str!("signatures.wat")),
+    ("ticks", include_str!("ticks.wat")),
     ("timers", include_str!("timers.wat")),
     ("traps", include_str!("traps.wat")),
     ("wasi", include_str!("wasi.wat")),

@@ -13,7 +13,7 @@ use std::{
 };
 
 use host_sim::{
-    Clock, Host, Module, Plugin,
+    Clock, FailurePolicy, Host, Module, Plugin,
     gateway::{Gateway, Options},
 };
 
@@ -326,6 +326,33 @@ fn the_admin_address_tells_readiness_and_counters() {
         let line = text.lines().find_map(|line| line.strip_prefix("ticks{} ")).unwrap().parse().unwrap();
         assert!(line >= ticks);
         ticks = line;
+    }
+}
+
+#[test]
+fn the_admin_address_counts_vms_that_were_started_anew() {
+    let mut host = Host::builder().clock(Clock::real()).build();
+    let plugin =
+        Plugin { name: "guest".into(), failure_policy: FailurePolicy::FailReload, ..Plugin::default() };
+    host.load(&Module::compile(guests::guest("traps")).unwrap(), plugin).unwrap();
+    let mut options = Options::new(format!("http://{}", upstream(echo)).parse().unwrap());
+    options.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let gateway = Gateway::start(host, options).unwrap();
+    let admin = gateway.admin_address().unwrap();
+    // The backoff is a second and a half at most: until then each request meets it.
+    assert_eq!(get(gateway.address(), "/unreachable").status(), 503);
+    let (mut refused, clock) = (0, Clock::real());
+    while get(gateway.address(), "/ok").status() == 503 {
+        refused += 1;
+        assert!(clock.monotonic() < PATIENCE, "{refused} requests");
+    }
+    let stats = get(admin, "/stats").text();
+    for line in [
+        format!("vm_reload_backoff: {refused}"),
+        "vm_reload_success: 1".into(),
+        "vm_reload_failure: 0".into(),
+    ] {
+        assert!(stats.contains(&format!("wasm.guest.{line}\n")), "{line} in {stats}");
     }
 }
 

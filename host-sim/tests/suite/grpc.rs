@@ -41,7 +41,7 @@ fn a_service_can_be_named_by_a_message_too() {
 fn a_call_that_fails_is_closed_with_its_status() {
     let rows = [
         (Response::grpc_status(7, "not you"), "closed 7", "because not you"),
-        (Response::new(503), "closed 14", "because "),
+        (Response::new(503), "closed 14", "because via_upstream"),
         (Response::reset(), "closed 14", "because upstream reset"),
     ];
     for (answer, closed, because) in rows {
@@ -62,6 +62,7 @@ fn a_call_that_was_taken_back_is_not_answered() {
 fn a_cluster_that_does_not_exist_is_a_parse_failure_and_a_service_without_one_a_bad_argument() {
     let host = host("grpc");
     host.send(0, Request::get("/unknown"), ok);
+    host.send(0, Request::get("/no-client"), ok);
     assert_eq!(lines(&host), ["unknown 4", "no client 2"]);
 }
 
@@ -110,10 +111,10 @@ fn foreign_functions_do_their_work_and_unknown_ones_are_not_found() {
             "set again 2",
         ]
     );
-    host.send(0, Request::get("/sign"), ok);
+    host.send(0, Request::get("/expr"), ok);
     let failure = host.vm_failure(0).unwrap().to_string();
     assert!(
-        failure.contains("host function not supported: proxy_call_foreign_function(\"sign\")"),
+        failure.contains("host function not supported: proxy_call_foreign_function(\"expr_create\")"),
         "{failure}"
     );
 }

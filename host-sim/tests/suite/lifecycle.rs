@@ -79,7 +79,7 @@ fn an_update_gets_a_new_root_in_the_same_vm_and_the_old_one_ends_with_its_last_s
             "proxy_done for what is not pending 1",
             "delete 2",
             "done 1",
-            "proxy_done for what is not pending 0",
+            "proxy_done for what is not pending 1",
             "delete 1",
         ]
     );

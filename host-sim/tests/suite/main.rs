@@ -13,6 +13,7 @@ mod interleaving;
 mod lifecycle;
 mod load;
 mod memory_safety;
+mod page;
 mod phases;
 mod properties;
 mod queues;

@@ -1,6 +1,6 @@
 //! Access logs, sent through a filter.
 
-use std::{fmt::Write as _, fs, process::Command};
+use std::{fmt::Write as _, fs, path::Path, process::Command};
 
 use host_sim::{
     Clock, Host, Module, Plugin,
@@ -86,6 +86,56 @@ fn a_long_log_is_summed_up_within_bounds() {
     assert_eq!(buckets.iter().map(|bucket| bucket.outcomes.total()).sum::<u64>(), 28 * 24);
 }
 
+/// Runs `host-sim replay` in a folder, with the module there.
+fn command(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_host-sim"))
+        .args(["replay", "--wasm", "filter.wasm"])
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn counters_are_told_by_the_tags_of_a_bootstrap() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("filter.wasm"), guests::guest("metrics")).unwrap();
+    fs::write(at("access.log"), log(3)).unwrap();
+    let bootstrap = r"stats_config: {stats_tags: [{tag_name: what, regex: '^wasmcustom\.made(\.(.+))$'}]}";
+    fs::write(at("envoy.yaml"), bootstrap).unwrap();
+    let tagged = ["access.log", "--stats-tags", "envoy.yaml"];
+    let (code, out, err) = command(directory.path(), &tagged);
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    let table = out.lines().skip_while(|line| !line.starts_with("made, by ")).take(2);
+    let words: Vec<Vec<_>> = table.map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words, [vec!["made,", "by", "what", "counter"], vec!["15"]], "{out}");
+
+    fs::write(at("envoy.yaml"), "stats_config: {stats_tags: [{tag_name: what, regex: '('}]}").unwrap();
+    let (code, _, err) = command(directory.path(), &tagged);
+    assert_eq!(code, Some(2));
+    assert!(err.starts_with("error: envoy.yaml: stats_config.stats_tags: expected regular"), "{err}");
+}
+
+#[test]
+#[ignore = "one of the long forms: make soak"]
+#[expect(clippy::disallowed_methods, reason = "how long it takes is told, not judged")]
+fn a_million_lines() {
+    const LINES: usize = 1_000_000;
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("filter.wasm"), guests::guest("limiter")).unwrap();
+    fs::write(at("access.log"), log(LINES)).unwrap();
+    let started = std::time::Instant::now();
+    let (code, out, err) = command(directory.path(), &["access.log", "--html", "page.html"]);
+    let took = started.elapsed();
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.starts_with("1000000 requests, "), "{out}");
+    println!("replay of {LINES} lines: {took:.1?}");
+}
+
 #[test]
 fn the_command_prints_the_summary_and_writes_the_page() {
     let directory = tempfile::tempdir().unwrap();
@@ -93,16 +143,7 @@ fn the_command_prints_the_summary_and_writes_the_page() {
     fs::write(at("filter.wasm"), guests::guest("limiter")).unwrap();
     fs::write(at("access.log"), log(70)).unwrap();
     fs::write(at("none.log"), "{}\n").unwrap();
-    let run = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_host-sim"))
-            .args(["replay", "--wasm", "filter.wasm"])
-            .args(arguments)
-            .current_dir(directory.path())
-            .output()
-            .unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
-    };
+    let run = |arguments: &[&str]| command(directory.path(), arguments);
     let (code, out, err) = run(&["access.log", "--html", "page.html", "--header", "authorization=key"]);
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
     assert!(out.starts_with("70 requests, 2026-01-02T00:00:00Z to 2026-01-02T00:01:09Z\n"), "{out}");

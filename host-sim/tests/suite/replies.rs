@@ -13,7 +13,7 @@ fn a_reply_passes_through_the_filters_own_response_callbacks() {
     let host = host("replies");
     let outcome = host.send(0, Request::get("/request"), never);
     assert_eq!((outcome.end(), outcome.status(), outcome.text().as_str()), (End::LocalReply, 429, "{}"));
-    assert_eq!(outcome.details(), "toomany");
+    assert_eq!(outcome.details(), "too__many");
     assert_eq!(outcome.header("content-type"), Some("application/json"));
     assert_eq!(outcome.header("x-seen"), Some("yes"));
     assert_eq!(

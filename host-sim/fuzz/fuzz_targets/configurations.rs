@@ -1,0 +1,15 @@
+//! Whatever text is given as a configuration, a bootstrap or a line of a log, it is read or refused.
+#![no_main]
+
+use host_sim::{configuration, replay::Fields, stats_tags::StatsTags};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    // An error is as good as an answer; only a panic is neither.
+    let _ = configuration::parse(bytes, None);
+    let _ = configuration::parse(bytes, Some("plugin"));
+    if let Ok(tags) = StatsTags::parse(bytes) {
+        tags.tables([("weir.plan.free.class.read.admitted", 1), ("", 2), ("plan.ä", 3)]);
+    }
+    let _ = Fields::default().header("authorization", "key").read(bytes);
+});

@@ -1,0 +1,251 @@
+//! A case's guest in a real Envoy with one worker.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use host_sim::FailurePolicy;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::upstream::Upstream;
+use super::{Case, Contender, PATIENCE};
+use crate::client::Client;
+use crate::exchange::get;
+use crate::process::Process;
+use crate::{artifacts, clock};
+
+/// What a guest's line in Envoy's log begins with; then come the names of its plugin, root and VM, and a colon.
+const PREFIX: &str = "wasm log";
+/// What precedes the response-code details in its access log.
+const ACCESS: &str = "access log: ";
+
+const WASM: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
+const TEXT: &str = "type.googleapis.com/google.protobuf.StringValue";
+
+/// A running Envoy.
+pub(super) struct Envoy {
+    process: Process,
+    folder: TempDir,
+    admin: Client,
+    client: Client,
+    upstream: Upstream,
+    plugin: Value,
+    /// Lines of the access log that were read.
+    accesses: std::cell::Cell<usize>,
+    _clusters: Vec<Upstream>,
+}
+
+fn socket(address: SocketAddr) -> Value {
+    json!({"socket_address": {"address": address.ip(), "port_value": address.port()}})
+}
+
+fn cluster(name: &str, address: SocketAddr, grpc: bool) -> Value {
+    let mut cluster = json!({
+        "name": name,
+        "connect_timeout": "5s",
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": socket(address)}}]}],
+        },
+    });
+    if grpc {
+        cluster["typed_extension_protocol_options"] = json!({
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": {"http2_protocol_options": {}},
+            },
+        });
+    }
+    cluster
+}
+
+fn connection_manager(filter: &Value) -> Value {
+    json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "case",
+        "use_remote_address": true,
+        "access_log": [{"name": "stderr", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StderrAccessLog",
+            "log_format": {"text_format_source": {"inline_string": format!("{ACCESS}%RESPONSE_CODE_DETAILS%\n")}},
+        }}],
+        "route_config": {"virtual_hosts": [{
+            "name": "all",
+            "domains": ["*"],
+            "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "upstream"}}],
+        }]},
+        "http_filters": [filter, {"name": "router", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+            // Envoy's own headers are no filter's affair.
+            "suppress_envoy_headers": true,
+        }}],
+    })
+}
+
+/// The plugin's configuration, without its configuration.
+fn plugin(case: &Case, folder: &Path) -> anyhow::Result<Value> {
+    let code = folder.join("guest.wasm");
+    std::fs::write(&code, &case.wasm)?;
+    let mut plugin = json!({
+        "name": "case",
+        "root_id": case.root_id,
+        "vm_config": {
+            "vm_id": "vm",
+            "runtime": "envoy.wasm.runtime.v8",
+            "code": {"local": {"filename": code}},
+        },
+    });
+    let allowed = &case.scenario.allowed_capabilities;
+    if !allowed.is_empty() {
+        let allowed: serde_json::Map<_, _> = allowed.iter().map(|name| (name.clone(), json!({}))).collect();
+        plugin["vm_config"]["capability_restriction_config"] = json!({"allowed_capabilities": allowed});
+    }
+    match case.scenario.failure_policy.unwrap_or_default() {
+        FailurePolicy::FailClosed => plugin["failure_policy"] = json!("FAIL_CLOSED"),
+        FailurePolicy::FailOpen => plugin["failure_policy"] = json!("FAIL_OPEN"),
+        FailurePolicy::FailReload => plugin["failure_policy"] = json!("FAIL_RELOAD"),
+        FailurePolicy::DeprecatedFailOpen => plugin["fail_open"] = json!(true),
+    }
+    Ok(plugin)
+}
+
+/// The filter with this configuration.
+fn filter(plugin: &Value, configuration: &str) -> Value {
+    let mut plugin = plugin.clone();
+    plugin["configuration"] = json!({"@type": TEXT, "value": configuration});
+    json!({"@type": WASM, "config": plugin})
+}
+
+/// Writes the filter as a discovery response, in one step, which is what Envoy watches for.
+fn write_discovery(folder: &Path, filter: &Value) -> anyhow::Result<()> {
+    let response = json!({"resources": [{
+        "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+        "name": "case",
+        "typed_config": filter,
+    }]});
+    std::fs::write(folder.join("next.json"), response.to_string())?;
+    std::fs::rename(folder.join("next.json"), folder.join("filter.json"))?;
+    Ok(())
+}
+
+impl Envoy {
+    pub(super) fn start(case: &Case) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let upstream = Upstream::start(&case.scenario.upstream)?;
+        let mut clusters = vec![cluster("upstream", upstream.address(), false)];
+        let mut servers = Vec::new();
+        for (name, answer) in &case.scenario.clusters {
+            let server = Upstream::start(answer)?;
+            clusters.push(cluster(name, server.address(), answer.is_grpc()));
+            servers.push(server);
+        }
+        let plugin = plugin(case, folder.path())?;
+        let first = filter(&plugin, &case.configuration());
+        let filter = if case.scenario.steps.iter().any(|step| step.update.is_some()) {
+            write_discovery(folder.path(), &first)?;
+            json!({"name": "case", "config_discovery": {
+                "config_source": {
+                    "path_config_source": {"path": folder.path().join("filter.json")},
+                    "resource_api_version": "V3",
+                },
+                "type_urls": [WASM],
+            }})
+        } else {
+            json!({"name": "case", "typed_config": first})
+        };
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let bootstrap = json!({
+            "admin": {"address": socket(loopback)},
+            "static_resources": {
+                "listeners": [{
+                    "name": "case",
+                    "address": socket(loopback),
+                    "filter_chains": [{"filters": [{
+                        "name": "connections",
+                        "typed_config": connection_manager(&filter),
+                    }]}],
+                }],
+                "clusters": clusters,
+            },
+        });
+        let config = folder.path().join("envoy.json");
+        std::fs::write(&config, bootstrap.to_string())?;
+        let process = Process::start(
+            "envoy",
+            Command::new(artifacts::envoy())
+                .arg("--config-path")
+                .arg(config)
+                .arg("--admin-address-path")
+                .arg(folder.path().join("admin"))
+                .args(["--disable-hot-restart", "--log-level", "info", "--concurrency", "1"])
+                .args(["--service-node", "case", "--service-cluster", "case"])
+                .args(["--file-flush-interval-msec", "10", "--drain-time-s", "1"]),
+        )?;
+        process.wait_for(|line| line.contains("starting main dispatch loop").then_some(()))?;
+        let admin: SocketAddr = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
+        let admin = Client::to(admin)?;
+        let address = clock::eventually("Envoy's listener", PATIENCE, || listening(&admin))?;
+        let client = Client::to(address)?;
+        let accesses = std::cell::Cell::new(0);
+        Ok(Self { process, folder, admin, client, upstream, plugin, accesses, _clusters: servers })
+    }
+
+    /// The response-code details of the last request.
+    pub(super) fn details(&self) -> anyhow::Result<String> {
+        clock::eventually("a line of the access log", PATIENCE, || {
+            let lines = self.process.output().lines();
+            let mut details: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix(ACCESS)).collect();
+            let last = details.pop()?.to_owned();
+            (details.len() + 1 == self.accesses.get()).then_some(last)
+        })
+    }
+
+    /// All that it has logged.
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.process.output().lines()
+    }
+
+    fn stat(&self, name: &str) -> Option<u64> {
+        let stats = self.admin.send(&get("/stats?format=json")).ok()?.json().ok()?;
+        let found = stats["stats"].as_array()?.iter().find(|stat| stat["name"] == name);
+        Some(found.and_then(|stat| stat["value"].as_u64()).unwrap_or(0))
+    }
+}
+
+/// Where the listener is bound, once it is.
+fn listening(admin: &Client) -> Option<SocketAddr> {
+    let listeners = admin.send(&get("/listeners?format=json")).ok()?.json().ok()?;
+    let bound = listeners.pointer("/listener_statuses/0/local_address/socket_address")?;
+    format!("{}:{}", bound["address"].as_str()?, bound["port_value"]).parse().ok()
+}
+
+impl Contender for Envoy {
+    fn client(&self) -> &Client {
+        self.accesses.set(self.accesses.get() + 1);
+        &self.client
+    }
+
+    fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    fn log(&self) -> Vec<String> {
+        let lines = self.process.output().lines().into_iter();
+        let text = |line: String| Some(line.split_once(PREFIX)?.1.split_once(": ")?.1.to_owned());
+        lines.filter_map(text).collect()
+    }
+
+    fn update(&mut self, configuration: String) -> anyhow::Result<bool> {
+        const TAKEN: &str = "extension_config_discovery.http_filter.case.config_reload";
+        const REFUSED: &str = "extension_config_discovery.http_filter.case.config_fail";
+        let before = (self.stat(TAKEN).context("stats")?, self.stat(REFUSED).context("stats")?);
+        write_discovery(self.folder.path(), &filter(&self.plugin, &configuration))?;
+        let patience = Duration::from_secs(30);
+        clock::eventually("Envoy's verdict on an update", patience, || {
+            let now = (self.stat(TAKEN)?, self.stat(REFUSED)?);
+            (now != before).then_some(now.1 == before.1)
+        })
+    }
+}

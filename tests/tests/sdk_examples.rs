@@ -1,0 +1,155 @@
+//! What one writes first with the Rust SDK runs unchanged in the simulator and in Envoy, and does the same there.
+
+use tests::artifacts;
+use tests::differential::{Case, scenario};
+
+fn compare(example: &str, steps: &str) {
+    let wasm = artifacts::guest_wasm("sdk-examples").expect("the built guest");
+    let wasm = std::fs::read(wasm).expect("the built guest");
+    let case = scenario(steps).map(|scenario| Case {
+        name: example.to_owned(),
+        root_id: example.to_owned(),
+        wasm,
+        scenario,
+    });
+    if let Err(error) = case.and_then(|case| case.compare()) {
+        panic!("{error:#}");
+    }
+}
+
+#[test]
+fn hello_world() {
+    compare(
+        "hello_world",
+        r#"
+steps:
+- advance: 1s
+  expect: {log: ["Hello, world", "tick 1, more than fifty", "tick 2, more than fifty"]}
+- request: {path: /}
+  expect: {status: 200}
+"#,
+    );
+}
+
+#[test]
+fn headers() {
+    compare(
+        "headers",
+        r#"
+upstream: {headers: {x-upstream: "yes", set-cookie: [a, b]}, body: from the upstream}
+steps:
+- name: every header is told
+  request: {path: /, headers: {x-one: "1", x-two: ["2", "3"]}}
+  expect:
+    status: 200
+    body: from the upstream
+    log: ["-> :path: /", "-> x-one: 1", "-> x-two: 2", "-> x-two: 3", "<- :status: 200", "<- set-cookie: b", completed]
+- name: one path is answered by the filter
+  request: {path: /hello}
+  expect:
+    status: 200
+    body: "Hello, world!\n"
+    headers: {hello: World, x-powered-by: proxy-wasm, content-type: text/plain, x-upstream: null}
+    log: ["<- hello: World", completed]
+"#,
+    );
+}
+
+#[test]
+fn body() {
+    compare(
+        "body",
+        r#"
+upstream: {headers: {x-upstream: "yes"}, body: this is a secret}
+steps:
+- name: a secret is not told
+  request: {path: /}
+  expect: {status: 200, body: "16 bytes redacted\n", log: [a body of 16 bytes]}
+"#,
+    );
+    compare(
+        "body",
+        r#"
+upstream: {body: nothing special}
+steps:
+- name: any other body passes
+  request: {method: POST, path: /, body: x}
+  expect: {status: 200, body: nothing special, log: [a body of 15 bytes]}
+"#,
+    );
+}
+
+#[test]
+fn callout_auth() {
+    compare(
+        "callout_auth",
+        r#"
+clusters: {auth: {body: "yes, it may"}}
+steps:
+- name: a request that may go on does
+  request: {path: /}
+  expect: {status: 200, headers: {x-asked: "yes"}, log: ['asked: Some("200") "yes, it may"']}
+- name: a service that there is not
+  request: {path: /nobody}
+  expect: {status: 503, log: ["cannot ask: BadArgument"]}
+"#,
+    );
+    compare(
+        "callout_auth",
+        r#"
+clusters: {auth: {status: 401, body: "no"}}
+steps:
+- name: a request that may not is refused
+  request: {path: /}
+  expect:
+    status: 403
+    body: "Access forbidden.\n"
+    headers: {x-refused-by: auth, x-asked: "yes"}
+    log: ['asked: Some("401") "no"']
+"#,
+    );
+}
+
+#[test]
+fn configuration() {
+    compare(
+        "configuration",
+        r#"
+config: first
+steps:
+- request: {path: /}
+  expect: {status: 200, headers: {x-configured: first}}
+- name: a value that is none is refused
+  update: "two words"
+  expect: {refused: true}
+- name: another one is taken
+  update: second
+- request: {path: /}
+  expect: {headers: {x-configured: second}}
+"#,
+    );
+}
+
+#[test]
+fn grpc_callout() {
+    compare(
+        "grpc_callout",
+        r#"
+clusters: {greeter: {grpc_message: hello}}
+steps:
+- name: a greeting comes with the request
+  request: {path: /}
+  expect: {status: 200, forwarded_headers: {x-greeting: hello}, log: ["greeted: hello"]}
+"#,
+    );
+    compare(
+        "grpc_callout",
+        r#"
+clusters: {greeter: {grpc_status: 13}}
+steps:
+- name: without one the request is refused
+  request: {path: /}
+  expect: {status: 502, body: "no greeting\n", log: ["not greeted: 13"]}
+"#,
+    );
+}
