@@ -46,8 +46,8 @@ bench: check-test wasm ## what the filter adds to a request in a real Envoy, bes
 	@$(CARGO) run --quiet --locked --bin weir-bench -- $(BENCH)
 
 .PHONY: soak
-soak: check-test wasm ## the long forms of the checks: millions of keys
-	$(CARGO) test --workspace --locked --quiet -- --ignored --nocapture
+soak: check-test wasm ## the long forms of the checks, one after the other: load, kills, millions of keys and clicks
+	$(CARGO) test --workspace --locked --quiet -- --ignored --nocapture --test-threads=1
 
 .PHONY: lint
 lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), rustdoc, cargo-deny; warnings are errors

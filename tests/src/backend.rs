@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use backend::{AddressPolicy, Options, PublicUrl, SteppedClock, Store, server};
+use backend::{AddressPolicy, Options, PublicUrl, Settings, SteppedClock, Store, server};
 use jiff::Timestamp;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -202,6 +202,14 @@ impl SteppedService {
     /// # Errors
     /// When it does not start.
     pub fn start(now: Timestamp) -> anyhow::Result<Self> {
+        Self::start_with(now, Settings::default())
+    }
+
+    /// Starts it at `now`, with settings of its own.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_with(now: Timestamp, settings: Settings) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let database = database_in(folder.path());
         let keys = Keys::seed(crate::artifacts::command("backend"), &database)?;
@@ -214,7 +222,7 @@ impl SteppedService {
                 public_url: PublicUrl::parse(PUBLIC_URL)?,
                 webhook_addresses: AddressPolicy::any(),
             };
-            let backend = backend::Backend::start(store, clock.clock(), options);
+            let backend = backend::Backend::start_with(store, clock.clock(), options, settings);
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             let address = listener.local_addr()?;
             tokio::spawn(server::serve(listener, backend.router(), stopped));

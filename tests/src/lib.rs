@@ -15,4 +15,5 @@ pub mod gateway;
 pub mod policy;
 pub mod process;
 pub mod receiver;
+pub mod served;
 pub mod stage;

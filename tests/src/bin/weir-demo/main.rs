@@ -4,17 +4,17 @@
 mod story;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use tempfile::TempDir;
 use tests::artifacts;
 use tests::backend::{Backend, Keys, database_in};
-use tests::envoy::{Envoy, Setup, Upstream};
+use tests::envoy::{Setup, Upstream};
+use tests::gateway::Kind;
 use tests::policy::Policy;
-use tests::process::Process;
+use tests::served::Served;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The API behind a gateway with plan quotas
@@ -66,16 +66,9 @@ fn main() -> ExitCode {
 struct World {
     address: SocketAddr,
     keys: Keys,
-    _gateway: Gateway,
+    _gateway: Served,
     _backend: Backend,
     _folder: TempDir,
-}
-
-#[expect(dead_code, reason = "held so that it ends with the world")]
-#[derive(Debug)]
-enum Gateway {
-    HostSim(Process),
-    Envoy(Box<Envoy>),
 }
 
 impl World {
@@ -91,10 +84,11 @@ impl World {
 
         let policy = keys.known_to(Policy::contract()?);
         let setup = Setup::new(policy, Upstream::At(backend.address())).listen(address);
-        let gateway = match gateway {
-            GatewayKind::HostSim => Gateway::HostSim(serve_with_host_sim(&setup, folder.path())?),
-            GatewayKind::Envoy => Gateway::Envoy(Box::new(Envoy::start(setup)?)),
+        let kind = match gateway {
+            GatewayKind::HostSim => Kind::Simulator,
+            GatewayKind::Envoy => Kind::Envoy,
         };
+        let gateway = Served::start(kind, setup)?;
         Ok(Self { address, keys, _gateway: gateway, _backend: backend, _folder: folder })
     }
 
@@ -128,22 +122,4 @@ fn fresh_folder() -> anyhow::Result<TempDir> {
 fn free_address() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
     Ok(listener.local_addr()?)
-}
-
-fn serve_with_host_sim(setup: &Setup, folder: &Path) -> anyhow::Result<Process> {
-    let Upstream::At(upstream) = setup.upstream else { anyhow::bail!("host-sim needs an upstream") };
-    let config = folder.join("envoy.json");
-    std::fs::write(&config, setup.bootstrap(folder)?.to_string())?;
-    let process = Process::start(
-        "host-sim",
-        Command::new(artifacts::command("host-sim"))
-            .args(["serve", "--wasm"])
-            .arg(artifacts::filter_wasm())
-            .arg("--config")
-            .arg(config)
-            .args(["--listen", &setup.listen.to_string()])
-            .args(["--upstream", &format!("http://{upstream}")]),
-    )?;
-    process.wait_for(|line| line.starts_with("listening on ").then_some(()))?;
-    Ok(process)
 }
