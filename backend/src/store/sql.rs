@@ -1,6 +1,6 @@
 //! Statements put together from parts.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query;
 use sqlx::{Any, Arguments, AssertSqlSafe, Encode, Row, Type};
@@ -84,28 +84,21 @@ impl Sql {
     /// Appends a list of numbers as one argument, so that a statement is the same, and stays prepared, for lists of any
     /// length.
     pub(super) fn numbers(&mut self, dialect: Dialect, numbers: &[i64]) -> &mut Self {
-        match dialect {
-            Dialect::Sqlite => {
-                self.push("(SELECT value FROM json_each(").bind(json!(numbers).to_string()).push("))")
-            }
-            Dialect::Postgres => self
-                .push("(SELECT CAST(value AS BIGINT) FROM jsonb_array_elements_text(CAST(")
-                .bind(json!(numbers).to_string())
-                .push(" AS JSONB)))"),
-        }
+        self.listed(dialect, "BIGINT", &json!(numbers))
     }
 
     /// As [`Self::numbers`], with texts.
     pub(super) fn texts(&mut self, dialect: Dialect, texts: &[&str]) -> &mut Self {
-        match dialect {
-            Dialect::Sqlite => {
-                self.push("(SELECT value FROM json_each(").bind(json!(texts).to_string()).push("))")
-            }
-            Dialect::Postgres => self
-                .push("(SELECT value FROM jsonb_array_elements_text(CAST(")
-                .bind(json!(texts).to_string())
-                .push(" AS JSONB)))"),
-        }
+        self.listed(dialect, "TEXT", &json!(texts))
+    }
+
+    fn listed(&mut self, dialect: Dialect, kind: &'static str, list: &Value) -> &mut Self {
+        let (before, after) = match dialect {
+            Dialect::Sqlite => ("json_each(", ")"),
+            Dialect::Postgres => ("jsonb_array_elements_text(CAST(", " AS JSONB))"),
+        };
+        self.push("(SELECT CAST(value AS ").push(kind).push(") FROM ").push(before);
+        self.bind(list.to_string()).push(after).push(")")
     }
 
     /// Appends the rows of a `VALUES` clause; `row` binds the values of one.

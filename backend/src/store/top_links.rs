@@ -5,13 +5,13 @@
 
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
+use serde::Deserialize;
 use sqlx::{AnyConnection, Row};
 
 use super::analytics::{MAX_ROWS, Selection, push_source};
 use super::packed::{DAY, HOUR, MINUTE, Minute, Sums, start_of, unpack};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of};
-use crate::links::Details;
+use super::{Dialect, Store, StoreError, Workspace, from_json, instant};
 
 /// A link among the most clicked, as far as it is shown there.
 #[derive(Clone, Debug)]
@@ -21,11 +21,23 @@ pub(crate) struct TopLink {
     pub(crate) key: String,
     pub(crate) url: String,
     pub(crate) folder_id: Option<String>,
-    pub(crate) details: Details,
+    pub(crate) details: TopLinkDetails,
     pub(crate) created_at: Timestamp,
     /// In the selection.
     pub(crate) clicks: i64,
 }
+
+/// What is shown of a link's details.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct TopLinkDetails {
+    pub(crate) title: Option<String>,
+    pub(crate) comments: Option<String>,
+    pub(crate) partner_id: Option<String>,
+}
+
+/// A link as the database hands it over.
+type Loaded = (i64, String, String, String, String, Option<String>, TopLinkDetails, i64);
 
 impl Store {
     /// The most clicked links, each with its clicks in the selection, most first and the oldest of equals first.
@@ -70,7 +82,7 @@ impl Store {
     }
 }
 
-/// Links by clicks, most first.
+/// Links by clicks, most first and the oldest of equals first.
 fn rank(counts: FxHashMap<i64, i64>) -> Vec<(i64, i64)> {
     let mut ranked: Vec<(i64, i64)> = counts.into_iter().collect();
     ranked.sort_unstable_by_key(|(link, clicks)| (-clicks, *link));
@@ -149,25 +161,24 @@ async fn load(
     dialect: Dialect,
     ranked: &[(i64, i64)],
 ) -> Result<FxHashMap<i64, TopLink>, StoreError> {
-    let mut sql = Sql::new(
-        "SELECT l.seq, l.id, l.domain, l.key, l.url, l.folder_id, l.details, l.created_at FROM links l
-         WHERE l.seq IN ",
-    );
+    // All in one row: thousands of rows take longer to hand over than to find.
+    let mut sql = Sql::new(match dialect {
+        Dialect::Sqlite => {
+            "SELECT json_group_array(json_array(l.seq, l.id, l.domain, l.key, l.url, l.folder_id, json(l.details),
+             l.created_at)) FROM links l WHERE l.seq IN "
+        }
+        Dialect::Postgres => {
+            "SELECT CAST(COALESCE(json_agg(json_build_array(l.seq, l.id, l.domain, l.key, l.url, l.folder_id,
+             CAST(l.details AS JSON), l.created_at)), '[]') AS TEXT) FROM links l WHERE l.seq IN "
+        }
+    });
     sql.numbers(dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());
+    let loaded: String = sql.one(connection).await?.try_get(0)?;
+    let loaded: Vec<Loaded> = from_json("links", &loaded)?;
     let mut links = FxHashMap::default();
-    for row in sql.all(connection).await? {
-        let details: String = row.try_get("details")?;
-        let link = TopLink {
-            id: row.try_get("id")?,
-            domain: row.try_get("domain")?,
-            key: row.try_get("key")?,
-            url: row.try_get("url")?,
-            folder_id: row.try_get("folder_id")?,
-            details: from_json("link details", &details)?,
-            created_at: instant_of(&row, "created_at")?,
-            clicks: 0,
-        };
-        links.insert(row.try_get("seq")?, link);
+    for (seq, id, domain, key, url, folder_id, details, created_at) in loaded {
+        let created_at = instant(created_at)?;
+        links.insert(seq, TopLink { id, domain, key, url, folder_id, details, created_at, clicks: 0 });
     }
     Ok(links)
 }

@@ -117,8 +117,8 @@ impl Service {
 
     /// The body of a successful answer, as it came.
     pub(crate) async fn bytes(&self, path: &str) -> Bytes {
-        let response =
-            self.router.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let request = Request::get(path).header("authorization", format!("Bearer {}", self.key));
+        let response = self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         response.into_body().collect().await.unwrap().to_bytes()
     }
