@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn rows_are_split_into_runs_of_few_lengths() {
         let lengths = |rows: usize| runs(&vec![(); rows], 512).map(<[()]>::len).collect::<Vec<_>>();
-        assert_eq!(lengths(0), []);
+        assert_eq!(lengths(0), [0_usize; 0]);
         assert_eq!(lengths(1), [1]);
         assert_eq!(lengths(1_300), [512, 512, 256, 16, 4]);
         assert_eq!(lengths(511).iter().sum::<usize>(), 511);
