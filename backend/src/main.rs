@@ -5,10 +5,11 @@ use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use axum::http::HeaderName;
 use backend::import::{ImportError, Refused, import_csv};
-use backend::keys::{InvalidLimits, Subscriber, parse_limits, parse_plan};
+use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits, parse_plan};
 use backend::{
     AddressPolicy, Backend, ClickRules, Clock, InvalidPublicUrl, Limits, LocationHeaders, Options, PublicUrl,
     Settings, Store, StoreError, server,
@@ -109,6 +110,9 @@ struct Serve {
     /// The bearer token of /internal/keys on the internal listener.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
     internal_token: Option<String>,
+    /// How long a request may take, in seconds; then it is answered 408.
+    #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    request_timeout: u64,
     #[command(flatten)]
     clicks: Clicks,
 }
@@ -156,7 +160,8 @@ enum Keys {
         /// The plan whose quotas the gateway applies.
         #[arg(long, value_parser = parse_plan)]
         plan: String,
-        /// Quotas in place of the plan's, such as standard=5000/minute,analytics=20/second.
+        /// Quotas in place of the plan's, such as standard=5000/minute,analytics=20/second. The plan enterprise has none
+        /// of its own, so its keys need them.
         #[arg(long, value_parser = parse_limits)]
         limits: Option<Limits>,
         /// The id of the workspace whose data the key opens; a new one if none is named.
@@ -254,7 +259,11 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         if options.allow_private_webhooks { AddressPolicy::any() } else { AddressPolicy::public_only() };
     let store = Store::open(&options.database.url).await?;
     let public_url = PublicUrl::parse(&public_url)?.with_domains(options.domains);
-    let settings = Settings { clicks: options.clicks.into(), internal_token: options.internal_token };
+    let settings = Settings {
+        clicks: options.clicks.into(),
+        internal_token: options.internal_token,
+        request_timeout: Duration::from_secs(options.request_timeout),
+    };
     let options = Options { public_url, webhook_addresses };
     let backend = Backend::start_with(store, Clock::system(), options, settings);
     let (stop, stopped) = watch::channel(false);
@@ -287,6 +296,7 @@ async fn create_key(
     workspace: Option<&str>,
     as_json: bool,
 ) -> Result<(), CliError> {
+    check_limits(plan, limits)?;
     let store = Store::open(&database.url).await?;
     let now = Clock::system().now();
     let workspace = match workspace {

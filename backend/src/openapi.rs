@@ -12,7 +12,7 @@ use crate::links::bulk::BulkResult;
 use crate::links::{LinkBody, input};
 use crate::webhooks::Trigger;
 use crate::webhooks::routes::{DeliveryBody, WebhookBody};
-use crate::{analytics, selection};
+use crate::{analytics, qr, selection};
 
 pub(crate) async fn document(State(app): State<Shared>) -> Json<Value> {
     Json(describe(app.public_url.base()))
@@ -124,6 +124,7 @@ fn paths() -> Value {
         "/events": {
             "get": operation("listEvents", event_parameters(), None, 200, list_of("Event")),
         },
+        "/qr": {"get": qr_code()},
         "/webhooks": {
             "get": operation("getWebhooks", vec![], None, 200, list_of("Webhook")),
             "post": operation("createWebhook", vec![], Some(new_webhook()), 201, reference("Webhook")),
@@ -184,6 +185,27 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
     if let Some(body) = body {
         operation["requestBody"] = json!({"required": true, "content": content(body)});
     }
+    operation
+}
+
+/// The one operation that needs no key and answers with an image.
+fn qr_code() -> Value {
+    let (_, min_size, max_size) = qr::SIZE;
+    let url = json!({"type": "string", "minLength": 1, "maxLength": qr::MAX_TEXT});
+    let color = || json!({"type": "string", "pattern": "^#?[0-9a-fA-F]{6}$"});
+    let mut parameters = vec![
+        query_parameter("url", url),
+        choice("level", qr::level_names()),
+        number("size", min_size, max_size),
+        number("margin", 0, qr::MARGIN.1),
+        query_parameter("fgColor", color()),
+        query_parameter("bgColor", color()),
+        flag("hideLogo"),
+    ];
+    parameters[0]["required"] = json!(true);
+    let mut operation = operation("getQRCode", parameters, None, 200, Value::Null);
+    operation["security"] = json!([]);
+    operation["responses"]["200"]["content"] = json!({"image/png": {}});
     operation
 }
 

@@ -149,7 +149,7 @@ async fn follow(State(app): State<Shared>, Name(key): Name, request: Request) ->
     }
     let headers = request.headers();
     let query = request.uri().query().unwrap_or_default();
-    let agent = Agent::parse(visitor::user_agent(headers));
+    let agent = app.agents.parse(visitor::user_agent(headers));
     let mut details = visitor::place(headers, &app.click_rules.location);
     let destination = with_parameters(destination(&target, &agent, &details.country), query);
     let response = redirect(&target, &destination)?;
@@ -162,7 +162,7 @@ async fn follow(State(app): State<Shared>, Name(key): Name, request: Request) ->
     }
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
     let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
-    visitor::describe(&mut details, headers, agent);
+    visitor::describe(&mut details, headers, &agent);
     details.url = destination;
     details.trigger = if qr { "qr" } else { "link" }.to_owned();
     details.ip = client_address(headers).or(peer).map(|ip| ip.to_canonical().to_string()).unwrap_or_default();

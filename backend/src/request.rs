@@ -15,16 +15,32 @@ use crate::error::{ApiError, Code};
 use crate::ids;
 use crate::metrics::Metrics;
 
-/// How long a request may take, from its headers to the answer.
-const DEADLINE: Duration = Duration::from_secs(30);
 /// The longest id that a client may give its request, in bytes.
 const MAX_REQUEST_ID: usize = 128;
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// What is the same around every request. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    metrics: Metrics,
+    /// How long a request may take, from its headers to the answer.
+    timeout: Duration,
+}
+
+impl Surroundings {
+    pub(crate) fn new(metrics: Metrics, timeout: Duration) -> Self {
+        Self { metrics, timeout }
+    }
+}
+
 /// Handles one request with all that surrounds it. The id is the client's, or the gateway's, if it sent one that is fit
 /// for a log; the answer always names it.
-pub(crate) async fn surround(State(metrics): State<Metrics>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn surround(
+    State(surroundings): State<Surroundings>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
@@ -33,7 +49,7 @@ pub(crate) async fn surround(State(metrics): State<Metrics>, mut request: Reques
     let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default(), %method, route);
     let handled = async {
         let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
-        let mut response = match tokio::time::timeout(DEADLINE, answer).await {
+        let mut response = match tokio::time::timeout(surroundings.timeout, answer).await {
             Ok(Ok(response)) => response,
             Ok(Err(_panic)) => {
                 tracing::error!("a handler panicked");
@@ -50,7 +66,7 @@ pub(crate) async fn surround(State(metrics): State<Metrics>, mut request: Reques
             milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             "answered"
         );
-        metrics.request(method.as_str(), &route, status, took);
+        surroundings.metrics.request(method.as_str(), &route, status, took);
         response.headers_mut().insert(REQUEST_ID.clone(), id);
         response
     };
@@ -66,5 +82,40 @@ fn request_id(request: &Request) -> HeaderValue {
         Some(id) => id.clone(),
         None => HeaderValue::try_from(format!("req_{}", ids::alphanumeric(20)))
             .unwrap_or_else(|_| HeaderValue::from_static("req_unknown")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::StatusCode;
+    use axum::{Router, middleware, routing};
+    use http_body_util::BodyExt;
+    use serde_json::Value;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn broken() -> StatusCode {
+        panic!("this handler is broken")
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_panics_is_answered_500_and_counted() {
+        let metrics = Metrics::new();
+        let surroundings = Surroundings::new(metrics.clone(), Duration::from_secs(30));
+        let router = Router::new()
+            .route("/broken", routing::get(broken))
+            .layer(middleware::from_fn_with_state(surroundings, surround));
+        let request = Request::get("/broken").header("x-request-id", "mine").body(Body::empty()).unwrap();
+        let response = router.oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(response.headers()["x-request-id"], "mine");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["error"]["code"], "internal_server_error");
+        assert_eq!(body["error"]["message"], "An internal server error occurred.");
+        let counted = r#"requests_total{method="GET",route="/broken",status="500"} 1"#;
+        assert!(metrics.text().unwrap().contains(counted));
     }
 }

@@ -1,7 +1,10 @@
 //! What a request says of the visitor who made it.
 
+use std::sync::Arc;
+
 use axum::http::header::{REFERER, USER_AGENT};
 use axum::http::{HeaderMap, HeaderName};
+use moka::sync::Cache;
 use percent_encoding::percent_decode_str;
 use url::Url;
 use woothee::parser::Parser;
@@ -69,6 +72,37 @@ impl Agent {
     }
 }
 
+/// User agents remembered at most.
+const REMEMBERED_AGENTS: u64 = 10_000;
+
+/// What user agents say of themselves, as read before: there are far fewer of them than visits, and reading one takes
+/// longer than all else about a redirect.
+#[derive(Debug)]
+pub(crate) struct Agents {
+    read: Cache<String, Arc<Agent>>,
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self { read: Cache::new(REMEMBERED_AGENTS) }
+    }
+}
+
+impl Agents {
+    pub(crate) fn parse(&self, user_agent: &str) -> Arc<Agent> {
+        // Nobody is to fill the memory with them.
+        if user_agent.len() > MAX_KEPT {
+            return Arc::new(Agent::parse(user_agent));
+        }
+        if let Some(agent) = self.read.get(user_agent) {
+            return agent;
+        }
+        let agent = Arc::new(Agent::parse(user_agent));
+        self.read.insert(user_agent.to_owned(), Arc::clone(&agent));
+        agent
+    }
+}
+
 /// Where the visitor is, as far as the gateway says.
 pub(crate) fn place(headers: &HeaderMap, names: &LocationHeaders) -> ClickDetails {
     let value = |name: &Option<HeaderName>| {
@@ -98,10 +132,10 @@ pub(crate) fn place(headers: &HeaderMap, names: &LocationHeaders) -> ClickDetail
 }
 
 /// Adds what the request says of the visitor's browser and of where they come from.
-pub(crate) fn describe(details: &mut ClickDetails, headers: &HeaderMap, agent: Agent) {
+pub(crate) fn describe(details: &mut ClickDetails, headers: &HeaderMap, agent: &Agent) {
     agent.device.clone_into(&mut details.device);
-    details.browser = agent.browser;
-    details.os = agent.os;
+    details.browser.clone_from(&agent.browser);
+    details.os.clone_from(&agent.os);
     details.user_agent = user_agent(headers).chars().take(MAX_KEPT).collect();
     let referer =
         headers.get(REFERER).and_then(|value| value.to_str().ok()).and_then(|text| Url::parse(text).ok());

@@ -53,14 +53,24 @@ pub fn envoy() -> &'static Path {
     &ENVOY
 }
 
-/// A Python that has the published clients, made by `tests/clients/python/venv.sh`.
+/// A Python that has what `tests/clients/<folder>/requirements.txt` pins, made by `tests/clients/venv.sh`.
 ///
 /// # Panics
 /// When the script fails; it has said why on standard error.
 #[must_use]
-pub fn python_with_clients() -> PathBuf {
-    let python = script("tests/clients/python/venv.sh", &[]);
+pub fn python_with(folder: &str) -> PathBuf {
+    let python = script("tests/clients/venv.sh", &[folder]);
     PathBuf::from(python.unwrap_or_else(|error| panic!("{error:#}")))
+}
+
+/// The folder with the published TypeScript client, made by `tests/clients/typescript/install.sh`.
+///
+/// # Panics
+/// When the script fails; it has said why on standard error.
+#[must_use]
+pub fn typescript_client() -> PathBuf {
+    let folder = script("tests/clients/typescript/install.sh", &[]);
+    PathBuf::from(folder.unwrap_or_else(|error| panic!("{error:#}")))
 }
 
 /// A command of this workspace.

@@ -293,6 +293,14 @@ impl SteppedService {
     /// # Errors
     /// When it does not start.
     pub fn start(now: Timestamp) -> anyhow::Result<Self> {
+        Self::start_with(now, Settings::default())
+    }
+
+    /// Starts it at `now`, with settings of its own.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_with(now: Timestamp, settings: Settings) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let database = database_in(folder.path());
         let keys = Keys::seed(crate::artifacts::command("backend"), &database)?;
@@ -300,7 +308,7 @@ impl SteppedService {
         let clock = SteppedClock::at(now);
         let (stop, stopped) = watch::channel(false);
         let token = fresh_token()?;
-        let settings = Settings { internal_token: Some(token.clone()), ..Settings::default() };
+        let settings = Settings { internal_token: Some(token.clone()), ..settings };
         let (backend, address, internal) = runtime.block_on(async {
             let store = Store::open(&database).await?;
             let options = Options {

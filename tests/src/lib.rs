@@ -17,6 +17,7 @@ pub mod key_list;
 pub mod policy;
 pub mod process;
 pub mod receiver;
+pub mod served;
 mod server;
 pub mod soak;
 pub mod stage;

@@ -1,7 +1,8 @@
 //! The endpoints of links.
 
-use axum::extract::State;
+use axum::extract::{FromRequest, Request, State};
 use axum::{Json, Router, routing};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::input::LinkInput;
@@ -30,13 +31,27 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/links/{*id}", routing::get(one).patch(update).put(update).delete(delete))
 }
 
+/// A body that makes a link, and when it came.
+struct Asked {
+    new: NewLink,
+    now: Timestamp,
+}
+
+impl FromRequest<Shared> for Asked {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Shared) -> Result<Self, ApiError> {
+        let JsonBody(body) = JsonBody::from_request(request, app).await?;
+        let now = app.clock.now();
+        Ok(Self { new: new_link(LinkInput::create(&body, "", now)?, &app.public_url)?, now })
+    }
+}
+
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    JsonBody(body): JsonBody,
+    Asked { new, now }: Asked,
 ) -> Result<Json<LinkBody>, ApiError> {
-    let now = app.clock.now();
-    let new = new_link(LinkInput::create(&body, "", now)?, &app.public_url)?;
     let made = app.store.create_links(&caller.workspace, &[new], now, Some(&app.public_url)).await?;
     app.announced.notify_one();
     match made.into_iter().next() {
@@ -115,10 +130,8 @@ async fn update(
 async fn upsert(
     State(app): State<Shared>,
     caller: Caller,
-    JsonBody(body): JsonBody,
+    Asked { new, now }: Asked,
 ) -> Result<Json<LinkBody>, ApiError> {
-    let now = app.clock.now();
-    let new = new_link(LinkInput::create(&body, "", now)?, &app.public_url)?;
     let changed = app.store.upsert_link(&caller.workspace, &new, now, &app.public_url).await?;
     let changed = changed.map_err(|conflict| refusal(&conflict))?;
     Ok(Json(settle(&app, &changed)))

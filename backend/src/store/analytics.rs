@@ -7,15 +7,13 @@ use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
+use super::packed::{DAY, HOUR};
 use super::sql::Sql;
 use super::{Click, ClickDetails, Dialect, Store, StoreError, Workspace, instant_of, links};
 use crate::links::Link;
 
 /// Rows of an answer at most.
-const MAX_ROWS: i64 = 5_000;
-
-const HOUR: i64 = 3_600_000;
-const DAY: i64 = 24 * HOUR;
+pub(super) const MAX_ROWS: u16 = 5_000;
 
 /// What clicks can be told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +153,7 @@ struct Piece {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Table {
+pub(super) enum Table {
     Clicks,
     Hourly,
     Daily,
@@ -184,21 +182,22 @@ fn pieces(from: i64, to: i64, coarsest: Table) -> Vec<Piece> {
 
 impl Selection {
     /// The half-open range in milliseconds. Nothing is older than the epoch.
-    fn range(&self) -> (i64, i64) {
+    pub(super) fn range(&self) -> (i64, i64) {
         // A start between two milliseconds leaves out the earlier one.
         let start = self.start.as_millisecond();
         let ragged = i64::from(self.start.subsec_nanosecond() % 1_000_000 > 0);
         ((start + ragged).max(0), self.end.as_millisecond().max(-1) + 1)
     }
 
-    /// Whether the conditions are about links only, so that rollups can answer.
-    fn is_about_links(&self) -> bool {
-        self.conditions.iter().all(|condition| condition.column.level() != Level::Click)
+    /// The coarsest table that can answer: rollups know only links.
+    pub(super) fn coarsest(&self) -> Table {
+        let about_links = self.conditions.iter().all(|condition| condition.column.level() != Level::Click);
+        if about_links { Table::Daily } else { Table::Clicks }
     }
 }
 
 /// The query's source of clicks: `c`, with `link_seq`, `t` (its instant, or start of its bucket) and `n`.
-fn push_source(
+pub(super) fn push_source(
     sql: &mut Sql,
     dialect: Dialect,
     workspace: &Workspace,
@@ -285,28 +284,8 @@ impl Store {
         selection: &Selection,
     ) -> Result<i64, StoreError> {
         let mut sql = Sql::new("SELECT CAST(COALESCE(SUM(c.n), 0) AS BIGINT)");
-        let coarsest = if selection.is_about_links() { Table::Daily } else { Table::Clicks };
-        push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+        push_source(&mut sql, self.dialect, workspace, selection, selection.coarsest());
         Ok(sql.number(&self.read).await?)
-    }
-
-    /// The most clicked links, each with its clicks in the selection, most first.
-    pub(crate) async fn top_links(
-        &self,
-        workspace: &Workspace,
-        selection: &Selection,
-    ) -> Result<Vec<(Link, i64)>, StoreError> {
-        let mut connection = self.read.acquire().await?;
-        let mut sql = Sql::new("SELECT c.link_seq, CAST(SUM(c.n) AS BIGINT) AS total");
-        let coarsest = if selection.is_about_links() { Table::Daily } else { Table::Clicks };
-        push_source(&mut sql, self.dialect, workspace, selection, coarsest);
-        sql.push(" GROUP BY c.link_seq ORDER BY total DESC, c.link_seq LIMIT ").bind(MAX_ROWS);
-        let mut ranked = Vec::new();
-        for row in sql.all(&mut *connection).await? {
-            ranked.push((row.try_get::<i64, _>("link_seq")?, row.try_get::<i64, _>("total")?));
-        }
-        let mut links = links::load_map(&mut connection, ranked.iter().map(|(seq, _)| *seq)).await?;
-        Ok(ranked.into_iter().filter_map(|(seq, total)| Some((links.remove(&seq)?, total))).collect())
     }
 
     /// Clicks by the values of `columns`, most first; groups without a value are left out.
@@ -330,8 +309,7 @@ impl Store {
             push_conditions(&mut sql, self.dialect, workspace, selection);
         } else {
             sql.push("CAST(SUM(c.n) AS BIGINT) AS total");
-            let coarsest = if selection.is_about_links() { Table::Daily } else { Table::Clicks };
-            push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+            push_source(&mut sql, self.dialect, workspace, selection, selection.coarsest());
             push_joins(&mut sql, columns);
             sql.push(" WHERE c.n > 0");
         }
@@ -346,7 +324,7 @@ impl Store {
         for column in columns {
             sql.push(", ").push(column.sql(self.dialect));
         }
-        sql.push(" LIMIT ").bind(MAX_ROWS);
+        sql.push(" LIMIT ").bind(i64::from(MAX_ROWS));
         let mut groups = Vec::new();
         for row in sql.all(&self.read).await? {
             let values = (0..columns.len()).map(|index| row.try_get(index)).collect::<Result<Vec<_>, _>>()?;
@@ -367,7 +345,7 @@ impl Store {
             Step::Hour => (HOUR, Table::Hourly),
             Step::Day => (DAY, Table::Daily),
         };
-        let coarsest = if selection.is_about_links() { coarsest } else { Table::Clicks };
+        let coarsest = if selection.coarsest() == Table::Daily { coarsest } else { Table::Clicks };
         let mut sql = Sql::new("SELECT (c.t / ");
         sql.bind(length).push(") AS step, CAST(SUM(c.n) AS BIGINT) AS total");
         push_source(&mut sql, self.dialect, workspace, selection, coarsest);

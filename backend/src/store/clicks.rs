@@ -6,18 +6,16 @@ use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
 use super::outbox::enqueue_to;
-use super::sql::Sql;
+use super::packed::{DAY, HOUR, fold_in, start_of};
+use super::sql::{Sql, runs};
 use super::webhooks::listeners;
 use super::{Dialect, Store, StoreError, links};
 use crate::ids;
 use crate::links::PublicUrl;
 use crate::webhooks::{Event, Trigger};
 
-/// Rows written by one statement. A click has 17 values, and SQLite takes at most 32,766 in a statement.
-const ROWS_PER_STATEMENT: usize = 500;
-
-const HOUR: i64 = 3_600_000;
-const DAY: i64 = 24 * HOUR;
+/// Rows written by one statement at most. A click has 17 values, and SQLite takes at most 32,766 in a statement.
+const ROWS_PER_STATEMENT: usize = 512;
 
 /// One visit of a short link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,12 +108,22 @@ impl Store {
         let links = self.lock_clicked(&mut transaction, clicks).await?;
         let clicks: Vec<(&Click, &Clicked)> =
             clicks.iter().filter_map(|click| Some((click, links.get(&click.link_id)?))).collect();
-        for chunk in clicks.chunks(ROWS_PER_STATEMENT) {
-            insert_clicks(&mut transaction, chunk).await?;
+        let workspaces = clicks.iter().map(|(_, link)| link.workspace_seq).collect();
+        let packed = self.lock_packed(&mut transaction, &workspaces).await?;
+        for chunk in runs(&clicks, ROWS_PER_STATEMENT) {
+            insert_clicks(&mut transaction, self.dialect, chunk).await?;
         }
-        add_to_totals(&mut transaction, &clicks).await?;
-        add_to_rollup(&mut transaction, &clicks, Rollup::Hourly).await?;
-        add_to_rollup(&mut transaction, &clicks, Rollup::Daily).await?;
+        for (workspace, packed_until) in packed {
+            let of_workspace = clicks.iter().filter(|(_, link)| link.workspace_seq == workspace);
+            let late: Vec<(i64, i64)> = of_workspace
+                .map(|(click, link)| (click.at.as_millisecond(), link.seq))
+                .filter(|(at, _)| *at < packed_until)
+                .collect();
+            fold_in(&mut transaction, workspace, packed_until, &late).await?;
+        }
+        add_to_totals(&mut transaction, self.dialect, &clicks).await?;
+        add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Hourly).await?;
+        add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Daily).await?;
         announce(&mut transaction, &clicks, public).await?;
         transaction.commit().await?;
         Ok(clicks.len())
@@ -127,20 +135,17 @@ impl Store {
         transaction: &mut Transaction<'static, Any>,
         clicks: &[Click],
     ) -> Result<HashMap<String, Clicked>, StoreError> {
-        let ids: Vec<&String> =
-            clicks.iter().map(|click| &click.link_id).collect::<BTreeSet<_>>().into_iter().collect();
+        let ids: Vec<&str> =
+            clicks.iter().map(|click| click.link_id.as_str()).collect::<BTreeSet<_>>().into_iter().collect();
+        let mut sql = Sql::new("SELECT l.id, l.seq, l.workspace_seq FROM links l WHERE l.id IN ");
+        sql.texts(self.dialect, &ids).push(" ORDER BY l.seq");
+        if self.dialect == Dialect::Postgres {
+            sql.push(" FOR KEY SHARE");
+        }
         let mut links = HashMap::with_capacity(ids.len());
-        for chunk in ids.chunks(ROWS_PER_STATEMENT) {
-            let mut sql = Sql::new("SELECT l.id, l.seq, l.workspace_seq FROM links l WHERE l.id IN ");
-            sql.list(chunk.iter().map(|id| (*id).clone())).push(" ORDER BY l.seq");
-            if self.dialect == Dialect::Postgres {
-                sql.push(" FOR KEY SHARE");
-            }
-            for row in sql.all(&mut **transaction).await? {
-                let clicked =
-                    Clicked { seq: row.try_get("seq")?, workspace_seq: row.try_get("workspace_seq")? };
-                links.insert(row.try_get("id")?, clicked);
-            }
+        for row in sql.all(&mut **transaction).await? {
+            let clicked = Clicked { seq: row.try_get("seq")?, workspace_seq: row.try_get("workspace_seq")? };
+            links.insert(row.try_get("id")?, clicked);
         }
         Ok(links)
     }
@@ -148,11 +153,13 @@ impl Store {
 
 async fn insert_clicks(
     transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
     clicks: &[(&Click, &Clicked)],
 ) -> Result<(), StoreError> {
-    let mut sql = Sql::new(
+    let mut sql = Sql::with_many(
         "INSERT INTO clicks (id, workspace_seq, link_seq, at, url, continent, country, region, city, device, browser,
          os, user_agent, trigger, referer, referer_url, ip) VALUES ",
+        dialect,
     );
     sql.rows(clicks, |row, (click, link)| {
         let details = click.details.clone();
@@ -174,6 +181,7 @@ async fn insert_clicks(
 
 async fn add_to_totals(
     transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
     clicks: &[(&Click, &Clicked)],
 ) -> Result<(), StoreError> {
     let mut totals: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
@@ -184,8 +192,9 @@ async fn add_to_totals(
         *last = (*last).max(at);
     }
     let totals: Vec<_> = totals.into_iter().collect();
-    for chunk in totals.chunks(ROWS_PER_STATEMENT) {
-        let mut sql = Sql::new("INSERT INTO link_totals (link_seq, clicks, last_clicked) VALUES ");
+    for chunk in runs(&totals, ROWS_PER_STATEMENT) {
+        let mut sql =
+            Sql::with_many("INSERT INTO link_totals (link_seq, clicks, last_clicked) VALUES ", dialect);
         sql.rows(chunk, |row, (link, (count, last))| {
             row.bind(*link).bind(*count).bind(*last);
         });
@@ -207,6 +216,7 @@ enum Rollup {
 
 async fn add_to_rollup(
     transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
     clicks: &[(&Click, &Clicked)],
     rollup: Rollup,
 ) -> Result<(), StoreError> {
@@ -227,11 +237,11 @@ async fn add_to_rollup(
     let mut counts: BTreeMap<(i64, i64, i64), i64> = BTreeMap::new();
     for (click, link) in clicks {
         let at = click.at.as_millisecond();
-        *counts.entry((link.workspace_seq, at - at.rem_euclid(length), link.seq)).or_default() += 1;
+        *counts.entry((link.workspace_seq, start_of(at, length), link.seq)).or_default() += 1;
     }
     let counts: Vec<_> = counts.into_iter().collect();
-    for chunk in counts.chunks(ROWS_PER_STATEMENT) {
-        let mut sql = Sql::new(insert);
+    for chunk in runs(&counts, ROWS_PER_STATEMENT) {
+        let mut sql = Sql::with_many(insert, dialect);
         sql.rows(chunk, |row, ((workspace, bucket, link), count)| {
             row.bind(*workspace).bind(*bucket).bind(*link).bind(*count);
         });

@@ -54,7 +54,7 @@ impl Store {
         announce: Option<&PublicUrl>,
     ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
         let mut transaction = self.begin().await?;
-        let results = create(&mut transaction, workspace, links, now).await?;
+        let results = create(&mut transaction, workspace, self.dialect, links, now).await?;
         if let Some(public) = announce {
             for link in results.iter().filter_map(|result| result.as_ref().ok()) {
                 let event = Event::of_link(Trigger::Created, link, public, now);
@@ -113,7 +113,10 @@ impl Store {
                 }
                 changed
             }
-            None => match create(&mut transaction, workspace, std::slice::from_ref(new), now).await?.pop() {
+            None => match create(&mut transaction, workspace, self.dialect, std::slice::from_ref(new), now)
+                .await?
+                .pop()
+            {
                 Some(Ok(link)) => Ok(Changed { before: None, after: link }),
                 Some(Err(conflict)) => Err(conflict),
                 None => Err(LinkConflict::Key),
@@ -207,6 +210,7 @@ impl Store {
 async fn create(
     transaction: &mut Transaction<'static, Any>,
     workspace: &Workspace,
+    dialect: Dialect,
     links: &[NewLink],
     now: Timestamp,
 ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
@@ -219,7 +223,7 @@ async fn create(
         }
     }
     for _ in 0..KEY_ATTEMPTS {
-        let inserted = insert(transaction, workspace, &drafts).await?;
+        let inserted = insert(transaction, workspace, dialect, &drafts).await?;
         let mut taken = Vec::new();
         for (index, mut link) in drafts {
             if let Some(seq) = inserted.get(&link.id) {
@@ -383,6 +387,7 @@ fn random_key(input: &LinkInput) -> String {
 async fn insert(
     transaction: &mut Transaction<'static, Any>,
     workspace: &Workspace,
+    dialect: Dialect,
     drafts: &[(usize, Link)],
 ) -> Result<HashMap<String, i64>, StoreError> {
     if drafts.is_empty() {
@@ -392,9 +397,10 @@ async fn insert(
     for (_, link) in drafts {
         details.push((link, to_json("link details", &link.details)?));
     }
-    let mut sql = Sql::new(
+    let mut sql = Sql::with_many(
         "INSERT INTO links (id, workspace_seq, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
          utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at) VALUES ",
+        dialect,
     );
     sql.rows(&details, |row, (link, details)| {
         row.bind(link.id.clone()).bind(workspace.seq).bind(link.domain.clone());

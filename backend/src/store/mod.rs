@@ -9,8 +9,10 @@ mod keys;
 mod link_changes;
 mod links;
 mod outbox;
+mod packed;
 mod sql;
 mod tags;
+mod top_links;
 mod webhooks;
 
 use std::str::FromStr;
@@ -26,6 +28,7 @@ pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
 pub(crate) use outbox::{Attempt, DeliveryRecord, DueDelivery, Outcome};
+pub(crate) use top_links::TopLink;
 pub(crate) use webhooks::{NewWebhook, Scope, Webhook};
 
 /// How long a SQLite writer waits for another process to finish its transaction.

@@ -279,13 +279,14 @@ pub(super) async fn enqueue_to(
 
 fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
     let attempts: i64 = row.try_get("attempts")?;
+    let text = |column: &str| row.try_get::<String, _>(column);
     Ok(DueDelivery {
         seq: row.try_get("seq")?,
         webhook_seq: row.try_get("webhook_seq")?,
-        event_id: row.try_get("event_id")?,
-        payload: row.try_get("payload")?,
-        url: row.try_get("url")?,
-        secret: row.try_get("secret")?,
+        event_id: text("event_id")?,
+        payload: text("payload")?,
+        url: text("url")?,
+        secret: text("secret")?,
         attempts: u32::try_from(attempts).map_err(|error| StoreError::corrupt("webhook attempts", &error))?,
     })
 }

@@ -1,19 +1,42 @@
-//! Statements put together from parts, with `$n` placeholders, which SQLite and PostgreSQL both read.
+//! Statements put together from parts.
 
+use serde_json::{Value, json};
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query;
 use sqlx::{Any, Arguments, AssertSqlSafe, Encode, Row, Type};
 
+use super::Dialect;
+
 /// A statement and its arguments. Only fixed texts become part of the statement; every value is an argument.
 pub(super) struct Sql {
     text: String,
+    placeholders: Placeholders,
     arguments: AnyArguments,
     failure: Option<sqlx::Error>,
 }
 
+#[derive(Clone, Copy)]
+enum Placeholders {
+    /// `$1`, which both databases read.
+    Numbered,
+    /// `?`, which only SQLite reads.
+    Anonymous,
+}
+
 impl Sql {
     pub(super) fn new(text: &'static str) -> Self {
-        Self { text: text.to_owned(), arguments: AnyArguments::default(), failure: None }
+        let placeholders = Placeholders::Numbered;
+        Self { text: text.to_owned(), placeholders, arguments: AnyArguments::default(), failure: None }
+    }
+
+    /// A statement that gets many arguments. SQLite takes numbered placeholders for names, of which it looks each one up
+    /// among all others.
+    pub(super) fn with_many(text: &'static str, dialect: Dialect) -> Self {
+        let placeholders = match dialect {
+            Dialect::Sqlite => Placeholders::Anonymous,
+            Dialect::Postgres => Placeholders::Numbered,
+        };
+        Self { placeholders, ..Self::new(text) }
     }
 
     /// Appends a fixed text.
@@ -30,8 +53,13 @@ impl Sql {
         if let Err(error) = self.arguments.add(value) {
             self.failure.get_or_insert(sqlx::Error::Encode(error));
         }
-        self.text.push('$');
-        self.text.push_str(&self.arguments.len().to_string());
+        match self.placeholders {
+            Placeholders::Anonymous => self.text.push('?'),
+            Placeholders::Numbered => {
+                self.text.push('$');
+                self.text.push_str(&self.arguments.len().to_string());
+            }
+        }
         self
     }
 
@@ -51,6 +79,26 @@ impl Sql {
         }
         self.text.push_str(if empty { "NULL)" } else { ")" });
         self
+    }
+
+    /// Appends a list of numbers as one argument, so that a statement is the same, and stays prepared, for lists of any
+    /// length.
+    pub(super) fn numbers(&mut self, dialect: Dialect, numbers: &[i64]) -> &mut Self {
+        self.listed(dialect, "BIGINT", &json!(numbers))
+    }
+
+    /// As [`Self::numbers`], with texts.
+    pub(super) fn texts(&mut self, dialect: Dialect, texts: &[&str]) -> &mut Self {
+        self.listed(dialect, "TEXT", &json!(texts))
+    }
+
+    fn listed(&mut self, dialect: Dialect, kind: &'static str, list: &Value) -> &mut Self {
+        let (before, after) = match dialect {
+            Dialect::Sqlite => ("json_each(", ")"),
+            Dialect::Postgres => ("jsonb_array_elements_text(CAST(", " AS JSONB))"),
+        };
+        self.push("(SELECT CAST(value AS ").push(kind).push(") FROM ").push(before);
+        self.bind(list.to_string()).push(after).push(")")
     }
 
     /// Appends the rows of a `VALUES` clause; `row` binds the values of one.
@@ -107,6 +155,20 @@ impl Sql {
     }
 }
 
+/// Splits rows into runs of lengths that are powers of two, the longest first and none above `longest`, which is one:
+/// there are few statements of these lengths, so they stay prepared.
+pub(super) fn runs<T>(mut items: &[T], longest: usize) -> impl Iterator<Item = &[T]> {
+    let mut length = longest;
+    std::iter::from_fn(move || {
+        while length > items.len() {
+            length /= 2;
+        }
+        let (run, rest) = items.split_at(length);
+        items = rest;
+        (!run.is_empty()).then_some(run)
+    })
+}
+
 /// One row of a `VALUES` clause in the making.
 pub(super) struct RowOfValues<'a> {
     sql: &'a mut Sql,
@@ -124,5 +186,19 @@ impl RowOfValues<'_> {
         self.first = false;
         self.sql.bind(value);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_split_into_runs_of_few_lengths() {
+        let lengths = |rows: usize| runs(&vec![(); rows], 512).map(<[()]>::len).collect::<Vec<_>>();
+        assert_eq!(lengths(0), [0_usize; 0]);
+        assert_eq!(lengths(1), [1]);
+        assert_eq!(lengths(1_300), [512, 512, 256, 16, 4]);
+        assert_eq!(lengths(511).iter().sum::<usize>(), 511);
     }
 }

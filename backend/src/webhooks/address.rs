@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -68,6 +68,21 @@ impl AddressPolicy {
         Self { refused: Vec::new() }
     }
 
+    /// No address: deliveries are written and given up, without even a name being resolved. For tests whose receivers are
+    /// made up.
+    #[must_use]
+    pub fn none() -> Self {
+        let all = [
+            IpNet::new_assert(Ipv6Addr::UNSPECIFIED.into(), 0),
+            IpNet::new_assert(Ipv4Addr::UNSPECIFIED.into(), 0),
+        ];
+        Self { refused: all.into() }
+    }
+
+    fn allows_none(&self) -> bool {
+        self.refused.iter().any(|net| net.prefix_len() == 0)
+    }
+
     fn allows(&self, address: IpAddr) -> bool {
         // `::ffff:127.0.0.1` is 127.0.0.1.
         let address = address.to_canonical();
@@ -120,6 +135,9 @@ impl Service<Name> for CheckedResolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let policy = self.policy.clone();
         Box::pin(async move {
+            if policy.allows_none() {
+                return Err(io::Error::other(NotPublic { host: name.as_str().to_owned() }));
+            }
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let allowed: Vec<SocketAddr> = found.filter(|address| policy.allows(address.ip())).collect();
             if allowed.is_empty() {
@@ -177,6 +195,7 @@ mod tests {
     async fn a_name_that_resolves_to_this_machine_is_refused_when_it_is_resolved() {
         let name = || "localhost".parse::<Name>().unwrap();
         assert!(CheckedResolver::new(AddressPolicy::public_only()).call(name()).await.is_err());
+        assert!(CheckedResolver::new(AddressPolicy::none()).call(name()).await.is_err());
         let mut found = CheckedResolver::new(AddressPolicy::any()).call(name()).await.unwrap();
         assert!(found.all(|address| address.ip().is_loopback()));
     }

@@ -1,7 +1,8 @@
 //! The command: what scripts read of it.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -73,13 +74,16 @@ fn links_are_imported_line_by_line() {
 #[test]
 fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
-    let table: [(&[&str], &str); 4] = [
+    let no_quota = "--limits: the plan enterprise has no quotas of its own";
+    let table: [(&[&str], &str); 6] = [
         (&["keys", "create", "--plan", "Pro"], "Pro"),
         (&["keys", "create", "--plan", "pro", "--limits", "standard=60/fortnight"], "60/fortnight"),
         (
             &["keys", "create", "--plan", "pro", "--workspace", "ws_nobody"],
             "no workspace has the id ws_nobody",
         ),
+        (&["keys", "create", "--plan", "enterprise"], no_quota),
+        (&["keys", "create", "--plan", "enterprise", "--limits", "analytics=20/second"], no_quota),
         (&["keys", "revoke", "key_nobody"], "no key has the id key_nobody"),
     ];
     for (arguments, expected) in table {
@@ -89,14 +93,62 @@ fn what_is_wrong_on_the_command_line_is_named() {
     }
 }
 
+fn serve(folder: &TempDir, arguments: &[&str]) -> Child {
+    let mut command = backend(folder);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"]).args(arguments);
+    command.env("RUST_LOG", "backend=debug").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn each_line_of_the_log_names_its_request_in_either_format() {
+    for format in ["text", "json"] {
+        let folder = TempDir::new().unwrap();
+        let mut serving = serve(&folder, &["--log-format", format]);
+        let mut line = String::new();
+        BufReader::new(serving.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut stream =
+            TcpStream::connect(line.trim().strip_prefix("listening on http://").unwrap()).unwrap();
+        stream
+            .write_all(
+                b"GET /links HTTP/1.1\r\nhost: s.test\r\nx-request-id: mine-1\r\nconnection: close\r\n\r\n",
+            )
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("x-request-id: mine-1"), "{answer}");
+        let mut log = BufReader::new(serving.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let line = log.find(|line| line.contains("answered")).unwrap();
+        serving.kill().unwrap();
+        serving.wait().unwrap();
+        let json = serde_json::from_str::<Value>(&line);
+        match format {
+            "json" => {
+                let line = json.unwrap();
+                assert_eq!(
+                    (&line["level"], &line["fields"]["status"]),
+                    (&"DEBUG".into(), &401.into()),
+                    "{line}"
+                );
+                assert_eq!(
+                    (&line["span"]["id"], &line["span"]["route"]),
+                    (&"mine-1".into(), &"/links".into())
+                );
+            }
+            _ => {
+                assert!(json.is_err(), "{line}");
+                assert!(
+                    line.contains("DEBUG") && line.contains("mine-1") && line.contains("status=401"),
+                    "{line}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn serving_prints_the_addresses_that_it_took() {
     let folder = TempDir::new().unwrap();
-    let mut serving = backend(&folder)
-        .args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut serving = serve(&folder, &[]);
     let mut lines = BufReader::new(serving.stdout.take().unwrap()).lines();
     let mut address = |prefix: &str| {
         let line = lines.next().unwrap().unwrap();
@@ -106,7 +158,7 @@ fn serving_prints_the_addresses_that_it_took() {
             .unwrap()
     };
     for prefix in ["listening on http://", "internal on http://"] {
-        assert!(std::net::TcpStream::connect(address(prefix)).is_ok());
+        assert!(TcpStream::connect(address(prefix)).is_ok());
     }
     serving.kill().unwrap();
     serving.wait().unwrap();

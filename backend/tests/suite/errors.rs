@@ -1,7 +1,11 @@
 //! Everything that is refused is refused in the envelope.
 
-use axum::body::Body;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
 use axum::http::{Method, Request};
+use backend::Settings;
 
 use crate::database::{Database, on_both_databases};
 use crate::service::{Answer, Service};
@@ -26,6 +30,7 @@ on_both_databases! {
     who_brings_no_good_key_is_told_why,
     unknown_routes_methods_and_bodies_are_refused_in_the_envelope,
     a_body_beyond_the_bound_is_413,
+    a_request_that_does_not_arrive_in_time_is_408,
 }
 
 async fn who_brings_no_good_key_is_told_why(database: Database) {
@@ -99,4 +104,13 @@ async fn a_body_beyond_the_bound_is_413(database: Database) {
         let answer = send(&service, Method::POST, "/links/bulk", key, vec![b' '; length]).await;
         assert_eq!(answer.error().0, status, "{length} bytes");
     }
+}
+
+async fn a_request_that_does_not_arrive_in_time_is_408(database: Database) {
+    let request_timeout = Duration::from_millis(20);
+    let service = Service::with_settings(database, Settings { request_timeout, ..Settings::default() }).await;
+    let key = format!("Bearer {}", service.key());
+    let never = Body::from_stream(futures_util::stream::pending::<Result<Bytes, Infallible>>());
+    let answer = send(&service, Method::POST, "/links", &[("authorization", key.as_bytes())], never).await;
+    assert_eq!(answer.error(), (408, "request_timeout", "The request took too long."));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::Response;
 use backend::{AddressPolicy, Backend, Click, Options, PublicUrl, Settings, SteppedClock, Store, Workspace};
@@ -86,6 +86,11 @@ impl Service {
         service
     }
 
+    /// The key of the first workspace.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.clock().now()
     }
@@ -108,6 +113,14 @@ impl Service {
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
         read(self.router.clone().oneshot(request).await.unwrap()).await
+    }
+
+    /// The body of a successful answer, as it came.
+    pub(crate) async fn bytes(&self, path: &str) -> Bytes {
+        let request = Request::get(path).header("authorization", format!("Bearer {}", self.key));
+        let response = self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body().collect().await.unwrap().to_bytes()
     }
 
     /// A request to the operators' listener.

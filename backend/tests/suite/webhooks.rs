@@ -33,6 +33,8 @@ on_both_databases! {
     a_scope_narrows_what_is_heard,
     a_webhook_is_changed_and_enabled_again,
     a_receiver_that_is_gone_hears_nothing_more,
+    a_receiver_that_asks_for_time_gets_it,
+    a_webhook_is_disabled_when_twenty_events_in_a_row_were_given_up,
     bulk_creation_tells_nobody,
     webhooks_are_made_listed_and_deleted,
     a_webhook_to_an_address_that_is_not_public_is_refused,
@@ -201,6 +203,67 @@ async fn a_receiver_that_is_gone_hears_nothing_more(database: Database) {
         tokio::task::yield_now().await;
     }
     service.link(&json!({"url": "https://example.com"})).await;
+    service.shut_down().await;
+    assert!(receiver.is_empty());
+}
+
+async fn a_receiver_that_asks_for_time_gets_it(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = webhook(&service, &receiver, &["link.created"]).await;
+    receiver.answer((StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "600")]));
+    service.link(&json!({"url": "https://example.com"})).await;
+    let first = receiver.next().await.json();
+    let log = log_after(&service, &webhook, 1).await;
+    assert_eq!(log[0]["nextAttemptAt"], "2026-03-15T12:44:56.789Z");
+    service.clock.advance(Duration::from_secs(600));
+    assert_eq!(receiver.next().await.json(), first);
+}
+
+async fn a_webhook_is_disabled_when_twenty_events_in_a_row_were_given_up(database: Database) {
+    const EVENTS: usize = 20;
+    // The longest waits before each next attempt, with all the jitter there may be.
+    const WAITS: [u64; 9] = [6, 360, 2_160, 8_640, 21_600, 43_200, 60_480, 86_400, 103_680];
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = webhook(&service, &receiver, &["link.created"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    let attempted = async |events: usize, attempts: usize| {
+        let log = format!("{path}/deliveries");
+        loop {
+            let made = service.get(&log).await;
+            let made = made.each("attempts");
+            if made.iter().take(events).all(|made| made.as_array().unwrap().len() == attempts) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let mut give_up = async |events: usize| {
+        for _ in 0..events * (WAITS.len() + 1) {
+            receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        for n in 0..events {
+            service.link(&json!({"url": format!("https://example.com/{n}")})).await;
+        }
+        attempted(events, 1).await;
+        for (attempt, wait) in WAITS.into_iter().enumerate() {
+            service.clock.advance(Duration::from_secs(wait));
+            attempted(events, attempt + 2).await;
+        }
+        for _ in 0..events * (WAITS.len() + 1) {
+            receiver.next().await;
+        }
+    };
+    give_up(EVENTS - 1).await;
+    assert_eq!(service.get(&path).await.body["disabledAt"], Value::Null);
+    give_up(1).await;
+    while service.get(&path).await.body["disabledAt"].is_null() {
+        tokio::task::yield_now().await;
+    }
+    let log = service.get(&format!("{path}/deliveries")).await;
+    assert_eq!(log.each("status"), vec!["failed"; EVENTS]);
+    service.link(&json!({"url": "https://example.com/unheard"})).await;
     service.shut_down().await;
     assert!(receiver.is_empty());
 }

@@ -4,21 +4,17 @@
 mod story;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
-use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use tempfile::TempDir;
+use tests::artifacts;
 use tests::backend::{Backend, Keys, database_in};
-use tests::client::Client;
-use tests::envoy::{Envoy, Setup, Upstream};
-use tests::exchange::get;
-use tests::gateway::wait_for_directory;
+use tests::envoy::{Setup, Upstream};
+use tests::gateway::Kind;
 use tests::policy::Policy;
-use tests::process::Process;
-use tests::{artifacts, clock};
+use tests::served::Served;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The API behind a gateway with plan quotas
@@ -73,16 +69,9 @@ const WORKERS: usize = 2;
 struct World {
     address: SocketAddr,
     keys: Keys,
-    _gateway: Gateway,
+    _gateway: Served,
     _backend: Backend,
     _folder: TempDir,
-}
-
-#[expect(dead_code, reason = "held so that it ends with the world")]
-#[derive(Debug)]
-enum Gateway {
-    HostSim(Process),
-    Envoy(Box<Envoy>),
 }
 
 impl World {
@@ -100,14 +89,11 @@ impl World {
             .keys_from(backend.directory())
             .workers(WORKERS)
             .listen(address);
-        let gateway = match gateway {
-            GatewayKind::HostSim => Gateway::HostSim(serve_with_host_sim(&setup, folder.path())?),
-            GatewayKind::Envoy => {
-                let envoy = Envoy::start(setup)?;
-                wait_for_directory(&envoy);
-                Gateway::Envoy(Box::new(envoy))
-            }
+        let kind = match gateway {
+            GatewayKind::HostSim => Kind::SIMULATOR,
+            GatewayKind::Envoy => Kind::Envoy,
         };
+        let gateway = Served::start(kind, setup)?;
         Ok(Self { address, keys, _gateway: gateway, _backend: backend, _folder: folder })
     }
 
@@ -141,39 +127,4 @@ fn fresh_folder() -> anyhow::Result<TempDir> {
 fn free_address() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
     Ok(listener.local_addr()?)
-}
-
-/// Starts it and waits until the directory has answered each of its VMs.
-fn serve_with_host_sim(setup: &Setup, folder: &Path) -> anyhow::Result<Process> {
-    let Upstream::At(upstream) = setup.upstream else { anyhow::bail!("host-sim needs an upstream") };
-    let directory = setup.directory.as_ref().context("no directory")?;
-    let config = folder.join("envoy.json");
-    std::fs::write(&config, setup.bootstrap(folder)?.to_string())?;
-    let process = Process::start(
-        "host-sim",
-        Command::new(artifacts::command("host-sim"))
-            .args(["serve", "--wasm"])
-            .arg(artifacts::filter_wasm())
-            .arg("--config")
-            .arg(config)
-            .args(["--listen", &setup.listen.to_string()])
-            .args(["--upstream", &format!("http://{upstream}")])
-            .args([
-                "--cluster",
-                &format!("{}=http://{}", setup.policy.directory_cluster()?, directory.address),
-            ])
-            .args(["--workers", &setup.workers.to_string(), "--admin", "127.0.0.1:0"]),
-    )?;
-    process.wait_for(|line| line.starts_with("listening on ").then_some(()))?;
-    let admin = process.wait_for(|line| line.strip_prefix("admin on http://")?.parse().ok())?;
-    let admin = Client::to(admin)?;
-    clock::eventually("the directory's answer to each VM", Duration::from_secs(30), || {
-        let stats = admin.send(&get("/stats")).ok()?;
-        let stats = String::from_utf8_lossy(stats.body()).into_owned();
-        let updates =
-            stats.lines().find_map(|line| line.strip_prefix("wasmcustom.weir.directory.updated: "))?;
-        // The main VM asks as well.
-        (updates.parse::<usize>().ok()? > setup.workers).then_some(())
-    })?;
-    Ok(process)
 }

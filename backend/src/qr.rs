@@ -1,0 +1,112 @@
+//! `GET /qr`: a short link as a QR code, where the `qrCode` of links leads. It needs no key, since it tells nothing.
+
+use std::io;
+
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing};
+use fast_qr::{ECL, QRBuilder, QRCode};
+use png::{BitDepth, ColorType, Encoder};
+
+use crate::app::Shared;
+use crate::error::{ApiError, Code};
+use crate::query::Query;
+
+/// Width and height of the image, in pixels: by default, at least and at most.
+pub(crate) const SIZE: (u32, u32, u32) = (600, 21, 4_096);
+/// The quiet zone around the code, in modules: by default and at most.
+pub(crate) const MARGIN: (u32, u32) = (2, 64);
+/// Longest text, in bytes: what the largest code of the lowest level of correction carries.
+pub(crate) const MAX_TEXT: usize = 2_953;
+/// How much of the code may be unreadable: 7, 15, 25 or 30 %.
+const LEVELS: [(&str, ECL); 4] = [("L", ECL::L), ("M", ECL::M), ("Q", ECL::Q), ("H", ECL::H)];
+
+pub(crate) fn router() -> Router<Shared> {
+    Router::new().route("/qr", routing::get(qr))
+}
+
+/// The words that `level` takes.
+pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
+    LEVELS.into_iter().map(|(name, _)| name)
+}
+
+async fn qr(query: Query) -> Result<Response, ApiError> {
+    let text = query.text("url").ok_or_else(|| {
+        ApiError::invalid("invalid_type", "url", "Invalid input: expected string, received undefined")
+    })?;
+    if query.text("logo").is_some() {
+        return Err(ApiError::invalid("custom", "logo", "Logos are not supported."));
+    }
+    query.boolean("hideLogo")?;
+    let number = |name, bounds: std::ops::RangeInclusive<u32>| {
+        let message = format!("Too big: expected number to be <={}", bounds.end());
+        let bounds = i64::from(*bounds.start())..=i64::from(*bounds.end());
+        Ok::<_, ApiError>(
+            query.integer(name, bounds, &message)?.and_then(|number| u32::try_from(number).ok()),
+        )
+    };
+    let (size, min_size, max_size) = SIZE;
+    let size = number("size", min_size..=max_size)?.unwrap_or(size);
+    let (margin, max_margin) = MARGIN;
+    let margin = number("margin", 0..=max_margin)?.unwrap_or(margin);
+    let colors = [color(&query, "bgColor", [255; 3])?, color(&query, "fgColor", [0; 3])?];
+    let level = query.choice("level", &LEVELS)?.unwrap_or(ECL::L);
+
+    let code = QRBuilder::new(text.as_bytes()).ecl(level).build().map_err(|_| {
+        ApiError::invalid("too_big", "url", "Too big: the text does not fit into a QR code of this level")
+    })?;
+    let rows = draw(&code, size, margin).ok_or_else(|| {
+        ApiError::invalid("too_small", "size", "Too small: the code and its margin do not fit")
+    })?;
+    let image = encode(size, &rows, colors).map_err(|error| {
+        tracing::error!(%error, "a QR code could not be written");
+        ApiError::new(Code::InternalServerError, "An internal server error occurred.")
+    })?;
+    Ok(([(CONTENT_TYPE, "image/png"), (CACHE_CONTROL, "public, max-age=86400")], image).into_response())
+}
+
+/// A colour such as `#1a2b3c`, with or without the sign in front.
+fn color(query: &Query, name: &str, default: [u8; 3]) -> Result<[u8; 3], ApiError> {
+    let Some(text) = query.text(name) else { return Ok(default) };
+    let mut color = default;
+    hex::decode_to_slice(text.strip_prefix('#').unwrap_or(text), &mut color)
+        .map_err(|_| ApiError::invalid("custom", name, "Invalid color: expected #rrggbb"))?;
+    Ok(color)
+}
+
+/// The image's rows of one bit a pixel, each filled up to a whole byte. Modules are squares of whole pixels; what is left
+/// of the width goes to the margin. None if a module would be smaller than a pixel.
+fn draw(code: &QRCode, size: u32, margin: u32) -> Option<Vec<u8>> {
+    let modules = u32::try_from(code.size).ok()?;
+    let module = size / (modules + 2 * margin);
+    if module == 0 {
+        return None;
+    }
+    let start = (size - module * modules) / 2;
+    let is_dark = |x: u32, y: u32| {
+        let place = |at: u32| Some(at.checked_sub(start)? / module).filter(|place| *place < modules);
+        let (Some(column), Some(row)) = (place(x), place(y)) else { return false };
+        let index = row as usize * code.size + column as usize;
+        code.data.get(index).is_some_and(|module| module.value())
+    };
+    let mut rows = Vec::with_capacity((size.div_ceil(8) * size) as usize);
+    for y in 0..size {
+        for first in (0..size).step_by(8) {
+            let bits = (first..first + 8).filter(|x| is_dark(*x, y)).map(|x| 0x80_u8 >> (x - first));
+            rows.push(bits.fold(0, |byte, bit| byte | bit));
+        }
+    }
+    Some(rows)
+}
+
+fn encode(size: u32, rows: &[u8], colors: [[u8; 3]; 2]) -> io::Result<Vec<u8>> {
+    let mut image = Vec::new();
+    let mut encoder = Encoder::new(&mut image, size, size);
+    encoder.set_color(ColorType::Indexed);
+    encoder.set_depth(BitDepth::One);
+    encoder.set_palette(colors.concat());
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(rows)?;
+    writer.finish()?;
+    Ok(image)
+}

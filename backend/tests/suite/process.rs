@@ -1,0 +1,117 @@
+//! A backend in a process of its own, and a client of it.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+/// A visitor that counts.
+pub(crate) const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+
+/// The process; killed when this is dropped.
+pub(crate) struct Process {
+    child: Child,
+    address: String,
+}
+
+impl Process {
+    pub(crate) fn start(database: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_backend"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"])
+            .args(["--allow-private-webhooks", "--database", database])
+            .env("RUST_LOG", "error")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let address = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
+        assert!(lines.next().unwrap().starts_with("internal on "));
+        Self { child, address }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.address)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address.strip_prefix("http://").unwrap().parse().unwrap()
+    }
+
+    /// Memory of its own, in bytes: without what of the database's file is mapped, which is the system's to take back.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// The database in a folder.
+pub(crate) fn database_in(folder: &Path) -> String {
+    format!("sqlite:{}", folder.join("test.db").display())
+}
+
+/// Makes a key of a new workspace.
+pub(crate) fn make_key(database: &str) -> String {
+    let made = Command::new(env!("CARGO_BIN_EXE_backend"))
+        .args(["keys", "create", "--plan", "pro", "--json", "--database", database])
+        .output()
+        .unwrap();
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+    made["key"].as_str().unwrap().to_owned()
+}
+
+/// Requests with a key, over connections that are kept.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    client: Client<HttpConnector, Full<Bytes>>,
+    key: String,
+}
+
+impl Caller {
+    pub(crate) fn new(key: String) -> Self {
+        Self { client: Client::builder(TokioExecutor::new()).build_http(), key }
+    }
+
+    /// The status and the JSON of an answer; None if the process was gone before it had answered.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        url: String,
+        body: &Value,
+    ) -> Option<(StatusCode, Value)> {
+        let request = Request::builder()
+            .method(method)
+            .uri(url)
+            .header("authorization", format!("Bearer {}", self.key))
+            .header("user-agent", BROWSER);
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let response = self.client.request(request.body(Full::from(body)).unwrap()).await.ok()?;
+        let status = response.status();
+        let bytes = Body::new(response.into_body()).collect().await.ok()?.to_bytes();
+        Some((status, serde_json::from_slice(&bytes).unwrap_or_default()))
+    }
+
+    /// The JSON of a successful answer; None if the process was gone before it had answered.
+    pub(crate) async fn json(&self, method: Method, url: String, body: &Value) -> Option<Value> {
+        let (status, body) = self.call(method, url, body).await?;
+        assert!(status.is_success(), "{status} {body}");
+        Some(body)
+    }
+}

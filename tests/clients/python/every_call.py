@@ -1,0 +1,169 @@
+"""Every call that the published client offers for links, analytics and events: python every_call.py URL KEY CLICKS
+
+CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and the answers about them.
+"""
+
+import asyncio
+import inspect
+import json
+import sys
+
+from dub import Dub
+from dub.models import components, errors, operations
+
+
+class Calls:
+    """A resource of the client that knows which of its calls were not made yet."""
+
+    def __init__(self, resource, suffix: str, run):
+        self._resource, self._suffix, self._run = resource, suffix, run
+        self.unmade = {
+            name.removesuffix(suffix)
+            for name, member in vars(type(resource)).items()
+            if inspect.isfunction(member) and inspect.iscoroutinefunction(member) == bool(suffix)
+        }
+
+    def __getattr__(self, name: str):
+        call = getattr(self._resource, name + self._suffix)
+
+        def made(**arguments):
+            self.unmade.discard(name)
+            return self._run(call(**arguments))
+
+        return made
+
+
+def refused(kind, code: str, call) -> None:
+    try:
+        call()
+    except kind as refusal:
+        assert refusal.data.error.code == code, refusal.data
+    else:
+        raise AssertionError(f"{code} was expected")
+
+
+def shown(model) -> dict:
+    """A parsed value under the names that it has in JSON."""
+    return model.model_dump(mode="json", by_alias=True)
+
+
+def assert_like(parsed: list, expected: list, what: str) -> None:
+    """Each parsed value has the fields of the expected one."""
+    shown_fields = [{name: shown(value).get(name) for name in row} for value, row in zip(parsed, expected)]
+    assert len(parsed) == len(expected) and shown_fields == expected, (what, parsed)
+
+
+def links(links: Calls, name: str) -> None:
+    before = links.count(request={})
+    # A slash in an external id is not escaped by this client.
+    external = f"{name}/1"
+    link = links.create(
+        request={
+            "url": "https://example.com/pricing?x=1", "key": name, "external_id": external, "tenant_id": name,
+            "title": "Prices", "comments": "c", "tag_names": [name], "geo": {"DE": "https://example.com/de"},
+            "expires_at": "2030-01-01T00:00:00Z", "utm_campaign": "spring", "ios": "https://example.com/ios",
+        }
+    )
+    assert isinstance(link, components.LinkSchema), link
+    assert (link.key, link.external_id, link.tenant_id, link.title) == (name, external, name, "Prices"), link
+    assert (link.url, link.utm_campaign) == ("https://example.com/pricing?x=1&utm_campaign=spring", "spring"), link
+    assert (link.expires_at, link.clicks, link.archived) == ("2030-01-01T00:00:00.000Z", 0, False), link
+    assert [tag.name for tag in link.tags] == [name] and link.geo["DE"] == "https://example.com/de", link
+    assert link.short_link == f"http://{link.domain}/r/{name}", link
+
+    for request in [{"link_id": link.id}, {"external_id": f"ext_{external}"}, {"domain": link.domain, "key": name}]:
+        assert links.get(request=request) == link, request
+    refused(errors.NotFound, "not_found", lambda: links.get(request={"link_id": "link_nobody"}))
+    refused(errors.Conflict, "conflict", lambda: links.create(request={"url": "https://example.com", "key": name}))
+    refused(errors.UnprocessableEntity, "unprocessable_entity", lambda: links.create(request={"url": "nonsense"}))
+
+    updated = links.update(link_id=f"ext_{external}", request_body={"url": "https://example.com/new", "archived": True})
+    assert (updated.id, updated.url, updated.archived) == (link.id, "https://example.com/new", True), updated
+    assert links.update(link_id=link.id, request_body={"title": None}).title is None
+
+    same = links.upsert(request={"url": "https://example.com/new", "title": "New"})
+    assert (same.id, same.title) == (link.id, "New"), same
+    other = links.upsert(request={"url": f"https://example.com/{name}/upserted"})
+    assert other.id != link.id and other.url == f"https://example.com/{name}/upserted", other
+
+    urls = [f"https://example.com/{name}/{n}" for n in range(5)]
+    many = links.create_many(
+        request=[{"url": url, "external_id": f"{name}-{n}"} for n, url in enumerate(urls)]
+        + [{"url": "https://example.com", "key": name}]
+    )
+    made, failed = many[:5], many[5]
+    assert all(isinstance(item, components.LinkSchema) for item in made), many
+    assert [item.url for item in made] == urls, many
+    assert isinstance(failed, components.LinkErrorSchema) and failed.code == "conflict", failed
+
+    request = {"search": f"{name}/", "page_size": 2, "show_archived": False}
+    page, listed = links.list(request=request), []
+    while page is not None:
+        assert isinstance(page, operations.GetLinksResponse) and len(page.result) <= 2, page
+        listed += page.result
+        page = page.next()
+    assert [item.id for item in listed] == [item.id for item in reversed([other, *made])], listed
+    assert [item.id for item in links.list(request={"tag_names": [name], "show_archived": True}).result] == [link.id]
+    assert links.count(request={}) == before + 6, "archived links are not counted"
+    assert links.count(request={"tenant_id": name, "show_archived": True}) == 1
+
+    by_id = links.update_many(request={"link_ids": [made[1].id, made[0].id], "data": {"comments": "both"}})
+    assert [(item.id, item.comments) for item in by_id] == [(made[1].id, "both"), (made[0].id, "both")], by_id
+    by_external = links.update_many(request={"external_ids": [f"{name}-2", "nobody"], "data": {"archived": True}})
+    assert [(item.id, item.archived) for item in by_external] == [(made[2].id, True)], by_external
+
+    assert links.delete(link_id=f"ext_{name}-0").id == made[0].id
+    rest = [item.id for item in [link, other, *made[1:]]]
+    assert links.delete_many(request={"link_ids": [*rest, "link_nobody"]}).deleted_count == 6
+    refused(errors.NotFound, "not_found", lambda: links.delete(link_id=link.id))
+    assert links.count(request={"show_archived": True}) == before
+
+
+def analytics(analytics: Calls, table: dict) -> None:
+    clicked = {"external_id": "ext_clicked"}
+    groupings = {*table["answers"], *table["notParsed"], "timeseries"}
+    assert {item.value for item in operations.QueryParamGroupBy} <= groupings, "a grouping is not covered"
+    for group_by, expected in table["answers"].items():
+        answer = analytics.retrieve(request={**clicked, "group_by": group_by})
+        parsed = answer if isinstance(answer, list) else [answer]
+        assert_like(parsed, expected if isinstance(expected, list) else [expected], group_by)
+    assert analytics.retrieve(request={}).clicks == 3
+    series = analytics.retrieve(request={**clicked, "group_by": "timeseries"})
+    assert [point.clicks for point in series[-4:]] == [0, 1, 2, 0] and len(series) == 25, series
+    top = analytics.retrieve(request={"group_by": "top_links", "start": "90 minutes ago", "end": "now"})
+    assert isinstance(top[0], components.AnalyticsTopLinks) and [link.clicks for link in top] == [2], top
+    for interval in operations.Interval:
+        assert analytics.retrieve(request={**clicked, "interval": interval}).clicks == 3, interval
+    assert analytics.retrieve(request={"country": "-DE", "timezone": "Asia/Kolkata"}).clicks == 2
+    refused(errors.UnprocessableEntity, "unprocessable_entity", lambda: analytics.retrieve(request={"start": "yonder"}))
+
+
+def events(events: Calls, table: dict) -> None:
+    listed = events.list(request={})
+    assert_like(listed, table["events"], "events")
+    assert all(isinstance(event, operations.ClickEvent) for event in listed), listed
+    assert [event.link.external_id for event in listed] == ["clicked"] * 3, listed
+    assert (listed[0].click.qr, listed[0].click.trigger, listed[1].click.referer) == (True, "qr", "t.co"), listed
+    oldest_first = events.list(request={"sort_order": "asc", "limit": 2, "page": 2})
+    assert [event.click_id for event in oldest_first] == [listed[0].click_id], oldest_first
+    assert [event.country for event in events.list(request={"country": "US,DE", "start": "24 hours ago"})] == ["US", "DE"]
+
+
+def play(dub: Dub, name: str, suffix: str, run, table: dict) -> None:
+    stories = [(links, dub.links, name), (analytics, dub.analytics, table), (events, dub.events, table)]
+    for story, resource, argument in stories:
+        calls = Calls(resource, suffix, run)
+        story(calls, argument)
+        assert not calls.unmade, f"{type(resource).__name__}: not called: {calls.unmade}"
+
+
+if __name__ == "__main__":
+    gateway, key, clicks = sys.argv[1:]
+    with open(clicks, encoding="utf-8") as file:
+        clicks = json.load(file)
+    with Dub(token=key, server_url=gateway) as client:
+        play(client, "sync", "", lambda answer: answer, clicks)
+    loop = asyncio.new_event_loop()
+    client = Dub(token=key, server_url=gateway)
+    play(client, "async", "_async", loop.run_until_complete, clicks)
+    loop.run_until_complete(client.__aexit__(None, None, None))

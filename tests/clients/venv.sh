@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Prints the Python of a virtual environment that has what a folder beside this script pins:
+#
+#   tests/clients/venv.sh python|schemathesis
+#
+# It is made under target/ when it is needed.
+set -euo pipefail
+folder=${1:?usage: $0 python|schemathesis}
+cd "$(dirname "$0")/../.."
+# shellcheck source=scripts/python.sh
+. scripts/python.sh
+
+readonly REQUIREMENTS=tests/clients/$folder/requirements.txt
+readonly VENV=$PWD/target/clients/$folder
+# Copied into the environment once it is complete.
+readonly STAMP=$VENV/requirements.txt
+
+if ! cmp -s "$REQUIREMENTS" "$STAMP"; then
+    python=$(find_python) || {
+        echo "Python 3.10 or later with venv is needed" >&2
+        exit 1
+    }
+    "$python" -m venv --clear "$VENV"
+    "$VENV/bin/pip" --disable-pip-version-check install --quiet --require-hashes --only-binary :all: \
+        --requirement "$REQUIREMENTS" >&2
+    cp "$REQUIREMENTS" "$STAMP"
+fi
+echo "$VENV/bin/python"

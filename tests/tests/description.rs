@@ -1,0 +1,64 @@
+//! The API, tested from its own description by schemathesis.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use backend::{AddressPolicy, Backend, Clock, Options, PublicUrl, Store, server};
+use tests::artifacts;
+use tests::backend::database_in;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// How long it looks, in seconds.
+const SECONDS: u32 = 40;
+const LONG_SECONDS: u32 = 600;
+
+#[test]
+fn schemathesis_finds_nothing() {
+    let python = artifacts::python_with("schemathesis");
+    run(&python, SECONDS);
+}
+
+#[test]
+#[ignore = "one of the long forms: make soak"]
+fn schemathesis_finds_nothing_in_ten_minutes() {
+    let python = artifacts::python_with("schemathesis");
+    run(&python, LONG_SECONDS);
+}
+
+fn run(python: &std::path::Path, seconds: u32) {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let (address, key) = runtime.block_on(async {
+        let store = Store::open(&database_in(folder.path())).await.unwrap();
+        let clock = Clock::system();
+        let workspace = store.create_workspace("tested", clock.now()).await.unwrap();
+        let (_, key) = store.create_key(&workspace, "pro", None, clock.now()).await.unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let options = Options {
+            public_url: PublicUrl::parse(&format!("http://{address}")).unwrap(),
+            // Receivers are made up: nothing may be sent to whoever has such a name.
+            webhook_addresses: AddressPolicy::none(),
+        };
+        let backend = Backend::start(store, clock, options);
+        tokio::spawn(server::serve(listener, backend.router(), stopped));
+        (address, key)
+    });
+    let output = Command::new(python)
+        // It writes what it has learnt into the current folder.
+        .current_dir(folder.path())
+        .args(["-m", "schemathesis.cli", "--no-color", "--config-file"])
+        .arg(artifacts::root().join("backend/schemathesis.toml"))
+        .args(["run", &format!("http://{address}/openapi.json"), "--workers", "2"])
+        .args(["--max-time", &seconds.to_string()])
+        .env("WEIR_KEY", key)
+        .output()
+        .unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    for line in report.lines().filter(|line| line.contains("generated,") || line.starts_with("Seed:")) {
+        println!("| schemathesis, {seconds} s | {} |", line.trim());
+    }
+}
