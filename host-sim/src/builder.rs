@@ -10,7 +10,7 @@ use crate::{
     clock::Clock,
     exchange::Clusters,
     faults::Faults,
-    flavour::{EnvoyVersion, Flavour},
+    flavour::{EnvoyVersion, Flavour, StreamEnd},
     host::Host,
     logs::{LogLine, Logs, Sink},
     message::{Request, Response},
@@ -27,6 +27,7 @@ pub struct Builder {
     workers: usize,
     flavour: Flavour,
     version: EnvoyVersion,
+    stream_end: StreamEnd,
     clock: Clock,
     clusters: Clusters,
     log_level: LogLevel,
@@ -53,6 +54,7 @@ impl Default for Builder {
             workers: 1,
             flavour: Flavour::default(),
             version: EnvoyVersion::default(),
+            stream_end: StreamEnd::default(),
             clock: Clock::default(),
             clusters: Clusters::default(),
             log_level: LogLevel::Trace,
@@ -84,6 +86,13 @@ impl Builder {
     #[must_use]
     pub fn envoy_version(mut self, version: EnvoyVersion) -> Self {
         self.version = version;
+        self
+    }
+
+    /// What a filter's stream ends with; Envoy's order unless set.
+    #[must_use]
+    pub fn stream_end(mut self, end: StreamEnd) -> Self {
+        self.stream_end = end;
         self
     }
 
@@ -168,6 +177,7 @@ impl Builder {
             callback_limit: self.callback_limit,
             memory_limit: self.memory_limit,
             reloads: ReloadTotals::default(),
+            stream_end: self.stream_end,
             seed: self.seed,
         });
         Host::new(shared, self.version, self.workers, self.clusters)

@@ -17,6 +17,18 @@ pub enum Flavour {
     NoSharedData,
 }
 
+/// Which callbacks a filter's stream ends with, in which order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StreamEnd {
+    /// `proxy_on_log`, `proxy_on_done`, `proxy_on_delete`: Envoy's for HTTP/1 and HTTP/2.
+    #[default]
+    LogDoneDelete,
+    /// `proxy_on_done`, `proxy_on_log`, `proxy_on_delete`: the specification's.
+    DoneLogDelete,
+    /// `proxy_on_done`, `proxy_on_delete`: without a log, as streams of Envoy may end over HTTP/3.
+    DoneDelete,
+}
+
 /// The Envoy release whose set of WASI functions the host offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum EnvoyVersion {

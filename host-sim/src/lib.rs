@@ -88,7 +88,7 @@ pub use builder::Builder;
 pub use clock::Clock;
 pub use configuration::ConfigurationError;
 pub use faults::{Fault, UnknownHostCall};
-pub use flavour::{EnvoyVersion, Flavour};
+pub use flavour::{EnvoyVersion, Flavour, StreamEnd};
 pub use headers::Headers;
 pub use host::{Host, LoadError};
 pub use logs::{LogLine, Logs};

@@ -12,6 +12,7 @@ use wasmtime::{Memory, StoreLimits, TypedFunc};
 use crate::{
     clock::Clock,
     faults::Faults,
+    flavour::StreamEnd,
     headers::Headers,
     logs::Logs,
     message::{Peer, Request, Response},
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) callback_limit: Duration,
     pub(crate) memory_limit: usize,
     pub(crate) reloads: ReloadTotals,
+    pub(crate) stream_end: StreamEnd,
     /// Of the guests' random bytes; `None` takes the system's.
     pub(crate) seed: Option<u64>,
 }

@@ -8,6 +8,7 @@ use wasmtime::{InstancePre, Store, StoreLimitsBuilder, TypedFunc, WasmParams, Wa
 use crate::{
     abi::{LogLevel, Status},
     exports::Exports,
+    flavour::StreamEnd,
     headers::Headers,
     message::Response,
     metrics::MetricIds,
@@ -406,26 +407,23 @@ impl Vm {
         }
     }
 
-    /// Ends a stream: log, done, delete.
+    /// Ends a stream with its last callbacks: as in Envoy log, done, delete.
     pub(crate) fn end_stream(&mut self, id: u32) {
         if self.state().stream(id).is_none() {
             return;
         }
         if !self.is_failed() {
             self.create_in_guest(id);
-            if let Some(stream) = self.state().stream(id) {
-                stream.logging = true;
-            }
-            if let Some(on_log) = self.exports.on_log.clone() {
-                self.call("proxy_on_log", id, &on_log, id);
-                self.run_deferred();
-            }
-            if let Some(stream) = self.state().stream(id) {
-                stream.logging = false;
-            }
-            if let Some(on_done) = self.exports.on_done.clone() {
-                self.call("proxy_on_done", id, &on_done, id);
-                self.run_deferred();
+            match self.state().shared.stream_end {
+                StreamEnd::LogDoneDelete => {
+                    self.log_stream(id);
+                    self.finish_stream(id);
+                }
+                StreamEnd::DoneLogDelete => {
+                    self.finish_stream(id);
+                    self.log_stream(id);
+                }
+                StreamEnd::DoneDelete => self.finish_stream(id),
             }
             if let Some(on_delete) = self.exports.on_delete.clone() {
                 self.call("proxy_on_delete", id, &on_delete, id);
@@ -438,6 +436,27 @@ impl Vm {
         };
         self.state().ready.remove(&id);
         self.end_root_if_drained(root);
+    }
+
+    fn log_stream(&mut self, id: u32) {
+        let Some(on_log) = self.exports.on_log.clone() else { return };
+        self.set_logging(id, true);
+        self.call("proxy_on_log", id, &on_log, id);
+        self.run_deferred();
+        self.set_logging(id, false);
+    }
+
+    fn set_logging(&mut self, id: u32, logging: bool) {
+        if let Some(stream) = self.state().stream(id) {
+            stream.logging = logging;
+        }
+    }
+
+    fn finish_stream(&mut self, id: u32) {
+        if let Some(on_done) = self.exports.on_done.clone() {
+            self.call("proxy_on_done", id, &on_done, id);
+            self.run_deferred();
+        }
     }
 
     /// Bytes of the guest's memory.

@@ -1,8 +1,8 @@
 //! Which callbacks run, in which order, and which header maps are open in each.
 
-use host_sim::{Headers, Request, Response};
+use host_sim::{Headers, Host, Plugin, Request, Response, StreamEnd};
 
-use crate::{host, lines, ok};
+use crate::{host, host_of, lines, ok};
 
 /// Statuses of reading the request's and the response's headers, and `request.path`.
 const BAD_ARGUMENT: u32 = 2;
@@ -90,4 +90,21 @@ fn a_request_without_any_header_reaches_the_filter() {
         lines(&host)[1..3],
         ["request headers 0 end 1".to_owned(), maps(NOT_FOUND, BAD_ARGUMENT, NOT_FOUND)]
     );
+}
+
+#[test]
+fn a_stream_ends_in_envoys_order_or_in_another_that_a_test_asks_for() {
+    //  what it ends with, its callbacks
+    let rows: [(StreamEnd, &[&str]); 3] = [
+        (StreamEnd::LogDoneDelete, &["log 2", "done 2", "delete 2"]),
+        (StreamEnd::DoneLogDelete, &["done 2", "log 2", "delete 2"]),
+        (StreamEnd::DoneDelete, &["done 2", "delete 2"]),
+    ];
+    for (end, expected) in rows {
+        let host = host_of("phases", Host::builder().stream_end(end), Plugin::default());
+        host.send(0, Request::get("/"), ok);
+        let mut said = lines(&host);
+        said.retain(|line| ["log", "done", "delete"].iter().any(|callback| line.starts_with(callback)));
+        assert_eq!(said, expected, "{end:?}");
+    }
 }

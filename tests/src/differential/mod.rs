@@ -149,7 +149,11 @@ impl Case {
         let mut envoy = Envoy::start(self).context("Envoy")?;
         let mut differences = String::new();
         let mut marks = (0, 0);
-        let mut settle = |what: &str, simulator: &Simulator, envoy: &Envoy, in_order: bool| {
+        // Both logs have come to rest when they are alike and all is there that is expected.
+        let mut settle = |what: &str,
+                          (simulator, envoy): (&Simulator, &Envoy),
+                          in_order: bool,
+                          awaited: &dyn Fn(&[String]) -> bool| {
             let lines = |contender: &dyn Contender, mark: usize| {
                 let mut lines: Vec<_> = contender.log().split_off(mark).into_iter().map(masked).collect();
                 if !in_order {
@@ -161,21 +165,22 @@ impl Case {
             // Whether they come to agree is the question, not an error of its own.
             let _ = clock::eventually(what, PATIENCE, || {
                 let (left, right) = both();
-                (left == right).then_some(())
+                (left == right && awaited(&right)).then_some(())
             });
             let (left, right) = both();
             marks = (simulator.log().len(), envoy.log().len());
             let differs = (left != right).then(|| difference(what, &left, &right));
             (right, differs)
         };
-        let (mut told, differs) = settle("the log of its start", &simulator, &envoy, false);
+        let (mut told, differs) = settle("the log of its start", (&simulator, &envoy), false, &|_| true);
         differences.extend(differs);
         for step in &self.scenario.steps {
             let name = step.name.clone().unwrap_or_default();
             let taken = take(step, &mut simulator, &mut envoy).with_context(|| format!("{name:?}"))?;
             // Contexts on several threads are told in any order.
             let in_order = step.request.is_some();
-            let (log, differs) = settle("log", &simulator, &envoy, in_order);
+            let awaited = |log: &[String]| missing(&step.expect, &[told.as_slice(), log].concat()).is_empty();
+            let (log, differs) = settle("log", (&simulator, &envoy), in_order, &awaited);
             // What takes time by itself may have begun before its step.
             told.extend(log);
             let missing = missing(&step.expect, &told);
