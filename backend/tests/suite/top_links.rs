@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use backend::Click;
+use backend::{Click, Settings};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor, Row};
@@ -38,7 +38,10 @@ impl Clicked {
     async fn new(database: Database, load: Load) -> Self {
         let is_sqlite = database.url.starts_with("sqlite:");
         let url = database.url.clone();
-        let service = Service::start(database).await;
+        // Counting millions of clicks takes longer than a request may.
+        let request_timeout = Duration::from_secs(600);
+        let settings = Settings { request_timeout, ..Settings::default() };
+        let service = Service::with_settings(database, settings).await;
         let mut database = AnyConnection::connect(&url).await.unwrap();
         if is_sqlite {
             // As the service has it, so that the two compare.
