@@ -52,12 +52,10 @@ pub enum CountError {
 }
 
 /// What counting a request came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// Whether every enforced quota had room; then all of them are consumed, otherwise none.
     pub admitted: bool,
-    /// One standing for each quota, as of `at`.
-    pub standings: Standings,
     /// The instant of the decision.
     pub at: Timestamp,
     /// Whether the overflow record of a full strangers' entry was used.
@@ -126,7 +124,7 @@ impl Counters {
         Place { table, fingerprint, name: self.tables.entry(table, fingerprint) }
     }
 
-    /// Counts one request of `cost` units against all `quotas`, or against none.
+    /// Counts one request of `cost` units against all `quotas`, or against none. `standings` receives one for each quota.
     ///
     /// # Errors
     /// If the request was not counted. A malformed entry is emptied, so that the next request is counted again.
@@ -136,11 +134,12 @@ impl Counters {
         place: Place,
         quotas: &[Quota],
         cost: u32,
+        standings: &mut Standings,
     ) -> Result<Counted, CountError> {
         let Self { local, next, .. } = self;
         match local {
-            Some(local) => count(&mut OnVm { local, host }, place, quotas, cost, next),
-            None => count(host, place, quotas, cost, next),
+            Some(local) => count(&mut OnVm { local, host }, place, quotas, cost, next, standings),
+            None => count(host, place, quotas, cost, next, standings),
         }
     }
 
@@ -178,6 +177,7 @@ fn count(
     quotas: &[Quota],
     cost: u32,
     next: &mut Vec<u8>,
+    standings: &mut Standings,
 ) -> Result<Counted, CountError> {
     for _ in 0..MAX_ATTEMPTS {
         let stored = host.get(name.as_bytes())?;
@@ -185,15 +185,15 @@ fn count(
             stored.as_ref().map_or((&[][..], None), |(entry, cas)| (entry.as_ref(), Some(*cas)));
         // The time after the record: a record that a faster worker has just written is then never from the future.
         let at = host.now()?;
-        let (consumed, overflowed) = match consume(entry, fingerprint, quotas, cost, at, next) {
+        let (consumed, overflowed) = match consume(entry, fingerprint, quotas, cost, at, next, standings) {
             Err(EntryError::Full) if table == Table::Strangers => {
-                (consume(entry, Fingerprint::OVERFLOW, quotas, cost, at, next), true)
+                (consume(entry, Fingerprint::OVERFLOW, quotas, cost, at, next, standings), true)
             }
             consumed => (consumed, false),
         };
-        let (admitted, standings, stores) = match consumed {
-            Ok(Consumed::Admitted(standings)) => (true, standings, true),
-            Ok(Consumed::Refused { standings, moved }) => (false, standings, moved),
+        let (admitted, stores) = match consumed {
+            Ok(Consumed::Admitted) => (true, true),
+            Ok(Consumed::Refused { moved }) => (false, moved),
             Err(EntryError::Malformed) => {
                 compare_and_swap(host, name.as_bytes(), cas, &[])?;
                 return Err(EntryError::Malformed.into());
@@ -203,7 +203,7 @@ fn count(
         if stores && compare_and_swap(host, name.as_bytes(), cas, next)? == Swap::Conflict {
             continue;
         }
-        return Ok(Counted { admitted, standings, at, overflowed, fingerprint });
+        return Ok(Counted { admitted, at, overflowed, fingerprint });
     }
     Err(CountError::Contended)
 }
@@ -298,9 +298,10 @@ mod tests {
         counter: Counter<'_>,
         quotas: &[Quota],
         cost: u32,
-    ) -> Result<Counted, CountError> {
-        let place = counters.place(counter);
-        counters.count(host, place, quotas, cost)
+    ) -> Result<(Counted, u32), CountError> {
+        let (place, mut standings) = (counters.place(counter), Standings::new());
+        let counted = counters.count(host, place, quotas, cost, &mut standings)?;
+        Ok((counted, standings[0].used))
     }
 
     #[test]
@@ -312,7 +313,7 @@ mod tests {
             host.conflicts = conflicts;
             let answer = count(&mut counters, &mut host, ALICE, &minutely(9), 1);
             match answer {
-                Ok(answer) => assert_eq!((counted, answer.standings[0].used), (true, 2), "{conflicts}"),
+                Ok((_, used)) => assert_eq!((counted, used), (true, 2), "{conflicts}"),
                 Err(error) => assert_eq!((counted, error), (false, CountError::Contended), "{conflicts}"),
             }
         }
@@ -333,7 +334,7 @@ mod tests {
         let mut vms = [1, 2].map(|salt| Counters::open(&mut host, [salt; 16], "", CAPACITY).unwrap());
         for vm in &mut vms {
             assert!(vm.is_local());
-            let admitted = [(); 3].map(|()| count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().admitted);
+            let admitted = [(); 3].map(|()| count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().0.admitted);
             assert_eq!(admitted, [true, true, false]);
         }
     }
@@ -344,8 +345,9 @@ mod tests {
         let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
         let name = counters.place(ALICE).name;
         compare_and_swap(&mut host, name.as_bytes(), None, b"not ours").unwrap();
-        let answers = [(); 3]
-            .map(|()| count(&mut counters, &mut host, ALICE, &minutely(1), 1).map(|count| count.admitted));
+        let answers = [(); 3].map(|()| {
+            count(&mut counters, &mut host, ALICE, &minutely(1), 1).map(|(count, _)| count.admitted)
+        });
         assert_eq!(answers, [Err(CountError::Entry(EntryError::Malformed)), Ok(true), Ok(false)]);
     }
 
@@ -357,14 +359,14 @@ mod tests {
         count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap();
         let mut admitted_beyond = 0;
         for number in 0..=255 {
-            let counted = count(&mut counters, &mut host, stranger(number), &minutely(2), 1).unwrap();
+            let (counted, _) = count(&mut counters, &mut host, stranger(number), &minutely(2), 1).unwrap();
             assert_eq!(counted.overflowed, usize::from(number) >= MAX_RECORDS, "{number}");
             admitted_beyond += usize::from(counted.overflowed && counted.admitted);
         }
         assert_eq!(admitted_beyond, 2);
-        assert_eq!(count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap().standings[0].used, 2);
+        assert_eq!(count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap().1, 2);
         host.now = 120;
-        assert!(!count(&mut counters, &mut host, stranger(255), &minutely(2), 1).unwrap().overflowed);
+        assert!(!count(&mut counters, &mut host, stranger(255), &minutely(2), 1).unwrap().0.overflowed);
     }
 
     #[test]

@@ -92,14 +92,12 @@ impl Standing {
 pub type Standings = ArrayVec<Standing, MAX_QUOTAS>;
 
 /// The answer of [`consume`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumed {
     /// Every enforced quota had room; the entry's new value was written to the buffer.
-    Admitted(Standings),
+    Admitted,
     /// An enforced quota had no room; nothing is consumed.
     Refused {
-        /// Where the counter stands.
-        standings: Standings,
         /// Whether the buffer holds a value to store all the same: use moved from a window that the clock stepped back from must
         /// stay in the window it was moved to, or it would follow the clock from window to window and lock the counter's bearer out.
         moved: bool,
@@ -108,7 +106,8 @@ pub enum Consumed {
 
 /// Consumes `cost` units of every quota for the counter `fingerprint`, or of none.
 ///
-/// `entry` is the stored value, empty if there is none; `next` receives the value to store, if there is one. Quotas with windows of the same length share one count. At most [`MAX_QUOTAS`] quotas are looked at.
+/// `entry` is the stored value, empty if there is none; `next` receives the value to store, if there is one, and `standings`
+/// where the counter stands afterwards: they are the caller's because moving them costs more than filling them. Quotas with windows of the same length share one count. At most [`MAX_QUOTAS`] quotas are looked at.
 ///
 /// # Errors
 /// If the entry cannot hold the counter.
@@ -119,19 +118,20 @@ pub fn consume(
     cost: u32,
     now: Timestamp,
     next: &mut Vec<u8>,
+    standings: &mut Standings,
 ) -> Result<Consumed, EntryError> {
     let mut counts = Counts::new();
     let mut moved = false;
     for record in Records::of(entry)? {
         let record = record?;
         if record.fingerprint == fingerprint {
-            let stored = record.counts().filter_map(|count| Some((count, count.at(now)?)));
-            counts =
-                stored.inspect(|(stored, count)| moved |= stored != count).map(|(_, count)| count).collect();
+            let live = record.counts().filter_map(|count| Some((count, count.at(now)?)));
+            counts.clear();
+            counts.extend(live.inspect(|(stored, count)| moved |= stored != count).map(|(_, count)| count));
         }
     }
 
-    let mut standings = Standings::new();
+    standings.clear();
     let mut refused = false;
     for quota in quotas.iter().take(MAX_QUOTAS) {
         let count = match counts.iter().find(|count| count.window == quota.window) {
@@ -146,11 +146,11 @@ pub fn consume(
         if moved {
             replace_record(entry, fingerprint, &counts, now, next)?;
         }
-        return Ok(Consumed::Refused { standings, moved });
+        return Ok(Consumed::Refused { moved });
     }
 
     let mut counted = ArrayVec::<Window, MAX_QUOTAS>::new();
-    for (quota, standing) in quotas.iter().zip(&mut standings) {
+    for (quota, standing) in quotas.iter().zip(standings) {
         standing.used = standing.used.saturating_add(cost);
         if counted.contains(&quota.window) {
             continue;
@@ -164,7 +164,7 @@ pub fn consume(
         }
     }
     replace_record(entry, fingerprint, &counts, now, next)?;
-    Ok(Consumed::Admitted(standings))
+    Ok(Consumed::Admitted)
 }
 
 /// Where the counter stands, without using anything.
@@ -177,8 +177,9 @@ pub fn peek(
     quotas: &[Quota],
     now: Timestamp,
 ) -> Result<Standings, EntryError> {
-    match consume(entry, fingerprint, quotas, 0, now, &mut Vec::new()) {
-        Ok(Consumed::Admitted(standings) | Consumed::Refused { standings, .. }) => Ok(standings),
+    let mut standings = Standings::new();
+    match consume(entry, fingerprint, quotas, 0, now, &mut Vec::new(), &mut standings) {
+        Ok(Consumed::Admitted | Consumed::Refused { .. }) => Ok(standings),
         // A counter that has no record has used nothing.
         Err(EntryError::Full | EntryError::TooManyWindows) => Ok(quotas
             .iter()
@@ -205,7 +206,8 @@ fn replace_record(
         if record.fingerprint == fingerprint {
             continue;
         }
-        let live: Counts = record.counts().filter_map(|count| count.at(now)).collect();
+        let mut live = Counts::new();
+        live.extend(record.counts().filter_map(|count| count.at(now)));
         if !live.is_empty() {
             others += usize::from(record.fingerprint != Fingerprint::OVERFLOW);
             push_record(next, record.fingerprint, &live);

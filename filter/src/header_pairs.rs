@@ -30,14 +30,14 @@ impl<'b> HeaderPairs<'b> {
 
     /// Where the strings of each pair are; each is followed by a NUL.
     fn places(self) -> impl Iterator<Item = Place> {
-        let size = |bytes| usize::try_from(u32::from_le_bytes(bytes)).unwrap_or(usize::MAX);
         let mut start = 0_usize;
-        self.sizes.iter().map(move |[n0, n1, n2, n3, v0, v1, v2, v3]| {
-            let name_end = start.saturating_add(size([*n0, *n1, *n2, *n3]));
-            let value_start = name_end.saturating_add(1);
-            let value_end = value_start.saturating_add(size([*v0, *v1, *v2, *v3]));
-            let place = Place { start, name_end, value_end };
-            start = value_end.saturating_add(1);
+        self.sizes.iter().map(move |sizes| {
+            let sizes = u64::from_le_bytes(*sizes);
+            let [name, value] = [sizes & u64::from(u32::MAX), sizes >> 32]
+                .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+            let place = Place { start, name, value };
+            // Sizes that are not true may lead anywhere; whether a string is there is looked at when it is taken.
+            start = start.wrapping_add(name).wrapping_add(value).wrapping_add(2);
             place
         })
     }
@@ -60,28 +60,29 @@ impl<'b> HeaderPairs<'b> {
     /// All values of `name`, which is in lower case.
     pub fn get_all(self, name: &str) -> impl Iterator<Item = &'b [u8]> {
         // Nearly all other names are told by their lengths alone.
-        let of_its_length = self.places().filter(move |place| place.name_end - place.start == name.len());
+        let of_its_length = self.places().filter(move |place| place.name == name.len());
         of_its_length
             .filter(move |place| self.strings.get(place.name()) == Some(name.as_bytes()))
             .map_while(move |place| self.strings.get(place.value()))
     }
 }
 
-/// Offsets into the strings. Too large ones, which saturate, are of no string.
+/// The strings of a pair: where the name starts among all strings, and how long name and value are.
 #[derive(Clone, Copy)]
 struct Place {
     start: usize,
-    name_end: usize,
-    value_end: usize,
+    name: usize,
+    value: usize,
 }
 
 impl Place {
     fn name(self) -> Range<usize> {
-        self.start..self.name_end
+        self.start..self.start.wrapping_add(self.name)
     }
 
     fn value(self) -> Range<usize> {
-        self.name_end.saturating_add(1)..self.value_end
+        let start = self.name().end.wrapping_add(1);
+        start..start.wrapping_add(self.value)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::config::{
     Subscribers, digest,
 };
 use crate::counters::{CountError, Counter, CounterHost, Counters, Place};
+use crate::entry::Standings;
 use crate::fingerprint::{ClientAddress, KeyDigest, KeyHash, Who};
 use crate::header_pairs::HeaderPairs;
 use crate::headers::Report;
@@ -24,6 +25,7 @@ use crate::reply::Reply;
 use crate::roster::Known;
 use crate::shared_data::HostError;
 use crate::table::OpenError;
+use crate::time::Timestamp;
 use crate::usage;
 
 /// Keys, each in one class, that are remembered, so that their requests need neither SHA-256 nor the way to their counter. The
@@ -330,16 +332,15 @@ impl Limiter {
             (Some(_), _) | (_, None) => (ADDRESS_CLASS, 1),
             (None, Some(class)) => (class.name.as_str(), class.cost),
         };
-        let counted = self.open(host)?.count(host, counter, quotas.quotas(), cost)?;
+        // In a box, as it is handed on several times until the response is there.
+        let at = Timestamp::from_seconds(0);
+        let mut report =
+            Box::new(Report { quotas: Arc::clone(quotas), standings: Standings::new(), cost, at });
+        let standings = &mut report.standings;
+        let counted = self.open(host)?.count(host, counter, quotas.quotas(), cost, standings)?;
+        report.at = counted.at;
 
         let mut verdict = request.verdict(stranger);
-        // In a box, as it is handed on several times until the response is there.
-        let report = Box::new(Report {
-            quotas: Arc::clone(quotas),
-            standings: counted.standings,
-            cost,
-            at: counted.at,
-        });
         let outcomes = match (counted.admitted, config.enforcement) {
             (true, _) => [
                 (Outcome::Allowed, stranger.is_none()),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use arbitrary::Arbitrary;
-use filter::entry::{Consumed, EntryError, MAX_BYTES, consume, peek};
+use filter::entry::{Consumed, EntryError, MAX_BYTES, Standings, consume, peek};
 use filter::fingerprint::Fingerprint;
 use filter::quota::{Mode, Quota, Window};
 use filter::time::Timestamp;
@@ -68,7 +68,7 @@ impl Model {
 fuzz_target!(|input: Input<'_>| {
     // A clock that goes on: what one that steps back may do, the filter's own tests say.
     let mut now = 1_700_000_000;
-    let mut next = Vec::new();
+    let (mut next, mut standings) = (Vec::new(), Standings::new());
     let (mut any, mut entry, mut model) = (input.bytes.to_vec(), Vec::new(), Model::default());
     for Step { fingerprint, quotas: given, cost, seconds } in input.steps {
         now += u64::from(seconds);
@@ -77,13 +77,13 @@ fuzz_target!(|input: Input<'_>| {
         let fingerprint = Fingerprint::from_number(number);
 
         // Bytes that may be anything.
-        match consume(&any, fingerprint, &quotas, cost, at, &mut next) {
-            Ok(Consumed::Admitted(_) | Consumed::Refused { moved: true, .. }) => {
+        match consume(&any, fingerprint, &quotas, cost, at, &mut next, &mut standings) {
+            Ok(Consumed::Admitted | Consumed::Refused { moved: true }) => {
                 assert!(next.len() <= MAX_BYTES);
                 assert!(peek(&next, fingerprint, &quotas, at).is_ok(), "what was written is not read");
                 any.clone_from(&next);
             }
-            Ok(Consumed::Refused { moved: false, .. }) => {}
+            Ok(Consumed::Refused { moved: false }) => {}
             Err(EntryError::Malformed) => assert!(peek(&any, fingerprint, &quotas, at).is_err()),
             Err(EntryError::Full | EntryError::TooManyWindows) => {}
         }
@@ -92,12 +92,12 @@ fuzz_target!(|input: Input<'_>| {
         let before: Vec<_> = quotas.iter().map(|quota| model.used(number, quota.window, at)).collect();
         let peeked = peek(&entry, fingerprint, &quotas, at).expect("an entry of our own");
         assert_eq!(peeked.iter().map(|standing| standing.used).collect::<Vec<_>>(), before);
-        let admitted = match consume(&entry, fingerprint, &quotas, cost, at, &mut next) {
-            Ok(Consumed::Admitted(_)) => {
+        let admitted = match consume(&entry, fingerprint, &quotas, cost, at, &mut next, &mut standings) {
+            Ok(Consumed::Admitted) => {
                 entry.clone_from(&next);
                 true
             }
-            Ok(Consumed::Refused { moved, .. }) => {
+            Ok(Consumed::Refused { moved }) => {
                 assert!(!moved, "time went on");
                 false
             }

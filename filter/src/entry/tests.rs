@@ -32,20 +32,13 @@ impl Stored {
         cost: u32,
         now: Timestamp,
     ) -> Result<(bool, Vec<(u32, u64)>), EntryError> {
-        let mut next = Vec::new();
-        let (admitted, standings) = match consume(&self.0, who, quotas, cost, now, &mut next)? {
-            Consumed::Admitted(standings) => {
-                assert!(next.len() <= MAX_BYTES);
-                self.0 = next;
-                (true, standings)
-            }
-            Consumed::Refused { standings, moved } => {
-                if moved {
-                    self.0 = next;
-                }
-                (false, standings)
-            }
-        };
+        let (mut next, mut standings) = (Vec::new(), Standings::new());
+        let consumed = consume(&self.0, who, quotas, cost, now, &mut next, &mut standings)?;
+        let admitted = consumed == Consumed::Admitted;
+        if admitted || consumed == (Consumed::Refused { moved: true }) {
+            assert!(next.len() <= MAX_BYTES);
+            self.0 = next;
+        }
         Ok((
             admitted,
             standings.iter().zip(quotas).map(|(at, quota)| (at.used, at.period(quota).end)).collect(),
@@ -226,8 +219,9 @@ proptest! {
         }
         let quotas = [enforced(3, "minute"), enforced(9, "month")];
         let mut next = Vec::new();
-        if consume(&bytes, ALICE, &quotas, 1, Timestamp::from_nanos(now), &mut next).is_ok() {
-            prop_assert!(peek(&next, ALICE, &quotas, Timestamp::from_nanos(now)).is_ok());
+        let now = Timestamp::from_nanos(now);
+        if consume(&bytes, ALICE, &quotas, 1, now, &mut next, &mut Standings::new()).is_ok() {
+            prop_assert!(peek(&next, ALICE, &quotas, now).is_ok());
         }
     }
 
