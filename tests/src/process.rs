@@ -139,17 +139,18 @@ impl Process {
         self.child.id()
     }
 
-    /// The CPU time that it has taken so far, of itself and of the system for it: proc_pid_stat(5), fields 14 and 15, in hundredths
-    /// of a second.
+    /// Time that its threads have run so far: the first number of proc_pid_schedstat(5), in nanoseconds.
     ///
     /// # Errors
-    /// Where the system has no such file.
+    /// When the process has ended, or where there is no such file.
     pub fn cpu_time(&self) -> anyhow::Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
-        let (_, fields) = stat.rsplit_once(')').context("the process's stat")?;
-        let ticks: u64 =
-            fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
-        Ok(Duration::from_millis(10 * ticks))
+        let mut spent = Duration::ZERO;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
+            let schedstat = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            let nanos = schedstat.split_whitespace().next().context("a thread's schedstat")?;
+            spent += Duration::from_nanos(nanos.parse()?);
+        }
+        Ok(spent)
     }
 
     /// What it has printed.

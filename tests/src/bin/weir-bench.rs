@@ -105,9 +105,9 @@ fn run(
     }
     for _ in 0..options.alternations {
         for (samples, address) in samples.iter_mut().zip(&envoy.listeners) {
-            let before = envoy.cpu_time()?;
+            let before = envoy.process.cpu_time()?;
             load(*address, options.connections, options.requests)?;
-            let spent = envoy.cpu_time()? - before;
+            let spent = envoy.process.cpu_time()? - before;
             samples.push(spent.as_secs_f64() * 1e6 / options.requests as f64);
             progress.inc(1);
         }
@@ -164,17 +164,6 @@ impl Rivals {
         listeners.sort_unstable();
         let listeners = listeners.into_iter().map(|(_, address)| address).collect();
         Ok(Self { process, listeners, _folder: folder })
-    }
-
-    /// Time that the process's threads have run so far: the first number of proc_pid_schedstat(5), in nanoseconds.
-    fn cpu_time(&self) -> anyhow::Result<Duration> {
-        let mut spent = Duration::ZERO;
-        for thread in std::fs::read_dir(format!("/proc/{}/task", self.process.id()))? {
-            let schedstat = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-            let nanos = schedstat.split_whitespace().next().context("a thread's schedstat")?;
-            spent += Duration::from_nanos(nanos.parse()?);
-        }
-        Ok(spent)
     }
 }
 
