@@ -24,9 +24,16 @@ async fn the_qr_code_of_a_link_carries_its_short_link_and_is_counted_as_one() {
         assert_eq!((info.width, info.height), (width, width), "{parameters}");
         assert_eq!(reader.info().palette.as_deref().unwrap(), colors.concat(), "{parameters}");
         let dark = |x: usize, y: usize| pixels[y * info.line_size + x / 8] >> (7 - x % 8) & 1 == 1;
-        let side = width as usize;
-        let greys: Vec<u8> =
-            (0..side * side).map(|place| if dark(place % side, place / side) { 0 } else { 255 }).collect();
+        // With the white margin that readers expect, whatever the image's own is.
+        let (width, margin) = (width as usize, 40);
+        let side = width + 2 * margin;
+        let inside = |at: usize| at.checked_sub(margin).filter(|at| *at < width);
+        let greys: Vec<u8> = (0..side * side)
+            .map(|place| match (inside(place % side), inside(place / side)) {
+                (Some(x), Some(y)) if dark(x, y) => 0,
+                _ => 255,
+            })
+            .collect();
         let mut reader = quircs::Quirc::default();
         let code = reader.identify(side, side, &greys).next().expect("a QR code").unwrap();
         let text = String::from_utf8(code.decode().unwrap().payload).unwrap();
