@@ -16,7 +16,8 @@ use crate::query::Query;
 pub(crate) const SIZE: (u32, u32, u32) = (600, 21, 4_096);
 /// The quiet zone around the code, in modules: by default and at most.
 pub(crate) const MARGIN: (u32, u32) = (2, 64);
-/// Longest text, in bytes: what the largest code of the lowest level of correction carries.
+/// Longest text, in bytes: what the largest code of the lowest level of correction carries, whatever the bytes are. Of digits alone more
+/// would fit in, but the API's description has one length.
 pub(crate) const MAX_TEXT: usize = 2_953;
 /// How much of the code may be unreadable: 7, 15, 25 or 30 %.
 const LEVELS: [(&str, ECL); 4] = [("L", ECL::L), ("M", ECL::M), ("Q", ECL::Q), ("H", ECL::H)];
@@ -52,7 +53,9 @@ async fn qr(query: Query) -> Result<Response, ApiError> {
     let colors = [color(&query, "bgColor", [255; 3])?, color(&query, "fgColor", [0; 3])?];
     let level = query.choice("level", &LEVELS)?.unwrap_or(ECL::L);
 
-    let code = QRBuilder::new(text.as_bytes()).ecl(level).build().map_err(|_| {
+    let code =
+        if text.len() > MAX_TEXT { None } else { QRBuilder::new(text.as_bytes()).ecl(level).build().ok() };
+    let code = code.ok_or_else(|| {
         ApiError::invalid("too_big", "url", "Too big: the text does not fit into a QR code of this level")
     })?;
     let rows = draw(&code, size, margin).ok_or_else(|| {

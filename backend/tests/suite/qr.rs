@@ -44,10 +44,11 @@ async fn the_qr_code_of_a_link_carries_its_short_link_and_is_counted_as_one() {
 #[tokio::test]
 async fn what_no_qr_code_can_be_is_refused_by_name() {
     let service = Service::start(Database::sqlite()).await;
-    let long = "x".repeat(2_954);
+    let (long, long_number) = ("x".repeat(2_954), "7".repeat(2_954));
     let table = [
         ("".to_owned(), "url"),
         (format!("url={long}"), "url"),
+        (format!("url={long_number}"), "url"),
         ("url=x&size=20".to_owned(), "size"),
         ("url=x&size=4097".to_owned(), "size"),
         ("url=x&size=30&margin=64".to_owned(), "size"),
