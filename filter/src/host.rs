@@ -222,7 +222,8 @@ thread_local! {
 
 impl Arena {
     fn allocate(&self, size: usize) -> Option<*mut u8> {
-        let start = self.taken.get();
+        // Not even an empty value starts where the memory ends: by where it starts a value is known as the arena's.
+        let start = Some(self.taken.get()).filter(|start| *start < ARENA_BYTES)?;
         let end = start.checked_add(size).filter(|end| *end <= ARENA_BYTES)?;
         self.taken.set(end);
         self.values.set(self.values.get() + 1);
@@ -232,7 +233,7 @@ impl Arena {
     /// Ends the use of the value at `data`; `false` if it is none of the arena's.
     fn release(&self, data: *const u8) -> bool {
         let memory = self.memory.get().cast::<u8>().cast_const();
-        let ours = (memory..=memory.wrapping_add(ARENA_BYTES)).contains(&data);
+        let ours = (memory..memory.wrapping_add(ARENA_BYTES)).contains(&data);
         if ours {
             let left = self.values.get().saturating_sub(1);
             self.values.set(left);

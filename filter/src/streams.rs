@@ -41,12 +41,6 @@ impl<T> Kept<T> {
     pub fn take(&mut self, stream: u32) -> Option<T> {
         self.values.remove(&stream)
     }
-
-    /// Whether nothing is kept.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -58,7 +52,6 @@ mod tests {
         let mut kept = Kept::default();
         kept.keep(7, "seven", |_| true);
         assert_eq!([kept.take(7), kept.take(7), kept.take(8)], [Some("seven"), None, None]);
-        assert!(kept.is_empty());
     }
 
     #[test]

@@ -1,0 +1,55 @@
+//! What a VM holds on to: streams and configurations that are alive, and none that have ended.
+
+use host_sim::{Host, Request, Response};
+use tests::gateway::{module, plugin};
+use tests::policy::Policy;
+
+fn request() -> Request {
+    Request::get("/links").header("authorization", "Bearer key")
+}
+
+fn policy() -> Policy {
+    Policy::contract().unwrap().subscriber("acme", "pro", "key")
+}
+
+fn host(policy: &Policy) -> Host {
+    let mut host = Host::builder().workers(1).build();
+    host.load(module(), plugin(policy)).unwrap();
+    host
+}
+
+#[test]
+fn streams_that_end_without_a_response_leave_nothing_and_cost_no_other_stream_its_headers() {
+    const ABANDONED: usize = 50_000;
+    let host = host(&policy().with_at("/plans/pro/standard", serde_json::json!(["4000000000/month"])));
+    let mut waiting = host.stream(0, &request(), true);
+    let abandon = || (0..ABANDONED).for_each(|_| drop(host.stream(0, &request(), true)));
+    abandon();
+    let (memory, contexts) = (host.guest_memory(), host.contexts());
+    abandon();
+    assert_eq!((host.guest_memory(), host.contexts()), (memory, contexts));
+
+    waiting.respond(Response::ok());
+    let outcome = waiting.finish();
+    let left = outcome.headers().get("x-ratelimit-remaining").map(|left| left.to_vec());
+    assert_eq!(left.as_deref(), Some(&b"3999999999"[..]), "{outcome:?}");
+}
+
+#[test]
+fn configurations_that_have_ended_leave_nothing() {
+    const SUBSCRIBERS: usize = 2_000;
+    let policy = (0..SUBSCRIBERS).fold(policy(), |policy, number| {
+        policy.subscriber(&format!("subscriber-{number}"), "pro", &format!("key-{number}"))
+    });
+    let mut host = host(&policy);
+    let mut update = |number: u32| {
+        let limit = serde_json::json!([format!("{}/minute", 1000 + number)]);
+        host.update(plugin(&policy.clone().with_at("/plans/pro/standard", limit)).configuration).unwrap();
+        // A tick finds that the configuration before is gone.
+        host.advance(std::time::Duration::from_secs(1));
+        assert_eq!(host.send(0, request(), |_| Response::ok()).status(), 200);
+        host.guest_memory()
+    };
+    let settled = (0..10).map(&mut update).last();
+    assert_eq!((10..40).map(&mut update).last(), settled);
+}
