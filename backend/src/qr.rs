@@ -16,8 +16,8 @@ use crate::query::Query;
 pub(crate) const SIZE: (u32, u32, u32) = (600, 21, 4_096);
 /// The quiet zone around the code, in modules: by default and at most.
 pub(crate) const MARGIN: (u32, u32) = (2, 64);
-/// Longest text, in bytes: what the largest code of the lowest level of correction carries, whatever the bytes are. Of digits alone more
-/// would fit in, but the API's description has one length.
+/// Longest text, in bytes: what the largest code of the lowest level of correction carries, whatever the bytes
+/// are. Of digits alone more would fit in, but the API's description has one length.
 pub(crate) const MAX_TEXT: usize = 2_953;
 /// How much of the code may be unreadable: 7, 15, 25 or 30 %.
 const LEVELS: [(&str, ECL); 4] = [("L", ECL::L), ("M", ECL::M), ("Q", ECL::Q), ("H", ECL::H)];

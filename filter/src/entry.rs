@@ -107,7 +107,8 @@ pub enum Consumed {
 /// Consumes `cost` units of every quota for the counter `fingerprint`, or of none.
 ///
 /// `entry` is the stored value, empty if there is none; `next` receives the value to store, if there is one, and `standings`
-/// where the counter stands afterwards: they are the caller's because moving them costs more than filling them. Quotas with windows of the same length share one count. At most [`MAX_QUOTAS`] quotas are looked at.
+/// where the counter stands afterwards: they are the caller's because moving them costs more than filling them. Quotas with
+/// windows of the same length share one count. At most [`MAX_QUOTAS`] quotas are looked at.
 ///
 /// # Errors
 /// If the entry cannot hold the counter.

@@ -245,8 +245,8 @@ impl Arena {
     }
 }
 
-/// Memory for a value that the host returns: a [`Returned`] takes it over. A host that asks for memory and then returns no value keeps the arena
-/// from ever being free again, which costs allocations and nothing else.
+/// Memory for a value that the host returns: a [`Returned`] takes it over. A host that asks for memory and then
+/// returns no value keeps the arena from ever being free again, which costs allocations and nothing else.
 pub(crate) fn allocate(size: usize) -> *mut u8 {
     ARENA
         .with(|arena| arena.allocate(size))
