@@ -81,6 +81,16 @@ pub struct Standing {
 }
 
 impl Standing {
+    /// Before a request of `cost` units uses any of `quota`, of whose window `count` is.
+    fn before(count: Count, quota: &Quota, cost: u32) -> Self {
+        let exhausted = count.used.checked_add(cost).is_none_or(|used| used > quota.limit.get());
+        Self { used: count.used, index: count.index, exhausted }
+    }
+
+    fn refuses(&self, quota: &Quota) -> bool {
+        self.exhausted && quota.mode == Mode::Enforced
+    }
+
     /// The window the request was counted in, of `quota`, whose standing this is.
     #[must_use]
     pub fn period(&self, quota: &Quota) -> Period {
@@ -121,6 +131,23 @@ pub fn consume(
     next: &mut Vec<u8>,
     standings: &mut Standings,
 ) -> Result<Consumed, EntryError> {
+    match consume_alone(entry, fingerprint, quotas, cost, now, next, standings) {
+        Some(consumed) => Ok(consumed),
+        None => consume_among_others(entry, fingerprint, quotas, cost, now, next, standings),
+    }
+}
+
+/// [`consume`] for any entry.
+#[cold]
+fn consume_among_others(
+    entry: &[u8],
+    fingerprint: Fingerprint,
+    quotas: &[Quota],
+    cost: u32,
+    now: Timestamp,
+    next: &mut Vec<u8>,
+    standings: &mut Standings,
+) -> Result<Consumed, EntryError> {
     let mut counts = Counts::new();
     let mut moved = false;
     for record in Records::of(entry)? {
@@ -139,9 +166,9 @@ pub fn consume(
             Some(count) => *count,
             None => Count { window: quota.window, index: quota.window.at(now).index, used: 0 },
         };
-        let exhausted = count.used.checked_add(cost).is_none_or(|used| used > quota.limit.get());
-        refused |= exhausted && quota.mode == Mode::Enforced;
-        standings.push(Standing { used: count.used, index: count.index, exhausted });
+        let standing = Standing::before(count, quota, cost);
+        refused |= standing.refuses(quota);
+        standings.push(standing);
     }
     if refused {
         if moved {
@@ -166,6 +193,45 @@ pub fn consume(
     }
     replace_record(entry, fingerprint, &counts, now, next)?;
     Ok(Consumed::Admitted)
+}
+
+/// [`consume`] for the entry that nearly all are: this counter's record alone, with a count for each quota, in the quotas' order, each
+/// in a window that lasts. `None` for any other entry. In place, as this is done for each request.
+fn consume_alone(
+    entry: &[u8],
+    fingerprint: Fingerprint,
+    quotas: &[Quota],
+    cost: u32,
+    now: Timestamp,
+    next: &mut Vec<u8>,
+    standings: &mut Standings,
+) -> Option<Consumed> {
+    let (record, others) = Record::split_from(entry.strip_prefix(&[VERSION])?)?;
+    let fits = record.counts.len() == quotas.len() && quotas.len() <= MAX_QUOTAS;
+    if !others.is_empty() || record.fingerprint != fingerprint || !fits {
+        return None;
+    }
+    standings.clear();
+    let mut refused = false;
+    for (quota, count) in quotas.iter().zip(record.counts()) {
+        if count.window != quota.window || count.at(now) != Some(count) {
+            return None;
+        }
+        let standing = Standing::before(count, quota, cost);
+        refused |= standing.refuses(quota);
+        standings.push(standing);
+    }
+    if refused {
+        return Some(Consumed::Refused { moved: false });
+    }
+    let counts = quotas.iter().zip(standings).map(|(quota, standing)| {
+        standing.used = standing.used.saturating_add(cost);
+        Count { window: quota.window, index: standing.index, used: standing.used }
+    });
+    next.clear();
+    next.push(VERSION);
+    push_record(next, fingerprint, counts);
+    Some(Consumed::Admitted)
 }
 
 /// Where the counter stands, without using anything.
@@ -211,23 +277,24 @@ fn replace_record(
         live.extend(record.counts().filter_map(|count| count.at(now)));
         if !live.is_empty() {
             others += usize::from(record.fingerprint != Fingerprint::OVERFLOW);
-            push_record(next, record.fingerprint, &live);
+            push_record(next, record.fingerprint, live.into_iter());
         }
     }
     if others >= MAX_RECORDS && fingerprint != Fingerprint::OVERFLOW {
         return Err(EntryError::Full);
     }
-    push_record(next, fingerprint, counts);
+    push_record(next, fingerprint, counts.iter().copied());
     Ok(())
 }
 
-fn push_record(entry: &mut Vec<u8>, fingerprint: Fingerprint, counts: &[Count]) {
+fn push_record(entry: &mut Vec<u8>, fingerprint: Fingerprint, counts: impl ExactSizeIterator<Item = Count>) {
     entry.extend_from_slice(&fingerprint.get().to_le_bytes());
     entry.push(u8::try_from(counts.len()).unwrap_or(u8::MAX));
     for count in counts {
-        entry.extend_from_slice(&count.window.code().to_le_bytes());
-        entry.extend_from_slice(&count.index.to_le_bytes());
-        entry.extend_from_slice(&count.used.to_le_bytes());
+        let [w0, w1, w2, w3] = count.window.code().to_le_bytes();
+        let [i0, i1, i2, i3] = count.index.to_le_bytes();
+        let [u0, u1, u2, u3] = count.used.to_le_bytes();
+        entry.extend_from_slice(&[w0, w1, w2, w3, i0, i1, i2, i3, u0, u1, u2, u3]);
     }
 }
 

@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::str::FromStr;
 
 use siphasher::sip::SipHasher24;
-use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
+use siphasher::sip128::SipHasher13 as SipHasher13x128;
 
 /// SHA-256 of an API key.
 pub type KeyDigest = [u8; 32];
@@ -84,18 +84,20 @@ impl Fingerprint {
     }
 }
 
-/// A keyed hash of an API key and a class, as a map's key: half of it is as good a hash as any that the map could compute.
+/// A keyed hash of what carries an API key, with where that was found and the request's class, as a map's key: half of it is as good a
+/// hash as any that the map could compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash {
     low: u64,
     high: u64,
-    class: u32,
+    source: usize,
+    class: usize,
 }
 
 impl Hash for KeyHash {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // Spreads classes by the golden ratio.
-        state.write_u64(self.low.wrapping_add(u64::from(self.class).wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        state.write_u64(self.low.wrapping_add((self.class as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)));
     }
 }
 
@@ -130,14 +132,12 @@ impl Salt {
         Fingerprint(hasher.finish().max(1))
     }
 
-    /// A hash of an API key, as it is used in a class, that can be kept in memory: it cannot be computed outside this process. Nobody
-    /// sees it, so SipHash's shorter form is enough.
+    /// A hash of `bytes` that carry an API key to a class, found in the place `source`. It can be kept in memory, as it cannot be
+    /// computed outside this process. Nobody sees it, so SipHash's shorter form is enough.
     #[must_use]
-    pub fn key_hash(&self, key: &[u8], class: usize) -> KeyHash {
-        let mut hasher = SipHasher13x128::new_with_key(&self.0);
-        hasher.write(key);
-        let hash = hasher.finish128();
-        KeyHash { low: hash.h1, high: hash.h2, class: u32::try_from(class).unwrap_or(u32::MAX) }
+    pub fn key_hash(&self, source: usize, bytes: &[u8], class: usize) -> KeyHash {
+        let hash = SipHasher13x128::new_with_key(&self.0).hash(bytes);
+        KeyHash { low: hash.h1, high: hash.h2, source, class }
     }
 }
 

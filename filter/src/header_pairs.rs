@@ -29,17 +29,8 @@ impl<'b> HeaderPairs<'b> {
     }
 
     /// Where the strings of each pair are; each is followed by a NUL.
-    fn places(self) -> impl Iterator<Item = Place> {
-        let mut start = 0_usize;
-        self.sizes.iter().map(move |sizes| {
-            let sizes = u64::from_le_bytes(*sizes);
-            let [name, value] = [sizes & u64::from(u32::MAX), sizes >> 32]
-                .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
-            let place = Place { start, name, value };
-            // Sizes that are not true may lead anywhere; whether a string is there is looked at when it is taken.
-            start = start.wrapping_add(name).wrapping_add(value).wrapping_add(2);
-            place
-        })
+    fn places(self) -> Places<'b> {
+        Places { sizes: self.sizes.iter(), start: 0 }
     }
 
     /// Whether this is a gRPC request: its client reads a reply's body as a message.
@@ -59,12 +50,50 @@ impl<'b> HeaderPairs<'b> {
 
     /// All values of `name`, which is in lower case.
     pub fn get_all(self, name: &str) -> impl Iterator<Item = &'b [u8]> {
-        // Nearly all other names are told by their lengths alone.
-        let of_its_length = self.places().filter(move |place| place.name == name.len());
-        of_its_length
-            .filter(move |place| self.strings.get(place.name()) == Some(name.as_bytes()))
-            .map_while(move |place| self.strings.get(place.value()))
+        let mut places = self.places();
+        core::iter::from_fn(move || {
+            loop {
+                let place = places.next()?;
+                // Nearly all other names are told by their lengths alone.
+                if place.name == name.len() && is(self.strings.get(place.name())?, name.as_bytes()) {
+                    return self.strings.get(place.value());
+                }
+            }
+        })
     }
+}
+
+struct Places<'b> {
+    sizes: core::slice::Iter<'b, [u8; 8]>,
+    start: usize,
+}
+
+impl Iterator for Places<'_> {
+    type Item = Place;
+
+    fn next(&mut self) -> Option<Place> {
+        let [n0, n1, n2, n3, v0, v1, v2, v3] = *self.sizes.next()?;
+        let [name, value] = [[n0, n1, n2, n3], [v0, v1, v2, v3]]
+            .map(|size| usize::try_from(u32::from_le_bytes(size)).unwrap_or(usize::MAX));
+        let place = Place { start: self.start, name, value };
+        // Sizes that are not true may lead anywhere; whether a string is there is looked at when it is taken.
+        self.start = self.start.wrapping_add(name).wrapping_add(value).wrapping_add(2);
+        Some(place)
+    }
+}
+
+/// Whether two names of the same length are equal. Compared in whole words, for `memcmp` is a loop over bytes in a module.
+fn is(found: &[u8], name: &[u8]) -> bool {
+    let (words, expected_words) = (found.as_chunks::<8>().0, name.as_chunks::<8>().0);
+    words.iter().zip(expected_words).all(|(word, expected)| word == expected)
+        && match name.len() {
+            // The last word may overlap the one before.
+            8.. => found.last_chunk::<8>() == name.last_chunk(),
+            4.. => {
+                found.first_chunk::<4>() == name.first_chunk() && found.last_chunk::<4>() == name.last_chunk()
+            }
+            _ => found.iter().eq(name),
+        }
 }
 
 /// The strings of a pair: where the name starts among all strings, and how long name and value are.

@@ -11,6 +11,15 @@ use crate::entry::{Standing, Standings};
 use crate::quota::{Mode, Quota, QuotaSet};
 use crate::time::Timestamp;
 
+/// The names of all headers that [`Report::write`] sets.
+pub const NAMES: [&str; 5] = [LIMIT, REMAINING, RESET, POLICY, RATELIMIT];
+
+const LIMIT: &str = "x-ratelimit-limit";
+const REMAINING: &str = "x-ratelimit-remaining";
+const RESET: &str = "x-ratelimit-reset";
+const POLICY: &str = "ratelimit-policy";
+const RATELIMIT: &str = "ratelimit";
+
 /// The names that a browser's script may read only if `Access-Control-Expose-Headers` lists them.
 pub const EXPOSED: &str =
     "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After, RateLimit-Policy, RateLimit";
@@ -103,13 +112,13 @@ impl Report {
         mut set: impl FnMut(&'static str, &str) -> Result<(), E>,
     ) -> Result<(), E> {
         if let Some(x) = options.x_ratelimit.and_then(|limit| self.x_ratelimit(limit)) {
-            set("x-ratelimit-limit", itoa::Buffer::new().format(x.limit))?;
-            set("x-ratelimit-remaining", itoa::Buffer::new().format(x.remaining))?;
-            set("x-ratelimit-reset", itoa::Buffer::new().format(x.reset))?;
+            set(LIMIT, itoa::Buffer::new().format(x.limit))?;
+            set(REMAINING, itoa::Buffer::new().format(x.remaining))?;
+            set(RESET, itoa::Buffer::new().format(x.reset))?;
         }
         if options.ietf && self.enforced().next().is_some() {
-            set("ratelimit-policy", &self.quotas.policy(self.at))?;
-            set("ratelimit", &self.ratelimit())?;
+            set(POLICY, &self.quotas.policy(self.at))?;
+            set(RATELIMIT, &self.ratelimit())?;
         }
         Ok(())
     }

@@ -75,6 +75,24 @@ pub fn credential<'r, E>(
     others.iter().try_fold(first, |found, source| Ok(found.and(of_source(source)?)))
 }
 
+/// The one header line that the request's key, if it has one, comes from: the place of its source among `sources`, and its value.
+/// `None` if there is none, several, or a source that is no header.
+///
+/// Whoever has seen such a line before need not read it again: [`credential`] makes the same of it.
+#[must_use]
+pub fn only_line<'r>(sources: &[KeySource], headers: HeaderPairs<'r>) -> Option<(usize, &'r [u8])> {
+    let mut only = None;
+    for (place, source) in sources.iter().enumerate() {
+        let KeySource::Header { name, .. } = source else { return None };
+        for value in headers.get_all(name) {
+            if only.replace((place, value)).is_some() {
+                return None;
+            }
+        }
+    }
+    only
+}
+
 /// A claim's value. Metadata knows no integers: hosts hand over a number as the eight bytes of a double, and a key that is an integer
 /// is written as one. Text of eight letters is told from a double by having only printable characters.
 fn from_metadata<'r>(value: Vec<u8>) -> Credential<'r> {

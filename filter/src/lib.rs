@@ -47,6 +47,7 @@ pub mod shared_data;
 pub mod streams;
 pub mod table;
 pub mod time;
+pub mod upstream;
 pub mod usage;
 
 #[cfg(target_arch = "wasm32")]

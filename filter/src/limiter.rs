@@ -18,18 +18,17 @@ use crate::entry::Standings;
 use crate::fingerprint::{ClientAddress, KeyDigest, KeyHash, Who};
 use crate::header_pairs::HeaderPairs;
 use crate::headers::Report;
-use crate::identity::{Credential, credential};
+use crate::identity::{Credential, credential, only_line};
 use crate::outcome::{NO_PLAN, Outcome};
 use crate::quota::{Mode, QuotaSet};
 use crate::reply::Reply;
-use crate::roster::Known;
 use crate::shared_data::HostError;
 use crate::table::OpenError;
 use crate::time::Timestamp;
 use crate::usage;
 
-/// Keys, each in one class, that are remembered, so that their requests need neither SHA-256 nor the way to their counter. The
-/// memory is emptied when it is full: about 1 MiB for each VM.
+/// Keys, each in one class, that are remembered, so that their requests need neither SHA-256 nor the way to their plan and counter.
+/// The memory is emptied when it is full: about 1 MiB for each VM.
 const REMEMBERED_KEYS: usize = 8192;
 
 /// The levels of `proxy_log`.
@@ -90,17 +89,11 @@ pub struct Limiter {
 }
 
 /// What needs not be found out twice about a known key's requests of one class.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Remembered {
-    row: Row,
     counter: Place,
-}
-
-/// Where a known key is listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Row {
-    Configuration(usize),
-    Directory(usize),
+    plan: usize,
+    granted: Option<Entitlement>,
 }
 
 /// Who is calling.
@@ -180,9 +173,49 @@ impl Limiter {
         headers: HeaderPairs<'_>,
         usage: bool,
     ) -> Result<Verdict, DecideError> {
+        let line = self.counters.as_ref().and_then(|counters| {
+            let (source, value) = only_line(&config.key_sources, headers)?;
+            Some(counters.salt().key_hash(source, value, request.class))
+        });
+        if let Some(remembered) = line.and_then(|line| self.remembered.get(&line))
+            && !usage
+        {
+            return self.remembered_subscriber(host, config, request, remembered.clone());
+        }
+        self.decide_for_caller(host, config, request, headers, line, usage)
+    }
+
+    /// Decides on a request of somebody who has to be found out first. Apart, so that the way of nearly all requests is short in the
+    /// module, too: with a cold cache each line of code counts.
+    #[cold]
+    fn decide_for_caller(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        request: &mut Request,
+        headers: HeaderPairs<'_>,
+        line: Option<KeyHash>,
+        usage: bool,
+    ) -> Result<Verdict, DecideError> {
         let directory = self.directory.clone();
-        let mut digest = KeyDigest::default();
-        let caller = self.caller(host, config, directory.as_deref(), request.class, headers, &mut digest)?;
+        let digest_of_key;
+        let caller = match credential(&config.key_sources, headers, |path| host.property(path))? {
+            Credential::Missing => Caller::Keyless,
+            Credential::Ambiguous => Caller::Ambiguous,
+            Credential::Key(key) => {
+                let salt = *open(&mut self.counters, config, host)?.salt();
+                let remembered_by =
+                    line.unwrap_or_else(|| salt.key_hash(config.key_sources.len(), &key, request.class));
+                if let Some(remembered) = self.remembered.get(&remembered_by)
+                    && !usage
+                {
+                    return self.remembered_subscriber(host, config, request, remembered.clone());
+                }
+                digest_of_key = digest(&key);
+                let directory = directory.as_deref();
+                self.caller(host, config, directory, request.class, &digest_of_key, remembered_by)?
+            }
+        };
         let mut verdict = match caller {
             Caller::Known { who, counter, plan, granted } => {
                 request.plan = Some(plan);
@@ -215,49 +248,30 @@ impl Limiter {
         Ok(verdict)
     }
 
-    /// Who is calling. `digest` is room for the SHA-256 of a key that trusted metadata vouches for.
+    /// Who is calling with a key of this digest, which is remembered by `remembered_by` if it is listed.
     fn caller<'c>(
         &mut self,
         host: &mut impl Host,
         config: &'c Config,
         directory: Option<&'c Subscribers>,
         class: usize,
-        headers: HeaderPairs<'_>,
-        digest_of_key: &'c mut KeyDigest,
+        digest_of_key: &'c KeyDigest,
+        remembered_by: KeyHash,
     ) -> Result<Caller<'c>, DecideError> {
-        let key = match credential(&config.key_sources, headers, |path| host.property(path))? {
-            Credential::Ambiguous => return Ok(Caller::Ambiguous),
-            Credential::Missing => return Ok(Caller::Keyless),
-            Credential::Key(key) => key,
-        };
-        let read = |row| match row {
-            Row::Configuration(place) => config.subscribers.at(place),
-            Row::Directory(place) => directory.and_then(|directory| directory.at(place)),
-        };
-        let who = |known: Known<'c>| match config.count_by {
-            CountBy::Key => Who::Key(known.digest),
-            CountBy::Subscriber => Who::Subscriber(known.subscriber),
-        };
         let counters = open(&mut self.counters, config, host)?;
-        let hash = counters.salt().key_hash(&key, class);
-        if let Some(Remembered { row, counter }) = self.remembered.get(&hash).copied()
-            && let Some((known, Agreement { plan, entitlements })) = read(row)
-        {
-            return Ok(Caller::Known { who: who(known), counter, plan: *plan, granted: entitlements });
-        }
-        *digest_of_key = digest(&key);
-        let row = config.subscribers.find(digest_of_key).map(Row::Configuration);
-        let row = row.or_else(|| directory?.find(digest_of_key).map(Row::Directory));
-        let class = config.class_name(class);
-        if let Some(row) = row
-            && let Some((known, Agreement { plan, entitlements })) = read(row)
-        {
-            let who = who(known);
-            let counter = counters.place(Counter { who, class });
+        let counter = |who| counters.place(Counter { who, class: config.class_name(class) });
+        let known = config.subscribers.get(digest_of_key);
+        let known = known.or_else(|| directory?.get(digest_of_key));
+        if let Some((known, Agreement { plan, entitlements })) = known {
+            let who = match config.count_by {
+                CountBy::Key => Who::Key(known.digest),
+                CountBy::Subscriber => Who::Subscriber(known.subscriber),
+            };
+            let (counter, granted) = (counter(who), entitlements.get(class).cloned());
             if self.remembered.len() >= REMEMBERED_KEYS {
                 self.remembered.clear();
             }
-            self.remembered.insert(hash, Remembered { row, counter });
+            self.remembered.insert(remembered_by, Remembered { counter, plan: *plan, granted });
             return Ok(Caller::Known { who, counter, plan: *plan, granted: entitlements });
         }
         if let Some(path) = &config.plan_source {
@@ -266,12 +280,22 @@ impl Limiter {
             let plan = plans.iter().enumerate().find(|(_, (plan, _))| plan.as_bytes() == name);
             if let Some((plan, (_, granted))) = plan {
                 let who = Who::Key(digest_of_key);
-                let counter = counters.place(Counter { who, class });
-                return Ok(Caller::Known { who, counter, plan, granted });
+                return Ok(Caller::Known { who, counter: counter(who), plan, granted });
             }
         }
         let awaited = config.directory.is_some() && directory.is_none();
         Ok(if awaited { Caller::NotYetKnown } else { Caller::Unknown })
+    }
+
+    fn remembered_subscriber(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        request: &mut Request,
+        Remembered { counter, plan, granted }: Remembered,
+    ) -> Result<Verdict, DecideError> {
+        request.plan = Some(plan);
+        self.subscriber(host, config, request, counter, granted.as_ref())
     }
 
     fn subscriber(
@@ -341,19 +365,24 @@ impl Limiter {
         report.at = counted.at;
 
         let mut verdict = request.verdict(stranger);
-        let outcomes = match (counted.admitted, config.enforcement) {
-            (true, _) => [
-                (Outcome::Allowed, stranger.is_none()),
-                (Outcome::ShadowLimited, report.exhausted_in_shadow()),
-            ],
-            (false, Mode::Shadow) => [(Outcome::ShadowLimited, true), (Outcome::Limited, false)],
-            (false, Mode::Enforced) => [(Outcome::ShadowLimited, false), (Outcome::Limited, true)],
+        let mut and = |outcome| {
+            // Three have room: who it was, that it overflowed, and how it ended.
+            let _ = verdict.outcomes.try_push(outcome);
         };
-        for (outcome, applies) in [(Outcome::Overflow, counted.overflowed)].into_iter().chain(outcomes) {
-            if applies {
-                // Three have room: who it was, that it overflowed, and how it ended.
-                let _ = verdict.outcomes.try_push(outcome);
+        if counted.overflowed {
+            and(Outcome::Overflow);
+        }
+        match (counted.admitted, config.enforcement) {
+            (true, _) => {
+                if stranger.is_none() {
+                    and(Outcome::Allowed);
+                }
+                if report.exhausted_in_shadow() {
+                    and(Outcome::ShadowLimited);
+                }
             }
+            (false, Mode::Shadow) => and(Outcome::ShadowLimited),
+            (false, Mode::Enforced) => and(Outcome::Limited),
         }
         if !counted.admitted && config.enforcement == Mode::Enforced {
             let plan = request.plan_name(config);
@@ -390,6 +419,7 @@ fn open<'c>(
     }
 }
 
+#[cold]
 fn open_counters(config: &Config, host: &mut impl Host) -> Result<Counters, DecideError> {
     let wanted = config.counters;
     let salt = host.random()?;
@@ -437,6 +467,7 @@ impl Request {
     }
 
     /// Refuses the request, unless the whole filter is in shadow mode.
+    #[cold]
     fn refused(&self, config: &Config, outcomes: [Outcome; 1], reply: Reply) -> Verdict {
         let mut verdict = self.verdict(outcomes);
         if config.enforcement == Mode::Enforced {
@@ -445,6 +476,7 @@ impl Request {
         verdict
     }
 
+    #[cold]
     fn failed(&self, config: &Config, host: &mut impl Host, error: DecideError) -> Verdict {
         host.log(LogLevel::Error, format_args!("a request could not be counted: {error}"));
         match config.on_error {

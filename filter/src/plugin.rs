@@ -1,20 +1,21 @@
 //! The contexts: callbacks to calls.
 
-use core::cell::LazyCell;
 use std::sync::Arc;
 
 use crate::config::{Config, DirectorySettings, Subscribers};
 use crate::counters::CounterHost as _;
 use crate::directory::{Directory, Update};
 use crate::header_pairs::HeaderPairs;
-use crate::headers::{EXPOSED, Report};
+use crate::headers::{EXPOSED, NAMES, Report};
 use crate::host::{self, Action, Callbacks, Callout, Contexts, Gateway, Metric, Returned};
 use crate::limiter::{Host as _, Limiter, LogLevel};
 use crate::metrics::{Label, Tally};
 use crate::outcome::{NO_PLAN, metric_name};
+use crate::reply::Reply;
 use crate::roster::Roster;
 use crate::shared_data::HostError;
 use crate::streams::Kept;
+use crate::upstream::Upstream;
 
 /// How often metrics are handed to the gateway, and it is looked whether the directory is to be polled.
 const TICK_MILLISECONDS: u32 = 250;
@@ -27,6 +28,7 @@ struct Vm {
     roots: Vec<Root>,
     /// What to tell clients, between request and response.
     pending: Kept<Pending>,
+    upstream: Upstream,
 }
 
 /// One configuration in force.
@@ -90,37 +92,37 @@ impl Callbacks for Vm {
         let headers = host::request_headers().map_err(log_error).ok();
         let headers = headers.as_ref().map_or(&[][..], AsRef::as_ref);
         let verdict = root.limiter.decide(&mut Gateway, headers);
-        for outcome in verdict.outcomes {
+        for &outcome in &verdict.outcomes {
             root.tally.add(Label { plan: verdict.plan, class: verdict.class, outcome });
         }
-        let headers = HeaderPairs::parse(headers);
+        let headers = || HeaderPairs::parse(headers);
         if let Some(report) = verdict.report {
             let config = Arc::clone(root.limiter.config());
-            let expose_cors =
-                config.headers.expose_cors && headers.is_some_and(|headers| headers.get("origin").is_some());
-            let contexts = LazyCell::new(|| Contexts::seen_from(stream));
-            let pending = Pending { config, report, expose_cors };
-            self.pending.keep(stream, pending, |stream| contexts.exists(stream));
+            let expose_cors = config.headers.expose_cors
+                && headers().is_some_and(|headers| headers.get("origin").is_some());
+            self.pending.keep(stream, Pending { config, report, expose_cors }, || {
+                let contexts = Contexts::seen_from(stream);
+                move |stream| contexts.exists(stream)
+            });
         }
-        let Some(reply) = verdict.reply else { return Action::Continue };
-        let is_grpc = headers.is_some_and(HeaderPairs::is_grpc);
-        match host::send(&reply, is_grpc) {
-            Ok(()) => Action::Stop,
-            Err(error) => {
-                // Without a reply a stopped request would hang for ever.
-                log_error(error);
-                Action::Continue
-            }
+        match verdict.reply {
+            Some(reply) => answer(&reply, headers()),
+            None => Action::Continue,
         }
     }
 
     fn on_response_headers(&mut self, stream: u32) {
         let Some(Pending { config, report, expose_cors }) = self.pending.take(stream) else { return };
-        let set =
-            report.write(config.headers, host::replace_response_header).and_then(|()| match expose_cors {
-                true => host::add_response_header("access-control-expose-headers", EXPOSED),
-                false => Ok(()),
-            });
+        let replaces = self.upstream.replaces(|| {
+            NAMES
+                .into_iter()
+                .any(|name| host::has_response_header(name).map_err(log_error).unwrap_or_default())
+        });
+        let set = if replaces { host::replace_response_header } else { host::add_response_header };
+        let set = report.write(config.headers, set).and_then(|()| match expose_cors {
+            true => host::add_response_header("access-control-expose-headers", EXPOSED),
+            false => Ok(()),
+        });
         log_failure(set);
     }
 }
@@ -323,6 +325,19 @@ fn plugin_name() -> Option<Vec<u8>> {
     Gateway.property(b"plugin_name").map_err(log_error).ok().flatten()
 }
 
+/// Answers the request itself.
+#[cold]
+fn answer(reply: &Reply, request: Option<HeaderPairs<'_>>) -> Action {
+    match host::send(reply, request.is_some_and(HeaderPairs::is_grpc)) {
+        Ok(()) => Action::Stop,
+        Err(error) => {
+            // Without a reply a stopped request would hang for ever.
+            log_error(error);
+            Action::Continue
+        }
+    }
+}
+
 fn define(config: &Config, label: Label) -> Option<Metric> {
     if !label.outcome.is_of(label.plan.is_some()) {
         return None;
@@ -341,6 +356,7 @@ fn log_failure(result: Result<(), HostError>) {
     }
 }
 
+#[cold]
 fn log_error(error: HostError) {
     Gateway.log(LogLevel::Error, format_args!("weir: {error}"));
 }

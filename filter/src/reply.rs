@@ -75,6 +75,7 @@ impl Reply {
 
     /// 429: a quota is used up. `plan` is the subscriber's, `None` for a stranger.
     #[must_use]
+    #[cold]
     pub fn limited(report: &Report, plan: Option<&str>) -> Self {
         let retry_after = report.retry_after();
         let quota = report.tightest().map_or_else(String::new, |(quota, _)| {
@@ -150,6 +151,7 @@ impl Reply {
         Self { status: 200, grpc_status: grpc::OK, details: "weir_usage", retry_after: None, body, message }
     }
 
+    #[cold]
     fn new(
         status: u16,
         grpc_status: u32,

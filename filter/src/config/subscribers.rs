@@ -101,16 +101,10 @@ impl Subscribers {
         &self.roster
     }
 
-    /// The place of a key, for [`Subscribers::at`].
+    /// A key and what it is entitled to.
     #[must_use]
-    pub fn find(&self, key: &KeyDigest) -> Option<usize> {
-        self.roster.find(key)
-    }
-
-    /// The key at a place and what it is entitled to.
-    #[must_use]
-    pub fn at(&self, place: usize) -> Option<(Known<'_>, &Agreement)> {
-        let known = self.roster.at(place)?;
+    pub fn get(&self, key: &KeyDigest) -> Option<(Known<'_>, &Agreement)> {
+        let known = self.roster.at(self.roster.find(key)?)?;
         Some((known, self.agreement(known)?))
     }
 

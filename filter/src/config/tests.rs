@@ -71,8 +71,7 @@ fn a_subscribers_limits_replace_its_plans_classes() {
     ))
     .unwrap();
     let given = |digest: [u8; 32], class: &str| {
-        let place = config.subscribers.find(&digest)?;
-        let (known, agreement) = config.subscribers.at(place)?;
+        let (known, agreement) = config.subscribers.get(&digest)?;
         let class = config.catalog.classes.iter().position(|other| other.name == class)?;
         Some((known.subscriber, agreement.entitlements.get(class)?.clone()))
     };
