@@ -2,6 +2,7 @@
 
 use crate::entry::{Consumed, EntryError, Standings, consume, peek};
 use crate::fingerprint::{Fingerprint, Salt, Who};
+use crate::foresight::Foresight;
 use crate::quota::Quota;
 use crate::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData, compare_and_swap};
 use crate::table::{Capacity, EntryName, OpenError, Table, Tables};
@@ -72,6 +73,7 @@ pub struct Counters {
     local: Option<VmLocalData>,
     /// Room for the entry to store, kept from request to request.
     next: Vec<u8>,
+    foresight: Foresight,
 }
 
 impl Counters {
@@ -85,14 +87,14 @@ impl Counters {
         namespace: &str,
         wanted: Capacity,
     ) -> Result<Self, OpenError> {
-        match Tables::open(host, salt, namespace, wanted) {
+        let (tables, local) = match Tables::open(host, salt, namespace, wanted) {
             Err(OpenError::Host(error)) if error.is_unimplemented() => {
                 let mut local = VmLocalData::default();
-                let tables = Tables::open(&mut local, salt, namespace, wanted)?;
-                Ok(Self { tables, local: Some(local), next: Vec::new() })
+                (Tables::open(&mut local, salt, namespace, wanted)?, Some(local))
             }
-            tables => Ok(Self { tables: tables?, local: None, next: Vec::new() }),
-        }
+            tables => (tables?, None),
+        };
+        Ok(Self { tables, local, next: Vec::new(), foresight: Foresight::default() })
     }
 
     /// Whether the host has no shared data, so that this VM counts by itself.
@@ -136,10 +138,11 @@ impl Counters {
         cost: u32,
         standings: &mut Standings,
     ) -> Result<Counted, CountError> {
-        let Self { local, next, .. } = self;
+        let Self { local, next, foresight, .. } = self;
         match local {
-            Some(local) => count(&mut OnVm { local, host }, place, quotas, cost, next, standings),
-            None => count(host, place, quotas, cost, next, standings),
+            Some(local) => Counting { host: &mut OnVm { local, host }, foresight, next }
+                .count(place, quotas, cost, standings),
+            None => Counting { host, foresight, next }.count(place, quotas, cost, standings),
         }
     }
 
@@ -171,18 +174,60 @@ fn standing(
     Ok((peek(entry, fingerprint, quotas, at)?, at))
 }
 
-fn count(
-    host: &mut impl CounterHost,
-    Place { table, fingerprint, name }: Place,
-    quotas: &[Quota],
-    cost: u32,
-    next: &mut Vec<u8>,
-    standings: &mut Standings,
-) -> Result<Counted, CountError> {
-    for _ in 0..MAX_ATTEMPTS {
+/// What counting works with.
+struct Counting<'a, H> {
+    host: &'a mut H,
+    foresight: &'a mut Foresight,
+    next: &'a mut Vec<u8>,
+}
+
+impl<H: CounterHost> Counting<'_, H> {
+    fn count(
+        mut self,
+        place: Place,
+        quotas: &[Quota],
+        cost: u32,
+        standings: &mut Standings,
+    ) -> Result<Counted, CountError> {
+        if place.table == Table::Known
+            && let Some((entry, cas)) = self.foresight.foresee(place.name)
+        {
+            let at = self.host.now()?;
+            let consumed = consume(&entry, place.fingerprint, quotas, cost, at, self.next, standings);
+            // What refuses has to be what is stored, so only an admission can be tried without reading.
+            if consumed == Ok(Consumed::Admitted) {
+                if self.host.set(place.name.as_bytes(), self.next, cas)? == Swap::Stored {
+                    self.foresight.succeeded();
+                    self.foresight.wrote(place.name, self.next, Some(cas));
+                    let Place { fingerprint, .. } = place;
+                    return Ok(Counted { admitted: true, at, overflowed: false, fingerprint });
+                }
+                self.foresight.failed();
+            }
+        }
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(counted) = self.attempt(place, quotas, cost, standings)? {
+                return Ok(counted);
+            }
+        }
+        Err(CountError::Contended)
+    }
+
+    /// One round of reading, deciding and swapping; `None` if somebody else swapped first.
+    fn attempt(
+        &mut self,
+        Place { table, fingerprint, name }: Place,
+        quotas: &[Quota],
+        cost: u32,
+        standings: &mut Standings,
+    ) -> Result<Option<Counted>, CountError> {
+        let Self { host, foresight, next } = self;
         let stored = host.get(name.as_bytes())?;
         let (entry, cas) =
             stored.as_ref().map_or((&[][..], None), |(entry, cas)| (entry.as_ref(), Some(*cas)));
+        if let Some(cas) = cas {
+            foresight.read(name, entry, cas);
+        }
         // The time after the record: a record that a faster worker has just written is then never from the future.
         let at = host.now()?;
         let (consumed, overflowed) = match consume(entry, fingerprint, quotas, cost, at, next, standings) {
@@ -195,17 +240,22 @@ fn count(
             Ok(Consumed::Admitted) => (true, true),
             Ok(Consumed::Refused { moved }) => (false, moved),
             Err(EntryError::Malformed) => {
-                compare_and_swap(host, name.as_bytes(), cas, &[])?;
+                compare_and_swap(*host, name.as_bytes(), cas, &[])?;
                 return Err(EntryError::Malformed.into());
             }
             Err(error @ (EntryError::Full | EntryError::TooManyWindows)) => return Err(error.into()),
         };
-        if stores && compare_and_swap(host, name.as_bytes(), cas, next)? == Swap::Conflict {
-            continue;
+        if stores {
+            if compare_and_swap(*host, name.as_bytes(), cas, next)? == Swap::Conflict {
+                return Ok(None);
+            }
+            match table {
+                Table::Known => foresight.wrote(name, next, cas),
+                Table::Strangers => drop(foresight.wrote_elsewhere()),
+            }
         }
-        return Ok(Counted { admitted, at, overflowed, fingerprint });
+        Ok(Some(Counted { admitted, at, overflowed, fingerprint }))
     }
-    Err(CountError::Contended)
 }
 
 /// A host whose shared data is the VM's own.
@@ -306,7 +356,8 @@ mod tests {
 
     #[test]
     fn a_lost_race_is_run_again_sixty_four_times_and_no_more() {
-        for (conflicts, counted) in [(0, true), (1, true), (62, true), (MAX_ATTEMPTS, false)] {
+        // One more than attempts: the swap before them, without a read.
+        for (conflicts, counted) in [(0, true), (1, true), (MAX_ATTEMPTS, true), (MAX_ATTEMPTS + 1, false)] {
             let mut host = TestHost::default();
             let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
             count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap();

@@ -34,6 +34,7 @@ pub mod counters;
 pub mod directory;
 pub mod entry;
 pub mod fingerprint;
+pub mod foresight;
 pub mod header_pairs;
 pub mod headers;
 pub mod identity;

@@ -41,6 +41,13 @@ impl EntryName {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// The letters that differ between the entries of a namespace.
+    #[must_use]
+    pub fn distinct(&self) -> u32 {
+        let [.., a, b, c, d] = self.0;
+        u32::from_le_bytes([a, b, c, d])
+    }
 }
 
 impl fmt::Debug for EntryName {

@@ -50,6 +50,6 @@ fn configurations_that_have_ended_leave_nothing() {
         assert_eq!(host.send(0, request(), |_| Response::ok()).status(), 200);
         host.guest_memory()
     };
-    let settled = (0..20).map(&mut update).last();
-    assert_eq!((20..60).map(&mut update).last(), settled);
+    let settled = (0..40).map(&mut update).last();
+    assert_eq!((40..120).map(&mut update).last(), settled);
 }
