@@ -18,6 +18,6 @@ pub mod policy;
 pub mod process;
 pub mod receiver;
 pub mod served;
-mod server;
+pub mod server;
 pub mod soak;
 pub mod stage;

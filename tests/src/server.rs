@@ -12,11 +12,11 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 /// What it answers.
-pub(crate) type Response = http::Response<Full<Bytes>>;
+pub type Response = http::Response<Full<Bytes>>;
 
 /// Listens on a free loopback port until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     address: SocketAddr,
     // Its end is the listener's.
     _runtime: Runtime,
@@ -24,7 +24,10 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts it; `answer` is called with each whole request.
-    pub(crate) fn start(
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start(
         answer: impl Fn(http::Request<Bytes>) -> Response + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -35,7 +38,8 @@ impl Server {
     }
 
     /// Where it listens.
-    pub(crate) fn address(&self) -> SocketAddr {
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
