@@ -1,8 +1,8 @@
 //! `make bench`: what filters add to a request in a real Envoy, all in one process, one worker and one run.
 //!
 //! Every variant is a listener of its own that answers 200 itself. They are loaded in alternation, and what counts is the CPU time of
-//! the Envoy process per request, so that neither the client nor a busy machine is measured; of a variant's samples the lower
-//! quartile is kept. Ratios to Envoy's own `local_ratelimit` are what lasts: microseconds belong to the machine they were measured on.
+//! the Envoy process per request, so that neither the client nor a busy machine is measured. Within a sample the variants take short
+//! turns, so that all of them see the same of a machine whose speed changes; of a variant's samples the lower quartile is kept. Ratios to Envoy's own `local_ratelimit` are what lasts: microseconds belong to the machine they were measured on.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -67,6 +67,9 @@ fn variants(modules: &[PathBuf]) -> anyhow::Result<Vec<(String, Option<Value>)>>
 
 const KEY: &str = "bench";
 
+/// Turns in which a sample's requests are sent.
+const TURNS: usize = 10;
+
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     ensure!(
@@ -74,7 +77,7 @@ fn main() -> anyhow::Result<()> {
         "CPU time is read from /proc, so this runs on Linux only"
     );
     let variants = variants(&options.module)?;
-    let progress = ProgressBar::new((options.runs * options.alternations * variants.len()) as u64);
+    let progress = ProgressBar::new((options.runs * options.alternations * TURNS) as u64);
     let mut runs = Vec::new();
     for _ in 0..options.runs {
         runs.push(run(&options, &variants, &progress)?);
@@ -103,13 +106,19 @@ fn run(
     for address in &envoy.listeners {
         load(*address, options.connections, options.requests / 4)?;
     }
+    let requests = options.requests / TURNS;
     for _ in 0..options.alternations {
-        for (samples, address) in samples.iter_mut().zip(&envoy.listeners) {
-            let before = envoy.process.cpu_time()?;
-            load(*address, options.connections, options.requests)?;
-            let spent = envoy.process.cpu_time()? - before;
-            samples.push(spent.as_secs_f64() * 1e6 / options.requests as f64);
+        let mut spent = vec![Duration::ZERO; variants.len()];
+        for _ in 0..TURNS {
+            for (spent, address) in spent.iter_mut().zip(&envoy.listeners) {
+                let before = envoy.process.cpu_time()?;
+                load(*address, options.connections, requests)?;
+                *spent += envoy.process.cpu_time()? - before;
+            }
             progress.inc(1);
+        }
+        for (samples, spent) in samples.iter_mut().zip(spent) {
+            samples.push(spent.as_secs_f64() * 1e6 / (TURNS * requests) as f64);
         }
     }
     Ok(samples.into_iter().map(|samples| quantile(samples, 4)).collect())
