@@ -27,7 +27,7 @@ fn gateway(kind: Kind, sends_own: &Arc<AtomicBool>) -> (Server, Box<dyn Gateway>
             ];
             response = own.into_iter().fold(response, |response, name| response.header(name, "1"));
         }
-        response.body(bytes::Bytes::new().into()).map_or_else(|_| Response::default(), |response| response)
+        response.body(bytes::Bytes::new().into()).unwrap_or_else(|_| Response::default())
     })
     .unwrap();
     let policy = Policy::contract().unwrap().subscriber("acme", "business", KEY);
