@@ -19,6 +19,8 @@ pub struct MemoryHost {
 }
 
 impl SharedData for MemoryHost {
+    type Value = Vec<u8>;
+
     fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
         self.data.get(name)
     }
