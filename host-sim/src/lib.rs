@@ -48,6 +48,7 @@
 
 mod abi;
 mod builder;
+mod chain;
 mod clock;
 pub mod configuration;
 mod exchange;

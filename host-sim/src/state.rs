@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Arc, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -23,7 +23,7 @@ use crate::{
     shared_data::{Namespace, SharedData},
     shared_queue::SharedQueues,
     vm::VmName,
-    worker::ReloadTotals,
+    worker::{ReloadStats, ReloadTotals},
 };
 
 /// What the VMs of one host share.
@@ -60,6 +60,8 @@ pub(crate) enum Restriction {
 pub(crate) struct VmState {
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: VmName,
+    /// The VM's number on its worker.
+    pub(crate) generation: u64,
     /// The plugin that the VM was made for: its `vm_id`, VM configuration and environment.
     pub(crate) plugin: Arc<Plugin>,
     pub(crate) namespace: Arc<Namespace>,
@@ -84,7 +86,7 @@ pub(crate) struct VmState {
     pub(crate) host_calls: u64,
     /// The guest has set a timer since the driver last looked.
     pub(crate) timers_changed: bool,
-    /// Streams that have something for their driver.
+    /// Streams that have something for their worker.
     pub(crate) ready: BTreeSet<u32>,
 }
 
@@ -196,6 +198,8 @@ pub(crate) struct Half {
 #[expect(clippy::struct_excessive_bools, reason = "facts that hold independently of each other")]
 pub(crate) struct StreamContext {
     pub(crate) root: u32,
+    /// The stream's number on its worker, one for the contexts of all filters.
+    pub(crate) chain: u64,
     /// `proxy_on_context_create` was called.
     pub(crate) created: bool,
     pub(crate) request: Half,
@@ -204,22 +208,53 @@ pub(crate) struct StreamContext {
     pub(crate) end_of_stream: bool,
     /// `proxy_on_log` runs.
     pub(crate) logging: bool,
-    pub(crate) peer: Peer,
+    pub(crate) peer: Arc<Peer>,
     /// Nanoseconds since 1970.
     pub(crate) started: u64,
     /// On the monotonic clock, in nanoseconds.
     pub(crate) started_monotonic: u64,
-    /// What the guest set as properties.
-    pub(crate) filter_state: BTreeMap<Vec<u8>, Bytes>,
+    pub(crate) filter_state: FilterState,
     pub(crate) details: Option<String>,
-    pub(crate) pending_reply: Option<LocalReply>,
-    pub(crate) local_reply: bool,
+    /// The filter has sent a reply; it does not send another.
+    pub(crate) replied: bool,
+    /// A reply has been made in the upstream's place, by whomever: the request's rest is dropped.
+    pub(crate) request_over: bool,
     pub(crate) failure_reply: bool,
     pub(crate) reset: bool,
     pub(crate) outputs: VecDeque<Output>,
 }
 
-/// What a stream gives to its driver.
+/// What filters have put into a stream for each other. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FilterState(Arc<Mutex<BTreeMap<Vec<u8>, StateObject>>>);
+
+/// A value of the filter state.
+#[derive(Debug, Clone)]
+pub(crate) struct StateObject {
+    pub(crate) value: Bytes,
+    /// It was declared to be set only once.
+    pub(crate) readonly: bool,
+}
+
+impl FilterState {
+    /// The value of this name.
+    pub(crate) fn get(&self, name: &[u8]) -> Option<Bytes> {
+        let objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.get(name).map(|object| object.value.clone())
+    }
+
+    /// Sets a value; false where the one that is there was declared to stay.
+    pub(crate) fn set(&self, name: Vec<u8>, object: StateObject) -> bool {
+        let mut objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if objects.get(&name).is_some_and(|there| there.readonly) {
+            return false;
+        }
+        objects.insert(name, object);
+        true
+    }
+}
+
+/// What a filter lets go on or asks for, and what a stream gives to its driver.
 #[derive(Debug)]
 pub(crate) enum Output {
     RequestHeaders { headers: Headers, end: bool },
@@ -228,7 +263,37 @@ pub(crate) enum Output {
     ResponseHeaders { headers: Headers, end: bool },
     ResponseBody { data: Bytes, end: bool },
     ResponseTrailers(Headers),
+    /// A response in the upstream's place, on its way to all filters.
+    Reply(LocalReply),
     Reset,
+}
+
+impl Output {
+    pub(crate) fn direction(&self) -> Direction {
+        match self {
+            Self::RequestHeaders { .. } | Self::RequestBody { .. } | Self::RequestTrailers(_) => {
+                Direction::Request
+            }
+            Self::ResponseHeaders { .. }
+            | Self::ResponseBody { .. }
+            | Self::ResponseTrailers(_)
+            | Self::Reply(_)
+            | Self::Reset => Direction::Response,
+        }
+    }
+}
+
+impl Half {
+    /// A direction of which all has gone past the filter.
+    pub(crate) fn passed(headers: Headers) -> Self {
+        Self {
+            headers: Some(headers),
+            ended: true,
+            headers_released: true,
+            end_released: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// Calls of the guest to clusters.
@@ -314,6 +379,20 @@ pub(crate) enum StreamStep {
     Reset,
 }
 
+impl Shared {
+    /// Counts what becomes of a plugin's failed VM.
+    pub(crate) fn count_reload(&self, plugin: &str, count: impl FnOnce(&mut ReloadStats)) {
+        let mut totals = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        count(totals.entry(plugin.to_owned()).or_default());
+    }
+
+    /// The counts of a plugin's failed VMs.
+    pub(crate) fn reloads_of(&self, plugin: &str) -> ReloadStats {
+        let totals = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.get(plugin).copied().unwrap_or_default()
+    }
+}
+
 impl VmState {
     /// The context that host calls are about.
     pub(crate) fn context_id(&self) -> u32 {
@@ -390,20 +469,5 @@ impl StreamContext {
     /// The response's trailers, where the guest may see them.
     pub(crate) fn visible_response_trailers(&self) -> Option<&Headers> {
         self.response.trailers.as_ref().filter(|_| self.response.trailers_open || self.logging)
-    }
-
-    /// The request is one of gRPC.
-    pub(crate) fn is_grpc(&self) -> bool {
-        let content_type = self.request.headers.as_ref().and_then(|headers| headers.get("content-type"));
-        content_type.is_some_and(|value| {
-            value
-                .strip_prefix(b"application/grpc")
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"+"))
-        })
-    }
-
-    pub(crate) fn is_head(&self) -> bool {
-        let method = self.request.headers.as_ref().and_then(|headers| headers.get(":method"));
-        method.is_some_and(|method| method.as_ref() == b"HEAD")
     }
 }

@@ -38,7 +38,7 @@ impl Check {
                     ))),
                 }
             }
-            Err(LoadError::Refused { vm, reason, log }) => {
+            Err(LoadError::Refused { vm, reason, log, .. }) => {
                 print_lines(log.iter());
                 Err(Error::Missed(format!("{vm} VM: {reason}")))
             }

@@ -72,7 +72,7 @@ pub(super) struct Thread {
 /// What the tasks of a thread share.
 pub(super) struct Local {
     worker: Arc<Mutex<Worker>>,
-    streams: RefCell<HashMap<(u64, u32), Rc<Notify>>>,
+    streams: RefCell<HashMap<u64, Rc<Notify>>>,
     /// Streams of gRPC that the guest has open.
     grpc_streams: RefCell<HashMap<(u64, u32), mpsc::UnboundedSender<StreamStep>>>,
     pub(super) client: Client<HttpConnector, StreamBody>,
@@ -234,11 +234,11 @@ impl Local {
     }
 
     /// Has `wake` notified when the stream of this name has something for its task.
-    pub(super) fn register(&self, key: (u64, u32), wake: Rc<Notify>) {
+    pub(super) fn register(&self, key: u64, wake: Rc<Notify>) {
         self.streams.borrow_mut().insert(key, wake);
     }
 
-    pub(super) fn forget(&self, key: (u64, u32)) {
+    pub(super) fn forget(&self, key: u64) {
         self.streams.borrow_mut().remove(&key);
     }
 

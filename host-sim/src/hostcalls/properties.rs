@@ -10,7 +10,7 @@ use crate::{
     memory::{Answer, Guest, slice},
     message,
     property::{Value, parts},
-    state::{StreamContext, VmState},
+    state::{StateObject, StreamContext, VmState},
 };
 
 pub(super) fn get_property(guest: &mut Guest<'_>, path: u32, size: u32, ptr: u32, len: u32) -> Answer {
@@ -31,12 +31,12 @@ pub(super) fn set_property(
     let (memory, state) = guest.split();
     let path = slice(memory, path, size)?.to_vec();
     let value = Bytes::copy_from_slice(slice(memory, value, value_size)?);
-    let readonly = state.current_root().and_then(|root| root.declared_properties.get(&path)).copied();
+    let declared = state.current_root().and_then(|root| root.declared_properties.get(&path));
+    let readonly = declared.copied().unwrap_or(false);
     let stream = state.current_stream().ok_or(Status::NotFound)?;
-    if readonly == Some(true) && stream.filter_state.contains_key(&path) {
+    if !stream.filter_state.set(path, StateObject { value, readonly }) {
         return Err(Status::BadArgument.into());
     }
-    stream.filter_state.insert(path, value);
     Ok(())
 }
 
@@ -111,14 +111,13 @@ fn of_stream(stream: &StreamContext, first: &[u8], rest: &[&[u8]], now: u64) -> 
         (b"filter_state", [name]) => name
             .strip_prefix(b"wasm.")
             .and_then(|name| stream.filter_state.get(name))
-            .cloned()
             .map(Value::Bytes),
         _ => None,
     };
     // Any other first name is looked for among what the filter itself has set.
     found.or_else(|| {
         let key = [&[first], rest].concat().join(&0);
-        stream.filter_state.get(&key).cloned().map(Value::Bytes)
+        stream.filter_state.get(&key).map(Value::Bytes)
     })
 }
 

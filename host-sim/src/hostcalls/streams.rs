@@ -9,9 +9,6 @@ use crate::{
     state::{Deferred, Direction, LocalReply},
 };
 
-/// `%RESPONSE_CODE_DETAILS%` of a stream that the filter closed.
-const CLOSE_DETAILS: &str = "wasm_close_stream";
-
 /// The highest gRPC status that there is (`UNAUTHENTICATED`).
 const MAX_GRPC_STATUS: u32 = 16;
 
@@ -40,9 +37,8 @@ pub(super) fn close_stream(guest: &mut Guest<'_>, stream: u32) -> Answer {
     let state = guest.state();
     let id = state.context_id();
     if matches!(kind, StreamKind::Request | StreamKind::Response)
-        && let Some(stream) = state.stream(id)
+        && state.stream(id).is_some()
     {
-        stream.details.get_or_insert_with(|| CLOSE_DETAILS.to_owned());
         state.deferred.push_back(Deferred::Reset { stream: id });
     }
     Ok(())

@@ -8,6 +8,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("bodies", include_str!("bodies.wat")),
     ("callouts", include_str!("callouts.wat")),
     ("configuration", include_str!("configuration.wat")),
+    ("expressions", include_str!("expressions.wat")),
     ("foreign", include_str!("foreign.wat")),
     ("grpc", include_str!("grpc.wat")),
     ("headers", include_str!("headers.wat")),
