@@ -11,11 +11,14 @@ use bytes::Bytes;
 use crate::{
     headers::Headers,
     local_reply::{CLOSE_DETAILS, Kind},
-    message::Peer,
+    message::{Peer, status_of},
     state::{Direction, FilterState, Half, LocalReply, Output, StreamContext},
     vm::Vm,
     worker::Worker,
 };
+
+/// `%RESPONSE_CODE_DETAILS%` of a stream that the upstream has answered.
+pub(crate) const VIA_UPSTREAM: &str = "via_upstream";
 
 /// A stream on its worker, by its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +40,14 @@ pub(crate) struct Stage {
 
 /// What a stream is beside what its filters hold of it.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that hold independently of each other")]
 pub(crate) struct Chain {
     /// The filters that it passes, the one nearest to the client first.
     stages: Vec<Stage>,
     request: Kind,
     response_begun: bool,
+    /// A reply took the place of a response that filters had begun to see.
+    response_replaced: bool,
     /// The response's headers have gone to the client.
     response_sent: bool,
     /// All of the response has.
@@ -124,10 +130,16 @@ impl Worker {
         {
             chain.request = Kind::of_request(&headers);
         }
-        self.enter(slot.0, match direction {
-            Direction::Request => Output::RequestHeaders { headers, end },
-            Direction::Response => Output::ResponseHeaders { headers, end },
-        });
+        if direction == Direction::Response {
+            self.each(slot.0, |stream| stream.details = Some(VIA_UPSTREAM.to_owned()));
+        }
+        self.enter(
+            slot.0,
+            match direction {
+                Direction::Request => Output::RequestHeaders { headers, end },
+                Direction::Response => Output::ResponseHeaders { headers, end },
+            },
+        );
         self.route();
     }
 
@@ -145,10 +157,13 @@ impl Worker {
     }
 
     pub(crate) fn trailers(&mut self, slot: StreamSlot, direction: Direction, trailers: Headers) {
-        self.enter(slot.0, match direction {
-            Direction::Request => Output::RequestTrailers(trailers),
-            Direction::Response => Output::ResponseTrailers(trailers),
-        });
+        self.enter(
+            slot.0,
+            match direction {
+                Direction::Request => Output::RequestTrailers(trailers),
+                Direction::Response => Output::ResponseTrailers(trailers),
+            },
+        );
         self.route();
     }
 
@@ -282,17 +297,22 @@ impl Worker {
         chain.details.clone_from(&details);
         let begun = chain.response_begun;
         let (headers, body) = reply.render(chain.request);
-        let end = body.is_empty();
+        let (status, end) = (status_of(&headers), body.is_empty());
         self.each(key, |stream| {
             stream.request_over = true;
             stream.details.clone_from(&details);
         });
+        let shown = headers.clone();
         let head = Output::ResponseHeaders { headers, end };
         let body = (!end).then_some(Output::ResponseBody { data: body, end: true });
         if begun {
-            if let Output::ResponseHeaders { headers, .. } = &head {
-                self.each(key, |stream| stream.response = Half::passed(headers.clone()));
+            if let Some(chain) = self.chain(key) {
+                chain.response_replaced = true;
             }
+            self.each(key, |stream| {
+                stream.response.abandon(&shown);
+                stream.code = Some(status);
+            });
             for output in std::iter::once(head).chain(body) {
                 self.leave(key, output);
             }
@@ -380,7 +400,7 @@ impl Worker {
     /// To the log, the messages are as the last filter that had them left them.
     fn show_ends(&mut self, key: u64) {
         let Some(chain) = self.chains.get(&key) else { return };
-        let (sent, stages) = (chain.sent, chain.stages.len());
+        let (sent, stages, replaced) = (chain.sent, chain.stages.len(), chain.response_replaced);
         self.each(key, |stream| stream.response.received = sent);
         if stages < 2 {
             return;
@@ -395,7 +415,9 @@ impl Worker {
         }
         self.each(key, |stream| {
             request.show(&mut stream.request);
-            response.show(&mut stream.response);
+            if !replaced {
+                response.show(&mut stream.response);
+            }
         });
     }
 }

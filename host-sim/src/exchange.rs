@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    chain::StreamSlot,
+    chain::{StreamSlot, VIA_UPSTREAM},
     grpc::{self, GrpcEvent},
     message::{End, Failure, Outcome, Request, Response},
     state::{Direction, Output, StreamOrder, StreamStep},
@@ -175,7 +175,7 @@ impl Collected {
             (false, false, _) => End::Paused,
         };
         let details = details.unwrap_or_else(|| match end {
-            End::Forwarded => "via_upstream".to_owned(),
+            End::Forwarded => VIA_UPSTREAM.to_owned(),
             End::LocalReply | End::Reset | End::Paused => String::new(),
         });
         let response =

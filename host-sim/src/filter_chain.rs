@@ -45,6 +45,7 @@ impl Vm {
             started_monotonic: state.shared.clock.monotonic_nanos(),
             filter_state,
             details: None,
+            code: None,
             replied: false,
             request_over: false,
             failure_reply: false,

@@ -151,11 +151,12 @@ impl Host {
     ) -> Result<(), LoadError> {
         let mut loaded: Vec<(&Module, Filter)> = Vec::new();
         for (module, plugin) in filters {
-            let shared = loaded.iter().find(|(other, filter)| {
-                other.is(module) && filter.plugin.shares_vm_with(&plugin)
-            });
+            let shared = loaded
+                .iter()
+                .find(|(other, filter)| other.is(module) && filter.plugin.shares_vm_with(&plugin));
             let vm = shared.map_or(loaded.len(), |(_, filter)| filter.vm);
-            loaded.push((module, Filter { module: module.link(self.version)?, plugin: Arc::new(plugin), vm }));
+            loaded
+                .push((module, Filter { module: module.link(self.version)?, plugin: Arc::new(plugin), vm }));
         }
         let filters: Vec<Filter> = loaded.into_iter().map(|(_, filter)| filter).collect();
         let several = filters.len() > 1;
@@ -191,11 +192,7 @@ impl Host {
     ///
     /// # Errors
     /// As [`update`](Self::update), and when there is no such filter.
-    pub fn update_filter(
-        &mut self,
-        filter: usize,
-        configuration: impl Into<Bytes>,
-    ) -> Result<(), LoadError> {
+    pub fn update_filter(&mut self, filter: usize, configuration: impl Into<Bytes>) -> Result<(), LoadError> {
         let Some(loaded) = &self.loaded else { return Err(LoadError::NothingLoaded) };
         let filters = loaded.filters.len();
         let Some(before) = loaded.filters.get(filter) else {
@@ -219,8 +216,8 @@ impl Host {
     fn try_canary(&self, filter: &Filter, several: bool) -> Result<(), LoadError> {
         let mark = self.log_mark();
         let refused = |reason| self.refused(filter, several, VmName::Canary, reason, mark);
-        let mut canary = Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0)
-            .map_err(refused)?;
+        let mut canary =
+            Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0).map_err(refused)?;
         canary.start_root(&filter.plugin).map_err(refused)?;
         Ok(())
     }
@@ -447,7 +444,15 @@ impl Host {
         lock(&self.worker(worker)).failure()
     }
 
-    /// How often a worker's VM was started anew.
+    /// How many VMs a worker's filters run in, those among them that have failed and still have streams.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn vms(&self, worker: usize) -> usize {
+        lock(&self.worker(worker)).vms().count()
+    }
+
+    /// How often a filter of a worker got a new VM.
     ///
     /// # Panics
     /// When no filter is loaded or there is no such worker: both are mistakes of the test.

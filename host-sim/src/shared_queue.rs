@@ -108,8 +108,11 @@ mod tests {
     #[test]
     fn a_queue_is_one_by_vm_id_and_name_and_tells_the_last_who_registered() {
         let queues = SharedQueues::default();
-        let [worker, main] = [(VmName::Worker(0), 1), (VmName::Main, 2)]
-            .map(|(vm, root)| Listener { vm, generation: 0, root });
+        let [worker, main] = [(VmName::Worker(0), 1), (VmName::Main, 2)].map(|(vm, root)| Listener {
+            vm,
+            generation: 0,
+            root,
+        });
         let first = queues.register("v", b"q", worker).unwrap();
         queues.enqueue(first, b"a".to_vec()).unwrap();
         assert_eq!(queues.register("v", b"q", main), Ok(first));

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
@@ -14,6 +15,7 @@ use crate::{
     faults::Faults,
     flavour::StreamEnd,
     headers::Headers,
+    hostcalls::expressions::Expressions,
     logs::Logs,
     message::{Peer, Request, Response},
     metrics::{MetricIds, Metrics},
@@ -109,8 +111,8 @@ pub(crate) struct RootContext {
     pub(crate) grpc_initial_metadata: Option<Headers>,
     pub(crate) grpc_message: Option<Bytes>,
     pub(crate) grpc_trailing_metadata: Option<Headers>,
-    /// Properties that the guest declared, and whether they can be set only once.
-    pub(crate) declared_properties: BTreeMap<Vec<u8>, bool>,
+    pub(crate) declared_properties: BTreeMap<Vec<u8>, Declared>,
+    pub(crate) expressions: Expressions,
     /// `proxy_on_configure` runs: the configuration can be read.
     pub(crate) configuring: bool,
     pub(crate) life: RootLife,
@@ -215,6 +217,8 @@ pub(crate) struct StreamContext {
     pub(crate) started_monotonic: u64,
     pub(crate) filter_state: FilterState,
     pub(crate) details: Option<String>,
+    /// The status of a reply that took the response's place.
+    pub(crate) code: Option<u16>,
     /// The filter has sent a reply; it does not send another.
     pub(crate) replied: bool,
     /// A reply has been made in the upstream's place, by whomever: the request's rest is dropped.
@@ -228,19 +232,45 @@ pub(crate) struct StreamContext {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FilterState(Arc<Mutex<BTreeMap<Vec<u8>, StateObject>>>);
 
+/// What a guest declared a property to be.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Declared {
+    /// It can be set only once.
+    pub(crate) readonly: bool,
+    /// Expressions take it for text, not for bytes.
+    pub(crate) text: bool,
+}
+
 /// A value of the filter state.
 #[derive(Debug, Clone)]
+pub(crate) enum StateValue {
+    Bytes(Bytes),
+    Text(Bytes),
+    /// Has an `ip` and a `port`.
+    Address(SocketAddr),
+    /// Is there, but cannot be read.
+    Hidden,
+}
+
+/// An object of the filter state.
+#[derive(Debug, Clone)]
 pub(crate) struct StateObject {
-    pub(crate) value: Bytes,
+    pub(crate) value: StateValue,
     /// It was declared to be set only once.
     pub(crate) readonly: bool,
 }
 
 impl FilterState {
     /// The value of this name.
-    pub(crate) fn get(&self, name: &[u8]) -> Option<Bytes> {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<StateValue> {
         let objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         objects.get(name).map(|object| object.value.clone())
+    }
+
+    /// All values, by name.
+    pub(crate) fn all(&self) -> Vec<(Bytes, StateValue)> {
+        let objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.iter().map(|(name, object)| (name.clone().into(), object.value.clone())).collect()
     }
 
     /// Sets a value; false where the one that is there was declared to stay.
@@ -257,11 +287,23 @@ impl FilterState {
 /// What a filter lets go on or asks for, and what a stream gives to its driver.
 #[derive(Debug)]
 pub(crate) enum Output {
-    RequestHeaders { headers: Headers, end: bool },
-    RequestBody { data: Bytes, end: bool },
+    RequestHeaders {
+        headers: Headers,
+        end: bool,
+    },
+    RequestBody {
+        data: Bytes,
+        end: bool,
+    },
     RequestTrailers(Headers),
-    ResponseHeaders { headers: Headers, end: bool },
-    ResponseBody { data: Bytes, end: bool },
+    ResponseHeaders {
+        headers: Headers,
+        end: bool,
+    },
+    ResponseBody {
+        data: Bytes,
+        end: bool,
+    },
     ResponseTrailers(Headers),
     /// A response in the upstream's place, on its way to all filters.
     Reply(LocalReply),
@@ -284,15 +326,18 @@ impl Output {
 }
 
 impl Half {
-    /// A direction of which all has gone past the filter.
-    pub(crate) fn passed(headers: Headers) -> Self {
-        Self {
-            headers: Some(headers),
+    /// A reply took its place: nothing more of it goes on. A filter that still holds its headers goes on seeing them, any
+    /// other sees the reply's.
+    pub(crate) fn abandon(&mut self, reply: &Headers) {
+        let own = self.headers.take().filter(|_| self.headers_open);
+        *self = Self {
+            headers_open: own.is_some(),
+            headers: own.or_else(|| Some(reply.clone())),
             ended: true,
             headers_released: true,
             end_released: true,
             ..Self::default()
-        }
+        };
     }
 }
 
@@ -403,10 +448,6 @@ impl VmState {
         }
     }
 
-    pub(crate) fn context(&self) -> Option<&Context> {
-        self.contexts.get(&self.context_id())
-    }
-
     pub(crate) fn stream(&mut self, id: u32) -> Option<&mut StreamContext> {
         match self.contexts.get_mut(&id) {
             Some(Context::Stream(stream)) => Some(stream),
@@ -428,9 +469,14 @@ impl VmState {
 
     /// The root of the context that host calls are about.
     pub(crate) fn root_id(&self) -> u32 {
-        match self.context() {
+        self.root_of(self.context_id())
+    }
+
+    /// The root of a context: its own for a root.
+    pub(crate) fn root_of(&self, context: u32) -> u32 {
+        match self.contexts.get(&context) {
             Some(Context::Stream(stream)) => stream.root,
-            _ => self.context_id(),
+            _ => context,
         }
     }
 

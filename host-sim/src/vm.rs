@@ -200,6 +200,7 @@ impl Vm {
             grpc_message: None,
             grpc_trailing_metadata: None,
             declared_properties: std::collections::BTreeMap::new(),
+            expressions: crate::hostcalls::expressions::Expressions::default(),
             configuring: false,
             life: RootLife::Running,
         };

@@ -153,7 +153,7 @@ impl Worker {
             Ok(current) => self.set_current(index, current),
             Err(ref error) => {
                 let message = format!("the filter is absent on {}: {error}", self.name);
-                self.shared.logs.write(LogLevel::Error, self.name, message.as_bytes());
+                self.log(LogLevel::Error, &message);
             }
         }
         started.map(|_| ())
@@ -185,6 +185,11 @@ impl Worker {
         let sharing = self.places.iter().filter(|place| place.filter.vm == vm);
         let mut generations = sharing.filter_map(|place| Some(place.current?.0));
         generations.find(|generation| self.vms.get(generation).is_some_and(|vm| !vm.is_failed()))
+    }
+
+    /// Writes a line of the host's own to the log.
+    pub(crate) fn log(&self, level: LogLevel, message: &str) {
+        self.shared.logs.write(level, self.name, message.as_bytes());
     }
 
     pub(crate) fn vms(&mut self) -> impl Iterator<Item = &mut Vm> {
@@ -269,11 +274,8 @@ impl Worker {
 
     /// Failed VMs go with their last stream.
     pub(crate) fn drop_drained(&mut self) {
-        let used: BTreeSet<u64> =
-            self.places.iter().filter_map(|place| Some(place.current?.0)).collect();
-        self.vms.retain(|generation, vm| {
-            !vm.is_failed() || used.contains(generation) || vm.has_streams()
-        });
+        let used: BTreeSet<u64> = self.places.iter().filter_map(|place| Some(place.current?.0)).collect();
+        self.vms.retain(|generation, vm| !vm.is_failed() || used.contains(generation) || vm.has_streams());
     }
 
     /// Fires due timers, and times out callouts that nobody answers.

@@ -67,6 +67,7 @@ pub(super) struct Thread {
     /// Wakes the thread when its VM was changed from outside.
     pub(super) kick: Arc<Notify>,
     pub(super) drain: Duration,
+    pub(super) max_answer: usize,
 }
 
 /// What the tasks of a thread share.
@@ -81,6 +82,8 @@ pub(super) struct Local {
     pub(super) clusters: Arc<BTreeMap<String, Uri>>,
     clock: Clock,
     pub(super) stats: Arc<Stats>,
+    /// The most bytes of a cluster's answer that are kept for the guest.
+    pub(super) max_answer: usize,
     phase: watch::Receiver<Phase>,
     kick: Arc<Notify>,
 }
@@ -111,6 +114,7 @@ impl Thread {
                 clusters: self.clusters,
                 clock: self.clock,
                 stats: self.stats,
+                max_answer: self.max_answer,
                 phase: self.phase,
                 kick: self.kick,
             });
