@@ -9,10 +9,11 @@ use std::{collections::VecDeque, sync::Arc};
 use bytes::Bytes;
 
 use crate::{
+    filter_state::FilterState,
     headers::Headers,
     local_reply::{CLOSE_DETAILS, Kind},
     message::{Peer, status_of},
-    state::{Direction, FilterState, Half, LocalReply, Output, StreamContext},
+    state::{Direction, Half, LocalReply, Output, StreamContext},
     vm::Vm,
     worker::Worker,
 };

@@ -9,10 +9,11 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     abi::{DataAction, HeadersAction},
+    filter_state::FilterState,
     headers::{Headers, Kind},
     message::Peer,
     plugin::FailurePolicy,
-    state::{Context, Direction, FilterState, Half, Iteration, Output, StreamContext},
+    state::{Context, Direction, Half, Iteration, Output, StreamContext},
     vm::Vm,
 };
 

@@ -29,10 +29,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 pub(crate) use self::stats::Stats;
 use self::thread::{Phase, Thread};
-use crate::{
-    host::{Host, LoadError},
-    vm::VmName,
-};
+use crate::{host::Host, load_error::LoadError, vm::VmName};
 
 /// Where a gateway listens, and what it stands in front of.
 #[derive(Debug, Clone)]

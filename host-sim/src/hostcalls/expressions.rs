@@ -13,7 +13,7 @@ use cel::{
     objects::{Key, Map},
 };
 
-use super::properties;
+use super::{expression_bounds, properties};
 use crate::{
     abi::{LogLevel, Status},
     property::Value,
@@ -67,13 +67,16 @@ pub(crate) struct Expressions {
 
 /// Parses an expression; answers its token.
 pub(super) fn create(state: &mut VmState, text: &[u8]) -> Result<Vec<u8>, Status> {
-    let parsed = std::str::from_utf8(text).ok().map(|text| {
-        ENVIRONMENT.parser().max_recursion_depth(MAX_DEPTH).parse(text).map_err(|error| error.to_string())
+    let parsed = std::str::from_utf8(text).map_err(|_| "no UTF-8".to_owned()).and_then(|text| {
+        if let Some(why) = expression_bounds::refuse_text(text) {
+            return Err(why.to_owned());
+        }
+        let parser = ENVIRONMENT.parser().max_recursion_depth(MAX_DEPTH);
+        Ok((text, parser.parse(text).map_err(|error| error.to_string())?))
     });
-    let expression = match parsed {
-        Some(Ok(expression)) => expression,
-        Some(Err(error)) => return Err(refused(state, "parse", &error)),
-        None => return Err(refused(state, "parse", "no UTF-8")),
+    let (text, expression) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return Err(refused(state, "parse", &error)),
     };
     let root = state.root_of(state.current);
     let Some(expressions) = state.root(root).map(|root| &mut root.expressions) else {
@@ -86,6 +89,9 @@ pub(super) fn create(state: &mut VmState, text: &[u8]) -> Result<Vec<u8>, Status
     let unknown = references.functions().into_iter().filter(named).find(|name| !FUNCTIONS.contains(name));
     if let Some(unknown) = unknown {
         return Err(refused(state, "compile", &format!("no function is named {unknown:?}")));
+    }
+    if let Some(why) = expression_bounds::refuse(&expression, text) {
+        return Err(refused(state, "compile", why));
     }
     if let Some(root) = state.root(root) {
         root.expressions.by_token.insert(token, expression);

@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::{
     abi::Status,
+    filter_state::{StateObject, StateValue},
     protobuf::{self, Field},
-    state::{StateObject, StateValue, VmState},
+    state::VmState,
 };
 
 /// What Envoy 1.40 makes of the bytes for an object.

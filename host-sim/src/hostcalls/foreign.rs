@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     abi::Status,
+    filter_state::Declared,
     memory::{Answer, Guest, Refusal, slice},
     protobuf::{self, Field},
-    state::Declared,
 };
 
 /// Names that do their work.

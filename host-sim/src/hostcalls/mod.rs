@@ -5,6 +5,7 @@
 
 mod buffers;
 mod callouts;
+mod expression_bounds;
 pub(crate) mod expressions;
 mod filter_state;
 mod foreign;

@@ -8,11 +8,12 @@ use cel::Value as Cel;
 use super::{expressions, ngx};
 use crate::{
     abi::Status,
+    filter_state::{Declared, StateObject, StateValue},
     headers::Headers,
     memory::{Answer, Guest, slice},
     message,
     property::{Value, parts},
-    state::{Declared, StateObject, StateValue, StreamContext, VmState},
+    state::{StreamContext, VmState},
 };
 
 /// What the names of properties that filters set begin with in the filter state.

@@ -159,7 +159,7 @@ pub(super) fn sign(message: &[u8]) -> Result<Vec<u8>, Failure> {
         return Ok(no_signature(&format!("{} is not supported.", arguments.hash)));
     };
     if key.secret_der().is_empty() {
-        return Ok(no_signature("Failed to initialize digest sign."));
+        return Ok(no_signature("Invalid key type: private key required for signing operation."));
     }
     let (rsa, ecdsa): (&dyn RsaEncoding, Option<&EcdsaSigningAlgorithm>) = match hash {
         Hash::Sha256 => (&signature::RSA_PKCS1_SHA256, Some(&signature::ECDSA_P256_SHA256_ASN1_SIGNING)),

@@ -2,7 +2,7 @@
 
 use host_sim::{FailurePolicy, Host, LoadError, LogLine, Module, Plugin, Request, Response, VmName};
 
-use crate::{guests, ok};
+use crate::{guests, ok, scenarios::host_sim};
 
 fn module(guest: &str) -> Module {
     Module::compile(guests::guest(guest)).unwrap()
@@ -153,5 +153,35 @@ fn a_reply_from_a_body_callback_passes_all_that_have_seen_the_request() {
     for (who, body) in [("x-b", "bba"), ("x-a", "aba")] {
         let outcome = host.send(0, Request::post("/").header(who, "late").body("x"), ok);
         assert_eq!((outcome.status(), outcome.text().as_str()), (403, body), "{who}");
+    }
+}
+
+#[test]
+fn commands_take_a_chain_of_filters() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(directory.path().join(name), bytes).unwrap();
+    write("chain.wasm", &guests::guest("chain"));
+    write("limits.wasm", &guests::guest("limiter"));
+    write("a", b"a");
+    write("b", b"b");
+    let check = |arguments: &str| {
+        let arguments: Vec<&str> = ["check"].into_iter().chain(arguments.split(' ')).collect();
+        host_sim(&arguments, directory.path())
+    };
+    //  arguments, exit code, a line of standard output or of standard error
+    let rows = [
+        ("--wasm chain.wasm --config a --wasm limits.wasm --config b", 0, "[info] a configured 1"),
+        ("--wasm chain.wasm --config a --config b", 0, "[info] b configured 1"),
+        ("--wasm chain.wasm --wasm limits.wasm --config a", 0, "[info] a configured 1"),
+        (
+            "--wasm chain.wasm --wasm limits.wasm --wasm limits.wasm --config a --config b",
+            2,
+            "error: 3 filters need --wasm, --config and --plugin once for all of them or 3 times: they were given 3, 2, 0 times",
+        ),
+    ];
+    for (arguments, code, line) in rows {
+        let (found, out, err) = check(arguments);
+        let told = out.lines().chain(err.lines()).any(|told| told == line);
+        assert!(found == Some(code) && told, "{arguments}: {found:?}\n{out}\n{err}");
     }
 }
