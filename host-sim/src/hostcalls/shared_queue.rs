@@ -1,5 +1,6 @@
 //! Shared queues.
 
+use super::ngx;
 use crate::{
     abi::Status,
     flavour::Flavour,
@@ -52,5 +53,7 @@ pub(super) fn enqueue_shared_queue(guest: &mut Guest<'_>, token: u32, item: u32,
     let (memory, state) = guest.split();
     available(state)?;
     let item = slice(memory, item, size)?.to_vec();
-    Ok(state.shared.shared_queues.enqueue(token, item)?)
+    // There, queues are read when a filter thinks of it.
+    let tell = !ngx::is_ngx(state);
+    Ok(state.shared.shared_queues.enqueue(token, item, tell)?)
 }

@@ -116,3 +116,31 @@ fn properties_are_text_clocks_go_in_milliseconds_and_replies_end_a_line() {
     let [(_, envoy), (_, ngx)] = both(chosen);
     assert_eq!((envoy.status(), ngx.status()), (0, 403));
 }
+
+#[test]
+fn nobody_is_told_that_a_queue_is_ready() {
+    let source = r#"(module
+        (import "env" "proxy_register_shared_queue" (func $register (param i32 i32 i32) (result i32)))
+        (import "env" "proxy_enqueue_shared_queue" (func $enqueue (param i32 i32 i32) (result i32)))
+        (import "env" "proxy_dequeue_shared_queue" (func $dequeue (param i32 i32 i32) (result i32)))
+        ;; prelude
+        (func (export "proxy_on_configure") (param $root i32) (param $size i32) (result i32)
+          (drop (call $register (str "q") (i32.const 512)))
+          (i32.const 1))
+        (func (export "proxy_on_request_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
+          (call $note (str "enqueue") (call $enqueue (i32.load (i32.const 512)) (str "job")))
+          (drop (call $dequeue (i32.load (i32.const 512)) (i32.const 16) (i32.const 20)))
+          (call $note_result (str "dequeue") (i32.const 0))
+          (i32.const 0))
+        (func (export "proxy_on_queue_ready") (param $root i32) (param $token i32)
+          (call $note (str "ready") (local.get $token))))"#;
+    let module = Module::compile(guests::assemble(source).unwrap()).unwrap();
+    for (flavour, told) in [(Flavour::Envoy, true), (Flavour::Ngx, false)] {
+        let mut host = Host::builder().flavour(flavour).build();
+        host.load(&module, Plugin::default()).unwrap();
+        host.send(0, Request::get("/"), ok);
+        let logs = host.logs();
+        assert!(logs.contains("enqueue 0") && logs.contains("dequeue job"), "{:?}", logs.lines());
+        assert_eq!(logs.contains("ready 1"), told, "{flavour:?}");
+    }
+}
