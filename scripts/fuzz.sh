@@ -40,6 +40,12 @@ wanted() {
     return 1
 }
 
+# What host-sim must show is that nothing makes it panic, and wasmtime is the better part of it: with an address sanitizer it
+# takes hours to build on a small machine, and the sanitizer and wasmtime's own handling of signals get in each other's way.
+sanitizer() {
+    [ "$1" = host-sim/fuzz ] && echo none || echo address
+}
+
 rows=() failed=
 for folder in */fuzz; do
     [ -e "$folder/Cargo.toml" ] || continue
@@ -47,12 +53,13 @@ for folder in */fuzz; do
         wanted "$target" "$@" || continue
         here=$WORK/${folder%/fuzz}/$target
         mkdir -p "$here/corpus"
-        corpus=("$here/corpus") options=("-max_total_time=$SECONDS_EACH" "-artifact_prefix=$here/" -print_final_stats=1 -timeout=10)
+        # Time is the wall's: a machine that is busy with something else must not make an input look slow.
+        corpus=("$here/corpus") options=("-max_total_time=$SECONDS_EACH" "-artifact_prefix=$here/" -print_final_stats=1 -timeout=300)
         [ ! -d "$folder/seeds/$target" ] || corpus+=("$folder/seeds/$target")
         [ ! -e "$folder/dictionaries/$target.dict" ] || options+=("-dict=$folder/dictionaries/$target.dict")
         echo "$folder $target" >&2
         ok=ok
-        fuzz run --fuzz-dir "$folder" --target-dir "$WORK/build" "$target" "${corpus[@]}" -- "${options[@]}" \
+        fuzz run --fuzz-dir "$folder" --target-dir "$WORK/build" --sanitizer "$(sanitizer "$folder")" "$target" "${corpus[@]}" -- "${options[@]}" \
             >"$here/log" 2>&1 || ok=FAILED failed=yes
         # A run's last progress line: "#N DONE cov: C ft: F corp: …"; its statistics: "stat::number_of_executed_units: N".
         executed=$(LC_ALL=C sed -n 's/^stat::number_of_executed_units: *//p' "$here/log" | tail -n 1)

@@ -7,10 +7,11 @@ use std::{
 };
 
 use crate::{
+    chain::{StreamSlot, VIA_UPSTREAM},
     grpc::{self, GrpcEvent},
     message::{End, Failure, Outcome, Request, Response},
     state::{Direction, Output, StreamOrder, StreamStep},
-    worker::{SimulatedStream, StreamSlot, Worker},
+    worker::{SimulatedStream, Worker},
 };
 
 /// A filter that calls out again from each answer would never come to an end.
@@ -121,7 +122,7 @@ impl Collected {
     }
 
     /// Takes in what the filter let go on.
-    pub(crate) fn collect(&mut self, worker: &mut Worker, slot: &mut StreamSlot) {
+    pub(crate) fn collect(&mut self, worker: &mut Worker, slot: StreamSlot) {
         for output in worker.outputs(slot) {
             match output {
                 Output::RequestHeaders { headers, end } => {
@@ -157,12 +158,14 @@ impl Collected {
                     self.response_end = true;
                 }
                 Output::Reset => self.reset = true,
+                // A chain sends replies on as responses.
+                Output::Reply(_) => {}
             }
         }
     }
 
     /// How the stream stands, as an outcome.
-    pub(crate) fn outcome(self, worker: &mut Worker, slot: &StreamSlot) -> Outcome {
+    pub(crate) fn outcome(self, worker: &mut Worker, slot: StreamSlot) -> Outcome {
         let local = worker.is_local_reply(slot);
         let details = worker.details(slot);
         let end = match (self.reset, self.response_end, local) {
@@ -172,7 +175,7 @@ impl Collected {
             (false, false, _) => End::Paused,
         };
         let details = details.unwrap_or_else(|| match end {
-            End::Forwarded => "via_upstream".to_owned(),
+            End::Forwarded => VIA_UPSTREAM.to_owned(),
             End::LocalReply | End::Reset | End::Paused => String::new(),
         });
         let response =
@@ -186,7 +189,7 @@ fn join(before: &bytes::Bytes, data: bytes::Bytes) -> bytes::Bytes {
 }
 
 /// Feeds what the upstream answers; its failures are the router's replies.
-pub(crate) fn answer(worker: &mut Worker, slot: &mut StreamSlot, response: Response) {
+pub(crate) fn answer(worker: &mut Worker, slot: StreamSlot, response: Response) {
     match response.failure {
         Some(Failure::Reset) => {
             const BODY: &str = "upstream connect error or disconnect/reset before headers. reset reason: connection \
@@ -216,32 +219,32 @@ pub(crate) fn send(
     upstream: &mut dyn FnMut(&Request) -> Response,
 ) -> Outcome {
     let Request { headers, body, trailers, peer } = request;
-    let mut slot = worker.open(peer);
+    let slot = worker.open(peer);
     let mut collected = Collected::new();
 
-    worker.headers(&mut slot, Direction::Request, headers, body.is_empty() && trailers.is_none());
+    worker.headers(slot, Direction::Request, headers, body.is_empty() && trailers.is_none());
     clusters.serve(worker);
     if !body.is_empty() {
-        worker.data(&mut slot, Direction::Request, body, trailers.is_none());
+        worker.data(slot, Direction::Request, body, trailers.is_none());
         clusters.serve(worker);
     }
     if let Some(trailers) = trailers {
-        worker.trailers(&mut slot, Direction::Request, trailers);
+        worker.trailers(slot, Direction::Request, trailers);
         clusters.serve(worker);
     }
-    collected.collect(worker, &mut slot);
+    collected.collect(worker, slot);
     if let Some(forwarded) = &collected.forwarded
         && collected.forwarded_end
         && !collected.is_over()
-        && !worker.is_local_reply(&slot)
+        && !worker.is_local_reply(slot)
     {
         let response = upstream(forwarded);
-        answer(worker, &mut slot, response);
+        answer(worker, slot, response);
         clusters.serve(worker);
-        collected.collect(worker, &mut slot);
+        collected.collect(worker, slot);
     }
-    let outcome = collected.outcome(worker, &slot);
-    worker.close(&slot);
+    let outcome = collected.outcome(worker, slot);
+    worker.close(slot);
     clusters.serve(worker);
     outcome
 }

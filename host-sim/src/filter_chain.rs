@@ -1,14 +1,15 @@
 //! The filter's place in a stream: what reaches it, what it holds back, what it lets go on.
 //!
-//! This is Envoy's filter manager (`filter_manager.cc`) for a chain of one filter and the router, with the filter's
-//! side of it (`extensions/common/wasm/context.cc`).
+//! This is Envoy's filter manager (`filter_manager.cc`) at one filter, with the filter's side of it
+//! (`extensions/common/wasm/context.cc`). The way from filter to filter is `chain.rs`.
 
-use std::{collections::VecDeque, mem};
+use std::{collections::VecDeque, mem, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 
 use crate::{
     abi::{DataAction, HeadersAction},
+    filter_state::FilterState,
     headers::{Headers, Kind},
     message::Peer,
     plugin::FailurePolicy,
@@ -22,12 +23,19 @@ fn count(number: usize) -> u32 {
 }
 
 impl Vm {
-    /// Makes a stream under `root`. The guest hears of it when its request arrives.
-    pub(crate) fn open_stream(&mut self, root: u32, peer: Peer) -> u32 {
+    /// Makes a stream under `root`, the worker's number `chain`. The guest hears of it when its request arrives.
+    pub(crate) fn open_stream(
+        &mut self,
+        root: u32,
+        chain: u64,
+        peer: Arc<Peer>,
+        filter_state: FilterState,
+    ) -> u32 {
         let state = self.state();
         let id = state.allocate_context_id();
         let stream = StreamContext {
             root,
+            chain,
             created: false,
             request: Half::default(),
             response: Half::default(),
@@ -36,10 +44,11 @@ impl Vm {
             peer,
             started: state.shared.clock.wall_nanos(),
             started_monotonic: state.shared.clock.monotonic_nanos(),
-            filter_state: std::collections::BTreeMap::new(),
+            filter_state,
             details: None,
-            pending_reply: None,
-            local_reply: false,
+            code: None,
+            replied: false,
+            request_over: false,
             failure_reply: false,
             reset: false,
             outputs: VecDeque::new(),
@@ -56,7 +65,7 @@ impl Vm {
     fn accepts(&mut self, id: u32, direction: Direction) -> bool {
         self.state().stream(id).is_some_and(|stream| match direction {
             // A reply has been made in the upstream's place: the request's rest is dropped.
-            Direction::Request => !stream.local_reply && !stream.reset,
+            Direction::Request => !stream.request_over && !stream.reset,
             // What an upstream goes on to send after a reply took its response's place is dropped too.
             Direction::Response => !stream.reset && !stream.response.end_released,
         })
@@ -66,20 +75,20 @@ impl Vm {
     fn filter_runs(&mut self, id: u32, direction: Direction) -> Run {
         let failed = self.is_failed();
         let state = self.state();
-        let deprecated_fail_open = state.plugin.failure_policy == FailurePolicy::DeprecatedFailOpen;
         let Some(stream) = state.stream(id) else { return Run::Pass };
         if !stream.created || (direction == Direction::Response && stream.failure_reply) {
             return Run::Pass;
         }
-        match (failed, deprecated_fail_open) {
-            (false, _) => Run::Call,
-            (true, true) => Run::Pass,
-            (true, false) => Run::Fail,
+        if !failed {
+            return Run::Call;
         }
+        let root = stream.root;
+        let policy = state.root(root).map(|root| root.plugin.failure_policy).unwrap_or_default();
+        if policy == FailurePolicy::DeprecatedFailOpen { Run::Pass } else { Run::Fail }
     }
 
-    /// Puts something out for the stream's driver.
-    fn put(&mut self, id: u32, output: Output) {
+    /// Puts something out for the stream's worker.
+    pub(crate) fn put(&mut self, id: u32, output: Output) {
         let state = self.state();
         if let Some(stream) = state.stream(id) {
             stream.outputs.push_back(output);
@@ -141,7 +150,7 @@ impl Vm {
                 self.with_half(id, direction, |half| half.iteration = Iteration::StoppedAll);
             }
         }
-        self.settle(id);
+        self.run_deferred();
     }
 
     /// Body has come.
@@ -151,13 +160,12 @@ impl Vm {
         }
         let Some(half) = self.half(id, direction) else { return };
         half.ended |= end;
-        half.received += data.len() as u64;
         if half.iteration == Iteration::StoppedAll {
             half.held.extend_from_slice(&data);
             return;
         }
         self.filter_data(id, direction, data, end);
-        self.settle(id);
+        self.run_deferred();
     }
 
     fn filter_data(&mut self, id: u32, direction: Direction, data: Bytes, end: bool) {
@@ -234,7 +242,7 @@ impl Vm {
             return;
         }
         self.filter_trailers(id, direction);
-        self.settle(id);
+        self.run_deferred();
     }
 
     fn filter_trailers(&mut self, id: u32, direction: Direction) {
@@ -289,7 +297,7 @@ impl Vm {
             half.headers_open = false;
         }
         self.resume(id, direction, stopped_all);
-        self.settle(id);
+        self.run_deferred();
     }
 
     /// Lets what is held go on: to the filter's own next callbacks when it stopped everything, else past it.
@@ -377,21 +385,6 @@ impl Vm {
         if let Some(half) = self.half(id, direction) {
             change(half);
         }
-    }
-
-    /// Runs what the callback asked for, now that its own answer has been followed.
-    fn settle(&mut self, id: u32) {
-        self.run_deferred();
-        if let Some(reply) = self.state().stream(id).and_then(|stream| stream.pending_reply.take()) {
-            self.send_reply(id, reply);
-        }
-    }
-
-    /// Cuts the stream.
-    pub(crate) fn reset(&mut self, id: u32) {
-        let Some(stream) = self.state().stream(id).filter(|stream| !stream.reset) else { return };
-        stream.reset = true;
-        self.put(id, Output::Reset);
     }
 
     /// Takes what the filter has let go on.

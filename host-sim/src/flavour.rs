@@ -1,13 +1,19 @@
 //! Which gateway the host behaves like.
 
-/// The rules of shared data by which the host plays.
+/// The gateway by whose rules the host plays; they differ most in shared data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Flavour {
     /// Envoy and all that embed it. A key that does not exist is created whatever the `cas`; a `cas` of 0 overwrites.
     #[default]
     Envoy,
-    /// `ngx_wasm_module`: the `cas` is always compared, 0 standing for "does not exist"; a null value deletes.
+    /// `ngx_wasm_module`: the `cas` is always compared, 0 standing for "does not exist"; a null value deletes. Beyond shared
+    /// data: calls that it lacks end the guest (`proxy_get_status`, `proxy_get_log_level`, `proxy_done`,
+    /// `proxy_close_stream`, `proxy_get_header_map_size`, `proxy_get_buffer_status`, gRPC, foreign functions,
+    /// `proxy_resolve_shared_queue`), and nobody is told that a queue is ready; so do a second tick period and one from a
+    /// stream, a second reply, a counter that is recorded, a gauge that is incremented, and a metric's name beyond 256
+    /// bytes. `proxy_set_effective_context` does nothing, every property is text, clocks go in milliseconds, and a reply's
+    /// body ends with a line's end.
     Ngx,
     /// MOSN's proxy-wasm-go-host: a key that does not exist is created whatever the `cas`, one that does is always
     /// compared; the data of all `vm_id`s is one; an empty key is a bad argument.

@@ -7,7 +7,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use wasmtime::InstancePre;
 
 use crate::{
     abi::Status,
@@ -16,59 +15,24 @@ use crate::{
     exchange::{self, Clusters},
     faults::{Fault, UnknownHostCall},
     flavour::EnvoyVersion,
-    logs::{LogLine, Logs},
+    load_error::LoadError,
+    logs::Logs,
     message::{Outcome, Request, Response},
     metrics::Metrics,
-    module::{Module, ModuleError},
+    module::Module,
     plugin::Plugin,
     schedule::Turns,
     shared_data::SharedData,
-    state::{Shared, VmState},
+    state::Shared,
     stream::Stream,
     vm::{Vm, VmError, VmName},
-    worker::{ReloadStats, Worker},
+    worker::{Filter, ReloadStats, Worker},
 };
 
 /// VMs that put something in each other's queues whenever they are told would never come to an end.
 const MAX_QUEUE_ROUNDS: usize = 1000;
 
-/// A configuration that is not taken.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The module does not fit the host.
-    #[error(transparent)]
-    Module(#[from] ModuleError),
-    /// The filter does not run, or does not take its configuration.
-    #[error("{vm} VM: {reason}{}", lines_of(log))]
-    Refused {
-        /// The VM that tried it: the base or the canary.
-        vm: VmName,
-        /// What happened there.
-        reason: VmError,
-        /// What the filter logged meanwhile.
-        log: Vec<LogLine>,
-    },
-    /// There is nothing to update.
-    #[error("no filter is loaded yet")]
-    NothingLoaded,
-}
-
-impl LoadError {
-    /// What the filter logged while it was tried.
-    pub fn log(&self) -> &[LogLine] {
-        match self {
-            Self::Refused { log, .. } => log,
-            Self::Module(_) | Self::NothingLoaded => &[],
-        }
-    }
-}
-
-fn lines_of(log: &[LogLine]) -> String {
-    log.iter().map(|line| format!("\n  {line}")).collect()
-}
-
-/// A gateway process, simulated: one filter in a main VM and a VM per worker, over one shared store.
+/// A gateway process, simulated: a filter, or several in a chain, in a main VM and a VM per worker, over one shared store.
 #[derive(Debug)]
 pub struct Host {
     shared: Arc<Shared>,
@@ -82,8 +46,7 @@ pub struct Host {
 type SharedWorker = Arc<Mutex<Worker>>;
 
 struct Loaded {
-    module: InstancePre<VmState>,
-    plugin: Arc<Plugin>,
+    filters: Vec<Filter>,
     main: SharedWorker,
     workers: Vec<SharedWorker>,
 }
@@ -91,7 +54,7 @@ struct Loaded {
 impl std::fmt::Debug for Loaded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Loaded")
-            .field("plugin", &self.plugin.name)
+            .field("filters", &self.filters)
             .field("workers", &self.workers.len())
             .finish()
     }
@@ -117,57 +80,96 @@ impl Host {
     }
 
     /// Loads a filter as Envoy does: a base VM, a canary that is configured and thrown away, then the main VM and the
-    /// workers'. A filter that was loaded before goes; shared data, metrics and the log stay.
+    /// workers'. Filters that were loaded before go; shared data, metrics and the log stay.
     ///
-    /// A worker whose VM fails where the canary's did not serves without the filter, as in Envoy, and
-    /// [`vm_failure`](Self::vm_failure) tells why.
+    /// A worker whose VM fails where the canary's did not serves without the filter, as in Envoy, and the log tells why.
     ///
     /// # Errors
     /// When the module does not fit, or the filter traps or refuses its configuration in the base VM or the canary.
     pub fn load(&mut self, module: &Module, plugin: Plugin) -> Result<(), LoadError> {
-        let linked = module.link(self.version)?;
-        let plugin = Arc::new(plugin);
-        let mark = self.log_mark();
-        Vm::new(&linked, &self.shared, &plugin, VmName::Base)
-            .map_err(|reason| self.refused(VmName::Base, reason, mark))?;
-        self.try_canary(&linked, &plugin)?;
+        self.load_chain([(module, plugin)])
+    }
+
+    /// Loads filters that a request passes in this order, and its response in reverse. Filters of the same module,
+    /// `vm_id`, VM configuration, environment and capabilities share their VMs, with a root context each; filters that
+    /// are alike in everything share that too.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), for any of them; then none is loaded.
+    pub fn load_chain<'a>(
+        &mut self,
+        filters: impl IntoIterator<Item = (&'a Module, Plugin)>,
+    ) -> Result<(), LoadError> {
+        let mut loaded: Vec<(&Module, Filter)> = Vec::new();
+        for (module, plugin) in filters {
+            let shared = loaded
+                .iter()
+                .find(|(other, filter)| other.is(module) && filter.plugin.shares_vm_with(&plugin));
+            let vm = shared.map_or(loaded.len(), |(_, filter)| filter.vm);
+            loaded
+                .push((module, Filter { module: module.link(self.version)?, plugin: Arc::new(plugin), vm }));
+        }
+        let filters: Vec<Filter> = loaded.into_iter().map(|(_, filter)| filter).collect();
+        let several = filters.len() > 1;
+        for (index, filter) in filters.iter().enumerate() {
+            if filter.vm == index {
+                let mark = self.log_mark();
+                Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Base, 0)
+                    .map_err(|reason| self.refused(filter, several, VmName::Base, reason, mark))?;
+            }
+            self.try_canary(filter, several)?;
+        }
 
         self.loaded = None;
-        let start = |name| Arc::new(Mutex::new(Worker::start(&linked, &self.shared, &plugin, name).0));
+        let start = |name| Arc::new(Mutex::new(Worker::start(&filters, &self.shared, name)));
         let main = start(VmName::Main);
         let workers = (0..self.workers).map(|index| start(VmName::Worker(index))).collect();
-        self.loaded = Some(Loaded { module: linked, plugin, main, workers });
+        self.loaded = Some(Loaded { filters, main, workers });
         self.serve_callouts();
         Ok(())
     }
 
-    /// Gives the filter a new configuration in the VMs that it has, as an update over ECDS does: each gets a new root
-    /// context, and the old one ends with its last stream. A configuration that the canary refuses changes nothing.
+    /// Gives the filter, the first where there are several, a new configuration in the VMs that it has, as an update
+    /// over ECDS does: each gets a new root context, and the old one ends with its last stream. A configuration that the
+    /// canary refuses changes nothing.
     ///
     /// # Errors
     /// When nothing is loaded, or the filter traps or refuses the configuration in the canary.
     pub fn update(&mut self, configuration: impl Into<Bytes>) -> Result<(), LoadError> {
+        self.update_filter(0, configuration)
+    }
+
+    /// As [`update`](Self::update), for a filter of the chain, counted from 0.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update), and when there is no such filter.
+    pub fn update_filter(&mut self, filter: usize, configuration: impl Into<Bytes>) -> Result<(), LoadError> {
         let Some(loaded) = &self.loaded else { return Err(LoadError::NothingLoaded) };
-        let plugin =
-            Arc::new(Plugin { configuration: configuration.into(), ..Plugin::clone(&loaded.plugin) });
-        self.try_canary(&loaded.module, &plugin)?;
+        let filters = loaded.filters.len();
+        let Some(before) = loaded.filters.get(filter) else {
+            return Err(LoadError::NoSuchFilter { filter, filters });
+        };
+        let plugin = Plugin { configuration: configuration.into(), ..Plugin::clone(&before.plugin) };
+        let updated = Filter { plugin: Arc::new(plugin), ..before.clone() };
+        self.try_canary(&updated, filters > 1)?;
         for worker in self.all_workers() {
             // Where the canary passed and a worker fails, Envoy goes on without the filter there; the worker has
             // logged it.
-            let _ = lock(&worker).update(&plugin);
+            let _ = lock(&worker).update(filter, &updated.plugin);
         }
-        if let Some(loaded) = &mut self.loaded {
-            loaded.plugin = plugin;
+        if let Some(place) = self.loaded.as_mut().and_then(|loaded| loaded.filters.get_mut(filter)) {
+            *place = updated;
         }
         self.serve_callouts();
         Ok(())
     }
 
-    fn try_canary(&self, module: &InstancePre<VmState>, plugin: &Arc<Plugin>) -> Result<(), LoadError> {
+    fn try_canary(&self, filter: &Filter, several: bool) -> Result<(), LoadError> {
         let mark = self.log_mark();
-        let mut canary = Vm::new(module, &self.shared, plugin, VmName::Canary)
-            .map_err(|reason| self.refused(VmName::Canary, reason, mark))?;
-        canary.start_root(plugin).map_err(|reason| self.refused(VmName::Canary, reason, mark))?;
+        let refused = |reason| self.refused(filter, several, VmName::Canary, reason, mark);
+        let mut canary =
+            Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0).map_err(refused)?;
+        canary.start_root(&filter.plugin).map_err(refused)?;
         Ok(())
     }
 
@@ -176,9 +178,9 @@ impl Host {
         self.shared.logs.written()
     }
 
-    fn refused(&self, vm: VmName, reason: VmError, mark: u64) -> LoadError {
+    fn refused(&self, filter: &Filter, several: bool, vm: VmName, reason: VmError, mark: u64) -> LoadError {
         let log = self.shared.logs.since(mark).into_iter().filter(|line| line.vm == vm).collect();
-        LoadError::Refused { vm, reason, log }
+        LoadError::Refused { plugin: several.then(|| filter.plugin.name.clone()), vm, reason, log }
     }
 
     fn all_workers(&self) -> Vec<SharedWorker> {
@@ -199,10 +201,10 @@ impl Host {
         Some((Arc::clone(&loaded.main), loaded.workers.clone()))
     }
 
-    /// What the VMs share, and the name of the plugin that they run.
-    pub(crate) fn gateway_stats(&self) -> (Arc<Shared>, String) {
-        let name = self.loaded.as_ref().map(|loaded| loaded.plugin.name.clone()).unwrap_or_default();
-        (Arc::clone(&self.shared), name)
+    /// What the VMs share, and the names of the plugins that they run.
+    pub(crate) fn gateway_stats(&self) -> (Arc<Shared>, Vec<String>) {
+        let filters = self.loaded.iter().flat_map(|loaded| &loaded.filters);
+        (Arc::clone(&self.shared), filters.map(|filter| filter.plugin.name.clone()).collect())
     }
 
     /// Has `waker` told which VM has to hear of a queue.
@@ -393,7 +395,15 @@ impl Host {
         lock(&self.worker(worker)).failure()
     }
 
-    /// How often a worker's VM was started anew.
+    /// How many VMs a worker's filters run in, those among them that have failed and still have streams.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn vms(&self, worker: usize) -> usize {
+        lock(&self.worker(worker)).vms().count()
+    }
+
+    /// How often a filter of a worker got a new VM.
     ///
     /// # Panics
     /// When no filter is loaded or there is no such worker: both are mistakes of the test.

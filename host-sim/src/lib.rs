@@ -42,18 +42,20 @@
 //!
 //! Requests to several workers at once, in an order that a seed decides at every host call:
 //! [`Host::interleave`]. Real threads: [`Host::threads`]. A stream step by step: [`Host::stream`]. Calls that fail:
-//! [`Host::inject`]. A new configuration in the same VMs: [`Host::update`]. In a file: [`scenario`]. Behind a socket:
-//! [`gateway`].
+//! [`Host::inject`]. A new configuration in the same VMs: [`Host::update`]. Several filters one after the other, in VMs of
+//! their own or in one: [`Host::load_chain`]. In a file: [`scenario`]. Behind a socket: [`gateway`].
 #![doc = include_str!("support.md")]
 
 mod abi;
 mod builder;
+mod chain;
 mod clock;
 pub mod configuration;
 mod exchange;
 mod exports;
 mod faults;
 mod filter_chain;
+mod filter_state;
 mod flavour;
 pub mod gateway;
 mod grpc;
@@ -61,6 +63,7 @@ mod headers;
 mod host;
 mod hostcalls;
 mod inline_headers;
+mod load_error;
 mod local_reply;
 mod logs;
 mod memory;
@@ -90,7 +93,8 @@ pub use configuration::ConfigurationError;
 pub use faults::{Fault, UnknownHostCall};
 pub use flavour::{EnvoyVersion, Flavour, StreamEnd};
 pub use headers::Headers;
-pub use host::{Host, LoadError};
+pub use host::Host;
+pub use load_error::LoadError;
 pub use logs::{LogLine, Logs};
 pub use message::{End, Outcome, Request, Response};
 pub use metrics::{Histogram, Metrics, Value as MetricValue};

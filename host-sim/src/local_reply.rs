@@ -4,10 +4,13 @@ use bytes::Bytes;
 
 use crate::{
     abi::HeadersAction,
-    headers::{Headers, Kind},
-    state::{Direction, Half, LocalReply, Output},
+    headers::{self, Headers},
+    state::{LocalReply, Output},
     vm::Vm,
 };
+
+/// `%RESPONSE_CODE_DETAILS%` of a stream that a filter closed.
+pub(crate) const CLOSE_DETAILS: &str = "wasm_close_stream";
 
 /// `%RESPONSE_CODE_DETAILS%` of streams whose VM has failed.
 const FAILURE_DETAILS: &str = "wasm_fail_stream";
@@ -15,13 +18,32 @@ const FAILURE_DETAILS: &str = "wasm_fail_stream";
 /// gRPC's `UNAVAILABLE`.
 const UNAVAILABLE: u32 = 14;
 
+/// What a request was when it came, which is what its reply goes by.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Kind {
+    is_grpc: bool,
+    is_head: bool,
+}
+
+impl Kind {
+    pub(crate) fn of_request(headers: &Headers) -> Self {
+        let is_grpc = headers
+            .get("content-type")
+            .and_then(|value| value.strip_prefix(b"application/grpc"))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"+"));
+        let is_head = headers.get(":method").is_some_and(|method| method.as_ref() == b"HEAD");
+        Self { is_grpc, is_head }
+    }
+}
+
 impl LocalReply {
-    /// The reply as it goes through the filter: its headers and body.
+    /// The reply as it goes through the filters: its headers and body.
     ///
     /// A gRPC request gets headers alone, status 200 and the status in `grpc-status`; a HEAD request no body.
-    fn render(self, is_grpc: bool, is_head: bool) -> (Headers, Bytes) {
+    pub(crate) fn render(self, request: Kind) -> (Headers, Bytes) {
+        let Kind { is_grpc, is_head } = request;
         let Self { status, headers: extra, body, grpc_status, .. } = self;
-        let mut headers = Headers::of(Kind::Response);
+        let mut headers = Headers::of(headers::Kind::Response);
         headers.append(":status", status.to_string());
         for (name, value) in extra {
             headers.append(name, value);
@@ -77,65 +99,31 @@ fn percent_encode(message: &[u8]) -> String {
 }
 
 impl Vm {
-    /// Sends the filter's reply. Only its first counts. One that was made in a callback of the request direction waits
-    /// until that callback's answer has been followed.
+    /// Sends the filter's reply, once for each stream of the filter.
     pub(crate) fn reply_locally(&mut self, id: u32, reply: LocalReply) {
         let Some(stream) = self.state().stream(id) else { return };
-        if stream.local_reply || stream.reset {
-            return;
+        if !std::mem::replace(&mut stream.replied, true) {
+            stream.request_over = true;
+            self.put(id, Output::Reply(reply));
         }
-        stream.local_reply = true;
-        self.send_reply(id, reply);
     }
 
     /// Answers 503 for a VM that has failed, once.
     pub(crate) fn fail_stream(&mut self, id: u32) -> HeadersAction {
-        if let Some(stream) = self.state().stream(id).filter(|stream| !stream.failure_reply) {
-            stream.failure_reply = true;
-            stream.local_reply = true;
-            stream.pending_reply = Some(LocalReply {
-                status: 503,
-                headers: Vec::new(),
-                body: Bytes::new(),
-                grpc_status: Some(UNAVAILABLE),
-                details: FAILURE_DETAILS.to_owned(),
-            });
-        }
-        HeadersAction::StopAll
-    }
-
-    /// Before the response has begun, the reply passes through the filter as a response does; while the filter holds a
-    /// response, the reply takes its place directly; once that has gone out, the stream is cut.
-    pub(crate) fn send_reply(&mut self, id: u32, reply: LocalReply) {
-        let Some(stream) = self.state().stream(id) else { return };
-        if stream.response.headers_released {
-            self.reset(id);
-            return;
-        }
-        stream.details = Some(reply.details.clone());
-        let direct = stream.response.headers.is_some();
-        let (headers, body) = reply.render(stream.is_grpc(), stream.is_head());
-        let end = body.is_empty();
-        if !direct {
-            self.headers(id, Direction::Response, headers, end);
-            if !end {
-                self.data(id, Direction::Response, body, true);
-            }
-            return;
-        }
-        stream.response = Half {
-            headers: Some(headers.clone()),
-            ended: true,
-            headers_released: true,
-            end_released: true,
-            received: body.len() as u64,
-            ..Half::default()
+        let Some(stream) = self.state().stream(id).filter(|stream| !stream.failure_reply) else {
+            return HeadersAction::StopAll;
         };
-        stream.outputs.push_back(Output::ResponseHeaders { headers, end });
-        if !end {
-            stream.outputs.push_back(Output::ResponseBody { data: body, end: true });
-        }
-        self.state().ready.insert(id);
+        stream.failure_reply = true;
+        stream.request_over = true;
+        let reply = LocalReply {
+            status: 503,
+            headers: Vec::new(),
+            body: Bytes::new(),
+            grpc_status: Some(UNAVAILABLE),
+            details: FAILURE_DETAILS.to_owned(),
+        };
+        self.put(id, Output::Reply(reply));
+        HeadersAction::StopAll
     }
 }
 
@@ -223,7 +211,7 @@ mod tests {
             ),
         ];
         for (what, reply, is_grpc, is_head, headers, body) in rows {
-            let (rendered, content) = reply.render(is_grpc, is_head);
+            let (rendered, content) = reply.render(Kind { is_grpc, is_head });
             assert_eq!((text(&rendered).as_str(), content.as_ref()), (headers, body.as_bytes()), "{what}");
         }
     }

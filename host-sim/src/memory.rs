@@ -28,6 +28,12 @@ impl From<Status> for Refusal {
     }
 }
 
+impl From<wasmtime::Error> for Refusal {
+    fn from(error: wasmtime::Error) -> Self {
+        Self::Trap(error)
+    }
+}
+
 /// What a host call answers.
 pub(crate) type Answer = Result<(), Refusal>;
 

@@ -151,6 +151,13 @@ impl Request {
         self
     }
 
+    /// The request comes by HTTP/2, as `request.protocol` tells; by HTTP/1.1 unless said.
+    #[must_use]
+    pub fn http2(mut self) -> Self {
+        self.peer.protocol = "HTTP/2";
+        self
+    }
+
     /// The id of the connection, as `connection.id` gives it; 1 unless set.
     #[must_use]
     pub fn connection(mut self, id: u64) -> Self {

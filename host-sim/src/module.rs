@@ -91,6 +91,8 @@ pub enum ModuleError {
 pub struct Module {
     inner: wasmtime::Module,
     abi: AbiVersion,
+    /// SHA-256 of the code, by which VMs are told apart.
+    digest: [u8; 32],
 }
 
 impl Module {
@@ -120,9 +122,16 @@ impl Module {
         if !exports("malloc") && !exports("proxy_on_memory_allocate") {
             return Err(ModuleError::NoAllocator);
         }
-        let module = Self { inner, abi };
+        let mut digest = [0; 32];
+        digest.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, wasm).as_ref());
+        let module = Self { inner, abi, digest };
         module.link(EnvoyVersion::default())?;
         Ok(module)
+    }
+
+    /// Whether both are compiled from the same bytes.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.digest == other.digest
     }
 
     /// The ABI that the module was built for.

@@ -35,7 +35,7 @@ pub enum FailurePolicy {
 /// };
 /// # let _ = plugin;
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plugin {
     /// `name`, which `plugin_name` gives and log lines carry.
     pub name: String,
@@ -59,6 +59,15 @@ pub struct Plugin {
 }
 
 impl Plugin {
+    /// Whether this plugin runs in the other's VM where both have the same module: what Envoy tells VMs apart by.
+    pub(crate) fn shares_vm_with(&self, other: &Self) -> bool {
+        let of = |plugin: &Self| {
+            let Self { vm_id, vm_configuration, allowed_capabilities, environment, .. } = plugin.clone();
+            (vm_id, vm_configuration, allowed_capabilities, environment)
+        };
+        of(self) == of(other)
+    }
+
     /// Whether a host call or a callback of this name is there for the filter.
     pub(crate) fn allows(&self, capability: &str) -> bool {
         self.allowed_capabilities.is_empty() || self.allowed_capabilities.contains(capability)

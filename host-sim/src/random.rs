@@ -11,7 +11,7 @@ pub(crate) enum Randomness {
 
 impl Randomness {
     /// VMs of one seed draw different bytes, the same in every run.
-    pub(crate) fn new(seed: Option<u64>, vm: VmName) -> Self {
+    pub(crate) fn new(seed: Option<u64>, vm: VmName, generation: u64) -> Self {
         let Some(seed) = seed else { return Self::System };
         let offset = match vm {
             VmName::Base => 0,
@@ -19,6 +19,7 @@ impl Randomness {
             VmName::Main => 2,
             VmName::Worker(index) => u64::try_from(index).unwrap_or(u64::MAX - 3) + 3,
         };
+        let offset = offset.wrapping_add(generation << 32);
         Self::Seeded(fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(offset)))
     }
 

@@ -23,14 +23,22 @@ struct State {
     /// Tokens by `vm_id` and name; 0 is no token.
     tokens: BTreeMap<(String, Vec<u8>), u32>,
     queues: BTreeMap<u32, Queue>,
-    /// Root contexts to tell that a queue is ready, by VM, in order.
-    ready: BTreeMap<VmName, VecDeque<(u32, u32)>>,
+    /// Root contexts to tell that a queue is ready, by thread, in order, each with the queue's token.
+    ready: BTreeMap<VmName, VecDeque<(Listener, u32)>>,
+}
+
+/// A root context: the thread, its VM there, and the context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listener {
+    pub(crate) vm: VmName,
+    pub(crate) generation: u64,
+    pub(crate) root: u32,
 }
 
 #[derive(Debug)]
 struct Queue {
     /// Whoever registered last is the one who is told.
-    listener: (VmName, u32),
+    listener: Listener,
     items: VecDeque<Vec<u8>>,
 }
 
@@ -51,7 +59,7 @@ impl SharedQueues {
     }
 
     /// The queue's token. What it holds stays; whoever registered before is told no more.
-    pub(crate) fn register(&self, vm_id: &str, name: &[u8], listener: (VmName, u32)) -> Result<u32, Status> {
+    pub(crate) fn register(&self, vm_id: &str, name: &[u8], listener: Listener) -> Result<u32, Status> {
         let mut state = self.lock();
         let next = u32::try_from(state.tokens.len() + 1).map_err(|_| Status::InternalFailure)?;
         let token = *state.tokens.entry((vm_id.to_owned(), name.to_vec())).or_insert(next);
@@ -68,12 +76,17 @@ impl SharedQueues {
         self.lock().queues.get_mut(&token).ok_or(Status::NotFound)?.items.pop_front().ok_or(Status::Empty)
     }
 
-    pub(crate) fn enqueue(&self, token: u32, item: Vec<u8>) -> Result<(), Status> {
+    /// Puts something into a queue, and tells its listener where `tell` says so.
+    pub(crate) fn enqueue(&self, token: u32, item: Vec<u8>, tell: bool) -> Result<(), Status> {
         let mut state = self.lock();
         let queue = state.queues.get_mut(&token).ok_or(Status::NotFound)?;
         queue.items.push_back(item);
-        let (vm, root) = queue.listener;
-        state.ready.entry(vm).or_default().push_back((root, token));
+        if !tell {
+            return Ok(());
+        }
+        let listener = queue.listener;
+        let vm = listener.vm;
+        state.ready.entry(vm).or_default().push_back((listener, token));
         drop(state);
         if let Some(waker) = self.waker.get() {
             waker(vm);
@@ -81,8 +94,8 @@ impl SharedQueues {
         Ok(())
     }
 
-    /// What this VM has to be told: root contexts and tokens.
-    pub(crate) fn take_ready(&self, vm: VmName) -> VecDeque<(u32, u32)> {
+    /// What the VMs of this thread have to be told: root contexts and tokens.
+    pub(crate) fn take_ready(&self, vm: VmName) -> VecDeque<(Listener, u32)> {
         self.lock().ready.remove(&vm).unwrap_or_default()
     }
 
@@ -99,13 +112,18 @@ mod tests {
     #[test]
     fn a_queue_is_one_by_vm_id_and_name_and_tells_the_last_who_registered() {
         let queues = SharedQueues::default();
-        let first = queues.register("v", b"q", (VmName::Worker(0), 1)).unwrap();
-        queues.enqueue(first, b"a".to_vec()).unwrap();
-        assert_eq!(queues.register("v", b"q", (VmName::Main, 2)), Ok(first));
-        assert_ne!(queues.register("w", b"q", (VmName::Main, 2)), Ok(first));
-        queues.enqueue(first, b"b".to_vec()).unwrap();
-        assert_eq!(queues.take_ready(VmName::Worker(0)), [(1, first)]);
-        assert_eq!(queues.take_ready(VmName::Main), [(2, first)]);
+        let [worker, main] = [(VmName::Worker(0), 1), (VmName::Main, 2)].map(|(vm, root)| Listener {
+            vm,
+            generation: 0,
+            root,
+        });
+        let first = queues.register("v", b"q", worker).unwrap();
+        queues.enqueue(first, b"a".to_vec(), true).unwrap();
+        assert_eq!(queues.register("v", b"q", main), Ok(first));
+        assert_ne!(queues.register("w", b"q", main), Ok(first));
+        queues.enqueue(first, b"b".to_vec(), true).unwrap();
+        assert_eq!(queues.take_ready(VmName::Worker(0)), [(worker, first)]);
+        assert_eq!(queues.take_ready(VmName::Main), [(main, first)]);
         assert_eq!([queues.dequeue(first), queues.dequeue(first)], [Ok(b"a".to_vec()), Ok(b"b".to_vec())]);
         assert_eq!((queues.dequeue(first), queues.dequeue(99)), (Err(Status::Empty), Err(Status::NotFound)));
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Arc, RwLock},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -12,8 +12,10 @@ use wasmtime::{Memory, StoreLimits, TypedFunc};
 use crate::{
     clock::Clock,
     faults::Faults,
+    filter_state::{Declared, FilterState},
     flavour::StreamEnd,
     headers::Headers,
+    hostcalls::expressions::Expressions,
     logs::Logs,
     message::{Peer, Request, Response},
     metrics::{MetricIds, Metrics},
@@ -23,7 +25,7 @@ use crate::{
     shared_data::{Namespace, SharedData},
     shared_queue::SharedQueues,
     vm::VmName,
-    worker::ReloadTotals,
+    worker::{ReloadStats, ReloadTotals},
 };
 
 /// What the VMs of one host share.
@@ -60,6 +62,8 @@ pub(crate) enum Restriction {
 pub(crate) struct VmState {
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: VmName,
+    /// The VM's number on its worker.
+    pub(crate) generation: u64,
     /// The plugin that the VM was made for: its `vm_id`, VM configuration and environment.
     pub(crate) plugin: Arc<Plugin>,
     pub(crate) namespace: Arc<Namespace>,
@@ -84,7 +88,7 @@ pub(crate) struct VmState {
     pub(crate) host_calls: u64,
     /// The guest has set a timer since the driver last looked.
     pub(crate) timers_changed: bool,
-    /// Streams that have something for their driver.
+    /// Streams that have something for their worker.
     pub(crate) ready: BTreeSet<u32>,
 }
 
@@ -107,8 +111,8 @@ pub(crate) struct RootContext {
     pub(crate) grpc_initial_metadata: Option<Headers>,
     pub(crate) grpc_message: Option<Bytes>,
     pub(crate) grpc_trailing_metadata: Option<Headers>,
-    /// Properties that the guest declared, and whether they can be set only once.
-    pub(crate) declared_properties: BTreeMap<Vec<u8>, bool>,
+    pub(crate) declared_properties: BTreeMap<Vec<u8>, Declared>,
+    pub(crate) expressions: Expressions,
     /// `proxy_on_configure` runs: the configuration can be read.
     pub(crate) configuring: bool,
     pub(crate) life: RootLife,
@@ -196,6 +200,8 @@ pub(crate) struct Half {
 #[expect(clippy::struct_excessive_bools, reason = "facts that hold independently of each other")]
 pub(crate) struct StreamContext {
     pub(crate) root: u32,
+    /// The stream's number on its worker, one for the contexts of all filters.
+    pub(crate) chain: u64,
     /// `proxy_on_context_create` was called.
     pub(crate) created: bool,
     pub(crate) request: Half,
@@ -204,31 +210,79 @@ pub(crate) struct StreamContext {
     pub(crate) end_of_stream: bool,
     /// `proxy_on_log` runs.
     pub(crate) logging: bool,
-    pub(crate) peer: Peer,
+    pub(crate) peer: Arc<Peer>,
     /// Nanoseconds since 1970.
     pub(crate) started: u64,
     /// On the monotonic clock, in nanoseconds.
     pub(crate) started_monotonic: u64,
-    /// What the guest set as properties.
-    pub(crate) filter_state: BTreeMap<Vec<u8>, Bytes>,
+    pub(crate) filter_state: FilterState,
     pub(crate) details: Option<String>,
-    pub(crate) pending_reply: Option<LocalReply>,
-    pub(crate) local_reply: bool,
+    /// The status of a reply that took the response's place.
+    pub(crate) code: Option<u16>,
+    /// The filter has sent a reply; it does not send another.
+    pub(crate) replied: bool,
+    /// A reply has been made in the upstream's place, by whomever: the request's rest is dropped.
+    pub(crate) request_over: bool,
     pub(crate) failure_reply: bool,
     pub(crate) reset: bool,
     pub(crate) outputs: VecDeque<Output>,
 }
 
-/// What a stream gives to its driver.
+/// What a filter lets go on or asks for, and what a stream gives to its driver.
 #[derive(Debug)]
 pub(crate) enum Output {
-    RequestHeaders { headers: Headers, end: bool },
-    RequestBody { data: Bytes, end: bool },
+    RequestHeaders {
+        headers: Headers,
+        end: bool,
+    },
+    RequestBody {
+        data: Bytes,
+        end: bool,
+    },
     RequestTrailers(Headers),
-    ResponseHeaders { headers: Headers, end: bool },
-    ResponseBody { data: Bytes, end: bool },
+    ResponseHeaders {
+        headers: Headers,
+        end: bool,
+    },
+    ResponseBody {
+        data: Bytes,
+        end: bool,
+    },
     ResponseTrailers(Headers),
+    /// A response in the upstream's place, on its way to all filters.
+    Reply(LocalReply),
     Reset,
+}
+
+impl Output {
+    pub(crate) fn direction(&self) -> Direction {
+        match self {
+            Self::RequestHeaders { .. } | Self::RequestBody { .. } | Self::RequestTrailers(_) => {
+                Direction::Request
+            }
+            Self::ResponseHeaders { .. }
+            | Self::ResponseBody { .. }
+            | Self::ResponseTrailers(_)
+            | Self::Reply(_)
+            | Self::Reset => Direction::Response,
+        }
+    }
+}
+
+impl Half {
+    /// A reply took its place: nothing more of it goes on. A filter that still holds its headers goes on seeing them, any
+    /// other sees the reply's.
+    pub(crate) fn abandon(&mut self, reply: &Headers) {
+        let own = self.headers.take().filter(|_| self.headers_open);
+        *self = Self {
+            headers_open: own.is_some(),
+            headers: own.or_else(|| Some(reply.clone())),
+            ended: true,
+            headers_released: true,
+            end_released: true,
+            ..Self::default()
+        };
+    }
 }
 
 /// Calls of the guest to clusters.
@@ -314,6 +368,20 @@ pub(crate) enum StreamStep {
     Reset,
 }
 
+impl Shared {
+    /// Counts what becomes of a plugin's failed VM.
+    pub(crate) fn count_reload(&self, plugin: &str, count: impl FnOnce(&mut ReloadStats)) {
+        let mut totals = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        count(totals.entry(plugin.to_owned()).or_default());
+    }
+
+    /// The counts of a plugin's failed VMs.
+    pub(crate) fn reloads_of(&self, plugin: &str) -> ReloadStats {
+        let totals = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.get(plugin).copied().unwrap_or_default()
+    }
+}
+
 impl VmState {
     /// The context that host calls are about.
     pub(crate) fn context_id(&self) -> u32 {
@@ -322,10 +390,6 @@ impl VmState {
         } else {
             self.current
         }
-    }
-
-    pub(crate) fn context(&self) -> Option<&Context> {
-        self.contexts.get(&self.context_id())
     }
 
     pub(crate) fn stream(&mut self, id: u32) -> Option<&mut StreamContext> {
@@ -349,9 +413,14 @@ impl VmState {
 
     /// The root of the context that host calls are about.
     pub(crate) fn root_id(&self) -> u32 {
-        match self.context() {
+        self.root_of(self.context_id())
+    }
+
+    /// The root of a context: its own for a root.
+    pub(crate) fn root_of(&self, context: u32) -> u32 {
+        match self.contexts.get(&context) {
             Some(Context::Stream(stream)) => stream.root,
-            _ => self.context_id(),
+            _ => context,
         }
     }
 
@@ -390,20 +459,5 @@ impl StreamContext {
     /// The response's trailers, where the guest may see them.
     pub(crate) fn visible_response_trailers(&self) -> Option<&Headers> {
         self.response.trailers.as_ref().filter(|_| self.response.trailers_open || self.logging)
-    }
-
-    /// The request is one of gRPC.
-    pub(crate) fn is_grpc(&self) -> bool {
-        let content_type = self.request.headers.as_ref().and_then(|headers| headers.get("content-type"));
-        content_type.is_some_and(|value| {
-            value
-                .strip_prefix(b"application/grpc")
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"+"))
-        })
-    }
-
-    pub(crate) fn is_head(&self) -> bool {
-        let method = self.request.headers.as_ref().and_then(|headers| headers.get(":method"));
-        method.is_some_and(|method| method.as_ref() == b"HEAD")
     }
 }

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use crate::{
+    chain::StreamSlot,
     exchange::{self, Clusters, Collected},
     headers::Headers,
     message::{Outcome, Request, Response},
     state::Direction,
-    worker::{StreamSlot, Worker},
+    worker::Worker,
 };
 
 /// A stream in progress. Several may be in progress on one worker, and then share its VM.
@@ -52,11 +53,11 @@ impl Stream {
         worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn step(&mut self, step: impl FnOnce(&mut Worker, &mut StreamSlot)) {
+    fn step(&mut self, step: impl FnOnce(&mut Worker, StreamSlot)) {
         let mut worker = Self::lock(&self.worker);
-        step(&mut worker, &mut self.slot);
+        step(&mut worker, self.slot);
         self.clusters.serve(&mut worker);
-        self.collected.collect(&mut worker, &mut self.slot);
+        self.collected.collect(&mut worker, self.slot);
     }
 
     /// The client sends a piece of body.
@@ -92,8 +93,8 @@ impl Stream {
     }
 
     /// What an upstream sends after a reply was made in its place goes nowhere.
-    fn upstream(&mut self, step: impl FnOnce(&mut Worker, &mut StreamSlot)) {
-        if !Self::lock(&self.worker).is_local_reply(&self.slot) {
+    fn upstream(&mut self, step: impl FnOnce(&mut Worker, StreamSlot)) {
+        if !Self::lock(&self.worker).is_local_reply(self.slot) {
             self.step(step);
         }
     }
@@ -128,8 +129,8 @@ impl Stream {
         self.poll();
         let mut worker = Self::lock(&self.worker);
         let outcome =
-            std::mem::replace(&mut self.collected, Collected::new()).outcome(&mut worker, &self.slot);
-        worker.close(&self.slot);
+            std::mem::replace(&mut self.collected, Collected::new()).outcome(&mut worker, self.slot);
+        worker.close(self.slot);
         self.clusters.serve(&mut worker);
         drop(worker);
         self.finished = true;
@@ -141,7 +142,7 @@ impl Drop for Stream {
     /// A stream that is dropped is one whose client went away.
     fn drop(&mut self) {
         if !self.finished {
-            Self::lock(&self.worker).close(&self.slot);
+            Self::lock(&self.worker).close(self.slot);
         }
     }
 }

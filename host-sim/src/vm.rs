@@ -16,8 +16,8 @@ use crate::{
     plugin::Plugin,
     random::Randomness,
     state::{
-        CallKind, Callout, Callouts, Context, Deferred, Direction, OpenCall, Restriction, RootContext,
-        RootLife, Shared, StreamOrder, StreamStep, VmState,
+        CallKind, Callout, Callouts, Context, Deferred, Direction, OpenCall, Output, Restriction,
+        RootContext, RootLife, Shared, StreamOrder, StreamStep, VmState,
     },
 };
 
@@ -96,10 +96,12 @@ impl Vm {
         shared: &Arc<Shared>,
         plugin: &Arc<Plugin>,
         name: VmName,
+        generation: u64,
     ) -> Result<Self, VmError> {
         let state = VmState {
             shared: Arc::clone(shared),
             name,
+            generation,
             plugin: Arc::clone(plugin),
             namespace: shared.shared_data.namespace(&plugin.vm_id),
             memory: None,
@@ -114,7 +116,7 @@ impl Vm {
             deferred: std::collections::VecDeque::new(),
             metric_ids: MetricIds::new(shared.metrics.clone()),
             callouts: Callouts::default(),
-            rng: Randomness::new(shared.seed, name),
+            rng: Randomness::new(shared.seed, name, generation),
             turns: None,
             host_calls: 0,
             timers_changed: false,
@@ -198,6 +200,7 @@ impl Vm {
             grpc_message: None,
             grpc_trailing_metadata: None,
             declared_properties: std::collections::BTreeMap::new(),
+            expressions: crate::hostcalls::expressions::Expressions::default(),
             configuring: false,
             life: RootLife::Running,
         };
@@ -212,7 +215,7 @@ impl Vm {
             let started = self.call("proxy_on_vm_start", id, &start, (id, vm_size));
             self.run_deferred();
             if started == Some(0) {
-                return Err(self.fail(VmError::StartRefused));
+                return Err(self.refused(id, VmError::StartRefused));
             }
         }
         if let Some(configure) = self.exports.on_configure.clone() {
@@ -222,7 +225,7 @@ impl Vm {
             self.set_configuring(id, false);
             self.run_deferred();
             if configured == Some(0) {
-                return Err(self.fail(VmError::ConfigureRefused));
+                return Err(self.refused(id, VmError::ConfigureRefused));
             }
         }
         match &self.failure {
@@ -231,8 +234,10 @@ impl Vm {
         }
     }
 
-    fn fail(&mut self, failure: VmError) -> VmError {
-        self.failure.get_or_insert(failure).clone()
+    /// A root context that does not come to run does nothing more. The VM goes on with those that it has.
+    fn refused(&mut self, root: u32, why: VmError) -> VmError {
+        self.state().contexts.remove(&root);
+        self.failure.clone().unwrap_or(why)
     }
 
     fn set_configuring(&mut self, root: u32, configuring: bool) {
@@ -279,15 +284,12 @@ impl Vm {
             .collect()
     }
 
-    /// Tells root contexts that a queue has something for them.
-    pub(crate) fn tell_ready_queues(&mut self) {
-        let (shared, name) = (Arc::clone(&self.state().shared), self.state().name);
-        for (root, token) in shared.shared_queues.take_ready(name) {
-            let there = self.state().root(root).is_some();
-            if let Some(on_ready) = self.exports.on_queue_ready.clone().filter(|_| there) {
-                self.call("proxy_on_queue_ready", root, &on_ready, (root, token));
-                self.run_deferred();
-            }
+    /// Tells a root context that a queue has something for it.
+    pub(crate) fn tell_ready_queue(&mut self, root: u32, token: u32) {
+        let there = self.state().root(root).is_some();
+        if let Some(on_ready) = self.exports.on_queue_ready.clone().filter(|_| there) {
+            self.call("proxy_on_queue_ready", root, &on_ready, (root, token));
+            self.run_deferred();
         }
     }
 
@@ -342,7 +344,7 @@ impl Vm {
             match action {
                 Deferred::LocalReply { stream, reply } => self.reply_locally(stream, reply),
                 Deferred::Continue { stream, direction } => self.continue_stream(stream, direction),
-                Deferred::Reset { stream } => self.reset(stream),
+                Deferred::Reset { stream } => self.put(stream, Output::Reset),
                 Deferred::DeleteRoot { root } => self.delete_root(root),
             }
         }
@@ -407,23 +409,29 @@ impl Vm {
         }
     }
 
-    /// Ends a stream with its last callbacks: as in Envoy log, done, delete.
+    /// Has the guest log a stream that ends, where streams begin their end with that.
+    pub(crate) fn log_stream(&mut self, id: u32) {
+        if self.state().stream(id).is_none() || self.is_failed() {
+            return;
+        }
+        self.create_in_guest(id);
+        if self.state().shared.stream_end == StreamEnd::LogDoneDelete {
+            self.call_on_log(id);
+        }
+    }
+
+    /// Ends a stream with its last callbacks.
     pub(crate) fn end_stream(&mut self, id: u32) {
         if self.state().stream(id).is_none() {
             return;
         }
         if !self.is_failed() {
-            self.create_in_guest(id);
-            match self.state().shared.stream_end {
-                StreamEnd::LogDoneDelete => {
-                    self.log_stream(id);
-                    self.finish_stream(id);
-                }
-                StreamEnd::DoneLogDelete => {
-                    self.finish_stream(id);
-                    self.log_stream(id);
-                }
-                StreamEnd::DoneDelete => self.finish_stream(id),
+            if let Some(on_done) = self.exports.on_done.clone() {
+                self.call("proxy_on_done", id, &on_done, id);
+                self.run_deferred();
+            }
+            if self.state().shared.stream_end == StreamEnd::DoneLogDelete {
+                self.call_on_log(id);
             }
             if let Some(on_delete) = self.exports.on_delete.clone() {
                 self.call("proxy_on_delete", id, &on_delete, id);
@@ -438,7 +446,7 @@ impl Vm {
         self.end_root_if_drained(root);
     }
 
-    fn log_stream(&mut self, id: u32) {
+    fn call_on_log(&mut self, id: u32) {
         let Some(on_log) = self.exports.on_log.clone() else { return };
         self.set_logging(id, true);
         self.call("proxy_on_log", id, &on_log, id);
@@ -449,13 +457,6 @@ impl Vm {
     fn set_logging(&mut self, id: u32, logging: bool) {
         if let Some(stream) = self.state().stream(id) {
             stream.logging = logging;
-        }
-    }
-
-    fn finish_stream(&mut self, id: u32) {
-        if let Some(on_done) = self.exports.on_done.clone() {
-            self.call("proxy_on_done", id, &on_done, id);
-            self.run_deferred();
         }
     }
 

@@ -1,24 +1,20 @@
-//! One thread of the gateway: its VM, what happens when that fails, and the streams that it serves.
+//! One thread of the gateway: its filters, their VMs, and what happens when one fails.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use bytes::Bytes;
 use wasmtime::InstancePre;
 
 use crate::{
     abi::LogLevel,
+    chain::Chain,
     grpc::GrpcEvent,
-    headers::Headers,
-    message::{Peer, Request, Response},
+    message::{Request, Response},
     plugin::{FailurePolicy, Plugin},
-    state::{Callout, Direction, LocalReply, Output, Shared, StreamOrder, VmState},
+    state::{Callout, Shared, StreamOrder, VmState},
     vm::{Vm, VmError, VmName},
 };
 
@@ -36,27 +32,47 @@ pub struct ReloadStats {
     pub failure: u64,
 }
 
-/// The same over all workers of a host.
-#[derive(Debug, Default)]
-pub(crate) struct ReloadTotals {
-    pub(crate) backoff: AtomicU64,
-    pub(crate) success: AtomicU64,
-    pub(crate) failure: AtomicU64,
+/// The same over all workers of a host, by the plugin's name.
+pub(crate) type ReloadTotals = Mutex<BTreeMap<String, ReloadStats>>;
+
+/// A filter of the chain as a worker is given it.
+#[derive(Clone)]
+pub(crate) struct Filter {
+    pub(crate) module: InstancePre<VmState>,
+    pub(crate) plugin: Arc<Plugin>,
+    /// Which VM it runs in: filters of one number share it.
+    pub(crate) vm: usize,
+}
+
+impl std::fmt::Debug for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Filter").field("plugin", &self.plugin.name).field("vm", &self.vm).finish()
+    }
+}
+
+/// A filter's place in the chain of a worker.
+#[derive(Debug)]
+struct Place {
+    filter: Filter,
+    /// The generation of its VM, and its root context there; none when the filter could not be started here.
+    current: Option<(u64, u32)>,
+    loaded_at: Duration,
+    backoff: Duration,
 }
 
 /// A thread of the gateway.
 #[derive(Debug)]
 pub(crate) struct Worker {
     name: VmName,
-    module: InstancePreDebug,
     shared: Arc<Shared>,
-    plugin: Arc<Plugin>,
+    places: Vec<Place>,
     /// VMs by generation. A failed one is kept until its streams are gone.
-    vms: BTreeMap<u64, Vm>,
-    /// The VM for new streams, and its root context; none when the filter could not be started here.
-    current: Option<(u64, u32)>,
-    loaded_at: Duration,
-    backoff: Duration,
+    pub(crate) vms: BTreeMap<u64, Vm>,
+    next_generation: u64,
+    pub(crate) chains: BTreeMap<u64, Chain>,
+    pub(crate) next_chain: u64,
+    /// Streams that have something for their driver.
+    pub(crate) ready: BTreeSet<u64>,
     jitter: fastrand::Rng,
     reloads: ReloadStats,
     simulated_streams: BTreeMap<(u64, u32), SimulatedStream>,
@@ -73,52 +89,29 @@ pub(crate) struct SimulatedStream {
     pub(crate) answered: bool,
 }
 
-/// `InstancePre` says nothing of itself.
-#[derive(Clone)]
-struct InstancePreDebug(InstancePre<VmState>);
-
-impl std::fmt::Debug for InstancePreDebug {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("InstancePre")
-    }
-}
-
-impl StreamSlot {
-    /// The stream's name on its worker; none for one that passes the filter by.
-    pub(crate) fn key(&self) -> Option<(u64, u32)> {
-        self.filtered
-    }
-}
-
-/// A stream on its worker: one of the filter's, or one that passes it by.
-#[derive(Debug)]
-pub(crate) struct StreamSlot {
-    filtered: Option<(u64, u32)>,
-    passed: VecDeque<Output>,
-    details: Option<String>,
-}
-
 impl Worker {
-    /// Starts a VM. When that fails, the worker serves without the filter, as Envoy does when the canary had passed.
-    pub(crate) fn start(
-        module: &InstancePre<VmState>,
-        shared: &Arc<Shared>,
-        plugin: &Arc<Plugin>,
-        name: VmName,
-    ) -> (Self, Result<(), VmError>) {
+    /// Starts the filters. Where that fails for one, the worker serves without it, as Envoy does when the canary had
+    /// passed, and the log tells why.
+    pub(crate) fn start(filters: &[Filter], shared: &Arc<Shared>, name: VmName) -> Self {
         let seed = match name {
             VmName::Worker(index) => u64::try_from(index).unwrap_or(u64::MAX),
             VmName::Base | VmName::Canary | VmName::Main => u64::MAX,
         };
+        let place = |filter: &Filter| Place {
+            filter: filter.clone(),
+            current: None,
+            loaded_at: Duration::ZERO,
+            backoff: RELOAD_BACKOFF,
+        };
         let mut worker = Self {
             name,
-            module: InstancePreDebug(module.clone()),
             shared: Arc::clone(shared),
-            plugin: Arc::clone(plugin),
+            places: filters.iter().map(place).collect(),
             vms: BTreeMap::new(),
-            current: None,
-            loaded_at: shared.clock.monotonic(),
-            backoff: RELOAD_BACKOFF,
+            next_generation: 0,
+            chains: BTreeMap::new(),
+            next_chain: 0,
+            ready: BTreeSet::new(),
             jitter: fastrand::Rng::with_seed(
                 shared.seed.unwrap_or_else(|| fastrand::u64(..)).wrapping_add(seed),
             ),
@@ -126,43 +119,92 @@ impl Worker {
             simulated_streams: BTreeMap::new(),
             silent: Vec::new(),
         };
-        let started = worker.start_vm();
-        (worker, started)
+        for place in 0..filters.len() {
+            // The log has it.
+            let _ = worker.start_filter(place, worker.running(place));
+        }
+        worker
     }
 
-    fn start_vm(&mut self) -> Result<(), VmError> {
-        self.loaded_at = self.shared.clock.monotonic();
+    /// How many filters the chain has.
+    pub(crate) fn filters(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Gives a filter a root context: in the VM that runs for it already, if there is one, or in a new one. Filters that
+    /// are alike in everything have one root context.
+    fn start_filter(&mut self, index: usize, running: Option<u64>) -> Result<(), VmError> {
         let longest = RELOAD_BACKOFF.as_micros() / 2;
         let jitter = self.jitter.u64(..=u64::try_from(longest).unwrap_or(0));
-        self.backoff = RELOAD_BACKOFF + Duration::from_micros(jitter);
-        let mut vm = Vm::new(&self.module.0, &self.shared, &self.plugin, self.name)?;
-        let root = vm.start_root(&self.plugin);
-        let generation = self.vms.keys().next_back().map_or(0, |last| last + 1);
-        let root = match root {
-            Ok(root) => root,
-            Err(error) => {
+        let now = self.shared.clock.monotonic();
+        let Some(place) = self.places.get_mut(index) else { return Ok(()) };
+        place.loaded_at = now;
+        place.backoff = RELOAD_BACKOFF + Duration::from_micros(jitter);
+        place.current = None;
+        let filter = place.filter.clone();
+        let alike = self.places.iter().filter(|other| other.filter.plugin == filter.plugin);
+        let mut roots = alike.filter_map(|other| other.current);
+        if let Some(current) = roots.find(|(generation, _)| Some(*generation) == running) {
+            self.set_current(index, current);
+            return Ok(());
+        }
+        let started = self.start_root(&filter, running);
+        match started {
+            Ok(current) => self.set_current(index, current),
+            Err(ref error) => {
                 let message = format!("the filter is absent on {}: {error}", self.name);
-                self.shared.logs.write(LogLevel::Error, self.name, message.as_bytes());
-                return Err(error);
+                self.log(LogLevel::Error, &message);
             }
-        };
-        self.vms.insert(generation, vm);
-        self.current = Some((generation, root));
-        Ok(())
+        }
+        started.map(|_| ())
     }
 
-    /// The VM for new streams.
-    pub(crate) fn vm(&mut self) -> Option<&mut Vm> {
-        self.vms.get_mut(&self.current?.0)
+    fn start_root(&mut self, filter: &Filter, running: Option<u64>) -> Result<(u64, u32), VmError> {
+        if let Some((generation, vm)) =
+            running.and_then(|generation| Some((generation, self.vms.get_mut(&generation)?)))
+        {
+            return Ok((generation, vm.start_root(&filter.plugin)?));
+        }
+        let generation = self.next_generation;
+        let mut vm = Vm::new(&filter.module, &self.shared, &filter.plugin, self.name, generation)?;
+        let root = vm.start_root(&filter.plugin)?;
+        self.next_generation += 1;
+        self.vms.insert(generation, vm);
+        Ok((generation, root))
+    }
+
+    fn set_current(&mut self, index: usize, current: (u64, u32)) {
+        if let Some(place) = self.places.get_mut(index) {
+            place.current = Some(current);
+        }
+    }
+
+    /// The generation of the VM that runs for a filter, its own or of filters that share it.
+    fn running(&self, index: usize) -> Option<u64> {
+        let vm = self.places.get(index)?.filter.vm;
+        let sharing = self.places.iter().filter(|place| place.filter.vm == vm);
+        let mut generations = sharing.filter_map(|place| Some(place.current?.0));
+        generations.find(|generation| self.vms.get(generation).is_some_and(|vm| !vm.is_failed()))
+    }
+
+    /// Writes a line of the host's own to the log.
+    pub(crate) fn log(&self, level: LogLevel, message: &str) {
+        self.shared.logs.write(level, self.name, message.as_bytes());
     }
 
     pub(crate) fn vms(&mut self) -> impl Iterator<Item = &mut Vm> {
         self.vms.values_mut()
     }
 
-    /// Why the worker's VM has failed, if it has.
-    pub(crate) fn failure(&mut self) -> Option<VmError> {
-        self.vm().and_then(|vm| vm.failure().cloned())
+    /// The failure of a filter's VM, if it has failed.
+    fn failure_of(&self, index: usize) -> Option<&VmError> {
+        let (generation, _) = self.places.get(index)?.current?;
+        self.vms.get(&generation)?.failure()
+    }
+
+    /// Why a VM of the worker's filters has failed, if one has.
+    pub(crate) fn failure(&self) -> Option<VmError> {
+        (0..self.places.len()).find_map(|index| self.failure_of(index)).cloned()
     }
 
     pub(crate) fn reloads(&self) -> ReloadStats {
@@ -170,157 +212,70 @@ impl Worker {
     }
 
     /// Puts `plugin` in the place of the one before, in the same VM: a new root context, while the old one drains.
-    pub(crate) fn update(&mut self, plugin: &Arc<Plugin>) -> Result<(), VmError> {
-        self.plugin = Arc::clone(plugin);
-        let usable =
-            self.current.filter(|(generation, _)| self.vms.get(generation).is_some_and(|vm| !vm.is_failed()));
-        let Some((generation, old)) = usable else { return self.start_vm() };
-        let Some(vm) = self.vms.get_mut(&generation) else { return self.start_vm() };
-        let root = vm.start_root(plugin)?;
-        self.current = Some((generation, root));
-        vm.retire_root(old);
-        Ok(())
-    }
-
-    /// Begins a stream, by the failure policy where the VM has failed.
-    pub(crate) fn open(&mut self, peer: Peer) -> StreamSlot {
-        let failed = self.vm().is_some_and(|vm| vm.is_failed());
-        if failed && self.plugin.failure_policy == FailurePolicy::FailReload {
-            self.reload();
+    pub(crate) fn update(&mut self, index: usize, plugin: &Arc<Plugin>) -> Result<(), VmError> {
+        // The VM is known by the filter's old root in it.
+        let running = self.running(index);
+        let Some(place) = self.places.get_mut(index) else { return Ok(()) };
+        let old = place.current;
+        place.filter.plugin = Arc::clone(plugin);
+        let started = self.start_filter(index, running);
+        let retired = old.filter(|old| self.places.iter().all(|place| place.current != Some(*old)));
+        if let Some((generation, root)) = retired
+            && let Some(vm) = self.vms.get_mut(&generation)
+        {
+            vm.retire_root(root);
         }
-        let failed = self.vm().is_some_and(|vm| vm.is_failed());
-        let passes = failed
-            && matches!(
-                self.plugin.failure_policy,
-                FailurePolicy::FailOpen | FailurePolicy::DeprecatedFailOpen
-            );
-        let filtered = self.current.filter(|_| !passes).and_then(|(generation, root)| {
-            let vm = self.vms.get_mut(&generation)?;
-            Some((generation, vm.open_stream(root, peer)))
-        });
-        StreamSlot { filtered, passed: VecDeque::new(), details: None }
+        self.drop_drained();
+        self.route();
+        started
     }
 
-    /// Only a VM that trapped is started anew, and not before its backoff is over.
-    fn reload(&mut self) {
-        if !matches!(self.failure(), Some(VmError::Trapped { .. })) {
+    /// The generation of the VM and the root context where a new stream of the filter begins, by the failure policy
+    /// where the VM has failed; none where it passes the filter by.
+    pub(crate) fn ready_filter(&mut self, index: usize) -> Option<(u64, u32)> {
+        let policy = self.places.get(index)?.filter.plugin.failure_policy;
+        if policy == FailurePolicy::FailReload {
+            self.reload(index);
+        }
+        let opens = matches!(policy, FailurePolicy::FailOpen | FailurePolicy::DeprecatedFailOpen);
+        let passes = opens && self.failure_of(index).is_some();
+        self.places.get(index)?.current.filter(|_| !passes)
+    }
+
+    /// Only a VM that trapped is started anew, and not before the filter's backoff is over.
+    fn reload(&mut self, index: usize) {
+        if !matches!(self.failure_of(index), Some(VmError::Trapped { .. })) {
             return;
         }
-        if self.shared.clock.monotonic().saturating_sub(self.loaded_at) < self.backoff {
+        let Some(place) = self.places.get(index) else { return };
+        let (total, name) = (Arc::clone(&self.shared), place.filter.plugin.name.clone());
+        if self.shared.clock.monotonic().saturating_sub(place.loaded_at) < place.backoff {
             self.reloads.backoff += 1;
-            self.shared.reloads.backoff.fetch_add(1, Ordering::Relaxed);
+            total.count_reload(&name, |reloads| reloads.backoff += 1);
             return;
         }
-        match self.start_vm() {
+        let failed = place.current;
+        match self.start_filter(index, self.running(index)) {
             Ok(()) => {
                 self.reloads.success += 1;
-                self.shared.reloads.success.fetch_add(1, Ordering::Relaxed);
+                total.count_reload(&name, |reloads| reloads.success += 1);
             }
             Err(_) => {
                 self.reloads.failure += 1;
-                self.shared.reloads.failure.fetch_add(1, Ordering::Relaxed);
+                total.count_reload(&name, |reloads| reloads.failure += 1);
+                // The one that failed goes on to answer for the filter.
+                if let Some(place) = self.places.get_mut(index) {
+                    place.current = failed;
+                }
             }
         }
         self.drop_drained();
     }
 
     /// Failed VMs go with their last stream.
-    fn drop_drained(&mut self) {
-        let current = self.current.map(|(generation, _)| generation);
-        self.vms.retain(|generation, vm| Some(*generation) == current || vm.has_streams());
-    }
-
-    fn on(&mut self, slot: &StreamSlot) -> Option<(&mut Vm, u32)> {
-        let (generation, id) = slot.filtered?;
-        Some((self.vms.get_mut(&generation)?, id))
-    }
-
-    pub(crate) fn headers(
-        &mut self,
-        slot: &mut StreamSlot,
-        direction: Direction,
-        headers: Headers,
-        end: bool,
-    ) {
-        match self.on(slot) {
-            Some((vm, id)) => vm.headers(id, direction, headers, end),
-            None => slot.passed.push_back(match direction {
-                Direction::Request => Output::RequestHeaders { headers, end },
-                Direction::Response => Output::ResponseHeaders { headers, end },
-            }),
-        }
-    }
-
-    pub(crate) fn data(&mut self, slot: &mut StreamSlot, direction: Direction, data: Bytes, end: bool) {
-        match self.on(slot) {
-            Some((vm, id)) => vm.data(id, direction, data, end),
-            None => slot.passed.push_back(match direction {
-                Direction::Request => Output::RequestBody { data, end },
-                Direction::Response => Output::ResponseBody { data, end },
-            }),
-        }
-    }
-
-    pub(crate) fn trailers(&mut self, slot: &mut StreamSlot, direction: Direction, trailers: Headers) {
-        match self.on(slot) {
-            Some((vm, id)) => vm.trailers(id, direction, trailers),
-            None => slot.passed.push_back(match direction {
-                Direction::Request => Output::RequestTrailers(trailers),
-                Direction::Response => Output::ResponseTrailers(trailers),
-            }),
-        }
-    }
-
-    /// Sends a reply of the router's, which passes through the filter as a response.
-    pub(crate) fn reply(&mut self, slot: &mut StreamSlot, status: u32, body: &'static str, details: &str) {
-        let reply = LocalReply {
-            status,
-            headers: Vec::new(),
-            body: Bytes::from_static(body.as_bytes()),
-            grpc_status: None,
-            details: details.to_owned(),
-        };
-        match self.on(slot) {
-            Some((vm, id)) => vm.reply_locally(id, reply),
-            None => {
-                slot.details = Some(details.to_owned());
-                let headers = Response::new(u16::try_from(status).unwrap_or(500)).headers;
-                slot.passed.push_back(Output::ResponseHeaders { headers, end: false });
-                slot.passed.push_back(Output::ResponseBody { data: body.into(), end: true });
-            }
-        }
-    }
-
-    /// Whether a reply has been made in the upstream's place.
-    pub(crate) fn is_local_reply(&mut self, slot: &StreamSlot) -> bool {
-        let bypassed = slot.details.is_some();
-        self.on(slot)
-            .and_then(|(vm, id)| vm.state().stream(id).map(|stream| stream.local_reply))
-            .unwrap_or(bypassed)
-    }
-
-    pub(crate) fn details(&mut self, slot: &StreamSlot) -> Option<String> {
-        match self.on(slot) {
-            Some((vm, id)) => vm.state().stream(id).and_then(|stream| stream.details.clone()),
-            None => slot.details.clone(),
-        }
-    }
-
-    pub(crate) fn outputs(&mut self, slot: &mut StreamSlot) -> VecDeque<Output> {
-        match self.on(slot) {
-            Some((vm, id)) => vm.take_outputs(id),
-            None => std::mem::take(&mut slot.passed),
-        }
-    }
-
-    /// Ends a stream: log, done, delete.
-    pub(crate) fn close(&mut self, slot: &StreamSlot) {
-        if let Some((vm, id)) = self.on(slot) {
-            vm.end_stream(id);
-            if vm.is_failed() {
-                self.drop_drained();
-            }
-        }
+    pub(crate) fn drop_drained(&mut self) {
+        let used: BTreeSet<u64> = self.places.iter().filter_map(|place| Some(place.current?.0)).collect();
+        self.vms.retain(|generation, vm| !vm.is_failed() || used.contains(generation) || vm.has_streams());
     }
 
     /// Fires due timers, and times out callouts that nobody answers.
@@ -336,6 +291,7 @@ impl Worker {
         for vm in self.vms() {
             vm.tick();
         }
+        self.route();
     }
 
     /// When the next timer or time-out is due, on the monotonic clock.
@@ -345,36 +301,20 @@ impl Worker {
         [timeouts, timers].into_iter().flatten().min()
     }
 
-    /// Tells the guest of queues that have something for it.
+    /// Tells guests of queues that have something for them.
     pub(crate) fn tell_ready_queues(&mut self) {
-        if let Some(vm) = self.vm() {
-            vm.tell_ready_queues();
+        for (listener, token) in self.shared.shared_queues.take_ready(self.name) {
+            if let Some(vm) = self.vms.get_mut(&listener.generation) {
+                vm.tell_ready_queue(listener.root, token);
+            }
         }
+        self.route();
     }
 
     /// Whether a guest has set a timer since the last time this was asked.
     pub(crate) fn timers_changed(&mut self) -> bool {
         self.vms().map(|vm| std::mem::take(&mut vm.state().timers_changed)).filter(|changed| *changed).count()
             > 0
-    }
-
-    /// Streams that have something for their driver.
-    pub(crate) fn take_ready(&mut self) -> Vec<(u64, u32)> {
-        let of = |(generation, vm): (&u64, &mut Vm)| {
-            let generation = *generation;
-            std::mem::take(&mut vm.state().ready).into_iter().map(move |id| (generation, id))
-        };
-        self.vms.iter_mut().flat_map(of).collect()
-    }
-
-    /// Bytes of a direction that the filter holds, and whether it asked to see all of them at once.
-    pub(crate) fn held(&mut self, slot: &StreamSlot, direction: Direction) -> (usize, bool) {
-        self.on(slot)
-            .and_then(|(vm, id)| {
-                let half = vm.state().stream(id)?.half(direction);
-                Some((half.held.len(), half.sees_held))
-            })
-            .unwrap_or_default()
     }
 
     /// Callouts that the guest has made since the last time, with the generation to answer to.
@@ -399,6 +339,7 @@ impl Worker {
         if let Some(vm) = self.vms.get_mut(&generation) {
             vm.grpc_stream_event(token, event);
         }
+        self.route();
     }
 
     /// Streams of gRPC that a cluster in memory answers: the request they were opened with, and whether it was answered.
@@ -410,6 +351,7 @@ impl Worker {
         if let Some(vm) = self.vms.get_mut(&generation) {
             vm.finish_callout(token, response);
         }
+        self.route();
     }
 
     /// Keeps a callout that nobody answers until it times out.

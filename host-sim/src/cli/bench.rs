@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use host_sim::{Clock, Host, Request, Response};
 
-use super::{Error, Filter, print};
+use super::{Error, Filter, load, print};
 
 /// Requests between two looks at the clock.
 const BATCH: u64 = 1000;
@@ -43,12 +43,11 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 impl Bench {
     pub(super) fn run(self) -> Result<(), Error> {
-        let module = self.filter.module()?;
-        let plugin = self.filter.plugin()?;
+        let chain = self.filter.chain()?;
         let clock = Clock::real();
         let mut host =
             Host::builder().workers(self.workers.into()).clock(clock.clone()).system_randomness().build();
-        host.load(&module, plugin).map_err(|error| Error::Missed(error.to_string()))?;
+        load(&mut host, &chain).map_err(|error| Error::Missed(error.to_string()))?;
         let mut request = Request::new(self.method, self.path);
         for (name, value) in self.headers {
             request = request.header(name, value);

@@ -3,7 +3,7 @@
 use clap::Args;
 use host_sim::{Host, LoadError, LogLine, VmName};
 
-use super::{Error, Filter, Level, print};
+use super::{Error, Filter, Level, load, print};
 
 /// Configures the filter in a VM and prints what it logs
 ///
@@ -22,10 +22,9 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> Result<(), Error> {
-        let module = self.filter.module()?;
-        let plugin = self.filter.plugin()?;
+        let chain = self.filter.chain()?;
         let mut host = Host::builder().log_level(self.log_level.into()).build();
-        match host.load(&module, plugin) {
+        match load(&mut host, &chain) {
             Ok(()) => {
                 print_lines(host.logs().lines().iter().filter(|line| line.vm == VmName::Canary));
                 match host.vm_failure(0) {
@@ -38,9 +37,9 @@ impl Check {
                     ))),
                 }
             }
-            Err(LoadError::Refused { vm, reason, log }) => {
+            Err(LoadError::Refused { plugin, vm, reason, log }) => {
                 print_lines(log.iter());
-                Err(Error::Missed(format!("{vm} VM: {reason}")))
+                Err(Error::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string()))
             }
             Err(error) => Err(Error::failed(&error)),
         }

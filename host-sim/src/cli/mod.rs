@@ -7,13 +7,14 @@ mod run;
 mod serve;
 
 use std::{
+    collections::BTreeMap,
     fmt, fs,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use host_sim::{FailurePolicy, LogLevel, LogLine, Module, Plugin, configuration};
+use host_sim::{FailurePolicy, Host, LoadError, LogLevel, LogLine, Module, Plugin, configuration};
 
 /// Runs, checks and serves proxy-wasm HTTP filters without a gateway.
 #[derive(Debug, Parser)]
@@ -69,18 +70,19 @@ impl Cli {
     }
 }
 
-/// The filter and how it is configured.
+/// The filter and how it is configured; or several filters, which requests pass in the order in which they are given.
 #[derive(Debug, Args)]
 struct Filter {
-    /// The filter's module
+    /// The filter's module; given several times, one after the other in a chain
+    #[arg(long, value_name = "FILE", required = true)]
+    wasm: Vec<PathBuf>,
+    /// Its configuration: JSON, YAML, or an Envoy configuration that holds the filter, whatever the file is named; one
+    /// for each filter, or one for all
     #[arg(long, value_name = "FILE")]
-    wasm: PathBuf,
-    /// Its configuration: JSON, YAML, or an Envoy configuration that holds the filter, whatever the file is named
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Which filter, where the Envoy configuration holds several
+    config: Vec<PathBuf>,
+    /// Which filter, where the Envoy configuration holds several; one for each filter
     #[arg(long, value_name = "NAME", requires = "config")]
-    plugin: Option<String>,
+    plugin: Vec<String>,
     /// The vm_id, in place of the configuration's
     #[arg(long, value_name = "ID")]
     vm_id: Option<String>,
@@ -126,20 +128,64 @@ impl From<Level> for LogLevel {
     }
 }
 
+/// Loads filters into a host, in their order.
+fn load(host: &mut Host, chain: &[(Module, Plugin)]) -> Result<(), LoadError> {
+    host.load_chain(chain.iter().map(|(module, plugin)| (module, plugin.clone())))
+}
+
+/// The value for a filter of several: its own, or the one that is for all.
+fn of<T>(values: &[T], filter: usize) -> Option<&T> {
+    if values.len() == 1 { values.first() } else { values.get(filter) }
+}
+
+fn compile(file: &Path) -> Result<Module, Error> {
+    let path = file.display();
+    let wasm = fs::read(file).map_err(|error| {
+        Error::Failed(format!("{path}: {error} (build the filter first, or give its path with --wasm)"))
+    })?;
+    Module::compile(wasm).map_err(|error| match Error::failed(&error) {
+        Error::Failed(message) | Error::Missed(message) => Error::Failed(format!("{path}: {message}")),
+    })
+}
+
 impl Filter {
-    fn module(&self) -> Result<Module, Error> {
-        let path = self.wasm.display();
-        let wasm = fs::read(&self.wasm).map_err(|error| {
-            Error::Failed(format!("{path}: {error} (build the filter first, or give its path with --wasm)"))
-        })?;
-        Module::compile(wasm).map_err(|error| match Error::failed(&error) {
-            Error::Failed(message) | Error::Missed(message) => Error::Failed(format!("{path}: {message}")),
+    /// The filters in their order.
+    fn chain(&self) -> Result<Vec<(Module, Plugin)>, Error> {
+        let counts = [self.wasm.len(), self.config.len(), self.plugin.len()];
+        let filters = counts.into_iter().max().unwrap_or(0);
+        if counts.into_iter().any(|count| count > 1 && count != filters) {
+            return Err(Error::Failed(format!(
+                "{filters} filters need --wasm, --config and --plugin once for all of them or {filters} times: they \
+                 were given {} times",
+                counts.map(|count| count.to_string()).join(", ")
+            )));
+        }
+        let mut modules: BTreeMap<&Path, Module> = BTreeMap::new();
+        let mut chain = Vec::new();
+        for filter in 0..filters {
+            let Some(file) = of(&self.wasm, filter) else { continue };
+            let module = match modules.get(file.as_path()) {
+                Some(module) => module.clone(),
+                None => modules.entry(file).or_insert(compile(file)?).clone(),
+            };
+            chain.push((module, self.plugin(filter)?));
+        }
+        Ok(chain)
+    }
+
+    /// The filter, where a command takes one alone.
+    fn only(&self) -> Result<(Module, Plugin), Error> {
+        let mut chain = self.chain()?;
+        let several = chain.len() > 1;
+        chain.pop().filter(|_| !several).ok_or_else(|| {
+            Error::Failed("one filter is run: a scenario names those after it under \"then\"".to_owned())
         })
     }
 
-    fn plugin(&self) -> Result<Plugin, Error> {
-        let mut plugin = match &self.config {
-            Some(path) => configuration::read(path, self.plugin.as_deref()).map_err(|error| match error {
+    fn plugin(&self, filter: usize) -> Result<Plugin, Error> {
+        let name = of(&self.plugin, filter).map(String::as_str);
+        let mut plugin = match of(&self.config, filter) {
+            Some(path) => configuration::read(path, name).map_err(|error| match error {
                 configuration::ConfigurationError::Read { .. } => Error::Failed(error.to_string()),
                 other => Error::Failed(format!("{}: {other}", path.display())),
             })?,

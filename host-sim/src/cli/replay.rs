@@ -15,7 +15,7 @@ use host_sim::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Error, Filter, print};
+use super::{Error, Filter, load, print};
 
 /// Lines that are looked through for one that tells when the log begins.
 const HEAD_LINES: usize = 1000;
@@ -68,9 +68,8 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
 
 impl Replay {
     pub(super) fn run(self) -> Result<(), Error> {
-        let module = self.filter.module()?;
-        let plugin = self.filter.plugin()?;
-        let tags = match self.stats_tags.as_deref().or(self.filter.config.as_deref()) {
+        let chain = self.filter.chain()?;
+        let tags = match self.stats_tags.as_deref().or(self.filter.config.first().map(PathBuf::as_path)) {
             Some(path) => tags_of(path)?,
             None => StatsTags::default(),
         };
@@ -107,7 +106,7 @@ impl Replay {
             .log_level(LogLevel::Warn)
             .log_capacity(100)
             .build();
-        host.load(&module, plugin).map_err(|error| Error::Missed(error.to_string()))?;
+        load(&mut host, &chain).map_err(|error| Error::Missed(error.to_string()))?;
 
         let bar = progress(size);
         let mut unseen = 0;

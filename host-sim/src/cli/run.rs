@@ -60,8 +60,7 @@ fn scenarios_at(path: &Path) -> Result<Vec<PathBuf>, Error> {
 
 impl Run {
     pub(super) fn run(self) -> Result<(), Error> {
-        let module = self.filter.module()?;
-        let plugin = self.filter.plugin()?;
+        let (module, plugin) = self.filter.only()?;
         let (mut scenarios, mut steps, mut missed) = (0, 0, 0);
         for given in &self.scenarios {
             for path in scenarios_at(given)? {

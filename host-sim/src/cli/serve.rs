@@ -9,7 +9,7 @@ use host_sim::{
 };
 use http::Uri;
 
-use super::{Error, Filter, Level, print, print_log};
+use super::{Error, Filter, Level, load, print, print_log};
 
 /// Serves the filter in front of an upstream
 ///
@@ -19,6 +19,8 @@ use super::{Error, Filter, Level, print, print_log};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim serve --wasm filter.wasm --config limits.json --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000
+  host-sim serve --wasm auth.wasm --config auth.json --wasm limits.wasm --config limits.json --listen 127.0.0.1:8080 \\
+      --upstream http://127.0.0.1:3000
   host-sim serve --wasm filter.wasm --config envoy.yaml --listen 127.0.0.1:0 --upstream http://127.0.0.1:3000 \\
       --workers 4 --cluster backend=http://127.0.0.1:3001 --admin 127.0.0.1:0")]
 pub(super) struct Serve {
@@ -39,6 +41,9 @@ pub(super) struct Serve {
     /// The address of /ready, /stats and /stats/prometheus
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
+    /// The most bytes of a cluster's answer that are kept for the filter
+    #[arg(long, value_name = "BYTES", default_value_t = Options::MAX_ANSWER)]
+    max_answer: usize,
     /// The least serious lines of the filter to print
     #[arg(long, value_enum, default_value = "info")]
     log_level: Level,
@@ -52,8 +57,7 @@ fn cluster(text: &str) -> Result<(String, Uri), String> {
 
 impl Serve {
     pub(super) fn run(self) -> Result<(), Error> {
-        let module = self.filter.module()?;
-        let plugin = self.filter.plugin()?;
+        let chain = self.filter.chain()?;
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let mut host = Host::builder()
             .workers(self.workers.map_or_else(processors, usize::from))
@@ -63,14 +67,21 @@ impl Serve {
             .log_capacity(0)
             .on_log(print_log)
             .build();
-        host.load(&module, plugin).map_err(|error| match error {
+        load(&mut host, &chain).map_err(|error| match error {
             // The lines were printed as they were written.
-            LoadError::Refused { vm, reason, .. } => Error::Missed(format!("{vm} VM: {reason}")),
+            LoadError::Refused { plugin, vm, reason, .. } => {
+                Error::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string())
+            }
             other => Error::failed(&other),
         })?;
         let clusters: BTreeMap<_, _> = self.clusters.into_iter().collect();
-        let options =
-            Options { listen: self.listen, clusters, admin: self.admin, ..Options::new(self.upstream) };
+        let options = Options {
+            listen: self.listen,
+            clusters,
+            admin: self.admin,
+            max_answer: self.max_answer,
+            ..Options::new(self.upstream)
+        };
 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Error::failed(&error))?;

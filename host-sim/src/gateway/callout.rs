@@ -3,17 +3,15 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use super::{body::StreamBody, thread::Local, translate};
 use crate::{
+    abi::LogLevel,
     message::Response,
     state::{CallKind, Callout},
     worker,
 };
-
-/// The most bytes of an answer that are kept: Envoy's buffer limit of a connection.
-const MAX_BODY: usize = 1 << 20;
 
 /// Makes a call, and hands its answer to the guest of `generation`.
 pub(super) async fn make(local: Rc<Local>, generation: u64, callout: Callout) {
@@ -39,13 +37,31 @@ async fn answer(local: &Local, callout: &Callout) -> Response {
     let Ok(response) = client.request(request).await else { return unavailable() };
     let taken = local.now().saturating_sub(asked).as_millis();
     let (parts, body) = response.into_parts();
-    // The answer broke off, or is beyond the limit.
-    let Ok(collected) = Limited::new(body, MAX_BODY).collect().await else { return Response::reset() };
+    let collected = match Limited::new(body, local.max_answer).collect().await {
+        Ok(collected) => collected,
+        Err(error) => {
+            // Without a limit that was passed, the answer broke off.
+            if error.is::<LengthLimitError>() {
+                too_large(local, &callout.cluster);
+            }
+            return Response::reset();
+        }
+    };
     let mut response = Response::from_headers(translate::response_headers(&parts))
         .header("x-envoy-upstream-service-time", taken.to_string());
     response.trailers = collected.trailers().map(translate::headers_of);
     response.body = collected.to_bytes();
     response
+}
+
+/// Says in the log why a guest gets no answer though there was one.
+pub(super) fn too_large(local: &Local, cluster: &str) {
+    let limit = local.max_answer;
+    let message = format!(
+        "an answer of cluster {cluster:?} is larger than {limit} bytes: the call is reset (serve's --max-answer and \
+         gateway::Options::max_answer set the limit)"
+    );
+    local.peek(|worker| worker.log(LogLevel::Error, &message));
 }
 
 /// What a guest sees when the cluster cannot be reached: a response of the gateway's.

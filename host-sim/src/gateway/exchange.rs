@@ -23,10 +23,11 @@ use super::{
     translate,
 };
 use crate::{
+    chain::StreamSlot,
     headers::Headers,
     message::{Peer, status_of},
     state::{Direction, Output},
-    worker::{StreamSlot, Worker},
+    worker::Worker,
 };
 
 /// Bytes that a filter may hold of a body: Envoy's buffer limit of a connection.
@@ -136,9 +137,7 @@ impl Exchange {
         };
         let slot = local.with(|worker| worker.open(peer));
         let wake = Rc::new(Notify::new());
-        if let Some(key) = slot.key() {
-            local.register(key, Rc::clone(&wake));
-        }
+        local.register(slot.key(), Rc::clone(&wake));
         Self {
             local,
             slot,
@@ -220,8 +219,8 @@ impl Exchange {
     }
 
     /// Takes a step of the filter, and follows what it lets go on.
-    fn step(&mut self, step: impl FnOnce(&mut Worker, &mut StreamSlot)) {
-        let slot = &mut self.slot;
+    fn step(&mut self, step: impl FnOnce(&mut Worker, StreamSlot)) {
+        let slot = self.slot;
         self.local.with(|worker| step(worker, slot));
         self.collect();
     }
@@ -248,14 +247,14 @@ impl Exchange {
     /// Whether the filter holds so much of a direction that no more is read until it lets go. Where it asked for all
     /// of a body at once, [`check_buffer`](Self::check_buffer) sees to it instead.
     fn holds_too_much(&mut self, direction: Direction) -> bool {
-        let slot = &self.slot;
+        let slot = self.slot;
         let (held, _) = self.local.peek(|worker| worker.held(slot, direction));
         held > BUFFER_LIMIT
     }
 
     /// A body that the filter wants whole and that is beyond the limit is refused, as by Envoy.
     fn check_buffer(&mut self, direction: Direction) {
-        let slot = &self.slot;
+        let slot = self.slot;
         let (held, wants_all) = self.local.peek(|worker| worker.held(slot, direction));
         if held <= BUFFER_LIMIT || !wants_all {
             return;
@@ -269,7 +268,7 @@ impl Exchange {
 
     fn answered(&mut self, answer: Result<Response<Incoming>, legacy::Error>) {
         self.call = None;
-        let slot = &self.slot;
+        let slot = self.slot;
         if self.local.peek(|worker| worker.is_local_reply(slot)) {
             return;
         }
@@ -295,7 +294,7 @@ impl Exchange {
 
     /// Takes what the filter has let go on to where it goes.
     fn collect(&mut self) {
-        let slot = &mut self.slot;
+        let slot = self.slot;
         let outputs = self.local.peek(|worker| worker.outputs(slot));
         for output in outputs {
             match output {
@@ -306,6 +305,8 @@ impl Exchange {
                 Output::ResponseBody { data, end } => self.down.data(data, end),
                 Output::ResponseTrailers(trailers) => self.down.trailers(translate::header_map(&trailers)),
                 Output::Reset => self.reset(),
+                // A chain sends replies on as responses.
+                Output::Reply(_) => {}
             }
         }
     }
@@ -332,7 +333,7 @@ impl Exchange {
     }
 
     fn send_head(&mut self, headers: &Headers, end: bool) {
-        let slot = &self.slot;
+        let slot = self.slot;
         if self.local.peek(|worker| worker.is_local_reply(slot)) {
             // A reply was made in the upstream's place: what goes there is broken off.
             self.up.abort();
@@ -369,10 +370,8 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if let Some(key) = self.slot.key() {
-            self.local.forget(key);
-        }
-        let slot = &self.slot;
+        self.local.forget(self.slot.key());
+        let slot = self.slot;
         self.local.with(|worker| worker.close(slot));
     }
 }

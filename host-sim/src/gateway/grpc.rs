@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
-use super::{body::StreamBody, thread::Local, translate};
+use super::{body::StreamBody, callout, thread::Local, translate};
 use crate::{
     grpc::{self, GrpcEvent},
     message::Request,
@@ -85,6 +85,10 @@ async fn exchange(
                     Ok(data) => {
                         received.extend_from_slice(&data);
                         let messages = grpc::unframe(&mut received);
+                        if received.len() > local.max_answer {
+                            callout::too_large(local, cluster);
+                            return false;
+                        }
                         tell(local, key, messages.into_iter().map(GrpcEvent::Message).collect());
                     }
                     Err(frame) => {

@@ -29,10 +29,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 pub(crate) use self::stats::Stats;
 use self::thread::{Phase, Thread};
-use crate::{
-    host::{Host, LoadError},
-    vm::VmName,
-};
+use crate::{host::Host, load_error::LoadError, vm::VmName};
 
 /// Where a gateway listens, and what it stands in front of.
 #[derive(Debug, Clone)]
@@ -49,9 +46,16 @@ pub struct Options {
     pub grace: Duration,
     /// How long a shutdown waits for requests in progress before it gives them up.
     pub drain: Duration,
+    /// The most bytes of a cluster's answer to the filter, which are held in memory until it is whole; of a stream of
+    /// gRPC, of one message. What is larger ends the call as a reset does, and the log tells why. Envoy has no such
+    /// limit; 64 MiB unless set.
+    pub max_answer: usize,
 }
 
 impl Options {
+    /// [`max_answer`](Self::max_answer) unless set.
+    pub const MAX_ANSWER: usize = 64 << 20;
+
     /// A gateway on a free loopback port in front of `upstream`.
     pub fn new(upstream: Uri) -> Self {
         Self {
@@ -61,6 +65,7 @@ impl Options {
             admin: None,
             grace: Duration::from_millis(500),
             drain: Duration::from_secs(30),
+            max_answer: Self::MAX_ANSWER,
         }
     }
 }
@@ -131,7 +136,7 @@ impl Gateway {
 
         let (phase, phases) = watch::channel(Phase::Serving);
         let stats = Arc::new(Stats::of(host.gateway_stats()));
-        let Options { upstream, clusters, grace, drain, .. } = options;
+        let Options { upstream, clusters, grace, drain, max_answer, .. } = options;
         let clusters = Arc::new(clusters);
         let clock = host.clock().clone();
         let metrics = host.metrics().clone();
@@ -145,6 +150,7 @@ impl Gateway {
             phase: phases.clone(),
             kick: Arc::new(Notify::new()),
             drain,
+            max_answer,
         };
         let mut gateway =
             Self { address, admin_address, phase, kicks: Vec::new(), threads: Vec::new(), grace, host };
@@ -214,7 +220,19 @@ impl Gateway {
     /// # Errors
     /// As [`Host::update`].
     pub fn update(&mut self, configuration: impl Into<bytes::Bytes>) -> Result<(), LoadError> {
-        let updated = self.host.update(configuration);
+        self.update_filter(0, configuration)
+    }
+
+    /// As [`update`](Self::update), for a filter of the chain, counted from 0.
+    ///
+    /// # Errors
+    /// As [`Host::update_filter`].
+    pub fn update_filter(
+        &mut self,
+        filter: usize,
+        configuration: impl Into<bytes::Bytes>,
+    ) -> Result<(), LoadError> {
+        let updated = self.host.update_filter(filter, configuration);
         self.kicks.iter().for_each(|kick| kick.notify_one());
         updated
     }

@@ -8,13 +8,13 @@ use std::{
     },
 };
 
-use crate::state::Shared;
+use crate::{state::Shared, worker::ReloadStats};
 
 /// Counters of one gateway, over all its workers.
 #[derive(Debug)]
 pub(crate) struct Stats {
-    /// What the VMs share, and the name of the plugin that they run.
-    filter: (Arc<Shared>, String),
+    /// What the VMs share, and the names of the plugins that they run.
+    filters: (Arc<Shared>, Vec<String>),
     pub(crate) connections: AtomicU64,
     pub(crate) active_connections: AtomicU64,
     pub(crate) requests: AtomicU64,
@@ -27,9 +27,9 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn of(filter: (Arc<Shared>, String)) -> Self {
+    pub(crate) fn of(filters: (Arc<Shared>, Vec<String>)) -> Self {
         Self {
-            filter,
+            filters,
             connections: AtomicU64::default(),
             active_connections: AtomicU64::default(),
             requests: AtomicU64::default(),
@@ -62,17 +62,19 @@ impl Stats {
             counter("cluster.upstream.upstream_rq_total", &self.upstream_requests),
             counter("cluster.upstream.upstream_rq_failed", &self.upstream_failures),
         ];
-        let (shared, plugin) = &self.filter;
-        let reloads = [
-            ("backoff", &shared.reloads.backoff),
-            ("success", &shared.reloads.success),
-            ("failure", &shared.reloads.failure),
-        ];
-        all.extend(reloads.map(|(what, count)| counter(&format!("wasm.{plugin}.vm_reload_{what}"), count)));
+        let (shared, plugins) = &self.filters;
+        for plugin in plugins {
+            let ReloadStats { backoff, success, failure } = shared.reloads_of(plugin);
+            let reloads = [("backoff", backoff), ("success", success), ("failure", failure)];
+            let name = |what| format!("wasm.{plugin}.vm_reload_{what}");
+            all.extend(reloads.map(|(what, count)| (name(what), "counter", count)));
+        }
         for (class, count) in self.responses.iter().enumerate() {
             all.push(counter(&format!("http.ingress_http.downstream_rq_{}xx", class + 1), count));
         }
         all.sort_unstable();
+        // Two filters of one name count as one.
+        all.dedup();
         all
     }
 

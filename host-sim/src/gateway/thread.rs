@@ -67,12 +67,13 @@ pub(super) struct Thread {
     /// Wakes the thread when its VM was changed from outside.
     pub(super) kick: Arc<Notify>,
     pub(super) drain: Duration,
+    pub(super) max_answer: usize,
 }
 
 /// What the tasks of a thread share.
 pub(super) struct Local {
     worker: Arc<Mutex<Worker>>,
-    streams: RefCell<HashMap<(u64, u32), Rc<Notify>>>,
+    streams: RefCell<HashMap<u64, Rc<Notify>>>,
     /// Streams of gRPC that the guest has open.
     grpc_streams: RefCell<HashMap<(u64, u32), mpsc::UnboundedSender<StreamStep>>>,
     pub(super) client: Client<HttpConnector, StreamBody>,
@@ -81,6 +82,8 @@ pub(super) struct Local {
     pub(super) clusters: Arc<BTreeMap<String, Uri>>,
     clock: Clock,
     pub(super) stats: Arc<Stats>,
+    /// The most bytes of a cluster's answer that are kept for the guest.
+    pub(super) max_answer: usize,
     phase: watch::Receiver<Phase>,
     kick: Arc<Notify>,
 }
@@ -111,6 +114,7 @@ impl Thread {
                 clusters: self.clusters,
                 clock: self.clock,
                 stats: self.stats,
+                max_answer: self.max_answer,
                 phase: self.phase,
                 kick: self.kick,
             });
@@ -234,11 +238,11 @@ impl Local {
     }
 
     /// Has `wake` notified when the stream of this name has something for its task.
-    pub(super) fn register(&self, key: (u64, u32), wake: Rc<Notify>) {
+    pub(super) fn register(&self, key: u64, wake: Rc<Notify>) {
         self.streams.borrow_mut().insert(key, wake);
     }
 
-    pub(super) fn forget(&self, key: (u64, u32)) {
+    pub(super) fn forget(&self, key: u64) {
         self.streams.borrow_mut().remove(&key);
     }
 

@@ -4,21 +4,31 @@ use std::io::{Read as _, Write as _};
 
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
 
-use super::signatures::{self, Failure};
+use super::{
+    expressions, filter_state,
+    signatures::{self, Failure},
+};
 use crate::{
     abi::Status,
+    filter_state::Declared,
     memory::{Answer, Guest, Refusal, slice},
     protobuf::{self, Field},
 };
 
 /// Names that do their work.
 #[cfg(test)]
-pub(crate) const SUPPORTED: &[&str] =
-    &["clear_route_cache", "compress", "declare_property", "sign", "uncompress", "verify_signature"];
-
-/// Names that Envoy has and that trap here.
-pub(crate) const UNSUPPORTED: &[&str] =
-    &["expr_create", "expr_delete", "expr_evaluate", "set_envoy_filter_state"];
+pub(crate) const SUPPORTED: &[&str] = &[
+    "clear_route_cache",
+    "compress",
+    "declare_property",
+    "expr_create",
+    "expr_delete",
+    "expr_evaluate",
+    "set_envoy_filter_state",
+    "sign",
+    "uncompress",
+    "verify_signature",
+];
 
 pub(super) fn call_foreign_function(
     guest: &mut Guest<'_>,
@@ -48,9 +58,10 @@ pub(super) fn call_foreign_function(
         "verify_signature" => {
             signatures::verify(arguments).map_err(|failure| refusal("verify_signature", &failure))?
         }
-        known if UNSUPPORTED.contains(&known) => {
-            return Err(unsupported(known, ""));
-        }
+        "set_envoy_filter_state" => filter_state::set(state, arguments)?,
+        "expr_create" => expressions::create(state, arguments)?,
+        "expr_delete" => expressions::delete(state, arguments)?,
+        "expr_evaluate" => expressions::evaluate(state, arguments)?,
         _ => return Err(Status::NotFound.into()),
     };
     // A guest that wants no result gives no pointers.
@@ -67,14 +78,14 @@ pub(super) fn call_foreign_function(
 
 /// The guest ends: what it asks for cannot be done here.
 fn unsupported(name: &str, why: &str) -> Refusal {
-    let message = format!("host function not supported: proxy_call_foreign_function({name:?}){why}");
+    let message = format!("host function not supported: proxy_call_foreign_function({name:?}): {why}");
     Refusal::Trap(wasmtime::Error::msg(message))
 }
 
 fn refusal(name: &str, failure: &Failure) -> Refusal {
     match failure {
         Failure::Status(status) => (*status).into(),
-        Failure::Unsupported(why) => unsupported(name, &format!(": {why}")),
+        Failure::Unsupported(why) => unsupported(name, why),
     }
 }
 
@@ -92,15 +103,19 @@ fn uncompress(bytes: &[u8], limit: usize) -> Option<Vec<u8>> {
     (u64::try_from(read).ok()? <= limit).then_some(plain)
 }
 
+/// `WasmType.String`.
+const STRING: u64 = 1;
+
 /// `DeclarePropertyArguments`: says, once for each root context, whether a property can be set again.
 fn declare_property(guest: &mut Guest<'_>, arguments: &[u8]) -> Result<(), Status> {
     let fields = protobuf::fields(arguments).ok_or(Status::BadArgument)?;
-    let (mut name, mut readonly) = (Vec::new(), false);
+    let (mut name, mut declared) = (Vec::new(), Declared::default());
     for field in fields {
         match field {
             (1, Field::Bytes(given)) => name = given.to_vec(),
-            (2, Field::Varint(given)) => readonly = given != 0,
-            // The type, its schema and its span change nothing that can be seen here: values are bytes of one stream.
+            (2, Field::Varint(given)) => declared.readonly = given != 0,
+            (3, Field::Varint(given)) => declared.text = given == STRING,
+            // Messages are bytes here, and the stream is the only span that there is.
             _ => {}
         }
     }
@@ -108,6 +123,6 @@ fn declare_property(guest: &mut Guest<'_>, arguments: &[u8]) -> Result<(), Statu
     if root.declared_properties.contains_key(&name) {
         return Err(Status::BadArgument);
     }
-    root.declared_properties.insert(name, readonly);
+    root.declared_properties.insert(name, declared);
     Ok(())
 }

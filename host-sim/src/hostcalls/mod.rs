@@ -5,11 +5,15 @@
 
 mod buffers;
 mod callouts;
+mod expression_bounds;
+pub(crate) mod expressions;
+mod filter_state;
 mod foreign;
 mod general;
 mod grpc;
 mod header_maps;
 mod metrics;
+mod ngx;
 mod properties;
 mod shared_data;
 mod shared_queue;
@@ -111,6 +115,7 @@ fn run<'a>(
     if restricted(&caller, name) {
         return Ok(Status::InternalFailure.code());
     }
+    ngx::check(caller.data(), name)?;
     let answer = match open(caller, name)? {
         Ok(mut guest) => call(&mut guest),
         Err(status) => Err(status.into()),
@@ -269,6 +274,6 @@ mod tests {
             names
         };
         assert_eq!(documented("yes"), sorted(SUPPORTED, by_name(foreign::SUPPORTED)));
-        assert_eq!(documented("no"), sorted(UNSUPPORTED, by_name(foreign::UNSUPPORTED)));
+        assert_eq!(documented("no"), sorted(UNSUPPORTED, Vec::new()));
     }
 }

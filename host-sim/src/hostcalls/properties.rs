@@ -3,15 +3,21 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use cel::Value as Cel;
 
+use super::{expressions, ngx};
 use crate::{
     abi::Status,
+    filter_state::{Declared, StateObject, StateValue},
     headers::Headers,
     memory::{Answer, Guest, slice},
     message,
     property::{Value, parts},
     state::{StreamContext, VmState},
 };
+
+/// What the names of properties that filters set begin with in the filter state.
+const OWN: &[u8] = b"wasm.";
 
 pub(super) fn get_property(guest: &mut Guest<'_>, path: u32, size: u32, ptr: u32, len: u32) -> Answer {
     let (memory, state) = guest.split();
@@ -29,18 +35,26 @@ pub(super) fn set_property(
     value_size: u32,
 ) -> Answer {
     let (memory, state) = guest.split();
-    let path = slice(memory, path, size)?.to_vec();
+    let path = slice(memory, path, size)?;
+    let name = [OWN, path].concat();
+    let path = path.to_vec();
     let value = Bytes::copy_from_slice(slice(memory, value, value_size)?);
-    let readonly = state.current_root().and_then(|root| root.declared_properties.get(&path)).copied();
+    let declared = state.current_root().and_then(|root| root.declared_properties.get(&path));
+    let Declared { readonly, text } = declared.copied().unwrap_or_default();
+    let value = if text { StateValue::Text(value) } else { StateValue::Bytes(value) };
     let stream = state.current_stream().ok_or(Status::NotFound)?;
-    if readonly == Some(true) && stream.filter_state.contains_key(&path) {
+    if !stream.filter_state.set(name, StateObject { value, readonly }) {
         return Err(Status::BadArgument.into());
     }
-    stream.filter_state.insert(path, value);
     Ok(())
 }
 
 fn find(state: &mut VmState, path: &[u8]) -> Result<Bytes, Status> {
+    let value = look_up(state, path)?;
+    ngx::encode(state, &value)
+}
+
+fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status> {
     let parts = parts(path);
     // No part selects nothing, and nothing has no encoding.
     let Some((first, rest)) = parts.split_first() else { return Err(Status::SerializationFailure) };
@@ -59,7 +73,7 @@ fn find(state: &mut VmState, path: &[u8]) -> Result<Bytes, Status> {
         (None, b"xds") if rest == [b"route_name"] && stream.is_some() => Some("".into()),
         (None, _) => stream.and_then(|stream| of_stream(stream, first, rest, now)),
     };
-    value.ok_or(Status::NotFound)?.encode()
+    value.ok_or(Status::NotFound)
 }
 
 /// A value that the test gave: for this path, for a shorter one that leads to it, or for longer ones that form a map.
@@ -108,18 +122,114 @@ fn of_stream(stream: &StreamContext, first: &[u8], rest: &[&[u8]], now: u64) -> 
         },
         (b"source", [name]) => of_address(&stream.peer.source, name),
         (b"destination", [name]) => of_address(&stream.peer.destination, name),
-        (b"filter_state", [name]) => name
-            .strip_prefix(b"wasm.")
-            .and_then(|name| stream.filter_state.get(name))
-            .cloned()
-            .map(Value::Bytes),
+        (b"filter_state", [name, rest @ ..]) => of_state(&stream.filter_state.get(name)?, rest),
         _ => None,
     };
-    // Any other first name is looked for among what the filter itself has set.
+    // Any other first name is looked for among what filters have set.
     found.or_else(|| {
-        let key = [&[first], rest].concat().join(&0);
-        stream.filter_state.get(&key).cloned().map(Value::Bytes)
+        let name = [OWN, &[&[first], rest].concat().join(&0)].concat();
+        of_state(&stream.filter_state.get(&name)?, &[])
     })
+}
+
+/// An object of the filter state, or a field of it.
+fn of_state(value: &StateValue, rest: &[&[u8]]) -> Option<Value> {
+    match (value, rest) {
+        (StateValue::Bytes(bytes) | StateValue::Text(bytes), []) => Some(Value::Bytes(bytes.clone())),
+        // Its fields are found by name but not listed.
+        (StateValue::Address(_), []) => Some(Value::Map(BTreeMap::new())),
+        (StateValue::Address(address), [b"ip"]) => Some(address.ip().to_string().into()),
+        (StateValue::Address(address), [b"port"]) => Some(i64::from(address.port()).into()),
+        _ => None,
+    }
+}
+
+/// An object of the filter state, as expressions see it.
+fn cel_of_state(value: StateValue) -> Option<Cel> {
+    Some(match value {
+        StateValue::Bytes(bytes) => bytes.to_vec().into(),
+        StateValue::Text(bytes) => expressions::to_cel(Value::Bytes(bytes)),
+        StateValue::Address(address) => expressions::map_of([
+            (Bytes::from_static(b"ip"), address.ip().to_string().into()),
+            (Bytes::from_static(b"port"), Cel::Int(address.port().into())),
+        ]),
+        StateValue::Hidden => return None,
+    })
+}
+
+/// Properties that expressions find by name under the first; all that there are at the time.
+const NAMES: [(&str, &[&str]); 7] = [
+    ("connection", &["id", "mtls"]),
+    ("destination", &["address", "port"]),
+    (
+        "request",
+        &[
+            "duration",
+            "headers",
+            "host",
+            "id",
+            "method",
+            "path",
+            "protocol",
+            "query",
+            "referer",
+            "scheme",
+            "size",
+            "time",
+            "total_size",
+            "url_path",
+            "useragent",
+        ],
+    ),
+    ("response", &["code", "code_details", "flags", "grpc_status", "headers", "size", "trailers"]),
+    ("source", &["address", "port"]),
+    ("upstream", &[]),
+    ("xds", &["route_name"]),
+];
+
+/// What a name stands for in an expression, for the context whose callback runs.
+pub(super) fn variable(state: &mut VmState, name: &str) -> Option<Cel> {
+    let effective = std::mem::take(&mut state.effective);
+    let value = variable_of_current(state, name);
+    state.effective = effective;
+    value
+}
+
+fn variable_of_current(state: &mut VmState, name: &str) -> Option<Cel> {
+    let stream = state.current_stream();
+    let filter_state = stream.as_ref().map(|stream| stream.filter_state.clone());
+    let given = stream.and_then(|stream| given(&stream.peer.properties, name.as_bytes(), &[name.as_bytes()]));
+    let mut found = BTreeMap::new();
+    if let Some(Value::Map(given)) = given {
+        found = given;
+    } else if let Some(given) = given {
+        return Some(expressions::to_cel(given));
+    }
+    if let Some((_, names)) = NAMES.iter().find(|(first, _)| *first == name) {
+        filter_state?;
+        for part in *names {
+            if let Ok(value) = look_up(state, &[name.as_bytes(), part.as_bytes()].join(&0)) {
+                found.entry(Bytes::from_static(part.as_bytes())).or_insert(value);
+            }
+        }
+        return Some(expressions::to_cel(Value::Map(found)));
+    }
+    match name {
+        "filter_state" => {
+            let objects = filter_state?.all().into_iter();
+            Some(expressions::map_of(objects.filter_map(|(name, value)| Some((name, cel_of_state(value)?)))))
+        }
+        "metadata" => {
+            filter_state?;
+            found.entry(Bytes::from_static(b"filter_metadata")).or_insert(Value::Map(BTreeMap::new()));
+            Some(expressions::to_cel(Value::Map(found)))
+        }
+        "plugin_name" | "plugin_root_id" | "plugin_vm_id" | "connection_id" => {
+            look_up(state, name.as_bytes()).ok().map(expressions::to_cel)
+        }
+        _ if !found.is_empty() => Some(expressions::to_cel(Value::Map(found))),
+        _ => cel_of_state(filter_state?.get(&[OWN, name.as_bytes()].concat())?),
+    }
 }
 
 /// `ip:port` and, as an integer, the port.
@@ -186,8 +296,8 @@ fn of_request(stream: &StreamContext, name: &[u8], now: u64) -> Option<Value> {
 fn of_response(stream: &StreamContext, name: &[u8]) -> Option<Value> {
     match name {
         b"code" => {
-            let code = message::status_of(stream.response.headers.as_ref()?);
-            Some(i64::from(code).into())
+            let of_headers = || stream.response.headers.as_ref().map(message::status_of);
+            Some(i64::from(stream.code.or_else(of_headers)?).into())
         }
         b"code_details" => stream.details.clone().map(Value::from),
         b"flags" => Some(0_i64.into()),

@@ -1,9 +1,11 @@
 //! Shared queues.
 
+use super::ngx;
 use crate::{
     abi::Status,
     flavour::Flavour,
     memory::{Answer, Guest, slice},
+    shared_queue::Listener,
     state::VmState,
 };
 
@@ -18,7 +20,7 @@ fn available(state: &VmState) -> Result<(), Status> {
 pub(super) fn register_shared_queue(guest: &mut Guest<'_>, name: u32, size: u32, out: u32) -> Answer {
     let (memory, state) = guest.split();
     available(state)?;
-    let listener = (state.name, state.root_id());
+    let listener = Listener { vm: state.name, generation: state.generation, root: state.root_id() };
     let token =
         state.shared.shared_queues.register(&state.plugin.vm_id, slice(memory, name, size)?, listener)?;
     Ok(guest.write_u32(out, token)?)
@@ -51,5 +53,7 @@ pub(super) fn enqueue_shared_queue(guest: &mut Guest<'_>, token: u32, item: u32,
     let (memory, state) = guest.split();
     available(state)?;
     let item = slice(memory, item, size)?.to_vec();
-    Ok(state.shared.shared_queues.enqueue(token, item)?)
+    // There, queues are read when a filter thinks of it.
+    let tell = !ngx::is_ngx(state);
+    Ok(state.shared.shared_queues.enqueue(token, item, tell)?)
 }

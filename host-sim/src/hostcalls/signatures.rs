@@ -1,6 +1,6 @@
 //! Envoy's foreign functions `sign` and `verify_signature`: RSA (PKCS #1 v1.5) and ECDSA over SHA-2.
 
-use pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer, pem::PemObject as _};
+use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer, pem::PemObject as _};
 use ring::{
     rand::SystemRandom,
     signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, RsaEncoding, RsaKeyPair},
@@ -93,11 +93,14 @@ pub(super) fn verify(message: &[u8]) -> Result<Vec<u8>, Failure> {
     let arguments = Arguments::read(message, [1, 2, 5, 3, 4])?;
     let key = match arguments.key_pem {
         [] => SubjectPublicKeyInfoDer::from(arguments.key_der),
-        pem => SubjectPublicKeyInfoDer::from_pem_slice(pem).map_err(|_| Status::BadArgument)?,
+        // What is no PEM is no key either.
+        pem => SubjectPublicKeyInfoDer::from_pem_slice(pem).unwrap_or_else(|_| Vec::new().into()),
     };
-    let entity = RawPublicKeyEntity::try_from(&key).map_err(|_| Status::BadArgument)?;
     let Some(hash) = Hash::named(arguments.hash)? else {
         return Ok(verdict(&format!("{} is not supported.", arguments.hash)));
+    };
+    let Ok(entity) = RawPublicKeyEntity::try_from(&key) else {
+        return Ok(verdict("Failed to initialize digest verify."));
     };
     let algorithms = match hash {
         Hash::Sha256 => [
@@ -136,31 +139,44 @@ fn verdict(error: &str) -> Vec<u8> {
     result
 }
 
+/// `SignResult` of what could not be signed.
+fn no_signature(error: &str) -> Vec<u8> {
+    let mut result = Vec::new();
+    protobuf::put_bytes(&mut result, 3, error.as_bytes());
+    result
+}
+
 /// `SignArguments` to `SignResult`.
 pub(super) fn sign(message: &[u8]) -> Result<Vec<u8>, Failure> {
     // No field of these arguments is a signature.
     let arguments = Arguments::read(message, [1, 2, 4, u64::MAX, 3])?;
     let key = match arguments.key_pem {
-        [] => PrivatePkcs8KeyDer::from(arguments.key_der),
-        pem => PrivatePkcs8KeyDer::from_pem_slice(pem).map_err(|_| Status::BadArgument)?,
+        [] => PrivateKeyDer::Pkcs8(arguments.key_der.into()),
+        // What is no PEM is no key either.
+        pem => PrivateKeyDer::from_pem_slice(pem).unwrap_or_else(|_| PrivateKeyDer::Pkcs8(Vec::new().into())),
     };
-    let key = key.secret_pkcs8_der();
     let Some(hash) = Hash::named(arguments.hash)? else {
-        let mut result = Vec::new();
-        protobuf::put_bytes(&mut result, 3, format!("{} is not supported.", arguments.hash).as_bytes());
-        return Ok(result);
+        return Ok(no_signature(&format!("{} is not supported.", arguments.hash)));
     };
+    if key.secret_der().is_empty() {
+        return Ok(no_signature("Invalid key type: private key required for signing operation."));
+    }
     let (rsa, ecdsa): (&dyn RsaEncoding, Option<&EcdsaSigningAlgorithm>) = match hash {
         Hash::Sha256 => (&signature::RSA_PKCS1_SHA256, Some(&signature::ECDSA_P256_SHA256_ASN1_SIGNING)),
         Hash::Sha384 => (&signature::RSA_PKCS1_SHA384, Some(&signature::ECDSA_P384_SHA384_ASN1_SIGNING)),
         Hash::Sha512 => (&signature::RSA_PKCS1_SHA512, None),
     };
     let random = SystemRandom::new();
-    let signature = if let Ok(pair) = RsaKeyPair::from_pkcs8(key) {
+    let pair = match &key {
+        PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
+        key => RsaKeyPair::from_pkcs8(key.secret_der()),
+    };
+    let signature = if let Ok(pair) = pair {
         let mut signature = vec![0; pair.public().modulus_len()];
         pair.sign(rsa, &random, arguments.text, &mut signature).map(|()| signature)
     } else {
-        let pair = ecdsa.and_then(|algorithm| EcdsaKeyPair::from_pkcs8(algorithm, key, &random).ok());
+        let pair =
+            ecdsa.and_then(|algorithm| EcdsaKeyPair::from_pkcs8(algorithm, key.secret_der(), &random).ok());
         let pair = pair.ok_or(OTHER_KEY)?;
         pair.sign(&random, arguments.text).map(|signature| signature.as_ref().to_vec())
     };

@@ -2,15 +2,13 @@
 
 use bytes::Bytes;
 
+use super::ngx;
 use crate::{
     abi::{Status, StreamKind},
     memory::{Answer, Guest, slice},
     pairs,
     state::{Deferred, Direction, LocalReply},
 };
-
-/// `%RESPONSE_CODE_DETAILS%` of a stream that the filter closed.
-const CLOSE_DETAILS: &str = "wasm_close_stream";
 
 /// The highest gRPC status that there is (`UNAUTHENTICATED`).
 const MAX_GRPC_STATUS: u32 = 16;
@@ -39,10 +37,7 @@ pub(super) fn close_stream(guest: &mut Guest<'_>, stream: u32) -> Answer {
     let kind = StreamKind::from_code(stream)?;
     let state = guest.state();
     let id = state.context_id();
-    if matches!(kind, StreamKind::Request | StreamKind::Response)
-        && let Some(stream) = state.stream(id)
-    {
-        stream.details.get_or_insert_with(|| CLOSE_DETAILS.to_owned());
+    if matches!(kind, StreamKind::Request | StreamKind::Response) && state.stream(id).is_some() {
         state.deferred.push_back(Deferred::Reset { stream: id });
     }
     Ok(())
@@ -66,6 +61,7 @@ pub(super) fn send_local_response(
     let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
     let headers = pairs::decode(slice(memory, headers, headers_size)?);
     let details = String::from_utf8_lossy(details).replace(|c: char| c.is_ascii_whitespace(), "_");
+    let body = ngx::reply(state, body)?;
     state.stop_iteration = true;
     let id = state.context_id();
     if state.stream(id).is_some() {

@@ -2,6 +2,7 @@
 
 use wasmtime::{Caller, Linker};
 
+use super::ngx;
 use crate::{
     abi::{LogLevel, Status},
     flavour::EnvoyVersion,
@@ -243,12 +244,14 @@ fn environ_get(guest: &mut Guest<'_>, mut pointers: u32, mut text: u32) -> Errno
 }
 
 fn clock_time_get(guest: &mut Guest<'_>, id: u32, out: u32) -> Errno {
-    let clock = &guest.state().shared.clock;
+    let state = guest.state();
+    let clock = &state.shared.clock;
     let now = match id {
         0 => clock.wall_nanos(),
         1 => clock.monotonic_nanos(),
         _ => return Ok(NOTSUP),
     };
+    let now = ngx::time(state, now);
     guest.write_u64(out, now)?;
     Ok(SUCCESS)
 }

@@ -1,12 +1,16 @@
 //! What a scenario's file holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
+use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{FailurePolicy, Response};
+use crate::{FailurePolicy, Plugin, Response};
 
 /// A scenario.
 #[derive(Debug, Clone, Deserialize)]
@@ -15,6 +19,9 @@ pub struct Scenario {
     /// The filter's configuration, in place of the command's: the path of a file, or the configuration itself.
     #[serde(default)]
     pub config: Option<Value>,
+    /// Filters that a request passes after the command's, in order.
+    #[serde(default)]
+    pub then: Vec<Link>,
     /// How many workers there are.
     #[serde(default = "one")]
     pub workers: usize,
@@ -37,6 +44,44 @@ pub struct Scenario {
     pub steps: Vec<Step>,
 }
 
+/// A filter of the chain. What is not given is as of the command's filter, but its configuration and name.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Its module's file, seen from the scenario.
+    #[serde(default)]
+    pub wasm: Option<PathBuf>,
+    /// The plugin's name.
+    #[serde(default)]
+    pub name: String,
+    /// Its `root_id`.
+    #[serde(default)]
+    pub root_id: Option<String>,
+    /// Its `vm_id`.
+    #[serde(default)]
+    pub vm_id: Option<String>,
+    /// Its configuration: the path of a file, or the configuration itself.
+    #[serde(default)]
+    pub config: Option<Value>,
+    /// What happens when its VM fails.
+    #[serde(default)]
+    pub failure_policy: Option<FailurePolicy>,
+}
+
+impl Link {
+    /// The plugin, with what is not given as of `first`.
+    pub fn plugin(&self, first: &Plugin) -> Plugin {
+        Plugin {
+            name: self.name.clone(),
+            root_id: self.root_id.clone().unwrap_or_else(|| first.root_id.clone()),
+            vm_id: self.vm_id.clone().unwrap_or_else(|| first.vm_id.clone()),
+            failure_policy: self.failure_policy.unwrap_or(first.failure_policy),
+            configuration: Bytes::new(),
+            ..first.clone()
+        }
+    }
+}
+
 fn one() -> usize {
     1
 }
@@ -54,6 +99,9 @@ pub struct Answer {
     /// The body.
     #[serde(default)]
     pub body: String,
+    /// Trailers, after the body.
+    #[serde(default)]
+    pub trailers: BTreeMap<String, String>,
     /// Instead of a body: the one message of an answer of gRPC, whose trailers say that it is fine.
     #[serde(default)]
     pub grpc_message: Option<String>,
@@ -72,6 +120,7 @@ impl Default for Answer {
             status: ok(),
             headers: BTreeMap::new(),
             body: String::new(),
+            trailers: BTreeMap::new(),
             grpc_message: None,
             grpc_status: None,
         }
@@ -95,6 +144,9 @@ impl Answer {
             for line in lines.iter() {
                 response = response.header(name.clone(), line.clone());
             }
+        }
+        for (name, value) in &self.trailers {
+            response = response.trailer(name.clone(), value.clone());
         }
         response
     }
@@ -167,6 +219,12 @@ pub struct Call {
     /// The body.
     #[serde(default)]
     pub body: String,
+    /// Trailers, after the body.
+    #[serde(default)]
+    pub trailers: BTreeMap<String, String>,
+    /// Whether it is sent by HTTP/2.
+    #[serde(default)]
+    pub http2: bool,
     /// The client's address and port.
     #[serde(default)]
     pub source: Option<String>,

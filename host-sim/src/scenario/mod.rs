@@ -21,6 +21,6 @@ mod file;
 mod run;
 
 pub use self::{
-    file::{Answer, Call, Expect, FaultStep, Interleave, Lines, Scenario, Step},
+    file::{Answer, Call, Expect, FaultStep, Interleave, Lines, Link, Scenario, Step},
     run::{Miss, Report, ScenarioError, StepReport, run},
 };

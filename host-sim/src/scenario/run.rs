@@ -11,8 +11,8 @@ use serde_json::Value as Json;
 
 use super::file::{Call, Expect, FaultStep, Scenario, Step};
 use crate::{
-    Clock, ConfigurationError, Fault, Headers, Host, LoadError, MetricValue, Module, Outcome, Plugin,
-    Request, Response, Status, UnknownHostCall, Value, configuration,
+    Clock, ConfigurationError, Fault, Headers, Host, LoadError, MetricValue, Module, ModuleError, Outcome,
+    Plugin, Request, Response, Status, UnknownHostCall, Value, configuration,
 };
 
 /// A scenario that cannot be run.
@@ -78,6 +78,14 @@ pub enum ScenarioError {
     /// The configuration cannot be read.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
+    /// The module of a filter of the chain cannot be run.
+    #[error("{}: {source}", path.display())]
+    Module {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        source: ModuleError,
+    },
     /// The filter does not load.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -145,6 +153,11 @@ fn configured(given: &Json, base: &Path) -> Result<Plugin, ConfigurationError> {
     }
 }
 
+fn compiled(path: &Path) -> Result<Module, ScenarioError> {
+    let wasm = fs::read(path).map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
+    Module::compile(wasm).map_err(|source| ScenarioError::Module { path: path.to_owned(), source })
+}
+
 /// Runs a scenario: loads the filter into a new host and takes the steps. `plugin` is how the filter is configured where
 /// the scenario does not say; paths in the scenario are seen from `base`.
 ///
@@ -171,7 +184,19 @@ pub fn run(
         builder = builder.cluster(name.clone(), move |_| response.clone());
     }
     let mut host = builder.build();
-    host.load(module, plugin)?;
+    let first = plugin.clone();
+    let mut modules = vec![module.clone()];
+    let mut plugins = vec![plugin];
+    for link in &scenario.then {
+        modules
+            .push(link.wasm.as_ref().map_or_else(|| Ok(module.clone()), |path| compiled(&base.join(path)))?);
+        let mut plugin = link.plugin(&first);
+        if let Some(given) = &link.config {
+            plugin.configuration = configured(given, base)?.configuration;
+        }
+        plugins.push(plugin);
+    }
+    host.load_chain(modules.iter().zip(plugins))?;
     host.logs().take();
 
     let upstream = scenario.upstream.response();
@@ -199,6 +224,12 @@ fn request(call: &Call) -> Request {
         for line in lines.iter() {
             request = request.header(name.clone(), line.clone());
         }
+    }
+    for (name, value) in &call.trailers {
+        request = request.trailer(name.clone(), value.clone());
+    }
+    if call.http2 {
+        request = request.http2();
     }
     for (path, value) in &call.properties {
         request = request.property(path.split('.'), Value::from(value.clone()));

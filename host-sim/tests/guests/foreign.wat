@@ -2,7 +2,6 @@
   ;; Calls functions by name.
   (import "env" "proxy_call_foreign_function" (func $call (param i32 i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_set_property" (func $set (param i32 i32 i32 i32) (result i32)))
-  (import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
   ;; prelude
   (func (export "proxy_on_configure") (param $root i32) (param $size i32) (result i32)
     (call $note (str "declare")
@@ -11,8 +10,6 @@
       (call $call (str "declare_property") (str "\0a\04once\10\00") (i32.const 0) (i32.const 0)))
     (i32.const 1))
   (func (export "proxy_on_request_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
-    (drop (call $get (i32.const 0) (str ":path") (i32.const 16) (i32.const 20)))
-    (if (call $result_begins (str "/expr")) (then (drop (call $call (str "expr_create") (str "1 == 1") (i32.const 0) (i32.const 0)))))
     (call $note (str "compress") (call $call (str "compress") (str "aaaaaaaaaaaaaaaaaaaaaaaa") (i32.const 16) (i32.const 20)))
     (call $note (str "shorter") (i32.lt_u (i32.load (i32.const 20)) (i32.const 24)))
     (call $note (str "uncompress")

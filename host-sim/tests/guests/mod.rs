@@ -7,10 +7,13 @@ pub(crate) mod caller;
 const SOURCES: &[(&str, &str)] = &[
     ("bodies", include_str!("bodies.wat")),
     ("callouts", include_str!("callouts.wat")),
+    ("chain", include_str!("chain.wat")),
     ("configuration", include_str!("configuration.wat")),
+    ("expressions", include_str!("expressions.wat")),
     ("foreign", include_str!("foreign.wat")),
     ("grpc", include_str!("grpc.wat")),
     ("headers", include_str!("headers.wat")),
+    ("keys", include_str!("keys.wat")),
     ("limiter", include_str!("limiter.wat")),
     ("memory", include_str!("memory.wat")),
     ("metrics", include_str!("metrics.wat")),

@@ -12,6 +12,8 @@ use crate::guests;
 #[test]
 fn every_case_is_as_described() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let plugin =
+        Plugin { name: "case".into(), root_id: "root".into(), vm_id: "vm".into(), ..Plugin::default() };
     let mut cases = 0;
     for entry in directory.read_dir().unwrap() {
         let path = entry.unwrap().path();
@@ -22,7 +24,7 @@ fn every_case_is_as_described() {
         let guest = name.split('.').next().unwrap();
         let module = Module::compile(guests::guest(guest)).unwrap();
         let scenario = Scenario::read(&path).unwrap();
-        let report = scenario::run(&scenario, &module, &Plugin::default(), &directory).unwrap();
+        let report = scenario::run(&scenario, &module, &plugin, &directory).unwrap();
         assert!(report.passed(), "{name}: {:#?}", report.steps);
         cases += report.steps.len();
     }

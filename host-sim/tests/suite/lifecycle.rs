@@ -39,7 +39,7 @@ fn a_configuration_runs_on_the_canary_the_main_vm_and_every_worker() {
 #[test]
 fn a_refused_configuration_tells_what_the_filter_logged() {
     let error = load("bad one", 1).unwrap_err();
-    let LoadError::Refused { vm, reason, log } = &error else { panic!("{error}") };
+    let LoadError::Refused { vm, reason, log, .. } = &error else { panic!("{error}") };
     assert_eq!((*vm, reason), (VmName::Canary, &VmError::ConfigureRefused));
     assert!(log.iter().any(|line| line.message == "configure bad one"));
     assert!(error.to_string().contains("\n  [info][canary] configure bad one"), "{error}");

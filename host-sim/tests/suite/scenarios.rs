@@ -87,7 +87,7 @@ fn a_step_that_makes_no_sense_is_named() {
     }
 }
 
-fn host_sim(arguments: &[&str], directory: &Path) -> (Option<i32>, String, String) {
+pub(crate) fn host_sim(arguments: &[&str], directory: &Path) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } =
         Command::new(env!("CARGO_BIN_EXE_host-sim")).args(arguments).current_dir(directory).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use host_sim::FailurePolicy;
+use host_sim::{FailurePolicy, Plugin};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -32,7 +32,9 @@ pub(super) struct Envoy {
     admin: Client,
     client: Client,
     upstream: Upstream,
-    plugin: Value,
+    /// The first filter as it was configured at the start.
+    filter: Value,
+    address: SocketAddr,
     /// Lines of the access log that were read.
     accesses: std::cell::Cell<usize>,
     _clusters: Vec<Upstream>,
@@ -62,7 +64,12 @@ fn cluster(name: &str, address: SocketAddr, grpc: bool) -> Value {
     cluster
 }
 
-fn connection_manager(filter: &Value) -> Value {
+fn connection_manager(mut filters: Vec<Value>) -> Value {
+    filters.push(json!({"name": "router", "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+        // Envoy's own headers are no filter's affair.
+        "suppress_envoy_headers": true,
+    }}));
     json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "case",
@@ -76,46 +83,34 @@ fn connection_manager(filter: &Value) -> Value {
             "domains": ["*"],
             "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "upstream"}}],
         }]},
-        "http_filters": [filter, {"name": "router", "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
-            // Envoy's own headers are no filter's affair.
-            "suppress_envoy_headers": true,
-        }}],
+        "http_filters": filters,
     })
 }
 
-/// The plugin's configuration, without its configuration.
-fn plugin(case: &Case, folder: &Path) -> anyhow::Result<Value> {
-    let code = folder.join("guest.wasm");
-    std::fs::write(&code, &case.wasm)?;
-    let mut plugin = json!({
-        "name": "case",
-        "root_id": case.root_id,
+/// A plugin's configuration.
+fn plugin_config(plugin: &Plugin, code: &Path) -> Value {
+    let mut config = json!({
+        "name": plugin.name,
+        "root_id": plugin.root_id,
         "vm_config": {
-            "vm_id": "vm",
+            "vm_id": plugin.vm_id,
             "runtime": "envoy.wasm.runtime.v8",
             "code": {"local": {"filename": code}},
         },
+        "configuration": {"@type": TEXT, "value": String::from_utf8_lossy(&plugin.configuration)},
     });
-    let allowed = &case.scenario.allowed_capabilities;
+    let allowed = &plugin.allowed_capabilities;
     if !allowed.is_empty() {
         let allowed: serde_json::Map<_, _> = allowed.iter().map(|name| (name.clone(), json!({}))).collect();
-        plugin["vm_config"]["capability_restriction_config"] = json!({"allowed_capabilities": allowed});
+        config["vm_config"]["capability_restriction_config"] = json!({"allowed_capabilities": allowed});
     }
-    match case.scenario.failure_policy.unwrap_or_default() {
-        FailurePolicy::FailClosed => plugin["failure_policy"] = json!("FAIL_CLOSED"),
-        FailurePolicy::FailOpen => plugin["failure_policy"] = json!("FAIL_OPEN"),
-        FailurePolicy::FailReload => plugin["failure_policy"] = json!("FAIL_RELOAD"),
-        FailurePolicy::DeprecatedFailOpen => plugin["fail_open"] = json!(true),
+    match plugin.failure_policy {
+        FailurePolicy::FailClosed => config["failure_policy"] = json!("FAIL_CLOSED"),
+        FailurePolicy::FailOpen => config["failure_policy"] = json!("FAIL_OPEN"),
+        FailurePolicy::FailReload => config["failure_policy"] = json!("FAIL_RELOAD"),
+        FailurePolicy::DeprecatedFailOpen => config["fail_open"] = json!(true),
     }
-    Ok(plugin)
-}
-
-/// The filter with this configuration.
-fn filter(plugin: &Value, configuration: &str) -> Value {
-    let mut plugin = plugin.clone();
-    plugin["configuration"] = json!({"@type": TEXT, "value": configuration});
-    json!({"@type": WASM, "config": plugin})
+    json!({"@type": WASM, "config": config})
 }
 
 /// Writes the filter as a discovery response, in one step, which is what Envoy watches for.
@@ -141,20 +136,26 @@ impl Envoy {
             clusters.push(cluster(name, server.address(), answer.is_grpc()));
             servers.push(server);
         }
-        let plugin = plugin(case, folder.path())?;
-        let first = filter(&plugin, &case.configuration());
-        let filter = if case.scenario.steps.iter().any(|step| step.update.is_some()) {
+        let code = folder.path().join("guest.wasm");
+        std::fs::write(&code, &case.wasm)?;
+        let plugins = case.plugins();
+        let configs: Vec<_> = plugins.iter().map(|plugin| plugin_config(plugin, &code)).collect();
+        let mut filters: Vec<_> = plugins
+            .iter()
+            .zip(&configs)
+            .map(|(plugin, config)| json!({"name": plugin.name, "typed_config": config}))
+            .collect();
+        let first = configs.into_iter().next().context("a plugin")?;
+        if case.scenario.steps.iter().any(|step| step.update.is_some()) {
             write_discovery(folder.path(), &first)?;
-            json!({"name": "case", "config_discovery": {
+            filters[0] = json!({"name": "case", "config_discovery": {
                 "config_source": {
                     "path_config_source": {"path": folder.path().join("filter.json")},
                     "resource_api_version": "V3",
                 },
                 "type_urls": [WASM],
-            }})
-        } else {
-            json!({"name": "case", "typed_config": first})
-        };
+            }});
+        }
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let bootstrap = json!({
             "admin": {"address": socket(loopback)},
@@ -164,7 +165,7 @@ impl Envoy {
                     "address": socket(loopback),
                     "filter_chains": [{"filters": [{
                         "name": "connections",
-                        "typed_config": connection_manager(&filter),
+                        "typed_config": connection_manager(filters),
                     }]}],
                 }],
                 "clusters": clusters,
@@ -189,7 +190,17 @@ impl Envoy {
         let address = clock::eventually("Envoy's listener", PATIENCE, || listening(&admin))?;
         let client = Client::to(address)?;
         let accesses = std::cell::Cell::new(0);
-        Ok(Self { process, folder, admin, client, upstream, plugin, accesses, _clusters: servers })
+        Ok(Self {
+            process,
+            folder,
+            admin,
+            client,
+            upstream,
+            filter: first,
+            address,
+            accesses,
+            _clusters: servers,
+        })
     }
 
     /// The response-code details of the last request.
@@ -223,8 +234,16 @@ fn listening(admin: &Client) -> Option<SocketAddr> {
 
 impl Contender for Envoy {
     fn client(&self) -> &Client {
-        self.accesses.set(self.accesses.get() + 1);
+        self.count();
         &self.client
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn count(&self) {
+        self.accesses.set(self.accesses.get() + 1);
     }
 
     fn upstream(&self) -> &Upstream {
@@ -241,7 +260,9 @@ impl Contender for Envoy {
         const TAKEN: &str = "extension_config_discovery.http_filter.case.config_reload";
         const REFUSED: &str = "extension_config_discovery.http_filter.case.config_fail";
         let before = (self.stat(TAKEN).context("stats")?, self.stat(REFUSED).context("stats")?);
-        write_discovery(self.folder.path(), &filter(&self.plugin, &configuration))?;
+        let mut filter = self.filter.clone();
+        filter["config"]["configuration"]["value"] = json!(configuration);
+        write_discovery(self.folder.path(), &filter)?;
         let patience = Duration::from_secs(30);
         clock::eventually("Envoy's verdict on an update", patience, || {
             let now = (self.stat(TAKEN)?, self.stat(REFUSED)?);

@@ -8,14 +8,17 @@ mod envoy;
 #[path = "../../../host-sim/tests/guests/mod.rs"]
 #[expect(dead_code, reason = "one of them is for random host calls alone")]
 mod guests;
+mod http2;
 mod simulator;
 mod upstream;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use host_sim::Plugin;
 use host_sim::scenario::{Call, Expect, Lines, Scenario, Step};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::Value;
@@ -62,6 +65,12 @@ struct Seen {
 /// A gateway with a guest, in front of a case's upstream.
 trait Contender {
     fn client(&self) -> &Client;
+
+    /// Where it listens.
+    fn address(&self) -> SocketAddr;
+
+    /// A request comes that its client does not send.
+    fn count(&self) {}
 
     fn upstream(&self) -> &Upstream;
 
@@ -135,9 +144,23 @@ impl Case {
         Ok(Self { name, root_id, wasm: guests::guest(guest), scenario: Scenario::read(path)? })
     }
 
-    /// The configuration that the filter begins with.
-    fn configuration(&self) -> String {
-        self.scenario.config.as_ref().map(text).unwrap_or_default()
+    /// The plugins of the chain, all of this guest.
+    fn plugins(&self) -> Vec<Plugin> {
+        let configured = |given: &Option<Value>| given.as_ref().map(text).unwrap_or_default().into();
+        let first = Plugin {
+            name: "case".into(),
+            root_id: self.root_id.clone(),
+            vm_id: "vm".into(),
+            configuration: configured(&self.scenario.config),
+            allowed_capabilities: self.scenario.allowed_capabilities.clone(),
+            failure_policy: self.scenario.failure_policy.unwrap_or_default(),
+            ..Plugin::default()
+        };
+        let rest = self.scenario.then.iter();
+        let rest = rest.map(|link| Plugin { configuration: configured(&link.config), ..link.plugin(&first) });
+        let mut plugins: Vec<_> = rest.collect();
+        plugins.insert(0, first);
+        plugins
     }
 
     /// Runs the case on both gateways.
@@ -255,7 +278,12 @@ fn send(contender: &dyn Contender, call: &Call) -> anyhow::Result<Seen> {
         request = request.header("transfer-encoding", "chunked");
         request.body = call.body.clone().into();
     }
-    let answer = contender.client().send(&request);
+    let answer = if call.http2 {
+        contender.count();
+        http2::send(contender.address(), request, header_map_of(&call.trailers)?)
+    } else {
+        contender.client().send(&request)
+    };
     let forwarded = contender.upstream().take();
     Ok(match answer {
         Ok(Answer { status, headers, body }) => Seen {
@@ -276,6 +304,10 @@ fn header_map<'a>(headers: impl Iterator<Item = (&'a String, &'a Lines)>) -> any
         }
     }
     Ok(map)
+}
+
+fn header_map_of(fields: &BTreeMap<String, String>) -> anyhow::Result<HeaderMap> {
+    fields.iter().map(|(name, value)| Ok((name.parse()?, value.parse()?))).collect()
 }
 
 /// Headers to compare: those of the message, with what is another in every run masked.

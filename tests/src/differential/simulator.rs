@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use host_sim::gateway::{Gateway, Options};
-use host_sim::{Clock, Host, LogLevel, Module, Plugin};
+use host_sim::{Clock, Host, LogLevel, Module};
 
 use super::upstream::Upstream;
 use super::{Case, Contender};
 use crate::client::Client;
 
 /// What lines of the host itself begin with.
-const OF_THE_HOST: [&str; 2] = ["proc_exit(", "Attempted call to restricted"];
+const OF_THE_HOST: [&str; 3] = ["proc_exit(", "Attempted call to restricted", "expr_create "];
 
 /// A gateway with one worker.
 pub(super) struct Simulator {
@@ -40,16 +40,8 @@ impl Simulator {
         }
         options.clusters = names;
         let mut host = Host::builder().clock(Clock::real()).build();
-        let plugin = Plugin {
-            name: "case".into(),
-            root_id: case.root_id.clone(),
-            vm_id: "vm".into(),
-            configuration: case.configuration().into(),
-            allowed_capabilities: case.scenario.allowed_capabilities.clone(),
-            failure_policy: case.scenario.failure_policy.unwrap_or_default(),
-            ..Plugin::default()
-        };
-        host.load(&Module::compile(&case.wasm)?, plugin)?;
+        let module = Module::compile(&case.wasm)?;
+        host.load_chain(case.plugins().into_iter().map(|plugin| (&module, plugin)))?;
         let gateway = Gateway::start(host, options)?;
         let client = Client::to(gateway.address())?;
         Ok(Self { gateway, client, upstream, _clusters: clusters })
@@ -59,6 +51,10 @@ impl Simulator {
 impl Contender for Simulator {
     fn client(&self) -> &Client {
         &self.client
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.gateway.address()
     }
 
     fn upstream(&self) -> &Upstream {
