@@ -14,9 +14,10 @@ use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
 use crate::recorder::{Recorder, RecorderTask};
-use crate::redirect::{ClickRules, Repeats, Targets};
+use crate::redirect::{ClickRules, Repeats};
 use crate::request::Surroundings;
 use crate::store::Store;
+use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::address::AddressPolicy;
 use crate::webhooks::delivery::Deliverer;
@@ -110,11 +111,11 @@ impl Backend {
         let packer = tokio::spawn(packer::run(store.clone(), clock.clone(), stopped));
         let surroundings = Surroundings::new(metrics.clone(), settings.request_timeout);
         let app = App {
+            targets: Targets::new(store.clone(), clock.clone()),
             store,
             clock,
             public_url: options.public_url,
             webhook_addresses: options.webhook_addresses,
-            targets: Targets::default(),
             recorder,
             click_rules: settings.clicks,
             repeats: Repeats::default(),

@@ -30,6 +30,7 @@ mod request;
 mod selection;
 pub mod server;
 mod store;
+mod targets;
 mod visitor;
 mod webhooks;
 mod when;

@@ -266,6 +266,8 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     };
     let options = Options { public_url, webhook_addresses };
     let backend = Backend::start_with(store, Clock::system(), options, settings);
+    // What an earlier process has left in the spool counts from the first request on.
+    backend.flush_clicks().await;
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(server::serve(public, backend.router(), stopped.clone()));
     let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), stopped));

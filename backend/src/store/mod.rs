@@ -4,17 +4,21 @@
 //! Unix milliseconds. What belongs together is written in one transaction.
 
 mod analytics;
+mod click_batch;
+mod click_rows;
 mod clicks;
 mod keys;
 mod link_changes;
 mod links;
 mod outbox;
 mod packed;
+mod spool;
 mod sql;
 mod tags;
 mod top_links;
 mod webhooks;
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -23,11 +27,13 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::{Any, AnyPool, Executor, Row, Transaction};
 
 pub(crate) use analytics::{ClickEvent, Column, Condition, Selection, Step};
+pub(crate) use click_batch::Batch;
 pub use clicks::{Click, ClickDetails};
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
 pub(crate) use outbox::{Attempt, DeliveryRecord, DueDelivery, Outcome};
+pub(crate) use spool::Spool;
 pub(crate) use top_links::TopLink;
 pub(crate) use webhooks::{NewWebhook, Scope, Webhook};
 
@@ -83,6 +89,8 @@ pub struct Store {
     /// One connection on SQLite, which has one writer at a time anyway: so writers queue here, fairly.
     write: AnyPool,
     dialect: Dialect,
+    /// Where clicks are safe until they are recorded.
+    spool: Option<PathBuf>,
 }
 
 impl Store {
@@ -128,14 +136,15 @@ impl Store {
         let write = pool(1).connect_with(options.clone()).await?;
         sqlx::migrate!("migrations/sqlite").run(&write).await?;
         let read = pool(SQLITE_READERS).connect_with(options).await?;
-        Ok(Self { read, write, dialect: Dialect::Sqlite })
+        let spool = spool::path(&url)?;
+        Ok(Self { read, write, dialect: Dialect::Sqlite, spool })
     }
 
     async fn open_postgres(url: &str) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let pool = AnyPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).connect_with(options).await?;
         sqlx::migrate!("migrations/postgres").run(&pool).await?;
-        Ok(Self { read: pool.clone(), write: pool, dialect: Dialect::Postgres })
+        Ok(Self { read: pool.clone(), write: pool, dialect: Dialect::Postgres, spool: None })
     }
 
     /// Begins a transaction that writes.
