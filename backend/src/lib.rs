@@ -39,7 +39,7 @@ pub use app::{Backend, Options, Settings};
 pub use clock::{Clock, SteppedClock};
 pub use error::{ApiError, Code};
 pub use links::{InvalidPublicUrl, PublicUrl};
-pub use redirect::{ClickRules, LocationHeaders};
+pub use redirect::{ClickRules, Front, LocationHeaders};
 pub use store::{Click, ClickDetails, KeyRecord, Limits, Store, StoreError, Workspace};
 pub use webhooks::address::AddressPolicy;
 pub use webhooks::signature;

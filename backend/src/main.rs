@@ -16,10 +16,15 @@ use backend::{
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use mimalloc::MiMalloc;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
+
+/// Redirects make and drop many small things, on one thread and another.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A link and analytics API with webhooks.
 #[derive(Debug, Parser)]
@@ -269,7 +274,7 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     // What an earlier process has left in the spool counts from the first request on.
     backend.flush_clicks().await;
     let (stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(server::serve(public, backend.router(), stopped.clone()));
+    let serving = tokio::spawn(server::serve(public, backend.front(), stopped.clone()));
     let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), stopped));
     // Scripts read these two lines to learn which ports were taken.
     let said = say!("listening on http://{public_address}\ninternal on http://{internal_address}");

@@ -1,29 +1,72 @@
 //! Short links at work: `GET /r/{key}` answers 302 and counts the click.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::{Router, routing};
+use axum::{Extension, Router, routing};
+use hyper::body::Incoming;
 use jiff::{SignedDuration, Timestamp};
-use moka::sync::Cache;
+use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 use url::{Url, form_urlencoded};
 
-use crate::app::Shared;
+use crate::app::{App, Shared};
 use crate::error::{ApiError, Code};
 use crate::metrics::ClickOutcome;
-use crate::path::Name;
+use crate::path::{self, Name};
+use crate::request::{Surroundings, request_id};
+use crate::server::Answer;
 use crate::store::{Click, RedirectTarget};
 use crate::visitor::{self, Agent};
 
 /// Query parameters of the short link that are for the service and not for the destination.
 const OWN_PARAMETERS: [&str; 2] = ["qr", "redir_url"];
 
+/// Where short links are.
+const PREFIX: &str = "/r/";
+const ROUTE: &str = "/r/{*key}";
+
 pub(crate) fn router() -> Router<Shared> {
-    Router::new().route("/r/{*key}", routing::get(follow))
+    Router::new().route(ROUTE, routing::get(follow))
+}
+
+async fn follow(
+    State(app): State<Shared>,
+    Name(key): Name,
+    peer: Option<Extension<ConnectInfo<SocketAddr>>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, _body) = request.into_parts();
+    visit(&app, &key, &parts, peer.map(|Extension(peer)| peer.0.ip())).await
+}
+
+/// The public listener. Redirects, which are most of what comes, go by without the router, where it would do nothing for
+/// them: it takes longer than all else about them.
+#[derive(Clone, Debug)]
+pub struct Front {
+    pub(crate) app: Shared,
+    pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) router: Router,
+}
+
+impl Answer for Front {
+    async fn answer(self, request: hyper::Request<Incoming>, peer: SocketAddr) -> Response {
+        let part = request.uri().path().strip_prefix(PREFIX).filter(|_| request.method() == Method::GET);
+        if part.and_then(path::plain).is_none() {
+            return self.router.answer(request, peer).await;
+        }
+        let (parts, _body) = request.into_parts();
+        let visit = async {
+            let key = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
+            visit(&self.app, key, &parts, Some(peer.ip())).await.into_response()
+        };
+        self.surroundings.handle(&parts.method, ROUTE, request_id(&parts.headers), visit).await
+    }
 }
 
 /// Which visits count as clicks, and which headers tell where the visitor is. By default everyone but bots counts, each
@@ -53,7 +96,7 @@ pub struct LocationHeaders {
 }
 
 /// Visitors remembered at most, for [`ClickRules::once_per_hour`].
-const REMEMBERED_VISITORS: u64 = 1_000_000;
+const REMEMBERED_VISITORS: usize = 1_000_000;
 
 /// When visitors were last counted.
 #[derive(Debug)]
@@ -89,10 +132,11 @@ impl Repeats {
     }
 }
 
-async fn follow(State(app): State<Shared>, Name(key): Name, request: Request) -> Result<Response, ApiError> {
-    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> Result<Response, ApiError> {
+    let headers = &request.headers;
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let domain = app.public_url.domain_of_host(host);
-    let target = app.targets.find(domain, &key).await?.ok_or_else(not_found)?;
+    let target = app.targets.find(domain, key).await?.ok_or_else(not_found)?;
     let now = app.clock.now();
     if target.details.disabled_at.is_some_and(|disabled| disabled <= now) {
         return Err(not_found());
@@ -103,20 +147,18 @@ async fn follow(State(app): State<Shared>, Name(key): Name, request: Request) ->
             None => Err(ApiError::new(Code::Gone, "This link has expired.")),
         };
     }
-    let headers = request.headers();
-    let query = request.uri().query().unwrap_or_default();
+    let query = request.uri.query().unwrap_or_default();
     let agent = app.agents.parse(visitor::user_agent(headers));
     let mut details = visitor::place(headers, &app.click_rules.location);
     let destination = with_parameters(destination(&target, &agent, &details.country), query);
     let response = redirect(&target, &destination)?;
-    if request.method() != Method::GET {
+    if request.method != Method::GET {
         return Ok(response);
     }
     if agent.is_bot && !app.click_rules.count_bots {
         app.metrics.clicks(ClickOutcome::Bot, 1);
         return Ok(response);
     }
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
     let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
     visitor::describe(&mut details, headers, &agent);
     details.url = destination.into();

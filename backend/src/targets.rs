@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use moka::sync::Cache;
+use quick_cache::sync::Cache;
 use tokio::sync::mpsc;
 use url::Url;
 
@@ -16,12 +16,12 @@ use crate::clock::Clock;
 use crate::store::{RedirectTarget, Store, StoreError};
 
 /// Targets kept in memory at most.
-const KEPT: u64 = 100_000;
+const KEPT: usize = 100_000;
 /// How long a target is trusted; a change made through this process is seen at once, one made through another within
 /// this time.
 const TRUSTED: SignedDuration = SignedDuration::from_secs(1);
 /// The age from which on a target that is asked for is read again.
-const AGED: SignedDuration = SignedDuration::from_millis(500);
+const AGED: SignedDuration = SignedDuration::from_millis(750);
 /// How long a target that is to be read again waits for others.
 const GATHERING: Duration = Duration::from_millis(20);
 /// Targets read again by one query at most.
@@ -88,22 +88,33 @@ impl Targets {
                 return Ok(Some(Arc::clone(&seen.target)));
             }
         }
-        let forgotten = self.known.forgotten.load(Ordering::SeqCst);
-        let Some(target) = self.known.store.redirect_target(domain, &folded).await? else {
-            self.known.seen.invalidate(&name);
-            return Ok(None);
-        };
-        Ok(Some(self.known.keep(name, now, target, forgotten)))
+        // On the heap, so that those who need not wait do not carry it along.
+        Box::pin(self.known.read(name, domain, &folded, now)).await
     }
 
     /// To be called after a link has changed.
     pub(crate) fn forget(&self, domain: &str, key: &str) {
         self.known.forgotten.fetch_add(1, Ordering::SeqCst);
-        self.known.seen.invalidate(&joined(domain, &key.to_lowercase()));
+        self.known.seen.remove(&joined(domain, &key.to_lowercase()));
     }
 }
 
 impl Known {
+    async fn read(
+        &self,
+        name: String,
+        domain: &str,
+        folded_key: &str,
+        now: Timestamp,
+    ) -> Result<Option<Arc<RedirectTarget>>, StoreError> {
+        let forgotten = self.forgotten.load(Ordering::SeqCst);
+        let Some(target) = self.store.redirect_target(domain, folded_key).await? else {
+            self.seen.remove(&name);
+            return Ok(None);
+        };
+        Ok(Some(self.keep(name, now, target, forgotten)))
+    }
+
     /// Keeps a target that was read after `forgotten` links had been forgotten.
     fn keep(
         &self,
@@ -117,7 +128,7 @@ impl Known {
         self.seen.insert(name.clone(), Arc::new(seen));
         if self.forgotten.load(Ordering::SeqCst) != forgotten {
             // It may be one that has changed since it was read.
-            self.seen.invalidate(&name);
+            self.seen.remove(&name);
         }
         target
     }

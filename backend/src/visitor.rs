@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::http::header::{REFERER, USER_AGENT};
 use axum::http::{HeaderMap, HeaderName};
-use moka::sync::Cache;
 use percent_encoding::percent_decode_str;
+use quick_cache::sync::Cache;
 use url::Url;
 use woothee::parser::Parser;
 
@@ -71,7 +71,7 @@ impl Agent {
 }
 
 /// User agents remembered at most.
-const REMEMBERED_AGENTS: u64 = 10_000;
+const REMEMBERED_AGENTS: usize = 10_000;
 
 /// What user agents say of themselves, as read before: there are far fewer of them than visits, and reading one takes
 /// longer than all else about a redirect.

@@ -163,12 +163,19 @@ impl Recorder {
     }
 
     /// Queues a click; waits while the queue is full, or the database is behind.
-    pub(crate) async fn record(&self, mut click: Click) {
-        while let Err(refused) = self.queue.offer(click) {
+    pub(crate) async fn record(&self, click: Click) {
+        if let Err(refused) = self.queue.offer(click) {
+            // On the heap, so that those who need not wait do not carry it along.
+            Box::pin(self.record_once_there_is_room(refused)).await;
+        }
+    }
+
+    async fn record_once_there_is_room(&self, mut click: Click) {
+        loop {
             let mut room = std::pin::pin!(self.queue.room.notified());
             // From here on no call is missed, and there may have been one since the click was refused.
             room.as_mut().enable();
-            match self.queue.offer(refused) {
+            match self.queue.offer(click) {
                 Ok(()) => return,
                 Err(refused) => click = refused,
             }

@@ -34,7 +34,7 @@ pub(super) async fn insert_clicks(
     );
     sql.each(dialect, to_json("clicks", &batch.visitors())?);
     sql.push(
-        "), c AS MATERIALIZED (SELECT CAST(key AS BIGINT) AS place, value->>0 AS id, CAST(value->>1 AS BIGINT) AS workspace_seq,
+        "), c AS NOT MATERIALIZED (SELECT CAST(key AS BIGINT) AS place, value->>0 AS id, CAST(value->>1 AS BIGINT) AS workspace_seq,
          CAST(value->>2 AS BIGINT) AS link_seq, CAST(value->>3 AS BIGINT) AS at,
          CAST(value->>4 AS BIGINT) AS destination, CAST(value->>5 AS BIGINT) AS visitor, value->>6 AS ip FROM ",
     );
