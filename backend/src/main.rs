@@ -16,15 +16,10 @@ use backend::{
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use mimalloc::MiMalloc;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
-
-/// Redirects make and drop many small things, on one thread and another.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A link and analytics API with webhooks.
 #[derive(Debug, Parser)]
@@ -83,7 +78,8 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Database {
-    /// sqlite:<file>, made if it does not exist, or postgres://<user>@<host>/<name>.
+    /// sqlite:<file>, made if it does not exist, or postgres://<user>@<host>/<name>. Beside a SQLite file is another,
+    /// <file>-clicks, where clicks are kept until they are recorded.
     #[arg(
         long = "database",
         env = "WEIR_DATABASE",

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use self::writer::Sink;
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
-use crate::store::{Click, Store};
+use crate::store::{Click, Gathered, Store};
 
 /// The longest that a click waits for others to be stored with.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(40);
@@ -56,7 +56,7 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct Held {
-    clicks: Vec<Click>,
+    clicks: Gathered,
     /// When the oldest of `clicks` came.
     since: Option<Instant>,
     /// When the oldest click came of those that are being stored.
@@ -74,17 +74,17 @@ impl Queue {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a click, or gives it back while there is no room.
-    fn offer(&self, click: Click) -> Result<(), Click> {
+    /// Takes a click; false while there is no room.
+    fn offer(&self, click: &Click) -> bool {
         let now = Instant::now();
         let mut held = self.lock();
         if held.closed {
             tracing::error!("a click came after the recorder had stopped and is lost");
-            return Ok(());
+            return true;
         }
         let oldest = held.storing_since.or(held.since);
         if held.clicks.len() >= QUEUE || oldest.is_some_and(|oldest| now.duration_since(oldest) >= HELD) {
-            return Err(click);
+            return false;
         }
         held.since.get_or_insert(now);
         held.clicks.push(click);
@@ -93,11 +93,11 @@ impl Queue {
         if count == 1 || count == BATCH {
             self.changed.notify_one();
         }
-        Ok(())
+        true
     }
 
     /// Swaps what is queued for `clicks`, which is to be stored, and returns who waits for that.
-    fn take(&self, clicks: &mut Vec<Click>) -> Vec<oneshot::Sender<()>> {
+    fn take(&self, clicks: &mut Gathered) -> Vec<oneshot::Sender<()>> {
         let mut held = self.lock();
         std::mem::swap(&mut held.clicks, clicks);
         held.storing_since = held.since.take();
@@ -163,21 +163,20 @@ impl Recorder {
     }
 
     /// Queues a click; waits while the queue is full, or the database is behind.
-    pub(crate) async fn record(&self, click: Click) {
-        if let Err(refused) = self.queue.offer(click) {
+    pub(crate) async fn record(&self, click: &Click) {
+        if !self.queue.offer(click) {
             // On the heap, so that those who need not wait do not carry it along.
-            Box::pin(self.record_once_there_is_room(refused)).await;
+            Box::pin(self.record_once_there_is_room(click)).await;
         }
     }
 
-    async fn record_once_there_is_room(&self, mut click: Click) {
+    async fn record_once_there_is_room(&self, click: &Click) {
         loop {
             let mut room = std::pin::pin!(self.queue.room.notified());
             // From here on no call is missed, and there may have been one since the click was refused.
             room.as_mut().enable();
-            match self.queue.offer(click) {
-                Ok(()) => return,
-                Err(refused) => click = refused,
+            if self.queue.offer(click) {
+                return;
             }
             room.await;
         }

@@ -9,7 +9,7 @@ use super::Queue;
 use super::backlog::{self, Backlog};
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
-use crate::store::{Batch, Spool, Store};
+use crate::store::{Batch, Gathered, Spool, Store};
 
 /// Pause before a batch that the database refused is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -75,11 +75,11 @@ pub(super) async fn run(sink: Sink, queue: Arc<Queue>) {
 }
 
 async fn directly(sink: &Sink, queue: &Queue) {
-    let mut clicks = Vec::new();
+    let mut clicks = Gathered::default();
     while let Some(stopping) = queue.wait_for_batch().await {
         let flushes = queue.take(&mut clicks);
         if !clicks.is_empty() {
-            sink.record_or_lose(&Batch::of(&clicks), stopping).await;
+            sink.record_or_lose(&clicks.batch(), stopping).await;
         }
         clicks.clear();
         queue.stored();
@@ -93,12 +93,12 @@ async fn directly(sink: &Sink, queue: &Queue) {
 async fn through_spool(sink: &Sink, queue: &Queue, mut spool: Spool, left: Vec<(i64, Vec<u8>)>) {
     let backlog = Arc::new(Backlog::new(left));
     let recording = tokio::spawn(backlog::record(Arc::clone(&backlog), sink.clone()));
-    let mut clicks = Vec::new();
+    let mut clicks = Gathered::default();
     while let Some(stopping) = queue.wait_for_batch().await {
         let flushes = queue.take(&mut clicks);
         if !clicks.is_empty() {
             backlog.room().await;
-            append(sink, &mut spool, &backlog, &Batch::of(&clicks), stopping).await;
+            append(sink, &mut spool, &backlog, &clicks.batch(), stopping).await;
         }
         clicks.clear();
         queue.stored();

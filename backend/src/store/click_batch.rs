@@ -16,13 +16,13 @@ pub(super) type Visitor<'a> = [&'a str; 11];
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Batch<'a> {
     #[serde(borrow)]
-    links: Vec<&'a str>,
+    pub(super) links: Vec<&'a str>,
     #[serde(borrow)]
-    destinations: Vec<&'a str>,
+    pub(super) destinations: Vec<&'a str>,
     #[serde(borrow)]
-    visitors: Vec<Visitor<'a>>,
+    pub(super) visitors: Vec<Visitor<'a>>,
     #[serde(borrow)]
-    clicks: Vec<Entry<'a>>,
+    pub(super) clicks: Vec<Entry<'a>>,
 }
 
 /// A click, with the places of its link, destination and visitor among those of the batch.
@@ -42,26 +42,13 @@ impl<'a> Batch<'a> {
         let mut builder = Builder::default();
         for click in clicks {
             let details = &click.details;
-            let visitor: Visitor<'a> = [
-                &details.continent,
-                &details.country,
-                &details.region,
-                &details.city,
-                &details.device,
-                &details.browser,
-                &details.os,
-                &details.user_agent,
-                &details.trigger,
-                &details.referer,
-                &details.referer_url,
-            ];
             let entry = Entry {
                 id: &click.id,
                 ip: &details.ip,
                 at: click.at.as_millisecond(),
                 link: builder.links.place(&click.link_id),
                 destination: builder.destinations.place(&details.url),
-                visitor: builder.visitors.place(visitor),
+                visitor: builder.visitors.place(details.visitor()),
             };
             builder.clicks.push(entry);
         }
@@ -201,5 +188,45 @@ impl<'a> Builder<'a> {
             visitors: self.visitors.list,
             clicks: self.clicks,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn click(number: i64) -> Click {
+        let at = Timestamp::from_millisecond(number).unwrap();
+        let mut click = Click::new(format!("link_{}", number % 3), at);
+        click.details.url = format!("https://example.com/{}", number % 2).into();
+        click.details.browser = format!("browser {}", number % 5).into();
+        click.details.ip = format!("192.0.2.{number}").into();
+        click
+    }
+
+    fn unpacked(batch: &Batch<'_>) -> Vec<Click> {
+        batch.clicks().iter().map(|entry| batch.click(entry).unwrap()).collect()
+    }
+
+    #[test]
+    fn joined_batches_hold_the_clicks_of_all_in_their_order() {
+        let clicks: Vec<Click> = (0..20).map(click).collect();
+        let encoded: Vec<Vec<u8>> =
+            clicks.chunks(7).map(|clicks| Batch::of(clicks).encode().unwrap()).collect();
+        let batches: Vec<Batch<'_>> = encoded.iter().map(|bytes| Batch::decode(bytes).unwrap()).collect();
+        let joined = Batch::join(&batches).unwrap();
+        assert_eq!(unpacked(&joined), clicks);
+        assert_eq!((joined.links().len(), joined.destinations().len(), joined.visitors().len()), (3, 2, 5));
+        assert_eq!(unpacked(&Batch::join(&[]).unwrap()), []);
+    }
+
+    #[test]
+    fn bytes_that_are_no_batch_are_refused() {
+        let clicks = [click(1), click(2)];
+        let batch = Batch::of(&clicks);
+        let bytes = batch.encode().unwrap();
+        assert!(Batch::decode(&bytes[..bytes.len() - 1]).is_err());
+        let astray = Batch { clicks: vec![Entry { visitor: 9, ..batch.clicks[0] }], ..Batch::of(&clicks) };
+        assert!(Batch::join(&[astray]).is_err());
     }
 }

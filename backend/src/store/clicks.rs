@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use sqlx::{Any, Row, Transaction};
 
-use super::click_batch::{Batch, Entry, at};
+use super::click_batch::{Batch, Entry, Visitor, at};
 use super::click_rows::{Rollup, add_to_rollup, add_to_totals, insert_clicks};
 use super::outbox::enqueue_to;
 use super::packed::fold_in;
@@ -61,6 +61,25 @@ pub struct ClickDetails {
     pub referer_url: Cow<'static, str>,
     /// Address of the visitor; empty where it is not known.
     pub ip: Cow<'static, str>,
+}
+
+impl ClickDetails {
+    /// What many clicks have in common, in the order of the table's columns.
+    pub(super) fn visitor(&self) -> Visitor<'_> {
+        [
+            &self.continent,
+            &self.country,
+            &self.region,
+            &self.city,
+            &self.device,
+            &self.browser,
+            &self.os,
+            &self.user_agent,
+            &self.trigger,
+            &self.referer,
+            &self.referer_url,
+        ]
+    }
 }
 
 impl Default for ClickDetails {

@@ -119,3 +119,57 @@ pub(super) fn path(url: &str) -> Result<Option<PathBuf>, StoreError> {
     path.push("-clicks");
     Ok(Some(path.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use tempfile::TempDir;
+
+    use super::super::{Batch, Click};
+    use super::*;
+    use crate::links::PublicUrl;
+
+    fn clicks(count: usize) -> Vec<Click> {
+        (0..count).map(|n| Click::new(format!("link_{}", n % 3), Timestamp::UNIX_EPOCH)).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_spooled_is_there_until_it_is_recorded() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let public = PublicUrl::parse("https://s.test").unwrap();
+        //  batches spooled, of which are recorded, and how many the next process finds
+        let table = [(0, 0, 0), (3, 0, 3), (2, 4, 1), (0, 1, 0), (1, 0, 1)];
+        for (spooled, recorded, expected) in table {
+            let store = Store::open(&url).await.unwrap();
+            let (mut spool, left) = store.open_spool().await.unwrap().unwrap();
+            let mut numbers: Vec<i64> = left.iter().map(|(number, _)| *number).collect();
+            for count in 1..=spooled {
+                let clicks = clicks(count);
+                numbers.push(spool.append(&Batch::of(&clicks).encode().unwrap(), 0).await.unwrap());
+            }
+            if let Some(last) = numbers[..recorded].last() {
+                store.record_batch(&Batch::of(&clicks(1)), &public, Some(*last)).await.unwrap();
+            }
+            // As when the process is killed.
+            drop(spool);
+            store.close().await;
+            let store = Store::open(&url).await.unwrap();
+            let (spool, left) = store.open_spool().await.unwrap().unwrap();
+            assert_eq!(left.len(), expected, "{spooled} spooled, {recorded} recorded");
+            drop(spool);
+            store.close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn one_process_has_the_spool() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let (first, second) = (Store::open(&url).await.unwrap(), Store::open(&url).await.unwrap());
+        let (spool, _) = first.open_spool().await.unwrap().unwrap();
+        assert!(second.open_spool().await.unwrap().is_none());
+        spool.close(0).await.unwrap();
+        assert!(second.open_spool().await.unwrap().is_some());
+    }
+}
