@@ -149,7 +149,9 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
     }
     let query = request.uri.query().unwrap_or_default();
     let agent = app.agents.parse(visitor::user_agent(headers));
-    let mut details = visitor::place(headers, &app.click_rules.location);
+    let mut click = Click::new(target.link_id.as_str(), now);
+    let details = &mut click.details;
+    visitor::locate(details, headers, &app.click_rules.location);
     let destination = with_parameters(destination(&target, &agent, &details.country), query);
     let response = redirect(&target, &destination)?;
     if request.method != Method::GET {
@@ -160,12 +162,11 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
         return Ok(response);
     }
     let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
-    visitor::describe(&mut details, headers, &agent);
+    visitor::describe(details, headers, &agent);
     details.url = destination.into();
     details.trigger = if qr { "qr" } else { "link" }.into();
     let address = client_address(headers).or(peer).map(|ip| ip.to_canonical().to_string());
     details.ip = address.unwrap_or_default().into();
-    let click = Click { details, ..Click::new(&target.link_id, now) };
     if app.click_rules.once_per_hour && app.repeats.is_repeated(&click) {
         app.metrics.clicks(ClickOutcome::Repeated, 1);
         return Ok(response);

@@ -101,14 +101,13 @@ impl Agents {
     }
 }
 
-/// Where the visitor is, as far as the gateway says.
-pub(crate) fn place(headers: &HeaderMap, names: &LocationHeaders) -> ClickDetails {
+/// Adds where the visitor is, as far as the gateway says.
+pub(crate) fn locate(details: &mut ClickDetails, headers: &HeaderMap, names: &LocationHeaders) {
     let value = |name: &Option<HeaderName>| {
         let text = headers.get(name.as_ref()?)?.to_str().ok()?;
         let text = percent_decode_str(text.trim()).decode_utf8().ok()?;
         (!text.is_empty() && !text.contains('\0')).then(|| text.chars().take(MAX_PLACE).collect::<String>())
     };
-    let mut details = ClickDetails::default();
     let is_code = |code: &String| code.len() == 2 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
     if let Some(country) = value(&names.country).filter(is_code) {
         details.country = country.to_uppercase().into();
@@ -127,7 +126,6 @@ pub(crate) fn place(headers: &HeaderMap, names: &LocationHeaders) -> ClickDetail
     {
         details.continent = continent.into();
     }
-    details
 }
 
 /// Adds what the request says of the visitor's browser and of where they come from.

@@ -11,13 +11,13 @@ use super::writer::Sink;
 use crate::store::Batch;
 
 /// The longest that spooled clicks wait for others to be recorded with: recording many takes less for each.
-const INTERVAL: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = Duration::from_secs(1);
 /// As few clicks do not wait for others.
 const FEW: usize = 128;
 /// As many clicks do not wait for others, and about as many are recorded at once at most.
-const MANY: usize = 16_384;
+const MANY: usize = 32_768;
 /// Clicks in the backlog, beyond which no more are spooled. They take about 50 bytes each.
-const MOST: usize = 16 * MANY;
+const MOST: usize = 8 * MANY;
 
 /// Batches that are spooled and not recorded.
 #[derive(Debug)]

@@ -39,7 +39,8 @@ impl Store {
             .create_if_missing(true)
             .locking_mode(SqliteLockingMode::Exclusive)
             .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
+            // Enough for whatever happens to the process. When the power fails, clicks that are not recorded may go.
+            .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(WAIT);
         let recorded = Sql::new("SELECT recorded FROM spool").number(&self.read).await?;
         let opened = async {
