@@ -112,23 +112,17 @@ impl Known {
             self.seen.remove(&name);
             return Ok(None);
         };
-        Ok(Some(self.keep(name, now, target, forgotten)))
+        Ok(Some(self.keep(&name, now, target, forgotten)))
     }
 
     /// Keeps a target that was read after `forgotten` links had been forgotten.
-    fn keep(
-        &self,
-        name: String,
-        at: Timestamp,
-        target: RedirectTarget,
-        forgotten: u64,
-    ) -> Arc<RedirectTarget> {
+    fn keep(&self, name: &str, at: Timestamp, target: RedirectTarget, forgotten: u64) -> Arc<RedirectTarget> {
         let target = Arc::new(normalized(target));
         let seen = Seen { at, target: Arc::clone(&target), aged: AtomicBool::new(false) };
-        self.seen.insert(name.clone(), Arc::new(seen));
+        self.seen.insert(name.to_owned(), Arc::new(seen));
         if self.forgotten.load(Ordering::SeqCst) != forgotten {
             // It may be one that has changed since it was read.
-            self.seen.remove(&name);
+            self.seen.remove(name);
         }
         target
     }
@@ -149,7 +143,7 @@ async fn read_again(known: Arc<Known>, mut names: mpsc::Receiver<Name>) {
             // Those that are missing are gone, and found to be so by whoever asks for them next.
             Ok(targets) => {
                 for ((domain, key), target) in targets {
-                    known.keep(joined(&domain, &key), now, target, forgotten);
+                    known.keep(&joined(&domain, &key), now, target, forgotten);
                 }
             }
             Err(error) => tracing::warn!(%error, "links could not be read ahead"),

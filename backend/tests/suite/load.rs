@@ -228,6 +228,7 @@ async fn memory_is_flat_over_ten_minutes() {
             tokio::time::sleep(PAUSE).await;
         }
         memory.push(stage.process.memory());
+        println!("minute {}: {} MB", memory.len(), memory[memory.len() - 1] >> 20);
         clicks += round;
     }
     let (settled, last) = (memory[1], memory[MINUTES - 1]);
