@@ -14,9 +14,10 @@ use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
 use crate::recorder::{Recorder, RecorderTask};
-use crate::redirect::{ClickRules, Repeats, Targets};
+use crate::redirect::{ClickRules, Front, Repeats};
 use crate::request::Surroundings;
 use crate::store::Store;
+use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::address::AddressPolicy;
 use crate::webhooks::delivery::Deliverer;
@@ -73,7 +74,7 @@ pub(crate) type Shared = Arc<App>;
 #[derive(Debug)]
 pub struct Backend {
     app: Shared,
-    surroundings: Surroundings,
+    surroundings: Arc<Surroundings>,
     recorder: RecorderTask,
     deliverer: JoinHandle<()>,
     packer: JoinHandle<()>,
@@ -108,13 +109,13 @@ impl Backend {
         );
         let deliverer = tokio::spawn(deliverer.run(stopped.clone()));
         let packer = tokio::spawn(packer::run(store.clone(), clock.clone(), stopped));
-        let surroundings = Surroundings::new(metrics.clone(), settings.request_timeout);
+        let surroundings = Arc::new(Surroundings::new(metrics.clone(), settings.request_timeout));
         let app = App {
+            targets: Targets::new(store.clone(), clock.clone()),
             store,
             clock,
             public_url: options.public_url,
             webhook_addresses: options.webhook_addresses,
-            targets: Targets::default(),
             recorder,
             click_rules: settings.clicks,
             repeats: Repeats::default(),
@@ -140,7 +141,16 @@ impl Backend {
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(axum::middleware::from_fn_with_state(self.surroundings.clone(), request::surround))
+            .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.surroundings), request::surround))
+    }
+
+    /// The public routes as they are to be served.
+    pub fn front(&self) -> Front {
+        Front {
+            app: Arc::clone(&self.app),
+            surroundings: Arc::clone(&self.surroundings),
+            router: self.router(),
+        }
     }
 
     /// The routes for operators, to be served where clients cannot reach them.
@@ -151,7 +161,7 @@ impl Backend {
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(axum::middleware::from_fn_with_state(self.surroundings.clone(), request::surround))
+            .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.surroundings), request::surround))
     }
 
     /// The database.

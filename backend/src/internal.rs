@@ -61,6 +61,12 @@ async fn keys(State(app): State<Shared>, headers: HeaderMap) -> Result<Response,
     if given != Some(ids::sha256(format!("Bearer {token}").as_bytes())) {
         return Err(ApiError::new(Code::Unauthorized, "The token is missing or wrong."));
     }
+    let etag = format!("\"{}\"", app.store.keys_version().await?);
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
+    let about = [(ETAG, etag), (CACHE_CONTROL, "no-cache".to_owned())];
+    if known {
+        return Ok((StatusCode::NOT_MODIFIED, about).into_response());
+    }
     let entry = |key: crate::store::KeyRecord| Entry {
         sha256: key.sha256,
         subscriber: key.id,
@@ -72,11 +78,5 @@ async fn keys(State(app): State<Shared>, headers: HeaderMap) -> Result<Response,
         tracing::error!(%error, "the directory could not be written");
         ApiError::new(Code::InternalServerError, "An internal server error occurred.")
     })?;
-    let etag = format!("\"{}\"", ids::sha256(&body));
-    let known = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
-    let about = [(ETAG, etag), (CACHE_CONTROL, "no-cache".to_owned())];
-    if known {
-        return Ok((StatusCode::NOT_MODIFIED, about).into_response());
-    }
     Ok((about, [(CONTENT_TYPE, "application/json")], body).into_response())
 }

@@ -78,7 +78,8 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Database {
-    /// sqlite:<file>, made if it does not exist, or postgres://<user>@<host>/<name>.
+    /// sqlite:<file>, made if it does not exist, or postgres://<user>@<host>/<name>. Beside a SQLite file is another,
+    /// <file>-clicks, where clicks are kept until they are recorded.
     #[arg(
         long = "database",
         env = "WEIR_DATABASE",
@@ -266,8 +267,10 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     };
     let options = Options { public_url, webhook_addresses };
     let backend = Backend::start_with(store, Clock::system(), options, settings);
+    // What an earlier process has left in the spool counts from the first request on.
+    backend.flush_clicks().await;
     let (stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(server::serve(public, backend.router(), stopped.clone()));
+    let serving = tokio::spawn(server::serve(public, backend.front(), stopped.clone()));
     let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), stopped));
     // Scripts read these two lines to learn which ports were taken.
     let said = say!("listening on http://{public_address}\ninternal on http://{internal_address}");

@@ -1,15 +1,17 @@
 //! What the service counts about itself, in Prometheus' text form.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use axum::http::Method;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use rustc_hash::FxHashMap;
 
 /// Upper bounds of the histogram of request times, in seconds.
 const SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
@@ -21,12 +23,21 @@ pub(crate) struct Metrics {
     seconds: Family<Route, Histogram>,
     clicks: Family<Clicks, Counter>,
     webhook_attempts: Family<Attempts, Counter>,
-    registry: std::sync::Arc<Mutex<Registry>>,
+    routes: Arc<RwLock<FxHashMap<String, Arc<Counted>>>>,
+    registry: Arc<Mutex<Registry>>,
+}
+
+/// The counters of one route, at hand without their labels.
+#[derive(Debug)]
+struct Counted {
+    seconds: Histogram,
+    requests: RwLock<Vec<(&'static str, u16, Counter)>>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Request {
-    method: String,
+    /// `other` for those that nobody knows, so that clients cannot make up any number of them.
+    method: &'static str,
     /// The pattern that matched, so that there are as many as there are routes.
     route: String,
     status: u16,
@@ -61,6 +72,19 @@ pub(crate) enum ClickOutcome {
     Lost,
 }
 
+fn name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
 fn histogram() -> Histogram {
     Histogram::new(SECONDS)
 }
@@ -76,14 +100,42 @@ impl Metrics {
         registry.register("clicks", "Clicks on short links", clicks.clone());
         let webhook_attempts = Family::default();
         registry.register("webhook_attempts", "Attempts to deliver webhook events", webhook_attempts.clone());
-        let registry = std::sync::Arc::new(Mutex::new(registry));
-        Self { requests, seconds, clicks, webhook_attempts, registry }
+        let registry = Arc::new(Mutex::new(registry));
+        let routes = Arc::default();
+        Self { requests, seconds, clicks, webhook_attempts, routes, registry }
     }
 
-    pub(crate) fn request(&self, method: &str, route: &str, status: u16, took: Duration) {
-        let labels = Request { method: method.to_owned(), route: route.to_owned(), status };
-        self.requests.get_or_create(&labels).inc();
-        self.seconds.get_or_create(&Route { route: route.to_owned() }).observe(took.as_secs_f64());
+    pub(crate) fn request(&self, method: &Method, route: &str, status: u16, took: Duration) {
+        let method = name(method);
+        let counted = self.route(route);
+        counted.seconds.observe(took.as_secs_f64());
+        let is_same = |(of_method, of_status, _): &&(&'static str, u16, Counter)| {
+            *of_method == method && *of_status == status
+        };
+        {
+            let requests = counted.requests.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, _, counter)) = requests.iter().find(is_same) {
+                counter.inc();
+                return;
+            }
+        }
+        let labels = Request { method, route: route.to_owned(), status };
+        let counter = self.requests.get_or_create_owned(&labels);
+        counter.inc();
+        let mut requests = counted.requests.write().unwrap_or_else(PoisonError::into_inner);
+        if !requests.iter().any(|request| is_same(&request)) {
+            requests.push((method, status, counter));
+        }
+    }
+
+    fn route(&self, route: &str) -> Arc<Counted> {
+        if let Some(counted) = self.routes.read().unwrap_or_else(PoisonError::into_inner).get(route) {
+            return Arc::clone(counted);
+        }
+        let seconds = self.seconds.get_or_create_owned(&Route { route: route.to_owned() });
+        let counted = Arc::new(Counted { seconds, requests: RwLock::default() });
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(routes.entry(route.to_owned()).or_insert(counted))
     }
 
     pub(crate) fn clicks(&self, outcome: ClickOutcome, count: usize) {
@@ -105,7 +157,7 @@ impl Metrics {
     /// All counters, in the OpenMetrics text format.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
-        let registry = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         encode(&mut text, &registry)?;
         Ok(text)
     }

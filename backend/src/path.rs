@@ -35,6 +35,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
     }
 }
 
+/// The name in a part of a path as it was sent, if it needs no decoding.
+pub(crate) fn plain(part: &str) -> Option<&str> {
+    (!part.is_empty() && !part.contains('%')).then_some(part)
+}
+
 /// Bytes that are no UTF-8, and NUL, which the database cannot carry, are the name of nothing.
 fn is_name(text: &str) -> bool {
     !text.contains('\0')

@@ -5,32 +5,68 @@ use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::{Router, routing};
+use axum::{Extension, Router, routing};
+use hyper::body::Incoming;
 use jiff::{SignedDuration, Timestamp};
-use moka::sync::Cache;
+use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 use url::{Url, form_urlencoded};
 
 use crate::app::{App, Shared};
 use crate::error::{ApiError, Code};
 use crate::metrics::ClickOutcome;
-use crate::path::Name;
-use crate::store::{Click, RedirectTarget, StoreError};
+use crate::path::{self, Name};
+use crate::request::{Surroundings, request_id};
+use crate::server::Answer;
+use crate::store::{Click, RedirectTarget};
 use crate::visitor::{self, Agent};
-
-/// Targets kept in memory at most.
-const CACHED_TARGETS: u64 = 100_000;
-/// How long a target is trusted; a change made through this process is seen at once, one made through another within
-/// this time.
-const TRUSTED: SignedDuration = SignedDuration::from_secs(1);
 
 /// Query parameters of the short link that are for the service and not for the destination.
 const OWN_PARAMETERS: [&str; 2] = ["qr", "redir_url"];
 
+/// Where short links are.
+const PREFIX: &str = "/r/";
+const ROUTE: &str = "/r/{*key}";
+
 pub(crate) fn router() -> Router<Shared> {
-    Router::new().route("/r/{*key}", routing::get(follow))
+    Router::new().route(ROUTE, routing::get(follow))
+}
+
+async fn follow(
+    State(app): State<Shared>,
+    Name(key): Name,
+    peer: Option<Extension<ConnectInfo<SocketAddr>>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, _body) = request.into_parts();
+    visit(&app, &key, &parts, peer.map(|Extension(peer)| peer.0.ip())).await
+}
+
+/// The public listener. Redirects, which are most of what comes, go by without the router, where it would do nothing for
+/// them: it takes longer than all else about them.
+#[derive(Clone, Debug)]
+pub struct Front {
+    pub(crate) app: Shared,
+    pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) router: Router,
+}
+
+impl Answer for Front {
+    async fn answer(self, request: hyper::Request<Incoming>, peer: SocketAddr) -> Response {
+        let part = request.uri().path().strip_prefix(PREFIX).filter(|_| request.method() == Method::GET);
+        if part.and_then(path::plain).is_none() {
+            return self.router.answer(request, peer).await;
+        }
+        let (parts, _body) = request.into_parts();
+        let visit = async {
+            let key = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
+            visit(&self.app, key, &parts, Some(peer.ip())).await.into_response()
+        };
+        self.surroundings.handle(&parts.method, ROUTE, request_id(&parts.headers), visit).await
+    }
 }
 
 /// Which visits count as clicks, and which headers tell where the visitor is. By default everyone but bots counts, each
@@ -60,7 +96,7 @@ pub struct LocationHeaders {
 }
 
 /// Visitors remembered at most, for [`ClickRules::once_per_hour`].
-const REMEMBERED_VISITORS: u64 = 1_000_000;
+const REMEMBERED_VISITORS: usize = 1_000_000;
 
 /// When visitors were last counted.
 #[derive(Debug)]
@@ -78,7 +114,8 @@ impl Repeats {
     /// Whether this visitor was counted on this link within the hour before; if not, it is now.
     fn is_repeated(&self, click: &Click) -> bool {
         let mut visitor = Sha256::new();
-        for part in [&click.link_id, &click.details.ip, &click.details.user_agent] {
+        let parts: [&str; 3] = [&click.link_id, &click.details.ip, &click.details.user_agent];
+        for part in parts {
             visitor.update(part.len().to_le_bytes());
             visitor.update(part);
         }
@@ -95,83 +132,46 @@ impl Repeats {
     }
 }
 
-/// Where short links lead, as seen lately.
-#[derive(Debug)]
-pub(crate) struct Targets {
-    seen: Cache<(String, String), (Timestamp, Arc<RedirectTarget>)>,
-}
-
-impl Default for Targets {
-    fn default() -> Self {
-        Self { seen: Cache::new(CACHED_TARGETS) }
-    }
-}
-
-impl Targets {
-    async fn find(
-        &self,
-        app: &App,
-        domain: &str,
-        key: &str,
-    ) -> Result<Option<Arc<RedirectTarget>>, StoreError> {
-        let now = app.clock.now();
-        let name = (domain.to_owned(), key.to_lowercase());
-        if let Some((seen, target)) = self.seen.get(&name)
-            && now.duration_since(seen).abs() < TRUSTED
-        {
-            return Ok(Some(target));
-        }
-        let Some(target) = app.store.redirect_target(domain, key).await? else { return Ok(None) };
-        let target = Arc::new(target);
-        self.seen.insert(name, (now, Arc::clone(&target)));
-        Ok(Some(target))
-    }
-
-    /// To be called after a link has changed.
-    pub(crate) fn forget(&self, domain: &str, key: &str) {
-        self.seen.invalidate(&(domain.to_owned(), key.to_lowercase()));
-    }
-}
-
-async fn follow(State(app): State<Shared>, Name(key): Name, request: Request) -> Result<Response, ApiError> {
-    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> Result<Response, ApiError> {
+    let headers = &request.headers;
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let domain = app.public_url.domain_of_host(host);
-    let target = app.targets.find(&app, domain, &key).await?.ok_or_else(not_found)?;
+    let target = app.targets.find(domain, key).await?.ok_or_else(not_found)?;
     let now = app.clock.now();
     if target.details.disabled_at.is_some_and(|disabled| disabled <= now) {
         return Err(not_found());
     }
     if target.details.expires_at.is_some_and(|expires| expires <= now) {
         return match &target.details.expired_url {
-            Some(url) => redirect(&target, &with_parameters(url, "")),
+            Some(url) => redirect(&target, url),
             None => Err(ApiError::new(Code::Gone, "This link has expired.")),
         };
     }
-    let headers = request.headers();
-    let query = request.uri().query().unwrap_or_default();
+    let query = request.uri.query().unwrap_or_default();
     let agent = app.agents.parse(visitor::user_agent(headers));
-    let mut details = visitor::place(headers, &app.click_rules.location);
+    let mut click = Click::new(target.link_id.as_str(), now);
+    let details = &mut click.details;
+    visitor::locate(details, headers, &app.click_rules.location);
     let destination = with_parameters(destination(&target, &agent, &details.country), query);
     let response = redirect(&target, &destination)?;
-    if request.method() != Method::GET {
+    if request.method != Method::GET {
         return Ok(response);
     }
     if agent.is_bot && !app.click_rules.count_bots {
         app.metrics.clicks(ClickOutcome::Bot, 1);
         return Ok(response);
     }
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
     let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
-    visitor::describe(&mut details, headers, &agent);
-    details.url = destination;
-    details.trigger = if qr { "qr" } else { "link" }.to_owned();
-    details.ip = client_address(headers).or(peer).map(|ip| ip.to_canonical().to_string()).unwrap_or_default();
-    let click = Click { details, ..Click::new(&target.link_id, now) };
+    visitor::describe(details, headers, &agent);
+    details.url = destination.into();
+    details.trigger = if qr { "qr" } else { "link" }.into();
+    let address = client_address(headers).or(peer).map(|ip| ip.to_canonical().to_string());
+    details.ip = address.unwrap_or_default().into();
     if app.click_rules.once_per_hour && app.repeats.is_repeated(&click) {
         app.metrics.clicks(ClickOutcome::Repeated, 1);
         return Ok(response);
     }
-    app.recorder.record(click).await;
+    app.recorder.record(&click).await;
     Ok(response)
 }
 
@@ -181,7 +181,7 @@ fn not_found() -> ApiError {
 
 /// The destination for this visitor: by device, else by country, else the link's.
 fn destination<'a>(target: &'a RedirectTarget, agent: &Agent, country: &str) -> &'a str {
-    let for_device = match agent.os.as_str() {
+    let for_device = match agent.os.as_ref() {
         "iPhone" | "iPad" | "iPod" | "iOS" => target.details.ios.as_deref(),
         "Android" => target.details.android.as_deref(),
         _ => None,
@@ -196,15 +196,16 @@ fn with_parameters(destination: &str, query: &str) -> String {
         .into_owned()
         .filter(|(name, _)| !OWN_PARAMETERS.contains(&name.as_str()))
         .collect();
-    let Ok(mut url) = Url::parse(destination) else { return destination.to_owned() };
-    if !added.is_empty() {
-        let kept: Vec<(String, String)> = url
-            .query_pairs()
-            .into_owned()
-            .filter(|(name, _)| added.iter().all(|(other, _)| other != name))
-            .collect();
-        url.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(added);
+    if added.is_empty() {
+        return destination.to_owned();
     }
+    let Ok(mut url) = Url::parse(destination) else { return destination.to_owned() };
+    let kept: Vec<(String, String)> = url
+        .query_pairs()
+        .into_owned()
+        .filter(|(name, _)| added.iter().all(|(other, _)| other != name))
+        .collect();
+    url.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(added);
     url.into()
 }
 

@@ -1,10 +1,11 @@
 //! What surrounds every request: its id, its deadline, its line in the log and its place in the metrics.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -20,8 +21,8 @@ const MAX_REQUEST_ID: usize = 128;
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What is the same around every request. Cheap to clone.
-#[derive(Clone, Debug)]
+/// What is the same around every request.
+#[derive(Debug)]
 pub(crate) struct Surroundings {
     metrics: Metrics,
     /// How long a request may take, from its headers to the answer.
@@ -34,51 +35,66 @@ impl Surroundings {
     }
 }
 
-/// Handles one request with all that surrounds it. The id is the client's, or the gateway's, if it sent one that is fit
-/// for a log; the answer always names it.
+/// Handles one request of the router with all that surrounds it.
 pub(crate) async fn surround(
-    State(surroundings): State<Surroundings>,
-    mut request: Request,
+    State(surroundings): State<Arc<Surroundings>>,
+    request: Request,
     next: Next,
 ) -> Response {
-    let started = Instant::now();
     let method = request.method().clone();
-    let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
-    let id = request_id(&request);
-    request.headers_mut().insert(REQUEST_ID.clone(), id.clone());
-    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default(), %method, route);
-    let handled = async {
-        let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
-        let mut response = match tokio::time::timeout(surroundings.timeout, answer).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(_panic)) => {
-                tracing::error!("a handler panicked");
-                ApiError::new(Code::InternalServerError, "An internal server error occurred.").into_response()
-            }
-            Err(_elapsed) => {
-                ApiError::new(Code::RequestTimeout, "The request took too long.").into_response()
-            }
-        };
-        let took = started.elapsed();
-        let status = response.status().as_u16();
-        tracing::debug!(
-            status,
-            milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            "answered"
-        );
-        surroundings.metrics.request(method.as_str(), &route, status, took);
-        response.headers_mut().insert(REQUEST_ID.clone(), id);
-        response
-    };
-    handled.instrument(span.clone()).await
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let id = request_id(request.headers());
+    surroundings.handle(&method, route, id, next.run(request)).await
 }
 
-fn request_id(request: &Request) -> HeaderValue {
+impl Surroundings {
+    /// Handles one request with all that surrounds it. The id is the client's, or the gateway's, if it sent one that is
+    /// fit for a log; the answer always names it.
+    pub(crate) async fn handle(
+        &self,
+        method: &Method,
+        route: &str,
+        id: HeaderValue,
+        handler: impl Future<Output = Response>,
+    ) -> Response {
+        let started = Instant::now();
+        let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default(), %method, route);
+        let handled = async {
+            let answer = AssertUnwindSafe(handler).catch_unwind();
+            let mut response = match tokio::time::timeout(self.timeout, answer).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(_panic)) => {
+                    tracing::error!("a handler panicked");
+                    ApiError::new(Code::InternalServerError, "An internal server error occurred.")
+                        .into_response()
+                }
+                Err(_elapsed) => {
+                    ApiError::new(Code::RequestTimeout, "The request took too long.").into_response()
+                }
+            };
+            let took = started.elapsed();
+            let status = response.status().as_u16();
+            tracing::debug!(
+                status,
+                milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+                "answered"
+            );
+            self.metrics.request(method, route, status, took);
+            response.headers_mut().insert(REQUEST_ID.clone(), id);
+            response
+        };
+        handled.instrument(span).await
+    }
+}
+
+/// The id of a request: its own, if it has one that is fit for a log.
+pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     let fit = |id: &&HeaderValue| {
         let id = id.as_bytes();
         !id.is_empty() && id.len() <= MAX_REQUEST_ID && id.iter().all(u8::is_ascii_graphic)
     };
-    match request.headers().get(&REQUEST_ID).filter(fit) {
+    match headers.get(&REQUEST_ID).filter(fit) {
         Some(id) => id.clone(),
         None => HeaderValue::try_from(format!("req_{}", ids::alphanumeric(20)))
             .unwrap_or_else(|_| HeaderValue::from_static("req_unknown")),
@@ -106,7 +122,7 @@ mod tests {
         let surroundings = Surroundings::new(metrics.clone(), Duration::from_secs(30));
         let router = Router::new()
             .route("/broken", routing::get(broken))
-            .layer(middleware::from_fn_with_state(surroundings, surround));
+            .layer(middleware::from_fn_with_state(Arc::new(surroundings), surround));
         let request = Request::get("/broken").header("x-request-id", "mine").body(Body::empty()).unwrap();
         let response = router.oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -29,8 +30,26 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// Pause after the system could not accept a connection, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves `router` on `listener` until `stop` turns true, and then what is under way, for at most ten seconds.
-pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Receiver<bool>) {
+/// What answers requests.
+pub trait Answer: Clone + Send + Sync + 'static {
+    /// Answers one, which came from `peer`.
+    fn answer(
+        self,
+        request: hyper::Request<Incoming>,
+        peer: SocketAddr,
+    ) -> impl Future<Output = Response> + Send;
+}
+
+impl Answer for Router {
+    async fn answer(self, request: hyper::Request<Incoming>, peer: SocketAddr) -> Response {
+        let mut request: Request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(peer));
+        self.oneshot(request).await.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// Serves `answers` on `listener` until `stop` turns true, and then what is under way, for at most ten seconds.
+pub async fn serve(listener: TcpListener, answers: impl Answer, mut stop: watch::Receiver<bool>) {
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
@@ -38,7 +57,7 @@ pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Recei
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
-            Ok((stream, peer)) => serve_connection(stream, peer, router.clone(), &graceful),
+            Ok((stream, peer)) => serve_connection(stream, peer, answers.clone(), &graceful),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -54,16 +73,14 @@ pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Recei
     }
 }
 
-fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, graceful: &GracefulShutdown) {
+fn serve_connection(stream: TcpStream, peer: SocketAddr, answers: impl Answer, graceful: &GracefulShutdown) {
     // Answers are small and complete; waiting to fill a packet only delays them.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request: Request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let router = router.clone();
-        async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
+        let answers = answers.clone();
+        async move { Ok::<_, Infallible>(answers.answer(request, peer).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,11 +1,12 @@
 //! What a request says of the visitor who made it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::http::header::{REFERER, USER_AGENT};
 use axum::http::{HeaderMap, HeaderName};
-use moka::sync::Cache;
 use percent_encoding::percent_decode_str;
+use quick_cache::sync::Cache;
 use url::Url;
 use woothee::parser::Parser;
 
@@ -32,12 +33,14 @@ const MAX_PLACE: usize = 100;
 /// The continents that the published clients can parse.
 const CONTINENTS: [&str; 7] = ["AF", "AN", "AS", "EU", "NA", "OC", "SA"];
 
+const UNKNOWN: Cow<'static, str> = Cow::Borrowed("Unknown");
+
 /// What a user agent says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agent {
     pub(crate) device: &'static str,
-    pub(crate) browser: String,
-    pub(crate) os: String,
+    pub(crate) browser: Cow<'static, str>,
+    pub(crate) os: Cow<'static, str>,
     /// A crawler or a fetcher of previews, not a person. HTTP libraries are not counted among them: whoever follows a
     /// link with one follows it on purpose.
     pub(crate) is_bot: bool,
@@ -48,15 +51,10 @@ impl Agent {
         let lower = user_agent.to_lowercase();
         let fetcher = PREVIEW_FETCHERS.iter().any(|name| lower.contains(name));
         let known = |value: &str| {
-            if value == woothee::woothee::VALUE_UNKNOWN { "Unknown".to_owned() } else { value.to_owned() }
+            if value == woothee::woothee::VALUE_UNKNOWN { UNKNOWN } else { Cow::Owned(value.to_owned()) }
         };
         match Parser::new().parse(user_agent) {
-            None => Self {
-                device: "Unknown",
-                browser: "Unknown".to_owned(),
-                os: "Unknown".to_owned(),
-                is_bot: fetcher,
-            },
+            None => Self { device: "Unknown", browser: UNKNOWN, os: UNKNOWN, is_bot: fetcher },
             Some(result) => Self {
                 device: match result.category {
                     "pc" => "Desktop",
@@ -73,7 +71,7 @@ impl Agent {
 }
 
 /// User agents remembered at most.
-const REMEMBERED_AGENTS: u64 = 10_000;
+const REMEMBERED_AGENTS: usize = 10_000;
 
 /// What user agents say of themselves, as read before: there are far fewer of them than visits, and reading one takes
 /// longer than all else about a redirect.
@@ -103,48 +101,52 @@ impl Agents {
     }
 }
 
-/// Where the visitor is, as far as the gateway says.
-pub(crate) fn place(headers: &HeaderMap, names: &LocationHeaders) -> ClickDetails {
+/// Adds where the visitor is, as far as the gateway says.
+pub(crate) fn locate(details: &mut ClickDetails, headers: &HeaderMap, names: &LocationHeaders) {
     let value = |name: &Option<HeaderName>| {
         let text = headers.get(name.as_ref()?)?.to_str().ok()?;
         let text = percent_decode_str(text.trim()).decode_utf8().ok()?;
         (!text.is_empty() && !text.contains('\0')).then(|| text.chars().take(MAX_PLACE).collect::<String>())
     };
-    let mut details = ClickDetails::default();
     let is_code = |code: &String| code.len() == 2 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
     if let Some(country) = value(&names.country).filter(is_code) {
-        details.country = country.to_uppercase();
+        details.country = country.to_uppercase().into();
     }
     if let Some(region) = value(&names.region) {
         let prefix = format!("{}-", details.country);
         let region = region.to_uppercase();
-        details.region = if region.starts_with(&prefix) { region } else { format!("{prefix}{region}") };
+        let region = if region.starts_with(&prefix) { region } else { format!("{prefix}{region}") };
+        details.region = region.into();
     }
     if let Some(city) = value(&names.city) {
-        details.city = city;
+        details.city = city.into();
     }
     if let Some(continent) = value(&names.continent).map(|code| code.to_uppercase())
         && CONTINENTS.contains(&continent.as_str())
     {
-        details.continent = continent;
+        details.continent = continent.into();
     }
-    details
 }
 
 /// Adds what the request says of the visitor's browser and of where they come from.
 pub(crate) fn describe(details: &mut ClickDetails, headers: &HeaderMap, agent: &Agent) {
-    agent.device.clone_into(&mut details.device);
+    details.device = Cow::Borrowed(agent.device);
     details.browser.clone_from(&agent.browser);
     details.os.clone_from(&agent.os);
-    details.user_agent = user_agent(headers).chars().take(MAX_KEPT).collect();
+    details.user_agent = kept(user_agent(headers)).into();
     let referer =
         headers.get(REFERER).and_then(|value| value.to_str().ok()).and_then(|text| Url::parse(text).ok());
     if let Some(referer) = referer
         && let Some(host) = referer.host_str()
     {
-        details.referer = host.trim_start_matches("www.").to_owned();
-        details.referer_url = referer.as_str().chars().take(MAX_KEPT).collect();
+        details.referer = host.trim_start_matches("www.").to_owned().into();
+        details.referer_url = kept(referer.as_str()).into();
     }
+}
+
+/// As much of a text as is kept.
+fn kept(text: &str) -> String {
+    if text.len() <= MAX_KEPT { text.to_owned() } else { text.chars().take(MAX_KEPT).collect() }
 }
 
 pub(crate) fn user_agent(headers: &HeaderMap) -> &str {
@@ -178,7 +180,7 @@ mod tests {
             ("", "Unknown", "Unknown", "Unknown", false),
         ];
         for (text, device, browser, os, is_bot) in table {
-            let expected = Agent { device, browser: browser.to_owned(), os: os.to_owned(), is_bot };
+            let expected = Agent { device, browser: browser.into(), os: os.into(), is_bot };
             assert_eq!(Agent::parse(text), expected, "{text}");
         }
     }

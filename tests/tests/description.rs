@@ -6,6 +6,7 @@ use std::process::Command;
 use backend::{AddressPolicy, Backend, Clock, Options, PublicUrl, Store, server};
 use tests::artifacts;
 use tests::backend::database_in;
+use tests::soak::row;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -43,7 +44,7 @@ fn run(python: &std::path::Path, seconds: u32) {
             webhook_addresses: AddressPolicy::none(),
         };
         let backend = Backend::start(store, clock, options);
-        tokio::spawn(server::serve(listener, backend.router(), stopped));
+        tokio::spawn(server::serve(listener, backend.front(), stopped));
         (address, key)
     });
     let output = Command::new(python)
@@ -58,7 +59,6 @@ fn run(python: &std::path::Path, seconds: u32) {
         .unwrap();
     let report = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
-    for line in report.lines().filter(|line| line.contains("generated,") || line.starts_with("Seed:")) {
-        println!("| schemathesis, {seconds} s | {} |", line.trim());
-    }
+    let told = report.lines().filter(|line| line.contains("generated,") || line.starts_with("Seed:"));
+    row("schemathesis", format!("{seconds} s"), told.map(str::trim).collect::<Vec<_>>().join(", "));
 }

@@ -136,6 +136,9 @@ impl PublicUrl {
 
     /// The domain that a request with this `Host` header is for.
     pub(crate) fn domain_of_host<'a>(&'a self, host: Option<&str>) -> &'a str {
+        if self.other_domains.is_empty() {
+            return &self.host;
+        }
         let named = host.map(|host| host.split(':').next().unwrap_or(host).to_lowercase());
         let other = self.other_domains.iter().find(|other| Some(*other) == named.as_ref());
         other.unwrap_or(&self.host)

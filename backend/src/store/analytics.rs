@@ -3,6 +3,8 @@
 //! Whole UTC days and hours are read from the rollups and only the ragged ends of a range from the clicks themselves,
 //! unless a question is about something that only the single click knows.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::any::AnyRow;
@@ -396,24 +398,25 @@ impl Store {
 
 fn click(row: &AnyRow, link: &Link) -> Result<Click, StoreError> {
     let text = |column: &str| row.try_get::<String, _>(column);
+    let detail = |column: &str| text(column).map(Cow::Owned);
     Ok(Click {
         id: text("id")?,
         link_id: link.id.clone(),
         at: instant_of(row, "at")?,
         details: ClickDetails {
-            url: text("url")?,
-            continent: text("continent")?,
-            country: text("country")?,
-            region: text("region")?,
-            city: text("city")?,
-            device: text("device")?,
-            browser: text("browser")?,
-            os: text("os")?,
-            user_agent: text("user_agent")?,
-            trigger: text("trigger")?,
-            referer: text("referer")?,
-            referer_url: text("referer_url")?,
-            ip: text("ip")?,
+            url: detail("url")?,
+            continent: detail("continent")?,
+            country: detail("country")?,
+            region: detail("region")?,
+            city: detail("city")?,
+            device: detail("device")?,
+            browser: detail("browser")?,
+            os: detail("os")?,
+            user_agent: detail("user_agent")?,
+            trigger: detail("trigger")?,
+            referer: detail("referer")?,
+            referer_url: detail("referer_url")?,
+            ip: detail("ip")?,
         },
     })
 }

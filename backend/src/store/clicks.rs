@@ -1,21 +1,23 @@
 //! Recording clicks: the rows, the totals and rollups that follow from them, and the webhook events they cause.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use rustc_hash::FxHashMap;
 use sqlx::{Any, Row, Transaction};
 
+use super::click_batch::{Batch, Entry, Visitor, at};
+use super::click_rows::{Rollup, add_to_rollup, add_to_totals, insert_clicks};
 use super::outbox::enqueue_to;
-use super::packed::{DAY, HOUR, fold_in, start_of};
-use super::sql::{Sql, runs};
+use super::packed::fold_in;
+use super::spool::mark_recorded;
+use super::sql::Sql;
 use super::webhooks::listeners;
-use super::{Dialect, Store, StoreError, links};
+use super::{Dialect, Store, StoreError, from_json, links};
 use crate::ids;
 use crate::links::PublicUrl;
 use crate::webhooks::{Event, Trigger};
-
-/// Rows written by one statement at most. A click has 17 values, and SQLite takes at most 32,766 in a statement.
-const ROWS_PER_STATEMENT: usize = 512;
 
 /// One visit of a short link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,51 +36,70 @@ pub struct Click {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClickDetails {
     /// The destination that the visitor was sent to.
-    pub url: String,
+    pub url: Cow<'static, str>,
     /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
-    pub continent: String,
+    pub continent: Cow<'static, str>,
     /// ISO 3166 code.
-    pub country: String,
+    pub country: Cow<'static, str>,
     /// ISO 3166-2 code.
-    pub region: String,
+    pub region: Cow<'static, str>,
     /// Name of the city.
-    pub city: String,
+    pub city: Cow<'static, str>,
     /// `Desktop`, `Mobile`, `Tablet` …
-    pub device: String,
+    pub device: Cow<'static, str>,
     /// Name of the browser.
-    pub browser: String,
+    pub browser: Cow<'static, str>,
     /// Name of the operating system.
-    pub os: String,
+    pub os: Cow<'static, str>,
     /// The `User-Agent` header.
-    pub user_agent: String,
+    pub user_agent: Cow<'static, str>,
     /// `link` or `qr`.
-    pub trigger: String,
+    pub trigger: Cow<'static, str>,
     /// Host of the referer.
-    pub referer: String,
+    pub referer: Cow<'static, str>,
     /// The whole referer.
-    pub referer_url: String,
+    pub referer_url: Cow<'static, str>,
     /// Address of the visitor; empty where it is not known.
-    pub ip: String,
+    pub ip: Cow<'static, str>,
+}
+
+impl ClickDetails {
+    /// What many clicks have in common, in the order of the table's columns.
+    pub(super) fn visitor(&self) -> Visitor<'_> {
+        [
+            &self.continent,
+            &self.country,
+            &self.region,
+            &self.city,
+            &self.device,
+            &self.browser,
+            &self.os,
+            &self.user_agent,
+            &self.trigger,
+            &self.referer,
+            &self.referer_url,
+        ]
+    }
 }
 
 impl Default for ClickDetails {
     fn default() -> Self {
-        let unknown = || "Unknown".to_owned();
-        let direct = || "(direct)".to_owned();
+        let unknown = Cow::Borrowed("Unknown");
+        let direct = Cow::Borrowed("(direct)");
         Self {
-            url: String::new(),
-            continent: unknown(),
-            country: unknown(),
-            region: unknown(),
-            city: unknown(),
-            device: unknown(),
-            browser: unknown(),
-            os: unknown(),
-            user_agent: String::new(),
-            trigger: "link".to_owned(),
-            referer: direct(),
-            referer_url: direct(),
-            ip: String::new(),
+            url: Cow::default(),
+            continent: unknown.clone(),
+            country: unknown.clone(),
+            region: unknown.clone(),
+            city: unknown.clone(),
+            device: unknown.clone(),
+            browser: unknown.clone(),
+            os: unknown,
+            user_agent: Cow::default(),
+            trigger: Cow::Borrowed("link"),
+            referer: direct.clone(),
+            referer_url: direct,
+            ip: Cow::default(),
         }
     }
 }
@@ -92,9 +113,16 @@ impl Click {
 }
 
 /// A link as far as clicks on it need to know it.
-struct Clicked {
-    seq: i64,
-    workspace_seq: i64,
+#[derive(Clone, Copy)]
+pub(super) struct Clicked {
+    pub(super) seq: i64,
+    pub(super) workspace_seq: i64,
+}
+
+/// A click of a batch whose link exists.
+pub(super) struct Counted<'a> {
+    pub(super) click: &'a Entry<'a>,
+    pub(super) link: Clicked,
 }
 
 impl Store {
@@ -104,19 +132,32 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the database fails; then nothing is recorded.
     pub async fn record_clicks(&self, clicks: &[Click], public: &PublicUrl) -> Result<usize, StoreError> {
+        self.record_batch(&Batch::of(clicks), public, None).await
+    }
+
+    /// As [`Self::record_clicks`]. If the clicks were spooled, `spooled` is the number of the last batch of theirs, and
+    /// all up to that one are done with.
+    pub(crate) async fn record_batch(
+        &self,
+        batch: &Batch<'_>,
+        public: &PublicUrl,
+        spooled: Option<i64>,
+    ) -> Result<usize, StoreError> {
         let mut transaction = self.begin().await?;
-        let links = self.lock_clicked(&mut transaction, clicks).await?;
-        let clicks: Vec<(&Click, &Clicked)> =
-            clicks.iter().filter_map(|click| Some((click, links.get(&click.link_id)?))).collect();
-        let workspaces = clicks.iter().map(|(_, link)| link.workspace_seq).collect();
-        let packed = self.lock_packed(&mut transaction, &workspaces).await?;
-        for chunk in runs(&clicks, ROWS_PER_STATEMENT) {
-            insert_clicks(&mut transaction, self.dialect, chunk).await?;
+        let links = self.lock_clicked(&mut transaction, batch.links()).await?;
+        let mut clicks = Vec::with_capacity(batch.len());
+        for click in batch.clicks() {
+            if let Some(link) = links.get(*at(batch.links(), click.link)?) {
+                clicks.push(Counted { click, link: *link });
+            }
         }
+        let workspaces = clicks.iter().map(|counted| counted.link.workspace_seq).collect();
+        let packed = self.lock_packed(&mut transaction, &workspaces).await?;
+        insert_clicks(&mut transaction, self.dialect, batch, &clicks).await?;
         for (workspace, packed_until) in packed {
-            let of_workspace = clicks.iter().filter(|(_, link)| link.workspace_seq == workspace);
+            let of_workspace = clicks.iter().filter(|counted| counted.link.workspace_seq == workspace);
             let late: Vec<(i64, i64)> = of_workspace
-                .map(|(click, link)| (click.at.as_millisecond(), link.seq))
+                .map(|counted| (counted.click.at, counted.link.seq))
                 .filter(|(at, _)| *at < packed_until)
                 .collect();
             fold_in(&mut transaction, workspace, packed_until, &late).await?;
@@ -124,7 +165,10 @@ impl Store {
         add_to_totals(&mut transaction, self.dialect, &clicks).await?;
         add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Hourly).await?;
         add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Daily).await?;
-        announce(&mut transaction, &clicks, public).await?;
+        announce(&mut transaction, batch, &clicks, public).await?;
+        if let Some(number) = spooled {
+            mark_recorded(&mut transaction, number).await?;
+        }
         transaction.commit().await?;
         Ok(clicks.len())
     }
@@ -133,146 +177,58 @@ impl Store {
     async fn lock_clicked(
         &self,
         transaction: &mut Transaction<'static, Any>,
-        clicks: &[Click],
-    ) -> Result<HashMap<String, Clicked>, StoreError> {
-        let ids: Vec<&str> =
-            clicks.iter().map(|click| click.link_id.as_str()).collect::<BTreeSet<_>>().into_iter().collect();
-        let mut sql = Sql::new("SELECT l.id, l.seq, l.workspace_seq FROM links l WHERE l.id IN ");
-        sql.texts(self.dialect, &ids).push(" ORDER BY l.seq");
+        ids: &[&str],
+    ) -> Result<FxHashMap<String, Clicked>, StoreError> {
+        // All in one row: many rows take longer to hand over than to find.
+        let mut sql = Sql::new(match self.dialect {
+            Dialect::Sqlite => {
+                "SELECT json_group_array(json_array(l.id, l.seq, l.workspace_seq)) FROM links l WHERE l.id IN "
+            }
+            Dialect::Postgres => {
+                "SELECT CAST(COALESCE(json_agg(json_build_array(c.id, c.seq, c.workspace_seq)), '[]') AS TEXT)
+                 FROM (SELECT l.id, l.seq, l.workspace_seq FROM links l WHERE l.id IN "
+            }
+        });
+        sql.texts(self.dialect, ids);
         if self.dialect == Dialect::Postgres {
-            sql.push(" FOR KEY SHARE");
+            sql.push(" ORDER BY l.seq FOR KEY SHARE) c");
         }
-        let mut links = HashMap::with_capacity(ids.len());
-        for row in sql.all(&mut **transaction).await? {
-            let clicked = Clicked { seq: row.try_get("seq")?, workspace_seq: row.try_get("workspace_seq")? };
-            links.insert(row.try_get("id")?, clicked);
-        }
-        Ok(links)
+        let found: String = sql.one(&mut **transaction).await?.try_get(0)?;
+        let found: Vec<(String, i64, i64)> = from_json("links", &found)?;
+        Ok(found.into_iter().map(|(id, seq, workspace_seq)| (id, Clicked { seq, workspace_seq })).collect())
     }
-}
-
-async fn insert_clicks(
-    transaction: &mut Transaction<'static, Any>,
-    dialect: Dialect,
-    clicks: &[(&Click, &Clicked)],
-) -> Result<(), StoreError> {
-    let mut sql = Sql::with_many(
-        "INSERT INTO clicks (id, workspace_seq, link_seq, at, url, continent, country, region, city, device, browser,
-         os, user_agent, trigger, referer, referer_url, ip) VALUES ",
-        dialect,
-    );
-    sql.rows(clicks, |row, (click, link)| {
-        let details = click.details.clone();
-        row.bind(click.id.clone()).bind(link.workspace_seq).bind(link.seq).bind(click.at.as_millisecond());
-        row.bind(details.url)
-            .bind(details.continent)
-            .bind(details.country)
-            .bind(details.region)
-            .bind(details.city);
-        row.bind(details.device).bind(details.browser).bind(details.os).bind(details.user_agent);
-        row.bind(details.trigger).bind(details.referer).bind(details.referer_url).bind(details.ip);
-    });
-    sql.execute(&mut **transaction).await?;
-    Ok(())
-}
-
-// The rows of these statements are sorted, so that two processes that count the same links wait for each other instead
-// of deadlocking.
-
-async fn add_to_totals(
-    transaction: &mut Transaction<'static, Any>,
-    dialect: Dialect,
-    clicks: &[(&Click, &Clicked)],
-) -> Result<(), StoreError> {
-    let mut totals: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
-    for (click, link) in clicks {
-        let at = click.at.as_millisecond();
-        let (count, last) = totals.entry(link.seq).or_insert((0, at));
-        *count += 1;
-        *last = (*last).max(at);
-    }
-    let totals: Vec<_> = totals.into_iter().collect();
-    for chunk in runs(&totals, ROWS_PER_STATEMENT) {
-        let mut sql =
-            Sql::with_many("INSERT INTO link_totals (link_seq, clicks, last_clicked) VALUES ", dialect);
-        sql.rows(chunk, |row, (link, (count, last))| {
-            row.bind(*link).bind(*count).bind(*last);
-        });
-        sql.push(
-            " ON CONFLICT (link_seq) DO UPDATE SET clicks = link_totals.clicks + excluded.clicks, last_clicked = CASE
-             WHEN excluded.last_clicked > link_totals.last_clicked THEN excluded.last_clicked
-             ELSE link_totals.last_clicked END",
-        );
-        sql.execute(&mut **transaction).await?;
-    }
-    Ok(())
-}
-
-#[derive(Clone, Copy)]
-enum Rollup {
-    Hourly,
-    Daily,
-}
-
-async fn add_to_rollup(
-    transaction: &mut Transaction<'static, Any>,
-    dialect: Dialect,
-    clicks: &[(&Click, &Clicked)],
-    rollup: Rollup,
-) -> Result<(), StoreError> {
-    let (insert, add, length) = match rollup {
-        Rollup::Hourly => (
-            "INSERT INTO clicks_hourly (workspace_seq, bucket, link_seq, clicks) VALUES ",
-            " ON CONFLICT (workspace_seq, bucket, link_seq)
-             DO UPDATE SET clicks = clicks_hourly.clicks + excluded.clicks",
-            HOUR,
-        ),
-        Rollup::Daily => (
-            "INSERT INTO clicks_daily (workspace_seq, bucket, link_seq, clicks) VALUES ",
-            " ON CONFLICT (workspace_seq, bucket, link_seq)
-             DO UPDATE SET clicks = clicks_daily.clicks + excluded.clicks",
-            DAY,
-        ),
-    };
-    let mut counts: BTreeMap<(i64, i64, i64), i64> = BTreeMap::new();
-    for (click, link) in clicks {
-        let at = click.at.as_millisecond();
-        *counts.entry((link.workspace_seq, start_of(at, length), link.seq)).or_default() += 1;
-    }
-    let counts: Vec<_> = counts.into_iter().collect();
-    for chunk in runs(&counts, ROWS_PER_STATEMENT) {
-        let mut sql = Sql::with_many(insert, dialect);
-        sql.rows(chunk, |row, ((workspace, bucket, link), count)| {
-            row.bind(*workspace).bind(*bucket).bind(*link).bind(*count);
-        });
-        sql.push(add);
-        sql.execute(&mut **transaction).await?;
-    }
-    Ok(())
 }
 
 /// Writes a `link.clicked` event for each click that some webhook listens to.
 async fn announce(
     transaction: &mut Transaction<'static, Any>,
-    clicks: &[(&Click, &Clicked)],
+    batch: &Batch<'_>,
+    clicks: &[Counted<'_>],
     public: &PublicUrl,
 ) -> Result<(), StoreError> {
-    let workspaces: BTreeSet<i64> = clicks.iter().map(|(_, link)| link.workspace_seq).collect();
+    let workspaces: BTreeSet<i64> = clicks.iter().map(|counted| counted.link.workspace_seq).collect();
     for workspace in workspaces {
         let webhooks = listeners(transaction, workspace, Trigger::Clicked).await?;
         if webhooks.is_empty() {
             continue;
         }
-        let clicks: Vec<_> = clicks.iter().filter(|(_, link)| link.workspace_seq == workspace).collect();
-        let links = links::load_map(transaction, clicks.iter().map(|(_, link)| link.seq)).await?;
-        for (click, clicked) in clicks {
-            let Some(link) = links.get(&clicked.seq) else { continue };
+        let clicks: Vec<_> =
+            clicks.iter().filter(|counted| counted.link.workspace_seq == workspace).collect();
+        let links = links::load_map(transaction, clicks.iter().map(|counted| counted.link.seq)).await?;
+        for Counted { click, link } in clicks {
+            let Some(link) = links.get(&link.seq) else { continue };
             let listening: Vec<i64> = webhooks
                 .iter()
                 .filter(|webhook| webhook.listens_to(link))
                 .map(|webhook| webhook.seq)
                 .collect();
-            enqueue_to(transaction, workspace, &listening, &Event::of_click(click, link, public)).await?;
+            enqueue_to(
+                transaction,
+                workspace,
+                &listening,
+                &Event::of_click(&batch.click(click)?, link, public),
+            )
+            .await?;
         }
     }
     Ok(())

@@ -107,6 +107,15 @@ impl Store {
         Ok(sql.execute(&self.write).await? == 1)
     }
 
+    /// A text that is another one after every change of the keys, whichever process makes it. Asked for before
+    /// [`Self::keys`], it is never newer than what that returns.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the database fails.
+    pub(crate) async fn keys_version(&self) -> Result<String, StoreError> {
+        Ok(Sql::new("SELECT d.version FROM key_directory d").one(&self.read).await?.try_get(0)?)
+    }
+
     /// All keys that are not revoked, oldest first.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use sqlx::any::AnyRow;
 
 use super::sql::Sql;
 use super::tags::tag;
-use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of};
+use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::links::{Details, Link, Tag};
 
 /// Links named in one query; SQLite takes at most 32,766 arguments.
@@ -85,6 +85,15 @@ pub(crate) struct RedirectTarget {
     pub(crate) link_id: String,
     pub(crate) url: String,
     pub(crate) details: Details,
+}
+
+fn redirect_target(row: &AnyRow) -> Result<RedirectTarget, StoreError> {
+    let details: String = row.try_get("details")?;
+    Ok(RedirectTarget {
+        link_id: row.try_get("id")?,
+        url: row.try_get("url")?,
+        details: from_json("link details", &details)?,
+    })
 }
 
 pub(super) const LINKS: &str = "SELECT l.seq, l.id, w.id AS workspace_id, l.domain, l.key, l.url, l.external_id, l.tenant_id,
@@ -181,21 +190,29 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get("value")?, row.try_get("total")?))).collect()
     }
 
-    /// Where the short link `key` on `domain` leads, whosever it is.
+    /// Where the short link with this key, in lower case, on `domain` leads, whosever it is.
     pub(crate) async fn redirect_target(
         &self,
         domain: &str,
-        key: &str,
+        folded_key: &str,
     ) -> Result<Option<RedirectTarget>, StoreError> {
         let mut sql = Sql::new("SELECT l.id, l.url, l.details FROM links l WHERE l.domain = ");
-        sql.bind(domain.to_owned()).push(" AND l.key_folded = ").bind(key.to_lowercase());
-        let Some(row) = sql.optional(&self.read).await? else { return Ok(None) };
-        let details: String = row.try_get("details")?;
-        Ok(Some(RedirectTarget {
-            link_id: row.try_get("id")?,
-            url: row.try_get("url")?,
-            details: from_json("link details", &details)?,
-        }))
+        sql.bind(domain.to_owned()).push(" AND l.key_folded = ").bind(folded_key.to_owned());
+        sql.optional(&self.read).await?.as_ref().map(redirect_target).transpose()
+    }
+
+    /// As [`Self::redirect_target`] for many, by domain and key in lower case. Those that are no links are left out.
+    pub(crate) async fn redirect_targets(
+        &self,
+        names: &[(String, String)],
+    ) -> Result<Vec<((String, String), RedirectTarget)>, StoreError> {
+        let mut sql = Sql::new("SELECT l.domain, l.key_folded, l.id, l.url, l.details FROM ");
+        sql.each(self.dialect, to_json("names", &names)?);
+        sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.key_folded = value->>1");
+        let rows = sql.all(&self.read).await?;
+        rows.iter()
+            .map(|row| Ok(((row.try_get("domain")?, row.try_get("key_folded")?), redirect_target(row)?)))
+            .collect()
     }
 
     fn push_filter(&self, sql: &mut Sql, workspace: &Workspace, filter: &LinkFilter) {

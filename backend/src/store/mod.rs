@@ -4,17 +4,22 @@
 //! Unix milliseconds. What belongs together is written in one transaction.
 
 mod analytics;
+mod click_batch;
+mod click_rows;
 mod clicks;
+mod gathered;
 mod keys;
 mod link_changes;
 mod links;
 mod outbox;
 mod packed;
+mod spool;
 mod sql;
 mod tags;
 mod top_links;
 mod webhooks;
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -23,11 +28,14 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::{Any, AnyPool, Executor, Row, Transaction};
 
 pub(crate) use analytics::{ClickEvent, Column, Condition, Selection, Step};
+pub(crate) use click_batch::Batch;
 pub use clicks::{Click, ClickDetails};
+pub(crate) use gathered::Gathered;
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
 pub(crate) use outbox::{Attempt, DeliveryRecord, DueDelivery, Outcome};
+pub(crate) use spool::Spool;
 pub(crate) use top_links::TopLink;
 pub(crate) use webhooks::{NewWebhook, Scope, Webhook};
 
@@ -35,6 +43,10 @@ pub(crate) use webhooks::{NewWebhook, Scope, Webhook};
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that read a SQLite file at once; its writer has one of its own.
 const SQLITE_READERS: u32 = 4;
+/// Pages that the writer of a SQLite file keeps, in KiB: what a transaction changes.
+const SQLITE_WRITER_CACHE: u32 = 32 * 1024;
+/// Pages that a reader of a SQLite file keeps, in KiB. Most are read where the file is mapped.
+const SQLITE_READER_CACHE: u32 = 8 * 1024;
 /// Connections to PostgreSQL.
 const POSTGRES_CONNECTIONS: u32 = 16;
 
@@ -83,6 +95,8 @@ pub struct Store {
     /// One connection on SQLite, which has one writer at a time anyway: so writers queue here, fairly.
     write: AnyPool,
     dialect: Dialect,
+    /// Where clicks are safe until they are recorded.
+    spool: Option<PathBuf>,
 }
 
 impl Store {
@@ -109,33 +123,35 @@ impl Store {
             Some(_) => format!("{url}&mode=rwc"),
         };
         let options = AnyConnectOptions::from_str(&url)?;
-        let pool = |connections| {
-            AnyPoolOptions::new().max_connections(connections).after_connect(|connection, _| {
+        let pool = |connections, cache: u32| {
+            AnyPoolOptions::new().max_connections(connections).after_connect(move |connection, _| {
                 Box::pin(async move {
-                    let timeout = format!("PRAGMA busy_timeout = {}", BUSY_TIMEOUT.as_millis());
-                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(timeout))).await?;
+                    let timeout = BUSY_TIMEOUT.as_millis();
+                    let bounds = format!("PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}");
+                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(bounds))).await?;
                     // FULL: what is acknowledged survives also the loss of power.
                     connection
                         .execute(sqlx::raw_sql(
                             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-                             PRAGMA cache_size = -65536; PRAGMA mmap_size = 1073741824; PRAGMA temp_store = MEMORY;",
+                             PRAGMA mmap_size = 1073741824; PRAGMA temp_store = MEMORY;",
                         ))
                         .await?;
                     Ok(())
                 })
             })
         };
-        let write = pool(1).connect_with(options.clone()).await?;
+        let write = pool(1, SQLITE_WRITER_CACHE).connect_with(options.clone()).await?;
         sqlx::migrate!("migrations/sqlite").run(&write).await?;
-        let read = pool(SQLITE_READERS).connect_with(options).await?;
-        Ok(Self { read, write, dialect: Dialect::Sqlite })
+        let read = pool(SQLITE_READERS, SQLITE_READER_CACHE).connect_with(options).await?;
+        let spool = spool::path(&url)?;
+        Ok(Self { read, write, dialect: Dialect::Sqlite, spool })
     }
 
     async fn open_postgres(url: &str) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let pool = AnyPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).connect_with(options).await?;
         sqlx::migrate!("migrations/postgres").run(&pool).await?;
-        Ok(Self { read: pool.clone(), write: pool, dialect: Dialect::Postgres })
+        Ok(Self { read: pool.clone(), write: pool, dialect: Dialect::Postgres, spool: None })
     }
 
     /// Begins a transaction that writes.

@@ -101,6 +101,19 @@ impl Sql {
         self.bind(list.to_string()).push(after).push(")")
     }
 
+    /// Appends a source of rows: the elements of a JSON list in their order, each as `value` with its place, from 0 on, as
+    /// `key`. However many they are, they are one argument.
+    pub(super) fn each(&mut self, dialect: Dialect, list: String) -> &mut Self {
+        let (before, after) = match dialect {
+            Dialect::Sqlite => ("jsonb_each(", ")"),
+            Dialect::Postgres => (
+                "(SELECT o.value, o.ordinality - 1 AS key FROM jsonb_array_elements(CAST(",
+                " AS JSONB)) WITH ORDINALITY AS o) e",
+            ),
+        };
+        self.push(before).bind(list).push(after)
+    }
+
     /// Appends the rows of a `VALUES` clause; `row` binds the values of one.
     pub(super) fn rows<T>(&mut self, items: &[T], row: impl Fn(&mut RowOfValues<'_>, &T)) -> &mut Self {
         for (index, item) in items.iter().enumerate() {
@@ -155,20 +168,6 @@ impl Sql {
     }
 }
 
-/// Splits rows into runs of lengths that are powers of two, the longest first and none above `longest`, which is one:
-/// there are few statements of these lengths, so they stay prepared.
-pub(super) fn runs<T>(mut items: &[T], longest: usize) -> impl Iterator<Item = &[T]> {
-    let mut length = longest;
-    std::iter::from_fn(move || {
-        while length > items.len() {
-            length /= 2;
-        }
-        let (run, rest) = items.split_at(length);
-        items = rest;
-        (!run.is_empty()).then_some(run)
-    })
-}
-
 /// One row of a `VALUES` clause in the making.
 pub(super) struct RowOfValues<'a> {
     sql: &'a mut Sql,
@@ -186,19 +185,5 @@ impl RowOfValues<'_> {
         self.first = false;
         self.sql.bind(value);
         self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_split_into_runs_of_few_lengths() {
-        let lengths = |rows: usize| runs(&vec![(); rows], 512).map(<[()]>::len).collect::<Vec<_>>();
-        assert_eq!(lengths(0), [0_usize; 0]);
-        assert_eq!(lengths(1), [1]);
-        assert_eq!(lengths(1_300), [512, 512, 256, 16, 4]);
-        assert_eq!(lengths(511).iter().sum::<usize>(), 511);
     }
 }

@@ -166,7 +166,7 @@ fn sample(trigger: Trigger, workspace_id: &str, app: &App) -> Event {
     match trigger {
         Trigger::Clicked => {
             let mut click = Click::new(&link.id, now);
-            click.details.url.clone_from(&link.url);
+            click.details.url = link.url.clone().into();
             Event::of_click(&click, &link, &app.public_url)
         }
         Trigger::Created | Trigger::Updated | Trigger::Deleted => {

@@ -1,5 +1,7 @@
 //! Questions about clicks at known instants.
 
+use std::borrow::Cow;
+
 use backend::{Click, ClickDetails};
 use jiff::SignedDuration;
 use serde_json::json;
@@ -173,8 +175,8 @@ async fn varied(database: Database) -> Service {
     let a = service.link(&a).await;
     let b = service.link(&json!({"url": "https://example.com/b", "key": "b", "tagNames": ["y"]})).await;
     let (a, b) = (a["id"].as_str().unwrap(), b["id"].as_str().unwrap());
-    let place = |details: &mut ClickDetails, place: [&str; 4]| {
-        let [continent, country, region, city] = place.map(str::to_owned);
+    let place = |details: &mut ClickDetails, place: [&'static str; 4]| {
+        let [continent, country, region, city] = place.map(Cow::Borrowed);
         (details.continent, details.country, details.region, details.city) =
             (continent, country, region, city);
     };
@@ -182,19 +184,19 @@ async fn varied(database: Database) -> Service {
         click(&service, a, |details| place(details, ["EU", "DE", "DE-BE", "Berlin"])),
         click(&service, a, |details| {
             place(details, ["EU", "FR", "FR-75", "Paris"]);
-            details.device = "Mobile".to_owned();
-            details.browser = "Safari".to_owned();
-            details.os = "iPhone".to_owned();
+            details.device = "Mobile".into();
+            details.browser = "Safari".into();
+            details.os = "iPhone".into();
         }),
-        click(&service, a, |details| details.url = "https://example.com/a?x=1".to_owned()),
+        click(&service, a, |details| details.url = "https://example.com/a?x=1".into()),
         click(&service, b, |details| {
             place(details, ["NA", "US", "US-CA", "San Jose"]);
-            details.referer = "t.co".to_owned();
-            details.referer_url = "https://t.co/1".to_owned();
+            details.referer = "t.co".into();
+            details.referer_url = "https://t.co/1".into();
         }),
         click(&service, b, |details| {
-            details.trigger = "qr".to_owned();
-            details.url = "https://example.com/a?x=2".to_owned();
+            details.trigger = "qr".into();
+            details.url = "https://example.com/a?x=2".into();
         }),
     ];
     service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();

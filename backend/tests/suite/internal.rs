@@ -43,6 +43,8 @@ async fn the_directory_of_keys_is_polled_with_a_token_and_a_tag(database: Databa
     store.revoke_key(&id, service.now()).await.unwrap();
     let changed = keys(&service, &[token, ("if-none-match", tag)]).await;
     assert_eq!((changed.status.as_u16(), changed.body["keys"].as_array().unwrap().len()), (200, 2));
+    let tag = changed.headers["etag"].to_str().unwrap();
+    assert_eq!(keys(&service, &[token, ("if-none-match", tag)]).await.status, 304);
     assert_eq!(keys(&service, &[]).await.error().0, 401);
     assert_eq!(keys(&service, &[("authorization", "Bearer other")]).await.error().0, 401);
     let public = service.get("/internal/keys").await;

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::process::{Caller, Process, database_in, make_key};
 use crate::receiver::Receiver;
+use crate::soak::row;
 
 /// Links that are being made when the process is killed.
 const CREATIONS: usize = 1_000;
@@ -29,13 +30,22 @@ async fn a_killed_process_loses_no_acknowledged_link_and_no_event() {
 #[tokio::test]
 #[ignore = "one of the long forms: make soak"]
 async fn ten_kills_lose_no_acknowledged_link_and_no_event() {
+    let (mut acknowledged, mut deliveries) = (0, 0);
     for round in 0..10 {
-        kill_while_creating(50 + 95 * round).await;
+        let (made, delivered) = kill_while_creating(50 + 95 * round).await;
+        acknowledged += made;
+        deliveries += delivered;
     }
+    row(
+        "kill -9 while links are made",
+        format!("10 kills, {CREATIONS} creations each"),
+        format!("{acknowledged} links acknowledged, none lost; all events heard, in {deliveries} deliveries"),
+    );
 }
 
-/// Kills a process once it has acknowledged so many of its creations, starts it again and looks for all of them.
-async fn kill_while_creating(killed_after: usize) {
+/// Kills a process once it has acknowledged so many of its creations, starts it again and looks for all of them. Returns how
+/// many it had acknowledged, and how many deliveries it took until all their events were heard.
+async fn kill_while_creating(killed_after: usize) -> (usize, usize) {
     let folder = TempDir::new().unwrap();
     let database = database_in(folder.path());
     let caller = Caller::new(make_key(&database));
@@ -83,9 +93,7 @@ async fn kill_while_creating(killed_after: usize) {
         unheard.remove(receiver.next().await.json()["data"]["id"].as_str().unwrap());
         deliveries += 1;
     }
-    println!(
-        "| {acknowledged} of {CREATIONS} acknowledged | 0 lost | all events heard in {deliveries} deliveries |"
-    );
+    (acknowledged, deliveries)
 }
 
 #[tokio::test]
@@ -96,14 +104,32 @@ async fn a_killed_process_loses_the_clicks_of_a_tenth_of_a_second_at_most() {
 #[tokio::test]
 #[ignore = "one of the long forms: make soak"]
 async fn ten_kills_lose_the_clicks_of_a_tenth_of_a_second_at_most() {
+    let (mut followed, mut all_lost, mut least) = (0, 0, usize::MAX);
     for round in 0..10 {
-        kill_while_clicking(Duration::from_millis(500 + 137 * round)).await;
+        let Clicked { clicks, lost, held } =
+            kill_while_clicking(Duration::from_millis(500 + 137 * round)).await;
+        followed += clicks;
+        all_lost += lost;
+        least = least.min(held);
     }
+    row(
+        "kill -9 while links are followed",
+        format!("10 kills, {followed} clicks"),
+        format!("{all_lost} clicks lost; {HELD:?} held {least} or more each time"),
+    );
+}
+
+/// What became of the clicks of a process that was killed.
+struct Clicked {
+    clicks: usize,
+    lost: usize,
+    /// The most that came in such a time as clicks may be lost for.
+    held: usize,
 }
 
 /// Kills a process after `time` of clicks, starts it again and counts them.
 #[expect(clippy::disallowed_methods, reason = "what was held for how long is a matter of real time")]
-async fn kill_while_clicking(time: Duration) {
+async fn kill_while_clicking(time: Duration) -> Clicked {
     let folder = TempDir::new().unwrap();
     let database = database_in(folder.path());
     let caller = Caller::new(make_key(&database));
@@ -139,6 +165,6 @@ async fn kill_while_clicking(time: Duration) {
     let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
     let counted = usize::try_from(counted["clicks"].as_u64().unwrap()).unwrap();
     let lost = followed.len().saturating_sub(counted);
-    println!("| {} clicks | {lost} lost | at most {held} in {HELD:?} |", followed.len());
     assert!(lost <= held, "{lost} of {} clicks were lost; at most {held} came in {HELD:?}", followed.len());
+    Clicked { clicks: followed.len(), lost, held }
 }

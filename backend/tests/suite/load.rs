@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::process::{BROWSER, Caller, Process, database_in, make_key};
+use crate::soak::row;
 
 /// Connections that send at once.
 const CONNECTIONS: usize = 16;
@@ -120,31 +121,38 @@ fn median(mut figures: Vec<f64>) -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "one of the long forms: make soak"]
+#[expect(clippy::disallowed_methods, reason = "a measurement of real time")]
 async fn redirects_keep_up_with_a_bare_handler() {
     const ROUNDS: usize = 5;
     const TIME: Duration = Duration::from_secs(5);
     let stage = Stage::new().await;
     let bare = bare_handler().await;
-    let (mut of_bare, mut of_ours, mut clicks) = (Vec::new(), Vec::new(), 0);
-    for _ in 0..ROUNDS {
-        of_bare.push(flood(bare, TIME, StatusCode::FOUND, follow).await as f64 / TIME.as_secs_f64());
-        let followed = flood(stage.process.address(), TIME, StatusCode::FOUND, follow).await;
-        of_ours.push(followed as f64 / TIME.as_secs_f64());
-        clicks += followed;
-    }
-    // Every click counts, whatever the load: they are all there once the last are stored.
+    let (mut of_bare, mut of_ours, mut behind, mut clicks) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let counted = async || {
         let answer = stage.caller.json(Method::GET, stage.process.url("/analytics"), &Value::Null).await;
         answer.unwrap()["clicks"].as_u64().unwrap()
     };
-    while counted().await < clicks as u64 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    for _ in 0..ROUNDS {
+        of_bare.push(flood(bare, TIME, StatusCode::FOUND, follow).await as f64 / TIME.as_secs_f64());
+        let followed = flood(stage.process.address(), TIME, StatusCode::FOUND, follow).await;
+        of_ours.push(followed as f64 / TIME.as_secs_f64());
+        clicks += followed as u64;
+        // Every click counts, whatever the load: they are all there once the last are recorded.
+        let end = Instant::now();
+        while counted().await < clicks {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(counted().await, clicks);
+        behind.push(end.elapsed().as_secs_f64());
     }
-    assert_eq!(counted().await, clicks as u64);
-    let (bare, ours) = (median(of_bare), median(of_ours));
-    println!(
-        "| redirects | {ours:.0} per second | bare handler {bare:.0} | {:.2} of it | {clicks} clicks counted |",
-        ours / bare
+    let (bare, ours, behind) = (median(of_bare), median(of_ours), median(behind));
+    row(
+        "redirects beside a bare handler",
+        format!("{CONNECTIONS} connections, {LINKS} links, {ROUNDS} × {} s each", TIME.as_secs()),
+        format!(
+            "{ours:.0} per second beside {bare:.0}, {:.2} of it; {clicks} clicks counted, the last {behind:.2} s later",
+            ours / bare
+        ),
     );
     assert!(ours >= bare / 2.0, "{ours:.0} redirects per second beside {bare:.0}");
 }
@@ -174,7 +182,11 @@ async fn links_in_bulk_are_made_twenty_times_as_fast() {
         bulks.push(made as f64 / TIME.as_secs_f64());
     }
     let (single, bulk) = (median(singles), median(bulks));
-    println!("| links | {single:.0} per second singly | {bulk:.0} in bulk | {:.1} × |", bulk / single);
+    row(
+        "links made in bulk",
+        format!("{CONNECTIONS} connections, {ROUNDS} × {} s each", TIME.as_secs()),
+        format!("{bulk:.0} per second beside {single:.0} singly, {:.1} ×", bulk / single),
+    );
     assert!(bulk >= 20.0 * single, "{bulk:.0} links per second in bulk beside {single:.0} singly");
 }
 
@@ -189,7 +201,7 @@ async fn memory_is_flat_over_ten_minutes() {
     /// What may be added after the first two minutes, in which caches fill, in bytes.
     const MARGIN: u64 = 32 << 20;
     let stage = Stage::new().await;
-    let mut memory = Vec::new();
+    let (mut memory, mut clicks) = (Vec::new(), 0);
     for _ in 0..MINUTES {
         let end = Instant::now() + Duration::from_secs(60);
         let mut round = 0;
@@ -216,8 +228,15 @@ async fn memory_is_flat_over_ten_minutes() {
             tokio::time::sleep(PAUSE).await;
         }
         memory.push(stage.process.memory());
-        println!("| minute {} | {} MB | {round} clicks |", memory.len(), memory[memory.len() - 1] >> 20);
+        println!("minute {}: {} MB", memory.len(), memory[memory.len() - 1] >> 20);
+        clicks += round;
     }
     let (settled, last) = (memory[1], memory[MINUTES - 1]);
+    let megabytes: Vec<String> = memory.iter().map(|bytes| (bytes >> 20).to_string()).collect();
+    row(
+        "memory of the API under load",
+        format!("{MINUTES} minutes, {clicks} clicks, and links and questions among them"),
+        format!("{} MB after each minute", megabytes.join(", ")),
+    );
     assert!(last <= settled + MARGIN, "{settled} bytes became {last}");
 }

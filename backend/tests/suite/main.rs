@@ -16,6 +16,9 @@ mod qr;
 mod receiver;
 mod redirect;
 mod service;
+#[path = "../../../tests/src/soak.rs"]
+#[expect(unreachable_pub, reason = "shared with a library")]
+mod soak;
 mod top_links;
 mod webhooks;
 mod workspaces;

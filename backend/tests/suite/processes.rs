@@ -4,14 +4,43 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
-use backend::Click;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use backend::{Click, Settings};
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::database::Database;
 use crate::receiver::Receiver;
 use crate::service::Service;
+
+#[tokio::test]
+async fn a_change_of_the_keys_through_one_service_is_seen_by_another() {
+    let database = Database::postgres().await;
+    let settings = Settings { internal_token: Some("s3cret".to_owned()), ..Settings::default() };
+    let first = Service::with_settings(database.shared(), settings).await;
+    let second = first.beside(database).await;
+    let directory = async |service: &Service, tag: &str| {
+        let request = Request::get("/internal/keys").header("authorization", "Bearer s3cret");
+        let answer =
+            service.send_internal(request.header("if-none-match", tag).body(Body::empty()).unwrap()).await;
+        (answer.status, answer.headers["etag"].to_str().unwrap().to_owned())
+    };
+    let (_, mut tag) = directory(&second, "").await;
+    let (workspace, _) = first.new_workspace("other").await;
+    let (id, _) = first.backend.store().create_key(&workspace, "pro", None, first.now()).await.unwrap();
+    for change in ["made", "revoked", "unchanged"] {
+        if change == "revoked" {
+            assert!(first.backend.store().revoke_key(&id, first.now()).await.unwrap());
+        }
+        let (status, new) = directory(&second, &tag).await;
+        let expected = if change == "unchanged" { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
+        assert_eq!(status, expected, "{change}");
+        assert_eq!(new == tag, change == "unchanged", "{change}");
+        assert_eq!(directory(&first, &new).await, (StatusCode::NOT_MODIFIED, new.clone()), "{change}");
+        tag = new;
+    }
+}
 
 #[tokio::test]
 async fn two_services_on_one_postgresql_deliver_each_event_once_and_count_every_click() {

@@ -10,6 +10,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor, Row};
 
 use crate::database::{Database, on_both_databases};
 use crate::service::Service;
+use crate::soak::row;
 
 /// Links that an answer names at most.
 const MOST: i64 = 5_000;
@@ -259,8 +260,10 @@ async fn compare_with_raw_clicks(name: &str, database: Database) {
         };
         let (packed, raw, ranking) = (median(&mut packed), median(&mut raw), median(&mut ranking));
         let ratio = raw.as_secs_f64() / packed.as_secs_f64();
-        println!(
-            "| {name} | top_links, {what} | {packed:.1?} | from raw clicks {raw:.1?}, of which ranking {ranking:.1?} | {ratio:.1} × |"
+        row(
+            &format!("top_links over {what}, {name}"),
+            format!("{} clicks, {} links, {} days, {ROUNDS} rounds", load.clicks, load.links, load.days),
+            format!("{packed:.1?}; from raw clicks {raw:.1?}, of which ranking {ranking:.1?}: {ratio:.1} ×"),
         );
         clicked.assert_equal(from, now, what).await;
         assert!(ratio >= 10.0, "{what}: {packed:?} beside {raw:?}");

@@ -1,0 +1,207 @@
+//! Clicks that are spooled and not recorded yet.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::writer::Sink;
+use crate::store::Batch;
+
+/// The longest that spooled clicks wait for others to be recorded with: recording many takes less for each.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// As few clicks do not wait for others.
+const FEW: usize = 128;
+/// As many clicks do not wait for others, and about as many are recorded at once at most.
+const MANY: usize = 32_768;
+/// Clicks in the backlog, beyond which no more are spooled. They take about 50 bytes each.
+const MOST: usize = 8 * MANY;
+
+/// Batches that are spooled and not recorded.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    waiting: Mutex<Waiting>,
+    /// Tells whoever records of a batch, a flush or the end.
+    changed: Notify,
+    /// Tells whoever spools that something was recorded.
+    room: Notify,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    batches: VecDeque<Spooled>,
+    clicks: usize,
+    /// When the oldest batch came, or the last that was recorded was done.
+    since: Option<Instant>,
+    /// The last batch that was spooled.
+    last: i64,
+    /// The last batch that is recorded.
+    recorded: i64,
+    /// Answered once all batches up to the number are recorded.
+    flushes: Vec<(i64, oneshot::Sender<()>)>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Spooled {
+    number: i64,
+    clicks: usize,
+    bytes: Vec<u8>,
+}
+
+impl Backlog {
+    /// A backlog that begins with what another process has left.
+    pub(super) fn new(left: Vec<(i64, Vec<u8>)>) -> Self {
+        let batches: VecDeque<Spooled> = left
+            .into_iter()
+            .map(|(number, bytes)| {
+                let clicks = Batch::decode(&bytes).map_or(0, |batch| batch.len());
+                Spooled { number, clicks, bytes }
+            })
+            .collect();
+        let clicks = batches.iter().map(|batch| batch.clicks).sum();
+        let waiting = Waiting {
+            clicks,
+            since: (!batches.is_empty()).then(Instant::now),
+            last: batches.back().map_or(0, |batch| batch.number),
+            recorded: 0,
+            flushes: Vec::new(),
+            closed: false,
+            batches,
+        };
+        Self { waiting: Mutex::new(waiting), changed: Notify::new(), room: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns once more may be spooled.
+    pub(super) async fn room(&self) {
+        while self.lock().clicks >= MOST {
+            self.room.notified().await;
+        }
+    }
+
+    pub(super) fn push(&self, number: i64, clicks: usize, bytes: Vec<u8>) {
+        let mut waiting = self.lock();
+        waiting.batches.push_back(Spooled { number, clicks, bytes });
+        waiting.clicks += clicks;
+        waiting.last = number;
+        waiting.since.get_or_insert_with(Instant::now);
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    /// Answers once all that was pushed before is recorded.
+    pub(super) fn flush(&self, flushes: Vec<oneshot::Sender<()>>) {
+        if flushes.is_empty() {
+            return;
+        }
+        let mut waiting = self.lock();
+        let last = waiting.last;
+        waiting.flushes.extend(flushes.into_iter().map(|done| (last, done)));
+        waiting.answer();
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    /// The last batch that is recorded; 0 if none is since this process began.
+    pub(super) fn recorded(&self) -> i64 {
+        self.lock().recorded
+    }
+
+    /// To be recorded is what is here, and nothing more comes.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_one();
+    }
+
+    /// What is to be recorded next, and whether the process is to end; None once it is to end and all is recorded.
+    async fn next(&self) -> Option<(Vec<Spooled>, bool)> {
+        loop {
+            let due = {
+                let mut waiting = self.lock();
+                let due = waiting.since.map(|since| since + INTERVAL);
+                let urgent = waiting.closed || !waiting.flushes.is_empty();
+                if waiting.batches.is_empty() && waiting.closed {
+                    return None;
+                }
+                let timely = urgent
+                    || !(FEW..MANY).contains(&waiting.clicks)
+                    || due.is_some_and(|due| due <= Instant::now());
+                if !waiting.batches.is_empty() && timely {
+                    return Some((waiting.take(), waiting.closed));
+                }
+                due
+            };
+            match due {
+                None => self.changed.notified().await,
+                Some(due) => tokio::select! {
+                    () = tokio::time::sleep_until(due) => {}
+                    () = self.changed.notified() => {}
+                },
+            }
+        }
+    }
+
+    fn done(&self, batches: &[Spooled]) {
+        let mut waiting = self.lock();
+        waiting.clicks -= batches.iter().map(|batch| batch.clicks).sum::<usize>();
+        waiting.recorded = batches.last().map_or(waiting.recorded, |batch| batch.number);
+        waiting.since = (!waiting.batches.is_empty()).then(Instant::now);
+        waiting.answer();
+        drop(waiting);
+        self.room.notify_one();
+    }
+}
+
+impl Waiting {
+    fn take(&mut self) -> Vec<Spooled> {
+        let mut clicks = 0;
+        let mut taken = Vec::new();
+        while clicks < MANY
+            && let Some(batch) = self.batches.pop_front()
+        {
+            clicks += batch.clicks;
+            taken.push(batch);
+        }
+        taken
+    }
+
+    fn answer(&mut self) {
+        let recorded = self.recorded;
+        let empty = self.clicks == 0 && self.batches.is_empty();
+        for (_, done) in self.flushes.extract_if(.., |(last, _)| empty || *last <= recorded) {
+            // Whoever asked may have gone.
+            let _gone = done.send(());
+        }
+    }
+}
+
+/// Records the backlog until it is closed and empty.
+pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink) {
+    while let Some((batches, stopping)) = backlog.next().await {
+        let readable: Vec<Batch<'_>> = batches
+            .iter()
+            .filter_map(|batch| {
+                Batch::decode(&batch.bytes)
+                    .inspect_err(|error| tracing::error!(%error, batch = batch.number, "a batch is lost"))
+                    .ok()
+            })
+            .collect();
+        let last = batches.last().map(|batch| batch.number);
+        match Batch::join(&readable) {
+            Ok(joined) => {
+                if !sink.record(&joined, last, stopping).await {
+                    tracing::warn!(clicks = joined.len(), "clicks are left to the next process");
+                    return;
+                }
+            }
+            Err(error) => tracing::error!(%error, "batches are lost"),
+        }
+        backlog.done(&batches);
+    }
+}

@@ -1,0 +1,232 @@
+//! A batch of clicks, with what repeats in it only once: short enough to be spooled, and quick to write.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::clicks::{Click, ClickDetails};
+use super::{StoreError, instant};
+
+/// What many clicks have in common, in the order of the table's columns: all of a visitor but the address.
+pub(super) type Visitor<'a> = [&'a str; 11];
+
+/// Clicks in the order in which they were made.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Batch<'a> {
+    #[serde(borrow)]
+    pub(super) links: Vec<&'a str>,
+    #[serde(borrow)]
+    pub(super) destinations: Vec<&'a str>,
+    #[serde(borrow)]
+    pub(super) visitors: Vec<Visitor<'a>>,
+    #[serde(borrow)]
+    pub(super) clicks: Vec<Entry<'a>>,
+}
+
+/// A click, with the places of its link, destination and visitor among those of the batch.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Entry<'a> {
+    pub(super) id: &'a str,
+    pub(super) ip: &'a str,
+    /// In Unix milliseconds.
+    pub(super) at: i64,
+    pub(super) link: usize,
+    pub(super) destination: usize,
+    pub(super) visitor: usize,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn of(clicks: &'a [Click]) -> Self {
+        let mut builder = Builder::default();
+        for click in clicks {
+            let details = &click.details;
+            let entry = Entry {
+                id: &click.id,
+                ip: &details.ip,
+                at: click.at.as_millisecond(),
+                link: builder.links.place(&click.link_id),
+                destination: builder.destinations.place(&details.url),
+                visitor: builder.visitors.place(details.visitor()),
+            };
+            builder.clicks.push(entry);
+        }
+        builder.finish()
+    }
+
+    /// One batch of several, in their order.
+    pub(crate) fn join(batches: &[Self]) -> Result<Self, StoreError> {
+        let mut builder = Builder::default();
+        for batch in batches {
+            let links: Vec<usize> = batch.links.iter().map(|link| builder.links.place(link)).collect();
+            let destinations: Vec<usize> =
+                batch.destinations.iter().map(|url| builder.destinations.place(url)).collect();
+            let visitors: Vec<usize> =
+                batch.visitors.iter().map(|visitor| builder.visitors.place(*visitor)).collect();
+            for click in &batch.clicks {
+                builder.clicks.push(Entry {
+                    link: *at(&links, click.link)?,
+                    destination: *at(&destinations, click.destination)?,
+                    visitor: *at(&visitors, click.visitor)?,
+                    ..*click
+                });
+            }
+        }
+        Ok(builder.finish())
+    }
+
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, StoreError> {
+        postcard::to_allocvec(self).map_err(|error| StoreError::corrupt("clicks", &error))
+    }
+
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, StoreError> {
+        postcard::from_bytes(bytes).map_err(|error| StoreError::corrupt("spooled clicks", &error))
+    }
+
+    /// How many clicks.
+    pub(crate) fn len(&self) -> usize {
+        self.clicks.len()
+    }
+
+    /// The ids of the links clicked, each once.
+    pub(super) fn links(&self) -> &[&'a str] {
+        &self.links
+    }
+
+    pub(super) fn destinations(&self) -> &[&'a str] {
+        &self.destinations
+    }
+
+    pub(super) fn visitors(&self) -> &[Visitor<'a>] {
+        &self.visitors
+    }
+
+    pub(super) fn clicks(&self) -> &[Entry<'a>] {
+        &self.clicks
+    }
+
+    /// One of the clicks by itself.
+    pub(super) fn click(&self, entry: &Entry<'_>) -> Result<Click, StoreError> {
+        let owned = |text: &str| text.to_owned().into();
+        let [
+            continent,
+            country,
+            region,
+            city,
+            device,
+            browser,
+            os,
+            user_agent,
+            trigger,
+            referer,
+            referer_url,
+        ] = at(&self.visitors, entry.visitor)?.map(owned);
+        let at: Timestamp = instant(entry.at)?;
+        Ok(Click {
+            id: entry.id.to_owned(),
+            link_id: (*self::at(&self.links, entry.link)?).to_owned(),
+            at,
+            details: ClickDetails {
+                url: owned(self::at(&self.destinations, entry.destination)?),
+                continent,
+                country,
+                region,
+                city,
+                device,
+                browser,
+                os,
+                user_agent,
+                trigger,
+                referer,
+                referer_url,
+                ip: owned(entry.ip),
+            },
+        })
+    }
+}
+
+/// What a batch says is at this place of a list.
+pub(super) fn at<T>(list: &[T], place: usize) -> Result<&T, StoreError> {
+    list.get(place).ok_or_else(|| StoreError::corrupt("batch of clicks", &"a place that is not in its list"))
+}
+
+/// Values in the order in which they came first, each once.
+struct Words<T> {
+    list: Vec<T>,
+    places: HashMap<T, usize>,
+}
+
+impl<T> Default for Words<T> {
+    fn default() -> Self {
+        Self { list: Vec::new(), places: HashMap::new() }
+    }
+}
+
+impl<T: Copy + Eq + Hash> Words<T> {
+    fn place(&mut self, word: T) -> usize {
+        *self.places.entry(word).or_insert_with(|| {
+            self.list.push(word);
+            self.list.len() - 1
+        })
+    }
+}
+
+#[derive(Default)]
+struct Builder<'a> {
+    links: Words<&'a str>,
+    destinations: Words<&'a str>,
+    visitors: Words<Visitor<'a>>,
+    clicks: Vec<Entry<'a>>,
+}
+
+impl<'a> Builder<'a> {
+    fn finish(self) -> Batch<'a> {
+        Batch {
+            links: self.links.list,
+            destinations: self.destinations.list,
+            visitors: self.visitors.list,
+            clicks: self.clicks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn click(number: i64) -> Click {
+        let at = Timestamp::from_millisecond(number).unwrap();
+        let mut click = Click::new(format!("link_{}", number % 3), at);
+        click.details.url = format!("https://example.com/{}", number % 2).into();
+        click.details.browser = format!("browser {}", number % 5).into();
+        click.details.ip = format!("192.0.2.{number}").into();
+        click
+    }
+
+    fn unpacked(batch: &Batch<'_>) -> Vec<Click> {
+        batch.clicks().iter().map(|entry| batch.click(entry).unwrap()).collect()
+    }
+
+    #[test]
+    fn joined_batches_hold_the_clicks_of_all_in_their_order() {
+        let clicks: Vec<Click> = (0..20).map(click).collect();
+        let encoded: Vec<Vec<u8>> =
+            clicks.chunks(7).map(|clicks| Batch::of(clicks).encode().unwrap()).collect();
+        let batches: Vec<Batch<'_>> = encoded.iter().map(|bytes| Batch::decode(bytes).unwrap()).collect();
+        let joined = Batch::join(&batches).unwrap();
+        assert_eq!(unpacked(&joined), clicks);
+        assert_eq!((joined.links().len(), joined.destinations().len(), joined.visitors().len()), (3, 2, 5));
+        assert_eq!(unpacked(&Batch::join(&[]).unwrap()), []);
+    }
+
+    #[test]
+    fn bytes_that_are_no_batch_are_refused() {
+        let clicks = [click(1), click(2)];
+        let batch = Batch::of(&clicks);
+        let bytes = batch.encode().unwrap();
+        assert!(Batch::decode(&bytes[..bytes.len() - 1]).is_err());
+        let astray = Batch { clicks: vec![Entry { visitor: 9, ..batch.clicks[0] }], ..Batch::of(&clicks) };
+        assert!(Batch::join(&[astray]).is_err());
+    }
+}

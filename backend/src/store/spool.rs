@@ -1,0 +1,176 @@
+//! The spool: a file beside that of a SQLite database, in which clicks are safe from the end of the process until they are
+//! recorded.
+//!
+//! SQLite has one writer at a time, and records many clicks at once in much less time than as many in small parts. So
+//! they are written here first, batch by batch as they come, and recorded in greater numbers. PostgreSQL has many
+//! writers, and needs no spool.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteLockingMode, SqliteSynchronous,
+};
+use sqlx::{Any, Connection, Executor, Transaction};
+
+use super::sql::Sql;
+use super::{Store, StoreError};
+
+/// How long another process that ends has to leave the spool to this one.
+const WAIT: Duration = Duration::from_secs(1);
+/// Batches deleted by one transaction at most.
+const DELETED_AT_ONCE: i64 = 64;
+
+/// Batches of clicks by number, each as [`Batch::encode`](super::Batch::encode) made it. One process has it at a time.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    file: SqliteConnection,
+    last: i64,
+}
+
+impl Store {
+    /// Opens the spool, with the batches in it that are not recorded. None if the database has none, or another process
+    /// uses it.
+    pub(crate) async fn open_spool(&self) -> Result<Option<(Spool, Vec<(i64, Vec<u8>)>)>, StoreError> {
+        let Some(path) = &self.spool else { return Ok(None) };
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .locking_mode(SqliteLockingMode::Exclusive)
+            .journal_mode(SqliteJournalMode::Wal)
+            // Enough for whatever happens to the process. When the power fails, clicks that are not recorded may go.
+            .synchronous(SqliteSynchronous::Normal)
+            .busy_timeout(WAIT);
+        let recorded = Sql::new("SELECT recorded FROM spool").number(&self.read).await?;
+        let opened = async {
+            let mut file = SqliteConnection::connect_with(&options).await?;
+            file.execute(
+                "CREATE TABLE IF NOT EXISTS batches (number INTEGER PRIMARY KEY, clicks BLOB NOT NULL)",
+            )
+            .await?;
+            // The first to write has the file from here on.
+            sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded).execute(&mut file).await?;
+            Ok::<_, sqlx::Error>(file)
+        };
+        let mut file = match opened.await {
+            Ok(file) => file,
+            Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| is_busy(&code)) => {
+                tracing::info!("another process spools clicks; this one records them as they come");
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let batches: Vec<(i64, Vec<u8>)> =
+            sqlx::query_as("SELECT number, clicks FROM batches WHERE number > ? ORDER BY number")
+                .bind(recorded)
+                .fetch_all(&mut file)
+                .await?;
+        let last = batches.last().map_or(recorded, |(number, _)| *number);
+        Ok(Some((Spool { file, last }, batches)))
+    }
+}
+
+fn is_busy(code: &str) -> bool {
+    // SQLITE_BUSY, with or without an extended reason above it.
+    code.parse::<i32>().is_ok_and(|code| code & 0xff == 5)
+}
+
+impl Spool {
+    /// Writes a batch, and drops some of those that are recorded. Returns its number, which is the same if it is to be
+    /// written again because it could not be.
+    pub(crate) async fn append(&mut self, batch: &[u8], recorded: i64) -> Result<i64, StoreError> {
+        let number = self.last + 1;
+        let mut transaction = self.file.begin().await?;
+        let delete = "DELETE FROM batches WHERE number IN
+                      (SELECT number FROM batches WHERE number <= ? ORDER BY number LIMIT ?)";
+        sqlx::query(delete).bind(recorded).bind(DELETED_AT_ONCE).execute(&mut *transaction).await?;
+        let insert = sqlx::query("INSERT OR REPLACE INTO batches (number, clicks) VALUES (?, ?)");
+        insert.bind(number).bind(batch).execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        self.last = number;
+        Ok(number)
+    }
+
+    /// Drops all batches up to `recorded`, and leaves the file to others.
+    pub(crate) async fn close(mut self, recorded: i64) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded).execute(&mut self.file).await?;
+        self.file.close().await?;
+        Ok(())
+    }
+}
+
+/// Writes down, along with the clicks themselves, that all batches up to this one are recorded.
+pub(super) async fn mark_recorded(
+    transaction: &mut Transaction<'static, Any>,
+    number: i64,
+) -> Result<(), StoreError> {
+    let mut sql = Sql::new("UPDATE spool SET recorded = ");
+    sql.bind(number);
+    sql.execute(&mut **transaction).await?;
+    Ok(())
+}
+
+/// Where the spool of a SQLite database is: beside its file, if it has one.
+pub(super) fn path(url: &str) -> Result<Option<PathBuf>, StoreError> {
+    if url.contains(":memory:") || url.contains("mode=memory") {
+        return Ok(None);
+    }
+    let mut path = SqliteConnectOptions::from_str(url)?.get_filename().as_os_str().to_owned();
+    path.push("-clicks");
+    Ok(Some(path.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use tempfile::TempDir;
+
+    use super::super::{Batch, Click};
+    use super::*;
+    use crate::links::PublicUrl;
+
+    fn clicks(count: usize) -> Vec<Click> {
+        (0..count).map(|n| Click::new(format!("link_{}", n % 3), Timestamp::UNIX_EPOCH)).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_spooled_is_there_until_it_is_recorded() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let public = PublicUrl::parse("https://s.test").unwrap();
+        //  batches spooled, of which are recorded, and how many the next process finds
+        let table = [(0, 0, 0), (3, 0, 3), (2, 4, 1), (0, 1, 0), (1, 0, 1)];
+        for (spooled, recorded, expected) in table {
+            let store = Store::open(&url).await.unwrap();
+            let (mut spool, left) = store.open_spool().await.unwrap().unwrap();
+            let mut numbers: Vec<i64> = left.iter().map(|(number, _)| *number).collect();
+            for count in 1..=spooled {
+                let clicks = clicks(count);
+                numbers.push(spool.append(&Batch::of(&clicks).encode().unwrap(), 0).await.unwrap());
+            }
+            if let Some(last) = numbers[..recorded].last() {
+                store.record_batch(&Batch::of(&clicks(1)), &public, Some(*last)).await.unwrap();
+            }
+            // As when the process is killed.
+            drop(spool);
+            store.close().await;
+            let store = Store::open(&url).await.unwrap();
+            let (spool, left) = store.open_spool().await.unwrap().unwrap();
+            assert_eq!(left.len(), expected, "{spooled} spooled, {recorded} recorded");
+            drop(spool);
+            store.close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn one_process_has_the_spool() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let (first, second) = (Store::open(&url).await.unwrap(), Store::open(&url).await.unwrap());
+        let (spool, _) = first.open_spool().await.unwrap().unwrap();
+        assert!(second.open_spool().await.unwrap().is_none());
+        spool.close(0).await.unwrap();
+        assert!(second.open_spool().await.unwrap().is_some());
+    }
+}
