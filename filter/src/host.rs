@@ -21,7 +21,6 @@ mod abi {
     #[link(wasm_import_module = "env")]
     unsafe extern "C" {
         pub(super) fn proxy_log(level: u32, message: *const u8, size: usize) -> u32;
-        pub(super) fn proxy_get_log_level(level: *mut u32) -> u32;
         pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
         pub(super) fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
         pub(super) fn proxy_set_effective_context(context: u32) -> u32;
@@ -396,13 +395,7 @@ impl Host for Gateway {
             LogLevel::Warn => 3,
             LogLevel::Error => 4,
         };
-        let mut wanted = 0;
-        // SAFETY: the pointer is to a live u32.
-        let status = unsafe { abi::proxy_get_log_level(&raw mut wanted) };
-        // A host that does not tell its level filters by itself.
-        if status == OK && level < wanted {
-            return;
-        }
+        // Every host filters by its level. Asking it for that first (`proxy_get_log_level`) ends the VM in ngx_wasm_module.
         let message = message.to_string();
         // SAFETY: the pointer is to live memory of the given size. The status is of no use: there is nowhere to report it.
         unsafe { abi::proxy_log(level, message.as_ptr(), message.len()) };
