@@ -4,11 +4,11 @@
 //! bytes that are no UTF-8, and a panic ends the VM; here every status comes back as a value. And the SDK exports every callback
 //! there is, while a host skips those that are absent: entering the VM for nothing costs more than counting does.
 
-use core::cell::{Cell, UnsafeCell};
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ptr::{null, null_mut};
 
+use crate::arena::Arena;
 use crate::counters::CounterHost;
 use crate::directory::Poll;
 use crate::header_pairs::serialize;
@@ -208,47 +208,8 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// Memory for values that the host returns, kept from request to request: the host asks for it by `malloc`, several times in each.
-///
-/// Values are handed out one behind the other. As soon as none is in use any more the memory is free again as a whole.
-struct Arena {
-    memory: UnsafeCell<[u8; ARENA_BYTES]>,
-    taken: Cell<usize>,
-    values: Cell<usize>,
-}
-
-/// As much as the headers of nearly every request take; what does not fit is allocated by itself.
-const ARENA_BYTES: usize = 16 << 10;
-
 thread_local! {
-    static ARENA: Arena = const {
-        Arena { memory: UnsafeCell::new([0; ARENA_BYTES]), taken: Cell::new(0), values: Cell::new(0) }
-    };
-}
-
-impl Arena {
-    fn allocate(&self, size: usize) -> Option<*mut u8> {
-        // Not even an empty value starts where the memory ends: by where it starts a value is known as the arena's.
-        let start = Some(self.taken.get()).filter(|start| *start < ARENA_BYTES)?;
-        let end = start.checked_add(size).filter(|end| *end <= ARENA_BYTES)?;
-        self.taken.set(end);
-        self.values.set(self.values.get() + 1);
-        Some(self.memory.get().cast::<u8>().wrapping_add(start))
-    }
-
-    /// Ends the use of the value at `data`; `false` if it is none of the arena's.
-    fn release(&self, data: *const u8) -> bool {
-        let memory = self.memory.get().cast::<u8>().cast_const();
-        let ours = (memory..memory.wrapping_add(ARENA_BYTES)).contains(&data);
-        if ours {
-            let left = self.values.get().saturating_sub(1);
-            self.values.set(left);
-            if left == 0 {
-                self.taken.set(0);
-            }
-        }
-        ours
-    }
+    static ARENA: Arena = const { Arena::new() };
 }
 
 /// Memory for a value that the host returns: a [`Returned`] takes it over. A host that asks for memory and then

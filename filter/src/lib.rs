@@ -28,6 +28,7 @@
     )
 )]
 
+pub mod arena;
 pub mod classes;
 pub mod config;
 pub mod counters;
