@@ -12,6 +12,8 @@ use crate::time::Timestamp;
 /// wait is N swaps; 64 in a row mean that something is wrong.
 pub const MAX_ATTEMPTS: usize = 64;
 
+mod leased;
+
 /// The host as counting needs it: shared data and a clock.
 pub trait CounterHost: SharedData {
     /// `proxy_get_current_time_nanoseconds`.
@@ -31,11 +33,19 @@ pub struct Counter<'a> {
 }
 
 /// Where a counter's record is. It stays there as long as the process lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     table: Table,
     fingerprint: Fingerprint,
     name: EntryName,
+}
+
+impl Place {
+    /// The counter's fingerprint.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
 }
 
 /// Why a request could not be counted.

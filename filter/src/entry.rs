@@ -1,73 +1,13 @@
-//! One entry of the counters' table: a value in shared data that holds the records of a few counters, and the step that
-//! consumes quota in it.
-//!
-//! ```text
-//! entry   version u8 (1), then records up to the end
-//! record  fingerprint u64, n u8, n × count          fingerprint 0: the record that overflowed strangers share
-//! count   window u32 (seconds; 0 = calendar month), index u32 (the window's place in time), used u32
-//! ```
-//! All little-endian. A record lives as long as any of its windows does; a writer drops dead records and keeps live ones that it
-//! does not know, for while one configuration drains and the next is in force both write the same entries.
+//! The step that consumes quota in an entry of the counters' table, whose bytes are [`crate::record`]'s.
 
 use arrayvec::ArrayVec;
 
 use crate::fingerprint::Fingerprint;
+use crate::lease::Lease;
 use crate::quota::{Mode, Period, Quota, Window};
+use crate::record::{Count, Record, Records, replace_record, write_plain};
+pub use crate::record::{EntryError, MAX_BYTES, MAX_QUOTAS, MAX_RECORDS, MAX_WINDOWS};
 use crate::time::Timestamp;
-
-/// Most quotas of a class.
-pub const MAX_QUOTAS: usize = 8;
-/// Most windows in a record: the quotas of two configurations, for the time that one drains.
-pub const MAX_WINDOWS: usize = 2 * MAX_QUOTAS;
-/// Most records in an entry, the overflow record apart. With four to an entry when a table is full, a known key's entry would need
-/// eight times its share to overflow: for a Poisson distribution about 1 in 10¹⁹.
-pub const MAX_RECORDS: usize = 32;
-/// Most bytes in an entry.
-pub const MAX_BYTES: usize = 1 + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX_WINDOWS * COUNT);
-
-const VERSION: u8 = 1;
-const RECORD_HEAD: usize = 9;
-const COUNT: usize = 12;
-
-/// What one window of one counter has used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Count {
-    window: Window,
-    index: u32,
-    used: u32,
-}
-
-impl Count {
-    /// The count as of `now`: this one while its window lasts, afterwards none. A window that starts over a second ahead was
-    /// written before the clock stepped back: its use moves to now's window, so that the step gives nothing back and locks
-    /// nobody out for longer than a window and a second.
-    fn at(self, now: Timestamp) -> Option<Self> {
-        let stored = self.window.period(self.index);
-        if now.is_over_a_second_before(stored.start) {
-            Some(Self { index: self.window.at(now).index, ..self })
-        } else if now.seconds() < stored.end {
-            Some(self)
-        } else {
-            None
-        }
-    }
-}
-
-type Counts = ArrayVec<Count, MAX_WINDOWS>;
-
-/// Why an entry cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
-    /// The bytes are no entry: something else writes under our names.
-    #[error("a counter's entry in shared data is malformed")]
-    Malformed,
-    /// All records are live and none is this counter's.
-    #[error("a counter's entry in shared data is full")]
-    Full,
-    /// The record is full of live windows of earlier configurations.
-    #[error("a counter's record holds {MAX_WINDOWS} live windows already")]
-    TooManyWindows,
-}
 
 /// Where a counter stands on one quota after a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,24 +88,13 @@ fn consume_among_others(
     next: &mut Vec<u8>,
     standings: &mut Standings,
 ) -> Result<Consumed, EntryError> {
-    let mut counts = Counts::new();
-    let mut moved = false;
-    for record in Records::of(entry)? {
-        let record = record?;
-        if record.fingerprint == fingerprint {
-            let live = record.counts().filter_map(|count| Some((count, count.at(now)?)));
-            counts.clear();
-            counts.extend(live.inspect(|(stored, count)| moved |= stored != count).map(|(_, count)| count));
-        }
-    }
+    let (mut counts, moved) = Records::counts_of(entry, fingerprint, now)?;
 
     standings.clear();
     let mut refused = false;
     for quota in quotas.iter().take(MAX_QUOTAS) {
-        let count = match counts.iter().find(|count| count.window == quota.window) {
-            Some(count) => *count,
-            None => Count { window: quota.window, index: quota.window.at(now).index, used: 0 },
-        };
+        let count = counts.iter().find(|count| count.window == quota.window).copied();
+        let count = count.unwrap_or_else(|| Count::unused(quota.window, now));
         let standing = Standing::before(count, quota, cost);
         refused |= standing.refuses(quota);
         standings.push(standing);
@@ -187,7 +116,11 @@ fn consume_among_others(
         match counts.iter_mut().find(|count| count.window == quota.window) {
             Some(count) => count.used = standing.used,
             None => counts
-                .try_push(Count { window: quota.window, index: standing.index, used: standing.used })
+                .try_push(Count {
+                    index: standing.index,
+                    used: standing.used,
+                    ..Count::unused(quota.window, now)
+                })
                 .map_err(|_| EntryError::TooManyWindows)?,
         }
     }
@@ -206,14 +139,14 @@ fn consume_alone(
     next: &mut Vec<u8>,
     standings: &mut Standings,
 ) -> Option<Consumed> {
-    let (record, others) = Record::split_from(entry.strip_prefix(&[VERSION])?)?;
-    let fits = record.counts.len() == quotas.len() && quotas.len() <= MAX_QUOTAS;
-    if !others.is_empty() || record.fingerprint != fingerprint || !fits {
+    let record = Record::alone_in(entry)?;
+    let fits = record.plain_counts().len() == quotas.len() && quotas.len() <= MAX_QUOTAS;
+    if record.fingerprint != fingerprint || !fits {
         return None;
     }
     standings.clear();
     let mut refused = false;
-    for (quota, count) in quotas.iter().zip(record.counts()) {
+    for (quota, count) in quotas.iter().zip(record.plain_counts()) {
         if count.window != quota.window || count.at(now) != Some(count) {
             return None;
         }
@@ -226,11 +159,9 @@ fn consume_alone(
     }
     let counts = quotas.iter().zip(standings).map(|(quota, standing)| {
         standing.used = standing.used.saturating_add(cost);
-        Count { window: quota.window, index: standing.index, used: standing.used }
+        Count { window: quota.window, index: standing.index, used: standing.used, lease: Lease::NONE }
     });
-    next.clear();
-    next.push(VERSION);
-    push_record(next, fingerprint, counts);
+    write_plain(next, fingerprint, counts);
     Some(Consumed::Admitted)
 }
 
@@ -254,101 +185,6 @@ pub fn peek(
             .map(|quota| Standing { used: 0, index: quota.window.at(now).index, exhausted: false })
             .collect()),
         Err(EntryError::Malformed) => Err(EntryError::Malformed),
-    }
-}
-
-/// Writes `entry` to `next` with `fingerprint`'s record replaced by `counts` and without dead records.
-fn replace_record(
-    entry: &[u8],
-    fingerprint: Fingerprint,
-    counts: &[Count],
-    now: Timestamp,
-    next: &mut Vec<u8>,
-) -> Result<(), EntryError> {
-    next.clear();
-    next.push(VERSION);
-    let mut others = 0;
-    for record in Records::of(entry)? {
-        let record = record?;
-        if record.fingerprint == fingerprint {
-            continue;
-        }
-        let mut live = Counts::new();
-        live.extend(record.counts().filter_map(|count| count.at(now)));
-        if !live.is_empty() {
-            others += usize::from(record.fingerprint != Fingerprint::OVERFLOW);
-            push_record(next, record.fingerprint, live.into_iter());
-        }
-    }
-    if others >= MAX_RECORDS && fingerprint != Fingerprint::OVERFLOW {
-        return Err(EntryError::Full);
-    }
-    push_record(next, fingerprint, counts.iter().copied());
-    Ok(())
-}
-
-fn push_record(entry: &mut Vec<u8>, fingerprint: Fingerprint, counts: impl ExactSizeIterator<Item = Count>) {
-    entry.extend_from_slice(&fingerprint.get().to_le_bytes());
-    entry.push(u8::try_from(counts.len()).unwrap_or(u8::MAX));
-    for count in counts {
-        let [w0, w1, w2, w3] = count.window.code().to_le_bytes();
-        let [i0, i1, i2, i3] = count.index.to_le_bytes();
-        let [u0, u1, u2, u3] = count.used.to_le_bytes();
-        entry.extend_from_slice(&[w0, w1, w2, w3, i0, i1, i2, i3, u0, u1, u2, u3]);
-    }
-}
-
-/// The records of an entry.
-struct Records<'e>(&'e [u8]);
-
-struct Record<'e> {
-    fingerprint: Fingerprint,
-    counts: &'e [[u8; COUNT]],
-}
-
-impl<'e> Records<'e> {
-    fn of(entry: &'e [u8]) -> Result<Self, EntryError> {
-        match entry.split_first() {
-            None => Ok(Self(&[])),
-            Some((&VERSION, records)) if entry.len() <= MAX_BYTES => Ok(Self(records)),
-            Some(_) => Err(EntryError::Malformed),
-        }
-    }
-}
-
-impl<'e> Iterator for Records<'e> {
-    type Item = Result<Record<'e>, EntryError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let record = Record::split_from(self.0);
-        self.0 = record.as_ref().map_or(&[], |(_, rest)| rest);
-        Some(record.map(|(record, _)| record).ok_or(EntryError::Malformed))
-    }
-}
-
-impl<'e> Record<'e> {
-    fn split_from(bytes: &'e [u8]) -> Option<(Self, &'e [u8])> {
-        let (fingerprint, bytes) = bytes.split_first_chunk::<8>()?;
-        let (count, bytes) = bytes.split_first()?;
-        let count = usize::from(*count);
-        if count > MAX_WINDOWS {
-            return None;
-        }
-        let (counts, rest) = bytes.split_at_checked(count * COUNT)?;
-        let (counts, _) = counts.as_chunks::<COUNT>();
-        let fingerprint = Fingerprint::from_number(u64::from_le_bytes(*fingerprint));
-        Some((Self { fingerprint, counts }, rest))
-    }
-
-    fn counts(&self) -> impl Iterator<Item = Count> {
-        self.counts.iter().map(|[w0, w1, w2, w3, i0, i1, i2, i3, u0, u1, u2, u3]| Count {
-            window: Window::from_code(u32::from_le_bytes([*w0, *w1, *w2, *w3])),
-            index: u32::from_le_bytes([*i0, *i1, *i2, *i3]),
-            used: u32::from_le_bytes([*u0, *u1, *u2, *u3]),
-        })
     }
 }
 

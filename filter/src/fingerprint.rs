@@ -64,7 +64,7 @@ impl core::fmt::Debug for Salt {
 }
 
 /// Identifies a counter within its table: a salted hash of who and class. Never 0, which stands for an entry's overflow record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Fingerprint(u64);
 
 impl Fingerprint {

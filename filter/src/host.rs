@@ -9,10 +9,12 @@ use core::mem::ManuallyDrop;
 use core::ptr::{null, null_mut};
 
 use crate::arena::Arena;
+use crate::config::FleetSettings;
 use crate::counters::CounterHost;
-use crate::directory::Poll;
+use crate::fleet::FleetHost;
 use crate::header_pairs::serialize;
 use crate::limiter::{Host, LogLevel};
+use crate::ratelimit;
 use crate::reply::Reply;
 use crate::shared_data::{Cas, HostError, SharedData, Swap};
 use crate::time::Timestamp;
@@ -24,6 +26,7 @@ mod abi {
         pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
         pub(super) fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
         pub(super) fn proxy_set_effective_context(context: u32) -> u32;
+        pub(super) fn proxy_continue_stream(stream_type: u32) -> u32;
         pub(super) fn proxy_get_buffer_bytes(
             buffer: u32,
             start: usize,
@@ -266,9 +269,11 @@ const CAS_MISMATCH: u32 = 8;
 const REQUEST_HEADERS: u32 = 0;
 const RESPONSE_HEADERS: u32 = 2;
 const HTTP_CALL_RESPONSE_HEADERS: u32 = 6;
+const HTTP_CALL_RESPONSE_TRAILERS: u32 = 7;
 const HTTP_CALL_RESPONSE_BODY: u32 = 4;
 const PLUGIN_CONFIGURATION: u32 = 7;
 const COUNTER: u32 = 0;
+const HTTP_REQUEST: u32 = 0;
 
 fn check(call: &'static str, status: u32) -> Result<(), HostError> {
     if status == OK { Ok(()) } else { Err(HostError { call, status }) }
@@ -395,6 +400,11 @@ pub(crate) fn http_call_response_headers() -> Result<Returned, HostError> {
     header_map(HTTP_CALL_RESPONSE_HEADERS)
 }
 
+/// The trailers that answered the current callout, serialized; empty if there are none.
+pub(crate) fn http_call_response_trailers() -> Result<Returned, HostError> {
+    header_map(HTTP_CALL_RESPONSE_TRAILERS)
+}
+
 fn header_map(map: u32) -> Result<Returned, HostError> {
     let (status, bytes) = returned(|data, size| {
         // SAFETY: all pointers are to live memory of the given sizes.
@@ -404,35 +414,38 @@ fn header_map(map: u32) -> Result<Returned, HostError> {
     Ok(bytes)
 }
 
-/// Polls the directory: [`Callbacks::on_http_call_response`] brings the answer.
-pub(crate) fn http_call(poll: &Poll<'_>) -> Result<Callout, HostError> {
-    let mut headers: Vec<(&str, &[u8])> = vec![
-        (":method", b"GET"),
-        (":path", poll.path.as_bytes()),
-        (":authority", poll.cluster.as_bytes()),
-        ("accept", b"application/json"),
-    ];
-    headers.extend(poll.authorization.as_ref().map(|value| ("authorization", value.as_bytes())));
-    headers.extend(poll.if_none_match.map(|etag| ("if-none-match", etag)));
-    let headers = serialize(&headers);
-    let mut callout = 0;
-    // SAFETY: all pointers are to live memory of the given sizes, or null with size 0.
-    let status = unsafe {
-        abi::proxy_http_call(
-            poll.cluster.as_ptr(),
-            poll.cluster.len(),
-            headers.as_ptr(),
-            headers.len(),
-            null(),
-            0,
-            null(),
-            0,
-            poll.timeout,
-            &raw mut callout,
-        )
-    };
-    check("proxy_http_call", status)?;
-    Ok(Callout(callout))
+/// A call to a cluster.
+pub(crate) struct HttpCall<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) headers: &'a [(&'a str, &'a [u8])],
+    pub(crate) body: &'a [u8],
+    /// Milliseconds.
+    pub(crate) timeout: u32,
+}
+
+impl HttpCall<'_> {
+    /// Sends it: [`Callbacks::on_http_call_response`] brings the answer.
+    pub(crate) fn send(&self) -> Result<Callout, HostError> {
+        let headers = serialize(self.headers);
+        let mut callout = 0;
+        // SAFETY: all pointers are to live memory of the given sizes, or null with size 0.
+        let status = unsafe {
+            abi::proxy_http_call(
+                self.cluster.as_ptr(),
+                self.cluster.len(),
+                headers.as_ptr(),
+                headers.len(),
+                self.body.as_ptr(),
+                self.body.len(),
+                null(),
+                0,
+                self.timeout,
+                &raw mut callout,
+            )
+        };
+        check("proxy_http_call", status)?;
+        Ok(Callout(callout))
+    }
 }
 
 /// Whether the response has a header of this name.
@@ -511,9 +524,40 @@ impl Contexts {
     }
 
     pub(crate) fn exists(&self, context: u32) -> bool {
-        // SAFETY: no pointers.
-        unsafe { abi::proxy_set_effective_context(context) != BAD_ARGUMENT }
+        enter(context)
     }
+}
+
+/// Lets the request of the stream in effect go on to the next filter.
+pub(crate) fn continue_request() -> Result<(), HostError> {
+    // SAFETY: no pointers.
+    check("proxy_continue_stream", unsafe { abi::proxy_continue_stream(HTTP_REQUEST) })
+}
+
+impl FleetHost for Gateway {
+    fn call(&mut self, fleet: &FleetSettings, message: &[u8]) -> Result<u32, HostError> {
+        let headers: [(&str, &[u8]); 5] = [
+            (":method", b"POST"),
+            (":path", ratelimit::PATH.as_bytes()),
+            (":authority", fleet.cluster.as_bytes()),
+            ("content-type", b"application/grpc"),
+            ("te", b"trailers"),
+        ];
+        let timeout = fleet.terms.timeout;
+        let call = HttpCall { cluster: &fleet.cluster, headers: &headers, body: message, timeout };
+        call.send().map(|Callout(callout)| callout)
+    }
+
+    /// Leaves the stream in effect; the next callback finds its own context in effect again.
+    fn lives(&mut self, stream: u32) -> bool {
+        enter(stream)
+    }
+}
+
+/// Brings a context into effect for what is left of the callback; whether it exists.
+pub(crate) fn enter(context: u32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { abi::proxy_set_effective_context(context) != BAD_ARGUMENT }
 }
 
 impl Drop for Contexts {

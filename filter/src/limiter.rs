@@ -10,17 +10,20 @@ use nohash_hasher::NoHashHasher;
 
 use crate::classes::{below, normalize};
 use crate::config::{
-    ADDRESS_CLASS, Agreement, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, StrangerPolicy,
-    Subscribers, digest,
+    ADDRESS_CLASS, Agreement, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, OnUnavailable,
+    StrangerPolicy, Subscribers, digest,
 };
-use crate::counters::{CountError, Counter, CounterHost, Counters, Place};
+use crate::counters::{CountError, Counted, Counter, CounterHost, Counters, Place};
+use crate::draw::{Answer, Ask, Beyond, Draw, Drawn};
 use crate::entry::Standings;
 use crate::fingerprint::{ClientAddress, KeyDigest, KeyHash, Who};
+use crate::fleet::{Wanted, local_share};
 use crate::header_pairs::HeaderPairs;
 use crate::headers::Report;
 use crate::identity::{Credential, credential, only_line};
 use crate::outcome::{NO_PLAN, Outcome};
 use crate::quota::{Mode, QuotaSet};
+use crate::ratelimit::FleetId;
 use crate::reply::Reply;
 use crate::shared_data::HostError;
 use crate::table::OpenError;
@@ -75,6 +78,25 @@ pub struct Verdict {
     pub report: Option<Box<Report>>,
     /// The reply to send instead of passing the request on.
     pub reply: Option<Box<Reply>>,
+    /// A lease to ask for. If the request waits for it, nothing else is decided yet.
+    pub lease: Option<Box<Wanted>>,
+}
+
+/// A request that draws on leases: all that deciding on it again needs.
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    /// The subscriber's plan, as an index into [`crate::config::Catalog::plans`].
+    pub plan: usize,
+    /// The class, as an index into [`crate::config::Catalog::classes`].
+    pub class: usize,
+    /// Where its record is.
+    pub counter: Place,
+    /// Who is counted, as the fleet names it.
+    pub who: FleetId,
+    /// The quotas of the class.
+    pub quotas: Arc<QuotaSet>,
+    /// Units that the request costs.
+    pub cost: u32,
 }
 
 /// Decides on requests by one configuration, within one VM.
@@ -91,15 +113,22 @@ pub struct Limiter {
 /// What needs not be found out twice about a known key's requests of one class.
 #[derive(Clone, Debug)]
 struct Remembered {
-    counter: Place,
+    counter: Bearer,
     plan: usize,
     granted: Option<Entitlement>,
+}
+
+/// Where what somebody uses is counted: in a record here, and under a name in the fleet.
+#[derive(Clone, Copy, Debug)]
+struct Bearer {
+    place: Place,
+    fleet: Option<FleetId>,
 }
 
 /// Who is calling.
 enum Caller<'c> {
     /// A key of this plan.
-    Known { who: Who<'c>, counter: Place, plan: usize, granted: &'c Entitlements },
+    Known { who: Who<'c>, counter: Bearer, plan: usize, granted: &'c Entitlements },
     /// A key that nobody has.
     Unknown,
     /// A key that the directory, which has not answered yet, may know.
@@ -115,6 +144,8 @@ enum Caller<'c> {
 enum DecideError {
     #[error("the host handed over no request headers")]
     NoHeaders,
+    #[error("the configuration has no fleet")]
+    NoFleet,
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
@@ -259,7 +290,10 @@ impl Limiter {
         remembered_by: KeyHash,
     ) -> Result<Caller<'c>, DecideError> {
         let counters = open(&mut self.counters, config, host)?;
-        let counter = |who| counters.place(Counter { who, class: config.class_name(class) });
+        let counter = |who| Bearer {
+            place: counters.place(Counter { who, class: config.class_name(class) }),
+            fleet: config.fleet.as_ref().map(|fleet| fleet.id(who)),
+        };
         let known = config.subscribers.get(digest_of_key);
         let known = known.or_else(|| directory?.get(digest_of_key));
         if let Some((known, Agreement { plan, entitlements })) = known {
@@ -303,12 +337,22 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         request: &Request,
-        counter: Place,
+        counter: Bearer,
         granted: Option<&Entitlement>,
     ) -> Result<Verdict, DecideError> {
         match granted {
             Some(Entitlement::Unlimited) => Ok(request.verdict([Outcome::Allowed])),
-            Some(Entitlement::Quotas(quotas)) => self.count(host, config, request, counter, quotas, None),
+            Some(Entitlement::Quotas(quotas)) => match (counter.fleet, request.plan) {
+                (Some(who), Some(plan)) => {
+                    let class = config.catalog.classes.get(request.class);
+                    let cost = class.map_or(1, |class| class.cost);
+                    let quotas = Arc::clone(quotas);
+                    let drawing =
+                        Drawing { plan, class: request.class, counter: counter.place, who, quotas, cost };
+                    self.try_to_draw(host, config, &drawing, Beyond::Ask)
+                }
+                _ => self.count(host, config, request, counter.place, quotas, None),
+            },
             Some(Entitlement::NotInPlan) | None => {
                 let plan = request.plan_name(config).unwrap_or_default();
                 let reply = Reply::not_in_plan(config.not_in_plan, config.class_name(request.class), plan);
@@ -352,9 +396,9 @@ impl Limiter {
         quotas: &Arc<QuotaSet>,
         stranger: Option<Outcome>,
     ) -> Result<Verdict, DecideError> {
-        let (class, cost) = match (stranger, config.catalog.classes.get(request.class)) {
-            (Some(_), _) | (_, None) => (ADDRESS_CLASS, 1),
-            (None, Some(class)) => (class.name.as_str(), class.cost),
+        let cost = match (stranger, config.catalog.classes.get(request.class)) {
+            (Some(_), _) | (_, None) => 1,
+            (None, Some(class)) => class.cost,
         };
         // In a box, as it is handed on several times until the response is there.
         let at = Timestamp::from_seconds(0);
@@ -364,40 +408,87 @@ impl Limiter {
         let counted = self.open(host)?.count(host, counter, quotas.quotas(), cost, standings)?;
         report.at = counted.at;
 
-        let mut verdict = request.verdict(stranger);
-        let mut and = |outcome| {
-            // Three have room: who it was, that it overflowed, and how it ended.
-            let _ = verdict.outcomes.try_push(outcome);
-        };
-        if counted.overflowed {
-            and(Outcome::Overflow);
+        Ok(conclude(host, config, request, report, stranger, &counted))
+    }
+
+    /// Decides on a request by its leases, once more or for the first time.
+    pub fn draw(&mut self, host: &mut impl Host, drawing: &Drawing, beyond: Beyond) -> Verdict {
+        let config = Arc::clone(&self.config);
+        match self.try_to_draw(host, &config, drawing, beyond) {
+            Ok(verdict) => verdict,
+            Err(error) => drawing.request().failed(&config, host, error),
         }
-        match (counted.admitted, config.enforcement) {
-            (true, _) => {
-                if stranger.is_none() {
-                    and(Outcome::Allowed);
-                }
-                if report.exhausted_in_shadow() {
-                    and(Outcome::ShadowLimited);
-                }
+    }
+
+    /// Decides on a request that finds too little leased while the rate-limit service does not answer.
+    pub fn draw_without_service(&mut self, host: &mut impl Host, drawing: &Drawing) -> Verdict {
+        let config = Arc::clone(&self.config);
+        match config.fleet.as_ref().map(|fleet| fleet.on_unavailable) {
+            Some(OnUnavailable::Deny) => {
+                drawing.request().refused(&config, [Outcome::Error], Reply::fleet_unavailable())
             }
-            (false, Mode::Shadow) => and(Outcome::ShadowLimited),
-            (false, Mode::Enforced) => and(Outcome::Limited),
+            Some(OnUnavailable::Allow) => self.draw(host, drawing, Beyond::Pass),
+            Some(share @ OnUnavailable::Local(_)) => {
+                self.grant_itself(host, drawing, share);
+                self.draw(host, drawing, Beyond::Nothing)
+            }
+            None => self.draw(host, drawing, Beyond::Nothing),
         }
-        if !counted.admitted && config.enforcement == Mode::Enforced {
-            let plan = request.plan_name(config);
-            host.log(
-                LogLevel::Debug,
-                format_args!(
-                    "limited: plan {}, class {class}, counter {:08x}",
-                    plan.unwrap_or(NO_PLAN),
-                    counted.fingerprint.get() >> 32
-                ),
-            );
-            verdict.reply = Some(Box::new(Reply::limited(&report, plan)));
+    }
+
+    /// Lets the gateway use its own share of each quota.
+    fn grant_itself(&mut self, host: &mut impl Host, drawing: &Drawing, on_unavailable: OnUnavailable) {
+        let Ok(now) = host.now() else { return };
+        for (place, quota) in drawing.quotas.quotas().iter().enumerate() {
+            if let Some(units) = local_share(on_unavailable, quota.limit.get())
+                && quota.mode == Mode::Enforced
+            {
+                let ask = Ask { quota: place, index: quota.window.at(now).index, units };
+                self.settle(host, drawing, ask, Answer::Own(units));
+            }
         }
-        verdict.report = Some(report);
-        Ok(verdict)
+    }
+
+    /// Brings the answer to `ask` into the record of `drawing`; whether its window lasts.
+    pub fn settle(&mut self, host: &mut impl Host, drawing: &Drawing, ask: Ask, answer: Answer) -> bool {
+        let Some(quota) = drawing.quotas.quotas().get(ask.quota) else { return false };
+        let counters = open(&mut self.counters, &self.config, host);
+        let settled =
+            counters.and_then(|counters| Ok(counters.settle(host, drawing.counter, quota, ask, answer)?));
+        settled.unwrap_or_else(|error| {
+            host.log(LogLevel::Error, format_args!("a lease could not be taken into account: {error}"));
+            false
+        })
+    }
+
+    fn try_to_draw(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        drawing: &Drawing,
+        beyond: Beyond,
+    ) -> Result<Verdict, DecideError> {
+        let Some(fleet) = &config.fleet else { return Err(DecideError::NoFleet) };
+        let at = Timestamp::from_seconds(0);
+        let (quotas, cost) = (Arc::clone(&drawing.quotas), drawing.cost);
+        let mut report = Box::new(Report { quotas, standings: Standings::new(), cost, at });
+        let fingerprint = drawing.counter.fingerprint();
+        let quotas = drawing.quotas.quotas();
+        let draw = Draw { fingerprint, quotas, cost, terms: &fleet.terms, beyond };
+        let (drawn, at) = self.open(host)?.draw(host, drawing.counter, &draw, &mut report.standings)?;
+        report.at = at;
+
+        let request = drawing.request();
+        let wanted = |ask, waits| Some(Box::new(Wanted { drawing: drawing.clone(), ask, waits }));
+        let counted = |admitted| Counted { admitted, at, overflowed: false, fingerprint };
+        Ok(match drawn {
+            Drawn::Short(ask) => Verdict { lease: wanted(ask, true), ..request.verdict([]) },
+            Drawn::Admitted(low) => Verdict {
+                lease: low.and_then(|ask| wanted(ask, false)),
+                ..conclude(host, config, &request, report, None, &counted(true))
+            },
+            Drawn::Refused { .. } => conclude(host, config, &request, report, None, &counted(false)),
+        })
     }
 
     fn open(&mut self, host: &mut impl Host) -> Result<&mut Counters, DecideError> {
@@ -417,6 +508,52 @@ fn open<'c>(
             Ok(counters.insert(opened))
         }
     }
+}
+
+/// The verdict on a request that was counted.
+fn conclude(
+    host: &mut impl Host,
+    config: &Config,
+    request: &Request,
+    report: Box<Report>,
+    stranger: Option<Outcome>,
+    counted: &Counted,
+) -> Verdict {
+    let mut verdict = request.verdict(stranger);
+    let mut and = |outcome| {
+        // Three have room: who it was, that it overflowed, and how it ended.
+        let _ = verdict.outcomes.try_push(outcome);
+    };
+    if counted.overflowed {
+        and(Outcome::Overflow);
+    }
+    match (counted.admitted, config.enforcement) {
+        (true, _) => {
+            if stranger.is_none() {
+                and(Outcome::Allowed);
+            }
+            if report.exhausted_in_shadow() {
+                and(Outcome::ShadowLimited);
+            }
+        }
+        (false, Mode::Shadow) => and(Outcome::ShadowLimited),
+        (false, Mode::Enforced) => and(Outcome::Limited),
+    }
+    if !counted.admitted && config.enforcement == Mode::Enforced {
+        let plan = request.plan_name(config);
+        let class = if stranger.is_some() { ADDRESS_CLASS } else { config.class_name(request.class) };
+        host.log(
+            LogLevel::Debug,
+            format_args!(
+                "limited: plan {}, class {class}, counter {:08x}",
+                plan.unwrap_or(NO_PLAN),
+                counted.fingerprint.get() >> 32
+            ),
+        );
+        verdict.reply = Some(Box::new(Reply::limited(&report, plan)));
+    }
+    verdict.report = Some(report);
+    verdict
 }
 
 #[cold]
@@ -445,6 +582,12 @@ fn open_counters(config: &Config, host: &mut impl Host) -> Result<Counters, Deci
     Ok(counters)
 }
 
+impl Drawing {
+    fn request(&self) -> Request {
+        Request { plan: Some(self.plan), class: self.class }
+    }
+}
+
 /// A request, as metrics and messages name it.
 struct Request {
     plan: Option<usize>,
@@ -463,6 +606,7 @@ impl Request {
             outcomes: outcomes.into_iter().collect(),
             report: None,
             reply: None,
+            lease: None,
         }
     }
 

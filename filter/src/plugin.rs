@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use crate::config::{Config, DirectorySettings, Subscribers};
 use crate::counters::CounterHost as _;
-use crate::directory::{Directory, Update};
+use crate::directory::{Directory, Poll, Update};
+use crate::fleet::{Event, Fleet, Waiting, Wanted};
 use crate::header_pairs::HeaderPairs;
 use crate::headers::{EXPOSED, NAMES, Report};
-use crate::host::{self, Action, Callbacks, Callout, Contexts, Gateway, Metric, Returned};
-use crate::limiter::{Host as _, Limiter, LogLevel};
+use crate::host::{self, Action, Callbacks, Callout, Contexts, Gateway, HttpCall, Metric, Returned};
+use crate::limiter::{Host as _, Limiter, LogLevel, Verdict};
 use crate::metrics::{Label, Tally};
 use crate::outcome::{NO_PLAN, metric_name};
+use crate::ratelimit::{Response, Unusable};
 use crate::reply::Reply;
 use crate::roster::Roster;
 use crate::shared_data::HostError;
@@ -43,6 +45,9 @@ struct Root {
     tally: Tally,
     metrics: Vec<Option<Metric>>,
     directory_metrics: Option<DirectoryMetrics>,
+    fleet: Fleet,
+    /// In the order of [`Event::ALL`]; none without a fleet.
+    fleet_metrics: Vec<Option<Metric>>,
 }
 
 struct Pending {
@@ -60,7 +65,10 @@ impl Callbacks for Vm {
         match config {
             Ok(config) => {
                 let before = config.directory.as_ref().and_then(|settings| self.directory(settings));
-                self.roots.retain(|other| other.id != root);
+                for mut replaced in self.roots.extract_if(.., |other| other.id == root) {
+                    replaced.fleet.end(&mut Gateway, &mut replaced.limiter);
+                    replaced.resume_decided(&mut self.pending);
+                }
                 self.roots.push(Root::new(root, Arc::new(config), before));
                 true
             }
@@ -76,14 +84,20 @@ impl Callbacks for Vm {
         if let Some(root) = self.roots.iter_mut().find(|other| other.id == root) {
             root.flush();
             root.poll();
+            root.fleet.tick(&mut Gateway, &mut root.limiter);
+            root.resume_decided(&mut self.pending);
         }
     }
 
     fn on_http_call_response(&mut self, root: u32, callout: Callout, headers: u32, body_size: usize) {
-        let root = self.roots.iter_mut().find(|other| other.id == root);
-        if let Some(root) = root.filter(|root| root.poll == Some(callout)) {
+        let Some(root) = self.roots.iter_mut().find(|other| other.id == root) else { return };
+        if root.poll == Some(callout) {
             root.poll = None;
             root.answer(headers > 0, body_size);
+        } else if root.fleet.has_made(callout.0) {
+            let response = fleet_response(headers > 0, body_size);
+            root.fleet.answer(&mut Gateway, &mut root.limiter, callout.0, response);
+            root.resume_decided(&mut self.pending);
         }
     }
 
@@ -91,22 +105,16 @@ impl Callbacks for Vm {
         let Some(root) = root_of_stream(&mut self.roots) else { return Action::Continue };
         let headers = host::request_headers().map_err(log_error).ok();
         let headers = headers.as_ref().map_or(&[][..], AsRef::as_ref);
-        let verdict = root.limiter.decide(&mut Gateway, headers);
-        for &outcome in &verdict.outcomes {
-            root.tally.add(Label { plan: verdict.plan, class: verdict.class, outcome });
-        }
+        let mut verdict = root.limiter.decide(&mut Gateway, headers);
         let headers = || HeaderPairs::parse(headers);
-        if let Some(report) = verdict.report {
-            let config = Arc::clone(root.limiter.config());
-            let expose_cors = config.headers.expose_cors
-                && headers().is_some_and(|headers| headers.get("origin").is_some());
-            self.pending.keep(stream, Pending { config, report, expose_cors }, || {
-                let contexts = Contexts::seen_from(stream);
-                move |stream| contexts.exists(stream)
-            });
+        if let Some(wanted) = verdict.lease.take() {
+            match root.want(stream, *wanted, headers()) {
+                Some(decided) => verdict = decided.unwrap_or(verdict),
+                None => return Action::Stop,
+            }
         }
-        match verdict.reply {
-            Some(reply) => answer(&reply, headers()),
+        match root.take_note(&mut self.pending, stream, verdict, || has_origin(headers())) {
+            Some(reply) => answer(&reply, headers().is_some_and(HeaderPairs::is_grpc)),
             None => Action::Continue,
         }
     }
@@ -165,15 +173,18 @@ impl Root {
         Gateway.log(
             LogLevel::Info,
             format_args!(
-                "weir {}: {} plans, {} classes, {} subscribers, directory {}, fleet off",
+                "weir {}: {} plans, {} classes, {} subscribers, directory {}, fleet {}",
                 env!("CARGO_PKG_VERSION"),
                 catalog.plans.len(),
                 catalog.classes.len(),
                 config.subscribers.roster().subscribers(),
                 if config.directory.is_some() { "on" } else { "off" },
+                if config.fleet.is_some() { "on" } else { "off" },
             ),
         );
         let directory_metrics = config.directory.as_ref().map(|_| DirectoryMetrics::define());
+        let events = config.fleet.iter().flat_map(|_| Event::ALL);
+        let fleet_metrics = events.map(|event| counter(event.metric())).collect();
         let directory = before.or_else(|| config.directory.clone().map(Directory::new));
         let mut root = Self {
             id,
@@ -184,12 +195,74 @@ impl Root {
             tally,
             metrics,
             directory_metrics,
+            fleet: Fleet::default(),
+            fleet_metrics,
         };
         root.resolve();
         root
     }
 
+    /// Keeps what the response to a request is to say, and counts what became of it. The reply is to be sent.
+    fn take_note(
+        &mut self,
+        pending: &mut Kept<Pending>,
+        stream: u32,
+        verdict: Verdict,
+        has_origin: impl FnOnce() -> bool,
+    ) -> Option<Box<Reply>> {
+        for &outcome in &verdict.outcomes {
+            self.tally.add(Label { plan: verdict.plan, class: verdict.class, outcome });
+        }
+        if let Some(report) = verdict.report {
+            let config = Arc::clone(self.limiter.config());
+            let expose_cors = config.headers.expose_cors && has_origin();
+            pending.keep(stream, Pending { config, report, expose_cors }, || {
+                let contexts = Contexts::seen_from(stream);
+                move |stream| contexts.exists(stream)
+            });
+        }
+        verdict.reply
+    }
+
+    /// Sees to the lease that a decision wants. `None` if the request waits for it; otherwise what was decided after all, if its own
+    /// decision does not stand.
+    #[cold]
+    fn want(
+        &mut self,
+        stream: u32,
+        wanted: Wanted,
+        headers: Option<HeaderPairs<'_>>,
+    ) -> Option<Option<Verdict>> {
+        let waits = wanted.waits;
+        let is_grpc = headers.is_some_and(HeaderPairs::is_grpc);
+        let waiting = Waiting { stream, is_grpc, has_origin: has_origin(headers) };
+        self.fleet.want(&mut Gateway, &mut self.limiter, wanted, Some(waiting));
+        match self.fleet.decided().pop() {
+            Some((_, verdict)) => Some(Some(verdict)),
+            None if waits => None,
+            None => Some(None),
+        }
+    }
+
+    /// Lets those go on, or answers them, who were decided on after they had waited.
+    fn resume_decided(&mut self, pending: &mut Kept<Pending>) {
+        for (Waiting { stream, is_grpc, has_origin }, verdict) in self.fleet.decided() {
+            // It was alive when it was decided on.
+            host::enter(stream);
+            let reply = self.take_note(pending, stream, verdict, || has_origin);
+            let action = reply.map_or(Action::Continue, |reply| answer(&reply, is_grpc));
+            if action == Action::Continue {
+                log_failure(host::continue_request());
+            }
+        }
+    }
+
     fn flush(&mut self) {
+        for (metric, sum) in self.fleet_metrics.iter().zip(self.fleet.drain()) {
+            if let (Some(metric), 1..) = (metric, sum) {
+                log_failure(metric.add(sum));
+            }
+        }
         for (place, sum) in self.tally.drain() {
             if let Some(metric) = self.metrics.get(place).copied().flatten() {
                 log_failure(metric.add(sum));
@@ -213,7 +286,7 @@ impl Root {
         }
         let Some(directory) = &mut self.directory else { return };
         if let Some(poll) = directory.poll(now) {
-            match host::http_call(&poll) {
+            match send(&poll) {
                 Ok(callout) => self.poll = Some(callout),
                 Err(error) => {
                     log_failure(Err(error));
@@ -325,10 +398,39 @@ fn plugin_name() -> Option<Vec<u8>> {
     Gateway.property(b"plugin_name").map_err(log_error).ok().flatten()
 }
 
+/// Polls the directory.
+fn send(poll: &Poll<'_>) -> Result<Callout, HostError> {
+    let mut headers: Vec<(&str, &[u8])> = vec![
+        (":method", b"GET"),
+        (":path", poll.path.as_bytes()),
+        (":authority", poll.cluster.as_bytes()),
+        ("accept", b"application/json"),
+    ];
+    headers.extend(poll.authorization.as_ref().map(|value| ("authorization", value.as_bytes())));
+    headers.extend(poll.if_none_match.map(|etag| ("if-none-match", etag)));
+    HttpCall { cluster: poll.cluster, headers: &headers, body: &[], timeout: poll.timeout }.send()
+}
+
+/// What the rate-limit service answered to the current callout.
+fn fleet_response(answered: bool, body_size: usize) -> Result<Response, Unusable> {
+    if !answered {
+        return Err(Unusable::None);
+    }
+    let read = |part: Result<Returned, HostError>| part.map_err(log_error).unwrap_or_default();
+    let headers = read(host::http_call_response_headers());
+    let body = read(host::http_call_response_body(body_size));
+    let trailers = read(host::http_call_response_trailers());
+    Response::read(headers.as_ref(), body.as_ref(), trailers.as_ref())
+}
+
+fn has_origin(headers: Option<HeaderPairs<'_>>) -> bool {
+    headers.is_some_and(|headers| headers.get("origin").is_some())
+}
+
 /// Answers the request itself.
 #[cold]
-fn answer(reply: &Reply, request: Option<HeaderPairs<'_>>) -> Action {
-    match host::send(reply, request.is_some_and(HeaderPairs::is_grpc)) {
+fn answer(reply: &Reply, is_grpc: bool) -> Action {
+    match host::send(reply, is_grpc) {
         Ok(()) => Action::Stop,
         Err(error) => {
             // Without a reply a stopped request would hang for ever.

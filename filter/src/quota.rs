@@ -307,6 +307,19 @@ pub fn duration(text: &str) -> Option<Option<u32>> {
     (!count.is_empty()).then(|| count.parse::<u32>().ok()?.checked_mul(unit))
 }
 
+/// Reads whole milliseconds or seconds such as `250ms`, `1s`, as milliseconds; otherwise as [`duration`].
+#[must_use]
+pub fn milliseconds(text: &str) -> Option<Option<u32>> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = text.split_at_checked(digits)?;
+    let unit = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        _ => return None,
+    };
+    (!count.is_empty()).then(|| count.parse::<u32>().ok()?.checked_mul(unit))
+}
+
 fn unit_window(unit: &str) -> Option<Window> {
     Some(match unit {
         "second" => Window::SECOND,

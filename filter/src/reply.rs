@@ -144,6 +144,16 @@ impl Reply {
         }
     }
 
+    /// 503: the fleet's rate-limit service does not answer, and the configuration denies then.
+    #[must_use]
+    pub fn fleet_unavailable() -> Self {
+        let message = "The quota could not be asked for; retry in 1 s.".to_owned();
+        Self {
+            retry_after: Some(1),
+            ..Self::new(503, grpc::UNAVAILABLE, "weir_fleet_unavailable", message, None)
+        }
+    }
+
     /// 200: where the caller stands.
     #[must_use]
     pub fn usage(body: String) -> Self {

@@ -57,7 +57,7 @@ impl fmt::Debug for EntryName {
 }
 
 /// Which of the two tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Table {
     /// Counters of known keys and subscribers.
     Known,

@@ -54,6 +54,23 @@ impl Timestamp {
         self.seconds.saturating_sub(earlier.seconds).saturating_sub(started)
     }
 
+    /// Whole milliseconds since the epoch second `earlier`; 0 if that is yet to come.
+    #[must_use]
+    pub fn milliseconds_since(self, earlier: u64) -> u32 {
+        let milliseconds = self
+            .seconds
+            .checked_sub(earlier)
+            .map(|seconds| seconds.saturating_mul(1000).saturating_add(u64::from(self.nanos / 1_000_000)));
+        u32::try_from(milliseconds.unwrap_or(0)).unwrap_or(u32::MAX)
+    }
+
+    /// Whole milliseconds since `earlier`; 0 if it is later.
+    #[must_use]
+    pub fn milliseconds_after(self, earlier: Self) -> u32 {
+        let whole = self.milliseconds_since(earlier.seconds);
+        whole.saturating_sub(earlier.nanos / 1_000_000)
+    }
+
     /// Whether the epoch second `instant` lies more than one second ahead.
     #[must_use]
     pub const fn is_over_a_second_before(self, instant: u64) -> bool {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::config::{Config, Entitlement, Entitlements};
 use crate::counters::{CountError, Counter, CounterHost, Counters};
+use crate::draw::{Beyond, Draw};
 use crate::fingerprint::Who;
 use crate::quota::Mode;
 
@@ -60,7 +61,15 @@ pub fn report(
             Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
             Entitlement::Quotas(set) => {
                 let place = counters.place(Counter { who, class: &class.name });
-                let (standings, _) = counters.standing(host, place, set.quotas())?;
+                let standings = match &config.fleet {
+                    None => counters.standing(host, place, set.quotas())?.0,
+                    Some(fleet) => {
+                        let (fingerprint, quotas, cost) = (place.fingerprint(), set.quotas(), class.cost);
+                        let (terms, beyond) = (&fleet.terms, Beyond::Nothing);
+                        let draw = Draw { fingerprint, quotas, cost, terms, beyond };
+                        counters.leased_standing(host, place, &draw)?
+                    }
+                };
                 let enforced =
                     set.quotas().iter().zip(standings).filter(|(quota, _)| quota.mode == Mode::Enforced);
                 enforced

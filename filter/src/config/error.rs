@@ -74,9 +74,6 @@ pub enum Problem {
     /// No JSON, or a value of the wrong type, form or name; the text says what was expected.
     #[error("{0}")]
     Invalid(String),
-    /// A field that this version does not know how to honour.
-    #[error("not supported yet")]
-    NotSupported,
     /// A list or map that must not be empty.
     #[error("must not be empty")]
     NoneGiven,
@@ -104,6 +101,11 @@ pub enum Problem {
     /// More quotas than a counter's record has room for.
     #[error("{0} quotas, at most {max} are possible", max = crate::entry::MAX_QUOTAS)]
     TooManyQuotas(usize),
+    /// A quota that no rate-limit service has a unit for.
+    #[error(
+        "a fleet shares quotas of a second, minute, hour or day; use one of these, or \"mode\": \"shadow\""
+    )]
+    NotLeasable,
     /// Two quotas of one class that would count the same.
     #[error("another quota of this class has the same window and mode; keep the lower limit")]
     SameWindow,
@@ -146,6 +148,9 @@ pub enum Problem {
     /// No duration.
     #[error("{0:?}: expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d")]
     Duration(String),
+    /// No duration, or one that is counted in something else.
+    #[error("{0:?}: expected whole milliseconds or seconds such as 250ms, 1s")]
+    ShortDuration(String),
     /// A number out of bounds.
     #[error("{given} is out of range, expected {expected}")]
     Range {

@@ -4,6 +4,7 @@
 
 mod directory;
 mod error;
+mod fleet;
 mod raw;
 mod requests;
 mod subscribers;
@@ -16,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 pub use self::directory::{DirectorySettings, NotReady};
 pub use self::error::{ConfigError, Problem};
+pub use self::fleet::{FleetSettings, Limits, OnUnavailable};
 pub use self::raw::Grants;
 use self::requests::{key_sources, matches, normal_path, property_path};
 pub use self::subscribers::{Agreement, Catalog, Subscribers, parse_digest};
@@ -23,6 +25,7 @@ use crate::classes::{Match, PathMatch};
 use crate::entry::MAX_QUOTAS;
 use crate::fingerprint::KeyDigest;
 use crate::identity::KeySource;
+use crate::lease::is_leasable;
 use crate::quota::{Grant, Mode, Quota, QuotaSet, QuotaTerms};
 use crate::table::{Capacity, MAX_CAPACITY};
 
@@ -67,6 +70,8 @@ pub struct Config {
     pub counters: Capacity,
     /// Keeps two Weir plugins of one process apart.
     pub namespace: String,
+    /// What gateways share their quotas through, if they do.
+    pub fleet: Option<FleetSettings>,
 }
 
 /// A class of endpoints.
@@ -163,10 +168,7 @@ impl Config {
     }
 
     fn check(raw: raw::Config) -> Result<Self, ConfigError> {
-        if raw.fleet.is_some() {
-            return Err(ConfigError::new("fleet", Problem::NotSupported));
-        }
-
+        let fleet = raw.fleet.map(FleetSettings::check).transpose().map_err(|error| error.within("fleet"))?;
         let (classes, default_class) = classes(raw.classes, &raw.default_class)?;
         if raw.plans.0.is_empty() {
             return Err(ConfigError::new("plans", Problem::NoneGiven));
@@ -176,10 +178,11 @@ impl Config {
             let path = format!("plans.{name}");
             check_name(&name, PLAN_NAME, is_plan_name).map_err(|error| error.within("plans"))?;
             let none = vec![Entitlement::NotInPlan; classes.len()];
-            let granted = entitlements(&limits.0, none, &classes).map_err(|error| error.within(&path))?;
+            let granted = entitlements(&limits.0, none, &classes, fleet.is_some())
+                .map_err(|error| error.within(&path))?;
             plans.push((name, granted));
         }
-        let catalog = Catalog { classes, default_class, plans };
+        let catalog = Catalog { classes, default_class, plans, leased: fleet.is_some() };
         let subscribers = Subscribers::check(raw.subscribers, &catalog)?;
         let count_by = match raw.count_by {
             raw::CountBy::Key => CountBy::Key,
@@ -248,6 +251,7 @@ impl Config {
             count_by,
             counters,
             namespace: raw.namespace,
+            fleet,
         })
     }
 
@@ -336,11 +340,12 @@ fn classes(raw: Vec<raw::Class>, default: &str) -> Result<(Vec<Class>, usize), C
     Ok((classes, default_class))
 }
 
-/// `base` with the classes that `limits` names replaced.
+/// `base` with the classes that `limits` names replaced. `leased`: a fleet shares their quotas.
 fn entitlements(
     limits: &[(String, Grant)],
     mut base: Entitlements,
     classes: &[Class],
+    leased: bool,
 ) -> Result<Entitlements, ConfigError> {
     for (name, grant) in limits {
         let class = classes.iter().position(|class| class.name == *name);
@@ -354,14 +359,14 @@ fn entitlements(
         *entitlement = match grant {
             Grant::Unlimited => Entitlement::Unlimited,
             Grant::Quotas(list) => Entitlement::Quotas(
-                quotas(list, &class.name, class.cost).map_err(|error| error.within(name))?,
+                quotas(list, &class.name, class.cost, leased).map_err(|error| error.within(name))?,
             ),
         };
     }
     Ok(base)
 }
 
-fn quotas(raw: &[QuotaTerms], class: &str, cost: u32) -> Result<Arc<QuotaSet>, ConfigError> {
+fn quotas(raw: &[QuotaTerms], class: &str, cost: u32, leased: bool) -> Result<Arc<QuotaSet>, ConfigError> {
     if raw.is_empty() {
         return Err(ConfigError::new("", Problem::NoneGiven));
     }
@@ -391,6 +396,9 @@ fn quotas(raw: &[QuotaTerms], class: &str, cost: u32) -> Result<Arc<QuotaSet>, C
         if rate.limit.get() < cost {
             return refuse("", Problem::CostOverLimit { class: class.to_owned(), cost });
         }
+        if leased && *mode == Mode::Enforced && !is_leasable(rate.window) {
+            return refuse("", Problem::NotLeasable);
+        }
         quotas.push(Quota { name, limit: rate.limit, window: rate.window, mode: *mode });
     }
     Ok(Arc::new(QuotaSet::new(quotas)))
@@ -406,11 +414,13 @@ fn stranger(raw: raw::Stranger) -> Result<StrangerPolicy, ConfigError> {
                 ConfigError::new("quotas", Problem::Invalid(error.to_string()))
             })?;
             let default = QuotaTerms { rate: minute, name: None, mode: Mode::Enforced };
-            quotas(&[default], ADDRESS_CLASS, 1).map(StrangerPolicy::Limit)
+            quotas(&[default], ADDRESS_CLASS, 1, false).map(StrangerPolicy::Limit)
         }
         (raw::Action::Limit, Some(list)) => {
             let list: Vec<_> = list.into_iter().map(|raw::Quota(terms)| terms).collect();
-            quotas(&list, ADDRESS_CLASS, 1).map(StrangerPolicy::Limit).map_err(|error| error.within("quotas"))
+            quotas(&list, ADDRESS_CLASS, 1, false)
+                .map(StrangerPolicy::Limit)
+                .map_err(|error| error.within("quotas"))
         }
         (_, Some(_)) => Err(ConfigError::new(
             "quotas",

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
 
 use crate::quota::{Grant, Mode, QuotaTerms, Rate, Window};
 
@@ -52,7 +52,7 @@ pub(super) struct Config {
     #[serde(default)]
     pub(super) namespace: String,
     #[serde(default)]
-    pub(super) fleet: Option<IgnoredAny>,
+    pub(super) fleet: Option<Fleet>,
 }
 
 fn default_class() -> String {
@@ -123,6 +123,54 @@ pub(super) enum NotReady {
     #[default]
     Pass,
     Unavailable,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fleet {
+    pub(super) cluster: String,
+    #[serde(default = "default_domain")]
+    pub(super) domain: String,
+    #[serde(default = "default_timeout")]
+    pub(super) timeout: String,
+    #[serde(default = "default_min_window")]
+    pub(super) min_window: String,
+    #[serde(default)]
+    pub(super) limits: Limits,
+    #[serde(default)]
+    pub(super) window_index: bool,
+    #[serde(default)]
+    pub(super) on_unavailable: OnUnavailable,
+    pub(super) local_percent: Option<u8>,
+}
+
+fn default_domain() -> String {
+    "weir".to_owned()
+}
+
+fn default_timeout() -> String {
+    "250ms".to_owned()
+}
+
+fn default_min_window() -> String {
+    "10s".to_owned()
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Limits {
+    #[default]
+    Sent,
+    Configured,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OnUnavailable {
+    #[default]
+    Local,
+    Allow,
+    Deny,
 }
 
 #[derive(Deserialize)]

@@ -34,6 +34,8 @@ pub struct Catalog {
     pub default_class: usize,
     /// The plans' names and what they grant, in their order.
     pub plans: Vec<(String, Entitlements)>,
+    /// Whether a fleet shares their quotas.
+    pub leased: bool,
 }
 
 impl Catalog {
@@ -50,7 +52,7 @@ impl Catalog {
                 Problem::Unknown { kind: "plan", name: terms.plan.clone(), expected: names.join(", ") };
             return Err(ConfigError::new("plan", problem));
         };
-        let entitlements = entitlements(&terms.limits, granted.clone(), &self.classes)
+        let entitlements = entitlements(&terms.limits, granted.clone(), &self.classes, self.leased)
             .map_err(|error| error.within("limits"))?;
         if entitlements.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
             let class =

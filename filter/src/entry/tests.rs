@@ -3,6 +3,7 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
+use crate::record::{COUNT, PLAIN, RECORD_HEAD};
 
 const ALICE: Fingerprint = Fingerprint::from_number(1);
 
@@ -215,7 +216,7 @@ proptest! {
     fn no_bytes_are_too_odd_for_an_entry(bytes in prop::collection::vec(prop::num::u8::ANY, 0..300), version in prop::bool::ANY, now: u64) {
         let mut bytes = bytes;
         if version {
-            bytes.insert(0, VERSION);
+            bytes.insert(0, PLAIN);
         }
         let quotas = [enforced(3, "minute"), enforced(9, "month")];
         let mut next = Vec::new();
