@@ -19,11 +19,11 @@ const FIRST_GROWTH: u32 = 6;
 /// However little is left, this part of the limit may be asked for if the rate asks for it: what is lost by asking for more than is
 /// left is less than that, once in a window and for the whole fleet.
 const OF_THE_LIMIT: u32 = 20;
-/// The first lease of a window: this part of what this gateway used in the window before, at least this part of the limit, and at most
-/// this.
+/// The first lease of a window: this part of what this gateway used in the window before, and at most this part of the limit.
 const FIRST_OF_BEFORE: u32 = 4;
-const FIRST_OF_THE_LIMIT: u32 = 60;
 const FIRST_AT_MOST: u32 = 4;
+/// The first lease of a gateway that used nothing in the window before. As many gateways may each hold one.
+const UNKNOWN_OF_THE_LIMIT: u32 = 200;
 /// Tenths of what it holds that a gateway must have used before an answer is taken to say at what rate others use theirs.
 const TENTHS_USED: u64 = 6;
 /// Others are taken to use at most so many times what this gateway does.
@@ -142,11 +142,12 @@ impl Lease {
         }
         let limit = quota.limit.get();
         let known = self.left(limit).unwrap_or(limit);
-        let first = limit / FIRST_OF_THE_LIMIT;
+        let unknown = limit / UNKNOWN_OF_THE_LIMIT;
         let (likely, most) = match self.left(limit) {
             // Another worker's lease is under way, which this one cannot wait for.
-            _ if self.asked_until > at => (first, first),
-            None => ((self.before / FIRST_OF_BEFORE).max(first), limit / FIRST_AT_MOST),
+            _ if self.asked_until > at => (unknown, unknown),
+            None if self.before == 0 => (unknown, unknown),
+            None => (self.before / FIRST_OF_BEFORE, limit / FIRST_AT_MOST),
             Some(left) => {
                 let growth = if self.used_then > 0 { GROWTH } else { FIRST_GROWTH };
                 let part = self.fair_part(limit, used).min(self.granted.saturating_mul(growth));
@@ -155,7 +156,7 @@ impl Lease {
             }
         };
         // More than what was left would be lost.
-        likely.min(most).saturating_add(lacking - 1).min(known).max(lacking)
+        likely.min(most).max(1).saturating_add(lacking - 1).min(known).max(lacking)
     }
 
     /// Whether to ask for more before it is needed: the rest would not last for as long as an answer may take.
@@ -167,10 +168,11 @@ impl Lease {
             && self.room(used) < self.uses_in(terms, used, at, terms.timeout)
     }
 
-    /// Units that are likely to be used within `milliseconds`, at the rate since the last answer. A rate needs some time to be one:
-    /// that of an answer's timeout.
+    /// Units that are likely to be used within `milliseconds`, at the rate since the last answer. A rate needs two units to be one, as the
+    /// first is what was asked for, and some time: that of an answer's timeout.
     fn uses_in(&self, terms: &LeaseTerms, used: u32, at: u32, milliseconds: u32) -> u32 {
-        let uses = u64::from(used.saturating_sub(self.used_then)) * u64::from(milliseconds);
+        let uses = used.saturating_sub(self.used_then).saturating_sub(1);
+        let uses = u64::from(uses) * u64::from(milliseconds);
         let since = at.saturating_sub(self.answered).max(terms.timeout).max(1);
         u32::try_from(uses / u64::from(since)).unwrap_or(u32::MAX)
     }

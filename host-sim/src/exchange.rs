@@ -63,8 +63,8 @@ impl Clusters {
             for (generation, callout) in callouts {
                 answered += 1;
                 let response = self.call(&callout.cluster, &callout.request);
-                if response.failure == Some(Failure::Silence) {
-                    worker.keep_silent(generation, &callout);
+                if response.failure == Some(Failure::Silence) || !response.delay.is_zero() {
+                    worker.keep_open(generation, &callout, response);
                 } else {
                     worker.finish_callout(generation, callout.token, response);
                 }

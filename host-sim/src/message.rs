@@ -1,6 +1,6 @@
 //! Requests and responses as a test writes and reads them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 
@@ -205,6 +205,7 @@ pub struct Response {
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<Headers>,
     pub(crate) failure: Option<Failure>,
+    pub(crate) delay: Duration,
 }
 
 impl Response {
@@ -216,7 +217,7 @@ impl Response {
     /// A response with exactly these headers, `:status` among them.
     pub fn from_headers(headers: Headers) -> Self {
         let headers = headers.into_kind(Kind::Response);
-        Self { headers, body: Bytes::new(), trailers: None, failure: None }
+        Self { headers, body: Bytes::new(), trailers: None, failure: None, delay: Duration::ZERO }
     }
 
     /// 200 without a body.
@@ -227,6 +228,13 @@ impl Response {
     /// The upstream breaks the connection instead of answering.
     pub fn reset() -> Self {
         Self { failure: Some(Failure::Reset), ..Self::new(503) }
+    }
+
+    /// The answer to a callout comes this much later, as the host is advanced; not at all if the callout times out before.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
     }
 
     /// The upstream does not answer. A callout stays open until it is answered by hand or times out.

@@ -12,7 +12,7 @@ use crate::{
     abi::LogLevel,
     chain::Chain,
     grpc::GrpcEvent,
-    message::{Request, Response},
+    message::{Failure, Request, Response},
     plugin::{FailurePolicy, Plugin},
     state::{Callout, Shared, StreamOrder, VmState},
     vm::{Vm, VmError, VmName},
@@ -76,8 +76,17 @@ pub(crate) struct Worker {
     jitter: fastrand::Rng,
     reloads: ReloadStats,
     simulated_streams: BTreeMap<(u64, u32), SimulatedStream>,
-    /// Callouts that nobody answers: generation and token, and when they time out.
-    silent: Vec<(u64, u32, Option<Duration>)>,
+    open_callouts: Vec<OpenCallout>,
+}
+
+/// A callout that is not answered yet.
+#[derive(Debug)]
+struct OpenCallout {
+    generation: u64,
+    token: u32,
+    /// When the answer comes or the callout times out, on the monotonic clock; never, if it does neither.
+    due: Option<Duration>,
+    response: Response,
 }
 
 /// A stream of gRPC to a cluster in memory.
@@ -117,7 +126,7 @@ impl Worker {
             ),
             reloads: ReloadStats::default(),
             simulated_streams: BTreeMap::new(),
-            silent: Vec::new(),
+            open_callouts: Vec::new(),
         };
         for place in 0..filters.len() {
             // The log has it.
@@ -281,12 +290,13 @@ impl Worker {
     /// Fires due timers, and times out callouts that nobody answers.
     pub(crate) fn tick(&mut self) {
         let now = self.shared.clock.monotonic();
-        let (due, open): (Vec<_>, Vec<_>) = std::mem::take(&mut self.silent)
+        let (mut due, open): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open_callouts)
             .into_iter()
-            .partition(|(_, _, deadline)| deadline.is_some_and(|deadline| deadline <= now));
-        self.silent = open;
-        for (generation, token, _) in due {
-            self.finish_callout(generation, token, timed_out());
+            .partition(|open| open.due.is_some_and(|due| due <= now));
+        self.open_callouts = open;
+        due.sort_by_key(|open| open.due);
+        for OpenCallout { generation, token, response, .. } in due {
+            self.finish_callout(generation, token, response);
         }
         for vm in self.vms() {
             vm.tick();
@@ -296,9 +306,9 @@ impl Worker {
 
     /// When the next timer or time-out is due, on the monotonic clock.
     pub(crate) fn next_event(&mut self) -> Option<Duration> {
-        let timeouts = self.silent.iter().filter_map(|(_, _, deadline)| *deadline).min();
+        let answers = self.open_callouts.iter().filter_map(|open| open.due).min();
         let timers = self.vms().filter_map(Vm::next_timer).min();
-        [timeouts, timers].into_iter().flatten().min()
+        [answers, timers].into_iter().flatten().min()
     }
 
     /// Tells guests of queues that have something for them.
@@ -354,10 +364,17 @@ impl Worker {
         self.route();
     }
 
-    /// Keeps a callout that nobody answers until it times out.
-    pub(crate) fn keep_silent(&mut self, generation: u64, callout: &Callout) {
-        let deadline = callout.timeout.map(|timeout| self.shared.clock.monotonic() + timeout);
-        self.silent.push((generation, callout.token, deadline));
+    /// Keeps a callout until its answer comes or its time is up.
+    pub(crate) fn keep_open(&mut self, generation: u64, callout: &Callout, response: Response) {
+        let now = self.shared.clock.monotonic();
+        let answer = (response.failure != Some(Failure::Silence)).then(|| now + response.delay);
+        let deadline = callout.timeout.map(|timeout| now + timeout);
+        let (due, response) = match (answer, deadline) {
+            (Some(answer), None) => (Some(answer), response),
+            (Some(answer), Some(deadline)) if answer < deadline => (Some(answer), response),
+            (_, deadline) => (deadline, timed_out()),
+        };
+        self.open_callouts.push(OpenCallout { generation, token: callout.token, due, response });
     }
 }
 

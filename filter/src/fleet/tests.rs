@@ -450,26 +450,26 @@ fn answer(world: &mut World, call: u32, response: Response) -> Vec<u16> {
 fn a_lease_is_kept_when_the_one_who_waited_for_it_has_gone() {
     let mut world = World::new(1, 1, "");
     let (call, received) = ask_once(&mut world, GONE);
-    assert_eq!(received.units, 10);
-    assert_eq!(answer(&mut world, call, granted(590, 60)), NOBODY);
-    // Nine draw on it without a call; the tenth has something left as well, for the one who went away used nothing.
-    for _ in 0..10 {
+    assert_eq!(received.units, 3);
+    assert_eq!(answer(&mut world, call, granted(597, 60)), NOBODY);
+    // All three units are there, for the one who went away has used none.
+    for _ in 0..3 {
         world.arrive((0, 0), 0);
-        assert!(!world.gateways[0][0].fleet.calls.values().any(|call| !call.waiters.is_empty()));
+        assert_eq!(world.waiting, 0);
     }
-    assert_eq!(world.admitted.values().sum::<u64>(), 10);
+    assert_eq!(world.admitted.values().sum::<u64>(), 3);
 }
 
 #[test]
 fn those_who_wait_for_one_lease_are_all_decided_on_when_it_comes() {
     let mut world = World::new(1, 1, "");
     let (call, _) = ask_once(&mut world, 0);
-    for _ in 0..11 {
+    for _ in 0..4 {
         world.arrive((0, 0), 0);
     }
     assert!(world.gateways[0][0].host.calls.is_empty(), "one call for all of them");
-    // Ten units for twelve: the last two ask again, once.
-    assert_eq!(answer(&mut world, call, granted(590, 60)), [0; 10]);
+    // Three units for five: the last two ask again, once.
+    assert_eq!(answer(&mut world, call, granted(597, 60)), [0; 3]);
     let (again, received) = world.gateways[0][0].host.calls.pop().unwrap();
     assert!(received.units >= 2);
     assert_eq!(answer(&mut world, again, granted(500, 60)), [0; 2]);

@@ -76,6 +76,24 @@ fn a_call_that_nobody_answers_pauses_the_stream_until_it_times_out_with_504() {
 }
 
 #[test]
+fn a_call_is_answered_as_late_as_its_cluster_says_unless_it_times_out_before() {
+    // The guest waits for five seconds.
+    for (milliseconds, answered_after, status) in
+        [(20, 20, 200), (4999, 4999, 200), (5000, 5000, 403), (9000, 5000, 403)]
+    {
+        let host = with_auth(Response::ok().after(Duration::from_millis(milliseconds)));
+        let mut stream = host.stream(0, &Request::get("/"), true);
+        host.advance(Duration::from_millis(answered_after - 1));
+        stream.poll();
+        assert!(!stream.is_forwarded() && !stream.is_over(), "{milliseconds}");
+        host.advance(Duration::from_millis(1));
+        stream.poll();
+        assert_eq!(stream.is_forwarded(), status == 200, "{milliseconds}");
+        assert_eq!(stream.is_over(), status == 403, "{milliseconds}");
+    }
+}
+
+#[test]
 fn a_call_that_cannot_be_made_answers_bad_argument() {
     let host = with_auth(Response::ok());
     for (path, said) in
