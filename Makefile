@@ -70,10 +70,13 @@ fuzz: check-fuzz $(CARGO_FUZZ) ## coverage-guided fuzzing, FUZZ_SECONDS (60) for
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 .PHONY: lint
-lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), rustdoc, cargo-deny; warnings are errors
+lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz targets, rustdoc, cargo-deny; warnings are errors
 	$(CARGO) fmt --all --check
-	@for folder in */fuzz; do $(CARGO) fmt --manifest-path $$folder/Cargo.toml --check; done
+	@for manifest in */fuzz/Cargo.toml; do $(CARGO) fmt --manifest-path $$manifest --check; done
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@for manifest in */fuzz/Cargo.toml; do \
+		$(CARGO) check --quiet --locked --manifest-path $$manifest --target-dir target/fuzz/check; \
+	done
 	filter/build-wasm.sh --clippy
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) fetch --locked --quiet

@@ -16,6 +16,9 @@
 //! 4. **Monotone.** A clock that steps back gives no quota back, and locks nobody out for longer than a window and a second.
 //! 5. **Portable.** A counter is created exactly once whatever the host makes of an absent value ([`shared_data`]).
 //! 6. **Bounded work.** [`counters::MAX_ATTEMPTS`] attempts, then `on_error`.
+//!
+//! Where a [`fleet`] shares its quotas, the first holds over all gateways for as long as the rate-limit service answers; less may be admitted,
+//! by what gateways have leased and nobody asks them for. An entry then has at most [`record::MAX_LEASED_BYTES`] bytes.
 
 #![cfg_attr(
     not(test),

@@ -32,7 +32,7 @@ pub const MAX_LEASED_BYTES: usize = 1 + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX_W
 /// The version of an entry without leases.
 pub(crate) const PLAIN: u8 = 1;
 /// The version of an entry with leases.
-const LEASED: u8 = 2;
+pub(crate) const LEASED: u8 = 2;
 
 pub(crate) const RECORD_HEAD: usize = 9;
 pub(crate) const COUNT: usize = 12;

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use arbitrary::Arbitrary;
-use filter::entry::{Consumed, EntryError, MAX_BYTES, Standings, consume, peek};
+use filter::entry::{Consumed, EntryError, Standings, consume, peek};
 use filter::fingerprint::Fingerprint;
 use filter::quota::{Mode, Quota, Window};
+use filter::record::MAX_LEASED_BYTES;
 use filter::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
@@ -79,7 +80,7 @@ fuzz_target!(|input: Input<'_>| {
         // Bytes that may be anything.
         match consume(&any, fingerprint, &quotas, cost, at, &mut next, &mut standings) {
             Ok(Consumed::Admitted | Consumed::Refused { moved: true }) => {
-                assert!(next.len() <= MAX_BYTES);
+                assert!(next.len() <= MAX_LEASED_BYTES);
                 assert!(peek(&next, fingerprint, &quotas, at).is_ok(), "what was written is not read");
                 any.clone_from(&next);
             }
