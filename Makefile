@@ -16,10 +16,10 @@ FUZZ_SECONDS ?= 60
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# What the demo and the tests run. One build for all, so that nothing is compiled twice.
+# What the demo runs: the default members. The tests share what these have in common with all members.
 .PHONY: build
 build: wasm
-	@$(CARGO) build --workspace --bins --locked
+	@$(CARGO) build --bins --locked
 
 .PHONY: demo
 demo: check-demo build ## play the contract as a client, in front of the simulator

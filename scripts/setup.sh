@@ -45,6 +45,14 @@ node_is_new_enough() {
     at_least "${version#v}" 18
 }
 
+# Limitador's scripts need EXPIRE NX, which came with 7.0. "Redis server v=7.0.15 sha=..."
+redis_is_new_enough() {
+    local version
+    version=$(redis-server --version) || return 1
+    version=${version#*v=}
+    at_least "${version%% *}" 7.0
+}
+
 has_component() {
     cargo "$1" --version
 }
@@ -76,7 +84,7 @@ check() {
             ;;
         test)
             need "Python 3.10 or later with venv" python3 python3-venv -- find_python
-            need "Redis (redis-server)" redis-server -- command -v redis-server
+            need "Redis 7 or later (redis-server)" redis-server -- redis_is_new_enough
             need "PostgreSQL (initdb)" postgresql -- has_postgres
             need "Chromium or Chrome" chromium -- scripts/find-chromium.sh
             need "Node.js 18 or later" nodejs -- node_is_new_enough

@@ -27,6 +27,8 @@ const ROUTES: &str = "/route_config/virtual_hosts/0/routes";
 pub enum Upstream {
     /// The cluster `backend`.
     At(SocketAddr),
+    /// The cluster `backend`, whose address the case sets itself.
+    Elsewhere,
     /// Nowhere: Envoy answers 200 itself.
     DirectResponse,
 }
@@ -115,6 +117,7 @@ impl Setup {
         }
         match self.upstream {
             Upstream::At(address) => set_cluster(&mut bootstrap, "backend", address)?,
+            Upstream::Elsewhere => {}
             Upstream::DirectResponse => set(
                 &mut bootstrap,
                 &format!("{CONNECTION_MANAGER}{ROUTES}"),
@@ -156,13 +159,28 @@ impl Setup {
     }
 }
 
-/// Has a cluster of envoy.yaml lead to `address`.
-fn set_cluster(bootstrap: &mut Value, name: &str, address: SocketAddr) -> anyhow::Result<()> {
-    const ADDRESS: &str = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
+/// Has a cluster of a bootstrap lead to `address`.
+///
+/// # Errors
+/// When it has no such cluster.
+pub fn set_cluster(bootstrap: &mut Value, name: &str, address: SocketAddr) -> anyhow::Result<()> {
+    let socket = json!({"address": address.ip(), "port_value": address.port()});
+    *cluster_address(bootstrap, name)? = json!({"socket_address": socket});
+    Ok(())
+}
+
+/// Where a cluster of a bootstrap leads.
+///
+/// # Errors
+/// When it has no such cluster.
+pub fn cluster_address<'b>(bootstrap: &'b mut Value, name: &str) -> anyhow::Result<&'b mut Value> {
     let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
-    let cluster = clusters.and_then(|clusters| clusters.iter_mut().find(|cluster| cluster["name"] == name));
-    let cluster = cluster.with_context(|| format!("envoy.yaml has no cluster {name}"))?;
-    set(cluster, ADDRESS, json!({"address": address.ip(), "port_value": address.port()}))
+    clusters
+        .and_then(|clusters| clusters.iter_mut().find(|cluster| cluster["name"] == name))
+        .and_then(|cluster| {
+            cluster.pointer_mut("/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address")
+        })
+        .with_context(|| format!("the bootstrap has no cluster {name} with an address"))
 }
 
 /// Replaces the value at a pointer that envoy.yaml must have.
@@ -207,8 +225,19 @@ impl Envoy {
     /// # Errors
     /// When it refuses its configuration; its log is in the error.
     pub fn start(setup: Setup) -> anyhow::Result<Self> {
+        Self::start_amended(setup, |_, _| Ok(()))
+    }
+
+    /// Starts it with a bootstrap that `amend` has changed; what it puts into the folder lives as long as the Envoy.
+    ///
+    /// # Errors
+    /// When `amend` fails, or as [`Envoy::start`].
+    pub fn start_amended(
+        setup: Setup,
+        amend: impl FnOnce(&mut Value, &Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let process = launch(&setup, folder.path())?;
+        let process = launch(&setup, folder.path(), amend)?;
         process.wait_for(|line| line.contains("starting main dispatch loop").then_some(()))?;
         let admin: SocketAddr = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
         let admin = Client::to(admin)?;
@@ -228,7 +257,7 @@ impl Envoy {
     /// When it serves after all.
     pub fn refuse(setup: &Setup) -> anyhow::Result<String> {
         let folder = tempfile::tempdir()?;
-        let mut process = launch(setup, folder.path())?;
+        let mut process = launch(setup, folder.path(), |_, _| Ok(()))?;
         let served =
             process.wait_for(|line| line.contains("starting main dispatch loop").then_some(())).is_ok();
         ensure!(!served, "Envoy serves with {}", setup.policy);
@@ -358,9 +387,15 @@ impl Envoy {
     }
 }
 
-fn launch(setup: &Setup, folder: &Path) -> anyhow::Result<Process> {
+fn launch(
+    setup: &Setup,
+    folder: &Path,
+    amend: impl FnOnce(&mut Value, &Path) -> anyhow::Result<()>,
+) -> anyhow::Result<Process> {
     let config = folder.join("envoy.json");
-    std::fs::write(&config, setup.bootstrap(folder)?.to_string())?;
+    let mut bootstrap = setup.bootstrap(folder)?;
+    amend(&mut bootstrap, folder)?;
+    std::fs::write(&config, bootstrap.to_string())?;
     Process::start(
         "envoy",
         Command::new(artifacts::envoy())

@@ -208,7 +208,7 @@ impl Simulator {
     pub fn start(flavour: Flavour, setup: &Setup) -> anyhow::Result<Self> {
         let upstream = match setup.upstream {
             Upstream::At(address) => Some(Client::to(address)?),
-            Upstream::DirectResponse => None,
+            Upstream::Elsewhere | Upstream::DirectResponse => None,
         };
         let mut host = Host::builder().workers(setup.workers).flavour(flavour);
         if let Some(directory) = &setup.directory {

@@ -14,7 +14,15 @@ pub(crate) const HTTP_FILTERS: &str =
 /// # Errors
 /// When it cannot be read as YAML.
 pub fn bootstrap() -> anyhow::Result<Value> {
-    let path = artifacts::root().join("envoy/envoy.yaml");
+    yaml("envoy/envoy.yaml")
+}
+
+/// A YAML file of the repository.
+///
+/// # Errors
+/// When it cannot be read as YAML.
+pub fn yaml(path: &str) -> anyhow::Result<Value> {
+    let path = artifacts::root().join(path);
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_saphyr::from_str(&text).with_context(|| format!("{} is no YAML", path.display()))
 }
@@ -110,6 +118,13 @@ impl Policy {
     #[must_use]
     pub fn as_value(&self) -> &Value {
         &self.0
+    }
+}
+
+impl From<Value> for Policy {
+    /// Any other configuration, right or wrong.
+    fn from(configuration: Value) -> Self {
+        Self(configuration)
     }
 }
 

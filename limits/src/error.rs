@@ -1,0 +1,42 @@
+//! Why there is no configuration of a service.
+
+use filter::config::ConfigError;
+use host_sim::ConfigurationError;
+
+/// Why there is no configuration of a service.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The document holds no filter's configuration, or several.
+    #[error(transparent)]
+    Document(#[from] ConfigurationError),
+    /// The filter would refuse its configuration.
+    #[error("the filter's configuration: {0}")]
+    Filter(#[from] ConfigError),
+    /// The field `fleet` is wrong.
+    #[error("the filter's configuration: fleet: {0}")]
+    Fleet(String),
+    /// There is no field `fleet`.
+    #[error("the filter's configuration has no field \"fleet\", so the gateways ask no rate-limit service")]
+    NoFleet,
+    /// The service knows no such window.
+    #[error(
+        "{place}: a rate-limit service counts by the second, minute, hour or day, and not by {window}; use one of these, or \"mode\": \"shadow\""
+    )]
+    Window {
+        /// The plan or subscriber, and the class.
+        place: String,
+        /// The quota's window.
+        window: String,
+    },
+    /// Limitador's limits are its own.
+    #[error("fleet.limits: Limitador takes no limits from requests; set \"limits\": \"configured\"")]
+    LimitsNotSent,
+    /// Limitador's windows start anywhere.
+    #[error(
+        "fleet.window_index: Limitador's windows start at their first hit and not on the minute; set \"window_index\": true, and each window is a counter of its own"
+    )]
+    NoWindowIndex,
+    /// Limitador's own name for what this would need is taken.
+    #[error("YAML: {0}")]
+    Yaml(String),
+}

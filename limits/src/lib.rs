@@ -1,0 +1,66 @@
+//! Turns the filter's configuration into a rate-limit service's.
+//!
+//! A fleet of gateways leases its quotas from such a service (the configuration's field `fleet`). envoyproxy/ratelimit may take each
+//! quota with the request that asks for it; where it is to have them itself, and for Limitador, which always does, this makes the
+//! service's file from the one that all gateways have.
+
+mod envoyproxy;
+mod error;
+mod fleet;
+mod limitador;
+mod quotas;
+
+use host_sim::configuration;
+
+pub use self::error::Error;
+use self::fleet::{Fleet, Limits};
+use self::quotas::Quotas;
+
+/// A service whose configuration is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// envoyproxy/ratelimit
+    Envoyproxy,
+    /// Kuadrant's Limitador
+    Limitador,
+}
+
+/// Makes the service's YAML.
+///
+/// `document` is the filter's configuration in JSON or YAML, or whatever of an Envoy's configuration holds it; where that has several
+/// Wasm filters, `plugin` names the one that is meant.
+///
+/// # Errors
+/// When there is no such configuration in `document`, the filter would refuse it, or the service cannot keep what it says.
+pub fn convert(service: Service, document: &[u8], plugin: Option<&str>) -> Result<String, Error> {
+    let found = configuration::parse(document, plugin)?;
+    let (fleet, config) = fleet::read(&found.configuration)?;
+    match (service, fleet.limits) {
+        (Service::Envoyproxy, Limits::Sent) => envoyproxy::domain_only(&fleet),
+        (Service::Envoyproxy, Limits::Configured) => {
+            envoyproxy::tree(&fleet, &config, &Quotas::of(&config, &fleet)?)
+        }
+        (Service::Limitador, Limits::Sent) => Err(Error::LimitsNotSent),
+        (Service::Limitador, Limits::Configured) if !fleet.window_index => Err(Error::NoWindowIndex),
+        (Service::Limitador, Limits::Configured) => {
+            limitador::limits(&fleet, &config, &Quotas::of(&config, &fleet)?)
+        }
+    }
+}
+
+/// What every file starts with.
+fn heading(fleet: &Fleet, service: &str) -> String {
+    format!(
+        "# {service}: the quotas of Weir's domain {:?}. Made by weir-limits; make it again when the filter's configuration changes.\n",
+        fleet.domain
+    )
+}
+
+/// What a file cannot hold, for those who read it.
+fn remarks(config: &filter::config::Config) -> &'static str {
+    if config.directory.is_some() {
+        "# Subscribers of the directory that have limits of their own are counted by their plan's: only the configuration's own are here.\n"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,141 @@
+//! A service that decides as envoyproxy/ratelimit does with its Redis backend and default settings.
+//!
+//! Windows are aligned to the epoch. A request's hits are added first, and then it is OK or over the limit by what the counter has
+//! come to: hits of a request that was refused stay counted.
+
+mod configuration;
+
+use envoy_types::pb::google::protobuf::Duration as Seconds;
+use redis::aio::ConnectionManager;
+use tests::clock;
+use tonic::{Request, Response, Status};
+
+pub use self::configuration::{Configuration, Limit};
+use crate::redis::connection;
+use crate::wire::{
+    Code, DescriptorStatus, RateLimit, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+    RateLimitService, Unit,
+};
+
+/// The service.
+#[derive(Clone)]
+pub struct Envoyproxy {
+    redis: ConnectionManager,
+    configuration: Configuration,
+}
+
+impl std::fmt::Debug for Envoyproxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Envoyproxy").field("configuration", &self.configuration).finish_non_exhaustive()
+    }
+}
+
+impl Envoyproxy {
+    /// Counts in the Redis at `url`, which may come later. To be called in a runtime.
+    ///
+    /// # Errors
+    /// When `url` is none.
+    pub fn new(url: &str, configuration: Configuration) -> anyhow::Result<Self> {
+        Ok(Self { redis: connection(url)?, configuration })
+    }
+
+    /// Adds the hits of each descriptor that has a limit, all in one pipeline, and returns what the counters have come to.
+    async fn add(&self, counters: &[(String, u64, Unit)]) -> Result<Vec<u64>, Status> {
+        if counters.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = redis::pipe();
+        for (key, hits, unit) in counters {
+            pipeline.cmd("INCRBY").arg(key).arg(hits);
+            pipeline.cmd("EXPIRE").arg(key).arg(unit.seconds()).ignore();
+        }
+        // The service returns a plain error, for which gRPC in Go answers UNKNOWN.
+        pipeline
+            .query_async(&mut self.redis.clone())
+            .await
+            .map_err(|error| Status::unknown(format!("redis: {error}")))
+    }
+}
+
+/// The name of a counter: the domain, each entry's key and value, and the start of the window.
+#[must_use]
+pub fn cache_key(domain: &str, descriptor: &RateLimitDescriptor, unit: Unit, now: u64) -> String {
+    let mut key = format!("{domain}_");
+    for entry in &descriptor.entries {
+        key.push_str(&format!("{}_{}_", entry.key, entry.value));
+    }
+    key.push_str(&(now - now % unit.seconds()).to_string());
+    key
+}
+
+/// What one descriptor adds: its own addend, which may be 0, else the request's, which is 1 if it is not given.
+fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
+    match &descriptor.hits_addend {
+        Some(hits) => hits.value,
+        None => u64::from(request.hits_addend.max(1)),
+    }
+}
+
+/// The answer for a descriptor whose counter has come to `count`.
+fn status(limit: &Limit, count: u64, now: u64) -> DescriptorStatus {
+    let left = u64::from(limit.requests_per_unit).checked_sub(count);
+    let code = if left.is_some() || limit.shadow { Code::Ok } else { Code::OverLimit };
+    let reset = limit.unit.seconds() - now % limit.unit.seconds();
+    DescriptorStatus {
+        code: code.into(),
+        current_limit: Some(RateLimit {
+            name: String::new(),
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit as i32,
+        }),
+        limit_remaining: left.and_then(|left| u32::try_from(left).ok()).unwrap_or(0),
+        duration_until_reset: Some(Seconds { seconds: i64::try_from(reset).unwrap_or(i64::MAX), nanos: 0 }),
+        ..DescriptorStatus::default()
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Envoyproxy {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let request = request.into_inner();
+        if request.domain.is_empty() {
+            return Err(Status::unknown("rate limit domain must not be empty"));
+        }
+        if request.descriptors.is_empty() {
+            return Err(Status::unknown("rate limit descriptor list must not be empty"));
+        }
+        let mut limits = Vec::with_capacity(request.descriptors.len());
+        for descriptor in &request.descriptors {
+            limits.push(self.configuration.limit(&request.domain, descriptor).map_err(Status::unknown)?);
+        }
+
+        let now = clock::now().as_secs();
+        let of_limits = request.descriptors.iter().zip(&limits);
+        let counters: Vec<_> = of_limits
+            .filter_map(|(descriptor, limit)| {
+                let unit = limit.as_ref()?.unit;
+                let key = cache_key(&request.domain, descriptor, unit, now);
+                Some((key, hits(&request, descriptor), unit))
+            })
+            .collect();
+        let mut counts = self.add(&counters).await?.into_iter();
+        let answered = clock::now().as_secs();
+        let statuses: Vec<_> = limits
+            .iter()
+            .map(|limit| match limit {
+                Some(limit) => status(limit, counts.next().unwrap_or_default(), answered),
+                None => DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() },
+            })
+            .collect();
+        let over = statuses.iter().any(|status| status.code == i32::from(Code::OverLimit));
+        let overall_code = if over { Code::OverLimit } else { Code::Ok };
+        Ok(Response::new(RateLimitResponse {
+            overall_code: overall_code.into(),
+            statuses,
+            ..RateLimitResponse::default()
+        }))
+    }
+}
