@@ -1,10 +1,9 @@
 //! envoyproxy/ratelimit's configuration: a tree that follows a descriptor's entries.
 
-use filter::config::Config;
+use filter::config::{Config, FleetSettings};
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::fleet::Fleet;
 use crate::quotas::{OfPlan, Quotas, Unit};
 use crate::{heading, remarks};
 
@@ -35,7 +34,7 @@ struct RateLimit {
 }
 
 /// The file for limits that come with the requests.
-pub(crate) fn domain_only(fleet: &Fleet) -> Result<String, Error> {
+pub(crate) fn domain_only(fleet: &FleetSettings) -> Result<String, Error> {
     let explanation = "# The gateways send each quota with the request that asks for it (\"limits\": \"sent\"), so the service needs to know its domain\n\
                        # and nothing else. Without the domain it would limit nothing.\n";
     let root = Root { domain: &fleet.domain, descriptors: Vec::new() };
@@ -43,7 +42,7 @@ pub(crate) fn domain_only(fleet: &Fleet) -> Result<String, Error> {
 }
 
 /// The file for limits that the service has itself.
-pub(crate) fn tree(fleet: &Fleet, config: &Config, quotas: &Quotas) -> Result<String, Error> {
+pub(crate) fn tree(fleet: &FleetSettings, config: &Config, quotas: &Quotas) -> Result<String, Error> {
     let mut descriptors = Vec::new();
     for (class, windows) in &quotas.0 {
         let windows = windows.iter().map(|(unit, plans)| {
@@ -63,7 +62,7 @@ pub(crate) fn tree(fleet: &Fleet, config: &Config, quotas: &Quotas) -> Result<St
     Ok(heading(fleet, NAME) + remarks(config) + &yaml(&root)?)
 }
 
-fn below_plan<'a>(fleet: &Fleet, unit: Unit, limits: &'a OfPlan) -> Vec<Node<'a>> {
+fn below_plan<'a>(fleet: &FleetSettings, unit: Unit, limits: &'a OfPlan) -> Vec<Node<'a>> {
     let who = |value, limit| Node {
         key: "who",
         value,

@@ -12,22 +12,9 @@ pub enum Error {
     /// The filter would refuse its configuration.
     #[error("the filter's configuration: {0}")]
     Filter(#[from] ConfigError),
-    /// The field `fleet` is wrong.
-    #[error("the filter's configuration: fleet: {0}")]
-    Fleet(String),
     /// There is no field `fleet`.
     #[error("the filter's configuration has no field \"fleet\", so the gateways ask no rate-limit service")]
     NoFleet,
-    /// The service knows no such window.
-    #[error(
-        "{place}: a rate-limit service counts by the second, minute, hour or day, and not by {window}; use one of these, or \"mode\": \"shadow\""
-    )]
-    Window {
-        /// The plan or subscriber, and the class.
-        place: String,
-        /// The quota's window.
-        window: String,
-    },
     /// Limitador's limits are its own.
     #[error("fleet.limits: Limitador takes no limits from requests; set \"limits\": \"configured\"")]
     LimitsNotSent,

@@ -6,14 +6,13 @@
 
 mod envoyproxy;
 mod error;
-mod fleet;
 mod limitador;
 mod quotas;
 
+use filter::config::{Config, FleetSettings, Limits};
 use host_sim::configuration;
 
 pub use self::error::Error;
-use self::fleet::{Fleet, Limits};
 use self::quotas::Quotas;
 
 /// A service whose configuration is wanted.
@@ -34,22 +33,23 @@ pub enum Service {
 /// When there is no such configuration in `document`, the filter would refuse it, or the service cannot keep what it says.
 pub fn convert(service: Service, document: &[u8], plugin: Option<&str>) -> Result<String, Error> {
     let found = configuration::parse(document, plugin)?;
-    let (fleet, config) = fleet::read(&found.configuration)?;
+    let config = Config::from_json(&found.configuration)?;
+    let fleet = config.fleet.as_ref().ok_or(Error::NoFleet)?;
     match (service, fleet.limits) {
-        (Service::Envoyproxy, Limits::Sent) => envoyproxy::domain_only(&fleet),
+        (Service::Envoyproxy, Limits::Sent) => envoyproxy::domain_only(fleet),
         (Service::Envoyproxy, Limits::Configured) => {
-            envoyproxy::tree(&fleet, &config, &Quotas::of(&config, &fleet)?)
+            envoyproxy::tree(fleet, &config, &Quotas::of(&config, fleet))
         }
         (Service::Limitador, Limits::Sent) => Err(Error::LimitsNotSent),
         (Service::Limitador, Limits::Configured) if !fleet.window_index => Err(Error::NoWindowIndex),
         (Service::Limitador, Limits::Configured) => {
-            limitador::limits(&fleet, &config, &Quotas::of(&config, &fleet)?)
+            limitador::limits(fleet, &config, &Quotas::of(&config, fleet))
         }
     }
 }
 
 /// What every file starts with.
-fn heading(fleet: &Fleet, service: &str) -> String {
+fn heading(fleet: &FleetSettings, service: &str) -> String {
     format!(
         "# {service}: the quotas of Weir's domain {:?}. Made by weir-limits; make it again when the filter's configuration changes.\n",
         fleet.domain
@@ -57,7 +57,7 @@ fn heading(fleet: &Fleet, service: &str) -> String {
 }
 
 /// What a file cannot hold, for those who read it.
-fn remarks(config: &filter::config::Config) -> &'static str {
+fn remarks(config: &Config) -> &'static str {
     if config.directory.is_some() {
         "# Subscribers of the directory that have limits of their own are counted by their plan's: only the configuration's own are here.\n"
     } else {

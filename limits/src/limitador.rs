@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use filter::config::Config;
+use filter::config::{Config, FleetSettings};
 use serde::Serialize;
 
 use crate::envoyproxy::yaml;
 use crate::error::Error;
-use crate::fleet::Fleet;
 use crate::quotas::Quotas;
 use crate::{heading, remarks};
 
@@ -30,7 +29,7 @@ fn is(key: &str, value: &str) -> String {
     format!("{} == \"{value}\"", entry(key))
 }
 
-pub(crate) fn limits(fleet: &Fleet, config: &Config, quotas: &Quotas) -> Result<String, Error> {
+pub(crate) fn limits(fleet: &FleetSettings, config: &Config, quotas: &Quotas) -> Result<String, Error> {
     let mut limits = Vec::new();
     for (class, windows) in &quotas.0 {
         for (unit, plans) in windows {

@@ -2,14 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use filter::config::{Config, CountBy, Entitlement};
+use filter::config::{Config, CountBy, Entitlement, FleetSettings};
 use filter::fingerprint::Who;
 use filter::quota::{Mode, Window};
 
-use crate::error::Error;
-use crate::fleet::Fleet;
-
-/// A window that services have.
+/// A window that services have. The filter takes no other for a quota that a fleet shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unit {
     Second,
@@ -71,12 +68,12 @@ pub(crate) struct Agreed {
 pub(crate) struct Quotas(pub(crate) BTreeMap<String, BTreeMap<Unit, BTreeMap<String, OfPlan>>>);
 
 impl Quotas {
-    pub(crate) fn of(config: &Config, fleet: &Fleet) -> Result<Self, Error> {
+    pub(crate) fn of(config: &Config, fleet: &FleetSettings) -> Self {
         let mut quotas = Self::default();
         for (plan, entitlements) in &config.catalog.plans {
             for (class, entitlement) in entitlements.iter().enumerate() {
                 let class = config.class_name(class);
-                for (unit, limit) in leased(entitlement, || format!("plans.{plan}.{class}"))? {
+                for (unit, limit) in leased(entitlement) {
                     quotas.of_plan(class, unit, plan).limit = Some(limit);
                 }
             }
@@ -84,21 +81,20 @@ impl Quotas {
         for known in config.subscribers.roster().iter() {
             let Some((_, agreement)) = config.subscribers.get(known.digest) else { continue };
             let Some((plan, granted)) = config.catalog.plans.get(agreement.plan) else { continue };
-            let id = fleet.id(match config.count_by {
+            let id = hex::encode(fleet.id(match config.count_by {
                 CountBy::Key => Who::Key(known.digest),
                 CountBy::Subscriber => Who::Subscriber(known.subscriber),
-            });
+            }));
             for (class, (own, of_plan)) in agreement.entitlements.iter().zip(granted).enumerate() {
                 let class = config.class_name(class);
-                let place = || format!("the subscriber {:?}, limits.{class}", known.subscriber);
-                let of_plan: BTreeSet<_> = leased(of_plan, place)?.into_iter().collect();
-                for (unit, limit) in leased(own, place)?.into_iter().filter(|own| !of_plan.contains(own)) {
+                let of_plan: BTreeSet<_> = leased(of_plan).collect();
+                for (unit, limit) in leased(own).filter(|own| !of_plan.contains(own)) {
                     let agreed = Agreed { limit, subscriber: known.subscriber.to_owned() };
                     quotas.of_plan(class, unit, plan).agreed.insert(id.clone(), agreed);
                 }
             }
         }
-        Ok(quotas)
+        quotas
     }
 
     fn of_plan(&mut self, class: &str, unit: Unit, plan: &str) -> &mut OfPlan {
@@ -108,15 +104,11 @@ impl Quotas {
 }
 
 /// The windows and limits that are leased of what is granted.
-fn leased(entitlement: &Entitlement, place: impl Fn() -> String) -> Result<Vec<(Unit, u32)>, Error> {
+fn leased(entitlement: &Entitlement) -> impl Iterator<Item = (Unit, u32)> {
     let quotas = match entitlement {
         Entitlement::Quotas(quotas) => quotas.quotas(),
         Entitlement::NotInPlan | Entitlement::Unlimited => &[],
     };
     let enforced = quotas.iter().filter(|quota| quota.mode == Mode::Enforced);
-    let leased = enforced.map(|quota| match Unit::of(quota.window) {
-        Some(unit) => Ok((unit, quota.limit.get())),
-        None => Err(Error::Window { place: place(), window: quota.window.short_name().to_string() }),
-    });
-    leased.collect()
+    enforced.filter_map(|quota| Some((Unit::of(quota.window)?, quota.limit.get())))
 }

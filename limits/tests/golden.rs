@@ -94,12 +94,12 @@ fn what_a_service_cannot_keep_is_refused() {
         (
             Service::Envoyproxy,
             with("/plans/free/standard", json!(["9/month"])),
-            "plans.free.standard: a rate-limit service counts by the second, minute, hour or day, and not by month",
+            "plans.free.standard[0]: a fleet shares quotas of a second, minute, hour or day",
         ),
         (
             Service::Limitador,
             with("/subscribers/0/limits/standard", json!([{"limit": 9, "window": "90s"}])),
-            r#"the subscriber "acme", limits.standard: a rate-limit service counts by the second, minute, hour or day, and not by 90s"#,
+            "subscribers[0].limits.standard[0]: a fleet shares quotas of a second, minute, hour or day",
         ),
         (
             Service::Limitador,

@@ -77,7 +77,8 @@ fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
 }
 
 /// The answer for a descriptor whose counter has come to `count`.
-fn status(limit: &Limit, count: u64, now: u64) -> DescriptorStatus {
+#[must_use]
+pub fn status(limit: &Limit, count: u64, now: u64) -> DescriptorStatus {
     let left = u64::from(limit.requests_per_unit).checked_sub(count);
     let code = if left.is_some() || limit.shadow { Code::Ok } else { Code::OverLimit };
     let reset = limit.unit.seconds() - now % limit.unit.seconds();

@@ -1,0 +1,209 @@
+//! Real Envoys with the filter, a rate-limit service and a Redis: one quota over all of them.
+
+use std::time::Duration;
+
+use fleet::gateways::Service;
+use fleet::load::{Load, Pace, Seen, key, subscribers};
+use fleet::native::Native;
+use fleet::redis::Memory;
+use fleet::server::{Fault, Garbage};
+use fleet::{Fleet, Limiter, Setup};
+use serde_json::{Value, json};
+use tests::client::Client;
+use tests::exchange::get;
+use tests::{clock, soak};
+use tonic::Code;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const KEYS: usize = 20;
+
+/// A configuration with one plan of `limit` a minute, for that many keys; with `fleet` unless it is null.
+fn configuration(keys: usize, limit: u32, fleet: Value) -> Value {
+    let mut configuration = json!({
+        "plans": {"pro": {"standard": [format!("{limit}/minute")]}},
+        "subscribers": subscribers(keys, "pro"),
+    });
+    if !fleet.is_null() {
+        configuration["fleet"] = fleet;
+    }
+    configuration
+}
+
+fn weir(limit: u32) -> Limiter {
+    Limiter::Weir(configuration(KEYS, limit, json!({"cluster": "ratelimit"})))
+}
+
+/// Two gateways with two workers each under more demand than the quota of each of twenty keys.
+fn full_demand(limit: u32, lasting: Duration) -> Seen {
+    let fleet = Setup::new(weir(limit)).start().unwrap();
+    // In a whole minute twice the limit; in less, all of it still.
+    let rate = 2 * limit * u32::try_from(KEYS).unwrap() / u32::try_from(lasting.as_secs().min(60)).unwrap();
+    let load = Load { connections: 32, ..Load::new(KEYS, Pace::PerSecond(rate), lasting) };
+    load.offer(&fleet).unwrap()
+}
+
+fn check_full_demand(limit: u32, calls_at_most: f64, lasting: Duration) {
+    let seen = full_demand(limit, lasting);
+    soak::row(
+        "fleet: 2 Envoys of 2 workers, 20 keys, full demand",
+        format_args!("{limit}/minute, {lasting:?}"),
+        &seen,
+    );
+    let least = seen.admitted().min().unwrap();
+    let most = seen.admitted().max().unwrap();
+    assert!(most <= limit.into(), "{seen}");
+    let all = seen.total().admitted as f64 / seen.admitted().count() as f64;
+    assert!(all >= 0.95 * f64::from(limit), "{seen}; least {least}");
+    assert!(seen.calls_per_thousand() <= calls_at_most, "{seen}");
+    assert_eq!(seen.total().other, 0, "{seen}");
+}
+
+#[test]
+fn two_gateways_share_twenty_quotas_exactly_and_with_few_calls() {
+    check_full_demand(600, 20.0, Duration::from_secs(20));
+}
+
+#[test]
+#[ignore = "one of the long forms: make soak"]
+fn two_gateways_share_twenty_quotas_exactly_and_with_few_calls_for_minutes() {
+    check_full_demand(600, 20.0, 3 * MINUTE);
+    check_full_demand(3000, 10.0, MINUTE);
+}
+
+/// The median time of requests that are far from their limit.
+fn median(limiter: Limiter, service: Service, lasting: Duration) -> (Duration, Seen) {
+    let fleet = Setup::new(limiter).service(service).start().unwrap();
+    let load = Load { connections: 8, ..Load::new(KEYS, Pace::PerSecond(1000), lasting) };
+    let seen = load.offer(&fleet).unwrap();
+    (seen.latency(200, 0.5).unwrap(), seen)
+}
+
+#[test]
+#[ignore = "one of the long forms: make soak"]
+fn leases_cost_a_request_what_local_quotas_do_and_less_than_the_native_filter() {
+    let limit = 60_000;
+    let domain = || Service::Envoyproxy("domain: weir\n".to_owned());
+    let variants = [
+        ("local quotas", Limiter::Weir(configuration(KEYS, limit, Value::Null))),
+        ("leases", weir(limit)),
+        ("Envoy's ratelimit filter", Limiter::Native(Native::of_domain("weir").sending(limit))),
+    ];
+    let mut samples = vec![Vec::new(); variants.len()];
+    for _ in 0..3 {
+        for ((_, limiter), samples) in variants.iter().zip(&mut samples) {
+            samples.push(median(limiter.clone(), domain(), Duration::from_secs(10)));
+        }
+    }
+    let local = samples[0].iter().map(|(median, _)| *median).min().unwrap();
+    for ((name, _), samples) in variants.iter().zip(samples) {
+        let (median, seen) = samples.into_iter().min_by_key(|(median, _)| *median).unwrap();
+        soak::row(
+            "fleet: median latency at 1,000 requests a second",
+            name,
+            format_args!(
+                "{median:.1?}, {:.2} x local; p99 {:.1?}; {:.1} calls per 1,000",
+                median.as_secs_f64() / local.as_secs_f64(),
+                seen.latency(200, 0.99).unwrap_or_default(),
+                seen.calls_per_thousand()
+            ),
+        );
+    }
+}
+
+/// What a fleet of two gateways does with requests of one key, one after the other, at the gateways in turn.
+fn statuses(fleet: &Fleet, number: usize, requests: usize) -> Vec<(u16, Duration)> {
+    let clients: Vec<_> =
+        fleet.gateways.iter().map(|gateway| Client::to(gateway.address()).unwrap()).collect();
+    let request = get("/links").key(&key(number));
+    (0..requests)
+        .map(|place| {
+            let started = clock::now();
+            let status = clients[place % clients.len()].send(&request).unwrap().status();
+            (status, clock::now().saturating_sub(started))
+        })
+        .collect()
+}
+
+fn count(statuses: &[(u16, Duration)], status: u16) -> usize {
+    statuses.iter().filter(|(seen, _)| *seen == status).count()
+}
+
+const TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Two gateways of one worker, with a quota of 100 an hour for so many keys.
+fn hourly(keys: usize, on_unavailable: &Value) -> Fleet {
+    let mut fleet = json!({"cluster": "ratelimit", "timeout": "250ms"});
+    for (name, value) in on_unavailable.as_object().unwrap() {
+        fleet[name] = value.clone();
+    }
+    let mut configuration = configuration(keys, 1, fleet);
+    configuration["plans"]["pro"]["standard"] = json!(["100/hour"]);
+    Setup::new(Limiter::Weir(configuration)).workers(1).memory(Memory::Durable).start().unwrap()
+}
+
+/// What happens to the service, and what undoes it.
+fn breakages() -> Vec<(&'static str, fn(&mut Fleet), fn(&mut Fleet))> {
+    fn spoil(fleet: &mut Fleet, fault: Fault) {
+        fleet.service.set_fault(Some(fault));
+    }
+    fn mend(fleet: &mut Fleet) {
+        fleet.service.set_fault(None);
+    }
+    vec![
+        ("Redis is killed", |fleet| fleet.redis.kill(), |fleet| fleet.redis.restart().unwrap()),
+        (
+            "the service is killed",
+            |fleet| fleet.service.stop().unwrap(),
+            |fleet| fleet.service.restart().unwrap(),
+        ),
+        ("answers are late by 2 s", |fleet| spoil(fleet, Fault::Delay(Duration::from_secs(2))), mend),
+        ("answers are refusals", |fleet| spoil(fleet, Fault::Refuse(Code::Unavailable)), mend),
+        ("answers are no protobuf", |fleet| spoil(fleet, Fault::Garbage(Garbage::NotProtobuf)), mend),
+        ("answers are broken frames", |fleet| spoil(fleet, Fault::Garbage(Garbage::BrokenFrame)), mend),
+        ("answers are empty", |fleet| spoil(fleet, Fault::Garbage(Garbage::NoMessage)), mend),
+        (
+            "answers have a code of no version",
+            |fleet| spoil(fleet, Fault::Garbage(Garbage::UnknownCode)),
+            mend,
+        ),
+    ]
+}
+
+#[test]
+fn without_its_service_a_fleet_does_what_it_is_told_to_and_counts_again_when_it_is_back() {
+    // Of 300 requests while the service is away: how many are admitted, and the status of the others.
+    let settings = [
+        (json!({"on_unavailable": "local", "local_percent": 10}), 20, 429),
+        (json!({"on_unavailable": "allow"}), 300, 429),
+        (json!({"on_unavailable": "deny"}), 0, 503),
+    ];
+    for (fields, admitted, refusal) in settings {
+        let breakages = breakages();
+        clock::wait_for_room(60 * MINUTE, 3 * MINUTE);
+        let mut fleet = hourly(breakages.len() + 1, &fields);
+        let probe = breakages.len();
+        for (number, (what, breaks, mends)) in breakages.into_iter().enumerate() {
+            breaks(&mut fleet);
+            let seen = statuses(&fleet, number, 300);
+            let case = format!("{fields}, {what}");
+            assert_eq!(count(&seen, 200), admitted, "{case}");
+            assert_eq!(count(&seen, 200) + count(&seen, refusal), 300, "{case}");
+            let longest = seen.iter().map(|(_, took)| *took).max().unwrap();
+            assert!(longest < 4 * TIMEOUT, "{case}: a request took {longest:?}");
+            mends(&mut fleet);
+            clock::eventually(
+                &format!("{case}: the service is asked again"),
+                Duration::from_secs(30),
+                || {
+                    let before = fleet.service.calls();
+                    let seen = statuses(&fleet, probe, 2);
+                    (fleet.service.calls() > before && count(&seen, 200) == 2).then_some(())
+                },
+            )
+            .unwrap();
+        }
+        for gateway in &fleet.gateways {
+            assert!(!gateway.log().contains("panicked"), "{fields}");
+        }
+    }
+}
