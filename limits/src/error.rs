@@ -23,7 +23,7 @@ pub enum Error {
         "fleet.window_index: Limitador's windows start at their first hit and not on the minute; set \"window_index\": true, and each window is a counter of its own"
     )]
     NoWindowIndex,
-    /// Limitador's own name for what this would need is taken.
+    /// The service's configuration could not be written.
     #[error("YAML: {0}")]
     Yaml(String),
 }

@@ -43,8 +43,11 @@ fn who(subscriber: &str) -> String {
         .to_owned()
 }
 
+/// Class, window and plan, who, and the limit.
+type Row = ([&'static str; 3], String, Option<(u32, Unit)>);
+
 /// Descriptors as gateways send them, and the limits that the configuration gives them.
-fn rows() -> Vec<([&'static str; 3], String, Option<(u32, Unit)>)> {
+fn rows() -> Vec<Row> {
     vec![
         (["standard", "minute", "free"], who("somebody"), Some((60, Unit::Minute))),
         (["standard", "minute", "pro"], who("somebody"), Some((600, Unit::Minute))),

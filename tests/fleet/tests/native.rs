@@ -54,22 +54,10 @@ fn two_envoys_with_the_native_filter_admit_exactly_the_limit_between_them() {
         );
         match expected {
             Some(limit) => {
-                assert_eq!(seen.admitted().collect::<Vec<_>>(), [u64::from(limit); 4], "row {place}: {seen}")
+                assert_eq!(seen.admitted().collect::<Vec<_>>(), [u64::from(limit); 4], "row {place}: {seen}");
             }
             None => assert_eq!(total.refused, 0, "row {place}: {seen}"),
         }
-    }
-}
-
-#[test]
-fn both_gateways_and_all_their_workers_take_part() {
-    let native = Native::of_domain("weir").sending(1000);
-    let fleet = Setup::new(Limiter::Native(native)).gateways(3).workers(2).start().unwrap();
-    Load::new(4, Pace::PerSecond(200), Duration::from_secs(1)).offer(&fleet).unwrap();
-    assert_eq!(fleet.gateways.len(), 3);
-    for gateway in &fleet.gateways {
-        assert!(gateway.stat("cluster.ratelimit.upstream_rq_total").unwrap() > 0);
-        assert!(gateway.connections_by_worker().unwrap().iter().all(|taken| *taken > 0));
     }
 }
 
@@ -79,7 +67,7 @@ fn what_a_call_for_each_request_costs() {
     for limit in [600, 3000] {
         let native = Native::of_domain("weir").sending(limit);
         let fleet = Setup::new(Limiter::Native(native)).start().unwrap();
-        let load = Load::new(20, Pace::PerSecond(1000), Duration::from_secs(12));
+        let load = Load::new(20, Pace::PerSecond(1500), Duration::from_secs(10));
         let seen = load.offer(&fleet).unwrap();
         assert_eq!(seen.total().other, 0, "{seen}");
         soak::row("native ratelimit filter", format!("2 Envoys, 20 keys, {limit}/minute"), seen);

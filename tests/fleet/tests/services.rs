@@ -126,12 +126,15 @@ fn a_counter_is_named_by_domain_entries_and_start_of_window() {
     }
 }
 
+/// A domain, what is asked in it, and the limit.
+type Row = (&'static str, RateLimitDescriptor, Option<(u32, Unit)>);
+
 #[test]
 fn a_limit_is_the_descriptors_own_or_the_one_at_the_end_of_its_path() {
     let service = envoyproxy(TREE);
     let free = |who| descriptor(&[("class", "standard"), ("plan", "free"), ("who", who)]);
     let plan = |plan| descriptor(&[("class", "standard"), ("plan", plan)]);
-    let rows: [(&str, RateLimitDescriptor, Option<(u32, Unit)>); 11] = [
+    let rows: [Row; 11] = [
         ("weir", free("a"), Some((3, Unit::Day))),
         ("weir", free("vip"), Some((1000, Unit::Day))), // key and value before key alone
         ("weir", plan("free"), Some((9, Unit::Hour))),
@@ -318,7 +321,7 @@ fn answers_are_spoilt_as_a_test_says_and_counted_all_the_same() {
         match (service.client.ask(one.clone()), expected) {
             (Err(status), Some(code)) => assert_eq!(status.code(), code, "{fault:?}: {status:?}"),
             (Ok(answer), None) if fault == Fault::Garbage(Garbage::UnknownCode) => {
-                assert_eq!(answer.overall_code, 99)
+                assert_eq!(answer.overall_code, 99);
             }
             (Ok(answer), None) => assert_eq!(code(&answer), Code::Ok),
             (answer, _) => panic!("{fault:?}: {answer:?}"),
