@@ -16,7 +16,7 @@ FUZZ_SECONDS ?= 60
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# What the demo runs: the default members. The tests share what these have in common with all members.
+# What the demo runs: the default members. The tests need no other build of them.
 .PHONY: build
 build: wasm
 	@$(CARGO) build --bins --locked

@@ -269,3 +269,6 @@ fn count_before(entry: &[u8], fingerprint: Fingerprint, count: &Count) -> Result
     }
     Ok(before)
 }
+
+#[cfg(test)]
+mod tests;

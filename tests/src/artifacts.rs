@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -85,16 +84,9 @@ pub fn command(name: &str) -> &'static Path {
     COMMANDS.get(name).unwrap_or_else(|| panic!("the workspace has no command {name}"))
 }
 
-/// Has [`command`] build the workspace's default members alone, as `make demo` does.
-pub fn build_default_members() {
-    DEFAULT_MEMBERS.store(true, Ordering::Relaxed);
-}
-
-static DEFAULT_MEMBERS: AtomicBool = AtomicBool::new(false);
-
-/// Builds the workspace's commands, as the tests themselves, or the demo, are built, so that nothing is compiled twice.
+/// Builds the commands of the workspace's default members, as the tests themselves and the demo are built, so that nothing is compiled
+/// twice.
 fn build_commands() -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    let all = !DEFAULT_MEMBERS.load(Ordering::Relaxed);
     let mut cargo = Command::new(env!("CARGO"));
     // What an outer cargo tells a test about its package would look to build scripts like a change.
     for (name, _) in std::env::vars_os() {
@@ -105,7 +97,6 @@ fn build_commands() -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let output = cargo
         .current_dir(root())
         .args(["build", "--quiet", "--locked", "--bins"])
-        .args(all.then_some("--workspace"))
         .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

@@ -1,5 +1,6 @@
 //! Real Envoys with the filter, a rate-limit service and a Redis: one quota over all of them.
 
+use std::process::Command;
 use std::time::Duration;
 
 use fleet::gateways::Service;
@@ -11,7 +12,7 @@ use fleet::{Fleet, Limiter, Setup};
 use serde_json::{Value, json};
 use tests::client::Client;
 use tests::exchange::get;
-use tests::{clock, soak};
+use tests::{artifacts, clock, soak};
 use tonic::Code;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -34,16 +35,17 @@ fn weir(limit: u32) -> Limiter {
 }
 
 /// Two gateways with two workers each under more demand than the quota of each of twenty keys.
-fn full_demand(limit: u32, lasting: Duration) -> Seen {
+fn full_demand(limit: u32, lasting: Duration) -> (Fleet, Seen) {
     let fleet = Setup::new(weir(limit)).start().unwrap();
     // In a whole minute twice the limit; in less, all of it still.
     let rate = 2 * limit * u32::try_from(KEYS).unwrap() / u32::try_from(lasting.as_secs().min(60)).unwrap();
     let load = Load { connections: 32, ..Load::new(KEYS, Pace::PerSecond(rate), lasting) };
-    load.offer(&fleet).unwrap()
+    let seen = load.offer(&fleet).unwrap();
+    (fleet, seen)
 }
 
 fn check_full_demand(limit: u32, calls_at_most: f64, lasting: Duration) {
-    let seen = full_demand(limit, lasting);
+    let (fleet, seen) = full_demand(limit, lasting);
     soak::row(
         "fleet: 2 Envoys of 2 workers, 20 keys, full demand",
         format_args!("{limit}/minute, {lasting:?}"),
@@ -56,6 +58,12 @@ fn check_full_demand(limit: u32, calls_at_most: f64, lasting: Duration) {
     assert!(all >= 0.95 * f64::from(limit), "{seen}; least {least}");
     assert!(seen.calls_per_thousand() <= calls_at_most, "{seen}");
     assert_eq!(seen.total().other, 0, "{seen}");
+    let counted =
+        || fleet.gateways.iter().map(|gateway| gateway.prometheus("weir_fleet_calls").unwrap()).sum::<u64>();
+    clock::eventually("the gateways' metric of calls", Duration::from_secs(10), || {
+        (counted() == fleet.service.calls()).then_some(())
+    })
+    .unwrap();
 }
 
 #[test]
@@ -205,5 +213,34 @@ fn without_its_service_a_fleet_does_what_it_is_told_to_and_counts_again_when_it_
         for gateway in &fleet.gateways {
             assert!(!gateway.log().contains("panicked"), "{fields}");
         }
+    }
+}
+
+#[test]
+fn services_with_limits_of_their_own_share_a_quota_by_what_weir_limits_prints() {
+    clock::wait_for_room(60 * MINUTE, MINUTE);
+    for (service, fields) in [("envoyproxy", json!({})), ("limitador", json!({"window_index": true}))] {
+        let mut settings = json!({"cluster": "ratelimit", "limits": "configured"});
+        for (name, value) in fields.as_object().unwrap() {
+            settings[name] = value.clone();
+        }
+        let mut configuration = configuration(1, 1, settings);
+        configuration["plans"]["pro"]["standard"] = json!(["100/hour"]);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("weir.json");
+        std::fs::write(&file, configuration.to_string()).unwrap();
+        let printed =
+            Command::new(artifacts::command("weir-limits")).arg(service).arg(&file).output().unwrap();
+        assert!(printed.status.success(), "{printed:?}");
+        let yaml = String::from_utf8(printed.stdout).unwrap();
+        let service = match service {
+            "limitador" => Service::Limitador(yaml),
+            _ => Service::Envoyproxy(yaml),
+        };
+        let fleet = Setup::new(Limiter::Weir(configuration)).service(service.clone()).start().unwrap();
+        let seen = statuses(&fleet, 0, 300);
+        let admitted = count(&seen, 200);
+        assert!((90..=100).contains(&admitted), "{service:?}: {admitted} admitted");
+        assert_eq!(admitted + count(&seen, 429), 300, "{service:?}");
     }
 }

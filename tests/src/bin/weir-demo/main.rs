@@ -45,7 +45,6 @@ enum GatewayKind {
 }
 
 fn main() -> ExitCode {
-    artifacts::build_default_members();
     let done = match Cli::parse().command {
         Task::Story => World::start(GatewayKind::HostSim).and_then(|world| story::play(&world)),
         Task::Up { gateway } => World::start(gateway).and_then(|world| world.stay()),
