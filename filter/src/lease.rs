@@ -11,9 +11,9 @@ use crate::time::Timestamp;
 /// A lease is meant to last for this part of the window.
 const LASTS: u32 = 3;
 /// Hundredths of its fair part of what is likely to be left that a gateway asks for.
-const HUNDREDTHS: u64 = 65;
-/// A lease is at most so many times what the gateway has been granted before in the window; the second lease, at most so many times the
-/// first, as the first answer says little of others.
+const HUNDREDTHS: u64 = 75;
+/// A lease is at most so many times what the gateway has been granted before in the window; the second, which may follow a first of very
+/// little, so many times that.
 const GROWTH: u32 = 8;
 const FIRST_GROWTH: u32 = 6;
 /// However little is left, this part of the limit may be asked for if the rate asks for it: what is lost by asking for more than is

@@ -11,6 +11,7 @@ use fleet::server::{Fault, Garbage};
 use fleet::{Fleet, Limiter, Setup};
 use serde_json::{Value, json};
 use tests::client::Client;
+use tests::envoy::Envoy;
 use tests::exchange::get;
 use tests::{artifacts, clock, soak};
 use tonic::Code;
@@ -118,10 +119,9 @@ fn leases_cost_a_request_what_local_quotas_do_and_less_than_the_native_filter() 
     }
 }
 
-/// What a fleet of two gateways does with requests of one key, one after the other, at the gateways in turn.
-fn statuses(fleet: &Fleet, number: usize, requests: usize) -> Vec<(u16, Duration)> {
-    let clients: Vec<_> =
-        fleet.gateways.iter().map(|gateway| Client::to(gateway.address()).unwrap()).collect();
+/// What gateways do with requests of one key, one after the other, each in turn.
+fn statuses(gateways: &[Envoy], number: usize, requests: usize) -> Vec<(u16, Duration)> {
+    let clients: Vec<_> = gateways.iter().map(|gateway| Client::to(gateway.address()).unwrap()).collect();
     let request = get("/links").key(&key(number));
     (0..requests)
         .map(|place| {
@@ -150,7 +150,9 @@ fn hourly(keys: usize, on_unavailable: &Value) -> Fleet {
 }
 
 /// What happens to the service, and what undoes it.
-fn breakages() -> Vec<(&'static str, fn(&mut Fleet), fn(&mut Fleet))> {
+type Breakage = (&'static str, fn(&mut Fleet), fn(&mut Fleet));
+
+fn breakages() -> Vec<Breakage> {
     fn spoil(fleet: &mut Fleet, fault: Fault) {
         fleet.service.set_fault(Some(fault));
     }
@@ -177,42 +179,61 @@ fn breakages() -> Vec<(&'static str, fn(&mut Fleet), fn(&mut Fleet))> {
     ]
 }
 
-#[test]
-fn without_its_service_a_fleet_does_what_it_is_told_to_and_counts_again_when_it_is_back() {
-    // Of 300 requests while the service is away: how many are admitted, and the status of the others.
-    let settings = [
+/// `on_unavailable`; of 300 requests while the service is away, how many are admitted, and the status of the others.
+fn settings() -> [(Value, usize, u16); 3] {
+    [
         (json!({"on_unavailable": "local", "local_percent": 10}), 20, 429),
         (json!({"on_unavailable": "allow"}), 300, 429),
         (json!({"on_unavailable": "deny"}), 0, 503),
-    ];
-    for (fields, admitted, refusal) in settings {
-        let breakages = breakages();
-        clock::wait_for_room(60 * MINUTE, 3 * MINUTE);
-        let mut fleet = hourly(breakages.len() + 1, &fields);
-        let probe = breakages.len();
-        for (number, (what, breaks, mends)) in breakages.into_iter().enumerate() {
-            breaks(&mut fleet);
-            let seen = statuses(&fleet, number, 300);
-            let case = format!("{fields}, {what}");
-            assert_eq!(count(&seen, 200), admitted, "{case}");
-            assert_eq!(count(&seen, 200) + count(&seen, refusal), 300, "{case}");
-            let longest = seen.iter().map(|(_, took)| *took).max().unwrap();
-            assert!(longest < 4 * TIMEOUT, "{case}: a request took {longest:?}");
-            mends(&mut fleet);
-            clock::eventually(
-                &format!("{case}: the service is asked again"),
-                Duration::from_secs(30),
-                || {
-                    let before = fleet.service.calls();
-                    let seen = statuses(&fleet, probe, 2);
-                    (fleet.service.calls() > before && count(&seen, 200) == 2).then_some(())
-                },
-            )
+    ]
+}
+
+fn check_outages((fields, admitted, refusal): (Value, usize, u16), breakages: &[Breakage]) {
+    clock::wait_for_room(60 * MINUTE, 5 * MINUTE);
+    // For each breakage a key that is asked for meanwhile, one for each gateway that is asked until the service is, and one afterwards.
+    let mut fleet = hourly(4 * breakages.len(), &fields);
+    for (place, (what, breaks, mends)) in breakages.iter().enumerate() {
+        let case = format!("{fields}, {what}");
+        breaks(&mut fleet);
+        let seen = statuses(&fleet.gateways, 4 * place, 300);
+        assert_eq!(count(&seen, 200), admitted, "{case}");
+        assert_eq!(count(&seen, 200) + count(&seen, refusal), 300, "{case}");
+        let longest = seen.iter().map(|(_, took)| *took).max().unwrap();
+        assert!(longest < 4 * TIMEOUT, "{case}: a request took {longest:?}");
+        mends(&mut fleet);
+        for (number, gateway) in fleet.gateways.iter().enumerate() {
+            let answers = || {
+                let answers = ["weir_fleet_units", "weir_fleet_over_limit"];
+                answers.map(|name| gateway.prometheus(name).unwrap()).iter().sum::<u64>()
+            };
+            let before = answers();
+            clock::eventually(&format!("{case}: the service answers"), Duration::from_secs(30), || {
+                statuses(std::slice::from_ref(gateway), 4 * place + 1 + number, 1);
+                (answers() > before).then_some(())
+            })
             .unwrap();
         }
-        for gateway in &fleet.gateways {
-            assert!(!gateway.log().contains("panicked"), "{fields}");
-        }
+        let before = fleet.service.calls();
+        assert_eq!(count(&statuses(&fleet.gateways, 4 * place + 3, 2), 200), 2, "{case}");
+        assert_eq!(fleet.service.calls() - before, 2, "{case}");
+    }
+    for gateway in &fleet.gateways {
+        assert_eq!(gateway.prometheus("wasm_weir_vm_reload_success").unwrap_or(0), 0, "{fields}: a VM died");
+    }
+}
+
+#[test]
+fn without_its_service_a_fleet_does_what_it_is_told_to_and_asks_again_when_it_is_back() {
+    for setting in settings() {
+        check_outages(setting, &breakages()[..3]);
+    }
+}
+
+#[test]
+#[ignore = "one of the long forms: make soak"]
+fn whatever_a_service_answers_a_fleet_does_what_it_is_told_to() {
+    for setting in settings() {
+        check_outages(setting, &breakages());
     }
 }
 
@@ -238,7 +259,7 @@ fn services_with_limits_of_their_own_share_a_quota_by_what_weir_limits_prints() 
             _ => Service::Envoyproxy(yaml),
         };
         let fleet = Setup::new(Limiter::Weir(configuration)).service(service.clone()).start().unwrap();
-        let seen = statuses(&fleet, 0, 300);
+        let seen = statuses(&fleet.gateways, 0, 300);
         let admitted = count(&seen, 200);
         assert!((90..=100).contains(&admitted), "{service:?}: {admitted} admitted");
         assert_eq!(admitted + count(&seen, 429), 300, "{service:?}");

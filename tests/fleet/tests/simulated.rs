@@ -202,7 +202,7 @@ fn check_hundred_gateways(form: &str, rate: u64, minutes: u64) {
 
 #[test]
 fn a_hundred_gateways_never_exceed_a_quota_in_an_hour() {
-    check_hundred_gateways("an hour", 150, 60);
+    check_hundred_gateways("an hour", 100, 60);
 }
 
 #[test]
