@@ -31,7 +31,7 @@ fn run(python: &std::path::Path, seconds: u32) {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let (address, key) = runtime.block_on(async {
+    let (_backend, address, key) = runtime.block_on(async {
         let store = Store::open(&database_in(folder.path())).await.unwrap();
         let clock = Clock::system();
         let workspace = store.create_workspace("tested", clock.now()).await.unwrap();
@@ -45,7 +45,7 @@ fn run(python: &std::path::Path, seconds: u32) {
         };
         let backend = Backend::start(store, clock, options);
         tokio::spawn(server::serve(listener, backend.front(), stopped));
-        (address, key)
+        (backend, address, key)
     });
     let output = Command::new(python)
         // It writes what it has learnt into the current folder.

@@ -20,7 +20,7 @@ pub(crate) fn rfc3339(instant: Timestamp) -> String {
 /// A short link as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// The store's number for it; never shown, never reused.
+    /// The store's number for it; never shown, never reused. 0 if it was not loaded from there.
     pub(crate) seq: i64,
     /// `link_` and a ULID.
     pub(crate) id: String,
@@ -340,6 +340,10 @@ pub(crate) struct UtmParameters {
 impl UtmParameters {
     pub(crate) fn of(url: &str) -> Self {
         let mut utm = Self::default();
+        // Most have none, and need no look at their other parts.
+        if !url.contains('?') {
+            return utm;
+        }
         let Ok(url) = Url::parse(url) else { return utm };
         for (name, value) in url.query_pairs().filter(|(_, value)| !value.is_empty() && !value.contains('\0'))
         {
