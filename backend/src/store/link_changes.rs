@@ -58,7 +58,7 @@ impl Store {
         if let Some(public) = announce {
             for link in results.iter().filter_map(|result| result.as_ref().ok()) {
                 let event = Event::of_link(Trigger::Created, link, public, now);
-                enqueue(&mut transaction, workspace.seq, link, &event).await?;
+                enqueue(&mut transaction, self.dialect, workspace.seq, link, event).await?;
             }
         }
         transaction.commit().await?;
@@ -80,7 +80,7 @@ impl Store {
         let Some(link) = self.load_to_change(&mut transaction, sql).await?.pop() else { return Ok(None) };
         let changed = change(&mut transaction, workspace, self.dialect, link, input, now).await?;
         if let Ok(changed) = &changed {
-            announce_update(&mut transaction, workspace, changed, public, now).await?;
+            announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
             transaction.commit().await?;
         }
         Ok(Some(changed))
@@ -110,7 +110,7 @@ impl Store {
                 let changed =
                     change(&mut transaction, workspace, self.dialect, link, &new.input, now).await?;
                 if let Ok(changed) = &changed {
-                    announce_update(&mut transaction, workspace, changed, public, now).await?;
+                    announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
                 }
                 changed
             }
@@ -198,7 +198,7 @@ impl Store {
         push_selector(&mut sql, workspace, selector);
         let Some(link) = load(&mut transaction, sql).await?.pop() else { return Ok(None) };
         let event = Event::of_link(Trigger::Deleted, &link, public, now);
-        enqueue(&mut transaction, workspace.seq, &link, &event).await?;
+        enqueue(&mut transaction, self.dialect, workspace.seq, &link, event).await?;
         let mut sql = Sql::new("DELETE FROM links WHERE seq = ");
         sql.bind(link.seq);
         sql.execute(&mut *transaction).await?;
@@ -335,6 +335,7 @@ async fn write(transaction: &mut Transaction<'static, Any>, link: &Link) -> Resu
 
 async fn announce_update(
     transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
     workspace: &Workspace,
     changed: &Changed,
     public: &PublicUrl,
@@ -344,7 +345,7 @@ async fn announce_update(
         return Ok(());
     }
     let event = Event::of_link(Trigger::Updated, &changed.after, public, now);
-    enqueue(transaction, workspace.seq, &changed.after, &event).await
+    enqueue(transaction, dialect, workspace.seq, &changed.after, event).await
 }
 
 async fn key_is_taken(transaction: &mut Transaction<'static, Any>, link: &Link) -> Result<bool, StoreError> {
