@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
-use sqlx::{Any, AnyPool, Executor, Row, Transaction};
+use sqlx::{Any, AnyPool, Connection, Executor, Row, Transaction};
 
 pub(crate) use analytics::{ClickEvent, Column, Condition, Selection, Step};
 pub(crate) use click_batch::Batch;
@@ -128,8 +128,18 @@ impl Store {
         let options = AnyConnectOptions::from_str(&url)?;
         let pool = |connections, cache: u32, mapped: u32| {
             let options = AnyPoolOptions::new().max_connections(connections);
-            // A file does not hang up.
-            options.test_before_acquire(false).after_connect(move |connection, _| {
+            // A file does not hang up. But where a transaction could be neither committed nor rolled back, as on a disk that
+            // is full, no other can begin.
+            let options = options.test_before_acquire(false).before_acquire(|connection, _| {
+                Box::pin(async move {
+                    if connection.is_in_transaction() {
+                        // It may be about to be rolled back.
+                        connection.ping().await?;
+                    }
+                    Ok(!connection.is_in_transaction())
+                })
+            });
+            options.after_connect(move |connection, _| {
                 Box::pin(async move {
                     let timeout = BUSY_TIMEOUT.as_millis();
                     let bounds = format!(
