@@ -192,7 +192,7 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
 fn qr_code() -> Value {
     let (_, min_size, max_size) = qr::SIZE;
     let url = json!({"type": "string", "minLength": 1, "maxLength": qr::MAX_TEXT});
-    let color = || json!({"type": "string", "pattern": "^#?[0-9a-fA-F]{6}$"});
+    let color = || json!({"type": "string", "pattern": "^(#?[0-9a-fA-F]{6})?$"});
     let mut parameters = vec![
         query_parameter("url", url),
         choice("level", qr::level_names()),

@@ -11,7 +11,7 @@ const DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// How often past minutes are looked for.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 
-/// Runs until `stop` turns true. Several processes on one database may do so at once.
+/// Runs until `stop` turns true or its sender is gone. Several processes on one database may do so at once.
 pub(crate) async fn run(store: Store, clock: Clock, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         let now = clock.now();
@@ -21,7 +21,8 @@ pub(crate) async fn run(store: Store, clock: Clock, mut stop: watch::Receiver<bo
         let next = now.saturating_add(EVERY).unwrap_or(Timestamp::MAX);
         tokio::select! {
             () = clock.wait_until(next) => {}
-            _ = stop.wait_for(|stop| *stop) => {}
+            // Also if nobody is left who could turn it.
+            _ = stop.wait_for(|stop| *stop) => break,
         }
     }
 }

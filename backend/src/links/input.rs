@@ -352,21 +352,23 @@ fn tags(fields: &Fields<'_>) -> Result<Option<TagSelection>, ApiError> {
         ("tagId", TagSelection::Ids),
         ("tagNames", TagSelection::Names),
     ];
+    // The first that is there counts; the others have to make sense all the same.
+    let mut selected = None;
     for (name, select) in selection {
         match fields.texts(name, MAX_TAGS)? {
             Change::Keep => {}
-            Change::Clear => return Ok(Some(TagSelection::Ids(Vec::new()))),
+            Change::Clear => _ = selected.get_or_insert(TagSelection::Ids(Vec::new())),
             Change::Set(values) => {
                 if let Some(long) =
                     values.iter().find(|value| value.chars().count() > MAX_ID || value.is_empty())
                 {
                     return Err(fields.invalid(name, &format!("Invalid tag: {long:?}")));
                 }
-                return Ok(Some(select(values)));
+                selected.get_or_insert(select(values));
             }
         }
     }
-    Ok(None)
+    Ok(selected)
 }
 
 fn geo(fields: &Fields<'_>) -> Result<Change<BTreeMap<String, String>>, ApiError> {

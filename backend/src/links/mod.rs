@@ -20,7 +20,7 @@ pub(crate) fn rfc3339(instant: Timestamp) -> String {
 /// A short link as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// The store's number for it; never shown, never reused.
+    /// The store's number for it; never shown, never reused. 0 if it was not loaded from there.
     pub(crate) seq: i64,
     /// `link_` and a ULID.
     pub(crate) id: String,
@@ -40,33 +40,60 @@ pub(crate) struct Link {
     pub(crate) updated_at: Timestamp,
 }
 
-/// The fields of a link that no query looks at; kept as one JSON document.
+/// The fields of a link that no query looks at; kept as one JSON document, in which those that are empty are left
+/// out: most are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "the published Link object has these flags")]
 pub(crate) struct Details {
+    #[serde(skip_serializing_if = "is_false")]
     pub(crate) track_conversion: bool,
+    #[serde(skip_serializing_if = "is_false")]
     pub(crate) proxy: bool,
+    #[serde(skip_serializing_if = "is_false")]
     pub(crate) rewrite: bool,
+    #[serde(skip_serializing_if = "is_false")]
     pub(crate) do_index: bool,
+    #[serde(skip_serializing_if = "is_false")]
     pub(crate) public_stats: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) program_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) partner_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expires_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expired_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) disabled_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) video: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ios: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) android: Option<String>,
     /// Upper-case ISO 3166 country code to destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) geo: Option<BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) comments: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test_variants: Option<Vec<Variant>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test_started_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test_completed_at: Option<Timestamp>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// One destination of an A/B test and its share in percent.
@@ -340,6 +367,10 @@ pub(crate) struct UtmParameters {
 impl UtmParameters {
     pub(crate) fn of(url: &str) -> Self {
         let mut utm = Self::default();
+        // Most have none, and need no look at their other parts.
+        if !url.contains('?') {
+            return utm;
+        }
         let Ok(url) = Url::parse(url) else { return utm };
         for (name, value) in url.query_pairs().filter(|(_, value)| !value.is_empty() && !value.contains('\0'))
         {

@@ -1,9 +1,9 @@
 //! Clicks on their way to the store: through a bounded queue, in batches.
 //!
 //! A redirect waits for a place in the queue, not for the database. What is queued is on its way to the disk within
-//! [`FLUSH_INTERVAL`], and stored on shutdown. When the database cannot keep up, redirects wait until no click has been
-//! held for longer than [`HELD`]: clicks are never dropped, and a process that is killed loses at most those that were
-//! answered in such a time. Those that are spooled are recorded by the process that is started next.
+//! [`FLUSH_INTERVAL`], and stored on shutdown. When the database cannot keep up, or the disk is full, redirects wait until
+//! no click has been held for longer than [`HELD`]: clicks are never dropped, and a process that is killed loses at most
+//! those that were answered in such a time. Those that are spooled are recorded by the process that is started next.
 
 mod backlog;
 mod writer;

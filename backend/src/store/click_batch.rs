@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::clicks::{Click, ClickDetails};
@@ -108,40 +107,13 @@ impl<'a> Batch<'a> {
 
     /// One of the clicks by itself.
     pub(super) fn click(&self, entry: &Entry<'_>) -> Result<Click, StoreError> {
-        let owned = |text: &str| text.to_owned().into();
-        let [
-            continent,
-            country,
-            region,
-            city,
-            device,
-            browser,
-            os,
-            user_agent,
-            trigger,
-            referer,
-            referer_url,
-        ] = at(&self.visitors, entry.visitor)?.map(owned);
-        let at: Timestamp = instant(entry.at)?;
+        let (destination, visitor) =
+            (at(&self.destinations, entry.destination)?, at(&self.visitors, entry.visitor)?);
         Ok(Click {
             id: entry.id.to_owned(),
-            link_id: (*self::at(&self.links, entry.link)?).to_owned(),
-            at,
-            details: ClickDetails {
-                url: owned(self::at(&self.destinations, entry.destination)?),
-                continent,
-                country,
-                region,
-                city,
-                device,
-                browser,
-                os,
-                user_agent,
-                trigger,
-                referer,
-                referer_url,
-                ip: owned(entry.ip),
-            },
+            link_id: (*at(&self.links, entry.link)?).to_owned(),
+            at: instant(entry.at)?,
+            details: ClickDetails::of(visitor, destination, entry.ip),
         })
     }
 }
@@ -193,6 +165,8 @@ impl<'a> Builder<'a> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
 
     fn click(number: i64) -> Click {

@@ -9,7 +9,7 @@ use sqlx::{Any, Row, Transaction};
 
 use super::click_batch::{Batch, Entry, Visitor, at};
 use super::click_rows::{Rollup, add_to_rollup, add_to_totals, insert_clicks};
-use super::outbox::enqueue_to;
+use super::outbox::{enqueue_to, listening};
 use super::packed::fold_in;
 use super::spool::mark_recorded;
 use super::sql::Sql;
@@ -18,6 +18,9 @@ use super::{Dialect, Store, StoreError, from_json, links};
 use crate::ids;
 use crate::links::PublicUrl;
 use crate::webhooks::{Event, Trigger};
+
+/// Events of clicks that are put together before they are written. Each takes some kilobytes.
+const EVENTS_AT_ONCE: usize = 512;
 
 /// One visit of a short link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,22 +66,38 @@ pub struct ClickDetails {
     pub ip: Cow<'static, str>,
 }
 
-impl ClickDetails {
-    /// What many clicks have in common, in the order of the table's columns.
-    pub(super) fn visitor(&self) -> Visitor<'_> {
+/// The fields that many clicks have in common, each borrowed, in the order of the table's columns.
+macro_rules! visitor_of {
+    ($details:ident, $($borrow:tt)+) => {
         [
-            &self.continent,
-            &self.country,
-            &self.region,
-            &self.city,
-            &self.device,
-            &self.browser,
-            &self.os,
-            &self.user_agent,
-            &self.trigger,
-            &self.referer,
-            &self.referer_url,
+            $($borrow)+ $details.continent,
+            $($borrow)+ $details.country,
+            $($borrow)+ $details.region,
+            $($borrow)+ $details.city,
+            $($borrow)+ $details.device,
+            $($borrow)+ $details.browser,
+            $($borrow)+ $details.os,
+            $($borrow)+ $details.user_agent,
+            $($borrow)+ $details.trigger,
+            $($borrow)+ $details.referer,
+            $($borrow)+ $details.referer_url,
         ]
+    };
+}
+
+impl ClickDetails {
+    /// Those of a visitor on the way to a destination.
+    pub(super) fn of(visitor: &Visitor<'_>, url: &str, ip: &str) -> Self {
+        let owned = |text: &str| Cow::Owned(text.to_owned());
+        let mut details = Self { url: owned(url), ip: owned(ip), ..Self::default() };
+        for (field, text) in visitor_of!(details, &mut).into_iter().zip(visitor) {
+            *field = owned(text);
+        }
+        details
+    }
+
+    pub(super) fn visitor(&self) -> Visitor<'_> {
+        visitor_of!(self, &)
     }
 }
 
@@ -165,7 +184,7 @@ impl Store {
         add_to_totals(&mut transaction, self.dialect, &clicks).await?;
         add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Hourly).await?;
         add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Daily).await?;
-        announce(&mut transaction, batch, &clicks, public).await?;
+        announce(&mut transaction, self.dialect, batch, &clicks, public).await?;
         if let Some(number) = spooled {
             mark_recorded(&mut transaction, number).await?;
         }
@@ -202,6 +221,7 @@ impl Store {
 /// Writes a `link.clicked` event for each click that some webhook listens to.
 async fn announce(
     transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
     batch: &Batch<'_>,
     clicks: &[Counted<'_>],
     public: &PublicUrl,
@@ -215,20 +235,16 @@ async fn announce(
         let clicks: Vec<_> =
             clicks.iter().filter(|counted| counted.link.workspace_seq == workspace).collect();
         let links = links::load_map(transaction, clicks.iter().map(|counted| counted.link.seq)).await?;
-        for Counted { click, link } in clicks {
-            let Some(link) = links.get(&link.seq) else { continue };
-            let listening: Vec<i64> = webhooks
-                .iter()
-                .filter(|webhook| webhook.listens_to(link))
-                .map(|webhook| webhook.seq)
-                .collect();
-            enqueue_to(
-                transaction,
-                workspace,
-                &listening,
-                &Event::of_click(&batch.click(click)?, link, public),
-            )
-            .await?;
+        for clicks in clicks.chunks(EVENTS_AT_ONCE) {
+            let mut events = Vec::new();
+            for Counted { click, link } in clicks {
+                let Some(link) = links.get(&link.seq) else { continue };
+                let listening = listening(&webhooks, link);
+                if !listening.is_empty() {
+                    events.push((Event::of_click(&batch.click(click)?, link, public), listening));
+                }
+            }
+            enqueue_to(transaction, dialect, workspace, &events).await?;
         }
     }
     Ok(())

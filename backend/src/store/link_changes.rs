@@ -1,6 +1,6 @@
 //! Links made, changed and deleted.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
@@ -58,7 +58,7 @@ impl Store {
         if let Some(public) = announce {
             for link in results.iter().filter_map(|result| result.as_ref().ok()) {
                 let event = Event::of_link(Trigger::Created, link, public, now);
-                enqueue(&mut transaction, workspace.seq, link, &event).await?;
+                enqueue(&mut transaction, self.dialect, workspace.seq, link, event).await?;
             }
         }
         transaction.commit().await?;
@@ -78,9 +78,9 @@ impl Store {
         let mut sql = Sql::new(LINKS);
         push_selector(&mut sql, workspace, selector);
         let Some(link) = self.load_to_change(&mut transaction, sql).await?.pop() else { return Ok(None) };
-        let changed = change(&mut transaction, workspace, link, input, now).await?;
+        let changed = change(&mut transaction, workspace, self.dialect, link, input, now).await?;
         if let Ok(changed) = &changed {
-            announce_update(&mut transaction, workspace, changed, public, now).await?;
+            announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
             transaction.commit().await?;
         }
         Ok(Some(changed))
@@ -107,9 +107,10 @@ impl Store {
         sql.push(" AND l.url = ").bind(new.input.destination(None)).push(" ORDER BY l.seq LIMIT 1");
         let result = match self.load_to_change(&mut transaction, sql).await?.pop() {
             Some(link) => {
-                let changed = change(&mut transaction, workspace, link, &new.input, now).await?;
+                let changed =
+                    change(&mut transaction, workspace, self.dialect, link, &new.input, now).await?;
                 if let Ok(changed) = &changed {
-                    announce_update(&mut transaction, workspace, changed, public, now).await?;
+                    announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
                 }
                 changed
             }
@@ -143,7 +144,7 @@ impl Store {
         sql.push(" ORDER BY l.seq");
         let mut changed = Vec::new();
         for link in self.load_to_change(&mut transaction, sql).await? {
-            match change(&mut transaction, workspace, link, input, now).await? {
+            match change(&mut transaction, workspace, self.dialect, link, input, now).await? {
                 Ok(link) => changed.push(link),
                 Err(conflict) => return Ok(Err(conflict)),
             }
@@ -197,7 +198,7 @@ impl Store {
         push_selector(&mut sql, workspace, selector);
         let Some(link) = load(&mut transaction, sql).await?.pop() else { return Ok(None) };
         let event = Event::of_link(Trigger::Deleted, &link, public, now);
-        enqueue(&mut transaction, workspace.seq, &link, &event).await?;
+        enqueue(&mut transaction, self.dialect, workspace.seq, &link, event).await?;
         let mut sql = Sql::new("DELETE FROM links WHERE seq = ");
         sql.bind(link.seq);
         sql.execute(&mut *transaction).await?;
@@ -216,8 +217,10 @@ async fn create(
 ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
     let mut results = vec![None; links.len()];
     let mut drafts = Vec::with_capacity(links.len());
-    for (index, new) in links.iter().enumerate() {
-        match resolve_tags(transaction, workspace, new.input.tags.as_ref(), now).await? {
+    let tags = links.iter().map(|new| new.input.tags.as_ref());
+    let tags = resolve_tags(transaction, workspace, dialect, tags, now).await?;
+    for (index, (new, tags)) in links.iter().zip(tags).enumerate() {
+        match tags {
             Err(conflict) => results[index] = Some(Err(conflict)),
             Ok(tags) => drafts.push((index, draft(workspace, new, tags, now))),
         }
@@ -226,8 +229,7 @@ async fn create(
         let inserted = insert(transaction, workspace, dialect, &drafts).await?;
         let mut taken = Vec::new();
         for (index, mut link) in drafts {
-            if let Some(seq) = inserted.get(&link.id) {
-                link.seq = *seq;
+            if inserted.contains(&link.id) {
                 results[index] = Some(Ok(link));
             } else if external_id_is_taken(transaction, workspace, &link).await? {
                 results[index] = Some(Err(LinkConflict::ExternalId));
@@ -245,9 +247,7 @@ async fn create(
     }
     let results: Vec<_> =
         results.into_iter().map(|result| result.unwrap_or(Err(LinkConflict::Key))).collect();
-    for link in results.iter().filter_map(|result| result.as_ref().ok()) {
-        add_tags(transaction, link).await?;
-    }
+    add_tags(transaction, dialect, results.iter().filter_map(|result| result.as_ref().ok())).await?;
     Ok(results)
 }
 
@@ -255,6 +255,7 @@ async fn create(
 async fn change(
     transaction: &mut Transaction<'static, Any>,
     workspace: &Workspace,
+    dialect: Dialect,
     before: Link,
     input: &LinkInput,
     now: Timestamp,
@@ -275,9 +276,11 @@ async fn change(
     input.folder_id.clone().apply(&mut after.folder_id);
     input.apply_details(&mut after.details);
     if input.tags.is_some() {
-        match resolve_tags(transaction, workspace, input.tags.as_ref(), now).await? {
-            Ok(tags) => after.tags = tags,
-            Err(conflict) => return Ok(Err(conflict)),
+        let wanted = std::iter::once(input.tags.as_ref());
+        match resolve_tags(transaction, workspace, dialect, wanted, now).await?.pop() {
+            Some(Ok(tags)) => after.tags = tags,
+            Some(Err(conflict)) => return Ok(Err(conflict)),
+            None => {}
         }
     }
     if after == before {
@@ -302,7 +305,7 @@ async fn change(
         let mut sql = Sql::new("DELETE FROM link_tags WHERE link_seq = ");
         sql.bind(after.seq);
         sql.execute(&mut **transaction).await?;
-        add_tags(transaction, &after).await?;
+        add_tags(transaction, dialect, std::iter::once(&after)).await?;
     }
     Ok(Ok(Changed { before: Some(before), after }))
 }
@@ -332,6 +335,7 @@ async fn write(transaction: &mut Transaction<'static, Any>, link: &Link) -> Resu
 
 async fn announce_update(
     transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
     workspace: &Workspace,
     changed: &Changed,
     public: &PublicUrl,
@@ -341,7 +345,7 @@ async fn announce_update(
         return Ok(());
     }
     let event = Event::of_link(Trigger::Updated, &changed.after, public, now);
-    enqueue(transaction, workspace.seq, &changed.after, &event).await
+    enqueue(transaction, dialect, workspace.seq, &changed.after, event).await
 }
 
 async fn key_is_taken(transaction: &mut Transaction<'static, Any>, link: &Link) -> Result<bool, StoreError> {
@@ -383,37 +387,59 @@ fn random_key(input: &LinkInput) -> String {
     }
 }
 
-/// Inserts those that are in nobody's way, and returns their numbers by id.
+/// Inserts those that are in nobody's way, in their order, and returns the ids of those that are.
 async fn insert(
     transaction: &mut Transaction<'static, Any>,
     workspace: &Workspace,
     dialect: Dialect,
     drafts: &[(usize, Link)],
-) -> Result<HashMap<String, i64>, StoreError> {
+) -> Result<HashSet<String>, StoreError> {
     if drafts.is_empty() {
-        return Ok(HashMap::new());
+        return Ok(HashSet::new());
     }
-    let mut details = Vec::with_capacity(drafts.len());
+    let mut rows = Vec::with_capacity(drafts.len());
     for (_, link) in drafts {
-        details.push((link, to_json("link details", &link.details)?));
-    }
-    let mut sql = Sql::with_many(
-        "INSERT INTO links (id, workspace_seq, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
-         utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at) VALUES ",
-        dialect,
-    );
-    sql.rows(&details, |row, (link, details)| {
-        row.bind(link.id.clone()).bind(workspace.seq).bind(link.domain.clone());
-        row.bind(link.key.clone()).bind(link.key.to_lowercase()).bind(link.url.clone());
         let utm = UtmParameters::of(&link.url);
-        row.bind(utm.source).bind(utm.medium).bind(utm.campaign).bind(utm.term).bind(utm.content);
-        row.bind(link.external_id.clone()).bind(link.tenant_id.clone()).bind(link.folder_id.clone());
-        row.bind(i64::from(link.archived)).bind(details.clone());
-        row.bind(link.created_at.as_millisecond()).bind(link.updated_at.as_millisecond());
-    });
-    sql.push(" ON CONFLICT DO NOTHING RETURNING id, seq");
+        rows.push((
+            &link.id,
+            &link.domain,
+            &link.key,
+            link.key.to_lowercase(),
+            &link.url,
+            utm.source,
+            utm.medium,
+            utm.campaign,
+            utm.term,
+            utm.content,
+            &link.external_id,
+            &link.tenant_id,
+            &link.folder_id,
+            i64::from(link.archived),
+            to_json("link details", &link.details)?,
+            link.created_at.as_millisecond(),
+        ));
+    }
+    let mut sql = Sql::new(
+        "INSERT INTO links (workspace_seq, id, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
+         utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at)
+         SELECT CAST(",
+    );
+    sql.bind(workspace.seq).push(
+        " AS BIGINT), value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
+         value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14,
+         CAST(value->>15 AS BIGINT), CAST(value->>15 AS BIGINT) FROM ",
+    );
+    sql.each(dialect, to_json("links", &rows)?);
+    sql.in_order(dialect).push(" ON CONFLICT DO NOTHING");
+    let inserted = sql.execute(&mut **transaction).await?;
+    let ids = || drafts.iter().map(|(_, link)| link.id.as_str());
+    if usize::try_from(inserted) == Ok(drafts.len()) {
+        return Ok(ids().map(str::to_owned).collect());
+    }
+    let mut sql = Sql::new("SELECT l.id FROM links l WHERE l.id IN ");
+    sql.texts(dialect, &ids().collect::<Vec<_>>());
     let rows = sql.all(&mut **transaction).await?;
-    rows.iter().map(|row| Ok((row.try_get("id")?, row.try_get("seq")?))).collect()
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 async fn external_id_is_taken(

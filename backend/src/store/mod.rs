@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
-use sqlx::{Any, AnyPool, Executor, Row, Transaction};
+use sqlx::{Any, AnyPool, Connection, Executor, Row, Transaction};
 
 pub(crate) use analytics::{ClickEvent, Column, Condition, Selection, Step};
 pub(crate) use click_batch::Batch;
@@ -47,6 +47,9 @@ const SQLITE_READERS: u32 = 4;
 const SQLITE_WRITER_CACHE: u32 = 32 * 1024;
 /// Pages that a reader of a SQLite file keeps, in KiB. Most are read where the file is mapped.
 const SQLITE_READER_CACHE: u32 = 8 * 1024;
+/// How much of a SQLite file its readers map, in bytes. The writer maps nothing: it would do so anew whenever the file
+/// has grown.
+const SQLITE_MAPPED: u32 = 1 << 30;
 /// Connections to PostgreSQL.
 const POSTGRES_CONNECTIONS: u32 = 16;
 
@@ -123,26 +126,41 @@ impl Store {
             Some(_) => format!("{url}&mode=rwc"),
         };
         let options = AnyConnectOptions::from_str(&url)?;
-        let pool = |connections, cache: u32| {
-            AnyPoolOptions::new().max_connections(connections).after_connect(move |connection, _| {
+        let pool = |connections, cache: u32, mapped: u32| {
+            let options = AnyPoolOptions::new().max_connections(connections);
+            // A file does not hang up. But where a transaction could be neither committed nor rolled back, as on a disk that
+            // is full, no other can begin.
+            let options = options.test_before_acquire(false).before_acquire(|connection, _| {
+                Box::pin(async move {
+                    if connection.is_in_transaction() {
+                        // It may be about to be rolled back.
+                        connection.ping().await?;
+                    }
+                    Ok(!connection.is_in_transaction())
+                })
+            });
+            options.after_connect(move |connection, _| {
                 Box::pin(async move {
                     let timeout = BUSY_TIMEOUT.as_millis();
-                    let bounds = format!("PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}");
+                    let bounds = format!(
+                        "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = {mapped}"
+                    );
                     connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(bounds))).await?;
-                    // FULL: what is acknowledged survives also the loss of power.
+                    // FULL: what is acknowledged survives also the loss of power. A checkpoint after 16 MiB instead of 4
+                    // writes pages that are changed again and again less often.
                     connection
                         .execute(sqlx::raw_sql(
                             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-                             PRAGMA mmap_size = 1073741824; PRAGMA temp_store = MEMORY;",
+                             PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 4096;",
                         ))
                         .await?;
                     Ok(())
                 })
             })
         };
-        let write = pool(1, SQLITE_WRITER_CACHE).connect_with(options.clone()).await?;
+        let write = pool(1, SQLITE_WRITER_CACHE, 0).connect_with(options.clone()).await?;
         sqlx::migrate!("migrations/sqlite").run(&write).await?;
-        let read = pool(SQLITE_READERS, SQLITE_READER_CACHE).connect_with(options).await?;
+        let read = pool(SQLITE_READERS, SQLITE_READER_CACHE, SQLITE_MAPPED).connect_with(options).await?;
         let spool = spool::path(&url)?;
         Ok(Self { read, write, dialect: Dialect::Sqlite, spool })
     }

@@ -198,10 +198,10 @@ impl Store {
         &self,
         workspace: &Workspace,
         webhook: &Webhook,
-        event: &Event,
+        event: Event,
     ) -> Result<(), StoreError> {
         let mut transaction = self.begin().await?;
-        enqueue_to(&mut transaction, workspace.seq, &[webhook.seq], event).await?;
+        enqueue_to(&mut transaction, self.dialect, workspace.seq, &[(event, vec![webhook.seq])]).await?;
         transaction.commit().await?;
         Ok(())
     }
@@ -236,43 +236,55 @@ impl Store {
 /// Writes an event about `link` for every webhook that hears of it.
 pub(super) async fn enqueue(
     transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
     workspace_seq: i64,
     link: &Link,
-    event: &Event,
+    event: Event,
 ) -> Result<(), StoreError> {
     let webhooks = listeners(transaction, workspace_seq, event.trigger).await?;
-    let listening: Vec<i64> =
-        webhooks.iter().filter(|webhook| webhook.listens_to(link)).map(|webhook| webhook.seq).collect();
-    enqueue_to(transaction, workspace_seq, &listening, event).await
-}
-
-/// Writes an event and one delivery per receiver; nothing if there is no receiver.
-pub(super) async fn enqueue_to(
-    transaction: &mut Transaction<'static, Any>,
-    workspace_seq: i64,
-    webhooks: &[i64],
-    event: &Event,
-) -> Result<(), StoreError> {
-    if webhooks.is_empty() {
+    let listening = listening(&webhooks, link);
+    if listening.is_empty() {
         return Ok(());
     }
-    let payload = to_json("webhook payload", &event.payload())?;
+    enqueue_to(transaction, dialect, workspace_seq, &[(event, listening)]).await
+}
+
+/// Those of `webhooks` that hear of `link`.
+pub(super) fn listening(webhooks: &[Webhook], link: &Link) -> Vec<i64> {
+    webhooks.iter().filter(|webhook| webhook.listens_to(link)).map(|webhook| webhook.seq).collect()
+}
+
+/// Writes events, each with one delivery to each of its webhooks.
+pub(super) async fn enqueue_to(
+    transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
+    workspace_seq: i64,
+    events: &[(Event, Vec<i64>)],
+) -> Result<(), StoreError> {
+    let (mut rows, mut deliveries) = (Vec::new(), Vec::new());
+    for (event, webhooks) in events {
+        let payload = to_json("webhook payload", &event.payload())?;
+        rows.push((&event.id, event.trigger.name(), payload, event.created_at.as_millisecond()));
+        deliveries.extend(webhooks.iter().map(|webhook| (&event.id, *webhook)));
+    }
+    if deliveries.is_empty() {
+        return Ok(());
+    }
     let mut sql =
-        Sql::new("INSERT INTO webhook_events (id, workspace_seq, event, payload, created_at) VALUES ");
-    sql.rows(&[()], |row, ()| {
-        row.bind(event.id.clone())
-            .bind(workspace_seq)
-            .bind(event.trigger.name().to_owned())
-            .bind(payload.clone());
-        row.bind(event.created_at.as_millisecond());
-    });
-    sql.push(" RETURNING seq");
-    let event_seq = sql.number(&mut **transaction).await?;
-    let mut sql =
-        Sql::new("INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at) VALUES ");
-    sql.rows(webhooks, |row, webhook| {
-        row.bind(event_seq).bind(*webhook).bind(0_i64).bind(event.created_at.as_millisecond());
-    });
+        Sql::new("INSERT INTO webhook_events (workspace_seq, id, event, payload, created_at) SELECT CAST(");
+    sql.bind(workspace_seq)
+        .push(" AS BIGINT), value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM ");
+    sql.each(dialect, to_json("webhook events", &rows)?).in_order(dialect);
+    sql.execute(&mut **transaction).await?;
+    let mut sql = Sql::new(
+        "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
+         SELECT w.seq, CAST(value->>1 AS BIGINT), 0, w.created_at FROM ",
+    );
+    sql.each(dialect, to_json("webhook deliveries", &deliveries)?);
+    sql.push(" CROSS JOIN webhook_events w WHERE w.id = value->>0");
+    if dialect == Dialect::Postgres {
+        sql.push(" ORDER BY key");
+    }
     sql.execute(&mut **transaction).await?;
     Ok(())
 }

@@ -81,15 +81,23 @@ impl Spool {
     /// written again because it could not be.
     pub(crate) async fn append(&mut self, batch: &[u8], recorded: i64) -> Result<i64, StoreError> {
         let number = self.last + 1;
+        if let Err(error) = self.write(number, batch, recorded).await {
+            // Else the next batch might become part of a transaction that never ends. There may be none any more.
+            let _none = self.file.execute("ROLLBACK").await;
+            return Err(error.into());
+        }
+        self.last = number;
+        Ok(number)
+    }
+
+    async fn write(&mut self, number: i64, batch: &[u8], recorded: i64) -> Result<(), sqlx::Error> {
         let mut transaction = self.file.begin().await?;
         let delete = "DELETE FROM batches WHERE number IN
                       (SELECT number FROM batches WHERE number <= ? ORDER BY number LIMIT ?)";
         sqlx::query(delete).bind(recorded).bind(DELETED_AT_ONCE).execute(&mut *transaction).await?;
         let insert = sqlx::query("INSERT OR REPLACE INTO batches (number, clicks) VALUES (?, ?)");
         insert.bind(number).bind(batch).execute(&mut *transaction).await?;
-        transaction.commit().await?;
-        self.last = number;
-        Ok(number)
+        transaction.commit().await
     }
 
     /// Drops all batches up to `recorded`, and leaves the file to others.

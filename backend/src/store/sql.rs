@@ -7,36 +7,17 @@ use sqlx::{Any, Arguments, AssertSqlSafe, Encode, Row, Type};
 
 use super::Dialect;
 
-/// A statement and its arguments. Only fixed texts become part of the statement; every value is an argument.
+/// A statement and its arguments. Only fixed texts become part of the statement; every value is an argument, which binding
+/// costs more than writing it does: many values are better one list.
 pub(super) struct Sql {
     text: String,
-    placeholders: Placeholders,
     arguments: AnyArguments,
     failure: Option<sqlx::Error>,
 }
 
-#[derive(Clone, Copy)]
-enum Placeholders {
-    /// `$1`, which both databases read.
-    Numbered,
-    /// `?`, which only SQLite reads.
-    Anonymous,
-}
-
 impl Sql {
     pub(super) fn new(text: &'static str) -> Self {
-        let placeholders = Placeholders::Numbered;
-        Self { text: text.to_owned(), placeholders, arguments: AnyArguments::default(), failure: None }
-    }
-
-    /// A statement that gets many arguments. SQLite takes numbered placeholders for names, of which it looks each one up
-    /// among all others.
-    pub(super) fn with_many(text: &'static str, dialect: Dialect) -> Self {
-        let placeholders = match dialect {
-            Dialect::Sqlite => Placeholders::Anonymous,
-            Dialect::Postgres => Placeholders::Numbered,
-        };
-        Self { placeholders, ..Self::new(text) }
+        Self { text: text.to_owned(), arguments: AnyArguments::default(), failure: None }
     }
 
     /// Appends a fixed text.
@@ -53,13 +34,8 @@ impl Sql {
         if let Err(error) = self.arguments.add(value) {
             self.failure.get_or_insert(sqlx::Error::Encode(error));
         }
-        match self.placeholders {
-            Placeholders::Anonymous => self.text.push('?'),
-            Placeholders::Numbered => {
-                self.text.push('$');
-                self.text.push_str(&self.arguments.len().to_string());
-            }
-        }
+        self.text.push('$');
+        self.text.push_str(&self.arguments.len().to_string());
         self
     }
 
@@ -112,6 +88,15 @@ impl Sql {
             ),
         };
         self.push(before).bind(list).push(after)
+    }
+
+    /// Ends a query of [`Self::each`] so that the rows come in the order of the list. An `ON CONFLICT` may follow.
+    pub(super) fn in_order(&mut self, dialect: Dialect) -> &mut Self {
+        self.push(match dialect {
+            // They come so by themselves. Without a condition, what follows is read as that of a join.
+            Dialect::Sqlite => " WHERE TRUE",
+            Dialect::Postgres => " ORDER BY key",
+        })
     }
 
     /// Appends the rows of a `VALUES` clause; `row` binds the values of one.

@@ -8,7 +8,7 @@ use sqlx::{Any, Row, Transaction};
 
 use super::link_changes::LinkConflict;
 use super::sql::Sql;
-use super::{Store, StoreError, Workspace};
+use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::ids;
 use crate::links::input::TagSelection;
 use crate::links::{Link, TAG_COLORS, Tag};
@@ -22,71 +22,90 @@ impl Store {
     }
 }
 
-/// The tags that a selection means, in their order of creation.
-pub(super) async fn resolve_tags(
+/// The tags that each of several selections means, in the order in which the tags were made. Those that are named and do
+/// not exist are made.
+pub(super) async fn resolve_tags<'a>(
     transaction: &mut Transaction<'static, Any>,
     workspace: &Workspace,
-    selection: Option<&TagSelection>,
+    dialect: Dialect,
+    selections: impl Iterator<Item = Option<&'a TagSelection>>,
     now: Timestamp,
-) -> Result<Result<Vec<Tag>, LinkConflict>, StoreError> {
-    let (column, wanted) = match selection {
-        None => return Ok(Ok(Vec::new())),
-        Some(TagSelection::Ids(ids)) => (" AND g.id IN ", ids),
-        Some(TagSelection::Names(names)) => {
-            make_missing_tags(transaction, workspace, names, now).await?;
-            (" AND g.name IN ", names)
-        }
-    };
-    let mut sql = Sql::new("SELECT g.id, g.name, g.color FROM tags g WHERE g.workspace_seq = ");
-    sql.bind(workspace.seq).push(column).list(wanted.iter().cloned()).push(" ORDER BY g.seq");
-    let tags = sql.all(&mut **transaction).await?.iter().map(tag).collect::<Result<Vec<_>, _>>()?;
-    if let Some(TagSelection::Ids(ids)) = selection {
-        let known: BTreeSet<&str> = tags.iter().map(|tag| tag.id.as_str()).collect();
-        let unknown: Vec<String> = ids.iter().filter(|id| !known.contains(id.as_str())).cloned().collect();
-        if !unknown.is_empty() {
-            return Ok(Err(LinkConflict::UnknownTags(unknown)));
+) -> Result<Vec<Result<Vec<Tag>, LinkConflict>>, StoreError> {
+    let selections: Vec<_> = selections.collect();
+    // Sorted, so that two transactions that make the same tags wait for each other instead of deadlocking.
+    let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for selection in selections.iter().flatten() {
+        match selection {
+            TagSelection::Ids(wanted) => ids.extend(wanted.iter().map(String::as_str)),
+            TagSelection::Names(wanted) => names.extend(wanted.iter().map(String::as_str)),
         }
     }
-    Ok(Ok(tags))
+    let (ids, names): (Vec<&str>, Vec<&str>) = (ids.into_iter().collect(), names.into_iter().collect());
+    make_missing_tags(transaction, workspace, dialect, &names, now).await?;
+    let mut tags = Vec::new();
+    if !ids.is_empty() || !names.is_empty() {
+        let mut sql = Sql::new("SELECT g.id, g.name, g.color FROM tags g WHERE g.workspace_seq = ");
+        sql.bind(workspace.seq).push(" AND (g.id IN ").texts(dialect, &ids);
+        sql.push(" OR g.name IN ").texts(dialect, &names).push(") ORDER BY g.seq");
+        tags = sql.all(&mut **transaction).await?.iter().map(tag).collect::<Result<Vec<_>, _>>()?;
+    }
+    Ok(selections.into_iter().map(|selection| select(&tags, selection)).collect())
 }
 
+/// Those of `tags` that a selection means.
+fn select(tags: &[Tag], selection: Option<&TagSelection>) -> Result<Vec<Tag>, LinkConflict> {
+    match selection {
+        None => Ok(Vec::new()),
+        Some(TagSelection::Names(names)) => {
+            Ok(tags.iter().filter(|tag| names.contains(&tag.name)).cloned().collect())
+        }
+        Some(TagSelection::Ids(ids)) => {
+            let known: Vec<Tag> = tags.iter().filter(|tag| ids.contains(&tag.id)).cloned().collect();
+            let unknown: Vec<String> =
+                ids.iter().filter(|id| known.iter().all(|tag| tag.id != **id)).cloned().collect();
+            if unknown.is_empty() { Ok(known) } else { Err(LinkConflict::UnknownTags(unknown)) }
+        }
+    }
+}
+
+/// Makes those of `names` that the workspace does not have.
 async fn make_missing_tags(
     transaction: &mut Transaction<'static, Any>,
     workspace: &Workspace,
-    names: &[String],
+    dialect: Dialect,
+    names: &[&str],
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    // Sorted, so that two transactions that make the same tags wait for each other instead of deadlocking.
-    let names: Vec<&String> = names.iter().collect::<BTreeSet<_>>().into_iter().collect();
     if names.is_empty() {
         return Ok(());
     }
-    let mut sql = Sql::new("INSERT INTO tags (id, workspace_seq, name, color) VALUES ");
-    sql.rows(&names, |row, name| {
+    let rows = names.iter().map(|name| {
         // The colour follows from the name, so that it is the same wherever the tag is made.
         let shade = name.bytes().map(usize::from).sum::<usize>() % TAG_COLORS.len();
-        row.bind(ids::sortable("tag_", now))
-            .bind(workspace.seq)
-            .bind((*name).clone())
-            .bind(TAG_COLORS[shade].to_owned());
+        (ids::sortable("tag_", now), name, TAG_COLORS[shade])
     });
-    sql.push(" ON CONFLICT DO NOTHING");
+    let mut sql = Sql::new("INSERT INTO tags (workspace_seq, id, name, color) SELECT CAST(");
+    sql.bind(workspace.seq).push(" AS BIGINT), value->>0, value->>1, value->>2 FROM ");
+    sql.each(dialect, to_json("tags", &rows.collect::<Vec<_>>())?);
+    sql.in_order(dialect).push(" ON CONFLICT DO NOTHING");
     sql.execute(&mut **transaction).await?;
     Ok(())
 }
 
-/// Puts the tags that a link carries on its stored self.
-pub(super) async fn add_tags(
+/// Puts the tags that links carry on their stored selves.
+pub(super) async fn add_tags<'a>(
     transaction: &mut Transaction<'static, Any>,
-    link: &Link,
+    dialect: Dialect,
+    links: impl Iterator<Item = &'a Link>,
 ) -> Result<(), StoreError> {
-    if link.tags.is_empty() {
+    let pairs: Vec<(&str, &str)> =
+        links.flat_map(|link| link.tags.iter().map(|tag| (link.id.as_str(), tag.id.as_str()))).collect();
+    if pairs.is_empty() {
         return Ok(());
     }
-    let mut sql = Sql::new("INSERT INTO link_tags (link_seq, tag_seq) SELECT ");
-    sql.bind(link.seq)
-        .push(", g.seq FROM tags g WHERE g.id IN ")
-        .list(link.tags.iter().map(|tag| tag.id.clone()));
+    let mut sql = Sql::new("INSERT INTO link_tags (link_seq, tag_seq) SELECT l.seq, g.seq FROM ");
+    sql.each(dialect, to_json("tags of links", &pairs)?);
+    sql.push(" CROSS JOIN links l CROSS JOIN tags g WHERE l.id = value->>0 AND g.id = value->>1");
     sql.execute(&mut **transaction).await?;
     Ok(())
 }

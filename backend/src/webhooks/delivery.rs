@@ -84,7 +84,7 @@ impl Deliverer {
         Self { store, clock, policy, client, announced, metrics }
     }
 
-    /// Runs until `stop` turns true, then finishes what is under way.
+    /// Runs until `stop` turns true or its sender is gone, then finishes what is under way.
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
         if let Err(error) = self.store.release_deliveries(self.clock.now()).await {
             tracing::error!(%error, "webhook deliveries of an earlier process could not be released");
@@ -105,7 +105,7 @@ impl Deliverer {
                     tracing::error!(%error, "the webhook outbox could not be read");
                     tokio::select! {
                         () = tokio::time::sleep(STORE_PAUSE) => {}
-                        _ = stop.wait_for(|stop| *stop) => {}
+                        _ = stop.wait_for(|stop| *stop) => break,
                     }
                     continue;
                 }
@@ -120,7 +120,7 @@ impl Deliverer {
                     () = self.announced.notified() => {}
                     () = self.clock.wait_until(look_again) => {}
                     Some(_) = under_way.join_next() => {}
-                    _ = stop.wait_for(|stop| *stop) => {}
+                    _ = stop.wait_for(|stop| *stop) => break,
                 }
             }
             while under_way.try_join_next().is_some() {}

@@ -154,9 +154,10 @@ async fn test(
         Some(value) => trigger(value, "trigger")?,
     };
     let event = sample(trigger, &caller.workspace.id, &app);
-    app.store.send_to(&caller.workspace, &webhook, &event).await?;
+    let told = json!({ "id": event.id });
+    app.store.send_to(&caller.workspace, &webhook, event).await?;
     app.announced.notify_one();
-    Ok(Json(json!({ "id": event.id })))
+    Ok(Json(told))
 }
 
 /// An event about a link that does not exist.

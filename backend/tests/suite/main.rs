@@ -4,6 +4,8 @@ mod analytics;
 mod command;
 mod database;
 mod errors;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod internal;
 mod isolation;
 mod kill;

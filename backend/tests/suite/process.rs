@@ -1,5 +1,7 @@
 //! A backend in a process of its own, and a client of it.
 
+#[cfg(target_os = "linux")]
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,7 +27,29 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(database: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_backend"))
+        Self::run(Command::new(env!("CARGO_BIN_EXE_backend")), database)
+    }
+
+    /// Starts one that is told of a file that may not grow, rather than ended, and that logs to such a file.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn start_limited(database: &str, log: &Path) -> Self {
+        let mut command = Command::new("sh");
+        command.stderr(File::create(log).unwrap());
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_backend")]);
+        Self::run(command, database)
+    }
+
+    /// Lets files grow up to a size in bytes, which is as if the disk were full.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn limit_files(&self, size: &str) {
+        let pid = self.child.id().to_string();
+        let limited =
+            Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={size}:unlimited")]).status();
+        assert!(limited.unwrap().success());
+    }
+
+    fn run(mut command: Command, database: &str) -> Self {
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"])
             .args(["--allow-private-webhooks", "--database", database])
             .env("RUST_LOG", "error")

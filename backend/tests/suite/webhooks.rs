@@ -1,9 +1,10 @@
 //! Webhooks: made, told of events, signed, tried again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
-use backend::signature;
+use backend::{Click, signature};
 use serde_json::{Value, json};
 
 use crate::database::{Database, on_both_databases};
@@ -31,6 +32,7 @@ on_both_databases! {
     an_event_can_be_sent_again_and_made_up,
     changes_and_deletions_are_told_and_bulk_calls_are_not,
     a_scope_narrows_what_is_heard,
+    a_flood_of_clicks_is_told_click_by_click,
     a_webhook_is_changed_and_enabled_again,
     a_receiver_that_is_gone_hears_nothing_more,
     a_receiver_that_asks_for_time_gets_it,
@@ -64,6 +66,43 @@ async fn events_arrive_signed_with_the_link_and_the_click(database: Database) {
         (&link["id"], &json!(1))
     );
     assert_eq!(payload["data"]["click"]["url"], "https://example.com/");
+}
+
+async fn a_flood_of_clicks_is_told_click_by_click(database: Database) {
+    // More than are put together before they are written.
+    const CLICKS: usize = 1_200;
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let links = [
+        service.link(&json!({"url": "https://example.com/0"})).await,
+        service.link(&json!({"url": "https://example.com/1"})).await,
+    ];
+    let ids = links.each_ref().map(|link| link["id"].as_str().unwrap());
+    // One hears of all clicks, the other of those on one link.
+    for (path, scope) in [("/all", json!({})), ("/one", json!({"linkScope": "links", "linkIds": [ids[1]]}))] {
+        let mut body = json!({"name": path, "url": receiver.url(path), "triggers": ["link.clicked"]});
+        body.as_object_mut().unwrap().extend(scope.as_object().unwrap().clone());
+        let answer = service.post("/webhooks", &body).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.body);
+    }
+    let clicks: Vec<Click> =
+        (0..CLICKS).map(|n| Click::new(ids[usize::from(n % 4 == 0)], service.now())).collect();
+    let recorded =
+        service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+    assert_eq!(recorded, CLICKS);
+    // Whoever records tells the deliverer, which here finds out by itself.
+    service.clock.advance(Duration::from_secs(1));
+    let mut told: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for _ in 0..CLICKS + CLICKS / 4 {
+        let payload = receiver.next().await.json();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let (click, link) = (&payload["data"]["click"]["id"], &payload["data"]["link"]["id"]);
+        *told.entry((text(click), text(link))).or_default() += 1;
+    }
+    let expected = clicks.iter().map(|click| {
+        ((click.id.clone(), click.link_id.clone()), if click.link_id == ids[1] { 2 } else { 1 })
+    });
+    assert_eq!(told, expected.collect());
 }
 
 /// The log of a webhook, once its newest delivery has had so many attempts.
