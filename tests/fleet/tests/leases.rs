@@ -3,11 +3,13 @@
 use std::process::Command;
 use std::time::Duration;
 
+use fleet::client::Client as ServiceClient;
 use fleet::gateways::Service;
 use fleet::load::{Load, Pace, Seen, key, subscribers};
 use fleet::native::Native;
 use fleet::redis::Memory;
 use fleet::server::{Fault, Garbage};
+use fleet::wire::{Unit, descriptor, limited, request};
 use fleet::{Fleet, Limiter, Setup};
 use serde_json::{Value, json};
 use tests::client::Client;
@@ -201,21 +203,25 @@ fn check_outages((fields, admitted, refusal): (Value, usize, u16), breakages: &[
         let longest = seen.iter().map(|(_, took)| *took).max().unwrap();
         assert!(longest < 4 * TIMEOUT, "{case}: a request took {longest:?}");
         mends(&mut fleet);
+        let question = || request("weir", limited(descriptor(&[("who", "nobody")]), 1, Unit::Hour), 1);
+        let eventually = |what: &str, probe: &mut dyn FnMut() -> bool| {
+            let what = format!("{case}: {what}");
+            clock::eventually(&what, Duration::from_secs(30), || probe().then_some(())).unwrap();
+        };
+        eventually("the service is back", &mut || {
+            let client = ServiceClient::to(fleet.service.address());
+            client.is_ok_and(|client| client.ask(question()).is_ok())
+        });
         for (number, gateway) in fleet.gateways.iter().enumerate() {
-            let answers = || {
-                let answers = ["weir_fleet_units", "weir_fleet_over_limit"];
-                answers.map(|name| gateway.prometheus(name).unwrap()).iter().sum::<u64>()
-            };
-            let before = answers();
-            clock::eventually(&format!("{case}: the service answers"), Duration::from_secs(30), || {
+            let before = fleet.service.calls();
+            eventually("the service is asked", &mut || {
                 statuses(std::slice::from_ref(gateway), 4 * place + 1 + number, 1);
-                (answers() > before).then_some(())
-            })
-            .unwrap();
+                fleet.service.calls() > before
+            });
         }
         let before = fleet.service.calls();
-        assert_eq!(count(&statuses(&fleet.gateways, 4 * place + 3, 2), 200), 2, "{case}");
-        assert_eq!(fleet.service.calls() - before, 2, "{case}");
+        let seen = statuses(&fleet.gateways, 4 * place + 3, 2);
+        assert_eq!((count(&seen, 200), fleet.service.calls() - before), (2, 2), "{case}: {seen:?}");
     }
     for gateway in &fleet.gateways {
         assert_eq!(gateway.prometheus("wasm_weir_vm_reload_success").unwrap_or(0), 0, "{fields}: a VM died");
