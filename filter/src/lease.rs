@@ -26,6 +26,8 @@ const FIRST_AT_MOST: u32 = 4;
 const UNKNOWN_OF_THE_LIMIT: u32 = 200;
 /// Tenths of what it holds that a gateway must have used before an answer is taken to say at what rate others use theirs.
 const TENTHS_USED: u64 = 6;
+/// A rate is taken over this time at least, and the next lease asked for so long before it is needed; in milliseconds.
+const AHEAD: u32 = 250;
 /// Others are taken to use at most so many times what this gateway does.
 const MANY: u64 = 64;
 
@@ -152,28 +154,28 @@ impl Lease {
                 let growth = if self.used_then > 0 { GROWTH } else { FIRST_GROWTH };
                 let part = self.fair_part(limit, used).min(self.granted.saturating_mul(growth));
                 let lasting = window_milliseconds(quota.window) / LASTS;
-                (self.uses_in(terms, used, at, lasting), part.max(left.min(limit / OF_THE_LIMIT)))
+                (self.uses_in(used, at, lasting), part.max(left.min(limit / OF_THE_LIMIT)))
             }
         };
         // More than what was left would be lost.
         likely.min(most).max(1).saturating_add(lacking - 1).min(known).max(lacking)
     }
 
-    /// Whether to ask for more before it is needed: the rest would not last for as long as an answer may take.
+    /// Whether to ask for more before it is needed: the rest would not last for as long as an answer may usually take.
     #[must_use]
     pub fn is_low(&self, terms: &LeaseTerms, quota: &Quota, used: u32, at: u32) -> bool {
         self.left(quota.limit.get()).is_some_and(|left| left > 0)
             && self.asked_until <= at
             && !terms.is_called_for_each(quota.window)
-            && self.room(used) < self.uses_in(terms, used, at, terms.timeout)
+            && self.room(used) < self.uses_in(used, at, AHEAD)
     }
 
     /// Units that are likely to be used within `milliseconds`, at the rate since the last answer. A rate needs two units to be one, as the
-    /// first is what was asked for, and some time: that of an answer's timeout.
-    fn uses_in(&self, terms: &LeaseTerms, used: u32, at: u32, milliseconds: u32) -> u32 {
+    /// first is what was asked for.
+    fn uses_in(&self, used: u32, at: u32, milliseconds: u32) -> u32 {
         let uses = used.saturating_sub(self.used_then).saturating_sub(1);
         let uses = u64::from(uses) * u64::from(milliseconds);
-        let since = at.saturating_sub(self.answered).max(terms.timeout).max(1);
+        let since = at.saturating_sub(self.answered).max(AHEAD);
         u32::try_from(uses / u64::from(since)).unwrap_or(u32::MAX)
     }
 

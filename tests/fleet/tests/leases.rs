@@ -33,8 +33,10 @@ fn configuration(keys: usize, limit: u32, fleet: Value) -> Value {
     configuration
 }
 
+/// With leases, and the patience that a busy machine asks for: what is admitted without an answer is another test's.
 fn weir(limit: u32) -> Limiter {
-    Limiter::Weir(configuration(KEYS, limit, json!({"cluster": "ratelimit"})))
+    let fleet = json!({"cluster": "ratelimit", "timeout": "5s", "on_unavailable": "deny"});
+    Limiter::Weir(configuration(KEYS, limit, fleet))
 }
 
 /// Two gateways with two workers each under more demand than the quota of each of twenty keys.

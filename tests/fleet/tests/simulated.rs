@@ -93,7 +93,7 @@ fn gateway(policy: &Policy, workers: usize, service: &Shared, way: Way) -> (Host
     (host, clock)
 }
 
-fn policy(more: Value) -> Policy {
+fn policy(more: &Value) -> Policy {
     let mut policy = json!({
         "plans": {"pro": {"standard": [format!("{LIMIT}/minute")]}},
         "fleet": {"cluster": "ratelimit"},
@@ -141,7 +141,7 @@ fn hundred_gateways(rate: u64, minutes: u64) -> Seen {
     const GATEWAYS: usize = 100;
     const KEYS: usize = 10_000;
     let plan = ["filter_metadata", "jwt", "plan"];
-    let policy = policy(json!({"plan_source": {"metadata": plan}, "headers": {"ietf": false}}));
+    let policy = policy(&json!({"plan_source": {"metadata": plan}, "headers": {"ietf": false}}));
     let service = Shared::default();
     let still = Way { random: Arc::default(), slowest: 0, loses_one_of: 0 };
     let gateways: Vec<_> = (0..GATEWAYS).map(|_| gateway(&policy, 1, &service, still.clone())).collect();
@@ -215,7 +215,7 @@ fn a_hundred_gateways_never_exceed_a_quota_in_a_day() {
 /// admitted in each minute.
 fn disturbed(seed: u64) -> BTreeMap<u64, u64> {
     let service = Shared::default();
-    let policy = policy(json!({"subscribers": [{"id": "s", "plan": "pro", "keys": [hash("k")]}],
+    let policy = policy(&json!({"subscribers": [{"id": "s", "plan": "pro", "keys": [hash("k")]}],
         "fleet": {"cluster": "ratelimit", "on_unavailable": "deny"}}));
     let way = Way {
         random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
