@@ -56,11 +56,12 @@ fn check_full_demand(limit: u32, calls_at_most: f64, lasting: Duration) {
         format_args!("{limit}/minute, {lasting:?}"),
         &seen,
     );
-    let least = seen.admitted().min().unwrap();
-    let most = seen.admitted().max().unwrap();
-    assert!(most <= limit.into(), "{seen}");
-    let all = seen.total().admitted as f64 / seen.admitted().count() as f64;
-    assert!(all >= 0.95 * f64::from(limit), "{seen}; least {least}");
+    assert!(seen.admitted().max().unwrap() <= limit.into(), "{seen}");
+    // A late request may fall into a window that nothing else was offered in.
+    let possible =
+        seen.answers.values().map(|answers| (answers.admitted + answers.refused).min(limit.into()));
+    let possible: u64 = possible.sum();
+    assert!(seen.total().admitted as f64 >= 0.95 * possible as f64, "of {possible}: {seen}");
     assert!(seen.calls_per_thousand() <= calls_at_most, "{seen}");
     assert_eq!(seen.total().other, 0, "{seen}");
     let counted =
