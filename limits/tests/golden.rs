@@ -84,7 +84,7 @@ fn what_a_service_cannot_keep_is_refused() {
         (
             Service::Envoyproxy,
             with("/fleet", json!({"cluster": "c", "limits": "guessed"})),
-            "fleet: unknown variant",
+            "fleet.limits: unknown variant",
         ),
         (
             Service::Envoyproxy,
