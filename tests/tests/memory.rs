@@ -50,6 +50,7 @@ fn configurations_that_have_ended_leave_nothing() {
         assert_eq!(host.send(0, request(), |_| Response::ok()).status(), 200);
         host.guest_memory()
     };
-    let settled = (0..40).map(&mut update).last();
-    assert_eq!((40..120).map(&mut update).last(), settled);
+    // An allocator takes its time to find the pieces it goes on with.
+    let settled = (0..200).map(&mut update).last();
+    assert_eq!((200..400).map(&mut update).last(), settled);
 }
