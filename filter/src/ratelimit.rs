@@ -1,8 +1,8 @@
 //! The messages of Envoy's rate-limit service protocol, `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`, as far as leases
 //! need them, and their gRPC frame.
 //!
-//! Written by hand: one message out and one in, of few fields each, are about 2 KiB of module, where the smallest of the generic
-//! encoders is several times that. The tests of the fleet read and write the same bytes with the protocol's generated types.
+//! Written by hand: it is one message out and one in, of few fields each. The suites of fleets exchange the same bytes with services that
+//! use the protocol's generated types.
 
 use core::fmt::Write as _;
 
