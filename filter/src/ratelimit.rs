@@ -1,7 +1,7 @@
 //! The messages of Envoy's rate-limit service protocol, `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`, as far as leases
 //! need them, and their gRPC frame.
 //!
-//! Written by hand: it is one message out and one in, of few fields each. The suites of fleets exchange the same bytes with services that
+//! Written by hand: it is one message out and one in, of few fields each, and takes 6.5 KB of the module. The suites of fleets exchange the same bytes with services that
 //! use the protocol's generated types.
 
 use core::fmt::Write as _;
