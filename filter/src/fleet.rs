@@ -176,14 +176,15 @@ impl Fleet {
     ) {
         let Some(Call { drawing, ask, waiters }) = self.calls.remove(&call) else { return };
         self.under_way.remove(&subject(&drawing, ask));
-        let Ok(now) = host.now() else { return self.decide_without(host, limiter, waiters) };
-        let response = match response {
-            Ok(response) => response,
+        let answered = response.map_err(|error| error.to_string());
+        let answered = answered.and_then(|response| match host.now() {
+            Ok(now) => Ok((response, now)),
+            Err(error) => Err(error.to_string()),
+        });
+        let (response, now) = match answered {
+            Ok(answered) => answered,
             Err(error) => {
-                self.tally(Event::Failed, 1);
-                if self.breaker.fails(now) {
-                    host.log(LogLevel::Error, format_args!("weir: fleet: {error}; on_unavailable decides"));
-                }
+                self.fail(host, &error);
                 limiter.settle(host, &drawing, ask, Answer::Nothing);
                 return self.decide_without(host, limiter, waiters);
             }
@@ -259,18 +260,22 @@ impl Fleet {
                 self.calls.insert(call, Call { drawing, ask, waiters });
             }
             Err(error) => {
-                if let (Some(error), Ok(now)) = (error, host.now()) {
-                    self.tally(Event::Failed, 1);
-                    if self.breaker.fails(now) {
-                        host.log(
-                            LogLevel::Error,
-                            format_args!("weir: fleet: {error}; on_unavailable decides"),
-                        );
-                    }
+                if let Some(error) = error {
+                    self.fail(host, &error);
                 }
                 limiter.settle(host, &drawing, ask, Answer::Nothing);
                 self.decide_without(host, limiter, waiters);
             }
+        }
+    }
+
+    /// Takes note of a call that came to nothing.
+    fn fail(&mut self, host: &mut impl FleetHost, error: &dyn core::fmt::Display) {
+        self.tally(Event::Failed, 1);
+        // Without a time the pause ends at once, and the next call tries again.
+        let now = host.now().unwrap_or(Timestamp::from_seconds(0));
+        if self.breaker.fails(now) {
+            host.log(LogLevel::Error, format_args!("weir: fleet: {error}; on_unavailable decides"));
         }
     }
 

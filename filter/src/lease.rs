@@ -45,7 +45,7 @@ pub struct Lease {
     pub used_then: u32,
     /// When it answered last.
     pub answered: u32,
-    /// Until when a worker waits for an answer that nobody waits for; 0 if none does.
+    /// Until when a lease may be under way that a worker has asked for; 0 if none is.
     pub asked_until: u32,
     /// Units that this gateway used in the window before.
     pub before: u32,

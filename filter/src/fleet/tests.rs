@@ -35,6 +35,7 @@ struct Worker {
     calls: Vec<(u32, Received)>,
     next_call: u32,
     sends: bool,
+    tells_time: bool,
 }
 
 impl SharedData for Worker {
@@ -50,7 +51,10 @@ impl SharedData for Worker {
 
 impl CounterHost for Worker {
     fn now(&mut self) -> Result<Timestamp, HostError> {
-        Ok(Timestamp::from_nanos(self.now.get().saturating_add_signed(self.ahead)))
+        match self.tells_time {
+            true => Ok(Timestamp::from_nanos(self.now.get().saturating_add_signed(self.ahead))),
+            false => Err(HostError { call: "proxy_get_current_time_nanoseconds", status: 10 }),
+        }
     }
 }
 
@@ -167,6 +171,7 @@ impl World {
                     calls: Vec::new(),
                     next_call: 0,
                     sends: true,
+                    tells_time: true,
                 },
             };
             (0..workers).map(worker).collect()
@@ -520,4 +525,22 @@ fn headers_tell_what_the_whole_fleet_has_left() {
     let (_, verdict) = fleet.decided().pop().unwrap();
     let x = verdict.report.unwrap().x_ratelimit(crate::config::LimitHeader::PerWindow).unwrap();
     assert_eq!((x.limit, x.remaining), (600, 199));
+}
+
+#[test]
+fn a_host_that_does_not_tell_the_time_for_once_keeps_nobody_from_asking_again() {
+    let mut world = World::new(1, 1, r#", "on_unavailable": "deny""#);
+    let (call, _) = ask_once(&mut world, 0);
+    let Vm { limiter, fleet, host } = &mut world.gateways[0][0];
+    fleet.answer(host, limiter, call, Err(Unusable::None));
+    assert_eq!(fleet.decided().len(), 1);
+    // The one call that tries whether the service is back.
+    world.now.set(world.now.get() + SECOND);
+    let (call, _) = ask_once(&mut world, 0);
+    world.gateways[0][0].host.tells_time = false;
+    assert_eq!(answer(&mut world, call, granted(597, 59)), [503]);
+    world.gateways[0][0].host.tells_time = true;
+    world.now.set(world.now.get() + 10 * SECOND);
+    let (call, _) = ask_once(&mut world, 0);
+    assert_eq!(answer(&mut world, call, granted(597, 49)), [0]);
 }
