@@ -8,7 +8,9 @@ use sha2::{Digest, Sha256};
 use ulid::Ulid;
 
 /// Length of a short link's key when the caller names none.
-pub const DEFAULT_KEY_LENGTH: usize = 7;
+pub(crate) const KEY_LENGTH: usize = 7;
+/// What random keys are of, in order. Upper case is not among them, since keys that differ only in case are one.
+pub(crate) const KEY_ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// `prefix` and a ULID: unique, and sorted by the millisecond of `now`.
 pub(crate) fn sortable(prefix: &str, now: Timestamp) -> String {
@@ -21,11 +23,10 @@ pub(crate) fn alphanumeric(length: usize) -> String {
     rand::rng().sample_iter(rand::distr::Alphanumeric).take(length).map(char::from).collect()
 }
 
-/// A random short-link key of lower-case letters and digits, since keys that differ only in case are one.
+/// A random short-link key of `length` letters and digits.
 pub(crate) fn short_key(length: usize) -> String {
-    const ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut random = rand::rng();
-    (0..length).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
+    (0..length).map(|_| char::from(KEY_ALPHABET[random.random_range(0..KEY_ALPHABET.len())])).collect()
 }
 
 /// A new API key. It is shown once and then only known by its [`sha256`].

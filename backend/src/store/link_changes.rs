@@ -5,14 +5,15 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
-use super::links::{LINKS, LinkSelector, load, push_selector, push_selectors};
+use super::key_order::Placed;
+use super::links::{LINKS, LinkSelector, load, push_selectors};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
 use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::ids;
 use crate::links::input::LinkInput;
-use crate::links::{Details, Link, PublicUrl, Tag, UtmParameters};
+use crate::links::{Details, Link, PublicUrl, UtmParameters};
 use crate::webhooks::{Event, Trigger};
 
 /// Attempts to find a random key that is free. With 36^7 keys even a domain with a billion links needs two.
@@ -36,6 +37,15 @@ pub(crate) enum LinkConflict {
     UnknownTags(Vec<String>),
 }
 
+/// A link in the making.
+struct Draft {
+    /// Which of the links that are asked for it is.
+    index: usize,
+    /// That of its key.
+    place: String,
+    link: Link,
+}
+
 /// A link that was changed, or made.
 #[derive(Clone, Debug)]
 pub(crate) struct Changed {
@@ -53,8 +63,9 @@ impl Store {
         now: Timestamp,
         announce: Option<&PublicUrl>,
     ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
+        let drafts = self.draft(workspace, links, now);
         let mut transaction = self.begin().await?;
-        let results = create(&mut transaction, workspace, self.dialect, links, now).await?;
+        let results = self.create(&mut transaction, workspace, links, drafts, now).await?;
         if let Some(public) = announce {
             for link in results.iter().filter_map(|result| result.as_ref().ok()) {
                 let event = Event::of_link(Trigger::Created, link, public, now);
@@ -76,9 +87,9 @@ impl Store {
     ) -> Result<Option<Result<Changed, LinkConflict>>, StoreError> {
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new(LINKS);
-        push_selector(&mut sql, workspace, selector);
+        self.push_selector(&mut sql, workspace, selector);
         let Some(link) = self.load_to_change(&mut transaction, sql).await?.pop() else { return Ok(None) };
-        let changed = change(&mut transaction, workspace, self.dialect, link, input, now).await?;
+        let changed = self.change(&mut transaction, workspace, link, input, now).await?;
         if let Ok(changed) = &changed {
             announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
             transaction.commit().await?;
@@ -107,21 +118,21 @@ impl Store {
         sql.push(" AND l.url = ").bind(new.input.destination(None)).push(" ORDER BY l.seq LIMIT 1");
         let result = match self.load_to_change(&mut transaction, sql).await?.pop() {
             Some(link) => {
-                let changed =
-                    change(&mut transaction, workspace, self.dialect, link, &new.input, now).await?;
+                let changed = self.change(&mut transaction, workspace, link, &new.input, now).await?;
                 if let Ok(changed) = &changed {
                     announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
                 }
                 changed
             }
-            None => match create(&mut transaction, workspace, self.dialect, std::slice::from_ref(new), now)
-                .await?
-                .pop()
-            {
-                Some(Ok(link)) => Ok(Changed { before: None, after: link }),
-                Some(Err(conflict)) => Err(conflict),
-                None => Err(LinkConflict::Key),
-            },
+            None => {
+                let links = std::slice::from_ref(new);
+                let drafts = self.draft(workspace, links, now);
+                match self.create(&mut transaction, workspace, links, drafts, now).await?.pop() {
+                    Some(Ok(link)) => Ok(Changed { before: None, after: link }),
+                    Some(Err(conflict)) => Err(conflict),
+                    None => Err(LinkConflict::Key),
+                }
+            }
         };
         if result.is_ok() {
             transaction.commit().await?;
@@ -144,7 +155,7 @@ impl Store {
         sql.push(" ORDER BY l.seq");
         let mut changed = Vec::new();
         for link in self.load_to_change(&mut transaction, sql).await? {
-            match change(&mut transaction, workspace, self.dialect, link, input, now).await? {
+            match self.change(&mut transaction, workspace, link, input, now).await? {
                 Ok(link) => changed.push(link),
                 Err(conflict) => return Ok(Err(conflict)),
             }
@@ -195,7 +206,7 @@ impl Store {
     ) -> Result<Option<Link>, StoreError> {
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new(LINKS);
-        push_selector(&mut sql, workspace, selector);
+        self.push_selector(&mut sql, workspace, selector);
         let Some(link) = load(&mut transaction, sql).await?.pop() else { return Ok(None) };
         let event = Event::of_link(Trigger::Deleted, &link, public, now);
         enqueue(&mut transaction, self.dialect, workspace.seq, &link, event).await?;
@@ -205,132 +216,260 @@ impl Store {
         transaction.commit().await?;
         Ok(Some(link))
     }
-}
 
-/// Makes links; the answers are in the order of `links`.
-async fn create(
-    transaction: &mut Transaction<'static, Any>,
-    workspace: &Workspace,
-    dialect: Dialect,
-    links: &[NewLink],
-    now: Timestamp,
-) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
-    let mut results = vec![None; links.len()];
-    let mut drafts = Vec::with_capacity(links.len());
-    let tags = links.iter().map(|new| new.input.tags.as_ref());
-    let tags = resolve_tags(transaction, workspace, dialect, tags, now).await?;
-    for (index, (new, tags)) in links.iter().zip(tags).enumerate() {
-        match tags {
-            Err(conflict) => results[index] = Some(Err(conflict)),
-            Ok(tags) => drafts.push((index, draft(workspace, new, tags, now))),
-        }
+    /// Links as they are to be made, but for their tags.
+    fn draft(&self, workspace: &Workspace, links: &[NewLink], now: Timestamp) -> Vec<Draft> {
+        let draft = |(index, new): (usize, &NewLink)| {
+            let input = &new.input;
+            let Placed { key, place } = match (&input.key, input.key_length) {
+                (Some(key), _) => Placed { place: self.key_order.place_of(key), key: key.clone() },
+                (None, None | Some(ids::KEY_LENGTH)) => self.key_order.make_up(input.prefix.as_deref()),
+                (None, Some(_)) => self.random_key(input),
+            };
+            let mut details = Details::default();
+            input.apply_details(&mut details);
+            let link = Link {
+                seq: 0,
+                id: ids::sortable("link_", now),
+                workspace_id: workspace.id.clone(),
+                domain: new.domain.clone(),
+                key,
+                url: input.destination(None),
+                external_id: input.external_id.clone().set(),
+                tenant_id: input.tenant_id.clone().set(),
+                folder_id: input.folder_id.clone().set(),
+                archived: input.archived.unwrap_or(false),
+                details,
+                tags: Vec::new(),
+                clicks: 0,
+                last_clicked: None,
+                created_at: now,
+                updated_at: now,
+            };
+            Draft { index, place, link }
+        };
+        links.iter().enumerate().map(draft).collect()
     }
-    for _ in 0..KEY_ATTEMPTS {
-        let inserted = insert(transaction, workspace, dialect, &drafts).await?;
-        let mut taken = Vec::new();
-        for (index, mut link) in drafts {
-            if inserted.contains(&link.id) {
-                results[index] = Some(Ok(link));
-            } else if external_id_is_taken(transaction, workspace, &link).await? {
-                results[index] = Some(Err(LinkConflict::ExternalId));
-            } else if links[index].input.key.is_some() {
-                results[index] = Some(Err(LinkConflict::Key));
-            } else {
-                link.key = random_key(&links[index].input);
-                taken.push((index, link));
+
+    fn random_key(&self, input: &LinkInput) -> Placed {
+        let random = ids::short_key(input.key_length.unwrap_or(ids::KEY_LENGTH));
+        let key = match &input.prefix {
+            Some(prefix) => format!("{prefix}/{random}"),
+            None => random,
+        };
+        Placed { place: self.key_order.place_of(&key), key }
+    }
+
+    /// Makes links of their drafts; the answers are in the order of `links`.
+    async fn create(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        links: &[NewLink],
+        mut drafts: Vec<Draft>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
+        let mut results = vec![None; links.len()];
+        let tags = links.iter().map(|new| new.input.tags.as_ref());
+        let mut tags = resolve_tags(transaction, workspace, self.dialect, tags, now).await?.into_iter();
+        drafts.retain_mut(|draft| match tags.next() {
+            Some(Ok(tags)) => {
+                draft.link.tags = tags;
+                true
+            }
+            Some(Err(conflict)) => {
+                results[draft.index] = Some(Err(conflict));
+                false
+            }
+            None => true,
+        });
+        for _ in 0..KEY_ATTEMPTS {
+            let inserted = self.insert(transaction, workspace, &drafts).await?;
+            let mut taken = Vec::new();
+            for mut draft in drafts {
+                let input = &links[draft.index].input;
+                if inserted.contains(&draft.link.id) {
+                    results[draft.index] = Some(Ok(draft.link));
+                } else if external_id_is_taken(transaction, workspace, &draft.link).await? {
+                    results[draft.index] = Some(Err(LinkConflict::ExternalId));
+                } else if input.key.is_some() {
+                    results[draft.index] = Some(Err(LinkConflict::Key));
+                } else {
+                    // Not the next in order, which the next link may have as well.
+                    let Placed { key, place } = self.random_key(input);
+                    draft.link.key = key;
+                    draft.place = place;
+                    taken.push(draft);
+                }
+            }
+            drafts = taken;
+            if drafts.is_empty() {
+                break;
             }
         }
-        drafts = taken;
-        if drafts.is_empty() {
-            break;
-        }
+        let results: Vec<_> =
+            results.into_iter().map(|result| result.unwrap_or(Err(LinkConflict::Key))).collect();
+        add_tags(transaction, self.dialect, results.iter().filter_map(|result| result.as_ref().ok())).await?;
+        Ok(results)
     }
-    let results: Vec<_> =
-        results.into_iter().map(|result| result.unwrap_or(Err(LinkConflict::Key))).collect();
-    add_tags(transaction, dialect, results.iter().filter_map(|result| result.as_ref().ok())).await?;
-    Ok(results)
-}
 
-/// Applies `input` to a link and writes it, unless nothing about it changes.
-async fn change(
-    transaction: &mut Transaction<'static, Any>,
-    workspace: &Workspace,
-    dialect: Dialect,
-    before: Link,
-    input: &LinkInput,
-    now: Timestamp,
-) -> Result<Result<Changed, LinkConflict>, StoreError> {
-    let mut after = before.clone();
-    after.url = input.destination(Some(&before.url));
-    if let Some(domain) = &input.domain {
-        after.domain.clone_from(domain);
-    }
-    if let Some(key) = &input.key {
-        after.key.clone_from(key);
-    }
-    if let Some(archived) = input.archived {
-        after.archived = archived;
-    }
-    input.external_id.clone().apply(&mut after.external_id);
-    input.tenant_id.clone().apply(&mut after.tenant_id);
-    input.folder_id.clone().apply(&mut after.folder_id);
-    input.apply_details(&mut after.details);
-    if input.tags.is_some() {
-        let wanted = std::iter::once(input.tags.as_ref());
-        match resolve_tags(transaction, workspace, dialect, wanted, now).await?.pop() {
-            Some(Ok(tags)) => after.tags = tags,
-            Some(Err(conflict)) => return Ok(Err(conflict)),
-            None => {}
+    /// Inserts those that are in nobody's way, in their order, and returns the ids of those that are.
+    async fn insert(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        drafts: &[Draft],
+    ) -> Result<HashSet<String>, StoreError> {
+        if drafts.is_empty() {
+            return Ok(HashSet::new());
         }
+        let mut rows = Vec::with_capacity(drafts.len());
+        for Draft { link, place, .. } in drafts {
+            let utm = UtmParameters::of(&link.url);
+            rows.push((
+                &link.id,
+                &link.domain,
+                &link.key,
+                place,
+                &link.url,
+                utm.source,
+                utm.medium,
+                utm.campaign,
+                utm.term,
+                utm.content,
+                &link.external_id,
+                &link.tenant_id,
+                &link.folder_id,
+                i64::from(link.archived),
+                to_json("link details", &link.details)?,
+                link.created_at.as_millisecond(),
+            ));
+        }
+        let mut sql = Sql::new(
+            "INSERT INTO links (workspace_seq, id, domain, key, key_place, url, utm_source, utm_medium, utm_campaign,
+             utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at)
+             SELECT CAST(",
+        );
+        sql.bind(workspace.seq).push(
+            " AS BIGINT), value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
+             value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14,
+             CAST(value->>15 AS BIGINT), CAST(value->>15 AS BIGINT) FROM ",
+        );
+        sql.each(self.dialect, to_json("links", &rows)?);
+        sql.in_order(self.dialect).push(" ON CONFLICT DO NOTHING");
+        let inserted = sql.execute(&mut **transaction).await?;
+        let ids = || drafts.iter().map(|draft| draft.link.id.as_str());
+        if usize::try_from(inserted) == Ok(drafts.len()) {
+            return Ok(ids().map(str::to_owned).collect());
+        }
+        let mut sql = Sql::new("SELECT l.id FROM links l WHERE l.id IN ");
+        sql.texts(self.dialect, &ids().collect::<Vec<_>>());
+        let rows = sql.all(&mut **transaction).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
-    if after == before {
-        return Ok(Ok(Changed { before: Some(before), after }));
-    }
-    after.updated_at = now;
-    if external_id_is_taken(transaction, workspace, &after).await? {
-        return Ok(Err(LinkConflict::ExternalId));
-    }
-    if key_is_taken(transaction, &after).await? {
-        return Ok(Err(LinkConflict::Key));
-    }
-    match write(transaction, &after).await {
-        Ok(()) => {}
-        // Taken by another process since the look a moment ago.
-        Err(StoreError::Database(sqlx::Error::Database(error))) if error.is_unique_violation() => {
+
+    /// Applies `input` to a link and writes it, unless nothing about it changes.
+    async fn change(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        before: Link,
+        input: &LinkInput,
+        now: Timestamp,
+    ) -> Result<Result<Changed, LinkConflict>, StoreError> {
+        let mut after = before.clone();
+        after.url = input.destination(Some(&before.url));
+        if let Some(domain) = &input.domain {
+            after.domain.clone_from(domain);
+        }
+        if let Some(key) = &input.key {
+            after.key.clone_from(key);
+        }
+        if let Some(archived) = input.archived {
+            after.archived = archived;
+        }
+        input.external_id.clone().apply(&mut after.external_id);
+        input.tenant_id.clone().apply(&mut after.tenant_id);
+        input.folder_id.clone().apply(&mut after.folder_id);
+        input.apply_details(&mut after.details);
+        if input.tags.is_some() {
+            let wanted = std::iter::once(input.tags.as_ref());
+            match resolve_tags(transaction, workspace, self.dialect, wanted, now).await?.pop() {
+                Some(Ok(tags)) => after.tags = tags,
+                Some(Err(conflict)) => return Ok(Err(conflict)),
+                None => {}
+            }
+        }
+        if after == before {
+            return Ok(Ok(Changed { before: Some(before), after }));
+        }
+        after.updated_at = now;
+        if external_id_is_taken(transaction, workspace, &after).await? {
+            return Ok(Err(LinkConflict::ExternalId));
+        }
+        if self.key_is_taken(transaction, &after).await? {
             return Ok(Err(LinkConflict::Key));
         }
-        Err(error) => return Err(error),
+        match self.write(transaction, &after).await {
+            Ok(()) => {}
+            // Taken by another process since the look a moment ago.
+            Err(StoreError::Database(sqlx::Error::Database(error))) if error.is_unique_violation() => {
+                return Ok(Err(LinkConflict::Key));
+            }
+            Err(error) => return Err(error),
+        }
+        if after.tags != before.tags {
+            let mut sql = Sql::new("DELETE FROM link_tags WHERE link_seq = ");
+            sql.bind(after.seq);
+            sql.execute(&mut **transaction).await?;
+            add_tags(transaction, self.dialect, std::iter::once(&after)).await?;
+        }
+        Ok(Ok(Changed { before: Some(before), after }))
     }
-    if after.tags != before.tags {
-        let mut sql = Sql::new("DELETE FROM link_tags WHERE link_seq = ");
-        sql.bind(after.seq);
-        sql.execute(&mut **transaction).await?;
-        add_tags(transaction, dialect, std::iter::once(&after)).await?;
-    }
-    Ok(Ok(Changed { before: Some(before), after }))
-}
 
-async fn write(transaction: &mut Transaction<'static, Any>, link: &Link) -> Result<(), StoreError> {
-    let utm = UtmParameters::of(&link.url);
-    let mut sql = Sql::new("UPDATE links SET domain = ");
-    sql.bind(link.domain.clone());
-    sql.push(", key = ").bind(link.key.clone()).push(", key_folded = ").bind(link.key.to_lowercase());
-    sql.push(", url = ").bind(link.url.clone());
-    sql.push(", utm_source = ").bind(utm.source).push(", utm_medium = ").bind(utm.medium);
-    sql.push(", utm_campaign = ").bind(utm.campaign).push(", utm_term = ").bind(utm.term);
-    sql.push(", utm_content = ").bind(utm.content);
-    sql.push(", external_id = ")
-        .bind(link.external_id.clone())
-        .push(", tenant_id = ")
-        .bind(link.tenant_id.clone());
-    sql.push(", folder_id = ")
-        .bind(link.folder_id.clone())
-        .push(", archived = ")
-        .bind(i64::from(link.archived));
-    sql.push(", details = ").bind(to_json("link details", &link.details)?);
-    sql.push(", updated_at = ").bind(link.updated_at.as_millisecond()).push(" WHERE seq = ").bind(link.seq);
-    sql.execute(&mut **transaction).await?;
-    Ok(())
+    async fn write(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        link: &Link,
+    ) -> Result<(), StoreError> {
+        let utm = UtmParameters::of(&link.url);
+        let mut sql = Sql::new("UPDATE links SET domain = ");
+        sql.bind(link.domain.clone());
+        sql.push(", key = ")
+            .bind(link.key.clone())
+            .push(", key_place = ")
+            .bind(self.key_order.place_of(&link.key));
+        sql.push(", url = ").bind(link.url.clone());
+        sql.push(", utm_source = ").bind(utm.source).push(", utm_medium = ").bind(utm.medium);
+        sql.push(", utm_campaign = ").bind(utm.campaign).push(", utm_term = ").bind(utm.term);
+        sql.push(", utm_content = ").bind(utm.content);
+        sql.push(", external_id = ")
+            .bind(link.external_id.clone())
+            .push(", tenant_id = ")
+            .bind(link.tenant_id.clone());
+        sql.push(", folder_id = ")
+            .bind(link.folder_id.clone())
+            .push(", archived = ")
+            .bind(i64::from(link.archived));
+        sql.push(", details = ").bind(to_json("link details", &link.details)?);
+        sql.push(", updated_at = ")
+            .bind(link.updated_at.as_millisecond())
+            .push(" WHERE seq = ")
+            .bind(link.seq);
+        sql.execute(&mut **transaction).await?;
+        Ok(())
+    }
+
+    async fn key_is_taken(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        link: &Link,
+    ) -> Result<bool, StoreError> {
+        let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.domain = ");
+        sql.bind(link.domain.clone()).push(" AND l.key_place = ").bind(self.key_order.place_of(&link.key));
+        sql.push(" AND l.id <> ").bind(link.id.clone());
+        Ok(sql.optional(&mut **transaction).await?.is_some())
+    }
 }
 
 async fn announce_update(
@@ -346,100 +485,6 @@ async fn announce_update(
     }
     let event = Event::of_link(Trigger::Updated, &changed.after, public, now);
     enqueue(transaction, dialect, workspace.seq, &changed.after, event).await
-}
-
-async fn key_is_taken(transaction: &mut Transaction<'static, Any>, link: &Link) -> Result<bool, StoreError> {
-    let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.domain = ");
-    sql.bind(link.domain.clone()).push(" AND l.key_folded = ").bind(link.key.to_lowercase());
-    sql.push(" AND l.id <> ").bind(link.id.clone());
-    Ok(sql.optional(&mut **transaction).await?.is_some())
-}
-
-fn draft(workspace: &Workspace, new: &NewLink, tags: Vec<Tag>, now: Timestamp) -> Link {
-    let input = &new.input;
-    let mut details = Details::default();
-    input.apply_details(&mut details);
-    Link {
-        seq: 0,
-        id: ids::sortable("link_", now),
-        workspace_id: workspace.id.clone(),
-        domain: new.domain.clone(),
-        key: input.key.clone().unwrap_or_else(|| random_key(input)),
-        url: input.destination(None),
-        external_id: input.external_id.clone().set(),
-        tenant_id: input.tenant_id.clone().set(),
-        folder_id: input.folder_id.clone().set(),
-        archived: input.archived.unwrap_or(false),
-        details,
-        tags,
-        clicks: 0,
-        last_clicked: None,
-        created_at: now,
-        updated_at: now,
-    }
-}
-
-fn random_key(input: &LinkInput) -> String {
-    let random = ids::short_key(input.key_length.unwrap_or(ids::DEFAULT_KEY_LENGTH));
-    match &input.prefix {
-        Some(prefix) => format!("{prefix}/{random}"),
-        None => random,
-    }
-}
-
-/// Inserts those that are in nobody's way, in their order, and returns the ids of those that are.
-async fn insert(
-    transaction: &mut Transaction<'static, Any>,
-    workspace: &Workspace,
-    dialect: Dialect,
-    drafts: &[(usize, Link)],
-) -> Result<HashSet<String>, StoreError> {
-    if drafts.is_empty() {
-        return Ok(HashSet::new());
-    }
-    let mut rows = Vec::with_capacity(drafts.len());
-    for (_, link) in drafts {
-        let utm = UtmParameters::of(&link.url);
-        rows.push((
-            &link.id,
-            &link.domain,
-            &link.key,
-            link.key.to_lowercase(),
-            &link.url,
-            utm.source,
-            utm.medium,
-            utm.campaign,
-            utm.term,
-            utm.content,
-            &link.external_id,
-            &link.tenant_id,
-            &link.folder_id,
-            i64::from(link.archived),
-            to_json("link details", &link.details)?,
-            link.created_at.as_millisecond(),
-        ));
-    }
-    let mut sql = Sql::new(
-        "INSERT INTO links (workspace_seq, id, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
-         utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at)
-         SELECT CAST(",
-    );
-    sql.bind(workspace.seq).push(
-        " AS BIGINT), value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
-         value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14,
-         CAST(value->>15 AS BIGINT), CAST(value->>15 AS BIGINT) FROM ",
-    );
-    sql.each(dialect, to_json("links", &rows)?);
-    sql.in_order(dialect).push(" ON CONFLICT DO NOTHING");
-    let inserted = sql.execute(&mut **transaction).await?;
-    let ids = || drafts.iter().map(|(_, link)| link.id.as_str());
-    if usize::try_from(inserted) == Ok(drafts.len()) {
-        return Ok(ids().map(str::to_owned).collect());
-    }
-    let mut sql = Sql::new("SELECT l.id FROM links l WHERE l.id IN ");
-    sql.texts(dialect, &ids().collect::<Vec<_>>());
-    let rows = sql.all(&mut **transaction).await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 async fn external_id_is_taken(

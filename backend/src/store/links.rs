@@ -109,7 +109,7 @@ impl Store {
     ) -> Result<Option<Link>, StoreError> {
         let mut connection = self.read.acquire().await?;
         let mut sql = Sql::new(LINKS);
-        push_selector(&mut sql, workspace, selector);
+        self.push_selector(&mut sql, workspace, selector);
         Ok(load(&mut connection, sql).await?.pop())
     }
 
@@ -197,7 +197,7 @@ impl Store {
         folded_key: &str,
     ) -> Result<Option<RedirectTarget>, StoreError> {
         let mut sql = Sql::new("SELECT l.id, l.url, l.details FROM links l WHERE l.domain = ");
-        sql.bind(domain.to_owned()).push(" AND l.key_folded = ").bind(folded_key.to_owned());
+        sql.bind(domain.to_owned()).push(" AND l.key_place = ").bind(self.key_order.place_of(folded_key));
         sql.optional(&self.read).await?.as_ref().map(redirect_target).transpose()
     }
 
@@ -206,13 +206,29 @@ impl Store {
         &self,
         names: &[(String, String)],
     ) -> Result<Vec<((String, String), RedirectTarget)>, StoreError> {
-        let mut sql = Sql::new("SELECT l.domain, l.key_folded, l.id, l.url, l.details FROM ");
-        sql.each(self.dialect, to_json("names", &names)?);
-        sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.key_folded = value->>1");
+        let places: Vec<_> =
+            names.iter().map(|(domain, key)| (domain, key, self.key_order.place_of(key))).collect();
+        let mut sql = Sql::new("SELECT l.domain, value->>1 AS folded_key, l.id, l.url, l.details FROM ");
+        sql.each(self.dialect, to_json("names", &places)?);
+        sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.key_place = value->>2");
         let rows = sql.all(&self.read).await?;
         rows.iter()
-            .map(|row| Ok(((row.try_get("domain")?, row.try_get("key_folded")?), redirect_target(row)?)))
+            .map(|row| Ok(((row.try_get("domain")?, row.try_get("folded_key")?), redirect_target(row)?)))
             .collect()
+    }
+
+    /// Appends the condition that a link of the workspace is the one that `selector` names.
+    pub(super) fn push_selector(&self, sql: &mut Sql, workspace: &Workspace, selector: &LinkSelector) {
+        sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
+        match selector {
+            LinkSelector::Id(id) => sql.push(" AND l.id = ").bind(id.clone()),
+            LinkSelector::ExternalId(id) => sql.push(" AND l.external_id = ").bind(id.clone()),
+            LinkSelector::Key { domain, key } => sql
+                .push(" AND l.domain = ")
+                .bind(domain.clone())
+                .push(" AND l.key_place = ")
+                .bind(self.key_order.place_of(key)),
+        };
     }
 
     fn push_filter(&self, sql: &mut Sql, workspace: &Workspace, filter: &LinkFilter) {
@@ -259,19 +275,6 @@ impl Store {
 
 fn escape_like(text: &str) -> String {
     text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_")
-}
-
-pub(super) fn push_selector(sql: &mut Sql, workspace: &Workspace, selector: &LinkSelector) {
-    sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
-    match selector {
-        LinkSelector::Id(id) => sql.push(" AND l.id = ").bind(id.clone()),
-        LinkSelector::ExternalId(id) => sql.push(" AND l.external_id = ").bind(id.clone()),
-        LinkSelector::Key { domain, key } => sql
-            .push(" AND l.domain = ")
-            .bind(domain.clone())
-            .push(" AND l.key_folded = ")
-            .bind(key.to_lowercase()),
-    };
 }
 
 /// Several links at once, by id and external id.

@@ -8,6 +8,7 @@ mod click_batch;
 mod click_rows;
 mod clicks;
 mod gathered;
+mod key_order;
 mod keys;
 mod link_changes;
 mod links;
@@ -21,6 +22,7 @@ mod webhooks;
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -31,6 +33,7 @@ pub(crate) use analytics::{ClickEvent, Column, Condition, Selection, Step};
 pub(crate) use click_batch::Batch;
 pub use clicks::{Click, ClickDetails};
 pub(crate) use gathered::Gathered;
+use key_order::KeyOrder;
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
@@ -98,6 +101,7 @@ pub struct Store {
     /// One connection on SQLite, which has one writer at a time anyway: so writers queue here, fairly.
     write: AnyPool,
     dialect: Dialect,
+    key_order: Arc<KeyOrder>,
     /// Where clicks are safe until they are recorded.
     spool: Option<PathBuf>,
 }
@@ -161,15 +165,17 @@ impl Store {
         let write = pool(1, SQLITE_WRITER_CACHE, 0).connect_with(options.clone()).await?;
         sqlx::migrate!("migrations/sqlite").run(&write).await?;
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE, SQLITE_MAPPED).connect_with(options).await?;
+        let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = spool::path(&url)?;
-        Ok(Self { read, write, dialect: Dialect::Sqlite, spool })
+        Ok(Self { read, write, dialect: Dialect::Sqlite, key_order, spool })
     }
 
     async fn open_postgres(url: &str) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let pool = AnyPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).connect_with(options).await?;
         sqlx::migrate!("migrations/postgres").run(&pool).await?;
-        Ok(Self { read: pool.clone(), write: pool, dialect: Dialect::Postgres, spool: None })
+        let key_order = Arc::new(KeyOrder::load(&pool).await?);
+        Ok(Self { read: pool.clone(), write: pool, dialect: Dialect::Postgres, key_order, spool: None })
     }
 
     /// Begins a transaction that writes.

@@ -8,6 +8,7 @@ mod errors;
 mod full_disk;
 mod internal;
 mod isolation;
+mod key_order;
 mod kill;
 mod link_changes;
 mod links;

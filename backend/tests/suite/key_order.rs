@@ -1,0 +1,82 @@
+//! Keys as their index has them.
+
+use axum::http::Method;
+use serde_json::json;
+
+use sqlx::{AnyPool, AssertSqlSafe, Executor, Row};
+
+use crate::database::{Database, on_both_databases};
+use crate::service::Service;
+
+on_both_databases! {
+    keys_made_up_are_neighbours_in_the_index_alone,
+    links_from_before_the_order_are_followed_and_kept_apart,
+}
+
+async fn keys_made_up_are_neighbours_in_the_index_alone(database: Database) {
+    let url = database.url.clone();
+    let service = Service::start(database).await;
+    let pool = AnyPool::connect(&url).await.unwrap();
+    for prefix in ["", "Sale/Ü"] {
+        let link = json!({"url": "https://example.com/", "prefix": prefix});
+        let made = service.post("/links/bulk", &vec![link; 100].into()).await;
+        let keys: Vec<&str> = made.each("key").into_iter().map(|key| key.as_str().unwrap()).collect();
+        let mut places = Vec::new();
+        for key in &keys {
+            let row = sqlx::query("SELECT key_place FROM links WHERE key = $1").bind((*key).to_owned());
+            let place: String = row.fetch_one(&pool).await.unwrap().get(0);
+            places.push(place);
+        }
+        let number = |text: &str| u64::from_str_radix(text.rsplit('/').next().unwrap(), 36).unwrap();
+        let apart = |texts: &[&str]| -> Vec<u64> {
+            texts.windows(2).map(|pair| number(pair[0]).abs_diff(number(pair[1]))).collect()
+        };
+        let places: Vec<&str> = places.iter().map(String::as_str).collect();
+        assert!(places.iter().all(|place| place.starts_with(&prefix.to_lowercase())), "{places:?}");
+        // Unless the last place of all is among them, which of 36^7 it hardly is.
+        assert_eq!(apart(&places), [1; 99], "{places:?}");
+        // Of random ones, neighbours are a thousandth of the whole range from each other or more, nearly always.
+        let near = apart(&keys).into_iter().filter(|apart| *apart < 36_u64.pow(7) / 1_000).count();
+        assert!(near < 5, "{keys:?}");
+    }
+}
+
+async fn links_from_before_the_order_are_followed_and_kept_apart(database: Database) {
+    sqlx::any::install_default_drivers();
+    let (url, migrations, last) = if database.url.starts_with("sqlite:") {
+        (format!("{}?mode=rwc", database.url), sqlx::migrate!("migrations/sqlite"), 4)
+    } else {
+        (database.url.clone(), sqlx::migrate!("migrations/postgres"), 3)
+    };
+    let pool = AnyPool::connect(&url).await.unwrap();
+    migrations.run_to(last, &pool).await.unwrap();
+    pool.execute(
+        "INSERT INTO workspaces (id, name, created_at) VALUES ('ws_old', 'old', 0);
+         INSERT INTO packed_workspaces (workspace_seq, packed_until) SELECT seq, 0 FROM workspaces;",
+    )
+    .await
+    .unwrap();
+    for key in ["AbCdEfG", "zzzzzzz", "x"] {
+        let folded = key.to_lowercase();
+        pool.execute(AssertSqlSafe(format!(
+            "INSERT INTO links (id, workspace_seq, domain, key, key_folded, url, archived, details, created_at, updated_at)
+             SELECT 'link_{key}', seq, 's.test', '{key}', '{folded}', 'https://example.com/{key}', 0, '{{}}', 0, 0 FROM workspaces"
+        )))
+        .await
+        .unwrap();
+    }
+    pool.close().await;
+    let service = Service::start(database).await;
+    for key in ["AbCdEfG", "abcdefg", "zzzzzzz", "X"] {
+        let answer = service.follow(Method::GET, &format!("/r/{key}"), "curl/8.5.0").await;
+        assert_eq!(answer.status, 302, "{key}");
+        let again = service.post("/links", &json!({"url": "https://example.com/", "key": key})).await;
+        assert_eq!(again.error().0, 409, "{key}");
+    }
+    let new = service.link(&json!({"url": "https://example.com/new"})).await;
+    let path = format!("/r/{}", new["key"].as_str().unwrap().to_uppercase());
+    assert_eq!(
+        service.follow(Method::GET, &path, "curl/8.5.0").await.headers["location"],
+        "https://example.com/new"
+    );
+}
