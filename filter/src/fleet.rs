@@ -115,8 +115,10 @@ fn subject(drawing: &Drawing, ask: Ask) -> Subject {
 pub type Decided = Vec<(Waiting, Verdict)>;
 
 /// The calls of one configuration in one VM.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Fleet {
+    /// Whether [`Fleet::tick`] will be called.
+    ticks: bool,
     calls: HashMap<u32, Call>,
     under_way: HashMap<Subject, u32>,
     parked: Vec<Waiter>,
@@ -127,6 +129,20 @@ pub struct Fleet {
 }
 
 impl Fleet {
+    /// Without ticks, nobody waits until two clocks are in the same window.
+    #[must_use]
+    pub fn new(ticks: bool) -> Self {
+        Self {
+            ticks,
+            calls: HashMap::default(),
+            under_way: HashMap::default(),
+            parked: Vec::new(),
+            breaker: Breaker::default(),
+            decided: Vec::new(),
+            tally: Default::default(),
+        }
+    }
+
     /// Sees to a lease that a decision wants. A request that cannot wait for it is among [`Fleet::decided`].
     pub fn want(
         &mut self,
@@ -204,11 +220,13 @@ impl Fleet {
             Answer::OverLimit { .. } if settled => self.tally(Event::OverLimit, 1),
             _ => self.tally(Event::Dropped, 1),
         }
-        if skewed {
-            let skewed = |waiter| Waiter { skewed: true, ..waiter };
-            self.parked.extend(waiters.into_iter().map(skewed));
-        } else {
-            self.decide(host, limiter, waiters, now);
+        match (skewed, self.ticks) {
+            (true, true) => {
+                let skewed = |waiter| Waiter { skewed: true, ..waiter };
+                self.parked.extend(waiters.into_iter().map(skewed));
+            }
+            (true, false) => self.decide_without(host, limiter, waiters),
+            (false, _) => self.decide(host, limiter, waiters, now),
         }
     }
 

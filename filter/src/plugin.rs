@@ -164,7 +164,8 @@ impl Root {
         let catalog = &config.catalog;
         let tally = Tally::new(catalog.plans.len(), catalog.classes.len());
         let metrics = tally.labels().map(|label| define(&config, label)).collect();
-        if let Err(error) = host::set_tick_period(TICK_MILLISECONDS) {
+        let ticks = host::set_tick_period(TICK_MILLISECONDS);
+        if let Err(error) = &ticks {
             Gateway.log(
                 LogLevel::Warn,
                 format_args!("weir: no ticks, so neither metrics nor directory: {error}"),
@@ -195,7 +196,7 @@ impl Root {
             tally,
             metrics,
             directory_metrics,
-            fleet: Fleet::default(),
+            fleet: Fleet::new(ticks.is_ok()),
             fleet_metrics,
         };
         root.resolve();

@@ -163,7 +163,7 @@ impl World {
             let data = Rc::new(RefCell::new(VmLocalData::default()));
             let worker = |_| Vm {
                 limiter: Limiter::new(Arc::clone(&config)),
-                fleet: Fleet::default(),
+                fleet: Fleet::new(true),
                 host: Worker {
                     data: Rc::clone(&data),
                     now: Rc::clone(&now),
@@ -497,6 +497,19 @@ fn an_answer_for_another_window_grants_nothing() {
         let Vm { limiter, fleet, host } = &mut world.gateways[0][0];
         fleet.tick(host, limiter);
         assert_eq!(host.calls.len(), 1, "{what}: it is asked for again");
+    }
+}
+
+#[test]
+fn without_ticks_nobody_waits_for_a_clock() {
+    //  on_unavailable  whether the request is admitted
+    for (without, admitted) in [("allow", true), ("deny", false)] {
+        let mut world = World::new(1, 1, &format!(r#", "on_unavailable": "{without}""#));
+        world.gateways[0][0].fleet = Fleet::new(false);
+        world.now.set(START + 10 * MILLISECOND);
+        let (call, _) = ask_once(&mut world, 0);
+        let statuses = answer(&mut world, call, granted(590, 1));
+        assert_eq!(statuses.iter().map(|status| *status == 0).collect::<Vec<_>>(), [admitted], "{without}");
     }
 }
 
