@@ -1,6 +1,6 @@
 //! Counting: read the entry, read the time, decide, and store the result unless somebody else stored first.
 
-use crate::entry::{Consumed, EntryError, Standings, consume, peek};
+use crate::entry::{Charge, Consumed, EntryError, Standings, consume, peek};
 use crate::fingerprint::{Fingerprint, Salt, Who};
 use crate::foresight::Foresight;
 use crate::quota::Quota;
@@ -203,7 +203,8 @@ impl<H: CounterHost> Counting<'_, H> {
             && let Some((entry, cas)) = self.foresight.foresee(place.name)
         {
             let at = self.host.now()?;
-            let consumed = consume(&entry, place.fingerprint, quotas, cost, at, self.next, standings);
+            let charge = Charge { fingerprint: place.fingerprint, quotas, cost };
+            let consumed = consume(&entry, charge, at, self.next, standings);
             // What refuses has to be what is stored, so only an admission can be tried without reading.
             if consumed == Ok(Consumed::Admitted) {
                 if self.host.set(place.name.as_bytes(), self.next, cas)? == Swap::Stored {
@@ -240,9 +241,11 @@ impl<H: CounterHost> Counting<'_, H> {
         }
         // The time after the record: a record that a faster worker has just written is then never from the future.
         let at = host.now()?;
-        let (consumed, overflowed) = match consume(entry, fingerprint, quotas, cost, at, next, standings) {
+        let charge = Charge { fingerprint, quotas, cost };
+        let (consumed, overflowed) = match consume(entry, charge, at, next, standings) {
             Err(EntryError::Full) if table == Table::Strangers => {
-                (consume(entry, Fingerprint::OVERFLOW, quotas, cost, at, next, standings), true)
+                let charge = Charge { fingerprint: Fingerprint::OVERFLOW, ..charge };
+                (consume(entry, charge, at, next, standings), true)
             }
             consumed => (consumed, false),
         };

@@ -41,6 +41,17 @@ impl Standing {
 /// One standing for each quota, in the quotas' order.
 pub type Standings = ArrayVec<Standing, MAX_QUOTAS>;
 
+/// A request to be counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// Whose counter.
+    pub fingerprint: Fingerprint,
+    /// The quotas of the class, each of which is charged. At most [`MAX_QUOTAS`] are looked at.
+    pub quotas: &'a [Quota],
+    /// Units of each.
+    pub cost: u32,
+}
+
 /// The answer of [`consume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumed {
@@ -54,26 +65,24 @@ pub enum Consumed {
     },
 }
 
-/// Consumes `cost` units of every quota for the counter `fingerprint`, or of none.
+/// Consumes what `charge` says of every quota, or of none.
 ///
 /// `entry` is the stored value, empty if there is none; `next` receives the value to store, if there is one, and `standings`
 /// where the counter stands afterwards: they are the caller's because moving them costs more than filling them. Quotas with
-/// windows of the same length share one count. At most [`MAX_QUOTAS`] quotas are looked at.
+/// windows of the same length share one count.
 ///
 /// # Errors
 /// If the entry cannot hold the counter.
 pub fn consume(
     entry: &[u8],
-    fingerprint: Fingerprint,
-    quotas: &[Quota],
-    cost: u32,
+    charge: Charge<'_>,
     now: Timestamp,
     next: &mut Vec<u8>,
     standings: &mut Standings,
 ) -> Result<Consumed, EntryError> {
-    match consume_alone(entry, fingerprint, quotas, cost, now, next, standings) {
+    match consume_alone(entry, charge, now, next, standings) {
         Some(consumed) => Ok(consumed),
-        None => consume_among_others(entry, fingerprint, quotas, cost, now, next, standings),
+        None => consume_among_others(entry, charge, now, next, standings),
     }
 }
 
@@ -81,13 +90,12 @@ pub fn consume(
 #[cold]
 fn consume_among_others(
     entry: &[u8],
-    fingerprint: Fingerprint,
-    quotas: &[Quota],
-    cost: u32,
+    charge: Charge<'_>,
     now: Timestamp,
     next: &mut Vec<u8>,
     standings: &mut Standings,
 ) -> Result<Consumed, EntryError> {
+    let Charge { fingerprint, quotas, cost } = charge;
     let (mut counts, moved) = Records::counts_of(entry, fingerprint, now)?;
 
     standings.clear();
@@ -132,13 +140,12 @@ fn consume_among_others(
 /// in a window that lasts. `None` for any other entry. In place, as this is done for each request.
 fn consume_alone(
     entry: &[u8],
-    fingerprint: Fingerprint,
-    quotas: &[Quota],
-    cost: u32,
+    charge: Charge<'_>,
     now: Timestamp,
     next: &mut Vec<u8>,
     standings: &mut Standings,
 ) -> Option<Consumed> {
+    let Charge { fingerprint, quotas, cost } = charge;
     let record = Record::alone_in(entry)?;
     let fits = record.plain_counts().len() == quotas.len() && quotas.len() <= MAX_QUOTAS;
     if record.fingerprint != fingerprint || !fits {
@@ -176,7 +183,8 @@ pub fn peek(
     now: Timestamp,
 ) -> Result<Standings, EntryError> {
     let mut standings = Standings::new();
-    match consume(entry, fingerprint, quotas, 0, now, &mut Vec::new(), &mut standings) {
+    let nothing = Charge { fingerprint, quotas, cost: 0 };
+    match consume(entry, nothing, now, &mut Vec::new(), &mut standings) {
         Ok(Consumed::Admitted | Consumed::Refused { .. }) => Ok(standings),
         // A counter that has no record has used nothing.
         Err(EntryError::Full | EntryError::TooManyWindows) => Ok(quotas

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use arbitrary::Arbitrary;
-use filter::entry::{Consumed, EntryError, Standings, consume, peek};
+use filter::entry::{Charge, Consumed, EntryError, Standings, consume, peek};
 use filter::fingerprint::Fingerprint;
 use filter::quota::{Mode, Quota, Window};
 use filter::record::MAX_LEASED_BYTES;
@@ -77,8 +77,10 @@ fuzz_target!(|input: Input<'_>| {
         let number = 1 + fingerprint % FINGERPRINTS;
         let fingerprint = Fingerprint::from_number(number);
 
+        let charge = Charge { fingerprint, quotas: &quotas, cost };
+
         // Bytes that may be anything.
-        match consume(&any, fingerprint, &quotas, cost, at, &mut next, &mut standings) {
+        match consume(&any, charge, at, &mut next, &mut standings) {
             Ok(Consumed::Admitted | Consumed::Refused { moved: true }) => {
                 assert!(next.len() <= MAX_LEASED_BYTES);
                 assert!(peek(&next, fingerprint, &quotas, at).is_ok(), "what was written is not read");
@@ -93,7 +95,7 @@ fuzz_target!(|input: Input<'_>| {
         let before: Vec<_> = quotas.iter().map(|quota| model.used(number, quota.window, at)).collect();
         let peeked = peek(&entry, fingerprint, &quotas, at).expect("an entry of our own");
         assert_eq!(peeked.iter().map(|standing| standing.used).collect::<Vec<_>>(), before);
-        let admitted = match consume(&entry, fingerprint, &quotas, cost, at, &mut next, &mut standings) {
+        let admitted = match consume(&entry, charge, at, &mut next, &mut standings) {
             Ok(Consumed::Admitted) => {
                 entry.clone_from(&next);
                 true

@@ -1,5 +1,5 @@
 use super::*;
-use crate::entry::{Consumed, consume};
+use crate::entry::{Charge, Consumed, consume};
 use crate::quota::Rate;
 
 const ALICE: Fingerprint = Fingerprint::from_number(1);
@@ -179,7 +179,8 @@ fn what_was_used_stays_used_when_a_gateway_joins_a_fleet_and_when_it_leaves() {
     let mut next = Vec::new();
     let mut consume_here = |stored: &mut Stored, cost| {
         let mut standings = Standings::new();
-        let consumed = consume(&stored.entry, ALICE, &quotas, cost, stored.now(), &mut next, &mut standings);
+        let charge = Charge { fingerprint: ALICE, quotas: &quotas, cost };
+        let consumed = consume(&stored.entry, charge, stored.now(), &mut next, &mut standings);
         assert_eq!(consumed, Ok(Consumed::Admitted));
         stored.entry.clone_from(&next);
         standings[0].used

@@ -34,7 +34,8 @@ impl Stored {
         now: Timestamp,
     ) -> Result<(bool, Vec<(u32, u64)>), EntryError> {
         let (mut next, mut standings) = (Vec::new(), Standings::new());
-        let consumed = consume(&self.0, who, quotas, cost, now, &mut next, &mut standings)?;
+        let charge = Charge { fingerprint: who, quotas, cost };
+        let consumed = consume(&self.0, charge, now, &mut next, &mut standings)?;
         let admitted = consumed == Consumed::Admitted;
         if admitted || consumed == (Consumed::Refused { moved: true }) {
             assert!(next.len() <= MAX_BYTES);
@@ -220,7 +221,7 @@ proptest! {
         let quotas = [enforced(3, "minute"), enforced(9, "month")];
         let mut next = Vec::new();
         let now = Timestamp::from_nanos(now);
-        if consume(&bytes, ALICE, &quotas, 1, now, &mut next, &mut Standings::new()).is_ok() {
+        if consume(&bytes, Charge { fingerprint: ALICE, quotas: &quotas, cost: 1 }, now, &mut next, &mut Standings::new()).is_ok() {
             prop_assert!(peek(&next, ALICE, &quotas, now).is_ok());
         }
     }
