@@ -111,6 +111,9 @@ impl Setup {
             listener,
             json!({"address": self.listen.ip(), "port_value": self.listen.port()}),
         )?;
+        // Dealt out in turn, not by a hash of addresses, so that every worker has its connections.
+        bootstrap["static_resources"]["listeners"][0]["connection_balance_config"] =
+            json!({"exact_balance": {}});
         set(&mut bootstrap, &format!("{CONNECTION_MANAGER}/xff_num_trusted_hops"), json!(self.trusted_hops))?;
         if let Some(directory) = &self.directory {
             set_cluster(&mut bootstrap, self.policy.directory_cluster()?, directory.address)?;
