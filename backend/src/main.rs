@@ -1,5 +1,7 @@
 //! The command `backend`.
 
+mod cli;
+
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -7,187 +9,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use axum::http::HeaderName;
 use backend::import::{ImportError, Refused, import_csv};
-use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits, parse_plan};
+use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::{
-    AddressPolicy, Backend, ClickRules, Clock, InvalidPublicUrl, Limits, LocationHeaders, Options, PublicUrl,
-    Settings, Store, StoreError, server,
+    AddressPolicy, Backend, Clock, InvalidPublicUrl, Limits, Options, PublicUrl, Settings, Store, StoreError,
+    server,
 };
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
-/// A link and analytics API with webhooks.
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-    /// How log lines are written to stderr. Which are is RUST_LOG's matter, such as RUST_LOG=backend=debug.
-    #[arg(long, global = true, env = "WEIR_LOG_FORMAT", default_value = "text")]
-    log_format: LogFormat,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// A JSON object a line.
-    Json,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Serves the API until SIGINT or SIGTERM.
-    Serve(Box<Serve>),
-    /// Makes, lists and revokes API keys.
-    #[command(subcommand)]
-    Keys(Keys),
-    /// Makes links of the lines of a CSV file, whose first line names the fields as the API does.
-    Import {
-        #[command(flatten)]
-        database: Database,
-        /// The id of the workspace that gets the links.
-        #[arg(long)]
-        workspace: String,
-        /// Where clients reach the API: its host is the links' domain.
-        #[arg(long, env = "WEIR_PUBLIC_URL")]
-        public_url: String,
-        /// Another domain that may carry short links; may be repeated.
-        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
-        domains: Vec<String>,
-        /// The file.
-        file: PathBuf,
-    },
-    /// Makes a workspace with one key per plan, and prints the keys, which are not kept.
-    Seed {
-        #[command(flatten)]
-        database: Database,
-        /// The workspace's name.
-        #[arg(long, default_value = "demo")]
-        name: String,
-        /// Prints JSON.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Debug, Args)]
-struct Database {
-    /// sqlite:<file>, made if it does not exist, or postgres://<user>@<host>/<name>. Beside a SQLite file is another,
-    /// <file>-clicks, where clicks are kept until they are recorded.
-    #[arg(
-        long = "database",
-        env = "WEIR_DATABASE",
-        default_value = "sqlite:weir.db",
-        hide_env_values = true
-    )]
-    url: String,
-}
-
-#[derive(Debug, Args)]
-struct Serve {
-    /// Where the API listens; port 0 takes a free one.
-    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8080")]
-    listen: SocketAddr,
-    /// Where operators' endpoints listen; keep it from clients.
-    #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8081")]
-    internal_listen: SocketAddr,
-    /// Where clients reach the API; short links are <URL>/r/<key>. By default the address that it listens on.
-    #[arg(long, env = "WEIR_PUBLIC_URL")]
-    public_url: Option<String>,
-    #[command(flatten)]
-    database: Database,
-    /// Lets webhooks go to private, loopback and link-local addresses.
-    #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
-    allow_private_webhooks: bool,
-    /// Another domain that leads here and may carry short links; may be repeated.
-    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
-    domains: Vec<String>,
-    /// The bearer token of /internal/keys on the internal listener.
-    #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
-    internal_token: Option<String>,
-    /// How long a request may take, in seconds; then it is answered 408.
-    #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    request_timeout: u64,
-    #[command(flatten)]
-    clicks: Clicks,
-}
-
-#[derive(Debug, Args)]
-struct Clicks {
-    /// Counts crawlers and fetchers of link previews too.
-    #[arg(long, env = "WEIR_COUNT_BOTS")]
-    count_bots: bool,
-    /// Counts a visitor (address and user agent) on one link once an hour.
-    #[arg(long, env = "WEIR_ONCE_PER_HOUR")]
-    once_per_hour: bool,
-    /// The header in which the gateway names the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
-    #[arg(long, env = "WEIR_CONTINENT_HEADER")]
-    continent_header: Option<HeaderName>,
-    /// The header in which the gateway names the visitor's country (ISO 3166, two letters).
-    #[arg(long, env = "WEIR_COUNTRY_HEADER")]
-    country_header: Option<HeaderName>,
-    /// The header in which the gateway names the visitor's region (ISO 3166-2).
-    #[arg(long, env = "WEIR_REGION_HEADER")]
-    region_header: Option<HeaderName>,
-    /// The header in which the gateway names the visitor's city.
-    #[arg(long, env = "WEIR_CITY_HEADER")]
-    city_header: Option<HeaderName>,
-}
-
-impl From<Clicks> for ClickRules {
-    fn from(clicks: Clicks) -> Self {
-        let location = LocationHeaders {
-            continent: clicks.continent_header,
-            country: clicks.country_header,
-            region: clicks.region_header,
-            city: clicks.city_header,
-        };
-        Self { count_bots: clicks.count_bots, once_per_hour: clicks.once_per_hour, location }
-    }
-}
-
-#[derive(Debug, Subcommand)]
-enum Keys {
-    /// Makes a key and prints it. It is not kept and cannot be shown again.
-    Create {
-        #[command(flatten)]
-        database: Database,
-        /// The plan whose quotas the gateway applies.
-        #[arg(long, value_parser = parse_plan)]
-        plan: String,
-        /// Quotas in place of the plan's, such as standard=5000/minute,analytics=20/second. The plan enterprise has none
-        /// of its own, so its keys need them.
-        #[arg(long, value_parser = parse_limits)]
-        limits: Option<Limits>,
-        /// The id of the workspace whose data the key opens; a new one if none is named.
-        #[arg(long)]
-        workspace: Option<String>,
-        /// Prints JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Lists the keys that are not revoked.
-    List {
-        #[command(flatten)]
-        database: Database,
-        /// Prints the JSON list that the gateway's configuration takes as `subscribers`.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Revokes a key.
-    Revoke {
-        #[command(flatten)]
-        database: Database,
-        /// The key's id, as `keys list` shows it.
-        id: String,
-    },
-}
+use self::cli::{Cli, Command, Database, Keys, LogFormat, Serve};
 
 /// Prints a line on stdout; that nobody reads it any more is an error, not a panic.
 macro_rules! say {

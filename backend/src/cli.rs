@@ -1,0 +1,227 @@
+//! The arguments of the command.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use axum::http::HeaderName;
+use backend::keys::{parse_limits, parse_plan};
+use backend::{ClickRules, Limits, LocationHeaders};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A link and analytics API with webhooks.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  backend keys create --plan pro
+  backend serve --public-url https://go.example.com
+  backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv"
+)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+    /// How log lines are written to stderr. Which are is RUST_LOG's matter, such as RUST_LOG=backend=debug.
+    #[arg(long, global = true, env = "WEIR_LOG_FORMAT", default_value = "text")]
+    pub(super) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Serves the API until SIGINT or SIGTERM.
+    Serve(Box<Serve>),
+    /// Makes, lists and revokes API keys.
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Makes links of the lines of a CSV file, whose first line names the fields as the API does.
+    ///
+    /// Empty cells are absent fields; flags are true or false; tagNames are parted by commas; geo and testVariants are JSON.
+    /// Lines that make no link are told with the reason, and keep none of the others from being made.
+    #[command(after_help = "\
+Example, for a file that begins with url,key,title,tagNames:
+  backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv")]
+    Import {
+        #[command(flatten)]
+        database: Database,
+        /// The id of the workspace that gets the links.
+        #[arg(long)]
+        workspace: String,
+        /// Where clients reach the API: its host is the links' domain.
+        #[arg(long, env = "WEIR_PUBLIC_URL")]
+        public_url: String,
+        /// Another domain that may carry short links; may be repeated.
+        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+        domains: Vec<String>,
+        /// The file.
+        file: PathBuf,
+    },
+    /// Makes a workspace with one key per plan, and prints the keys, which are not kept.
+    Seed {
+        #[command(flatten)]
+        database: Database,
+        /// The workspace's name.
+        #[arg(long, default_value = "demo")]
+        name: String,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Database {
+    /// sqlite:<file>, made if it does not exist, or postgres://<user>@<host>/<name>. Beside a SQLite file is another,
+    /// <file>-clicks, where clicks are kept until they are recorded.
+    #[arg(
+        long = "database",
+        env = "WEIR_DATABASE",
+        default_value = "sqlite:weir.db",
+        hide_env_values = true
+    )]
+    pub(super) url: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  backend serve --database sqlite:/var/lib/weir/weir.db --public-url https://go.example.com
+  backend serve --database postgres://weir@db/weir --public-url https://go.example.com --listen 0.0.0.0:8080 \\
+      --internal-listen 10.0.0.5:8081 --country-header x-country --log-format json")]
+pub(super) struct Serve {
+    /// Where the API listens; port 0 takes a free one.
+    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8080")]
+    pub(super) listen: SocketAddr,
+    /// Where operators' endpoints listen; keep it from clients.
+    #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8081")]
+    pub(super) internal_listen: SocketAddr,
+    /// Where clients reach the API; short links are <URL>/r/<key>. By default the address that it listens on.
+    #[arg(long, env = "WEIR_PUBLIC_URL")]
+    pub(super) public_url: Option<String>,
+    #[command(flatten)]
+    pub(super) database: Database,
+    /// Lets webhooks go to private, loopback and link-local addresses.
+    #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
+    pub(super) allow_private_webhooks: bool,
+    /// Another domain that leads here and may carry short links; may be repeated.
+    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+    pub(super) domains: Vec<String>,
+    /// The bearer token of /internal/keys on the internal listener.
+    #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
+    pub(super) internal_token: Option<String>,
+    /// How long a request may take, in seconds; then it is answered 408.
+    #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(super) request_timeout: u64,
+    #[command(flatten)]
+    pub(super) clicks: Clicks,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Clicks {
+    /// Counts crawlers and fetchers of link previews too.
+    #[arg(long, env = "WEIR_COUNT_BOTS")]
+    pub(super) count_bots: bool,
+    /// Counts a visitor (address and user agent) on one link once an hour.
+    #[arg(long, env = "WEIR_ONCE_PER_HOUR")]
+    pub(super) once_per_hour: bool,
+    /// The header in which the gateway names the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
+    #[arg(long, env = "WEIR_CONTINENT_HEADER")]
+    pub(super) continent_header: Option<HeaderName>,
+    /// The header in which the gateway names the visitor's country (ISO 3166, two letters).
+    #[arg(long, env = "WEIR_COUNTRY_HEADER")]
+    pub(super) country_header: Option<HeaderName>,
+    /// The header in which the gateway names the visitor's region (ISO 3166-2).
+    #[arg(long, env = "WEIR_REGION_HEADER")]
+    pub(super) region_header: Option<HeaderName>,
+    /// The header in which the gateway names the visitor's city.
+    #[arg(long, env = "WEIR_CITY_HEADER")]
+    pub(super) city_header: Option<HeaderName>,
+}
+
+impl From<Clicks> for ClickRules {
+    fn from(clicks: Clicks) -> Self {
+        let location = LocationHeaders {
+            continent: clicks.continent_header,
+            country: clicks.country_header,
+            region: clicks.region_header,
+            city: clicks.city_header,
+        };
+        Self { count_bots: clicks.count_bots, once_per_hour: clicks.once_per_hour, location }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Keys {
+    /// Makes a key and prints it. It is not kept and cannot be shown again.
+    #[command(after_help = "\
+Examples:
+  backend keys create --plan pro
+  backend keys create --plan enterprise --limits standard=5000/minute,analytics=20/second \\
+      --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D")]
+    Create {
+        #[command(flatten)]
+        database: Database,
+        /// The plan whose quotas the gateway applies.
+        #[arg(long, value_parser = parse_plan)]
+        plan: String,
+        /// Quotas in place of the plan's, such as standard=5000/minute,analytics=20/second. The plan enterprise has none
+        /// of its own, so its keys need them.
+        #[arg(long, value_parser = parse_limits)]
+        limits: Option<Limits>,
+        /// The id of the workspace whose data the key opens; a new one if none is named.
+        #[arg(long)]
+        workspace: Option<String>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lists the keys that are not revoked.
+    List {
+        #[command(flatten)]
+        database: Database,
+        /// Prints the JSON list that the gateway's configuration takes as `subscribers`.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revokes a key.
+    Revoke {
+        #[command(flatten)]
+        database: Database,
+        /// The key's id, as `keys list` shows it.
+        id: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// All help there is.
+    fn helps(command: &mut clap::Command) -> Vec<String> {
+        let mut texts = vec![command.render_long_help().to_string()];
+        texts.extend(command.get_subcommands_mut().flat_map(helps));
+        texts
+    }
+
+    #[test]
+    fn every_example_in_the_help_is_understood() {
+        let mut examples = 0;
+        for help in helps(&mut Cli::command()) {
+            for line in help.replace("\\\n", " ").lines().filter(|line| line.starts_with("  backend ")) {
+                let parsed = Cli::try_parse_from(line.split_whitespace());
+                assert!(parsed.is_ok(), "{line}: {parsed:?}");
+                examples += 1;
+            }
+        }
+        assert_eq!(examples, 8);
+    }
+}
