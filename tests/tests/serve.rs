@@ -15,6 +15,7 @@ use tests::exchange::{Request, get};
 use tests::flood;
 use tests::policy::Policy;
 use tests::process::Process;
+use tests::soak;
 
 const CONNECTIONS: usize = 16;
 const KEY: &str = "load";
@@ -117,15 +118,11 @@ fn race(requests: usize, rounds: usize) -> (Pace, Pace) {
     (serve, best(&mut paces.iter().map(|(_, envoy)| *envoy)))
 }
 
-fn show(name: &str, pace: Pace) -> String {
-    let cpu = pace.cpu.map_or_else(String::new, |cpu| format!(", {cpu:.1} µs of CPU each"));
-    format!("{name:<16} {:>8.0} requests/s{cpu}", pace.per_second)
-}
-
-fn print(requests: usize, rounds: usize) {
-    let (serve, envoy) = race(requests, rounds);
-    println!("{}\n{}", show("host-sim serve", serve), show("Envoy", envoy));
-    println!("ratio            {:>8.2}", serve.per_second / envoy.per_second);
+impl std::fmt::Display for Pace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.0} requests/s", self.per_second)?;
+        self.cpu.map_or(Ok(()), |cpu| write!(f, " at {cpu:.1} µs of CPU each"))
+    }
 }
 
 /// Asks again and again until it is told that the connection closes. It is owed every answer till then.
@@ -144,13 +141,20 @@ async fn ask_until_closed(address: SocketAddr, answered: Arc<AtomicUsize>) {
 
 #[test]
 fn answers_every_request_under_load_as_envoy_does() {
-    print(4000, 1);
+    race(4000, 1);
 }
 
 #[test]
 #[ignore = "one of the long forms: make soak"]
 fn pace_beside_envoy() {
-    print(40_000, 5);
+    const REQUESTS: usize = 40_000;
+    const ROUNDS: usize = 5;
+    let (serve, envoy) = race(REQUESTS, ROUNDS);
+    soak::row(
+        "host-sim serve beside Envoy",
+        format_args!("{REQUESTS} requests, one worker each, best of {ROUNDS} rounds"),
+        format_args!("{serve}, Envoy {envoy}: {:.2} ×", serve.per_second / envoy.per_second),
+    );
 }
 
 #[test]

@@ -25,6 +25,9 @@ mod random_bytes;
 mod replays;
 mod replies;
 mod scenarios;
+#[path = "../../../tests/src/soak.rs"]
+#[expect(unreachable_pub, reason = "shared with a library")]
+mod soak;
 mod timers;
 mod wasi;
 

@@ -7,7 +7,7 @@ use host_sim::{
     replay::{self, Fields, Outcomes},
 };
 
-use crate::{guests, host_of};
+use crate::{guests, host_of, soak};
 
 /// A log of so many requests, a second apart, of seven paths by turns.
 fn log(lines: usize) -> String {
@@ -133,7 +133,7 @@ fn a_million_lines() {
     let took = started.elapsed();
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert!(out.starts_with("1000000 requests, "), "{out}");
-    println!("replay of {LINES} lines: {took:.1?}");
+    soak::row("replay of an access log", format_args!("{LINES} lines"), format_args!("{took:.1?}"));
 }
 
 #[test]
