@@ -15,12 +15,12 @@ use host_sim::configuration;
 pub use self::error::Error;
 use self::quotas::Quotas;
 
-/// A service whose configuration is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A service whose configuration is wanted, as arguments name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Service {
-    /// envoyproxy/ratelimit
+    /// envoyproxy/ratelimit, on Redis
     Envoyproxy,
-    /// Kuadrant's Limitador
+    /// Kuadrant's Limitador, which needs "limits": "configured" and "window_index": true
     Limitador,
 }
 

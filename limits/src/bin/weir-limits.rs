@@ -5,16 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use limits::{Service, convert};
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kind {
-    /// envoyproxy/ratelimit, on Redis
-    Envoyproxy,
-    /// Kuadrant's Limitador, which needs "limits": "configured" and "window_index": true
-    Limitador,
-}
 
 /// Prints the configuration of the rate-limit service that a fleet of gateways leases its quotas from.
 ///
@@ -30,7 +22,7 @@ Examples:
 Exit status: 0 when it was printed, 1 when the configuration does not allow it (standard error says why), 2 for wrong arguments.")]
 struct Options {
     /// Whose configuration
-    service: Kind,
+    service: Service,
     /// The filter's configuration, in JSON or YAML, or an Envoy's that holds it; - for standard input
     file: PathBuf,
     /// Which filter, where the file configures several
@@ -56,11 +48,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     } else {
         document = std::fs::read(&options.file).with_context(|| options.file.display().to_string())?;
     }
-    let service = match options.service {
-        Kind::Envoyproxy => Service::Envoyproxy,
-        Kind::Limitador => Service::Limitador,
-    };
-    let yaml = convert(service, &document, options.plugin.as_deref())
+    let yaml = convert(options.service, &document, options.plugin.as_deref())
         .with_context(|| options.file.display().to_string())?;
     io::stdout().write_all(yaml.as_bytes()).context("standard output")
 }

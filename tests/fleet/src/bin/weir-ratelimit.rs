@@ -4,16 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use fleet::gateways::{Service, serve_at};
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kind {
-    /// Decides as envoyproxy/ratelimit
-    Envoyproxy,
-    /// Decides as limitador-server
-    Limitador,
-}
 
 /// A stand-in for a rate-limit service, made for tests: do not run it where a quota matters.
 ///
@@ -33,7 +25,7 @@ Exit status: 0 after an interrupt, 1 when it cannot start, 2 for wrong arguments
 struct Options {
     /// Whose decisions it makes
     #[arg(long)]
-    service: Kind,
+    service: limits::Service,
     /// Where it counts
     #[arg(long, value_name = "URL", default_value = "redis://127.0.0.1:6379")]
     redis: String,
@@ -50,8 +42,8 @@ fn main() -> anyhow::Result<()> {
     let path = &options.config;
     let yaml = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let service = match options.service {
-        Kind::Envoyproxy => Service::Envoyproxy(yaml),
-        Kind::Limitador => Service::Limitador(yaml),
+        limits::Service::Envoyproxy => Service::Envoyproxy(yaml),
+        limits::Service::Limitador => Service::Limitador(yaml),
     };
     let server = serve_at(options.listen, &service, &options.redis)?;
     println!("listening on {}, a stand-in for tests", server.address());
