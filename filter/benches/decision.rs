@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use filter::config::{Config, digest};
-use filter::counters::CounterHost;
-use filter::header_pairs::serialize;
-use filter::limiter::{Host, Limiter, LogLevel};
-use filter::shared_data::{Cas, HostError, SharedData, Swap};
+use filter::count::counters::CounterHost;
+use filter::count::shared_data::{Cas, HostError, SharedData, Swap};
+use filter::decide::limiter::{Host, Limiter, LogLevel};
+use filter::request::header_pairs::serialize;
 use filter::time::Timestamp;
 
 /// Shared data as Envoy keeps it: one lock, one number for all writes.

@@ -10,13 +10,13 @@ use core::ptr::{null, null_mut};
 
 use crate::arena::Arena;
 use crate::config::FleetSettings;
-use crate::counters::CounterHost;
-use crate::fleet::FleetHost;
-use crate::header_pairs::serialize;
-use crate::limiter::{Host, LogLevel};
-use crate::ratelimit;
-use crate::reply::Reply;
-use crate::shared_data::{Cas, HostError, SharedData, Swap};
+use crate::count::counters::CounterHost;
+use crate::count::shared_data::{Cas, HostError, SharedData, Swap};
+use crate::decide::fleet::FleetHost;
+use crate::decide::limiter::{Host, LogLevel};
+use crate::decide::reply::Reply;
+use crate::fleet::protocol;
+use crate::request::header_pairs::serialize;
 use crate::time::Timestamp;
 
 mod abi {

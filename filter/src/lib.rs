@@ -32,33 +32,17 @@
 )]
 
 pub mod arena;
-pub mod classes;
 pub mod config;
-pub mod counters;
+pub mod count;
+pub mod decide;
 pub mod directory;
-pub mod draw;
-pub mod entry;
-pub mod fingerprint;
 pub mod fleet;
-pub mod foresight;
-pub mod header_pairs;
-pub mod headers;
-pub mod identity;
-pub mod lease;
-pub mod limiter;
-pub mod metrics;
-pub mod outcome;
 pub mod quota;
-pub mod ratelimit;
-pub mod record;
-pub mod reply;
-pub mod roster;
-pub mod shared_data;
+pub mod request;
 pub mod streams;
-pub mod table;
 pub mod time;
 pub mod upstream;
-pub mod usage;
+pub mod window;
 
 #[cfg(target_arch = "wasm32")]
 #[expect(unsafe_code, reason = "the host's calls take raw pointers; each use says why it is sound")]

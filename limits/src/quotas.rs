@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use filter::config::{Config, CountBy, Entitlement, FleetSettings};
-use filter::fingerprint::Who;
-use filter::quota::{Mode, Window};
+use filter::count::fingerprint::Who;
+use filter::quota::Mode;
+use filter::window::Window;
 
 /// A window that services have. The filter takes no other for a quota that a fleet shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,14 +4,15 @@
 use std::num::NonZeroU32;
 
 use arbitrary::Arbitrary;
-use filter::draw::{Answer, Ask, Beyond, Draw, Drawn, settle};
-use filter::entry::Standings;
-use filter::fingerprint::Fingerprint;
-use filter::header_pairs::serialize;
-use filter::lease::LeaseTerms;
-use filter::quota::{Mode, Quota, Window};
-use filter::ratelimit::Response;
-use filter::record::MAX_LEASED_BYTES;
+use filter::count::draw::{Answer, Ask, Beyond, Draw, Drawn, settle};
+use filter::count::consume::Standings;
+use filter::count::fingerprint::Fingerprint;
+use filter::request::header_pairs::serialize;
+use filter::count::lease::LeaseTerms;
+use filter::quota::{Mode, Quota};
+use filter::window::Window;
+use filter::fleet::protocol::Response;
+use filter::count::entry::MAX_LEASED_BYTES;
 use filter::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
 

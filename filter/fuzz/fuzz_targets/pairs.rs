@@ -1,7 +1,7 @@
 //! The header maps that hosts hand over: any bytes are read, and what is written is read back.
 #![no_main]
 
-use filter::header_pairs::{HeaderPairs, serialize};
+use filter::request::header_pairs::{HeaderPairs, serialize};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

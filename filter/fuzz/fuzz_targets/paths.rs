@@ -1,7 +1,7 @@
 //! A path's normal form is one, and spelling a path otherwise does not change it.
 #![no_main]
 
-use filter::classes::{below, normalize};
+use filter::request::path::{below, normalize};
 use libfuzzer_sys::fuzz_target;
 
 fn assert_is_normal(path: &[u8]) {

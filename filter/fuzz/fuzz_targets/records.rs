@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use arbitrary::Arbitrary;
-use filter::entry::{Charge, Consumed, EntryError, Standings, consume, peek};
-use filter::fingerprint::Fingerprint;
-use filter::quota::{Mode, Quota, Window};
-use filter::record::MAX_LEASED_BYTES;
+use filter::count::consume::{Charge, Consumed, EntryError, Standings, consume, peek};
+use filter::count::fingerprint::Fingerprint;
+use filter::quota::{Mode, Quota};
+use filter::window::Window;
+use filter::count::entry::MAX_LEASED_BYTES;
 use filter::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
 

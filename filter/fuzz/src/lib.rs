@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use filter::counters::CounterHost;
-use filter::limiter::{Host, LogLevel};
-use filter::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
+use filter::count::counters::CounterHost;
+use filter::decide::limiter::{Host, LogLevel};
+use filter::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
 use filter::time::Timestamp;
 
 /// A host of one VM.

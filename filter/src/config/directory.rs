@@ -2,7 +2,7 @@
 
 use super::error::{ConfigError, Problem};
 use super::raw;
-use crate::quota::duration;
+use crate::config::rate::duration;
 
 /// Longest wait for an answer, in seconds.
 const MAX_TIMEOUT: u32 = 5;

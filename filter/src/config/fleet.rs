@@ -3,11 +3,11 @@
 use sha2::{Digest, Sha256};
 
 use super::error::{ConfigError, Problem};
+use super::rate::{duration, milliseconds};
 use super::raw;
-use crate::fingerprint::Who;
-use crate::lease::LeaseTerms;
-use crate::quota::{duration, milliseconds};
-use crate::ratelimit::FleetId;
+use crate::count::fingerprint::Who;
+use crate::count::lease::LeaseTerms;
+use crate::fleet::protocol::FleetId;
 
 /// A fleet of gateways that share quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]

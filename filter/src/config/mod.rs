@@ -5,8 +5,10 @@
 mod directory;
 mod error;
 mod fleet;
+pub mod rate;
 mod raw;
 mod requests;
+pub mod roster;
 mod subscribers;
 #[cfg(test)]
 mod tests;
@@ -18,16 +20,17 @@ use sha2::{Digest, Sha256};
 pub use self::directory::{DirectorySettings, NotReady};
 pub use self::error::{ConfigError, Problem};
 pub use self::fleet::{FleetSettings, Limits, OnUnavailable};
+use self::rate::{Grant, QuotaTerms};
 pub use self::raw::Grants;
 use self::requests::{key_sources, matches, normal_path, property_path};
 pub use self::subscribers::{Agreement, Catalog, Subscribers, parse_digest};
-use crate::classes::{Match, PathMatch};
-use crate::entry::MAX_QUOTAS;
-use crate::fingerprint::KeyDigest;
-use crate::identity::KeySource;
-use crate::lease::is_leasable;
-use crate::quota::{Grant, Mode, Quota, QuotaSet, QuotaTerms};
-use crate::table::{Capacity, MAX_CAPACITY};
+use crate::count::consume::MAX_QUOTAS;
+use crate::count::fingerprint::KeyDigest;
+use crate::count::lease::is_leasable;
+use crate::count::table::{Capacity, MAX_CAPACITY};
+use crate::quota::{Mode, Quota, QuotaSet};
+use crate::request::classes::{Match, PathMatch};
+use crate::request::identity::KeySource;
 
 /// A configuration in force.
 #[derive(Debug)]
@@ -297,7 +300,7 @@ fn is_name(name: &str) -> bool {
 
 fn is_plan_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
-        && name != crate::outcome::NO_PLAN
+        && name != crate::decide::outcome::NO_PLAN
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
@@ -410,7 +413,7 @@ pub const ADDRESS_CLASS: &str = "address";
 fn stranger(raw: raw::Stranger) -> Result<StrangerPolicy, ConfigError> {
     match (raw.action, raw.quotas) {
         (raw::Action::Limit, None) => {
-            let minute = "60/minute".parse().map_err(|error: crate::quota::RateError| {
+            let minute = "60/minute".parse().map_err(|error: crate::config::rate::RateError| {
                 ConfigError::new("quotas", Problem::Invalid(error.to_string()))
             })?;
             let default = QuotaTerms { rate: minute, name: None, mode: Mode::Enforced };

@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 
-use crate::quota::{Grant, Mode, QuotaTerms, Rate, Window};
+use super::rate::{Grant, QuotaTerms, Rate};
+use crate::quota::Mode;
+use crate::window::Window;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]

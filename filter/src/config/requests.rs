@@ -2,8 +2,9 @@
 
 use super::error::{ConfigError, Problem};
 use super::{check_name, raw};
-use crate::classes::{Match, PathMatch, normalize};
-use crate::identity::KeySource;
+use crate::request::classes::{Match, PathMatch};
+use crate::request::identity::KeySource;
+use crate::request::path::normalize;
 
 /// The matches of a list.
 pub(super) fn matches(raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {

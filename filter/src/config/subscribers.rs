@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::error::{ConfigError, Problem};
 use super::{Class, CountBy, Entitlement, Entitlements, digest, entitlements, raw};
-use crate::fingerprint::KeyDigest;
-use crate::roster::{Known, Roster, RosterBuilder, Terms};
+use crate::config::roster::{Known, Roster, RosterBuilder, Terms};
+use crate::count::fingerprint::KeyDigest;
 
 /// A roster's keys and what they are entitled to.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ pub fn parse_digest(hex: &str) -> Option<KeyDigest> {
         return None;
     }
     for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
-        *byte = crate::classes::decode_hex(*high, *low)?;
+        *byte = crate::request::path::decode_hex(*high, *low)?;
     }
     Some(digest)
 }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::lease::LeaseTerms;
-use crate::quota::Window;
+use crate::count::lease::LeaseTerms;
+use crate::window::Window;
 
 /// A configuration with `field` beside the least that is needed.
 fn with(field: &str) -> Result<Config, String> {
@@ -518,7 +518,7 @@ fn a_fleet_shares_quotas_that_its_service_has_units_for() {
 
 #[test]
 fn a_fleet_names_bearers_alike_everywhere_and_differently_in_each_domain() {
-    use crate::fingerprint::Who;
+    use crate::count::fingerprint::Who;
     let fleet = |domain: &str| {
         let config = with(&format!(r#""fleet": {{"cluster": "c", "domain": "{domain}"}}"#)).unwrap();
         config.fleet.unwrap()

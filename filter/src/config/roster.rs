@@ -1,0 +1,227 @@
+//! The known keys, and on what terms each is known: which plan, with which limits of its own.
+//!
+//! A roster does not know the configuration that its terms refer to, so a new configuration takes over the roster of the one before
+//! it. 44 bytes a key and its subscriber's id; terms are stored once however many keys have them.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::config::rate::Grant;
+use crate::count::fingerprint::KeyDigest;
+
+/// A plan and what replaces its classes, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// The plan's name.
+    pub plan: String,
+    /// Classes' names and what is granted in them instead of what the plan grants.
+    pub limits: Vec<(String, Grant)>,
+}
+
+/// The known keys. Build one with [`RosterBuilder`].
+#[derive(Debug, Default)]
+pub struct Roster {
+    /// Sorted by digest: a key is found in some twenty comparisons.
+    keys: Vec<Key>,
+    ids: String,
+    terms: Vec<Terms>,
+}
+
+#[derive(Debug)]
+struct Key {
+    digest: KeyDigest,
+    id_start: u32,
+    id_bytes: u16,
+    terms: u32,
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known<'r> {
+    /// Its SHA-256.
+    pub digest: &'r KeyDigest,
+    /// Its subscriber.
+    pub subscriber: &'r str,
+    /// The place of its terms in [`Roster::terms`].
+    pub terms: usize,
+}
+
+impl Roster {
+    /// The place of a key, for [`Roster::at`].
+    #[must_use]
+    pub fn find(&self, digest: &KeyDigest) -> Option<usize> {
+        self.keys.binary_search_by_key(&digest, |key| &key.digest).ok()
+    }
+
+    /// What is known of the key at a place.
+    #[must_use]
+    pub fn at(&self, place: usize) -> Option<Known<'_>> {
+        let key = self.keys.get(place)?;
+        let id_start = usize::try_from(key.id_start).ok()?;
+        Some(Known {
+            digest: &key.digest,
+            subscriber: self.ids.get(id_start..id_start + usize::from(key.id_bytes))?,
+            terms: usize::try_from(key.terms).ok()?,
+        })
+    }
+
+    /// All keys, by digest.
+    pub fn iter(&self) -> impl Iterator<Item = Known<'_>> {
+        (0..self.keys.len()).filter_map(|place| self.at(place))
+    }
+
+    /// The different terms that keys have.
+    #[must_use]
+    pub fn terms(&self) -> &[Terms] {
+        &self.terms
+    }
+
+    /// How many keys are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// How many subscribers have keys.
+    #[must_use]
+    pub fn subscribers(&self) -> usize {
+        self.iter().map(|known| known.subscriber).collect::<HashSet<_>>().len()
+    }
+}
+
+/// Why a key cannot be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RosterError {
+    /// Longer than a record has room for.
+    #[error("a subscriber's id is 1 to {max} bytes long", max = u16::MAX)]
+    IdLength,
+    /// More than 4 GiB of ids.
+    #[error("the subscribers' ids take more than 4 GiB")]
+    TooMany,
+}
+
+/// Collects keys.
+#[derive(Debug, Default)]
+pub struct RosterBuilder {
+    roster: Roster,
+    places_of_terms: HashMap<Terms, u32>,
+    last_id: (u32, u16),
+}
+
+impl RosterBuilder {
+    /// Adds a key. Keys of one subscriber that follow each other share the id's memory.
+    ///
+    /// # Errors
+    /// If the id is too long, or the ids are in all.
+    pub fn add(&mut self, digest: KeyDigest, subscriber: &str, terms: Terms) -> Result<(), RosterError> {
+        let (id_start, id_bytes) = self.id(subscriber)?;
+        let terms = match self.places_of_terms.get(&terms) {
+            Some(place) => *place,
+            None => {
+                let place = u32::try_from(self.roster.terms.len()).map_err(|_| RosterError::TooMany)?;
+                self.roster.terms.push(terms.clone());
+                self.places_of_terms.insert(terms, place);
+                place
+            }
+        };
+        self.roster.keys.push(Key { digest, id_start, id_bytes, terms });
+        Ok(())
+    }
+
+    fn id(&mut self, subscriber: &str) -> Result<(u32, u16), RosterError> {
+        let ids = &mut self.roster.ids;
+        let (start, bytes) = self.last_id;
+        let last = usize::try_from(start).ok().and_then(|start| ids.get(start..start + usize::from(bytes)));
+        if last != Some(subscriber) || subscriber.is_empty() {
+            let bytes = u16::try_from(subscriber.len()).map_err(|_| RosterError::IdLength)?;
+            if bytes == 0 {
+                return Err(RosterError::IdLength);
+            }
+            let start = u32::try_from(ids.len()).map_err(|_| RosterError::TooMany)?;
+            ids.push_str(subscriber);
+            self.last_id = (start, bytes);
+        }
+        Ok(self.last_id)
+    }
+
+    /// The roster, and how many keys were left out because they stood in it twice: nobody can say whose such a key is.
+    #[must_use]
+    pub fn build(self) -> (Roster, usize) {
+        let Roster { mut keys, mut ids, terms } = self.roster;
+        keys.sort_unstable_by_key(|key| key.digest);
+        let twice: Vec<KeyDigest> = keys
+            .windows(2)
+            .filter_map(|pair| match pair {
+                [one, other] if one.digest == other.digest => Some(one.digest),
+                _ => None,
+            })
+            .collect();
+        let all = keys.len();
+        keys.retain(|key| twice.binary_search(&key.digest).is_err());
+        let left_out = all - keys.len();
+        keys.shrink_to_fit();
+        ids.shrink_to_fit();
+        (Roster { keys, ids, terms }, left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(plan: &str) -> Terms {
+        Terms { plan: plan.to_owned(), limits: Vec::new() }
+    }
+
+    #[test]
+    fn a_key_is_found_with_its_subscriber_and_terms() {
+        let mut builder = RosterBuilder::default();
+        for (byte, subscriber, plan) in [(9, "a", "free"), (3, "b", "pro"), (7, "b", "pro"), (1, "a", "free")]
+        {
+            builder.add([byte; 32], subscriber, terms(plan)).unwrap();
+        }
+        let (roster, left_out) = builder.build();
+        assert_eq!((left_out, roster.len(), roster.subscribers(), roster.terms().len()), (0, 4, 2, 2));
+        for (byte, expected) in [(1, Some(("a", "free"))), (7, Some(("b", "pro"))), (8, None)] {
+            let known = roster.find(&[byte; 32]).and_then(|place| roster.at(place));
+            let found = known.map(|known| (known.subscriber, roster.terms()[known.terms].plan.as_str()));
+            assert_eq!(found, expected, "{byte}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_nobodys() {
+        let mut builder = RosterBuilder::default();
+        for (byte, subscriber) in [(1, "a"), (2, "a"), (1, "b"), (1, "c")] {
+            builder.add([byte; 32], subscriber, terms("free")).unwrap();
+        }
+        let (roster, left_out) = builder.build();
+        assert_eq!((left_out, roster.find(&[1; 32]), roster.find(&[2; 32])), (3, None, Some(0)));
+    }
+
+    #[test]
+    fn a_hundred_thousand_keys_take_less_than_sixty_four_bytes_each() {
+        let mut builder = RosterBuilder::default();
+        for number in 0_u32..100_000 {
+            let digest = crate::config::digest(&number.to_le_bytes());
+            builder.add(digest, &format!("subscriber-{number:06}"), terms("pro")).unwrap();
+        }
+        let (roster, _) = builder.build();
+        let bytes = roster.keys.capacity() * size_of::<Key>() + roster.ids.capacity();
+        assert!(bytes < 64 * roster.len(), "{} bytes a key", bytes / roster.len());
+    }
+
+    #[test]
+    fn an_id_has_bounds() {
+        let mut builder = RosterBuilder::default();
+        for id in [String::new(), "x".repeat(65_536)] {
+            assert_eq!(builder.add([0; 32], &id, terms("free")), Err(RosterError::IdLength));
+        }
+        assert_eq!(builder.add([0; 32], &"x".repeat(65_535), terms("free")), Ok(()));
+    }
+}

@@ -1,0 +1,263 @@
+use core::num::NonZeroU32;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::count::entry::{COUNT, LEASED, PLAIN, RECORD_HEAD};
+
+const ALICE: Fingerprint = Fingerprint::from_number(1);
+
+fn quota(limit: u32, window: &str, mode: Mode) -> Quota {
+    Quota {
+        name: window.to_owned(),
+        limit: NonZeroU32::new(limit).unwrap(),
+        window: window.parse().unwrap(),
+        mode,
+    }
+}
+
+fn enforced(limit: u32, window: &str) -> Quota {
+    quota(limit, window, Mode::Enforced)
+}
+
+/// An entry, and what a host would do with it.
+#[derive(Default)]
+struct Stored(Vec<u8>);
+
+impl Stored {
+    /// Consumes and stores: whether the request was admitted, and units used and seconds of reset for each quota.
+    fn consume(
+        &mut self,
+        who: Fingerprint,
+        quotas: &[Quota],
+        cost: u32,
+        now: Timestamp,
+    ) -> Result<(bool, Vec<(u32, u64)>), EntryError> {
+        let (mut next, mut standings) = (Vec::new(), Standings::new());
+        let charge = Charge { fingerprint: who, quotas, cost };
+        let consumed = consume(&self.0, charge, now, &mut next, &mut standings)?;
+        let admitted = consumed == Consumed::Admitted;
+        if admitted || consumed == (Consumed::Refused { moved: true }) {
+            assert!(next.len() <= MAX_BYTES);
+            self.0 = next;
+        }
+        Ok((
+            admitted,
+            standings.iter().zip(quotas).map(|(at, quota)| (at.used, at.period(quota).end)).collect(),
+        ))
+    }
+}
+
+fn at(seconds: f64) -> Timestamp {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "small positive test instants"
+    )]
+    Timestamp::from_nanos((seconds * 1e9) as u64)
+}
+
+#[test]
+fn a_window_refills_when_it_ends_and_not_before() {
+    let quotas = [enforced(3, "10s")];
+    let mut stored = Stored::default();
+    let steps = [
+        // at    cost  admitted  used  reset
+        (100.0, 1, true, 1, 110),
+        (104.0, 2, true, 3, 110),
+        (105.0, 1, false, 3, 110),
+        (109.999_999, 1, false, 3, 110),
+        (110.0, 3, true, 3, 120),
+        (119.0, 1, false, 3, 120),
+        (500.0, 1, true, 1, 510),
+    ];
+    for (now, cost, admitted, used, reset) in steps {
+        assert_eq!(
+            stored.consume(ALICE, &quotas, cost, at(now)),
+            Ok((admitted, vec![(used, reset)])),
+            "at {now}"
+        );
+    }
+}
+
+#[test]
+fn several_quotas_are_consumed_together_or_not_at_all() {
+    let quotas = [enforced(2, "second"), enforced(3, "minute")];
+    let mut stored = Stored::default();
+    let steps = [
+        (60.0, true, [(1, 61), (1, 120)]),
+        (60.1, true, [(2, 61), (2, 120)]),
+        (60.2, false, [(2, 61), (2, 120)]),
+        (61.0, true, [(1, 62), (3, 120)]),
+        (61.1, false, [(1, 62), (3, 120)]),
+        (62.0, false, [(0, 63), (3, 120)]),
+        (120.0, true, [(1, 121), (1, 180)]),
+    ];
+    for (now, admitted, standings) in steps {
+        assert_eq!(
+            stored.consume(ALICE, &quotas, 1, at(now)),
+            Ok((admitted, standings.to_vec())),
+            "at {now}"
+        );
+    }
+}
+
+#[test]
+fn a_shadow_quota_counts_with_the_enforced_one_of_its_window_and_never_refuses() {
+    let quotas = [enforced(3, "minute"), quota(1, "minute", Mode::Shadow), quota(2, "hour", Mode::Shadow)];
+    let mut stored = Stored::default();
+    for used in 1..=3 {
+        let (admitted, standings) = stored.consume(ALICE, &quotas, 1, at(60.0)).unwrap();
+        assert!(admitted);
+        assert_eq!(standings, [(used, 120), (used, 120), (used, 3600)]);
+    }
+    assert!(!stored.consume(ALICE, &quotas, 1, at(60.0)).unwrap().0);
+}
+
+#[test]
+fn a_new_limit_applies_to_what_was_used() {
+    let mut stored = Stored::default();
+    for (limit, admitted, used) in [(2, true, 1), (2, true, 2), (2, false, 2), (4, true, 3), (1, false, 3)] {
+        let answer = stored.consume(ALICE, &[enforced(limit, "minute")], 1, at(60.0));
+        assert_eq!(answer, Ok((admitted, vec![(used, 120)])), "limit {limit}");
+    }
+}
+
+#[test]
+fn a_window_of_another_configuration_is_kept_while_it_lasts() {
+    let mut stored = Stored::default();
+    stored.consume(ALICE, &[enforced(9, "hour")], 5, at(0.0)).unwrap();
+    stored.consume(ALICE, &[enforced(9, "minute")], 1, at(1.0)).unwrap();
+    assert_eq!(stored.consume(ALICE, &[enforced(9, "hour")], 1, at(2.0)), Ok((true, vec![(6, 3600)])));
+    stored.consume(ALICE, &[enforced(9, "minute")], 1, at(3600.0)).unwrap();
+    assert_eq!(stored.0.len(), 1 + RECORD_HEAD + COUNT, "the ended hour is gone");
+}
+
+#[test]
+fn a_clock_that_steps_back_gives_no_quota_back_and_locks_nobody_out() {
+    let quotas = [enforced(2, "10s")];
+    let rows = [
+        // two requests at,  the third at,  admitted,  used,  reset
+        (110.0, 109.5, false, 2, 120), // half a second before the window: still that window
+        (110.0, 109.0, false, 2, 120), // a second before: still that window
+        (110.0, 108.9, false, 2, 110), // more: the use moves to the window of now
+        (500.0, 108.0, false, 2, 110), // a jump ahead and back
+        (500.0, 499.0, false, 2, 510),
+    ];
+    for (first, then, admitted, used, reset) in rows {
+        let mut stored = Stored::default();
+        assert!(stored.consume(ALICE, &quotas, 2, at(first)).unwrap().0);
+        let answer = stored.consume(ALICE, &quotas, 1, at(then));
+        assert_eq!(answer, Ok((admitted, vec![(used, reset)])), "{first} then {then}");
+    }
+    // Nobody is locked out for longer than a window and a second, however long the refusals go on.
+    let mut stored = Stored::default();
+    stored.consume(ALICE, &quotas, 2, at(500.0)).unwrap();
+    for (now, admitted) in [(108.0, false), (109.9, false), (110.0, true), (111.0, true), (112.0, false)] {
+        assert_eq!(stored.consume(ALICE, &quotas, 1, at(now)).unwrap().0, admitted, "at {now}");
+    }
+}
+
+#[test]
+fn dead_records_make_room_and_live_ones_are_never_dropped() {
+    let quotas = [enforced(9, "minute")];
+    let mut stored = Stored::default();
+    let strangers = || (1..).map(Fingerprint::from_number);
+    for who in strangers().take(MAX_RECORDS) {
+        stored.consume(who, &quotas, 1, at(60.0)).unwrap();
+    }
+    let late = Fingerprint::from_number(99);
+    assert_eq!(stored.consume(late, &quotas, 1, at(119.9)), Err(EntryError::Full));
+    assert_eq!(stored.consume(Fingerprint::OVERFLOW, &quotas, 1, at(119.9)), Ok((true, vec![(1, 120)])));
+    for who in strangers().take(MAX_RECORDS) {
+        assert_eq!(stored.consume(who, &quotas, 1, at(119.9)), Ok((true, vec![(2, 120)])));
+    }
+    assert_eq!(stored.consume(late, &quotas, 1, at(120.0)), Ok((true, vec![(1, 180)])));
+    assert_eq!(stored.0.len(), 1 + RECORD_HEAD + COUNT, "all others are dead");
+}
+
+#[test]
+fn a_record_from_a_far_future_dies_with_the_window_it_is_moved_to() {
+    let quotas = [enforced(9, "minute")];
+    let mut stored = Stored::default();
+    stored.consume(ALICE, &quotas, 1, at(1e9)).unwrap();
+    let bob = Fingerprint::from_number(2);
+    stored.consume(bob, &quotas, 1, at(60.0)).unwrap();
+    stored.consume(bob, &quotas, 1, at(120.0)).unwrap();
+    assert_eq!(stored.0.len(), 1 + RECORD_HEAD + COUNT);
+}
+
+#[test]
+fn a_record_has_room_for_two_configurations_and_says_so_when_there_are_more() {
+    let mut stored = Stored::default();
+    for seconds in 1..=16 {
+        let quotas = [enforced(9, &format!("{}h", seconds * 24))];
+        assert!(stored.consume(ALICE, &quotas, 1, at(1.0)).unwrap().0);
+    }
+    assert_eq!(stored.consume(ALICE, &[enforced(9, "17h")], 1, at(1.0)), Err(EntryError::TooManyWindows));
+}
+
+#[test]
+fn peeking_changes_nothing_and_finds_an_unknown_counter_unused() {
+    let quotas = [enforced(3, "minute")];
+    let mut stored = Stored::default();
+    stored.consume(ALICE, &quotas, 2, at(60.0)).unwrap();
+    let used = |who| peek(&stored.0, who, &quotas, at(61.0)).unwrap().first().unwrap().used;
+    assert_eq!((used(ALICE), used(ALICE), used(Fingerprint::from_number(2))), (2, 2, 0));
+}
+
+prop_compose! {
+    fn any_quota()(limit in 1_u32..50, window in prop::sample::select(vec!["second", "7s", "minute", "hour", "day", "month"])) -> Quota {
+        enforced(limit, window)
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_odd_for_an_entry(
+        bytes in prop::collection::vec(prop::num::u8::ANY, 0..300), version in prop::option::of(PLAIN..=LEASED), now: u64,
+    ) {
+        let bytes: Vec<u8> = version.into_iter().chain(bytes).collect();
+        let quotas = [enforced(3, "minute"), enforced(9, "month")];
+        let mut next = Vec::new();
+        let now = Timestamp::from_nanos(now);
+        if consume(&bytes, Charge { fingerprint: ALICE, quotas: &quotas, cost: 1 }, now, &mut next, &mut Standings::new()).is_ok() {
+            prop_assert!(peek(&next, ALICE, &quotas, now).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_refusal_holds_until_exactly_the_promised_instant(
+        quotas in prop::collection::vec(any_quota(), 1..4), start in 0_u64..4_000_000_000, probe in 0_u64..1_000_000_000
+    ) {
+        let mut stored = Stored::default();
+        let start = Timestamp::from_seconds(start);
+        // Use up everything at once.
+        while stored.consume(ALICE, &quotas, 1, start).unwrap().0 {}
+        let (_, standings) = stored.consume(ALICE, &quotas, 1, start).unwrap();
+        let exhausted = quotas.iter().zip(&standings).filter(|(quota, (used, _))| *used >= quota.limit.get());
+        let reset = exhausted.map(|(_, (_, reset))| *reset).max().unwrap();
+        let before = Timestamp::from_nanos(reset * 1_000_000_000 - 1 - probe.min((reset - start.seconds()) * 1_000_000_000 - 1));
+        prop_assert!(!stored.consume(ALICE, &quotas, 1, before).unwrap().0);
+        prop_assert!(stored.consume(ALICE, &quotas, 1, Timestamp::from_seconds(reset)).unwrap().0);
+    }
+
+    #[test]
+    fn no_window_ever_admits_more_than_its_limit(
+        quota in any_quota(), steps in prop::collection::vec((0_u64..30_000, 0_u64..4, 1_u32..4), 1..200)
+    ) {
+        let mut stored = Stored::default();
+        let mut admitted = std::collections::HashMap::new();
+        let mut now = 1_000_000_000_000_u64;
+        for (forward, who, cost) in steps {
+            now += forward * 1_000_000;
+            let instant = Timestamp::from_nanos(now);
+            let who = Fingerprint::from_number(who + 1);
+            let window = (who.get(), quota.window.at(instant).index);
+            let used = admitted.entry(window).or_insert(0);
+            let fits = *used + cost <= quota.limit.get();
+            prop_assert_eq!(stored.consume(who, std::slice::from_ref(&quota), cost, instant).unwrap().0, fits);
+            *used += if fits { cost } else { 0 };
+        }
+    }
+}

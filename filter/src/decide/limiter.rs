@@ -1,0 +1,535 @@
+//! The way of a request through the filter: exempt or not, whose, of which class, and whether its quotas have room.
+
+use core::fmt;
+use core::hash::BuildHasherDefault;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use nohash_hasher::NoHashHasher;
+
+use crate::config::{
+    ADDRESS_CLASS, Agreement, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, StrangerPolicy,
+    Subscribers, digest,
+};
+use crate::count::consume::Standings;
+use crate::count::counters::{CountError, Counted, Counter, CounterHost, Counters, Place};
+use crate::count::draw::Beyond;
+use crate::count::fingerprint::{ClientAddress, KeyDigest, KeyHash, Who};
+use crate::count::shared_data::HostError;
+use crate::count::table::OpenError;
+use crate::decide::fleet::Wanted;
+use crate::decide::outcome::{NO_PLAN, Outcome};
+use crate::decide::reply::Reply;
+use crate::decide::response_headers::Report;
+use crate::decide::usage;
+use crate::fleet::protocol::FleetId;
+use crate::quota::{Mode, QuotaSet};
+use crate::request::header_pairs::HeaderPairs;
+use crate::request::identity::{Credential, credential, only_line};
+use crate::request::path::{below, normalize};
+use crate::time::Timestamp;
+
+mod leased;
+
+pub use self::leased::Drawing;
+
+/// Keys, each in one class, that are remembered, so that their requests need neither SHA-256 nor the way to their plan and counter.
+/// The memory is emptied when it is full: about 1 MiB for each VM.
+const REMEMBERED_KEYS: usize = 8192;
+
+/// The levels of `proxy_log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Refusals, one line each.
+    Debug,
+    /// Start-up.
+    Info,
+    /// What an operator should know and nothing suffers from.
+    Warn,
+    /// What goes wrong.
+    Error,
+}
+
+/// The host as the limiter needs it.
+pub trait Host: CounterHost {
+    /// `proxy_get_property`, its path's parts joined by NUL; `None` if the request has none, or one without a value.
+    ///
+    /// # Errors
+    /// Any status but Ok, NotFound and SerializationFailure, which is how a null comes.
+    fn property(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, HostError>;
+
+    /// 16 bytes of WASI's `random_get`.
+    ///
+    /// # Errors
+    /// Any answer but success.
+    fn random(&mut self) -> Result<[u8; 16], HostError>;
+
+    /// `proxy_log`.
+    fn log(&mut self, level: LogLevel, message: fmt::Arguments<'_>);
+}
+
+/// What is to be done with a request.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The subscriber's plan, as an index into [`crate::config::Catalog::plans`]; `None` for a stranger.
+    pub plan: Option<usize>,
+    /// The class, as an index into [`crate::config::Catalog::classes`].
+    pub class: usize,
+    /// What to count in metrics.
+    pub outcomes: ArrayVec<Outcome, 3>,
+    /// What to tell the client in headers of the response, whoever sends that.
+    pub report: Option<Box<Report>>,
+    /// The reply to send instead of passing the request on.
+    pub reply: Option<Box<Reply>>,
+    /// A lease to ask for. If the request waits for it, nothing else is decided yet.
+    pub lease: Option<Box<Wanted>>,
+}
+
+/// Decides on requests by one configuration, within one VM.
+#[derive(Debug)]
+pub struct Limiter {
+    config: Arc<Config>,
+    /// What the directory answered last; `None` if there is no directory, or no answer yet.
+    directory: Option<Arc<Subscribers>>,
+    /// Opened at the first request, for configuring must not depend on what is stored.
+    counters: Option<Counters>,
+    remembered: HashMap<KeyHash, Remembered, BuildHasherDefault<NoHashHasher<KeyHash>>>,
+}
+
+/// What needs not be found out twice about a known key's requests of one class.
+#[derive(Clone, Debug)]
+struct Remembered {
+    counter: Bearer,
+    plan: usize,
+    granted: Option<Entitlement>,
+}
+
+/// Where what somebody uses is counted: in a record here, and under a name in the fleet.
+#[derive(Clone, Copy, Debug)]
+struct Bearer {
+    place: Place,
+    fleet: Option<FleetId>,
+}
+
+/// Who is calling.
+enum Caller<'c> {
+    /// A key of this plan.
+    Known { who: Who<'c>, counter: Bearer, plan: usize, granted: &'c Entitlements },
+    /// A key that nobody has.
+    Unknown,
+    /// A key that the directory, which has not answered yet, may know.
+    NotYetKnown,
+    /// No key.
+    Keyless,
+    /// Several keys.
+    Ambiguous,
+}
+
+/// Why a request could not be decided by its quotas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum DecideError {
+    #[error("the host handed over no request headers")]
+    NoHeaders,
+    #[error("the configuration has no fleet")]
+    NoFleet,
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Count(#[from] CountError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl Limiter {
+    /// A limiter that has not touched the host yet.
+    #[must_use]
+    pub fn new(config: Arc<Config>) -> Self {
+        Self { config, directory: None, counters: None, remembered: HashMap::default() }
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// Puts the directory's subscribers in the place of those before; `None` if they are not known.
+    pub fn set_directory(&mut self, directory: Option<Arc<Subscribers>>) {
+        self.directory = directory;
+        self.remembered.clear();
+    }
+
+    /// Decides on a request. `headers` is its header map as `proxy_get_header_map_pairs` serializes it.
+    pub fn decide(&mut self, host: &mut impl Host, headers: &[u8]) -> Verdict {
+        let config = Arc::clone(&self.config);
+        let Some(headers) = HeaderPairs::parse(headers) else {
+            let request = Request { plan: None, class: config.catalog.default_class };
+            return request.failed(&config, host, DecideError::NoHeaders);
+        };
+        let method = headers.get(":method").unwrap_or_default();
+        let path = if config.looks_at_paths { headers.get(":path") } else { None };
+        let path = path.map(normalize);
+        // Outside the base path nothing but the method can match.
+        let path = path.as_deref().and_then(|path| below(&config.base_path, path));
+        let mut request = Request { plan: None, class: config.class_of(method, path) };
+        if config.exempt.iter().any(|rule| rule.matches(method, path)) {
+            return request.verdict([Outcome::Exempt]);
+        }
+        let usage = config.usage.as_ref().is_some_and(|usage| usage.matches(method, path));
+        match self.decide_for(host, &config, &mut request, headers, usage) {
+            Ok(verdict) => verdict,
+            Err(error) => request.failed(&config, host, error),
+        }
+    }
+
+    fn decide_for(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        request: &mut Request,
+        headers: HeaderPairs<'_>,
+        usage: bool,
+    ) -> Result<Verdict, DecideError> {
+        let line = self.counters.as_ref().and_then(|counters| {
+            let (source, value) = only_line(&config.key_sources, headers)?;
+            Some(counters.salt().key_hash(source, value, request.class))
+        });
+        if let Some(remembered) = line.and_then(|line| self.remembered.get(&line))
+            && !usage
+        {
+            return self.remembered_subscriber(host, config, request, remembered.clone());
+        }
+        self.decide_for_caller(host, config, request, headers, line, usage)
+    }
+
+    /// Decides on a request of somebody who has to be found out first. Apart, so that the way of nearly all requests is short in the
+    /// module, too: with a cold cache each line of code counts.
+    #[cold]
+    fn decide_for_caller(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        request: &mut Request,
+        headers: HeaderPairs<'_>,
+        line: Option<KeyHash>,
+        usage: bool,
+    ) -> Result<Verdict, DecideError> {
+        let directory = self.directory.clone();
+        let digest_of_key;
+        let caller = match credential(&config.key_sources, headers, |path| host.property(path))? {
+            Credential::Missing => Caller::Keyless,
+            Credential::Ambiguous => Caller::Ambiguous,
+            Credential::Key(key) => {
+                let salt = *open(&mut self.counters, config, host)?.salt();
+                let remembered_by =
+                    line.unwrap_or_else(|| salt.key_hash(config.key_sources.len(), &key, request.class));
+                if let Some(remembered) = self.remembered.get(&remembered_by)
+                    && !usage
+                {
+                    return self.remembered_subscriber(host, config, request, remembered.clone());
+                }
+                digest_of_key = digest(&key);
+                let directory = directory.as_deref();
+                self.caller(host, config, directory, request.class, &digest_of_key, remembered_by)?
+            }
+        };
+        let mut verdict = match caller {
+            Caller::Known { who, counter, plan, granted } => {
+                request.plan = Some(plan);
+                return if usage {
+                    let body = usage::report(self.open(host)?, host, config, who, plan, granted)?;
+                    let mut verdict = Request { plan: None, ..*request }.verdict([Outcome::Exempt]);
+                    verdict.reply = Some(Box::new(Reply::usage(body)));
+                    Ok(verdict)
+                } else {
+                    self.subscriber(host, config, request, counter, granted.get(request.class))
+                };
+            }
+            Caller::Ambiguous => request.refused(config, [Outcome::UnknownKey], Reply::ambiguous_key()),
+            Caller::NotYetKnown => match config.directory.as_ref().map(|directory| directory.not_ready) {
+                Some(NotReady::Unavailable) => {
+                    request.refused(config, [Outcome::UnknownKey], Reply::not_ready())
+                }
+                Some(NotReady::Pass) | None => request.verdict([Outcome::UnknownKey]),
+            },
+            Caller::Unknown => {
+                self.stranger(host, config, request, &config.unknown_key, Outcome::UnknownKey)?
+            }
+            Caller::Keyless => {
+                self.stranger(host, config, request, &config.missing_key, Outcome::MissingKey)?
+            }
+        };
+        if usage && verdict.reply.is_none() {
+            verdict.reply = Some(Box::new(Reply::unknown_key()));
+        }
+        Ok(verdict)
+    }
+
+    /// Who is calling with a key of this digest, which is remembered by `remembered_by` if it is listed.
+    fn caller<'c>(
+        &mut self,
+        host: &mut impl Host,
+        config: &'c Config,
+        directory: Option<&'c Subscribers>,
+        class: usize,
+        digest_of_key: &'c KeyDigest,
+        remembered_by: KeyHash,
+    ) -> Result<Caller<'c>, DecideError> {
+        let counters = open(&mut self.counters, config, host)?;
+        let counter = |who| Bearer {
+            place: counters.place(Counter { who, class: config.class_name(class) }),
+            fleet: config.fleet.as_ref().map(|fleet| fleet.id(who)),
+        };
+        let known = config.subscribers.get(digest_of_key);
+        let known = known.or_else(|| directory?.get(digest_of_key));
+        if let Some((known, Agreement { plan, entitlements })) = known {
+            let who = match config.count_by {
+                CountBy::Key => Who::Key(known.digest),
+                CountBy::Subscriber => Who::Subscriber(known.subscriber),
+            };
+            let (counter, granted) = (counter(who), entitlements.get(class).cloned());
+            if self.remembered.len() >= REMEMBERED_KEYS {
+                self.remembered.clear();
+            }
+            self.remembered.insert(remembered_by, Remembered { counter, plan: *plan, granted });
+            return Ok(Caller::Known { who, counter, plan: *plan, granted: entitlements });
+        }
+        if let Some(path) = &config.plan_source {
+            let name = host.property(path)?.unwrap_or_default();
+            let plans = &config.catalog.plans;
+            let plan = plans.iter().enumerate().find(|(_, (plan, _))| plan.as_bytes() == name);
+            if let Some((plan, (_, granted))) = plan {
+                let who = Who::Key(digest_of_key);
+                return Ok(Caller::Known { who, counter: counter(who), plan, granted });
+            }
+        }
+        let awaited = config.directory.is_some() && directory.is_none();
+        Ok(if awaited { Caller::NotYetKnown } else { Caller::Unknown })
+    }
+
+    fn remembered_subscriber(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        request: &mut Request,
+        Remembered { counter, plan, granted }: Remembered,
+    ) -> Result<Verdict, DecideError> {
+        request.plan = Some(plan);
+        self.subscriber(host, config, request, counter, granted.as_ref())
+    }
+
+    fn subscriber(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        request: &Request,
+        counter: Bearer,
+        granted: Option<&Entitlement>,
+    ) -> Result<Verdict, DecideError> {
+        match granted {
+            Some(Entitlement::Unlimited) => Ok(request.verdict([Outcome::Allowed])),
+            Some(Entitlement::Quotas(quotas)) => match (counter.fleet, request.plan) {
+                (Some(who), Some(plan)) => {
+                    let class = config.catalog.classes.get(request.class);
+                    let cost = class.map_or(1, |class| class.cost);
+                    let quotas = Arc::clone(quotas);
+                    let drawing =
+                        Drawing { plan, class: request.class, counter: counter.place, who, quotas, cost };
+                    self.try_to_draw(host, config, &drawing, Beyond::Ask)
+                }
+                _ => self.count(host, config, request, counter.place, quotas, None),
+            },
+            Some(Entitlement::NotInPlan) | None => {
+                let plan = request.plan_name(config).unwrap_or_default();
+                let reply = Reply::not_in_plan(config.not_in_plan, config.class_name(request.class), plan);
+                Ok(request.refused(config, [Outcome::NotInPlan], reply))
+            }
+        }
+    }
+
+    fn stranger(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        request: &Request,
+        policy: &StrangerPolicy,
+        outcome: Outcome,
+    ) -> Result<Verdict, DecideError> {
+        match policy {
+            StrangerPolicy::Pass => Ok(request.verdict([outcome])),
+            StrangerPolicy::Reject => {
+                let reply = match outcome {
+                    Outcome::MissingKey => Reply::missing_key(),
+                    _ => Reply::unknown_key(),
+                };
+                Ok(request.refused(config, [outcome], reply))
+            }
+            StrangerPolicy::Limit(quotas) => {
+                let address = host.property(b"source\0address")?.unwrap_or_default();
+                let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
+                let counter = self.open(host)?.place(Counter { who, class: ADDRESS_CLASS });
+                self.count(host, config, request, counter, quotas, Some(outcome))
+            }
+        }
+    }
+
+    fn count(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        request: &Request,
+        counter: Place,
+        quotas: &Arc<QuotaSet>,
+        stranger: Option<Outcome>,
+    ) -> Result<Verdict, DecideError> {
+        let cost = match (stranger, config.catalog.classes.get(request.class)) {
+            (Some(_), _) | (_, None) => 1,
+            (None, Some(class)) => class.cost,
+        };
+        // In a box, as it is handed on several times until the response is there.
+        let at = Timestamp::from_seconds(0);
+        let mut report =
+            Box::new(Report { quotas: Arc::clone(quotas), standings: Standings::new(), cost, at });
+        let standings = &mut report.standings;
+        let counted = self.open(host)?.count(host, counter, quotas.quotas(), cost, standings)?;
+        report.at = counted.at;
+
+        Ok(conclude(host, config, request, report, stranger, &counted))
+    }
+
+    fn open(&mut self, host: &mut impl Host) -> Result<&mut Counters, DecideError> {
+        open(&mut self.counters, &self.config, host)
+    }
+}
+
+fn open<'c>(
+    counters: &'c mut Option<Counters>,
+    config: &Config,
+    host: &mut impl Host,
+) -> Result<&'c mut Counters, DecideError> {
+    match counters {
+        Some(counters) => Ok(counters),
+        counters => {
+            let opened = open_counters(config, host)?;
+            Ok(counters.insert(opened))
+        }
+    }
+}
+
+/// The verdict on a request that was counted.
+fn conclude(
+    host: &mut impl Host,
+    config: &Config,
+    request: &Request,
+    report: Box<Report>,
+    stranger: Option<Outcome>,
+    counted: &Counted,
+) -> Verdict {
+    let mut verdict = request.verdict(stranger);
+    let mut and = |outcome| {
+        // Three have room: who it was, that it overflowed, and how it ended.
+        let _ = verdict.outcomes.try_push(outcome);
+    };
+    if counted.overflowed {
+        and(Outcome::Overflow);
+    }
+    match (counted.admitted, config.enforcement) {
+        (true, _) => {
+            if stranger.is_none() {
+                and(Outcome::Allowed);
+            }
+            if report.exhausted_in_shadow() {
+                and(Outcome::ShadowLimited);
+            }
+        }
+        (false, Mode::Shadow) => and(Outcome::ShadowLimited),
+        (false, Mode::Enforced) => and(Outcome::Limited),
+    }
+    if !counted.admitted && config.enforcement == Mode::Enforced {
+        let plan = request.plan_name(config);
+        let class = if stranger.is_some() { ADDRESS_CLASS } else { config.class_name(request.class) };
+        host.log(
+            LogLevel::Debug,
+            format_args!(
+                "limited: plan {}, class {class}, counter {:08x}",
+                plan.unwrap_or(NO_PLAN),
+                counted.fingerprint.get() >> 32
+            ),
+        );
+        verdict.reply = Some(Box::new(Reply::limited(&report, plan)));
+    }
+    verdict.report = Some(report);
+    verdict
+}
+
+#[cold]
+fn open_counters(config: &Config, host: &mut impl Host) -> Result<Counters, DecideError> {
+    let wanted = config.counters;
+    let salt = host.random()?;
+    let counters = Counters::open(host, salt, &config.namespace, wanted)?;
+    if counters.is_local() {
+        host.log(
+            LogLevel::Warn,
+            format_args!(
+                "this host has no shared data: each VM counts by itself, so a quota applies to each VM"
+            ),
+        );
+    }
+    let used = counters.capacity();
+    if used != wanted {
+        host.log(
+            LogLevel::Warn,
+            format_args!(
+                "counters: {} known and {} strangers stay in force until a restart; {} and {} are configured",
+                used.known, used.strangers, wanted.known, wanted.strangers
+            ),
+        );
+    }
+    Ok(counters)
+}
+
+/// A request, as metrics and messages name it.
+struct Request {
+    plan: Option<usize>,
+    class: usize,
+}
+
+impl Request {
+    fn plan_name<'c>(&self, config: &'c Config) -> Option<&'c str> {
+        Some(config.plan_name(self.plan?))
+    }
+
+    fn verdict(&self, outcomes: impl IntoIterator<Item = Outcome>) -> Verdict {
+        Verdict {
+            plan: self.plan,
+            class: self.class,
+            outcomes: outcomes.into_iter().collect(),
+            report: None,
+            reply: None,
+            lease: None,
+        }
+    }
+
+    /// Refuses the request, unless the whole filter is in shadow mode.
+    #[cold]
+    fn refused(&self, config: &Config, outcomes: [Outcome; 1], reply: Reply) -> Verdict {
+        let mut verdict = self.verdict(outcomes);
+        if config.enforcement == Mode::Enforced {
+            verdict.reply = Some(Box::new(reply));
+        }
+        verdict
+    }
+
+    #[cold]
+    fn failed(&self, config: &Config, host: &mut impl Host, error: DecideError) -> Verdict {
+        host.log(LogLevel::Error, format_args!("a request could not be counted: {error}"));
+        match config.on_error {
+            OnError::Allow => self.verdict([Outcome::Error]),
+            OnError::Deny => self.refused(config, [Outcome::Error], Reply::count_failed()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

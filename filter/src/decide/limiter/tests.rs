@@ -1,0 +1,319 @@
+use super::*;
+use crate::count::counters::CounterHost;
+use crate::count::fingerprint::Salt;
+use crate::count::shared_data::{Cas, SharedData, Swap, VmLocalData};
+use crate::request::header_pairs::serialize;
+use crate::time::Timestamp;
+
+struct TestHost {
+    data: VmLocalData,
+    fails: bool,
+    address: &'static str,
+    subject: Option<&'static str>,
+    plan: Option<&'static str>,
+    logged: Vec<String>,
+}
+
+impl SharedData for TestHost {
+    type Value = Vec<u8>;
+
+    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
+        if self.fails {
+            Err(HostError { call: "proxy_get_shared_data", status: 10 })
+        } else {
+            self.data.get(name)
+        }
+    }
+    fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError> {
+        self.data.set(name, value, cas)
+    }
+}
+
+impl CounterHost for TestHost {
+    fn now(&mut self) -> Result<Timestamp, HostError> {
+        Ok(Timestamp::from_seconds(60))
+    }
+}
+
+impl Host for TestHost {
+    fn property(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
+        Ok(match path {
+            b"source\0address" => Some(self.address.as_bytes().to_vec()),
+            b"metadata\0jwt\0sub" => self.subject.map(|subject| subject.as_bytes().to_vec()),
+            b"metadata\0jwt\0plan" => self.plan.map(|plan| plan.as_bytes().to_vec()),
+            _ => None,
+        })
+    }
+    fn random(&mut self) -> Result<[u8; 16], HostError> {
+        Ok([7; 16])
+    }
+    fn log(&mut self, _: LogLevel, message: fmt::Arguments<'_>) {
+        self.logged.push(message.to_string());
+    }
+}
+
+/// A filter of two plans, two classes and three keys, and one host for all its requests.
+struct Filter {
+    limiter: Limiter,
+    host: TestHost,
+}
+
+impl Filter {
+    fn with(fields: &str) -> Self {
+        let key = |key: &str| digest(key.as_bytes()).map(|byte| format!("{byte:02x}")).concat();
+        let json = format!(
+            r#"{{"plans": {{"free": {{"standard": ["2/minute"]}}, "pro": {{"standard": ["3/minute"], "analytics": ["1/second"]}}}},
+                "classes": [{{"name": "analytics", "match": [{{"methods": ["GET"], "path": "/analytics"}}]}}],
+                "exempt": [{{"methods": ["OPTIONS"]}}, {{"path_prefix": "/r"}}],
+                "subscribers": [{{"id": "f", "plan": "free", "keys": ["sha256:{}", "sha256:{}"]}},
+                                {{"id": "p", "plan": "pro", "keys": ["sha256:{}"]}}]{}{fields}}}"#,
+            key("free-1"),
+            key("free-2"),
+            key("pro"),
+            if fields.is_empty() { "" } else { "," }
+        );
+        let config = Config::from_json(json.as_bytes()).unwrap();
+        let host = TestHost {
+            data: VmLocalData::default(),
+            fails: false,
+            address: "192.0.2.1:80",
+            subject: None,
+            plan: None,
+            logged: Vec::new(),
+        };
+        Self { limiter: Limiter::new(Arc::new(config)), host }
+    }
+
+    fn send(&mut self, method: &str, path: &str, authorization: &str) -> Verdict {
+        let mut headers: Vec<(&str, &[u8])> =
+            vec![(":method", method.as_bytes()), (":path", path.as_bytes())];
+        if !authorization.is_empty() {
+            headers.push(("authorization", authorization.as_bytes()));
+        }
+        self.limiter.decide(&mut self.host, &serialize(&headers))
+    }
+}
+
+fn status(verdict: &Verdict) -> u16 {
+    verdict.reply.as_ref().map_or(0, |reply| reply.status)
+}
+
+#[test]
+fn a_request_takes_the_way_of_its_key_and_class() {
+    let mut filter = Filter::with("");
+    use Outcome::{Allowed, Exempt, Limited, MissingKey, NotInPlan, UnknownKey};
+    let steps = [
+        // status 0: passed on
+        ("GET", "/links", "Bearer free-1", 0, &[Allowed][..]),
+        ("GET", "/links", "Bearer free-1", 0, &[Allowed]),
+        ("GET", "/links", "Bearer free-1", 429, &[Limited]),
+        ("GET", "/links", "Bearer free-2", 0, &[Allowed]),
+        ("GET", "/%61nalytics/", "Bearer free-2", 403, &[NotInPlan]),
+        ("GET", "/analytics", "Bearer pro", 0, &[Allowed]),
+        ("GET", "/analytics", "Bearer pro", 429, &[Limited]),
+        ("POST", "/analytics", "Bearer pro", 0, &[Allowed]),
+        ("OPTIONS", "/links", "Bearer free-1", 0, &[Exempt]),
+        ("GET", "/x/../r/abc", "", 0, &[Exempt]),
+        ("GET", "/links", "Bearer nobody", 0, &[UnknownKey]),
+        ("GET", "/links", "", 0, &[MissingKey]),
+        ("GET", "/links", "Basic free-1", 0, &[MissingKey]),
+        ("GET", "/links", "Bearer free-1, Bearer pro", 400, &[UnknownKey]),
+    ];
+    for (method, path, authorization, expected, outcomes) in steps {
+        let verdict = filter.send(method, path, authorization);
+        assert_eq!(
+            (status(&verdict), verdict.outcomes.as_slice()),
+            (expected, outcomes),
+            "{method} {path} {authorization}"
+        );
+        let counted = !matches!(outcomes, [Exempt | NotInPlan]) && expected != 400;
+        assert_eq!(verdict.report.is_some(), counted, "{method} {path} {authorization}");
+    }
+    assert!(filter.host.logged.iter().all(|line| !line.contains("free-1")), "{:?}", filter.host.logged);
+}
+
+#[test]
+fn keys_of_a_subscriber_share_a_quota_if_it_is_counted_by_subscriber() {
+    let mut filter = Filter::with(r#""count_by": "subscriber""#);
+    let statuses = ["free-1", "free-2", "free-1", "free-2"]
+        .map(|key| status(&filter.send("GET", "/", &format!("Bearer {key}"))));
+    assert_eq!(statuses, [0, 0, 429, 429]);
+}
+
+#[test]
+fn strangers_are_counted_by_address_whatever_they_send() {
+    let mut filter = Filter::with(
+        r#""unknown_key": {"action": "limit", "quotas": ["2/minute"]}, "missing_key": {"action": "limit", "quotas": ["2/minute"]}"#,
+    );
+    let steps = [
+        ("192.0.2.1:1", "Bearer x", 0),
+        ("192.0.2.1:2", "", 0),
+        ("192.0.2.1:3", "Bearer y", 429),
+        ("192.0.2.1:3", "", 429),
+        ("192.0.2.2:1", "Bearer x", 0),
+        ("[2001:db8::1]:1", "", 0),
+        ("[2001:db8::2]:1", "", 0),
+        ("[2001:db8::3]:1", "", 429),
+        ("/unix", "", 0),
+    ];
+    for (address, authorization, expected) in steps {
+        filter.host.address = address;
+        let verdict = filter.send("GET", "/", authorization);
+        assert_eq!(status(&verdict), expected, "{address} {authorization}");
+    }
+}
+
+#[test]
+fn strangers_are_rejected_or_passed_if_that_is_configured() {
+    let mut filter =
+        Filter::with(r#""unknown_key": {"action": "reject"}, "missing_key": {"action": "pass"}"#);
+    assert_eq!(status(&filter.send("GET", "/", "Bearer x")), 401);
+    let passed = filter.send("GET", "/", "");
+    assert!(passed.reply.is_none() && passed.report.is_none());
+}
+
+#[test]
+fn a_filter_in_shadow_mode_refuses_nothing_and_says_what_it_would_have() {
+    let mut filter = Filter::with(r#""enforcement": "shadow", "unknown_key": {"action": "reject"}"#);
+    let steps = [
+        ("/", "Bearer free-1", Outcome::Allowed),
+        ("/", "Bearer free-1", Outcome::Allowed),
+        ("/", "Bearer free-1", Outcome::ShadowLimited),
+        ("/analytics", "Bearer free-1", Outcome::NotInPlan),
+        ("/", "Bearer x", Outcome::UnknownKey),
+        ("/", "Bearer x,Bearer y", Outcome::UnknownKey),
+    ];
+    for (path, authorization, outcome) in steps {
+        let verdict = filter.send("GET", path, authorization);
+        assert!(verdict.reply.is_none(), "{path} {authorization}");
+        assert_eq!(verdict.outcomes.as_slice(), [outcome], "{path} {authorization}");
+    }
+}
+
+#[test]
+fn what_cannot_be_counted_goes_by_on_error() {
+    for (on_error, expected) in [("allow", 0), ("deny", 503)] {
+        let mut filter = Filter::with(&format!(r#""on_error": "{on_error}""#));
+        filter.host.fails = true;
+        for authorization in ["Bearer free-1", "Bearer x", ""] {
+            let verdict = filter.send("GET", "/", authorization);
+            assert_eq!(status(&verdict), expected, "{on_error} {authorization}");
+            assert_eq!(verdict.outcomes.as_slice(), [Outcome::Error]);
+        }
+        let no_headers = filter.limiter.decide(&mut filter.host, &[]);
+        assert_eq!(status(&no_headers), expected);
+        filter.host.fails = false;
+        assert_eq!(filter.send("GET", "/", "Bearer free-1").outcomes.as_slice(), [Outcome::Allowed]);
+    }
+}
+
+#[test]
+fn more_keys_than_are_remembered_are_still_found() {
+    let mut filter = Filter::with("");
+    filter.send("GET", "/", "Bearer free-1");
+    let remembered = filter.limiter.remembered.values().next().unwrap().clone();
+    let salt = Salt([7; 16]);
+    for number in 1..REMEMBERED_KEYS {
+        filter.limiter.remembered.insert(salt.key_hash(0, &number.to_le_bytes(), 0), remembered.clone());
+    }
+    assert_eq!(filter.limiter.remembered.len(), REMEMBERED_KEYS);
+    for _ in 0..2 {
+        assert_eq!(filter.send("GET", "/", "Bearer pro").outcomes.as_slice(), [Outcome::Allowed]);
+    }
+    assert_eq!(filter.limiter.remembered.len(), 1);
+}
+
+#[test]
+fn trusted_metadata_says_who_is_calling_and_on_which_plan() {
+    let mut filter = Filter::with(
+        r#""key_sources": [{"metadata": ["jwt", "sub"]}], "plan_source": {"metadata": ["jwt", "plan"]}"#,
+    );
+    let steps = [
+        (Some("alice"), Some("free"), Outcome::Allowed),
+        (Some("alice"), Some("free"), Outcome::Allowed),
+        (Some("alice"), Some("free"), Outcome::Limited),
+        (Some("bob"), Some("free"), Outcome::Allowed),
+        (Some("alice"), Some("pro"), Outcome::Allowed), // what was used stays used: one of three is left
+        (Some("alice"), Some("pro"), Outcome::Limited),
+        (Some("alice"), Some("gold"), Outcome::UnknownKey),
+        (Some("alice"), None, Outcome::UnknownKey),
+        (Some("free-1"), Some("pro"), Outcome::Allowed), // a subscriber of the configuration keeps its plan
+        (None, Some("pro"), Outcome::MissingKey),
+    ];
+    for (subject, plan, outcome) in steps {
+        (filter.host.subject, filter.host.plan) = (subject, plan);
+        let verdict = filter.send("GET", "/", "Bearer ignored");
+        assert_eq!(verdict.outcomes.as_slice(), [outcome], "{subject:?} {plan:?}");
+        if subject == Some("free-1") {
+            assert_eq!(verdict.plan, Some(0));
+        }
+    }
+}
+
+#[test]
+fn a_caller_is_told_where_it_stands_free_of_charge_and_a_stranger_is_not() {
+    let mut filter = Filter::with(
+        r#""usage_path": "/quota", "unknown_key": {"action": "limit", "quotas": ["1/minute"]}, "missing_key": {"action": "pass"}"#,
+    );
+    filter.send("GET", "/links", "Bearer free-1");
+    let bodies = [(); 3].map(|()| {
+        let verdict = filter.send("GET", "/quota", "Bearer free-1");
+        let reply = verdict.reply.unwrap();
+        assert_eq!((reply.status, verdict.outcomes.as_slice()), (200, &[Outcome::Exempt][..]));
+        assert!(verdict.report.is_none());
+        reply.body
+    });
+    assert!(bodies.iter().all(|body| *body == bodies[0]), "{bodies:?}");
+    insta::assert_snapshot!(bodies[0], @r#"{"plan":"free","classes":[{"name":"analytics","included":false,"unlimited":false,"cost":1,"quotas":[]},{"name":"standard","included":true,"unlimited":false,"cost":1,"quotas":[{"name":"standard","limit":2,"window":60,"remaining":1,"reset":120}]}]}"#);
+    let steps = [
+        ("GET", "Bearer nobody", 401),
+        ("GET", "Bearer nobody", 429),
+        ("GET", "", 401),
+        ("HEAD", "Bearer free-1", 200),
+        ("POST", "Bearer free-1", 0),
+    ];
+    for (method, authorization, expected) in steps {
+        let verdict = filter.send(method, "/quota?x", authorization);
+        assert_eq!(status(&verdict), expected, "{method} {authorization}");
+    }
+}
+
+#[test]
+fn unknown_keys_wait_for_the_directory_as_configured_and_then_it_knows_them() {
+    use crate::config::roster::{RosterBuilder, Terms};
+    for (not_ready, before) in [("pass", 0), ("unavailable", 503)] {
+        let mut filter = Filter::with(&format!(
+            r#""unknown_key": {{"action": "reject"}}, "directory": {{"cluster": "c", "path": "/k", "not_ready": "{not_ready}"}}"#
+        ));
+        let mut roster = RosterBuilder::default();
+        for (key, plan) in [("new", "pro"), ("odd", "gold")] {
+            let terms = Terms { plan: plan.to_owned(), limits: Vec::new() };
+            roster.add(digest(key.as_bytes()), key, terms).unwrap();
+        }
+        let directory = Subscribers::new(Arc::new(roster.build().0), &filter.limiter.config().catalog);
+        assert_eq!(directory.without_agreement(), 1);
+        let mut ask = |directory: Option<Subscribers>| {
+            filter.limiter.set_directory(directory.map(Arc::new));
+            ["new", "odd", "free-1"].map(|key| status(&filter.send("GET", "/", &format!("Bearer {key}"))))
+        };
+        assert_eq!(ask(None), [before, before, 0], "{not_ready}");
+        assert_eq!(ask(Some(directory)), [0, 401, 0], "{not_ready}");
+        assert_eq!(ask(None), [before, before, 429], "{not_ready}");
+    }
+}
+
+#[test]
+fn an_endpoint_is_classed_below_the_base_path_only() {
+    let mut filter = Filter::with(r#""base_path": "/v1""#);
+    let rows = [
+        ("/v1/analytics", Outcome::NotInPlan),
+        ("/v1/./analytics?x", Outcome::NotInPlan),
+        ("/v1/r/x", Outcome::Exempt),
+        ("/analytics", Outcome::Allowed),
+        ("/r/x", Outcome::Allowed),
+        ("/v10/analytics", Outcome::Limited),
+    ];
+    for (path, outcome) in rows {
+        assert_eq!(filter.send("GET", path, "Bearer free-1").outcomes.as_slice(), [outcome], "{path}");
+    }
+}

@@ -1,0 +1,9 @@
+//! Deciding a request: its caller, its class, its quotas, and the answer.
+
+pub mod fleet;
+pub mod limiter;
+pub mod outcome;
+pub mod reply;
+pub mod response_headers;
+pub mod tally;
+pub mod usage;

@@ -1,0 +1,293 @@
+//! Where a client stands, as response headers.
+//!
+//! `X-RateLimit-*` and `Retry-After` follow the contract: a count per hour, what is left of the window, and its end in UTC epoch
+//! seconds. `RateLimit-Policy` and `RateLimit` follow draft-ietf-httpapi-ratelimit-headers-11 and list every enforced quota.
+
+use core::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::config::{HeaderOptions, LimitHeader};
+use crate::count::consume::{Standing, Standings};
+use crate::quota::{Mode, Quota, QuotaSet};
+use crate::time::Timestamp;
+
+/// The names of all headers that [`Report::write`] sets.
+pub const NAMES: [&str; 5] = [LIMIT, REMAINING, RESET, POLICY, RATELIMIT];
+
+const LIMIT: &str = "x-ratelimit-limit";
+const REMAINING: &str = "x-ratelimit-remaining";
+const RESET: &str = "x-ratelimit-reset";
+const POLICY: &str = "ratelimit-policy";
+const RATELIMIT: &str = "ratelimit";
+
+/// The names that a browser's script may read only if `Access-Control-Expose-Headers` lists them.
+pub const EXPOSED: &str =
+    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After, RateLimit-Policy, RateLimit";
+
+/// Where a client stood when its request was admitted or refused.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The quotas of the class.
+    pub quotas: Arc<QuotaSet>,
+    /// One for each quota.
+    pub standings: Standings,
+    /// Units that the request costs; at least 1.
+    pub cost: u32,
+    /// The instant of the decision.
+    pub at: Timestamp,
+}
+
+/// The values of the three `X-RateLimit-*` headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XRateLimit {
+    /// `X-RateLimit-Limit`
+    pub limit: u64,
+    /// `X-RateLimit-Remaining`: requests left in the window.
+    pub remaining: u32,
+    /// `X-RateLimit-Reset`: when the window ends, in UTC epoch seconds.
+    pub reset: u64,
+}
+
+impl Report {
+    fn enforced(&self) -> impl Iterator<Item = (&Quota, &Standing)> {
+        let standings = self.quotas.quotas().iter().zip(&self.standings);
+        standings.filter(|(quota, _)| quota.mode == Mode::Enforced)
+    }
+
+    /// The quotas that refused, or would refuse were they enforced.
+    pub fn exhausted(&self) -> impl Iterator<Item = &Quota> {
+        self.enforced().filter_map(|(quota, standing)| standing.exhausted.then_some(quota))
+    }
+
+    /// Whether a quota in shadow mode would have refused.
+    #[must_use]
+    pub fn exhausted_in_shadow(&self) -> bool {
+        let standings = self.quotas.quotas().iter().zip(&self.standings);
+        standings.into_iter().any(|(quota, standing)| quota.mode == Mode::Shadow && standing.exhausted)
+    }
+
+    /// The quota that the `X-` headers speak of: the one that refused, the last to reset if several did; otherwise the one with the
+    /// least share left, the first if several have. `None` if no quota is enforced.
+    #[must_use]
+    pub fn tightest(&self) -> Option<(&Quota, &Standing)> {
+        let refused = self.enforced().filter(|(_, standing)| standing.exhausted);
+        refused.max_by_key(|(quota, standing)| standing.period(quota).end).or_else(|| {
+            self.enforced().min_by(|(one, at_one), (other, at_other)| {
+                let share = |quota: &Quota, standing: &Standing, of: &Quota| {
+                    u64::from(left(quota, standing)) * u64::from(of.limit.get())
+                };
+                share(one, at_one, other).cmp(&share(other, at_other, one))
+            })
+        })
+    }
+
+    /// The `X-RateLimit-*` headers; `None` if no quota is enforced.
+    #[must_use]
+    pub fn x_ratelimit(&self, limit: LimitHeader) -> Option<XRateLimit> {
+        let (quota, standing) = self.tightest()?;
+        Some(XRateLimit {
+            limit: match limit {
+                LimitHeader::PerHour => quota.per_hour(),
+                LimitHeader::PerWindow => quota.limit.get().into(),
+            },
+            remaining: left(quota, standing) / self.cost.max(1),
+            reset: standing.period(quota).end,
+        })
+    }
+
+    /// `Retry-After` of a refusal: whole seconds until the last exhausted window resets, at least 1.
+    #[must_use]
+    pub fn retry_after(&self) -> u64 {
+        let reset = self.tightest().map_or(0, |(quota, standing)| standing.period(quota).end);
+        self.at.seconds_until(reset).max(1)
+    }
+
+    /// Hands `set` the headers that `options` ask for, names in lower case; none if no quota is enforced.
+    ///
+    /// # Errors
+    /// The first that `set` answers.
+    pub fn write<E>(
+        &self,
+        options: HeaderOptions,
+        mut set: impl FnMut(&'static str, &str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(x) = options.x_ratelimit.and_then(|limit| self.x_ratelimit(limit)) {
+            set(LIMIT, itoa::Buffer::new().format(x.limit))?;
+            set(REMAINING, itoa::Buffer::new().format(x.remaining))?;
+            set(RESET, itoa::Buffer::new().format(x.reset))?;
+        }
+        if options.ietf && self.enforced().next().is_some() {
+            set(POLICY, &self.quotas.policy(self.at))?;
+            set(RATELIMIT, &self.ratelimit())?;
+        }
+        Ok(())
+    }
+
+    /// The value of `RateLimit`: `"standard";r=12;t=37`.
+    #[must_use]
+    pub fn ratelimit(&self) -> String {
+        let mut value = String::with_capacity(64);
+        for (quota, standing) in self.enforced() {
+            let separator = if value.is_empty() { "" } else { ", " };
+            let (remaining, reset) =
+                (left(quota, standing), self.at.seconds_until(standing.period(quota).end));
+            // Writing to a String cannot fail.
+            let _ = write!(value, "{separator}\"{}\";r={remaining};t={reset}", quota.name);
+        }
+        value
+    }
+}
+
+/// Units left in a window; a limit that was lowered below what is used leaves none.
+fn left(quota: &Quota, standing: &Standing) -> u32 {
+    quota.limit.get().saturating_sub(standing.used)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU32;
+
+    use super::*;
+
+    /// A report at 100.25 s: for each quota its rate, its mode, and the units used.
+    fn report(quotas: &[(&str, Mode, u32)], cost: u32, exhausted: &[bool]) -> Report {
+        let at = Timestamp::from_nanos(100_250_000_000);
+        let quota = |(rate, mode, _): &(&str, Mode, u32)| {
+            let rate: crate::config::rate::Rate = rate.parse().unwrap();
+            let name = format!("q-{}", rate.window.short_name());
+            Quota { name, limit: rate.limit, window: rate.window, mode: *mode }
+        };
+        let standing = |((rate, _, used), exhausted): (&(&str, Mode, u32), &bool)| Standing {
+            used: *used,
+            index: rate.parse::<crate::config::rate::Rate>().unwrap().window.at(at).index,
+            exhausted: *exhausted,
+        };
+        Report {
+            quotas: Arc::new(QuotaSet::new(quotas.iter().map(quota).collect())),
+            standings: quotas.iter().zip(exhausted).map(standing).collect(),
+            cost,
+            at,
+        }
+    }
+
+    fn all(report: &Report, limit: LimitHeader) -> String {
+        let options = HeaderOptions { x_ratelimit: Some(limit), ietf: true, expose_cors: false };
+        let mut all = String::new();
+        let Ok(()) = report.write(options, |name, value| {
+            all.push_str(&format!("{name}: {value}\n"));
+            Ok::<_, std::convert::Infallible>(())
+        });
+        all
+    }
+
+    #[test]
+    fn a_client_is_told_the_hourly_figure_what_is_left_and_when_it_ends() {
+        insta::assert_snapshot!(
+            all(&report(&[("60/minute", Mode::Enforced, 1)], 1, &[false]), LimitHeader::PerHour),
+            @r#"
+        x-ratelimit-limit: 3600
+        x-ratelimit-remaining: 59
+        x-ratelimit-reset: 120
+        ratelimit-policy: "q-minute";q=60;w=60
+        ratelimit: "q-minute";r=59;t=20
+        "#
+        );
+    }
+
+    #[test]
+    fn the_windows_own_number_is_sent_on_request_and_a_month_has_its_actual_length() {
+        insta::assert_snapshot!(
+            all(&report(&[("2/second", Mode::Enforced, 0), ("9/month", Mode::Enforced, 8)], 1, &[false; 2]), LimitHeader::PerWindow),
+            @r#"
+        x-ratelimit-limit: 9
+        x-ratelimit-remaining: 1
+        x-ratelimit-reset: 2678400
+        ratelimit-policy: "q-second";q=2;w=1, "q-month";q=9;w=2678400
+        ratelimit: "q-second";r=2;t=1, "q-month";r=1;t=2678300
+        "#
+        );
+    }
+
+    #[test]
+    fn the_x_headers_speak_of_the_quota_that_refused_and_otherwise_of_the_tightest() {
+        use Mode::{Enforced, Shadow};
+        let rows = [
+            (
+                vec![("10/second", Enforced, 5), ("100/minute", Enforced, 20)],
+                vec![false, false],
+                Some("q-second"),
+            ),
+            (
+                vec![("10/second", Enforced, 1), ("100/minute", Enforced, 20)],
+                vec![false, false],
+                Some("q-minute"),
+            ),
+            (
+                vec![("10/second", Enforced, 5), ("100/minute", Enforced, 50)],
+                vec![false, false],
+                Some("q-second"),
+            ),
+            (
+                vec![("10/second", Enforced, 10), ("100/minute", Enforced, 100)],
+                vec![true, false],
+                Some("q-second"),
+            ),
+            (
+                vec![("10/second", Enforced, 10), ("100/minute", Enforced, 100)],
+                vec![true, true],
+                Some("q-minute"),
+            ),
+            (
+                vec![("10/second", Shadow, 99), ("100/minute", Enforced, 0)],
+                vec![true, false],
+                Some("q-minute"),
+            ),
+            (vec![("10/second", Shadow, 99)], vec![true], None),
+        ];
+        for (quotas, exhausted, tightest) in rows {
+            let report = report(&quotas, 1, &exhausted);
+            let found = report.tightest().map(|(quota, _)| quota.name.as_str());
+            assert_eq!(found, tightest, "{quotas:?} {exhausted:?}");
+            assert_eq!(all(&report, LimitHeader::PerHour).is_empty(), tightest.is_none());
+        }
+    }
+
+    #[test]
+    fn remaining_counts_requests_and_a_lowered_limit_leaves_none() {
+        for (used, cost, remaining) in [(0, 7, 8), (4, 7, 8), (5, 7, 7), (60, 7, 0), (75, 1, 0)] {
+            let report = report(&[("60/minute", Mode::Enforced, used)], cost, &[false]);
+            let x = report.x_ratelimit(LimitHeader::PerHour).unwrap();
+            assert_eq!(x.remaining, remaining, "{used} used at cost {cost}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_whole_seconds_never_before_the_reset_and_at_least_one() {
+        let seconds = |nanos: u64| {
+            let quota = Quota {
+                name: "q".into(),
+                limit: NonZeroU32::MIN,
+                window: crate::window::Window::MINUTE,
+                mode: Mode::Enforced,
+            };
+            let standing = Standing { used: 1, index: 1, exhausted: true };
+            Report {
+                quotas: Arc::new(QuotaSet::new(vec![quota])),
+                standings: [standing].into_iter().collect(),
+                cost: 1,
+                at: Timestamp::from_nanos(nanos),
+            }
+            .retry_after()
+        };
+        for (nanos, expected) in [
+            (60_000_000_000, 60),
+            (60_000_000_001, 60),
+            (118_999_999_999, 2),
+            (119_000_000_000, 1),
+            (119_999_999_999, 1),
+            (121_000_000_000, 1),
+        ] {
+            assert_eq!(seconds(nanos), expected, "at {nanos} ns");
+        }
+    }
+}

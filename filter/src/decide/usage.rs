@@ -1,0 +1,97 @@
+//! Where a caller stands in all classes, as the filter answers it on `usage_path`.
+
+use serde::Serialize;
+
+use crate::config::{Config, Entitlement, Entitlements};
+use crate::count::counters::{CountError, Counter, CounterHost, Counters};
+use crate::count::draw::{Beyond, Draw};
+use crate::count::fingerprint::Who;
+use crate::quota::Mode;
+
+#[derive(Serialize)]
+struct Usage<'a> {
+    plan: &'a str,
+    classes: Vec<ClassUsage<'a>>,
+}
+
+#[derive(Serialize)]
+struct ClassUsage<'a> {
+    name: &'a str,
+    /// Whether the plan has the class at all.
+    included: bool,
+    /// Whether it has it without any quota.
+    unlimited: bool,
+    /// Units that a request uses.
+    cost: u32,
+    quotas: Vec<QuotaUsage<'a>>,
+}
+
+#[derive(Serialize)]
+struct QuotaUsage<'a> {
+    name: &'a str,
+    limit: u32,
+    /// Seconds.
+    window: u64,
+    /// Requests left in the window.
+    remaining: u32,
+    /// When the window ends, in UTC epoch seconds.
+    reset: u64,
+}
+
+/// The JSON that says where `who` stands. Nothing is counted.
+///
+/// ```json
+/// {"plan": "pro", "classes": [{"name": "standard", "included": true, "unlimited": false, "cost": 1,
+///   "quotas": [{"name": "standard", "limit": 600, "window": 60, "remaining": 599, "reset": 1767607260}]}]}
+/// ```
+///
+/// # Errors
+/// If a counter could not be read.
+pub fn report(
+    counters: &mut Counters,
+    host: &mut impl CounterHost,
+    config: &Config,
+    who: Who<'_>,
+    plan: usize,
+    granted: &Entitlements,
+) -> Result<String, CountError> {
+    let mut classes = Vec::with_capacity(granted.len());
+    for (class, granted) in config.catalog.classes.iter().zip(granted) {
+        let quotas = match granted {
+            Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
+            Entitlement::Quotas(set) => {
+                let place = counters.place(Counter { who, class: &class.name });
+                let standings = match &config.fleet {
+                    None => counters.standing(host, place, set.quotas())?.0,
+                    Some(fleet) => {
+                        let (fingerprint, quotas, cost) = (place.fingerprint(), set.quotas(), class.cost);
+                        let (terms, beyond) = (&fleet.terms, Beyond::Nothing);
+                        let draw = Draw { fingerprint, quotas, cost, terms, beyond };
+                        counters.leased_standing(host, place, &draw)?
+                    }
+                };
+                let enforced =
+                    set.quotas().iter().zip(standings).filter(|(quota, _)| quota.mode == Mode::Enforced);
+                enforced
+                    .map(|(quota, standing)| (quota, standing, standing.period(quota)))
+                    .map(|(quota, standing, period)| QuotaUsage {
+                        name: &quota.name,
+                        limit: quota.limit.get(),
+                        window: period.end.saturating_sub(period.start),
+                        remaining: quota.limit.get().saturating_sub(standing.used) / class.cost.max(1),
+                        reset: period.end,
+                    })
+                    .collect()
+            }
+        };
+        classes.push(ClassUsage {
+            name: &class.name,
+            included: *granted != Entitlement::NotInPlan,
+            unlimited: *granted == Entitlement::Unlimited,
+            cost: class.cost,
+            quotas,
+        });
+    }
+    // Serializing strings and numbers into memory cannot fail.
+    Ok(serde_json::to_string(&Usage { plan: config.plan_name(plan), classes }).unwrap_or_default())
+}

@@ -1,0 +1,302 @@
+//! Who is calling: the API key that a request carries.
+//!
+//! The filter and the upstream must never disagree on that. So all sources are read, and a request whose sources hold different keys,
+//! or one source several, has no key but [`Credential::Ambiguous`] ones.
+
+use std::borrow::Cow;
+
+use crate::request::header_pairs::HeaderPairs;
+use crate::request::path::decode_hex;
+
+/// A place where a request may carry its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// A header, its name in lower case; with a `scheme`, as `Authorization` has one, the key follows it.
+    Header {
+        /// The header's name.
+        name: String,
+        /// The authentication scheme, compared without case.
+        scheme: Option<String>,
+    },
+    /// A parameter of the query, by its decoded name.
+    Query {
+        /// The parameter's name.
+        name: String,
+    },
+    /// What an earlier filter found out, such as a verified token's subject.
+    Metadata {
+        /// The property's path, its parts joined by NUL.
+        path: Vec<u8>,
+    },
+}
+
+/// The key that a request carries. Bytes: a key that is no UTF-8 is just one that nobody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential<'r> {
+    /// None, or only credentials of another scheme.
+    Missing,
+    /// This one.
+    Key(Cow<'r, [u8]>),
+    /// Different ones.
+    Ambiguous,
+}
+
+impl<'r> Credential<'r> {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Missing, credential) | (credential, Self::Missing) => credential,
+            (Self::Key(one), Self::Key(other)) if one == other => Self::Key(one),
+            _ => Self::Ambiguous,
+        }
+    }
+}
+
+/// The key of a request, from all `sources`. `property` is the host's `proxy_get_property`.
+///
+/// # Errors
+/// What `property` answers.
+pub fn credential<'r, E>(
+    sources: &[KeySource],
+    headers: HeaderPairs<'r>,
+    mut property: impl FnMut(&[u8]) -> Result<Option<Vec<u8>>, E>,
+) -> Result<Credential<'r>, E> {
+    let mut of_source = |source: &KeySource| {
+        Ok(match source {
+            KeySource::Header { name, scheme: Some(scheme) } => {
+                merge(headers.get_all(name).map(|value| with_scheme(scheme, value)))
+            }
+            KeySource::Header { name, scheme: None } => merge(headers.get_all(name).map(bare)),
+            KeySource::Query { name } => merge(query_values(headers.get(":path").unwrap_or_default(), name)),
+            KeySource::Metadata { path } => property(path)?.map_or(Credential::Missing, from_metadata),
+        })
+    };
+    let Some((first, others)) = sources.split_first() else { return Ok(Credential::Missing) };
+    let first = of_source(first)?;
+    others.iter().try_fold(first, |found, source| Ok(found.and(of_source(source)?)))
+}
+
+/// The one header line that the request's key, if it has one, comes from: the place of its source among `sources`, and its value.
+/// `None` if there is none, several, or a source that is no header.
+///
+/// Whoever has seen such a line before need not read it again: [`credential`] makes the same of it.
+#[must_use]
+pub fn only_line<'r>(sources: &[KeySource], headers: HeaderPairs<'r>) -> Option<(usize, &'r [u8])> {
+    let mut only = None;
+    for (place, source) in sources.iter().enumerate() {
+        let KeySource::Header { name, .. } = source else { return None };
+        for value in headers.get_all(name) {
+            if only.replace((place, value)).is_some() {
+                return None;
+            }
+        }
+    }
+    only
+}
+
+/// A claim's value. Metadata knows no integers: hosts hand over a number as the eight bytes of a double, and a key that is an integer
+/// is written as one. Text of eight letters is told from a double by having only printable characters.
+fn from_metadata<'r>(value: Vec<u8>) -> Credential<'r> {
+    let number = value.as_array::<8>().map(|bytes| f64::from_le_bytes(*bytes));
+    match number {
+        _ if value.is_empty() => Credential::Missing,
+        Some(number) if number.fract() == 0.0 && !value.iter().all(|byte| (b' '..=b'~').contains(byte)) => {
+            Credential::Key(number.to_string().into_bytes().into())
+        }
+        _ => Credential::Key(value.into()),
+    }
+}
+
+fn merge<'r>(credentials: impl Iterator<Item = Credential<'r>>) -> Credential<'r> {
+    credentials.reduce(Credential::and).unwrap_or(Credential::Missing)
+}
+
+/// A header's value that is the key. Gateways join repeated lines with a comma, so a value with one may be two keys.
+fn bare(value: &[u8]) -> Credential<'_> {
+    match value.trim_ascii() {
+        [] => Credential::Missing,
+        value if value.contains(&b',') => Credential::Ambiguous,
+        value => Credential::Key(Cow::Borrowed(value)),
+    }
+}
+
+/// `Bearer <key>`. Of joined lines one may be of the scheme and others not: then it is not clear which the upstream reads.
+fn with_scheme<'r>(scheme: &str, value: &'r [u8]) -> Credential<'r> {
+    if !value.contains(&b',') {
+        return match after_scheme(scheme, value) {
+            Some([]) | None => Credential::Missing,
+            Some(key) => Credential::Key(Cow::Borrowed(key)),
+        };
+    }
+    let mut parts = value.split(|byte| *byte == b',');
+    let first = parts.next().and_then(|part| after_scheme(scheme, part));
+    match first {
+        Some(_) => Credential::Ambiguous,
+        None if parts.any(|part| after_scheme(scheme, part).is_some()) => Credential::Ambiguous,
+        None => Credential::Missing,
+    }
+}
+
+/// What follows the scheme and its space, if `value` is of this scheme.
+fn after_scheme<'r>(scheme: &str, value: &'r [u8]) -> Option<&'r [u8]> {
+    let (found, key) = value.trim_ascii().split_at_checked(scheme.len())?;
+    let separated = key.is_empty() || key.first().is_some_and(u8::is_ascii_whitespace);
+    (separated && found.eq_ignore_ascii_case(scheme.as_bytes())).then(|| key.trim_ascii_start())
+}
+
+fn query_values<'r>(path: &'r [u8], name: &str) -> impl Iterator<Item = Credential<'r>> {
+    let path = path.split(|byte| *byte == b'#').next().unwrap_or_default();
+    let query = path.iter().position(|byte| *byte == b'?').and_then(|at| path.get(at + 1..));
+    query.unwrap_or_default().split(|byte| *byte == b'&').filter_map(move |parameter| {
+        let at = parameter.iter().position(|byte| *byte == b'=').unwrap_or(parameter.len());
+        let (found, value) = parameter.split_at_checked(at)?;
+        if form_decode(found) != name.as_bytes() {
+            return None;
+        }
+        let value = form_decode(value.strip_prefix(b"=").unwrap_or_default());
+        Some(if value.is_empty() { Credential::Missing } else { Credential::Key(value) })
+    })
+}
+
+/// `application/x-www-form-urlencoded`: `+` is a space, `%XX` a byte, an invalid escape itself.
+fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = match rest {
+            [b'%', high, low, after @ ..] => decode_hex(*high, *low).map(|byte| (byte, after)),
+            _ => None,
+        };
+        let (byte, after) = match (escaped, byte) {
+            (Some(escaped), _) => escaped,
+            (None, b'+') => (b' ', after),
+            (None, byte) => (byte, after),
+        };
+        decoded.push(byte);
+        rest = after;
+    }
+    Cow::Owned(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::request::header_pairs::serialize;
+
+    enum Expected {
+        Missing,
+        Key(&'static str),
+        Ambiguous,
+    }
+    use Expected::{Ambiguous, Key, Missing};
+
+    fn find<'r>(headers: &'r [u8]) -> Credential<'r> {
+        let none = |_: &[u8]| Ok::<_, std::convert::Infallible>(None);
+        let Ok(found) = credential(&sources(), HeaderPairs::parse(headers).unwrap(), none);
+        found
+    }
+
+    fn sources() -> Vec<KeySource> {
+        vec![
+            KeySource::Header { name: "authorization".into(), scheme: Some("Bearer".into()) },
+            KeySource::Header { name: "x-api-key".into(), scheme: None },
+            KeySource::Query { name: "api_key".into() },
+        ]
+    }
+
+    #[test]
+    fn a_key_is_read_from_wherever_it_is_and_never_guessed() {
+        let rows: &[(&[(&str, &str)], Expected)] = &[
+            (&[(":path", "/")], Missing),
+            (&[("authorization", "Bearer abc")], Key("abc")),
+            (&[("authorization", "bEARER abc")], Key("abc")),
+            (&[("authorization", "  Bearer   abc  ")], Key("abc")),
+            (&[("authorization", "Bearer a b")], Key("a b")),
+            (&[("authorization", "Bearer")], Missing),
+            (&[("authorization", "Bearer ")], Missing),
+            (&[("authorization", "Bearerabc")], Missing),
+            (&[("authorization", "Basic abc")], Missing),
+            (&[("authorization", "")], Missing),
+            (&[("authorization", "Digest a=b, c=d")], Missing),
+            (&[("authorization", "Bearer abc,Bearer def")], Ambiguous),
+            (&[("authorization", "Bearer abc, Basic def")], Ambiguous),
+            (&[("authorization", "Basic abc,Bearer def")], Ambiguous),
+            (&[("authorization", "Bearer abc,")], Ambiguous),
+            (&[("authorization", "Bearer ,abc")], Ambiguous),
+            (&[("authorization", "Bearer abc"), ("authorization", "Bearer abc")], Key("abc")),
+            (&[("authorization", "Bearer abc"), ("authorization", "Bearer def")], Ambiguous),
+            (&[("x-api-key", "abc")], Key("abc")),
+            (&[("x-api-key", "abc,def")], Ambiguous),
+            (&[("x-api-key", "abc"), ("x-api-key", "def")], Ambiguous),
+            (&[("x-api-key", " ")], Missing),
+            (&[(":path", "/x?api_key=abc")], Key("abc")),
+            (&[(":path", "/x?a=b&api%5Fkey=%61bc#api_key=def")], Key("abc")),
+            (&[(":path", "/x?api_key=a+b%")], Key("a b%")),
+            (&[(":path", "/x?api_key=abc&api_key=def")], Ambiguous),
+            (&[(":path", "/x?api_key=")], Missing),
+            (&[(":path", "/x?api_key")], Missing),
+            (&[(":path", "/api_key=abc")], Missing),
+            (&[("authorization", "Bearer abc"), ("x-api-key", "abc")], Key("abc")),
+            (&[("authorization", "Bearer abc"), (":path", "/?api_key=def")], Ambiguous),
+            (&[("authorization", "Basic xyz"), ("x-api-key", "abc")], Key("abc")),
+        ];
+        for (headers, expected) in rows {
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+            let bytes = serialize(&headers);
+            let expected = match expected {
+                Missing => Credential::Missing,
+                Key(key) => Credential::Key(key.as_bytes().into()),
+                Ambiguous => Credential::Ambiguous,
+            };
+            let found = find(&bytes);
+            assert_eq!(found, expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_any_bytes_is_a_key() {
+        let bytes = serialize(&[("authorization", b"Bearer \xff\x80\x00")]);
+        let found = find(&bytes);
+        assert_eq!(found, Credential::Key(b"\xff\x80\x00".as_slice().into()));
+    }
+
+    #[test]
+    fn a_claim_is_a_key_whether_it_is_text_or_a_number() {
+        let rows: [(&[u8], Option<&str>); 7] = [
+            (b"acme", Some("acme")),
+            (b"acme-inc", Some("acme-inc")),
+            (&42.0_f64.to_le_bytes(), Some("42")),
+            (&9_007_199_254_740_991.0_f64.to_le_bytes(), Some("9007199254740991")),
+            (&0.0_f64.to_le_bytes(), Some("0")),
+            (&(-7.0_f64).to_le_bytes(), Some("-7")),
+            (b"", None),
+        ];
+        let headers = serialize(&[(":path", b"/")]);
+        let sources = [KeySource::Metadata { path: b"metadata\0x".to_vec() }];
+        for (value, expected) in rows {
+            let property = |_: &[u8]| Ok::<_, std::convert::Infallible>(Some(value.to_vec()));
+            let Ok(found) = credential(&sources, HeaderPairs::parse(&headers).unwrap(), property);
+            let expected = expected.map_or(Credential::Missing, |key| Credential::Key(key.as_bytes().into()));
+            assert_eq!(found, expected, "{value:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_value_or_path_is_too_odd(
+            authorization in prop::collection::vec(prop_oneof![Just(b','), Just(b' '), prop::num::u8::ANY], 0..30),
+            path in prop::collection::vec(prop_oneof![Just(b'&'), Just(b'='), Just(b'?'), Just(b'%'), prop::num::u8::ANY], 0..30),
+        ) {
+            let bytes = serialize(&[("authorization", &authorization), (":path", &path)]);
+            let found = find(&bytes);
+            if let (Credential::Key(key), Some(bearer)) = (&found, after_scheme("Bearer", &authorization)) {
+                prop_assert!(bearer.is_empty() || *bearer == **key);
+                prop_assert!(!bearer.contains(&b','));
+            }
+        }
+    }
+}
