@@ -538,7 +538,7 @@ impl FleetHost for Gateway {
     fn call(&mut self, fleet: &FleetSettings, message: &[u8]) -> Result<u32, HostError> {
         let headers: [(&str, &[u8]); 5] = [
             (":method", b"POST"),
-            (":path", ratelimit::PATH.as_bytes()),
+            (":path", protocol::PATH.as_bytes()),
             (":authority", fleet.cluster.as_bytes()),
             ("content-type", b"application/grpc"),
             ("te", b"trailers"),
