@@ -64,16 +64,16 @@ impl Timestamp {
         u32::try_from(milliseconds.unwrap_or(0)).unwrap_or(u32::MAX)
     }
 
+    /// The low 32 bits of the nanoseconds since the epoch.
+    #[must_use]
+    pub const fn low_bits(self) -> u32 {
+        (self.seconds.wrapping_mul(NANOS) as u32).wrapping_add(self.nanos)
+    }
+
     /// Whole milliseconds since `earlier`; 0 if it is later.
     #[must_use]
     pub fn milliseconds_after(self, earlier: Self) -> u32 {
         let whole = self.milliseconds_since(earlier.seconds);
         whole.saturating_sub(earlier.nanos / 1_000_000)
-    }
-
-    /// Whether the epoch second `instant` lies more than one second ahead.
-    #[must_use]
-    pub const fn is_over_a_second_before(self, instant: u64) -> bool {
-        instant > self.seconds.saturating_add(1)
     }
 }

@@ -99,7 +99,7 @@ pub enum Problem {
         expected: String,
     },
     /// More quotas than a counter's record has room for.
-    #[error("{0} quotas, at most {max} are possible", max = crate::count::consume::MAX_QUOTAS)]
+    #[error("{0} quotas, at most {max} are possible", max = crate::count::entry::MAX_QUOTAS)]
     TooManyQuotas(usize),
     /// A quota that no rate-limit service has a unit for.
     #[error(

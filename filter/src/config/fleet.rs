@@ -95,6 +95,12 @@ impl FleetSettings {
         })
     }
 
+    /// Milliseconds after which a call has no answer. It is longer than a request waits, because a late answer is credited.
+    #[must_use]
+    pub fn call_timeout(&self) -> u32 {
+        self.terms.timeout.saturating_mul(2).max(1000)
+    }
+
     /// Who is counted, as every gateway of the fleet names it. The fingerprint, which is salted, never leaves the process.
     #[must_use]
     pub fn id(&self, who: Who<'_>) -> FleetId {

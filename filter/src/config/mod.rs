@@ -24,7 +24,7 @@ use self::rate::{Grant, QuotaTerms};
 pub use self::raw::Grants;
 use self::requests::{key_sources, matches, normal_path, property_path};
 pub use self::subscribers::{Agreement, Catalog, Subscribers, parse_digest};
-use crate::count::consume::MAX_QUOTAS;
+use crate::count::entry::MAX_QUOTAS;
 use crate::count::fingerprint::KeyDigest;
 use crate::count::lease::is_leasable;
 use crate::count::table::{Capacity, MAX_CAPACITY};

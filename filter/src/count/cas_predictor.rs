@@ -1,44 +1,59 @@
-//! Swapping without reading first: the value of an entry, if nobody has written it since this VM did.
+//! Swapping without reading first: predicts the number that the host gave this VM's last write of an entry.
 //!
-//! Reading is the dearest call of counting, for a host hands a value over by calling back into the VM for memory. What a VM has written
-//! it knows; it only lacks the number that the host gave the write. Hosts number their writes one after the other, Envoy all writes
-//! of the process, others those of each value. So the number can be foreseen, and the swap be tried with it.
+//! Reading is the dearest call of counting, because a host hands a value over by calling back into the VM for memory. A VM knows what it
+//! has written. What it lacks is the compare-and-swap number of that write. Envoy numbers all writes of the process one after the
+//! other, so the number is the next after one that was issued before. A wrong prediction costs a call: the swap fails, and the entry is
+//! read.
 //!
-//! A wrong number costs a call and nothing else: the swap fails, and the entry is read. And no number is right by accident, so that
-//! another VM's write would be overwritten. What is foreseen for a write is never greater than the number that the write got: where a
-//! process's writes are numbered, it is the next after one that was given before, and elsewhere the next after the number that was
-//! replaced. Numbers rise, so a write of another VM that has the foreseen number came before ours, and is not the value any more. (They
-//! are 32 bits wide: of 2³² writes to *other* entries between two of ours, one more would have to be another VM's of this very entry.)
+//! # Why a swap with a predicted number never overwrites another VM's write
+//!
+//! Let `a` be the number that the host gave this VM's last write of an entry, and `p` the prediction.
+//!
+//! 1. `p ≤ a`, as long as the host numbers all writes of the process: `p` follows a number that was issued before the write.
+//! 2. The numbers of an entry only rise. A swap with `p` succeeds only if the entry's number is `p`. That number is at least `a`, so `p`
+//!    is `a`, and the entry is as this VM wrote it.
+//!
+//! "A number that was issued" is one that a read returned, or that number plus `k` if the entry that was read is this VM's write and this
+//! VM has written `k` times since: the later writes got later numbers. An entry with the bytes of this VM's write *is* that
+//! write, because each write of an entry counts up the entry's `writes`, and so leaves other bytes than any write before it.
+//! Without that counter two VMs may leave equal bytes, the sum is too large, and (1) does not hold.
+//!
+//! That the host numbers all writes of the process has to be observed [`PROOFS`] times. Until then a number is predicted only if a host
+//! that numbers the writes of each value would have given the same.
+//!
+//! Numbers have 32 bits and start again at 1. A prediction is used for [`MAX_AGE`] seconds, in which no process writes 2³² times.
 
 use arrayvec::ArrayVec;
 
-use crate::count::shared_data::Cas;
-use crate::count::table::EntryName;
+use super::shared_data::{Cas, Swap};
+use super::table::EntryName;
+use crate::time::Timestamp;
 
-/// The largest entry that is kept in mind: one record of three windows.
-const MAX_VALUE: usize = 48;
+/// The largest entry that is remembered: one record of three windows, or of one that is leased.
+const MAX_VALUE: usize = 52;
 
-/// Entries that are kept in mind, each in the one place that it may have: 160 KiB for each VM.
-const PLACES: usize = 2048;
+/// Entries that are remembered, each in the one slot that it may have: 160 KiB in each VM.
+const SLOTS: usize = 2048;
 
-/// As often it must be seen that the host numbers all writes of the process before that is relied on.
-const PROOFS: i8 = 3;
+/// Observations that the host numbers all writes of the process before predictions rely on it.
+const PROOFS: u8 = 3;
 
-/// After so many failures in a row the pause between attempts grows no more: it doubles with each.
+/// Seconds after which a prediction is not used any more.
+pub(crate) const MAX_AGE: u64 = 60;
+
+/// The pause between attempts doubles with each failure in a row, up to this many times.
 const MAX_DOUBLINGS: u32 = 10;
 
-/// What a VM has written, and what it knows of the host's numbers.
+/// Remembers what a VM has written, and what it knows of the host's numbers.
 #[derive(Debug)]
-pub struct CasPredictor {
-    places: Vec<Option<Written>>,
-    /// A number that the host has given, of all the last that this VM can tell.
-    given: u32,
-    /// Whether any number has been seen.
+pub(crate) struct CasPredictor {
+    slots: Vec<Option<Written>>,
+    /// A number that the host has issued: the latest that this VM can be sure of.
+    issued: u32,
     has_read: bool,
-    /// How often this VM has written.
+    /// Writes of this VM.
     writes: u32,
-    /// How often it was seen in a row that all writes of the process are numbered; below 0 that those of each value are.
-    proofs: i8,
+    proofs: u8,
     failures: u32,
     /// Counts until the next attempt.
     pause: u32,
@@ -49,104 +64,115 @@ pub struct CasPredictor {
 struct Written {
     name: EntryName,
     value: ArrayVec<u8, MAX_VALUE>,
-    /// The number of the value that it replaced; 0 if there was none.
-    replaced: Cas,
-    /// The next after [`CasPredictor::given`] as it was before the write.
-    next: Cas,
-    /// Which of this VM's writes it was.
+    /// The number that a host would give this write that numbers the writes of each value.
+    after_replaced: Cas,
+    /// The number that follows [`CasPredictor::issued`] as it was before the write.
+    after_issued: Cas,
+    /// The place of the write among this VM's.
     place: u32,
+    at: Timestamp,
+}
+
+/// An entry as this VM wrote it, and the predicted number of that write.
+#[derive(Debug)]
+pub(crate) struct Predicted {
+    pub(crate) value: ArrayVec<u8, MAX_VALUE>,
+    pub(crate) cas: Cas,
+    /// The instant of the write.
+    pub(crate) written: Timestamp,
 }
 
 impl Default for CasPredictor {
     fn default() -> Self {
-        let places = core::iter::repeat_with(|| None).take(PLACES).collect();
-        Self { places, given: 0, has_read: false, writes: 0, proofs: 0, failures: 0, pause: 0 }
+        let slots = core::iter::repeat_with(|| None).take(SLOTS).collect();
+        Self { slots, issued: 0, has_read: false, writes: 0, proofs: 0, failures: 0, pause: 0 }
     }
 }
 
 impl CasPredictor {
-    /// An entry and its number, if this VM was the last to write it. `None` as well if attempts fail too often to be worth it.
-    pub fn foresee(&mut self, name: EntryName) -> Option<(ArrayVec<u8, MAX_VALUE>, Cas)> {
+    /// The entry `name` and its number, if this VM may have been the last to write it. `None` as well while attempts fail too often.
+    pub(crate) fn predict(&mut self, name: EntryName) -> Option<Predicted> {
         if let Some(pause) = self.pause.checked_sub(1) {
             self.pause = pause;
             return None;
         }
         let written = self.written(name)?;
-        let (of_process, of_value) = (written.next, after(written.replaced.0));
-        let number = match self.proofs {
-            PROOFS.. => of_process,
-            ..0 => of_value,
-            _ if of_process == of_value => of_value,
-            _ => return None,
-        };
-        Some((written.value.clone(), number))
+        let is_sure = self.proofs >= PROOFS || written.after_issued == written.after_replaced;
+        is_sure.then(|| Predicted {
+            value: written.value.clone(),
+            cas: written.after_issued,
+            written: written.at,
+        })
     }
 
-    /// Takes note of a swap with a foreseen number that failed.
-    #[cold]
-    pub fn failed(&mut self) {
-        self.failures = self.failures.saturating_add(1);
-        self.pause = (1 << self.failures.min(MAX_DOUBLINGS)) - 1;
+    /// Notes the result of a swap with a predicted number.
+    pub(crate) fn tried(&mut self, swap: Swap) {
+        match swap {
+            Swap::Stored => self.failures = 0,
+            Swap::Conflict => {
+                self.failures = self.failures.saturating_add(1);
+                self.pause = (1 << self.failures.min(MAX_DOUBLINGS)) - 1;
+            }
+        }
     }
 
-    /// Takes note of what an entry and its number turned out to be.
-    pub fn read(&mut self, name: EntryName, value: &[u8], number: Cas) {
-        let mut given = number.0;
+    /// Notes the value and the number of an entry that was read.
+    pub(crate) fn read(&mut self, name: EntryName, value: &[u8], number: Cas) {
+        let mut issued = number.0;
         if let Some(written) = self.written(name)
             && *written.value == *value
         {
-            // Nobody has written since, so this is the number that our write got. Those after it have got later ones.
-            given = given.wrapping_add(self.writes.wrapping_sub(written.place));
-            let (of_process, of_value) = (written.next, after(written.replaced.0));
-            if number == of_process && of_process != of_value {
-                self.proofs = self.proofs.saturating_add(1);
-            } else if number == of_value && of_process != of_value {
-                self.proofs = -1;
+            issued = issued.wrapping_add(self.writes.wrapping_sub(written.place));
+            if written.after_issued != written.after_replaced {
+                match number {
+                    number if number == written.after_issued => self.proofs = self.proofs.saturating_add(1),
+                    number if number == written.after_replaced => self.proofs = 0,
+                    _ => {}
+                }
             }
         }
-        // Numbers start again at 1 when they are used up, so which is later is told by the shorter way.
-        if !self.has_read || given.wrapping_sub(self.given) <= u32::MAX / 2 {
-            self.given = given;
+        // Numbers start again at 1 after the last, so the later of two is the one ahead by the shorter way.
+        if !self.has_read || issued.wrapping_sub(self.issued) <= u32::MAX / 2 {
+            self.issued = issued;
         }
         self.has_read = true;
     }
 
-    /// Takes note of a write to an entry that is kept in mind: its new value, and the number of the value that it replaced.
-    pub fn wrote(&mut self, name: EntryName, value: &[u8], replaced: Option<Cas>) {
-        let next = self.wrote_elsewhere();
-        let replaced = replaced.unwrap_or(Cas(0));
-        if let Some(place) = self.places.get_mut(place_of(name)) {
-            let value = ArrayVec::try_from(value).ok();
-            *place = value.map(|value| Written { name, value, replaced, next, place: self.writes });
+    /// Notes a write of this VM: the new value, and the number of the value that it replaced, if there was one.
+    pub(crate) fn wrote(&mut self, name: EntryName, value: &[u8], replaced: Option<Cas>, at: Timestamp) {
+        let after_issued = after(self.issued);
+        self.wrote_unremembered();
+        if let Some(slot) = self.slots.get_mut(slot_of(name)) {
+            *slot = ArrayVec::try_from(value).ok().map(|value| Written {
+                name,
+                value,
+                after_replaced: after(replaced.map_or(0, |Cas(number)| number)),
+                after_issued,
+                place: self.writes,
+                at,
+            });
         }
     }
 
-    /// Takes note of a write to an entry that is not; returns what number is foreseen for it.
-    pub fn wrote_elsewhere(&mut self) -> Cas {
-        let next = after(self.given);
-        self.given = next.0;
+    /// Notes a write of this VM to an entry that is not remembered.
+    pub(crate) fn wrote_unremembered(&mut self) {
+        self.issued = after(self.issued).0;
         self.writes = self.writes.wrapping_add(1);
-        next
-    }
-
-    /// Takes note of a swap with a foreseen number that succeeded.
-    pub fn succeeded(&mut self) {
-        self.failures = 0;
     }
 
     fn written(&self, name: EntryName) -> Option<&Written> {
-        self.places.get(place_of(name))?.as_ref().filter(|written| written.name == name)
+        self.slots.get(slot_of(name))?.as_ref().filter(|written| written.name == name)
     }
 }
 
-/// The number after this one; 0 is none.
+/// The number after this one. The host never issues 0.
 fn after(number: u32) -> Cas {
     Cas(number.checked_add(1).unwrap_or(1))
 }
 
-fn place_of(name: EntryName) -> usize {
+fn slot_of(name: EntryName) -> usize {
     let spread = name.distinct().wrapping_mul(0x9E37_79B9);
-    usize::try_from(spread >> (u32::BITS - PLACES.ilog2())).unwrap_or(0)
+    usize::try_from(spread >> (u32::BITS - SLOTS.ilog2())).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -156,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::count::consume::Standings;
+    use crate::count::consume::{Charge, Charged, Standings};
     use crate::count::counters::{Counter, CounterHost, Counters};
     use crate::count::fingerprint::Who;
     use crate::count::shared_data::{HostError, SharedData, Swap};
@@ -179,11 +205,12 @@ mod tests {
         values: std::collections::BTreeMap<Vec<u8>, (Vec<u8>, Cas)>,
         reads: usize,
         conflicts: usize,
+        now: u64,
     }
 
     impl TestHost {
         fn new(numbering: Numbering, given: u32) -> Self {
-            Self { numbering, given, values: Default::default(), reads: 0, conflicts: 0 }
+            Self { numbering, given, values: Default::default(), reads: 0, conflicts: 0, now: 60 }
         }
     }
 
@@ -213,7 +240,7 @@ mod tests {
 
     impl CounterHost for TestHost {
         fn now(&mut self) -> Result<Timestamp, HostError> {
-            Ok(Timestamp::from_seconds(60))
+            Ok(Timestamp::from_seconds(self.now))
         }
     }
 
@@ -237,25 +264,72 @@ mod tests {
         fn count(&mut self, vm: usize, key: u8) -> bool {
             let vm = &mut self.vms[vm];
             let place = vm.place(Counter { who: Who::Key(&[key; 32]), class: "standard" });
-            vm.count(&mut self.host, place, &self.quotas, 1, &mut Standings::new()).unwrap().admitted
+            let charge =
+                Charge { fingerprint: place.fingerprint(), quotas: &self.quotas, cost: 1, shared: None };
+            let counted = vm.charge(&mut self.host, place, charge, &mut Standings::new()).unwrap();
+            matches!(counted.charged, Charged::Admitted { .. })
+        }
+
+        fn used(&mut self, vm: usize, key: u8) -> u32 {
+            let vm = &mut self.vms[vm];
+            let place = vm.place(Counter { who: Who::Key(&[key; 32]), class: "standard" });
+            let charge =
+                Charge { fingerprint: place.fingerprint(), quotas: &self.quotas, cost: 1, shared: None };
+            vm.standing(&mut self.host, place, charge).unwrap()[0].used
         }
     }
 
     #[test]
-    fn a_vm_that_writes_alone_seldom_reads_however_its_host_numbers() {
-        for (numbering, given) in
-            [(Numbering::OfProcess, 0), (Numbering::OfProcess, u32::MAX - 500), (Numbering::OfValue, 0)]
-        {
-            // Some of a hundred keys have one place between two of them.
-            for (keys, few) in [(1, 10), (100, 1000)] {
-                let mut process = Process::new(numbering, given, 1, 1_000_000);
-                for round in 0..10_000 {
-                    assert!(process.count(0, (round % keys) as u8));
-                }
-                let TestHost { reads, conflicts, .. } = process.host;
-                assert!(reads <= few && conflicts <= 10, "{numbering:?}, {keys} keys: {reads}, {conflicts}");
+    fn a_vm_that_writes_alone_seldom_reads() {
+        let of_value = Numbering::OfValue;
+        for (numbering, given, keys, most) in [
+            (Numbering::OfProcess, 0, 1, 10),
+            // Some of a hundred keys share a slot.
+            (Numbering::OfProcess, 0, 100, 1000),
+            (Numbering::OfProcess, u32::MAX - 500, 100, 1000),
+            // With more keys, such a host is read each time.
+            (of_value, 0, 1, 10),
+        ] {
+            let mut process = Process::new(numbering, given, 1, 1_000_000);
+            for round in 0..10_000 {
+                assert!(process.count(0, (round % keys) as u8));
             }
+            let TestHost { reads, conflicts, .. } = process.host;
+            assert!(reads <= most && conflicts <= 10, "{numbering:?}, {keys} keys: {reads}, {conflicts}");
         }
+    }
+
+    /// Without `writes` in the entry, two VMs leave equal bytes here, a VM takes the other's write for its own, and its predictions
+    /// run ahead of the numbers that the host issues. Then one of them is the number of the other VM's write.
+    #[test]
+    fn equal_counts_of_two_vms_are_not_taken_for_one_write() {
+        const KEY: u8 = 1;
+        let others = 5;
+        let mut process = Process::new(Numbering::OfProcess, 0, 2, 1_000_000);
+        // The first VM finds out how the host numbers writes.
+        for round in 0..100 {
+            process.count(0, round % 50 + 2);
+        }
+        process.host.now = 300;
+        process.count(0, KEY);
+        for other in 0..others {
+            process.count(0, 100 + other);
+        }
+        // The second VM uses the next window; the clock steps back by two windows, and goes on: one unit of the same window again.
+        for now in [360, 240, 300] {
+            process.host.now = now;
+            process.count(1, KEY);
+        }
+        assert_eq!(process.used(0, KEY), 1);
+        // The first VM reads that. It would predict a number for its next write that comes later than the one the host gives it,
+        process.count(0, KEY);
+        process.count(0, 100);
+        // and that the host gives to the last of these.
+        for _ in 1..others {
+            process.count(1, KEY);
+        }
+        process.count(0, KEY);
+        assert_eq!(process.used(1, KEY), 2 + u32::from(others), "a write was lost");
     }
 
     #[test]

@@ -1,38 +1,28 @@
-//! The step that consumes quota in an entry of the counters' table, whose bytes are [`crate::count::entry`]'s.
+//! The step that every request takes: check all quotas of a counter, then consume all of them, or none.
 
 use arrayvec::ArrayVec;
 
-use crate::count::entry::{Count, Record, Records, replace_record, write_plain};
-pub use crate::count::entry::{EntryError, MAX_BYTES, MAX_QUOTAS, MAX_RECORDS, MAX_WINDOWS};
-use crate::count::fingerprint::Fingerprint;
-use crate::count::lease::Lease;
+use super::entry::{Count, EntryError, MAX_QUOTAS, OpenRecord};
+use super::fingerprint::Fingerprint;
+use super::lease::{LeaseTerms, is_leasable};
 use crate::quota::{Mode, Quota};
 use crate::time::Timestamp;
-use crate::window::{Period, Window};
+use crate::window::Period;
 
 /// Where a counter stands on one quota after a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Units used in the window, by all who share the counter; may exceed a limit that was lowered.
+    /// Units of the limit that cannot be used any more; may exceed a limit that was lowered. Of a quota that a fleet shares, these are
+    /// the units that the whole fleet has used or taken, as far as this gateway knows.
     pub used: u32,
-    /// Which of the quota's windows the request was counted in.
+    /// The place in time of the window in which the request was counted.
     pub index: u32,
-    /// Whether the request did not fit in.
+    /// Whether the request did not fit.
     pub exhausted: bool,
 }
 
 impl Standing {
-    /// Before a request of `cost` units uses any of `quota`, of whose window `count` is.
-    fn before(count: Count, quota: &Quota, cost: u32) -> Self {
-        let exhausted = count.used.checked_add(cost).is_none_or(|used| used > quota.limit.get());
-        Self { used: count.used, index: count.index, exhausted }
-    }
-
-    fn refuses(&self, quota: &Quota) -> bool {
-        self.exhausted && quota.mode == Mode::Enforced
-    }
-
-    /// The window the request was counted in, of `quota`, whose standing this is.
+    /// The window in which the request was counted, of `quota`, whose standing this is.
     #[must_use]
     pub fn period(&self, quota: &Quota) -> Period {
         quota.window.period(self.index)
@@ -47,153 +37,200 @@ pub type Standings = ArrayVec<Standing, MAX_QUOTAS>;
 pub struct Charge<'a> {
     /// Whose counter.
     pub fingerprint: Fingerprint,
-    /// The quotas of the class, each of which is charged. At most [`MAX_QUOTAS`] are looked at.
+    /// The quotas of the class, each of which is charged; at most [`MAX_QUOTAS`].
     pub quotas: &'a [Quota],
     /// Units of each.
     pub cost: u32,
+    /// How the gateways of a fleet share the quotas; `None` if this gateway counts for itself.
+    pub shared: Option<Shared<'a>>,
 }
 
-/// The answer of [`consume`].
+/// How a request is charged to quotas that a fleet shares: to what the service has granted this gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<'a> {
+    /// When quota is leased.
+    pub terms: &'a LeaseTerms,
+    /// What a request may do that finds too little granted.
+    pub beyond: Beyond,
+}
+
+/// What a request may do that finds too little granted of a quota that the service has not reported as exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Consumed {
-    /// Every enforced quota had room; the entry's new value was written to the buffer.
-    Admitted,
-    /// An enforced quota had no room; nothing is consumed.
-    Refused {
-        /// Whether the buffer holds a value to store all the same: use moved from a window that the clock stepped back from must
-        /// stay in the window it was moved to, or it would follow the clock from window to window and lock the counter's bearer out.
-        moved: bool,
+pub enum Beyond {
+    /// Ask the service for more.
+    Ask,
+    /// Use the gateway's own share: this percentage of the limit in each window.
+    Own {
+        /// 0 to 100.
+        percent: u8,
     },
+    /// Pass. Later leases pay for it.
+    Pass,
 }
 
-/// Consumes what `charge` says of every quota, or of none.
-///
-/// `entry` is the stored value, empty if there is none; `next` receives the value to store, if there is one, and `standings`
-/// where the counter stands afterwards: they are the caller's because moving them costs more than filling them. Quotas with
-/// windows of the same length share one count.
-///
-/// # Errors
-/// If the entry cannot hold the counter.
-pub fn consume(
-    entry: &[u8],
-    charge: Charge<'_>,
-    now: Timestamp,
-    next: &mut Vec<u8>,
-    standings: &mut Standings,
-) -> Result<Consumed, EntryError> {
-    match consume_alone(entry, charge, now, next, standings) {
-        Some(consumed) => Ok(consumed),
-        None => consume_among_others(entry, charge, now, next, standings),
+/// The result of charging a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Charged {
+    /// Every enforced quota had room, and all are consumed.
+    Admitted {
+        /// A quota of which a refill is to be asked for, as an index into those of the class.
+        low: Option<usize>,
+    },
+    /// An enforced quota had no room; nothing is consumed.
+    Refused,
+    /// The gateway holds too little of a quota of which the service may have more; nothing is consumed.
+    Short(Shortage),
+}
+
+/// What a request lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The quota, as an index into those of the class.
+    pub quota: usize,
+    /// What the record holds of its window.
+    pub count: Count,
+    /// Units, what the gateway owes the service included; at least 1.
+    pub lacking: u32,
+}
+
+/// How a request fits in one quota.
+enum Fit {
+    Fits,
+    Lacks(u32),
+    Exhausted,
+}
+
+impl Charge<'_> {
+    /// Charges every quota, or none. `next` receives the value to store in place of `entry`, which is empty if there is none, and
+    /// `standings` where the counter stands afterwards. They are the caller's because moving them costs more than filling them.
+    ///
+    /// Returns the result, and whether the value is to be stored. A refusal is stored if use moved from a window that the clock stepped
+    /// back from: it would follow the clock from window to window otherwise, and lock the client out.
+    ///
+    /// # Errors
+    /// If the entry cannot hold the counter.
+    pub fn apply(
+        &self,
+        entry: &[u8],
+        now: Timestamp,
+        next: &mut Vec<u8>,
+        standings: &mut Standings,
+    ) -> Result<(Charged, bool), EntryError> {
+        let mut record =
+            OpenRecord::open(entry, self.fingerprint, self.quotas, self.shared.is_some(), now, next)?;
+        let (mut refused, mut shortage) = (false, None);
+        standings.clear();
+        for (place, quota) in self.quotas.iter().enumerate().take(MAX_QUOTAS) {
+            let count = of(&record, quota, now);
+            let fit = self.fit(quota, count);
+            let exhausted = matches!(fit, Fit::Exhausted);
+            if quota.mode == Mode::Enforced {
+                refused |= exhausted;
+                if let Fit::Lacks(lacking) = fit {
+                    shortage.get_or_insert(Shortage { quota: place, count, lacking });
+                }
+            }
+            let mut used = self.used(quota, count);
+            if exhausted && self.shares(quota) {
+                // What other gateways may still hold is not for this request.
+                used = used.max(quota.limit.get());
+            }
+            standings.push(Standing { used, index: count.index, exhausted });
+        }
+        if refused {
+            return Ok((Charged::Refused, record.moved));
+        }
+        if let Some(shortage) = shortage {
+            return Ok((Charged::Short(shortage), record.moved));
+        }
+        let mut low = None;
+        for (place, (quota, standing)) in self.quotas.iter().zip(&mut *standings).enumerate() {
+            // Quotas with windows of the same length share one count, which is charged once.
+            let is_first = self.quotas.iter().take(place).all(|other| other.window != quota.window);
+            if is_first && let Some(at) = record.find(quota.window) {
+                let mut count = of(&record, quota, now);
+                count.used = count.used.saturating_add(self.cost);
+                if let Some(Shared { beyond: Beyond::Own { .. }, .. }) = self.shared
+                    && self.shared_with(quota).is_some()
+                {
+                    count.lease.own = count.lease.own.saturating_add(count.lease.lacking(count.used, 0));
+                }
+                record.set(at, count.used, count.lease);
+            }
+            let count = of(&record, quota, now);
+            standing.used = self.used(quota, count);
+            if let Some(Shared { terms, .. }) = self.shared
+                && self.shares(quota)
+                && count.lease.is_low(terms, quota, count.used, now, count.index)
+            {
+                low.get_or_insert(place);
+            }
+        }
+        Ok((Charged::Admitted { low }, true))
+    }
+
+    /// Whether a fleet shares this quota. Each gateway counts quotas in shadow mode, and those that the service has no unit for, itself.
+    fn shares(&self, quota: &Quota) -> bool {
+        self.shared.is_some() && quota.mode == Mode::Enforced && is_leasable(quota.window)
+    }
+
+    /// The shared quota with this quota's window: the quota itself, or the enforced one beside a quota in shadow mode.
+    fn shared_with(&self, quota: &Quota) -> Option<&Quota> {
+        self.quotas.iter().find(|other| other.window == quota.window && self.shares(other))
+    }
+
+    fn fit(&self, quota: &Quota, count: Count) -> Fit {
+        let limit = quota.limit.get();
+        let fits_limit = |used: u32| used.checked_add(self.cost).is_some_and(|used| used <= limit);
+        let Some(Shared { beyond, .. }) = self.shared.filter(|_| self.shares(quota)) else {
+            return if fits_limit(self.used(quota, count)) { Fit::Fits } else { Fit::Exhausted };
+        };
+        match count.lease.lacking(count.used, self.cost) {
+            // Units that are held count for nothing once the limit has been lowered below what is used.
+            0 if fits_limit(count.used) => Fit::Fits,
+            0 => Fit::Exhausted,
+            lacking if count.lease.is_exhausted(limit, lacking) => Fit::Exhausted,
+            lacking => match beyond {
+                Beyond::Ask => Fit::Lacks(lacking),
+                Beyond::Pass => Fit::Fits,
+                Beyond::Own { percent } => {
+                    let share = u64::from(limit) * u64::from(percent) / 100;
+                    let own = u64::from(count.lease.own) + u64::from(lacking);
+                    if own <= share { Fit::Fits } else { Fit::Exhausted }
+                }
+            },
+        }
+    }
+
+    /// What a standing reports as used.
+    fn used(&self, quota: &Quota, count: Count) -> u32 {
+        self.shared_with(quota).map_or(count.used, |shared| {
+            let limit = shared.limit.get();
+            limit - count.lease.remaining(limit, count.used)
+        })
     }
 }
 
-/// [`consume`] for any entry.
-#[cold]
-fn consume_among_others(
-    entry: &[u8],
-    charge: Charge<'_>,
-    now: Timestamp,
-    next: &mut Vec<u8>,
-    standings: &mut Standings,
-) -> Result<Consumed, EntryError> {
-    let Charge { fingerprint, quotas, cost } = charge;
-    let (mut counts, moved) = Records::counts_of(entry, fingerprint, now)?;
-
-    standings.clear();
-    let mut refused = false;
-    for quota in quotas.iter().take(MAX_QUOTAS) {
-        let count = counts.iter().find(|count| count.window == quota.window).copied();
-        let count = count.unwrap_or_else(|| Count::unused(quota.window, now));
-        let standing = Standing::before(count, quota, cost);
-        refused |= standing.refuses(quota);
-        standings.push(standing);
-    }
-    if refused {
-        if moved {
-            replace_record(entry, fingerprint, &counts, now, next)?;
-        }
-        return Ok(Consumed::Refused { moved });
-    }
-
-    let mut counted = ArrayVec::<Window, MAX_QUOTAS>::new();
-    for (quota, standing) in quotas.iter().zip(standings) {
-        standing.used = standing.used.saturating_add(cost);
-        if counted.contains(&quota.window) {
-            continue;
-        }
-        counted.push(quota.window);
-        match counts.iter_mut().find(|count| count.window == quota.window) {
-            Some(count) => count.used = standing.used,
-            None => counts
-                .try_push(Count {
-                    index: standing.index,
-                    used: standing.used,
-                    ..Count::unused(quota.window, now)
-                })
-                .map_err(|_| EntryError::TooManyWindows)?,
-        }
-    }
-    replace_record(entry, fingerprint, &counts, now, next)?;
-    Ok(Consumed::Admitted)
+/// The count of a quota's window in its record, which was opened with it.
+fn of(record: &OpenRecord<'_>, quota: &Quota, now: Timestamp) -> Count {
+    let count = record.find(quota.window).and_then(|place| record.count(place));
+    count.unwrap_or_else(|| Count::unused(quota.window, now))
 }
 
-/// [`consume`] for the entry that nearly all are: this counter's record alone, with a count for each quota, in the quotas' order, each
-/// in a window that lasts. `None` for any other entry. In place, as this is done for each request.
-fn consume_alone(
-    entry: &[u8],
-    charge: Charge<'_>,
-    now: Timestamp,
-    next: &mut Vec<u8>,
-    standings: &mut Standings,
-) -> Option<Consumed> {
-    let Charge { fingerprint, quotas, cost } = charge;
-    let record = Record::alone_in(entry)?;
-    let fits = record.plain_counts().len() == quotas.len() && quotas.len() <= MAX_QUOTAS;
-    if record.fingerprint != fingerprint || !fits {
-        return None;
-    }
-    standings.clear();
-    let mut refused = false;
-    for (quota, count) in quotas.iter().zip(record.plain_counts()) {
-        if count.window != quota.window || count.at(now) != Some(count) {
-            return None;
-        }
-        let standing = Standing::before(count, quota, cost);
-        refused |= standing.refuses(quota);
-        standings.push(standing);
-    }
-    if refused {
-        return Some(Consumed::Refused { moved: false });
-    }
-    let counts = quotas.iter().zip(standings).map(|(quota, standing)| {
-        standing.used = standing.used.saturating_add(cost);
-        Count { window: quota.window, index: standing.index, used: standing.used, lease: Lease::NONE }
-    });
-    write_plain(next, fingerprint, counts);
-    Some(Consumed::Admitted)
-}
-
-/// Where the counter stands, without using anything.
+/// Where the counter stands, without using anything. `shared`: a fleet shares the quotas.
 ///
 /// # Errors
 /// If `entry` is malformed.
-pub fn peek(
-    entry: &[u8],
-    fingerprint: Fingerprint,
-    quotas: &[Quota],
-    now: Timestamp,
-) -> Result<Standings, EntryError> {
-    let mut standings = Standings::new();
-    let nothing = Charge { fingerprint, quotas, cost: 0 };
-    match consume(entry, nothing, now, &mut Vec::new(), &mut standings) {
-        Ok(Consumed::Admitted | Consumed::Refused { .. }) => Ok(standings),
-        // A counter that has no record has used nothing.
-        Err(EntryError::Full | EntryError::TooManyWindows) => Ok(quotas
-            .iter()
-            .take(MAX_QUOTAS)
-            .map(|quota| Standing { used: 0, index: quota.window.at(now).index, exhausted: false })
-            .collect()),
+pub fn peek(entry: &[u8], charge: &Charge<'_>, now: Timestamp) -> Result<Standings, EntryError> {
+    let (mut next, mut standings) = (Vec::new(), Standings::new());
+    match (Charge { cost: 0, ..*charge }).apply(entry, now, &mut next, &mut standings) {
+        Ok(_) => Ok(standings),
         Err(EntryError::Malformed) => Err(EntryError::Malformed),
+        // A counter without a record has used nothing.
+        Err(EntryError::Full | EntryError::TooManyWindows) => {
+            Charge { cost: 0, ..*charge }.apply(&[], now, &mut next, &mut standings)?;
+            Ok(standings)
+        }
     }
 }
 

@@ -1,19 +1,17 @@
-//! Counting: read the entry, read the time, decide, and store the result unless somebody else stored first.
+//! Counting: read the entry, read the time, decide, and store the result unless another worker has stored in between.
 
-use crate::count::cas_predictor::CasPredictor;
-use crate::count::consume::{Charge, Consumed, EntryError, Standings, consume, peek};
-use crate::count::fingerprint::{Fingerprint, Salt, Who};
-use crate::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData, compare_and_swap};
-use crate::count::table::{Capacity, EntryName, OpenError, Table, Tables};
+use super::cas_predictor::{CasPredictor, MAX_AGE, Predicted};
+use super::consume::{Charge, Charged, Standings, peek};
+use super::entry::{Count, EntryError, OpenRecord, new_entry};
+use super::fingerprint::{Fingerprint, Salt, Who};
+use super::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData, compare_and_swap};
+use super::table::{Capacity, EntryName, OpenError, Table, Tables};
 use crate::quota::Quota;
 use crate::time::Timestamp;
 
 /// Compare-and-swaps before counting counts as failed. Every conflict is another worker's success, so with N workers the average
 /// wait is N swaps; 64 in a row mean that something is wrong.
 pub const MAX_ATTEMPTS: usize = 64;
-
-#[path = "leased.rs"]
-mod leased;
 
 /// The host as counting needs it: shared data and a clock.
 pub trait CounterHost: SharedData {
@@ -63,11 +61,11 @@ pub enum CountError {
     Contended,
 }
 
-/// What counting a request came to.
+/// The result of counting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Whether every enforced quota had room; then all of them are consumed, otherwise none.
-    pub admitted: bool,
+    /// Whether the request was admitted.
+    pub charged: Charged,
     /// The instant of the decision.
     pub at: Timestamp,
     /// Whether the overflow record of a full strangers' entry was used.
@@ -84,7 +82,7 @@ pub struct Counters {
     local: Option<VmLocalData>,
     /// Room for the entry to store, kept from request to request.
     next: Vec<u8>,
-    cas_predictor: CasPredictor,
+    predictor: CasPredictor,
 }
 
 impl Counters {
@@ -105,7 +103,7 @@ impl Counters {
             }
             tables => (tables?, None),
         };
-        Ok(Self { tables, local, next: Vec::new(), cas_predictor: CasPredictor::default() })
+        Ok(Self { tables, local, next: Vec::new(), predictor: CasPredictor::default() })
     }
 
     /// Whether the host has no shared data, so that this VM counts by itself.
@@ -137,139 +135,138 @@ impl Counters {
         Place { table, fingerprint, name: self.tables.entry(table, fingerprint) }
     }
 
-    /// Counts one request of `cost` units against all `quotas`, or against none. `standings` receives one for each quota.
+    /// Charges a request to all its quotas, or to none. `standings` receives one for each quota.
     ///
     /// # Errors
-    /// If the request was not counted. A malformed entry is emptied, so that the next request is counted again.
-    pub fn count(
+    /// If the request was not counted. A malformed entry is replaced by an empty one, so that the next request is counted again.
+    pub fn charge(
         &mut self,
         host: &mut impl CounterHost,
         place: Place,
-        quotas: &[Quota],
-        cost: u32,
+        charge: Charge<'_>,
         standings: &mut Standings,
     ) -> Result<Counted, CountError> {
-        let Self { local, next, cas_predictor, .. } = self;
-        match local {
-            Some(local) => Counting { host: &mut OnVm { local, host }, cas_predictor, next }
-                .count(place, quotas, cost, standings),
-            None => Counting { host, cas_predictor, next }.count(place, quotas, cost, standings),
-        }
+        let fingerprint = place.fingerprint;
+        let ((charged, overflowed), at) = self.round(host, place, |entry, now, next| {
+            match charge.apply(entry, now, next, standings) {
+                Err(EntryError::Full) if place.table == Table::Strangers => {
+                    let charge = Charge { fingerprint: Fingerprint::OVERFLOW, ..charge };
+                    let (charged, stores) = charge.apply(entry, now, next, standings)?;
+                    Ok(((charged, true), stores))
+                }
+                applied => applied.map(|(charged, stores)| ((charged, false), stores)),
+            }
+        })?;
+        Ok(Counted { charged, at, overflowed, fingerprint })
+    }
+
+    /// Changes what this gateway holds of a shared quota. `change` gets the count of the quota's window and the time, and returns its
+    /// result if the count is to be stored.
+    ///
+    /// # Errors
+    /// As [`Counters::charge`].
+    pub fn change_lease<T>(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        quota: &Quota,
+        mut change: impl FnMut(&mut Count, Timestamp) -> Option<T>,
+    ) -> Result<Option<T>, CountError> {
+        let (changed, _) = self.round(host, place, |entry, now, next| {
+            let quotas = core::slice::from_ref(quota);
+            let mut record = OpenRecord::open(entry, place.fingerprint, quotas, true, now, next)?;
+            let at = record.find(quota.window);
+            let Some((at, mut count)) = at.and_then(|at| Some((at, record.count(at)?))) else {
+                return Ok((None, false));
+            };
+            let changed = change(&mut count, now);
+            record.set(at, count.used, count.lease);
+            let stores = changed.is_some();
+            Ok((changed, stores))
+        })?;
+        Ok(changed)
     }
 
     /// Where a counter stands, without counting.
     ///
     /// # Errors
-    /// As [`Counters::count`].
+    /// As [`Counters::charge`].
     pub fn standing(
         &mut self,
         host: &mut impl CounterHost,
         place: Place,
-        quotas: &[Quota],
-    ) -> Result<(Standings, Timestamp), CountError> {
-        match &mut self.local {
-            Some(local) => standing(&mut OnVm { local, host }, place, quotas),
-            None => standing(host, place, quotas),
-        }
-    }
-}
-
-fn standing(
-    host: &mut impl CounterHost,
-    Place { fingerprint, name, .. }: Place,
-    quotas: &[Quota],
-) -> Result<(Standings, Timestamp), CountError> {
-    let stored = host.get(name.as_bytes())?;
-    let at = host.now()?;
-    let entry = stored.as_ref().map_or(&[][..], |(entry, _)| entry.as_ref());
-    Ok((peek(entry, fingerprint, quotas, at)?, at))
-}
-
-/// What counting works with.
-struct Counting<'a, H> {
-    host: &'a mut H,
-    cas_predictor: &'a mut CasPredictor,
-    next: &'a mut Vec<u8>,
-}
-
-impl<H: CounterHost> Counting<'_, H> {
-    fn count(
-        mut self,
-        place: Place,
-        quotas: &[Quota],
-        cost: u32,
-        standings: &mut Standings,
-    ) -> Result<Counted, CountError> {
-        if place.table == Table::Known
-            && let Some((entry, cas)) = self.cas_predictor.foresee(place.name)
-        {
-            let at = self.host.now()?;
-            let charge = Charge { fingerprint: place.fingerprint, quotas, cost };
-            let consumed = consume(&entry, charge, at, self.next, standings);
-            // What refuses has to be what is stored, so only an admission can be tried without reading.
-            if consumed == Ok(Consumed::Admitted) {
-                if self.host.set(place.name.as_bytes(), self.next, cas)? == Swap::Stored {
-                    self.cas_predictor.succeeded();
-                    self.cas_predictor.wrote(place.name, self.next, Some(cas));
-                    let Place { fingerprint, .. } = place;
-                    return Ok(Counted { admitted: true, at, overflowed: false, fingerprint });
-                }
-                self.cas_predictor.failed();
-            }
-        }
-        for _ in 0..MAX_ATTEMPTS {
-            if let Some(counted) = self.attempt(place, quotas, cost, standings)? {
-                return Ok(counted);
-            }
-        }
-        Err(CountError::Contended)
+        charge: Charge<'_>,
+    ) -> Result<Standings, CountError> {
+        let (standings, _) = self.round(host, place, |entry, now, _| Ok((peek(entry, &charge, now)?, false)))?;
+        Ok(standings)
     }
 
-    /// One round of reading, deciding and swapping; `None` if somebody else swapped first.
-    fn attempt(
+    fn round<T>(
         &mut self,
-        Place { table, fingerprint, name }: Place,
-        quotas: &[Quota],
-        cost: u32,
-        standings: &mut Standings,
-    ) -> Result<Option<Counted>, CountError> {
-        let Self { host, cas_predictor, next } = self;
-        let stored = host.get(name.as_bytes())?;
+        host: &mut impl CounterHost,
+        place: Place,
+        step: impl FnMut(&[u8], Timestamp, &mut Vec<u8>) -> Result<(T, bool), EntryError>,
+    ) -> Result<(T, Timestamp), CountError> {
+        let Self { local, next, predictor, .. } = self;
+        match local {
+            Some(local) => round(&mut OnVm { local, host }, predictor, next, place, step),
+            None => round(host, predictor, next, place, step),
+        }
+    }
+}
+
+/// Takes `step` on the entry, the time and a buffer until no other worker has stored in between. `step` returns its result, and whether
+/// the buffer is to be stored. The only compare-and-swap loop of the filter.
+fn round<T>(
+    host: &mut impl CounterHost,
+    predictor: &mut CasPredictor,
+    next: &mut Vec<u8>,
+    place: Place,
+    mut step: impl FnMut(&[u8], Timestamp, &mut Vec<u8>) -> Result<(T, bool), EntryError>,
+) -> Result<(T, Timestamp), CountError> {
+    let name = place.name.as_bytes();
+    // A flood of strangers must not drive known keys' entries out of the predictor's memory.
+    let remembers = place.table == Table::Known;
+    if remembers && let Some(Predicted { value, cas, written }) = predictor.predict(place.name) {
+        let now = host.now()?;
+        // A result that is not stored has to be about what is stored, so it needs a read.
+        if now.seconds_since(written) < MAX_AGE && let Ok((result, true)) = step(&value, now, next) {
+            let swap = host.set(name, next, cas)?;
+            predictor.tried(swap);
+            if swap == Swap::Stored {
+                predictor.wrote(place.name, next, Some(cas), now);
+                return Ok((result, now));
+            }
+        }
+    }
+    for _ in 0..MAX_ATTEMPTS {
+        let stored = host.get(name)?;
         let (entry, cas) =
             stored.as_ref().map_or((&[][..], None), |(entry, cas)| (entry.as_ref(), Some(*cas)));
-        if let Some(cas) = cas {
-            cas_predictor.read(name, entry, cas);
+        if remembers && let Some(cas) = cas {
+            predictor.read(place.name, entry, cas);
         }
-        // The time after the record: a record that a faster worker has just written is then never from the future.
-        let at = host.now()?;
-        let charge = Charge { fingerprint, quotas, cost };
-        let (consumed, overflowed) = match consume(entry, charge, at, next, standings) {
-            Err(EntryError::Full) if table == Table::Strangers => {
-                let charge = Charge { fingerprint: Fingerprint::OVERFLOW, ..charge };
-                (consume(entry, charge, at, next, standings), true)
-            }
-            consumed => (consumed, false),
-        };
-        let (admitted, stores) = match consumed {
-            Ok(Consumed::Admitted) => (true, true),
-            Ok(Consumed::Refused { moved }) => (false, moved),
+        // The time after the record: a record that another worker has just written is then never from the future.
+        let now = host.now()?;
+        let (result, stores) = match step(entry, now, next) {
             Err(EntryError::Malformed) => {
-                compare_and_swap(*host, name.as_bytes(), cas, &[])?;
+                compare_and_swap(host, name, cas, &new_entry(now))?;
                 return Err(EntryError::Malformed.into());
             }
-            Err(error @ (EntryError::Full | EntryError::TooManyWindows)) => return Err(error.into()),
+            stepped => stepped?,
         };
         if stores {
-            if compare_and_swap(*host, name.as_bytes(), cas, next)? == Swap::Conflict {
-                return Ok(None);
+            if compare_and_swap(host, name, cas, next)? == Swap::Conflict {
+                continue;
             }
-            match table {
-                Table::Known => cas_predictor.wrote(name, next, cas),
-                Table::Strangers => drop(cas_predictor.wrote_elsewhere()),
+            match remembers {
+                true => predictor.wrote(place.name, next, cas, now),
+                false => predictor.wrote_unremembered(),
             }
         }
-        Ok(Some(Counted { admitted, at, overflowed, fingerprint }))
+        return Ok((result, now));
     }
+    Err(CountError::Contended)
 }
 
 /// A host whose shared data is the VM's own.
@@ -301,7 +298,7 @@ mod tests {
     use core::num::NonZeroU32;
 
     use super::*;
-    use crate::count::consume::MAX_RECORDS;
+    use crate::count::entry::MAX_RECORDS;
     use crate::count::fingerprint::ClientAddress;
     use crate::quota::Mode;
     use crate::window::Window;
@@ -357,6 +354,14 @@ mod tests {
         Counter { who: Who::Address(ClientAddress::parse(address.as_bytes(), 64)), class: "address" }
     }
 
+    fn charge(place: Place, quotas: &[Quota], cost: u32) -> Charge<'_> {
+        Charge { fingerprint: place.fingerprint(), quotas, cost, shared: None }
+    }
+
+    fn is_admitted(counted: &Counted) -> bool {
+        matches!(counted.charged, Charged::Admitted { .. })
+    }
+
     fn count(
         counters: &mut Counters,
         host: &mut TestHost,
@@ -365,7 +370,7 @@ mod tests {
         cost: u32,
     ) -> Result<(Counted, u32), CountError> {
         let (place, mut standings) = (counters.place(counter), Standings::new());
-        let counted = counters.count(host, place, quotas, cost, &mut standings)?;
+        let counted = counters.charge(host, place, charge(place, quotas, cost), &mut standings)?;
         Ok((counted, standings[0].used))
     }
 
@@ -400,7 +405,8 @@ mod tests {
         let mut vms = [1, 2].map(|salt| Counters::open(&mut host, [salt; 16], "", CAPACITY).unwrap());
         for vm in &mut vms {
             assert!(vm.is_local());
-            let admitted = [(); 3].map(|()| count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().0.admitted);
+            let admitted =
+                [(); 3].map(|()| is_admitted(&count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().0));
             assert_eq!(admitted, [true, true, false]);
         }
     }
@@ -412,7 +418,7 @@ mod tests {
         let name = counters.place(ALICE).name;
         compare_and_swap(&mut host, name.as_bytes(), None, b"not ours").unwrap();
         let answers = [(); 3].map(|()| {
-            count(&mut counters, &mut host, ALICE, &minutely(1), 1).map(|(count, _)| count.admitted)
+            count(&mut counters, &mut host, ALICE, &minutely(1), 1).map(|(count, _)| is_admitted(&count))
         });
         assert_eq!(answers, [Err(CountError::Entry(EntryError::Malformed)), Ok(true), Ok(false)]);
     }
@@ -427,7 +433,7 @@ mod tests {
         for number in 0..=255 {
             let (counted, _) = count(&mut counters, &mut host, stranger(number), &minutely(2), 1).unwrap();
             assert_eq!(counted.overflowed, usize::from(number) >= MAX_RECORDS, "{number}");
-            admitted_beyond += usize::from(counted.overflowed && counted.admitted);
+            admitted_beyond += usize::from(counted.overflowed && is_admitted(&counted));
         }
         assert_eq!(admitted_beyond, 2);
         assert_eq!(count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap().1, 2);
@@ -442,7 +448,7 @@ mod tests {
         count(&mut counters, &mut host, ALICE, &minutely(9), 3).unwrap();
         let place = counters.place(ALICE);
         for _ in 0..2 {
-            let (standings, _) = counters.standing(&mut host, place, &minutely(9)).unwrap();
+            let standings = counters.standing(&mut host, place, charge(place, &minutely(9), 1)).unwrap();
             assert_eq!(standings[0].used, 3);
         }
     }

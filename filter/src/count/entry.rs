@@ -1,19 +1,23 @@
-//! How the records of a few counters are written in an entry of the table, a value in shared data.
+//! An entry of the counters' table: the records of a few counters in one value of shared data.
 //!
 //! ```text
-//! entry   version u8, then records up to the end
-//! record  fingerprint u64, n u8, n × count          fingerprint 0: the record that overflowed strangers share
-//! count   window u32 (seconds; 0 = calendar month), index u32 (the window's place in time), used u32;
-//!         in an entry of version 2 also the eight u32 of a lease, in the order of `Lease`'s fields
+//! entry   version u8, writes u32, then records up to the end
+//! record  fingerprint u64, n u8, n × count          fingerprint 0: the overflow record that strangers share
+//!         the top bit of n: each count is followed by its lease
+//! count   window u32 (seconds; 0 = calendar month), index u32 (the window's place in time), used u32
+//! lease   the seven u32 of `Lease`, in the order of its fields
 //! ```
-//! All little-endian. Version 1 is written while no record of the entry has a lease. A record lives as long as any of its windows does;
-//! a writer drops dead records and keeps live ones that it does not know, for while one configuration drains and the next is in force
-//! both write the same entries.
+//! All numbers are little-endian. `writes` goes up by one with each write, so that no two writes leave equal bytes
+//! ([`super::cas_predictor`] relies on that).
+//!
+//! A record lives as long as one of its windows does. A writer normalises every record of the entry: it drops ended windows and dead
+//! records, and keeps live windows that it does not know, because two configurations write the same record while one of them drains.
 
 use arrayvec::ArrayVec;
 
-use crate::count::fingerprint::Fingerprint;
-use crate::count::lease::Lease;
+use super::fingerprint::Fingerprint;
+use super::lease::Lease;
+use crate::quota::Quota;
 use crate::time::Timestamp;
 use crate::window::Window;
 
@@ -25,27 +29,32 @@ pub const MAX_WINDOWS: usize = 2 * MAX_QUOTAS;
 /// eight times its share to overflow: for a Poisson distribution about 1 in 10¹⁹.
 pub const MAX_RECORDS: usize = 32;
 /// Most bytes in an entry without leases.
-pub const MAX_BYTES: usize = 1 + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX_WINDOWS * COUNT);
+pub const MAX_BYTES: usize = ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX_WINDOWS * COUNT);
 /// Most bytes in an entry with leases.
-pub const MAX_LEASED_BYTES: usize = 1 + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX_WINDOWS * LEASED_COUNT);
+pub const MAX_LEASED_BYTES: usize =
+    ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX_WINDOWS * LEASED_COUNT);
 
-/// The version of an entry without leases.
-pub(crate) const PLAIN: u8 = 1;
-/// The version of an entry with leases.
-pub(crate) const LEASED: u8 = 2;
+/// The version of this format. Versions 1 and 2 had no `writes`; a process never reads what another process wrote.
+const VERSION: u8 = 3;
+/// The bit of a record's number of counts that marks leases.
+const LEASED: u8 = 0x80;
 
+pub(crate) const ENTRY_HEAD: usize = 5;
 pub(crate) const RECORD_HEAD: usize = 9;
 pub(crate) const COUNT: usize = 12;
 const LEASED_COUNT: usize = COUNT + Lease::BYTES;
 
 /// What one window of one counter has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Count {
-    pub(crate) window: Window,
-    pub(crate) index: u32,
-    pub(crate) used: u32,
-    /// What this gateway may use of a quota that a fleet shares.
-    pub(crate) lease: Lease,
+pub struct Count {
+    /// The window's length.
+    pub window: Window,
+    /// The window's place in time.
+    pub index: u32,
+    /// Units used.
+    pub used: u32,
+    /// What this gateway holds of a quota that a fleet shares.
+    pub lease: Lease,
 }
 
 impl Count {
@@ -54,31 +63,36 @@ impl Count {
         Self { window, index: window.at(now).index, used: 0, lease: Lease::NONE }
     }
 
-    /// The count as of `now`: this one while its window lasts, afterwards none. A window that starts over a second ahead was
-    /// written before the clock stepped back: its use moves to now's window, so that the step gives nothing back and locks
-    /// nobody out for longer than a window and a second.
+    /// The count as of `now`.
+    ///
+    /// A window that is current, or the next one after the current, stands: a clock that steps back by less than a window gives no
+    /// quota back, also after it has caught up. The use of a window further ahead moves to the current one, so that a clock that
+    /// was wrong for a while locks no client out for longer than two windows. `None` if the window has ended.
     pub(crate) fn at(self, now: Timestamp) -> Option<Self> {
         let stored = self.window.period(self.index);
-        if now.is_over_a_second_before(stored.start) {
-            let index = self.window.at(now).index;
-            Some(Self { index, lease: self.lease.moved(self.used), ..self })
-        } else if now.seconds() < stored.end {
-            Some(self)
-        } else {
-            None
+        if now.seconds() >= stored.end {
+            return None;
+        }
+        if now.seconds() >= stored.start {
+            return Some(self);
+        }
+        let current = self.window.at(now).index;
+        match self.index.checked_sub(1) {
+            Some(before) if before == current => Some(self),
+            _ => Some(Self { index: current, lease: self.lease.moved(self.used), ..self }),
         }
     }
 }
 
-pub(crate) type Counts = ArrayVec<Count, MAX_WINDOWS>;
+type Counts = ArrayVec<Count, MAX_WINDOWS>;
 
 /// Why an entry cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// The bytes are no entry: something else writes under our names.
+    /// The bytes are not an entry: something else writes under the counters' names.
     #[error("a counter's entry in shared data is malformed")]
     Malformed,
-    /// All records are live and none is this counter's.
+    /// All records are live, and none of them is this counter's.
     #[error("a counter's entry in shared data is full")]
     Full,
     /// The record is full of live windows of earlier configurations.
@@ -86,124 +100,190 @@ pub enum EntryError {
     TooManyWindows,
 }
 
-/// Writes `entry` to `next` with `fingerprint`'s record replaced by `counts` and without dead records.
-pub(crate) fn replace_record(
-    entry: &[u8],
-    fingerprint: Fingerprint,
-    counts: &[Count],
-    now: Timestamp,
-    next: &mut Vec<u8>,
-) -> Result<(), EntryError> {
-    next.clear();
-    let form = if leases_others(entry, fingerprint, now)? || leases(counts) { LEASED } else { PLAIN };
-    next.push(form);
-    let mut others = 0;
-    for record in Records::of(entry)? {
-        let record = record?;
-        if record.fingerprint == fingerprint {
-            continue;
+/// A counter's record, open for changes in the value that is to be stored next.
+#[derive(Debug)]
+pub(crate) struct OpenRecord<'n> {
+    next: &'n mut [u8],
+    /// Where the counts start.
+    start: usize,
+    counts: usize,
+    leased: bool,
+    /// Whether use moved from a window that the clock stepped back from.
+    pub(crate) moved: bool,
+}
+
+impl<'n> OpenRecord<'n> {
+    /// Writes `entry` as of `now` to `next`, with a count for the window of each of `quotas` in the record of `fingerprint`, and opens
+    /// that record. `leased`: the record holds leases.
+    ///
+    /// # Errors
+    /// If the entry is malformed or cannot hold the counter.
+    pub(crate) fn open(
+        entry: &[u8],
+        fingerprint: Fingerprint,
+        quotas: &[Quota],
+        leased: bool,
+        now: Timestamp,
+        next: &'n mut Vec<u8>,
+    ) -> Result<Self, EntryError> {
+        next.clear();
+        if !leased && is_ready(entry, fingerprint, quotas, now) {
+            next.extend_from_slice(entry);
+            count_write(next);
+            let start = ENTRY_HEAD + RECORD_HEAD;
+            return Ok(Self { next, start, counts: quotas.len(), leased, moved: false });
         }
-        let live = record.live(now);
-        if !live.is_empty() {
-            others += usize::from(record.fingerprint != Fingerprint::OVERFLOW);
-            push_record(next, form, record.fingerprint, live.into_iter());
+        Self::rewrite(entry, fingerprint, quotas, leased, now, next)
+    }
+
+    /// [`OpenRecord::open`] for any entry.
+    #[cold]
+    fn rewrite(
+        entry: &[u8],
+        fingerprint: Fingerprint,
+        quotas: &[Quota],
+        leased: bool,
+        now: Timestamp,
+        next: &'n mut Vec<u8>,
+    ) -> Result<Self, EntryError> {
+        let (mut ended, mut counts, mut moved, mut others) = (Counts::new(), Counts::new(), false, 0);
+        next.extend_from_slice(entry.get(..ENTRY_HEAD).unwrap_or_default());
+        if next.is_empty() {
+            next.extend_from_slice(&new_entry(now));
+        }
+        count_write(next);
+        for record in Records::of(entry)? {
+            let record = record?;
+            if record.fingerprint != fingerprint {
+                let live: Counts = record.counts().filter_map(|count| count.at(now)).collect();
+                if !live.is_empty() {
+                    others += usize::from(record.fingerprint != Fingerprint::OVERFLOW);
+                    push_record(next, record.fingerprint, record.leased, &live);
+                }
+                continue;
+            }
+            for stored in record.counts() {
+                let (list, count) = match stored.at(now) {
+                    Some(count) => (&mut counts, count),
+                    None => (&mut ended, stored),
+                };
+                moved |= stored.index != count.index;
+                // An entry of this format has each fingerprint once.
+                list.try_push(count).map_err(|_| EntryError::Malformed)?;
+            }
+        }
+        if others >= MAX_RECORDS && fingerprint != Fingerprint::OVERFLOW {
+            return Err(EntryError::Full);
+        }
+        for quota in quotas.iter().take(MAX_QUOTAS) {
+            if counts.iter().all(|count| count.window != quota.window) {
+                let mut unused = Count::unused(quota.window, now);
+                let before = ended.iter().find(|ended| {
+                    ended.window == quota.window && ended.index.checked_add(1) == Some(unused.index)
+                });
+                unused.lease = before.map_or(Lease::NONE, |before| before.lease.of_next_window(before.used));
+                counts.try_push(unused).map_err(|_| EntryError::TooManyWindows)?;
+            }
+        }
+        let leased = leased || counts.iter().any(|count| count.lease != Lease::NONE);
+        let start = next.len() + RECORD_HEAD;
+        push_record(next, fingerprint, leased, &counts);
+        Ok(Self { next, start, counts: counts.len(), leased, moved })
+    }
+
+    /// The place of the count of `window`.
+    pub(crate) fn find(&self, window: Window) -> Option<usize> {
+        (0..self.counts).find(|place| self.count(*place).is_some_and(|count| count.window == window))
+    }
+
+    /// The count at `place`.
+    pub(crate) fn count(&self, place: usize) -> Option<Count> {
+        let start = self.start + place * width(self.leased);
+        decode_count(self.next.get(start..start + width(self.leased))?)
+    }
+
+    /// Replaces what is used, and held, at `place`.
+    pub(crate) fn set(&mut self, place: usize, used: u32, lease: Lease) {
+        let start = self.start + place * width(self.leased);
+        if let Some(bytes) = self.next.get_mut(start + 8..start + COUNT) {
+            bytes.copy_from_slice(&used.to_le_bytes());
+        }
+        if self.leased && let Some(bytes) = self.next.get_mut(start + COUNT..start + LEASED_COUNT) {
+            bytes.copy_from_slice(lease.to_bytes().as_flattened());
         }
     }
-    if others >= MAX_RECORDS && fingerprint != Fingerprint::OVERFLOW {
-        return Err(EntryError::Full);
+}
+
+/// Whether `entry` is what nearly all are: the record of `fingerprint` alone, without leases, with a count for each quota, in the
+/// quotas' order, each in a window that stands.
+fn is_ready(entry: &[u8], fingerprint: Fingerprint, quotas: &[Quota], now: Timestamp) -> bool {
+    let Some((head, counts)) = entry.split_first_chunk::<{ ENTRY_HEAD + RECORD_HEAD }>() else { return false };
+    let [VERSION, _, _, _, _, who @ .., n] = head else { return false };
+    let (counts, rest) = counts.as_chunks::<COUNT>();
+    usize::from(*n) == quotas.len()
+        && counts.len() == quotas.len()
+        && rest.is_empty()
+        && *who == fingerprint.get().to_le_bytes()
+        && quotas.iter().zip(counts).all(|(quota, count)| {
+            decode_count(count).is_some_and(|count| count.window == quota.window && count.at(now) == Some(count))
+        })
+}
+
+/// The head of an entry that is written for the first time. `writes` starts at the instant, so that an entry that something else
+/// has overwritten does not repeat an earlier state.
+pub(crate) fn new_entry(now: Timestamp) -> [u8; ENTRY_HEAD] {
+    let [a, b, c, d] = now.low_bits().to_le_bytes();
+    [VERSION, a, b, c, d]
+}
+
+fn count_write(next: &mut [u8]) {
+    if let Some([_, writes @ ..]) = next.first_chunk_mut::<ENTRY_HEAD>() {
+        *writes = u32::from_le_bytes(*writes).wrapping_add(1).to_le_bytes();
     }
-    push_record(next, form, fingerprint, counts.iter().copied());
-    Ok(())
 }
 
-fn leases(counts: &[Count]) -> bool {
-    counts.iter().any(|count| count.lease != Lease::NONE)
-}
-
-/// Whether a live record of another counter has a lease.
-fn leases_others(entry: &[u8], fingerprint: Fingerprint, now: Timestamp) -> Result<bool, EntryError> {
-    if entry.first() != Some(&LEASED) {
-        return Ok(false);
-    }
-    for record in Records::of(entry)? {
-        let record = record?;
-        if record.fingerprint != fingerprint && leases(&record.live(now)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Writes an entry of one record, none of whose counts has a lease.
-pub(crate) fn write_plain(
-    next: &mut Vec<u8>,
-    fingerprint: Fingerprint,
-    counts: impl ExactSizeIterator<Item = Count>,
-) {
-    next.clear();
-    next.push(PLAIN);
-    push_record(next, PLAIN, fingerprint, counts);
-}
-
-fn push_record(
-    entry: &mut Vec<u8>,
-    form: u8,
-    fingerprint: Fingerprint,
-    counts: impl ExactSizeIterator<Item = Count>,
-) {
-    entry.extend_from_slice(&fingerprint.get().to_le_bytes());
-    entry.push(u8::try_from(counts.len()).unwrap_or(u8::MAX));
+fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, leased: bool, counts: &[Count]) {
+    next.extend_from_slice(&fingerprint.get().to_le_bytes());
+    next.push(u8::try_from(counts.len()).unwrap_or(0) | if leased { LEASED } else { 0 });
     for count in counts {
-        let [w0, w1, w2, w3] = count.window.code().to_le_bytes();
-        let [i0, i1, i2, i3] = count.index.to_le_bytes();
-        let [u0, u1, u2, u3] = count.used.to_le_bytes();
-        entry.extend_from_slice(&[w0, w1, w2, w3, i0, i1, i2, i3, u0, u1, u2, u3]);
-        if form == LEASED {
-            entry.extend_from_slice(count.lease.to_bytes().as_flattened());
+        for word in [count.window.code(), count.index, count.used] {
+            next.extend_from_slice(&word.to_le_bytes());
+        }
+        if leased {
+            next.extend_from_slice(count.lease.to_bytes().as_flattened());
         }
     }
+}
+
+/// Reads a count, and its lease if the bytes hold one.
+fn decode_count(bytes: &[u8]) -> Option<Count> {
+    let (words, _) = bytes.as_chunks::<4>();
+    let ([window, index, used], lease) = words.split_first_chunk()?;
+    Some(Count {
+        window: Window::from_code(u32::from_le_bytes(*window)),
+        index: u32::from_le_bytes(*index),
+        used: u32::from_le_bytes(*used),
+        lease: Lease::from_bytes(lease).unwrap_or(Lease::NONE),
+    })
 }
 
 /// The records of an entry.
-pub(crate) struct Records<'e> {
-    bytes: &'e [u8],
-    form: u8,
-}
+struct Records<'e>(&'e [u8]);
 
 /// The record of a counter.
-pub(crate) struct Record<'e> {
-    pub(crate) fingerprint: Fingerprint,
+struct Record<'e> {
+    fingerprint: Fingerprint,
+    leased: bool,
     counts: &'e [u8],
-    form: u8,
 }
 
 impl<'e> Records<'e> {
-    pub(crate) fn of(entry: &'e [u8]) -> Result<Self, EntryError> {
-        match entry.split_first() {
-            None => Ok(Self { bytes: &[], form: PLAIN }),
-            Some((&PLAIN, bytes)) if entry.len() <= MAX_BYTES => Ok(Self { bytes, form: PLAIN }),
-            Some((&LEASED, bytes)) if entry.len() <= MAX_LEASED_BYTES => Ok(Self { bytes, form: LEASED }),
-            Some(_) => Err(EntryError::Malformed),
+    fn of(entry: &'e [u8]) -> Result<Self, EntryError> {
+        match entry.split_first_chunk::<ENTRY_HEAD>() {
+            None if entry.is_empty() => Ok(Self(&[])),
+            Some(([VERSION, ..], records)) if entry.len() <= MAX_LEASED_BYTES => Ok(Self(records)),
+            _ => Err(EntryError::Malformed),
         }
-    }
-
-    /// The live counts of `fingerprint`, and whether any of them has moved.
-    pub(crate) fn counts_of(
-        entry: &'e [u8],
-        fingerprint: Fingerprint,
-        now: Timestamp,
-    ) -> Result<(Counts, bool), EntryError> {
-        let (mut counts, mut moved) = (Counts::new(), false);
-        for record in Self::of(entry)? {
-            let record = record?;
-            if record.fingerprint == fingerprint {
-                let live = record.counts().filter_map(|count| Some((count, count.at(now)?)));
-                counts.clear();
-                counts
-                    .extend(live.inspect(|(stored, count)| moved |= stored != count).map(|(_, count)| count));
-            }
-        }
-        Ok((counts, moved))
     }
 }
 
@@ -211,64 +291,33 @@ impl<'e> Iterator for Records<'e> {
     type Item = Result<Record<'e>, EntryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.bytes.is_empty() {
+        if self.0.is_empty() {
             return None;
         }
-        let record = Record::split_from(self.bytes, self.form);
-        self.bytes = record.as_ref().map_or(&[], |(_, rest)| rest);
+        let record = Record::split_from(self.0);
+        self.0 = record.as_ref().map_or(&[], |(_, rest)| rest);
         Some(record.map(|(record, _)| record).ok_or(EntryError::Malformed))
     }
 }
 
 impl<'e> Record<'e> {
-    fn split_from(bytes: &'e [u8], form: u8) -> Option<(Self, &'e [u8])> {
+    fn split_from(bytes: &'e [u8]) -> Option<(Self, &'e [u8])> {
         let (fingerprint, bytes) = bytes.split_first_chunk::<8>()?;
-        let (count, bytes) = bytes.split_first()?;
-        let count = usize::from(*count);
-        if count > MAX_WINDOWS {
+        let (n, bytes) = bytes.split_first()?;
+        let (counts, leased) = (usize::from(n & !LEASED), n & LEASED != 0);
+        if counts > MAX_WINDOWS {
             return None;
         }
-        let (counts, rest) = bytes.split_at_checked(count * width(form))?;
+        let (counts, rest) = bytes.split_at_checked(counts * width(leased))?;
         let fingerprint = Fingerprint::from_number(u64::from_le_bytes(*fingerprint));
-        Some((Self { fingerprint, counts, form }, rest))
+        Some((Self { fingerprint, leased, counts }, rest))
     }
 
-    /// The one record of an entry that has one and no leases.
-    pub(crate) fn alone_in(entry: &'e [u8]) -> Option<Self> {
-        let (record, others) = Self::split_from(entry.strip_prefix(&[PLAIN])?, PLAIN)?;
-        others.is_empty().then_some(record)
-    }
-
-    /// The counts of [`Record::alone_in`].
-    pub(crate) fn plain_counts(&self) -> impl ExactSizeIterator<Item = Count> + use<'e> {
-        let (counts, _) = self.counts.as_chunks::<COUNT>();
-        counts.iter().map(|[w0, w1, w2, w3, i0, i1, i2, i3, u0, u1, u2, u3]| Count {
-            window: Window::from_code(u32::from_le_bytes([*w0, *w1, *w2, *w3])),
-            index: u32::from_le_bytes([*i0, *i1, *i2, *i3]),
-            used: u32::from_le_bytes([*u0, *u1, *u2, *u3]),
-            lease: Lease::NONE,
-        })
-    }
-
-    pub(crate) fn counts(&self) -> impl Iterator<Item = Count> + use<'e> {
-        self.counts.chunks_exact(width(self.form)).map(|count| {
-            let (words, _) = count.as_chunks::<4>();
-            let word = |place| words.get(place).copied().map_or(0, u32::from_le_bytes);
-            Count {
-                window: Window::from_code(word(0)),
-                index: word(1),
-                used: word(2),
-                lease: words.get(3..).and_then(Lease::from_bytes).unwrap_or(Lease::NONE),
-            }
-        })
-    }
-
-    /// The counts whose windows last.
-    fn live(&self, now: Timestamp) -> Counts {
-        self.counts().filter_map(|count| count.at(now)).collect()
+    fn counts(&self) -> impl Iterator<Item = Count> + use<'e> {
+        self.counts.chunks_exact(width(self.leased)).filter_map(decode_count)
     }
 }
 
-const fn width(form: u8) -> usize {
-    if form == LEASED { LEASED_COUNT } else { COUNT }
+const fn width(leased: bool) -> usize {
+    if leased { LEASED_COUNT } else { COUNT }
 }

@@ -1,9 +1,8 @@
 //! Counting requests in the gateway's shared data.
 
-pub mod cas_predictor;
+mod cas_predictor;
 pub mod consume;
 pub mod counters;
-pub mod draw;
 pub mod entry;
 pub mod fingerprint;
 pub mod lease;

@@ -31,6 +31,13 @@ impl HostError {
     pub const fn is_unimplemented(self) -> bool {
         self.status == 12
     }
+
+    /// Whether the host could not do it now: `proxy_status_t` internal failure. Envoy answers a callout so while its cluster's circuit
+    /// breaker is full.
+    #[must_use]
+    pub const fn is_refused(self) -> bool {
+        self.status == 10
+    }
 }
 
 /// The number of a stored value, as `proxy_get_shared_data` reports it.

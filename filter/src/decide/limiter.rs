@@ -12,13 +12,11 @@ use crate::config::{
     ADDRESS_CLASS, Agreement, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, StrangerPolicy,
     Subscribers, digest,
 };
-use crate::count::consume::Standings;
+use crate::count::consume::{Beyond, Charge, Charged, Shared, Standings};
 use crate::count::counters::{CountError, Counted, Counter, CounterHost, Counters, Place};
-use crate::count::draw::Beyond;
 use crate::count::fingerprint::{ClientAddress, KeyDigest, KeyHash, Who};
 use crate::count::shared_data::HostError;
 use crate::count::table::OpenError;
-use crate::decide::fleet::Wanted;
 use crate::decide::outcome::{NO_PLAN, Outcome};
 use crate::decide::reply::Reply;
 use crate::decide::response_headers::Report;
@@ -32,7 +30,7 @@ use crate::time::Timestamp;
 
 mod leased;
 
-pub use self::leased::Drawing;
+pub use self::leased::{Asked, LeaseRequest, LeasedRequest, Need};
 
 /// Keys, each in one class, that are remembered, so that their requests need neither SHA-256 nor the way to their plan and counter.
 /// The memory is emptied when it is full: about 1 MiB for each VM.
@@ -83,7 +81,7 @@ pub struct Verdict {
     /// The reply to send instead of passing the request on.
     pub reply: Option<Box<Reply>>,
     /// A lease to ask for. If the request waits for it, nothing else is decided yet.
-    pub lease: Option<Box<Wanted>>,
+    pub lease: Option<Box<LeaseRequest>>,
 }
 
 /// Decides on requests by one configuration, within one VM.
@@ -100,14 +98,14 @@ pub struct Limiter {
 /// What needs not be found out twice about a known key's requests of one class.
 #[derive(Clone, Debug)]
 struct Remembered {
-    counter: Bearer,
+    counter: CounterKey,
     plan: usize,
     granted: Option<Entitlement>,
 }
 
-/// Where what somebody uses is counted: in a record here, and under a name in the fleet.
+/// Identifies a counter: by the place of its record here, and by who is counted in the fleet.
 #[derive(Clone, Copy, Debug)]
-struct Bearer {
+struct CounterKey {
     place: Place,
     fleet: Option<FleetId>,
 }
@@ -115,7 +113,7 @@ struct Bearer {
 /// Who is calling.
 enum Caller<'c> {
     /// A key of this plan.
-    Known { who: Who<'c>, counter: Bearer, plan: usize, granted: &'c Entitlements },
+    Known { who: Who<'c>, counter: CounterKey, plan: usize, granted: &'c Entitlements },
     /// A key that nobody has.
     Unknown,
     /// A key that the directory, which has not answered yet, may know.
@@ -277,7 +275,7 @@ impl Limiter {
         remembered_by: KeyHash,
     ) -> Result<Caller<'c>, DecideError> {
         let counters = open(&mut self.counters, config, host)?;
-        let counter = |who| Bearer {
+        let counter = |who| CounterKey {
             place: counters.place(Counter { who, class: config.class_name(class) }),
             fleet: config.fleet.as_ref().map(|fleet| fleet.id(who)),
         };
@@ -324,7 +322,7 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         request: &Request,
-        counter: Bearer,
+        counter: CounterKey,
         granted: Option<&Entitlement>,
     ) -> Result<Verdict, DecideError> {
         match granted {
@@ -334,11 +332,11 @@ impl Limiter {
                     let class = config.catalog.classes.get(request.class);
                     let cost = class.map_or(1, |class| class.cost);
                     let quotas = Arc::clone(quotas);
-                    let drawing =
-                        Drawing { plan, class: request.class, counter: counter.place, who, quotas, cost };
-                    self.try_to_draw(host, config, &drawing, Beyond::Ask)
+                    let leased =
+                        LeasedRequest { plan, class: request.class, counter: counter.place, who, quotas, cost };
+                    self.charge_leased(host, config, &leased, Beyond::Ask)
                 }
-                _ => self.count(host, config, request, counter.place, quotas, None),
+                _ => Ok(self.count(host, config, request, counter.place, quotas, None, None)?.1),
             },
             Some(Entitlement::NotInPlan) | None => {
                 let plan = request.plan_name(config).unwrap_or_default();
@@ -369,11 +367,13 @@ impl Limiter {
                 let address = host.property(b"source\0address")?.unwrap_or_default();
                 let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
                 let counter = self.open(host)?.place(Counter { who, class: ADDRESS_CLASS });
-                self.count(host, config, request, counter, quotas, Some(outcome))
+                Ok(self.count(host, config, request, counter, quotas, None, Some(outcome))?.1)
             }
         }
     }
 
+    /// Charges a request to its quotas, and makes its verdict.
+    #[expect(clippy::too_many_arguments, reason = "what to charge, and whom; each is one thing")]
     fn count(
         &mut self,
         host: &mut impl Host,
@@ -381,21 +381,26 @@ impl Limiter {
         request: &Request,
         counter: Place,
         quotas: &Arc<QuotaSet>,
+        shared: Option<Shared<'_>>,
         stranger: Option<Outcome>,
-    ) -> Result<Verdict, DecideError> {
+    ) -> Result<(Counted, Verdict), DecideError> {
         let cost = match (stranger, config.catalog.classes.get(request.class)) {
             (Some(_), _) | (_, None) => 1,
             (None, Some(class)) => class.cost,
         };
-        // In a box, as it is handed on several times until the response is there.
+        // In a box, because it is handed on several times until the response is there.
         let at = Timestamp::from_seconds(0);
         let mut report =
             Box::new(Report { quotas: Arc::clone(quotas), standings: Standings::new(), cost, at });
-        let standings = &mut report.standings;
-        let counted = self.open(host)?.count(host, counter, quotas.quotas(), cost, standings)?;
+        let charge = Charge { fingerprint: counter.fingerprint(), quotas: quotas.quotas(), cost, shared };
+        let counted = self.open(host)?.charge(host, counter, charge, &mut report.standings)?;
         report.at = counted.at;
-
-        Ok(conclude(host, config, request, report, stranger, &counted))
+        let verdict = match counted.charged {
+            Charged::Short(_) => request.verdict([]),
+            Charged::Admitted { .. } => conclude(host, config, request, report, stranger, &counted, true),
+            Charged::Refused => conclude(host, config, request, report, stranger, &counted, false),
+        };
+        Ok((counted, verdict))
     }
 
     fn open(&mut self, host: &mut impl Host) -> Result<&mut Counters, DecideError> {
@@ -425,6 +430,7 @@ fn conclude(
     report: Box<Report>,
     stranger: Option<Outcome>,
     counted: &Counted,
+    admitted: bool,
 ) -> Verdict {
     let mut verdict = request.verdict(stranger);
     let mut and = |outcome| {
@@ -434,7 +440,7 @@ fn conclude(
     if counted.overflowed {
         and(Outcome::Overflow);
     }
-    match (counted.admitted, config.enforcement) {
+    match (admitted, config.enforcement) {
         (true, _) => {
             if stranger.is_none() {
                 and(Outcome::Allowed);
@@ -446,7 +452,7 @@ fn conclude(
         (false, Mode::Shadow) => and(Outcome::ShadowLimited),
         (false, Mode::Enforced) => and(Outcome::Limited),
     }
-    if !counted.admitted && config.enforcement == Mode::Enforced {
+    if !admitted && config.enforcement == Mode::Enforced {
         let plan = request.plan_name(config);
         let class = if stranger.is_some() { ADDRESS_CLASS } else { config.class_name(request.class) };
         host.log(

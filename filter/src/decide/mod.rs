@@ -1,6 +1,6 @@
 //! Deciding a request: its caller, its class, its quotas, and the answer.
 
-pub mod fleet;
+pub mod paused;
 pub mod limiter;
 pub mod outcome;
 pub mod reply;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::config::{Config, Entitlement, Entitlements};
 use crate::count::counters::{CountError, Counter, CounterHost, Counters};
-use crate::count::draw::{Beyond, Draw};
+use crate::count::consume::{Beyond, Charge, Shared};
 use crate::count::fingerprint::Who;
 use crate::quota::Mode;
 
@@ -61,15 +61,9 @@ pub fn report(
             Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
             Entitlement::Quotas(set) => {
                 let place = counters.place(Counter { who, class: &class.name });
-                let standings = match &config.fleet {
-                    None => counters.standing(host, place, set.quotas())?.0,
-                    Some(fleet) => {
-                        let (fingerprint, quotas, cost) = (place.fingerprint(), set.quotas(), class.cost);
-                        let (terms, beyond) = (&fleet.terms, Beyond::Nothing);
-                        let draw = Draw { fingerprint, quotas, cost, terms, beyond };
-                        counters.leased_standing(host, place, &draw)?
-                    }
-                };
+                let shared = config.fleet.as_ref().map(|fleet| Shared { terms: &fleet.terms, beyond: Beyond::Pass });
+                let charge = Charge { fingerprint: place.fingerprint(), quotas: set.quotas(), cost: 0, shared };
+                let standings = counters.standing(host, place, charge)?;
                 let enforced =
                     set.quotas().iter().zip(standings).filter(|(quota, _)| quota.mode == Mode::Enforced);
                 enforced

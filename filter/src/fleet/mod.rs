@@ -1,3 +1,6 @@
-//! Sharing quotas among the gateways of a fleet through a rate-limit service.
+//! Sharing quotas among the gateways of a fleet through a rate-limit service: its protocol, how much to ask it for, and when to leave it
+//! alone.
 
+pub mod breaker;
+pub mod lease_size;
 pub mod protocol;

@@ -1,12 +1,13 @@
 //! The messages of Envoy's rate-limit service protocol, `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`, as far as leases
 //! need them, and their gRPC frame.
 //!
-//! Written by hand: it is one message out and one in, of few fields each, and takes 6.5 KB of the module. The suites of fleets exchange the same bytes with services that
-//! use the protocol's generated types.
+//! They are written by hand: one message out and one in, of few fields each, take 6.5 KB of the module. The fleet suites exchange the same
+//! bytes with services that use the protocol's generated types.
 
 use core::fmt::Write as _;
 
 use crate::request::header_pairs::HeaderPairs;
+use crate::time::Timestamp;
 use crate::window::Window;
 
 /// `:path` of the call.
@@ -36,18 +37,49 @@ pub struct Request<'a> {
     pub units: u32,
 }
 
-/// What the service answers.
+/// The service's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Whether the limit is exceeded.
-    pub over_limit: bool,
-    /// `limit_remaining`, which Limitador does not send.
-    pub left: Option<u32>,
-    /// Whole seconds of `duration_until_reset`.
+    /// What the service granted.
+    pub grant: Grant,
+    /// Whole seconds of `duration_until_reset`, which Limitador does not send.
     pub until_reset: Option<u64>,
 }
 
-/// Why there is no answer of use.
+/// What the service granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// The units that were asked for.
+    Units {
+        /// `limit_remaining`, which Limitador does not send.
+        left: Option<u32>,
+    },
+    /// No units: more was asked for than was left. envoyproxy/ratelimit adds first, so that what was left is used up.
+    OverLimit {
+        /// `limit_remaining`, which Limitador does not send.
+        left: Option<u32>,
+    },
+    /// Any number of units: OK without `current_limit`, and with 2³²−1 remaining.
+    Unlimited,
+    /// Nothing: OK without `current_limit`. The service has no limit for the descriptor.
+    Unconfigured,
+}
+
+impl Response {
+    /// The place in time of the window that the answer, which arrived at `now`, is about. `None` if the answer does not name a window,
+    /// or names one by whole seconds that is itself a second long.
+    #[must_use]
+    pub fn window_index(self, window: Window, now: Timestamp) -> Option<u32> {
+        let Window::Seconds(length) = window else { return None };
+        let length = u64::from(length.get());
+        let end = now.seconds().checked_add(self.until_reset.filter(|_| length > 1)?)?;
+        // The answer took its time, and the clocks differ: the window ends at the nearest boundary.
+        let boundary = end.checked_add(length / 2)? / length;
+        u32::try_from(boundary.checked_sub(1)?).ok()
+    }
+}
+
+/// Why an answer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// None in time, or no connection.
@@ -59,8 +91,8 @@ pub enum Unusable {
     /// A gRPC status other than 0.
     #[error("the rate-limit service answered gRPC status {0}")]
     Grpc(String),
-    /// No message of the protocol.
-    #[error("the rate-limit service answered something that is no RateLimitResponse")]
+    /// A body that is not a message of the protocol.
+    #[error("the rate-limit service sent a malformed RateLimitResponse")]
     Malformed,
     /// Neither OK nor OVER_LIMIT.
     #[error("the rate-limit service answered with code {0}")]
@@ -179,23 +211,27 @@ impl Response {
                 _ => {}
             }
         }
-        let over_limit = match code {
-            1 => false,
-            2 => true,
-            code => return Err(Unusable::Code(code)),
-        };
-        let mut response = Self { over_limit, left: None, until_reset: None };
-        let Some(status) = status else { return Ok(response) };
-        // In this message a number that is absent is 0.
-        response.left = Some(0);
-        for field in Fields(status) {
-            match field.ok_or(Unusable::Malformed)? {
-                (3, Value::Number(left)) => response.left = Some(u32::try_from(left).unwrap_or(u32::MAX)),
-                (4, Value::Bytes(duration)) => response.until_reset = Some(seconds(duration)?),
-                _ => {}
+        let (mut left, mut until_reset, mut has_limit) = (None, None, false);
+        if let Some(status) = status {
+            // In this message a number that is absent is 0.
+            left = Some(0);
+            for field in Fields(status) {
+                match field.ok_or(Unusable::Malformed)? {
+                    (2, Value::Bytes(_)) => has_limit = true,
+                    (3, Value::Number(number)) => left = Some(u32::try_from(number).unwrap_or(u32::MAX)),
+                    (4, Value::Bytes(duration)) => until_reset = Some(seconds(duration)?),
+                    _ => {}
+                }
             }
         }
-        Ok(response)
+        let grant = match (code, left) {
+            (1, Some(u32::MAX)) if !has_limit => Grant::Unlimited,
+            (1, Some(_)) if !has_limit => Grant::Unconfigured,
+            (1, left) => Grant::Units { left },
+            (2, left) => Grant::OverLimit { left },
+            (code, _) => return Err(Unusable::Code(code)),
+        };
+        Ok(Self { grant, until_reset })
     }
 }
 
@@ -389,19 +425,25 @@ pub(crate) mod tests {
         use crate::request::header_pairs::serialize;
         let ok = [(":status", &b"200"[..])];
         let done = [("grpc-status", &b"0"[..])];
-        // OK, one status: OK, 7 left, 41 seconds; unknown fields in between.
-        let granted = frame(&[8, 1, 0x12, 8, 8, 1, 0x18, 7, 0x22, 2, 8, 41, 0x1a, 1, 0, 0x25, 0, 0, 0, 0]);
-        let response = |over_limit, left, until_reset| Ok(Response { over_limit, left, until_reset });
+        // OK; one status: OK, a limit, 7 left, 41 seconds; unknown fields in between.
+        let granted =
+            frame(&[8, 1, 0x12, 12, 8, 1, 0x12, 2, 8, 60, 0x18, 7, 0x22, 2, 8, 41, 0x1a, 1, 0, 0x25, 0, 0, 0, 0]);
+        let units = Ok(Response { grant: Grant::Units { left: Some(7) }, until_reset: Some(41) });
+        let without_reset = |grant| Ok(Response { grant, until_reset: None });
+        let unlimited = frame(&[8, 1, 0x12, 8, 8, 1, 0x18, 0xff, 0xff, 0xff, 0xff, 0xf]);
         let (ok, done) = (serialize(&ok), serialize(&done));
         let both = serialize(&[(":status", b"200"), ("grpc-status", b"0")]);
         let status = |status: &'static [u8]| serialize(&[(":status", status)]);
         let grpc = |status: &'static [u8]| serialize(&[("grpc-status", status)]);
         let none = serialize(&[]);
         let rows = [
-            (&ok, granted.clone(), &done, response(false, Some(7), Some(41))),
-            (&both, granted.clone(), &none, response(false, Some(7), Some(41))),
-            (&ok, frame(&[8, 2, 0x12, 2, 8, 2]), &done, response(true, Some(0), None)),
-            (&ok, frame(&[8, 2]), &done, response(true, None, None)),
+            (&ok, granted.clone(), &done, units.clone()),
+            (&both, granted.clone(), &none, units),
+            (&ok, frame(&[8, 2, 0x12, 2, 8, 2]), &done, without_reset(Grant::OverLimit { left: Some(0) })),
+            (&ok, frame(&[8, 2]), &done, without_reset(Grant::OverLimit { left: None })),
+            (&ok, frame(&[8, 1]), &done, without_reset(Grant::Units { left: None })),
+            (&ok, frame(&[8, 1, 0x12, 2, 8, 1]), &done, without_reset(Grant::Unconfigured)),
+            (&ok, unlimited, &done, without_reset(Grant::Unlimited)),
             (&none, vec![], &none, Err(Unusable::None)),
             (&status(b"504"), vec![], &none, Err(Unusable::Http("504".to_owned()))),
             (&ok, granted.clone(), &grpc(b"14"), Err(Unusable::Grpc("14".to_owned()))),
@@ -415,6 +457,24 @@ pub(crate) mod tests {
         ];
         for (headers, body, trailers, expected) in rows {
             assert_eq!(Response::read(headers, &body, trailers), expected, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_names_the_window_that_ends_nearest() {
+        let rows = [
+            // milliseconds, seconds until reset, the window's place
+            (Window::MINUTE, 59_990, 1, Some(0)),
+            (Window::MINUTE, 60_010, 1, Some(0)),
+            (Window::MINUTE, 60_010, 60, Some(1)),
+            (Window::MINUTE, 59_600, 60, Some(1)),
+            (Window::MINUTE, 61_500, 60, Some(1)),
+            (Window::SECOND, 1_500, 1, None),
+        ];
+        for (window, milliseconds, until_reset, expected) in rows {
+            let response = Response { grant: Grant::Unlimited, until_reset: Some(until_reset) };
+            let now = Timestamp::from_nanos(milliseconds * 1_000_000);
+            assert_eq!(response.window_index(window, now), expected, "{milliseconds} {until_reset}");
         }
     }
 

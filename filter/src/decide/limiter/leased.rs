@@ -1,30 +1,30 @@
-//! Deciding where a fleet shares its quotas: by leases, and without its service by what the configuration says.
+//! Deciding where a fleet shares its quotas: by leases, and without the service by what the configuration says.
 
 use std::sync::Arc;
 
-use super::{DecideError, Host, Limiter, LogLevel, Request, Verdict, conclude, open};
+use super::{DecideError, Host, Limiter, LogLevel, Request, Verdict, open};
 use crate::config::{Config, OnUnavailable};
-use crate::count::consume::Standings;
-use crate::count::counters::{Counted, Place};
-use crate::count::draw::{Answer, Ask, Beyond, Draw, Drawn};
-use crate::decide::fleet::{Wanted, local_share};
+use crate::count::consume::{Beyond, Charged, Shared, Shortage};
+use crate::count::counters::Place;
+use crate::count::entry::Count;
+use crate::count::lease::WindowTime;
 use crate::decide::outcome::Outcome;
 use crate::decide::reply::Reply;
-use crate::decide::response_headers::Report;
-use crate::fleet::protocol::FleetId;
-use crate::quota::{Mode, QuotaSet};
+use crate::fleet::lease_size;
+use crate::fleet::protocol::{FleetId, Grant, Response};
+use crate::quota::{Mode, Quota, QuotaSet};
 use crate::time::Timestamp;
 
-/// A request that draws on leases: all that deciding on it again needs.
+/// A request whose quotas a fleet shares: all that deciding it again needs.
 #[derive(Clone, Debug)]
-pub struct Drawing {
+pub struct LeasedRequest {
     /// The subscriber's plan, as an index into [`crate::config::Catalog::plans`].
     pub plan: usize,
     /// The class, as an index into [`crate::config::Catalog::classes`].
     pub class: usize,
-    /// Where its record is.
+    /// The place of its record.
     pub counter: Place,
-    /// Who is counted, as the fleet names it.
+    /// Who is counted, as the fleet names them.
     pub who: FleetId,
     /// The quotas of the class.
     pub quotas: Arc<QuotaSet>,
@@ -32,90 +32,170 @@ pub struct Drawing {
     pub cost: u32,
 }
 
-impl Drawing {
+/// A lease that a decision asks for.
+#[derive(Clone, Debug)]
+pub struct LeaseRequest {
+    /// The request that was decided.
+    pub request: LeasedRequest,
+    /// What it needs.
+    pub need: Need,
+}
+
+/// Why a lease is asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Need {
+    /// The request waits for it; nothing is decided yet.
+    Shortage(Shortage),
+    /// The request was admitted, and what the gateway holds of this quota runs low. The quota is an index into those of the class.
+    Refill(usize),
+}
+
+/// A lease that a call was sent for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The quota, as an index into those of the class.
+    pub quota: usize,
+    /// Units; at least 1.
+    pub units: u32,
+    /// Whether other workers see in the record that a refill is in flight.
+    pub refill: bool,
+}
+
+impl LeasedRequest {
     fn request(&self) -> Request {
         Request { plan: Some(self.plan), class: self.class }
+    }
+
+    /// The quota at an index into those of the class.
+    #[must_use]
+    pub fn quota(&self, index: usize) -> Option<&Quota> {
+        self.quotas.quotas().get(index)
     }
 }
 
 impl Limiter {
-    /// Decides on a request by its leases, once more or for the first time.
-    pub fn draw(&mut self, host: &mut impl Host, drawing: &Drawing, beyond: Beyond) -> Verdict {
+    /// Decides a request by what this gateway holds, for the first time or again.
+    pub fn decide_leased(&mut self, host: &mut impl Host, request: &LeasedRequest) -> Verdict {
+        self.decide_beyond(host, request, Beyond::Ask)
+    }
+
+    /// Decides a request that finds too little leased while the rate-limit service does not answer.
+    pub fn decide_without_service(&mut self, host: &mut impl Host, request: &LeasedRequest) -> Verdict {
+        match self.config.fleet.as_ref().map(|fleet| fleet.on_unavailable) {
+            Some(OnUnavailable::Allow) => self.decide_beyond(host, request, Beyond::Pass),
+            Some(OnUnavailable::Local(percent)) => {
+                self.decide_beyond(host, request, Beyond::Own { percent })
+            }
+            Some(OnUnavailable::Deny) | None => {
+                // A quota that the service has reported as exhausted is refused as such.
+                let verdict = self.decide_beyond(host, request, Beyond::Ask);
+                match verdict.lease {
+                    Some(ref lease) if matches!(lease.need, Need::Shortage(_)) => {
+                        let reply = Reply::fleet_unavailable();
+                        request.request().refused(&self.config, [Outcome::Error], reply)
+                    }
+                    _ => verdict,
+                }
+            }
+        }
+    }
+
+    fn decide_beyond(&mut self, host: &mut impl Host, request: &LeasedRequest, beyond: Beyond) -> Verdict {
         let config = Arc::clone(&self.config);
-        match self.try_to_draw(host, &config, drawing, beyond) {
+        match self.charge_leased(host, &config, request, beyond) {
             Ok(verdict) => verdict,
-            Err(error) => drawing.request().failed(&config, host, error),
+            Err(error) => request.request().failed(&config, host, error),
         }
     }
 
-    /// Decides on a request that finds too little leased while the rate-limit service does not answer.
-    pub fn draw_without_service(&mut self, host: &mut impl Host, drawing: &Drawing) -> Verdict {
-        let config = Arc::clone(&self.config);
-        match config.fleet.as_ref().map(|fleet| fleet.on_unavailable) {
-            Some(OnUnavailable::Deny) => {
-                drawing.request().refused(&config, [Outcome::Error], Reply::fleet_unavailable())
-            }
-            Some(OnUnavailable::Allow) => self.draw(host, drawing, Beyond::Pass),
-            Some(share @ OnUnavailable::Local(_)) => {
-                self.grant_itself(host, drawing, share);
-                self.draw(host, drawing, Beyond::Nothing)
-            }
-            None => self.draw(host, drawing, Beyond::Nothing),
-        }
-    }
-
-    /// Lets the gateway use its own share of each quota.
-    fn grant_itself(&mut self, host: &mut impl Host, drawing: &Drawing, on_unavailable: OnUnavailable) {
-        let Ok(now) = host.now() else { return };
-        for (place, quota) in drawing.quotas.quotas().iter().enumerate() {
-            if let Some(units) = local_share(on_unavailable, quota.limit.get())
-                && quota.mode == Mode::Enforced
-            {
-                let ask = Ask { quota: place, index: quota.window.at(now).index, units };
-                self.settle(host, drawing, ask, Answer::Own(units));
-            }
-        }
-    }
-
-    /// Brings the answer to `ask` into the record of `drawing`; whether its window lasts.
-    pub fn settle(&mut self, host: &mut impl Host, drawing: &Drawing, ask: Ask, answer: Answer) -> bool {
-        let Some(quota) = drawing.quotas.quotas().get(ask.quota) else { return false };
-        let counters = open(&mut self.counters, &self.config, host);
-        let settled =
-            counters.and_then(|counters| Ok(counters.settle(host, drawing.counter, quota, ask, answer)?));
-        settled.unwrap_or_else(|error| {
-            host.log(LogLevel::Error, format_args!("a lease could not be taken into account: {error}"));
-            false
-        })
-    }
-
-    pub(super) fn try_to_draw(
+    pub(super) fn charge_leased(
         &mut self,
         host: &mut impl Host,
         config: &Config,
-        drawing: &Drawing,
+        leased: &LeasedRequest,
         beyond: Beyond,
     ) -> Result<Verdict, DecideError> {
         let Some(fleet) = &config.fleet else { return Err(DecideError::NoFleet) };
-        let at = Timestamp::from_seconds(0);
-        let (quotas, cost) = (Arc::clone(&drawing.quotas), drawing.cost);
-        let mut report = Box::new(Report { quotas, standings: Standings::new(), cost, at });
-        let fingerprint = drawing.counter.fingerprint();
-        let quotas = drawing.quotas.quotas();
-        let draw = Draw { fingerprint, quotas, cost, terms: &fleet.terms, beyond };
-        let (drawn, at) = self.open(host)?.draw(host, drawing.counter, &draw, &mut report.standings)?;
-        report.at = at;
+        // A request in shadow mode never waits.
+        let beyond = if config.enforcement == Mode::Shadow { Beyond::Pass } else { beyond };
+        let request = leased.request();
+        let shared = Some(Shared { terms: &fleet.terms, beyond });
+        let (counted, mut verdict) = self.count(host, config, &request, leased.counter, &leased.quotas, shared, None)?;
+        let need = match counted.charged {
+            Charged::Short(shortage) => Some(Need::Shortage(shortage)),
+            Charged::Admitted { low } => low.map(Need::Refill),
+            Charged::Refused => None,
+        };
+        verdict.lease = need.map(|need| Box::new(LeaseRequest { request: leased.clone(), need }));
+        Ok(verdict)
+    }
 
-        let request = drawing.request();
-        let wanted = |ask, waits| Some(Box::new(Wanted { drawing: drawing.clone(), ask, waits }));
-        let counted = |admitted| Counted { admitted, at, overflowed: false, fingerprint };
-        Ok(match drawn {
-            Drawn::Short(ask) => Verdict { lease: wanted(ask, true), ..request.verdict([]) },
-            Drawn::Admitted(low) => Verdict {
-                lease: low.and_then(|ask| wanted(ask, false)),
-                ..conclude(host, config, &request, report, None, &counted(true))
-            },
-            Drawn::Refused { .. } => conclude(host, config, &request, report, None, &counted(false)),
+    /// Claims the refill of the quota `index` for `milliseconds`, so that no other worker asks for one. Returns what to ask for; `None` if
+    /// a refill is in flight already or is not needed. `at_least` units are asked for in any case.
+    pub fn claim_refill(
+        &mut self,
+        host: &mut impl Host,
+        leased: &LeasedRequest,
+        index: usize,
+        milliseconds: u32,
+        at_least: u32,
+    ) -> Option<Asked> {
+        let terms = self.config.fleet.as_ref()?.terms;
+        let quota = leased.quota(index)?;
+        let units = self.change_lease(host, leased, quota, |count, now| {
+            let time = WindowTime::of(count.window, count.index, now)?;
+            let is_low = count.lease.is_low(&terms, quota, count.used, now, count.index);
+            let wanted = is_low.then(|| lease_size::refill(&terms, quota, count.used, &count.lease, time));
+            let units = wanted.unwrap_or(0).max(at_least);
+            count.lease.refill_until = time.elapsed.saturating_add(milliseconds);
+            (units > 0).then_some(units)
+        })?;
+        Some(Asked { quota: index, units, refill: true })
+    }
+
+    /// Credits an answer to the window that it names. Whether it was: an answer about a window that is not current is dropped.
+    pub fn credit(&mut self, host: &mut impl Host, leased: &LeasedRequest, asked: Asked, response: Response) -> bool {
+        let Some(quota) = leased.quota(asked.quota) else { return false };
+        let limit = quota.limit.get();
+        let credited = self.change_lease(host, leased, quota, |count, now| {
+            let named = response.window_index(quota.window, now).unwrap_or(count.index);
+            let lease = &mut count.lease;
+            if asked.refill {
+                lease.refill_until = 0;
+            }
+            if named != count.index {
+                return asked.refill.then_some(false);
+            }
+            let known = lease.left(limit).unwrap_or(limit);
+            let left = match response.grant {
+                Grant::Units { left } => left.unwrap_or(known.saturating_sub(asked.units)),
+                Grant::OverLimit { left } => left.unwrap_or(known.min(asked.units.saturating_sub(1))),
+                Grant::Unlimited => limit,
+                Grant::Unconfigured => return None,
+            };
+            if !matches!(response.grant, Grant::OverLimit { .. }) {
+                lease.granted = lease.granted.saturating_add(asked.units);
+            }
+            // Answers may arrive out of order; what is left never grows.
+            lease.taken = limit.saturating_sub(left.min(known));
+            Some(true)
+        });
+        credited.unwrap_or(false)
+    }
+
+    fn change_lease<T>(
+        &mut self,
+        host: &mut impl Host,
+        leased: &LeasedRequest,
+        quota: &Quota,
+        change: impl FnMut(&mut Count, Timestamp) -> Option<T>,
+    ) -> Option<T> {
+        let counters = open(&mut self.counters, &self.config, host);
+        let changed =
+            counters.and_then(|counters| Ok(counters.change_lease(host, leased.counter, quota, change)?));
+        changed.unwrap_or_else(|error| {
+            host.log(LogLevel::Error, format_args!("a lease could not be stored: {error}"));
+            None
         })
     }
 }
