@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 
 use super::entry::{Count, EntryError, MAX_QUOTAS, OpenRecord};
 use super::fingerprint::Fingerprint;
-use super::lease::{LeaseTerms, is_leasable};
+use super::lease::{LeaseTerms, WindowTime, is_leasable};
 use crate::quota::{Mode, Quota};
 use crate::time::Timestamp;
 use crate::window::Period;
@@ -161,7 +161,8 @@ impl Charge<'_> {
             standing.used = self.used(quota, count);
             if let Some(Shared { terms, .. }) = self.shared
                 && self.shares(quota)
-                && count.lease.is_low(terms, quota, count.used, now, count.index)
+                && let Some(time) = WindowTime::of(quota.window, count.index, now)
+                && count.lease.is_low(terms, quota, count.used, time)
             {
                 low.get_or_insert(place);
             }

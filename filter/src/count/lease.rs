@@ -14,34 +14,47 @@ pub struct Lease {
     /// Units that all gateways together had taken when the service answered last; [`Lease::UNKNOWN`] before its first answer. This
     /// is kept instead of what is left, which depends on a limit that may change.
     pub taken: u32,
+    /// When the service answered last.
+    pub answered: u32,
     /// Until when a refill is in flight that one of the workers has asked for; 0 if none is.
     pub refill_until: u32,
     /// Units that this gateway used in the window before.
     pub before: u32,
+    /// Units that other gateways had taken in the window before.
+    pub others_before: u32,
 }
 
 /// Period over which the rate of a key is taken at least, and how far ahead of its need a refill is asked for. In milliseconds.
-const REFILL_AHEAD: u32 = 250;
+pub const REFILL_AHEAD: u32 = 250;
 
 impl Lease {
     /// Nothing leased, nothing known.
-    pub const NONE: Self = Self { granted: 0, own: 0, taken: Self::UNKNOWN, refill_until: 0, before: 0 };
+    pub const NONE: Self = Self {
+        granted: 0,
+        own: 0,
+        taken: Self::UNKNOWN,
+        answered: 0,
+        refill_until: 0,
+        before: 0,
+        others_before: 0,
+    };
     /// The value of [`Lease::taken`] before the first answer. A limit of 2³²−1 that is taken whole looks the same.
     pub const UNKNOWN: u32 = u32::MAX;
 
-    const WORDS: usize = 5;
+    const WORDS: usize = 7;
     /// Bytes of a lease in a record.
     pub const BYTES: usize = 4 * Self::WORDS;
 
     pub(crate) fn to_bytes(self) -> [[u8; 4]; Self::WORDS] {
-        let Self { granted, own, taken, refill_until, before } = self;
-        [granted, own, taken, refill_until, before].map(u32::to_le_bytes)
+        let Self { granted, own, taken, answered, refill_until, before, others_before } = self;
+        [granted, own, taken, answered, refill_until, before, others_before].map(u32::to_le_bytes)
     }
 
     pub(crate) fn from_bytes(bytes: &[[u8; 4]]) -> Option<Self> {
         let words: &[[u8; 4]; Self::WORDS] = bytes.try_into().ok()?;
-        let [granted, own, taken, refill_until, before] = words.map(u32::from_le_bytes);
-        Some(Self { granted, own, taken, refill_until, before })
+        let [granted, own, taken, answered, refill_until, before, others_before] =
+            words.map(u32::from_le_bytes);
+        Some(Self { granted, own, taken, answered, refill_until, before, others_before })
     }
 
     /// The lease of a count that a clock which stepped back has moved to another window. What is used stays paid for; what was left of
@@ -55,7 +68,8 @@ impl Lease {
 
     /// The lease of the next window, after one in which `used` units were used.
     pub(crate) fn of_next_window(self, used: u32) -> Self {
-        if self == Self::NONE { self } else { Self { before: used, ..Self::NONE } }
+        let others_before = self.taken_by_others().unwrap_or(0);
+        if self == Self::NONE { self } else { Self { before: used, others_before, ..Self::NONE } }
     }
 
     /// Units that may be used at once when `used` are used.
@@ -76,6 +90,12 @@ impl Lease {
         (self.taken != Self::UNKNOWN).then(|| limit.saturating_sub(self.taken))
     }
 
+    /// Units that other gateways had taken when the service answered last; `None` before its first answer.
+    #[must_use]
+    pub fn taken_by_others(&self) -> Option<u32> {
+        (self.taken != Self::UNKNOWN).then(|| self.taken.saturating_sub(self.granted))
+    }
+
     /// Units of `limit` that clients can still use, as far as this gateway knows: what it holds and what the service had left.
     #[must_use]
     pub fn remaining(&self, limit: u32, used: u32) -> u32 {
@@ -91,16 +111,22 @@ impl Lease {
         self.left(limit).is_some_and(|left| left < lacking)
     }
 
-    /// Whether a refill is to be asked for now, before a request has to wait for one: at the key's rate the room does not last for
-    /// [`REFILL_AHEAD`] or is a debt, and the service may have more.
+    /// Whether a refill may be asked for now: none is in flight, the service may have more, and the window lasts for longer than the
+    /// answer may take.
     #[must_use]
-    pub fn is_low(&self, terms: &LeaseTerms, quota: &Quota, used: u32, at: Timestamp, index: u32) -> bool {
-        let Some(into) = WindowTime::of(quota.window, index, at) else { return false };
+    pub fn may_refill(&self, terms: &LeaseTerms, quota: &Quota, time: WindowTime) -> bool {
         terms.leases(quota.window)
             && self.left(quota.limit.get()).is_none_or(|left| left > 0)
-            && self.refill_until <= into.elapsed
-            && into.left > terms.timeout
-            && (self.room(used) < into.likely_in(used, REFILL_AHEAD) || self.lacking(used, 0) > 0)
+            && self.refill_until <= time.elapsed
+            && time.left > terms.timeout
+    }
+
+    /// Whether a refill is to be asked for before a request has to wait for one: at the key's rate the room does not last for
+    /// [`REFILL_AHEAD`], or is a debt.
+    #[must_use]
+    pub fn is_low(&self, terms: &LeaseTerms, quota: &Quota, used: u32, time: WindowTime) -> bool {
+        self.may_refill(terms, quota, time)
+            && (self.room(used) < time.likely_in(used, REFILL_AHEAD) || self.lacking(used, 0) > 0)
     }
 }
 

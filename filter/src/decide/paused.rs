@@ -384,6 +384,7 @@ impl<S> PausedStreams<S> {
         let (Some(fleet), Some(queue)) = (&config.fleet, self.queues.get_mut(&subject)) else {
             return Ask::Served;
         };
+        let in_flight = u32::try_from(queue.asked).unwrap_or(u32::MAX);
         let (unasked, Shortage { quota: index, count, lacking }) = (queue.unasked(), queue.shortage);
         let Some(request) = queue.streams.back().map(|paused| paused.request.clone()) else { return Ask::Served };
         let Some(quota) = request.quota(index) else { return Ask::Served };
@@ -406,7 +407,8 @@ impl<S> PausedStreams<S> {
         let most = debt.saturating_add(lease_size::most_for_waiting(quota, request.cost));
         let mut asked = Asked { quota: index, units: u32::try_from(unasked).unwrap_or(u32::MAX).min(most), refill: false };
         if !self.refilling.contains(&subject)
-            && let Some(refill) = limiter.claim_refill(host, &request, index, fleet.call_timeout(), 0)
+            && let Some(refill) =
+                limiter.claim_refill(host, &request, index, fleet.call_timeout(), (in_flight, 0))
         {
             asked = Asked { units: asked.units.saturating_add(refill.units), ..refill };
             self.refilling.insert(subject);
@@ -445,7 +447,9 @@ impl<S> PausedStreams<S> {
         let at_least = u32::from(self.breaker.is_open());
         let Some(sent) = self.breaker.permits(now) else { return };
         let (_, index) = subject;
-        let asked = limiter.claim_refill(host, &request, index, fleet.call_timeout(), at_least);
+        let in_flight = self.queues.get(&subject).map_or(0, |queue| queue.asked);
+        let bounds = (u32::try_from(in_flight).unwrap_or(u32::MAX), at_least);
+        let asked = limiter.claim_refill(host, &request, index, fleet.call_timeout(), bounds);
         let Some((asked, quota)) = asked.and_then(|asked| Some((asked, request.quota(index)?))) else {
             return self.breaker.withdrawn();
         };

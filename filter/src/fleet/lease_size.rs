@@ -4,34 +4,60 @@
 //! left for the whole fleet until the window ends. And units that one gateway holds are units that another may be short of. So a
 //! lease is as large as the key's rate makes it likely to be used, and at most a part of what was left.
 
-use crate::count::lease::{Lease, LeaseTerms, WindowTime};
+use crate::count::lease::{Lease, REFILL_AHEAD, WindowTime};
 use crate::quota::Quota;
 
-/// A refill is at most one part in this many of what the service had left. Four gateways may ask at the same time and still get
-/// what they ask for.
-const PARTS_OF_LEFT: u32 = 4;
-/// One part in this many of the limit may be asked for however little is left: all that can be lost is less than that, once in a
-/// window for the whole fleet.
+/// A refill is at most one part in this many of what is likely to be left by now,
+const PARTS_OF_LEFT: u64 = 3;
+/// and at most this percentage of the gateway's fair share of it, which is in proportion to what each gateway has taken.
+const PERCENT_OF_FAIR_SHARE: u64 = 75;
+/// However little is left, one part in this many of the limit may be asked for. What is lost if another gateway asks at the same time is
+/// less than that, once in a window for the whole fleet.
 const PARTS_OF_LIMIT: u32 = 20;
-
 /// Most units beyond a debt that one call asks for on behalf of requests that wait.
 #[must_use]
 pub fn most_for_waiting(quota: &Quota, cost: u32) -> u32 {
     (quota.limit.get() / PARTS_OF_LIMIT).max(cost).max(1)
 }
 
-/// Units to ask for beyond what waiting requests need, when `used` units are used: what the gateway owes, and what is likely to be used. 0
-/// if the quota is not leased.
+/// Units to ask for beyond what waiting requests need, when `used` units are used and this worker's calls in flight ask for
+/// `in_flight`: what the gateway owes, and what is likely to be used.
 #[must_use]
-pub fn refill(terms: &LeaseTerms, quota: &Quota, used: u32, lease: &Lease, time: WindowTime) -> u32 {
+pub fn refill(quota: &Quota, used: u32, in_flight: u32, lease: &Lease, time: WindowTime) -> u32 {
     let limit = quota.limit.get();
-    if !terms.leases(quota.window) || time.left <= terms.timeout {
-        return 0;
-    }
     // What is owed is used up already, so that it is asked for whole.
     let debt = lease.lacking(used, 0);
-    let Some(left) = lease.left(limit) else { return debt };
-    let most = (left / PARTS_OF_LEFT).max(left.min(limit / PARTS_OF_LIMIT));
+    let Some(left) = lease.left(limit) else {
+        // A window has just begun: a part of what this gateway used in the one before is likely to be used, and to be left.
+        let begins = time.elapsed < time.left / PARTS_OF_LIMIT;
+        let first = if begins { lease.before.min(limit) / 4 } else { 0 };
+        return debt.saturating_add(first);
+    };
+    let (granted, others) = (u64::from(lease.granted), taken_by_others(lease, time));
+    let likely_left = u64::from(limit).saturating_sub(granted + others).min(left.into());
+    let of_limit = likely_left.min((limit / PARTS_OF_LIMIT).into());
+    // In a burst, when calls are in flight, what was left is not what is left.
+    let most = match in_flight {
+        0 => {
+            let fair_share = likely_left * granted / (granted + others).max(1) * PERCENT_OF_FAIR_SHARE / 100;
+            (likely_left / PARTS_OF_LEFT).min(fair_share).max(of_limit)
+        }
+        1.. => of_limit,
+    };
+    let most = u32::try_from(most).unwrap_or(u32::MAX);
     // What is held already is used first.
     debt.saturating_add(time.likely_in(used, time.left).saturating_sub(lease.room(used)).min(most))
+}
+
+/// Units that the other gateways are likely to have taken by now. Since the last answer they have gone on at the mean rate that it showed.
+/// If it came too early to show a rate, they go on as in the window before, or else like this gateway.
+fn taken_by_others(lease: &Lease, time: WindowTime) -> u64 {
+    let (seen, granted) = (u64::from(lease.taken_by_others().unwrap_or(0)), u64::from(lease.granted));
+    if lease.answered >= REFILL_AHEAD {
+        seen * u64::from(time.elapsed.max(lease.answered)) / u64::from(lease.answered)
+    } else if lease.before > 0 {
+        seen.max(granted * u64::from(lease.others_before) / u64::from(lease.before))
+    } else {
+        seen.max(granted)
+    }
 }

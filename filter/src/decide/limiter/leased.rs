@@ -131,22 +131,24 @@ impl Limiter {
     }
 
     /// Claims the refill of the quota `index` for `milliseconds`, so that no other worker asks for one. Returns what to ask for; `None` if
-    /// a refill is in flight already or is not needed. `at_least` units are asked for in any case.
+    /// a refill is in flight already or is not needed. This worker's calls in flight ask for `in_flight` units; `at_least` units are
+    /// asked for in any case.
     pub fn claim_refill(
         &mut self,
         host: &mut impl Host,
         leased: &LeasedRequest,
         index: usize,
         milliseconds: u32,
-        at_least: u32,
+        (in_flight, at_least): (u32, u32),
     ) -> Option<Asked> {
         let terms = self.config.fleet.as_ref()?.terms;
         let quota = leased.quota(index)?;
         let units = self.change_lease(host, leased, quota, |count, now| {
             let time = WindowTime::of(count.window, count.index, now)?;
-            let is_low = count.lease.is_low(&terms, quota, count.used, now, count.index);
-            let wanted = is_low.then(|| lease_size::refill(&terms, quota, count.used, &count.lease, time));
-            let units = wanted.unwrap_or(0).max(at_least);
+            let units = match count.lease.may_refill(&terms, quota, time) {
+                true => lease_size::refill(quota, count.used, in_flight, &count.lease, time).max(at_least),
+                false => at_least,
+            };
             count.lease.refill_until = time.elapsed.saturating_add(milliseconds);
             (units > 0).then_some(units)
         })?;
@@ -178,6 +180,7 @@ impl Limiter {
             }
             // Answers may arrive out of order; what is left never grows.
             lease.taken = limit.saturating_sub(left.min(known));
+            lease.answered = WindowTime::of(quota.window, count.index, now).map_or(0, |time| time.elapsed);
             Some(true)
         });
         credited.unwrap_or(false)

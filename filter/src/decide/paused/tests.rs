@@ -21,8 +21,8 @@ fn most_in_a_minute(world: &World) -> usize {
 #[test]
 fn a_fleet_admits_its_limit_and_no_more_with_few_calls() {
     println!("gateways workers shares demand  admitted of the limit  calls per 1,000");
-    for (gateways, workers, admits, calls_at_most) in
-        [(1, 1, 0.95, 20.0), (1, 2, 0.95, 20.0), (2, 1, 0.95, 20.0), (2, 2, 0.95, 20.0), (4, 2, 0.90, 40.0)]
+    for (gateways, workers, calls_at_most) in
+        [(1, 1, 18.0), (1, 2, 18.0), (2, 1, 25.0), (2, 2, 26.0), (4, 2, 36.0), (20, 1, 120.0)]
     {
         let (mut calls, mut admitted, mut windows) = (0, 0, 0);
         for parts in [[1, 1], [2, 1], [10, 1]] {
@@ -40,9 +40,24 @@ fn a_fleet_admits_its_limit_and_no_more_with_few_calls() {
                 (calls, admitted, windows) = (calls + world.service.calls, admitted + sum, windows + 3);
             }
         }
-        assert!(admitted as f64 >= admits * 600.0 * f64::from(windows), "{gateways} gateways admit {admitted}");
+        assert!(admitted as f64 >= 0.95 * 600.0 * f64::from(windows), "{gateways} gateways admit {admitted}");
         let calls = calls as f64 * 1e3 / admitted as f64;
         assert!(calls <= calls_at_most, "{gateways} gateways of {workers}: {calls} calls per 1,000");
+    }
+}
+
+#[test]
+fn two_gateways_under_an_even_load_make_few_calls() {
+    for (quota, rate, calls_at_most) in [("600/minute", 10, 20.0), ("3000/minute", 50, 10.0)] {
+        for workers in [1, 2] {
+            let mut world = World::new(2, workers, quota, "");
+            for gateway in 0..2 {
+                world.offer(gateway, rate, START, 180);
+            }
+            world.run();
+            let calls = world.service.calls as f64 * 1e3 / world.admitted() as f64;
+            assert!(calls <= calls_at_most, "{quota}, {workers} workers: {calls} calls per 1,000");
+        }
     }
 }
 
@@ -170,7 +185,8 @@ proptest! {
         prop_assert!(admitted <= limit, "{} of {}", admitted, quota);
         prop_assert!(world.longest_wait() <= 250 + 63, "{} ms", world.longest_wait());
         if offered >= 4 * limit && gateways <= 2 {
-            prop_assert!(admitted * 100 >= limit * 95 - 100, "{} of {}", admitted, quota);
+            // Where calls overtake each other in bursts, more of the limit may be lost.
+            prop_assert!(admitted * 100 >= limit * 90 - 100, "{} of {}", admitted, quota);
         }
     }
 }
