@@ -408,7 +408,7 @@ impl<S> PausedStreams<S> {
         let mut asked = Asked { quota: index, units: u32::try_from(unasked).unwrap_or(u32::MAX).min(most), refill: false };
         if !self.refilling.contains(&subject)
             && let Some(refill) =
-                limiter.claim_refill(host, &request, index, fleet.call_timeout(), (in_flight, 0))
+                limiter.claim_refill(host, &request, index, fleet.call_timeout(), (in_flight.max(1), 0))
         {
             asked = Asked { units: asked.units.saturating_add(refill.units), ..refill };
             self.refilling.insert(subject);
