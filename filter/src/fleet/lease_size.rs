@@ -8,7 +8,7 @@ use crate::count::lease::{Lease, REFILL_AHEAD, WindowTime};
 use crate::quota::Quota;
 
 /// A refill is at most one part in this many of what is likely to be left by now,
-const PARTS_OF_LEFT: u64 = 2;
+const PARTS_OF_LEFT: u64 = 3;
 /// and at most this percentage of the gateway's fair share of it, which is in proportion to what each gateway has taken.
 const PERCENT_OF_FAIR_SHARE: u64 = 75;
 /// However little is left, one part in this many of the limit may be asked for. What is lost if another gateway asks at the same time is

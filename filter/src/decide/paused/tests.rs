@@ -185,7 +185,8 @@ proptest! {
         prop_assert!(admitted <= limit, "{} of {}", admitted, quota);
         prop_assert!(world.longest_wait() <= 250 + 63, "{} ms", world.longest_wait());
         if offered >= 4 * limit && gateways <= 2 {
-            prop_assert!(admitted * 100 >= limit * 95 - 100, "{} of {}", admitted, quota);
+            // Each message takes its own time here, so that calls overtake each other.
+            prop_assert!(admitted * 100 >= limit * 92 - 100, "{} of {}", admitted, quota);
         }
     }
 }
