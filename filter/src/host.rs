@@ -1,22 +1,18 @@
-//! The boundary to the host, ABI 0.2.1: the calls the filter makes and the exports through which it is called.
+//! Host calls of ABI 0.2.1 that return the raw status.
 //!
-//! They are declared here rather than taken from the Rust SDK. The SDK's wrappers panic on a status they do not expect and on header
-//! bytes that are no UTF-8, and a panic ends the VM; here every status comes back as a value. And the SDK exports every callback
-//! there is, while a host skips those that are absent: entering the VM for nothing costs more than counting does.
+//! The Rust SDK carries the life cycle and the callouts. Its other wrappers panic on a status that they do not expect and on header bytes
+//! that are not UTF-8, and a panic ends the VM; here every status comes back as a value.
 
 use core::fmt;
-use core::mem::ManuallyDrop;
-use core::ptr::{null, null_mut};
+use core::ptr::null_mut;
+use core::time::Duration;
 
-use crate::arena::Arena;
-use crate::config::FleetSettings;
+use proxy_wasm::hostcalls;
+
 use crate::count::counters::CounterHost;
 use crate::count::shared_data::{Cas, HostError, SharedData, Swap};
-use crate::decide::fleet::FleetHost;
 use crate::decide::limiter::{Host, LogLevel};
 use crate::decide::reply::Reply;
-use crate::fleet::protocol;
-use crate::request::header_pairs::serialize;
 use crate::time::Timestamp;
 
 mod abi {
@@ -62,13 +58,6 @@ mod abi {
             value: *const u8,
             size: usize,
         ) -> u32;
-        pub(super) fn proxy_get_header_map_value(
-            map: u32,
-            name: *const u8,
-            name_size: usize,
-            value: *mut *mut u8,
-            value_size: *mut usize,
-        ) -> u32;
         pub(super) fn proxy_replace_header_map_value(
             map: u32,
             name: *const u8,
@@ -86,18 +75,6 @@ mod abi {
             headers_size: usize,
             grpc_status: i32,
         ) -> u32;
-        pub(super) fn proxy_http_call(
-            cluster: *const u8,
-            cluster_size: usize,
-            headers: *const u8,
-            headers_size: usize,
-            body: *const u8,
-            body_size: usize,
-            trailers: *const u8,
-            trailers_size: usize,
-            timeout: u32,
-            callout: *mut u32,
-        ) -> u32;
         pub(super) fn proxy_define_metric(kind: u32, name: *const u8, size: usize, id: *mut u32) -> u32;
         pub(super) fn proxy_increment_metric(id: u32, offset: i64) -> u32;
     }
@@ -108,122 +85,7 @@ mod abi {
     }
 }
 
-/// What the host calls. Context ids are the host's: a root's is that of a configuration in this VM, a stream's that of a request.
-pub(crate) trait Callbacks {
-    /// `proxy_on_configure`: whether the configuration is taken.
-    fn on_configure(&mut self, root: u32) -> bool;
-    /// `proxy_on_tick`
-    fn on_tick(&mut self, root: u32);
-    /// `proxy_on_http_call_response`: `headers` is 0 if there was no answer.
-    fn on_http_call_response(&mut self, root: u32, callout: Callout, headers: u32, body_size: usize);
-    /// `proxy_on_request_headers`
-    fn on_request_headers(&mut self, stream: u32) -> Action;
-    /// `proxy_on_response_headers`: it never holds a response back.
-    fn on_response_headers(&mut self, stream: u32);
-}
-
-/// A call to a cluster that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Callout(pub(crate) u32);
-
-/// Whether a request goes on to the next filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// It does.
-    Continue,
-    /// It does not.
-    Stop,
-}
-
-/// Exports the callbacks of the type `$callbacks`, one value of which lives as long as the VM.
-///
-/// A callback never runs within another: the only function that a host calls while a callback makes a call is `malloc`.
-macro_rules! export {
-    ($callbacks:ty) => {
-        #[expect(unsafe_code, reason = "exports have the names that the ABI fixes")]
-        mod exports {
-            use core::cell::RefCell;
-
-            use super::*;
-            use $crate::host::Action;
-
-            thread_local! {
-                static CALLBACKS: RefCell<$callbacks> = RefCell::default();
-            }
-
-            fn call<T>(otherwise: T, callback: impl FnOnce(&mut $callbacks) -> T) -> T {
-                CALLBACKS.with(|callbacks| match callbacks.try_borrow_mut() {
-                    Ok(mut callbacks) => callback(&mut callbacks),
-                    Err(_) => otherwise,
-                })
-            }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn proxy_abi_version_0_2_1() {}
-
-            #[unsafe(no_mangle)]
-            extern "C" fn _initialize() {
-                std::panic::set_hook(Box::new(|panic| $crate::host::log_panic(panic)));
-            }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn malloc(size: usize) -> *mut u8 {
-                $crate::host::allocate(size)
-            }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn proxy_on_configure(root: u32, _size: usize) -> u32 {
-                call(false, |callbacks| callbacks.on_configure(root)).into()
-            }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn proxy_on_tick(root: u32) {
-                call((), |callbacks| callbacks.on_tick(root));
-            }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn proxy_on_http_call_response(
-                root: u32,
-                callout: u32,
-                headers: u32,
-                body_size: usize,
-                _trailers: u32,
-            ) {
-                let callout = $crate::host::Callout(callout);
-                call((), |callbacks| callbacks.on_http_call_response(root, callout, headers, body_size));
-            }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn proxy_on_request_headers(stream: u32, _headers: u32, _end_of_stream: u32) -> u32 {
-                match call(Action::Continue, |callbacks| callbacks.on_request_headers(stream)) {
-                    Action::Continue => 0,
-                    Action::Stop => 1,
-                }
-            }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn proxy_on_response_headers(stream: u32, _headers: u32, _end_of_stream: u32) -> u32 {
-                call((), |callbacks| callbacks.on_response_headers(stream));
-                0
-            }
-        }
-    };
-}
-pub(crate) use export;
-
-thread_local! {
-    static ARENA: Arena = const { Arena::new() };
-}
-
-/// Memory for a value that the host returns: a [`Returned`] takes it over. A host that asks for memory and then
-/// returns no value keeps the arena from ever being free again, which costs allocations and nothing else.
-pub(crate) fn allocate(size: usize) -> *mut u8 {
-    ARENA
-        .with(|arena| arena.allocate(size))
-        .unwrap_or_else(|| ManuallyDrop::new(Vec::with_capacity(size)).as_mut_ptr())
-}
-
-/// A value that the host has written into memory which it got from [`allocate`].
+/// A value that the host has written into memory that it got from `malloc`, which the SDK exports.
 #[derive(Debug)]
 pub(crate) struct Returned {
     data: *mut u8,
@@ -248,21 +110,15 @@ impl AsRef<[u8]> for Returned {
 
 impl Drop for Returned {
     fn drop(&mut self) {
-        if !self.data.is_null() && !ARENA.with(|arena| arena.release(self.data)) {
-            // SAFETY: a block that is not the arena's is a `Vec` of this capacity that `allocate` has given away.
+        if !self.data.is_null() {
+            // SAFETY: the SDK's `malloc` has given away a `Vec` of this size and capacity.
             drop(unsafe { Vec::from_raw_parts(self.data, self.size, self.size) });
         }
     }
 }
 
-/// Tells the operator what ended the VM.
-pub(crate) fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
-    Gateway.log(LogLevel::Error, format_args!("weir: {panic}"));
-}
-
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
-const BAD_ARGUMENT: u32 = 2;
 const SERIALIZATION_FAILURE: u32 = 3;
 const CAS_MISMATCH: u32 = 8;
 
@@ -283,7 +139,7 @@ fn check(call: &'static str, status: u32) -> Result<(), HostError> {
 fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> (u32, Returned) {
     let mut value = Returned::default();
     let status = call(&raw mut value.data, &raw mut value.size);
-    // On Ok the host passes on a block that it obtained from `allocate` for `size` bytes and filled. Of anything else nothing is
+    // On Ok the host passes on a block that it obtained from `malloc` for `size` bytes and filled. Of anything else nothing is
     // known, so it is neither read nor freed.
     if status != OK {
         value.data = null_mut();
@@ -356,16 +212,46 @@ impl Host for Gateway {
 
     fn log(&mut self, level: LogLevel, message: fmt::Arguments<'_>) {
         let level = match level {
-            LogLevel::Debug => 1,
-            LogLevel::Info => 2,
-            LogLevel::Warn => 3,
-            LogLevel::Error => 4,
+            LogLevel::Debug => log::Level::Debug,
+            LogLevel::Info => log::Level::Info,
+            LogLevel::Warn => log::Level::Warn,
+            LogLevel::Error => log::Level::Error,
         };
-        // Every host filters by its level. Asking it for that first (`proxy_get_log_level`) ends the VM in ngx_wasm_module.
-        let message = message.to_string();
-        // SAFETY: the pointer is to live memory of the given size. The status is of no use: there is nowhere to report it.
+        log::log!(level, "{message}");
+    }
+}
+
+/// Hands log lines to `proxy_log`. The SDK's logger ends the VM on a status other than Ok.
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        // Every host filters by its level. Asking for it first (`proxy_get_log_level`) ends the VM in ngx_wasm_module.
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let level = match record.level() {
+            log::Level::Trace => 0,
+            log::Level::Debug => 1,
+            log::Level::Info => 2,
+            log::Level::Warn => 3,
+            log::Level::Error => 4,
+        };
+        let message = record.args().to_string();
+        // SAFETY: the pointer is to live memory of the given size. The status is of no use: there is no other place to report it.
         unsafe { abi::proxy_log(level, message.as_ptr(), message.len()) };
     }
+
+    fn flush(&self) {}
+}
+
+/// Makes log lines, and what ends the VM if it panics, known to the host.
+pub(crate) fn start_log() {
+    // `_initialize` runs once, so no other logger is set.
+    let _ = log::set_logger(&Logger);
+    log::set_max_level(log::LevelFilter::Trace);
+    std::panic::set_hook(Box::new(|panic| log::error!("weir: {panic}")));
 }
 
 /// The plugin's configuration; empty if there is none.
@@ -414,51 +300,18 @@ fn header_map(map: u32) -> Result<Returned, HostError> {
     Ok(bytes)
 }
 
-/// A call to a cluster.
-pub(crate) struct HttpCall<'a> {
-    pub(crate) cluster: &'a str,
-    pub(crate) headers: &'a [(&'a str, &'a [u8])],
-    pub(crate) body: &'a [u8],
-    /// Milliseconds.
-    pub(crate) timeout: u32,
-}
-
-impl HttpCall<'_> {
-    /// Sends it: [`Callbacks::on_http_call_response`] brings the answer.
-    pub(crate) fn send(&self) -> Result<Callout, HostError> {
-        let headers = serialize(self.headers);
-        let mut callout = 0;
-        // SAFETY: all pointers are to live memory of the given sizes, or null with size 0.
-        let status = unsafe {
-            abi::proxy_http_call(
-                self.cluster.as_ptr(),
-                self.cluster.len(),
-                headers.as_ptr(),
-                headers.len(),
-                self.body.as_ptr(),
-                self.body.len(),
-                null(),
-                0,
-                self.timeout,
-                &raw mut callout,
-            )
-        };
-        check("proxy_http_call", status)?;
-        Ok(Callout(callout))
-    }
-}
-
-/// Whether the response has a header of this name.
-pub(crate) fn has_response_header(name: &str) -> Result<bool, HostError> {
-    let (status, _) = returned(|data, size| {
-        // SAFETY: all pointers are to live memory of the given sizes.
-        unsafe { abi::proxy_get_header_map_value(RESPONSE_HEADERS, name.as_ptr(), name.len(), data, size) }
-    });
-    match status {
-        OK => Ok(true),
-        NOT_FOUND => Ok(false),
-        status => Err(HostError { call: "proxy_get_header_map_value(response headers)", status }),
-    }
+/// Calls a cluster. The SDK hands the answer to the context that is active now, if that still exists. There is none after `timeout`
+/// milliseconds. Returns the number that identifies the answer.
+pub(crate) fn http_call(
+    cluster: &str,
+    headers: Vec<(&str, &str)>,
+    body: Option<&[u8]>,
+    timeout: u32,
+) -> Result<u32, HostError> {
+    let timeout = Duration::from_millis(timeout.into());
+    // The ABI names BadArgument and InternalFailure for this call. The SDK ends the VM on any other failure.
+    hostcalls::dispatch_http_call(cluster, headers, body, Vec::new(), timeout)
+        .map_err(|status| HostError { call: "proxy_http_call", status: status as u32 })
 }
 
 /// Sets a response header in place of all of its name.
@@ -511,60 +364,16 @@ pub(crate) fn send(reply: &Reply, is_grpc: bool) -> Result<(), HostError> {
     check("proxy_send_local_response", status)
 }
 
-/// Within a callback of the context `current`: tells of other contexts whether they exist. A host that cannot tell has them all exist.
-///
-/// Only an existing context can be made the effective one, and that is the only question about contexts that the ABI has.
-pub(crate) struct Contexts {
-    current: u32,
-}
-
-impl Contexts {
-    pub(crate) fn seen_from(current: u32) -> Self {
-        Self { current }
-    }
-
-    pub(crate) fn exists(&self, context: u32) -> bool {
-        enter(context)
-    }
-}
-
 /// Lets the request of the stream in effect go on to the next filter.
 pub(crate) fn continue_request() -> Result<(), HostError> {
     // SAFETY: no pointers.
     check("proxy_continue_stream", unsafe { abi::proxy_continue_stream(HTTP_REQUEST) })
 }
 
-impl FleetHost for Gateway {
-    fn call(&mut self, fleet: &FleetSettings, message: &[u8]) -> Result<u32, HostError> {
-        let headers: [(&str, &[u8]); 5] = [
-            (":method", b"POST"),
-            (":path", protocol::PATH.as_bytes()),
-            (":authority", fleet.cluster.as_bytes()),
-            ("content-type", b"application/grpc"),
-            ("te", b"trailers"),
-        ];
-        let timeout = fleet.terms.timeout;
-        let call = HttpCall { cluster: &fleet.cluster, headers: &headers, body: message, timeout };
-        call.send().map(|Callout(callout)| callout)
-    }
-
-    /// Leaves the stream in effect; the next callback finds its own context in effect again.
-    fn lives(&mut self, stream: u32) -> bool {
-        enter(stream)
-    }
-}
-
-/// Brings a context into effect for what is left of the callback; whether it exists.
-pub(crate) fn enter(context: u32) -> bool {
-    // SAFETY: no pointers.
-    unsafe { abi::proxy_set_effective_context(context) != BAD_ARGUMENT }
-}
-
-impl Drop for Contexts {
-    fn drop(&mut self) {
-        // SAFETY: no pointers. The context of the callback exists, so there is nothing to report.
-        unsafe { abi::proxy_set_effective_context(self.current) };
-    }
+/// Brings a context into effect for what is left of the callback.
+pub(crate) fn enter(context: u32) {
+    // SAFETY: no pointers. The SDK holds the context, so it exists.
+    unsafe { abi::proxy_set_effective_context(context) };
 }
 
 /// Asks for a tick every `milliseconds`.

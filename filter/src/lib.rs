@@ -31,7 +31,6 @@
     )
 )]
 
-pub mod arena;
 pub mod config;
 pub mod count;
 pub mod decide;
@@ -39,9 +38,7 @@ pub mod directory;
 pub mod fleet;
 pub mod quota;
 pub mod request;
-pub mod streams;
 pub mod time;
-pub mod upstream;
 pub mod window;
 
 #[cfg(target_arch = "wasm32")]

@@ -147,16 +147,15 @@ impl Counters {
         standings: &mut Standings,
     ) -> Result<Counted, CountError> {
         let fingerprint = place.fingerprint;
-        let ((charged, overflowed), at) = self.round(host, place, |entry, now, next| {
-            match charge.apply(entry, now, next, standings) {
+        let ((charged, overflowed), at) =
+            self.round(host, place, |entry, now, next| match charge.apply(entry, now, next, standings) {
                 Err(EntryError::Full) if place.table == Table::Strangers => {
                     let charge = Charge { fingerprint: Fingerprint::OVERFLOW, ..charge };
                     let (charged, stores) = charge.apply(entry, now, next, standings)?;
                     Ok(((charged, true), stores))
                 }
                 applied => applied.map(|(charged, stores)| ((charged, false), stores)),
-            }
-        })?;
+            })?;
         Ok(Counted { charged, at, overflowed, fingerprint })
     }
 
@@ -197,7 +196,8 @@ impl Counters {
         place: Place,
         charge: Charge<'_>,
     ) -> Result<Standings, CountError> {
-        let (standings, _) = self.round(host, place, |entry, now, _| Ok((peek(entry, &charge, now)?, false)))?;
+        let (standings, _) =
+            self.round(host, place, |entry, now, _| Ok((peek(entry, &charge, now)?, false)))?;
         Ok(standings)
     }
 
@@ -230,7 +230,9 @@ fn round<T>(
     if remembers && let Some(Predicted { value, cas, written }) = predictor.predict(place.name) {
         let now = host.now()?;
         // A result that is not stored has to be about what is stored, so it needs a read.
-        if now.seconds_since(written) < MAX_AGE && let Ok((result, true)) = step(&value, now, next) {
+        if now.seconds_since(written) < MAX_AGE
+            && let Ok((result, true)) = step(&value, now, next)
+        {
             let swap = host.set(name, next, cas)?;
             predictor.tried(swap);
             if swap == Swap::Stored {

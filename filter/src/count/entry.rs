@@ -208,7 +208,9 @@ impl<'n> OpenRecord<'n> {
         if let Some(bytes) = self.next.get_mut(start + 8..start + COUNT) {
             bytes.copy_from_slice(&used.to_le_bytes());
         }
-        if self.leased && let Some(bytes) = self.next.get_mut(start + COUNT..start + LEASED_COUNT) {
+        if self.leased
+            && let Some(bytes) = self.next.get_mut(start + COUNT..start + LEASED_COUNT)
+        {
             bytes.copy_from_slice(lease.to_bytes().as_flattened());
         }
     }
@@ -217,7 +219,9 @@ impl<'n> OpenRecord<'n> {
 /// Whether `entry` is what nearly all are: the record of `fingerprint` alone, without leases, with a count for each quota, in the
 /// quotas' order, each in a window that stands.
 fn is_ready(entry: &[u8], fingerprint: Fingerprint, quotas: &[Quota], now: Timestamp) -> bool {
-    let Some((head, counts)) = entry.split_first_chunk::<{ ENTRY_HEAD + RECORD_HEAD }>() else { return false };
+    let Some((head, counts)) = entry.split_first_chunk::<{ ENTRY_HEAD + RECORD_HEAD }>() else {
+        return false;
+    };
     let [VERSION, _, _, _, _, who @ .., n] = head else { return false };
     let (counts, rest) = counts.as_chunks::<COUNT>();
     usize::from(*n) == quotas.len()
@@ -225,7 +229,8 @@ fn is_ready(entry: &[u8], fingerprint: Fingerprint, quotas: &[Quota], now: Times
         && rest.is_empty()
         && *who == fingerprint.get().to_le_bytes()
         && quotas.iter().zip(counts).all(|(quota, count)| {
-            decode_count(count).is_some_and(|count| count.window == quota.window && count.at(now) == Some(count))
+            decode_count(count)
+                .is_some_and(|count| count.window == quota.window && count.at(now) == Some(count))
         })
 }
 

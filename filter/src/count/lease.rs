@@ -62,7 +62,9 @@ impl Lease {
     pub(crate) fn moved(self, used: u32) -> Self {
         match self {
             Self::NONE => Self::NONE,
-            Self { granted, own, .. } => Self { granted: granted.min(used), own: own.min(used), ..Self::NONE },
+            Self { granted, own, .. } => {
+                Self { granted: granted.min(used), own: own.min(used), ..Self::NONE }
+            }
         }
     }
 
@@ -153,7 +155,8 @@ impl WindowTime {
     /// needs two units to be one.
     #[must_use]
     pub fn likely_in(self, used: u32, milliseconds: u32) -> u32 {
-        let units = u64::from(used.saturating_sub(1)) * u64::from(milliseconds) / u64::from(self.elapsed.max(REFILL_AHEAD));
+        let units = u64::from(used.saturating_sub(1)) * u64::from(milliseconds)
+            / u64::from(self.elapsed.max(REFILL_AHEAD));
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 }

@@ -332,8 +332,14 @@ impl Limiter {
                     let class = config.catalog.classes.get(request.class);
                     let cost = class.map_or(1, |class| class.cost);
                     let quotas = Arc::clone(quotas);
-                    let leased =
-                        LeasedRequest { plan, class: request.class, counter: counter.place, who, quotas, cost };
+                    let leased = LeasedRequest {
+                        plan,
+                        class: request.class,
+                        counter: counter.place,
+                        who,
+                        quotas,
+                        cost,
+                    };
                     self.charge_leased(host, config, &leased, Beyond::Ask)
                 }
                 _ => Ok(self.count(host, config, request, counter.place, quotas, None, None)?.1),

@@ -1,8 +1,8 @@
 //! Deciding a request: its caller, its class, its quotas, and the answer.
 
-pub mod paused;
 pub mod limiter;
 pub mod outcome;
+pub mod paused;
 pub mod reply;
 pub mod response_headers;
 pub mod tally;

@@ -12,11 +12,11 @@ use crate::config::{Config, FleetSettings, Limits};
 use crate::count::consume::Shortage;
 use crate::count::counters::Place;
 use crate::count::lease::WindowTime;
+use crate::count::shared_data::HostError;
 use crate::decide::limiter::{Asked, Host, LeaseRequest, LeasedRequest, Limiter, LogLevel, Need, Verdict};
 use crate::fleet::breaker::{Breaker, Sent};
 use crate::fleet::lease_size;
 use crate::fleet::protocol::{Grant, Request, Response, Unusable};
-use crate::count::shared_data::HostError;
 use crate::time::Timestamp;
 use crate::window::Window;
 
@@ -217,7 +217,6 @@ impl<S> PausedStreams<S> {
         }
     }
 
-
     /// Notes that a call is not in flight any more.
     fn ended(&mut self, subject: Subject, asked: Asked) {
         if asked.refill {
@@ -332,7 +331,9 @@ impl<S> PausedStreams<S> {
         match response.grant {
             _ if !credited => self.tally(Event::Dropped, 1),
             Grant::OverLimit { .. } => self.tally(Event::OverLimit, 1),
-            Grant::Units { .. } | Grant::Unlimited | Grant::Unconfigured => self.tally(Event::Granted, asked.units),
+            Grant::Units { .. } | Grant::Unlimited | Grant::Unconfigured => {
+                self.tally(Event::Granted, asked.units);
+            }
         }
         self.serve(host, limiter, subject, Some(call));
         // A further call is made on a tick, so that an answer about another window is not asked for again at once, over and over.
@@ -372,6 +373,17 @@ impl<S> PausedStreams<S> {
         }
     }
 
+    /// Decides all who wait, because no answer will be taken any more.
+    pub fn end<H: FleetHost<Stream = S>>(&mut self, host: &mut H, limiter: &mut Limiter) {
+        self.calls.clear();
+        for (_, queue) in core::mem::take(&mut self.queues) {
+            for paused in queue.streams {
+                self.decide_without_service(host, limiter, paused);
+            }
+        }
+        self.paused = 0;
+    }
+
     /// Sends a call for the requests of `subject` that no call is in flight for.
     fn ask<H: FleetHost<Stream = S>>(
         &mut self,
@@ -386,7 +398,9 @@ impl<S> PausedStreams<S> {
         };
         let in_flight = u32::try_from(queue.asked).unwrap_or(u32::MAX);
         let (unasked, Shortage { quota: index, count, lacking }) = (queue.unasked(), queue.shortage);
-        let Some(request) = queue.streams.back().map(|paused| paused.request.clone()) else { return Ask::Served };
+        let Some(request) = queue.streams.back().map(|paused| paused.request.clone()) else {
+            return Ask::Served;
+        };
         let Some(quota) = request.quota(index) else { return Ask::Served };
         if unasked == 0 {
             return Ask::Served;
@@ -405,7 +419,11 @@ impl<S> PausedStreams<S> {
         // What the gateway owes is used up already, so that it is asked for whole.
         let debt = lacking.saturating_sub(request.cost);
         let most = debt.saturating_add(lease_size::most_for_waiting(quota, request.cost));
-        let mut asked = Asked { quota: index, units: u32::try_from(unasked).unwrap_or(u32::MAX).min(most), refill: false };
+        let mut asked = Asked {
+            quota: index,
+            units: u32::try_from(unasked).unwrap_or(u32::MAX).min(most),
+            refill: false,
+        };
         if !self.refilling.contains(&subject)
             && let Some(refill) =
                 limiter.claim_refill(host, &request, index, fleet.call_timeout(), (in_flight.max(1), 0))
@@ -454,7 +472,11 @@ impl<S> PausedStreams<S> {
             return self.breaker.withdrawn();
         };
         let window = quota.window.at(now).index;
-        match host.call(fleet, &message(limiter.config(), fleet, &request, asked, window), fleet.call_timeout()) {
+        match host.call(
+            fleet,
+            &message(limiter.config(), fleet, &request, asked, window),
+            fleet.call_timeout(),
+        ) {
             Ok(call) => {
                 self.refilling.insert(subject);
                 self.calls.insert(call, Call { subject, request, asked, sent, at: now });
@@ -636,7 +658,13 @@ enum Ask {
     Unavailable,
 }
 
-fn message(config: &Config, fleet: &FleetSettings, request: &LeasedRequest, asked: Asked, index: u32) -> Vec<u8> {
+fn message(
+    config: &Config,
+    fleet: &FleetSettings,
+    request: &LeasedRequest,
+    asked: Asked,
+    index: u32,
+) -> Vec<u8> {
     let quota = request.quota(asked.quota);
     let message = Request {
         domain: &fleet.domain,
@@ -650,7 +678,6 @@ fn message(config: &Config, fleet: &FleetSettings, request: &LeasedRequest, aske
     };
     message.encode()
 }
-
 
 #[cfg(test)]
 mod tests;

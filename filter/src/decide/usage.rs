@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::config::{Config, Entitlement, Entitlements};
-use crate::count::counters::{CountError, Counter, CounterHost, Counters};
 use crate::count::consume::{Beyond, Charge, Shared};
+use crate::count::counters::{CountError, Counter, CounterHost, Counters};
 use crate::count::fingerprint::Who;
 use crate::quota::Mode;
 
@@ -61,8 +61,10 @@ pub fn report(
             Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
             Entitlement::Quotas(set) => {
                 let place = counters.place(Counter { who, class: &class.name });
-                let shared = config.fleet.as_ref().map(|fleet| Shared { terms: &fleet.terms, beyond: Beyond::Pass });
-                let charge = Charge { fingerprint: place.fingerprint(), quotas: set.quotas(), cost: 0, shared };
+                let shared =
+                    config.fleet.as_ref().map(|fleet| Shared { terms: &fleet.terms, beyond: Beyond::Pass });
+                let charge =
+                    Charge { fingerprint: place.fingerprint(), quotas: set.quotas(), cost: 0, shared };
                 let standings = counters.standing(host, place, charge)?;
                 let enforced =
                     set.quotas().iter().zip(standings).filter(|(quota, _)| quota.mode == Mode::Enforced);

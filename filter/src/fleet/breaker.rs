@@ -90,7 +90,10 @@ mod tests {
             assert!(breaker.permits(at(now)).is_none(), "one call at a time");
             assert!(!breaker.failed(sent, at(now)));
         }
-        assert!(breaker.permits(Timestamp::from_seconds(0)).is_some(), "a clock that steps back ends the pause");
+        assert!(
+            breaker.permits(Timestamp::from_seconds(0)).is_some(),
+            "a clock that steps back ends the pause"
+        );
         assert!(breaker.answered() && !breaker.answered());
         assert!(breaker.permits(at(now)).is_some());
     }

@@ -426,8 +426,9 @@ pub(crate) mod tests {
         let ok = [(":status", &b"200"[..])];
         let done = [("grpc-status", &b"0"[..])];
         // OK; one status: OK, a limit, 7 left, 41 seconds; unknown fields in between.
-        let granted =
-            frame(&[8, 1, 0x12, 12, 8, 1, 0x12, 2, 8, 60, 0x18, 7, 0x22, 2, 8, 41, 0x1a, 1, 0, 0x25, 0, 0, 0, 0]);
+        let granted = frame(&[
+            8, 1, 0x12, 12, 8, 1, 0x12, 2, 8, 60, 0x18, 7, 0x22, 2, 8, 41, 0x1a, 1, 0, 0x25, 0, 0, 0, 0,
+        ]);
         let units = Ok(Response { grant: Grant::Units { left: Some(7) }, until_reset: Some(41) });
         let without_reset = |grant| Ok(Response { grant, until_reset: None });
         let unlimited = frame(&[8, 1, 0x12, 8, 8, 1, 0x18, 0xff, 0xff, 0xff, 0xff, 0xf]);

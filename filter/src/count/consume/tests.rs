@@ -352,7 +352,8 @@ fn a_months_quota_is_counted_by_each_gateway() {
 #[test]
 fn a_quota_in_shadow_mode_sees_what_the_fleet_uses_and_neither_asks_nor_refuses() {
     let shadow = |text: &str| Quota { mode: Mode::Shadow, name: format!("{text}-shadow"), ..rate(text) };
-    let (quotas, mut stored) = ([rate("100/minute"), shadow("10/minute"), shadow("9/hour")], Stored::default());
+    let (quotas, mut stored) =
+        ([rate("100/minute"), shadow("10/minute"), shadow("9/hour")], Stored::default());
     // Others have taken 50 of the minute; the hour is this gateway's own count.
     hold(&mut stored, &quotas[0], START, |lease| (lease.granted, lease.taken) = (2, 52));
     assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START), (ADMITTED, vec![51, 51, 1]));
@@ -418,12 +419,17 @@ fn a_lease_does_not_follow_a_clock_that_steps_back_by_windows() {
     let (quotas, mut stored) = ([rate("100/minute")], Stored::default());
     hold(&mut stored, &quotas[0], START + 600.0, |lease| (lease.granted, lease.taken) = (9, 9));
     lease(&mut stored, &quotas, 1, Beyond::Ask, START + 600.0);
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START).0, 1, "eight of nine were another window's");
+    assert_eq!(
+        lease(&mut stored, &quotas, 1, Beyond::Ask, START).0,
+        1,
+        "eight of nine were another window's"
+    );
 }
 
 #[test]
 fn a_window_that_is_ahead_of_the_clock_has_no_time() {
-    let rows = [(0.0, None), (60.0, Some((0, 60_000))), (119.5, Some((59_500, 500))), (130.0, Some((70_000, 0)))];
+    let rows =
+        [(0.0, None), (60.0, Some((0, 60_000))), (119.5, Some((59_500, 500))), (130.0, Some((70_000, 0)))];
     for (now, expected) in rows {
         let time = WindowTime::of("minute".parse().unwrap(), 1, at(now));
         assert_eq!(time.map(|time| (time.elapsed, time.left)), expected, "at {now}");

@@ -83,9 +83,7 @@ impl Limiter {
     pub fn decide_without_service(&mut self, host: &mut impl Host, request: &LeasedRequest) -> Verdict {
         match self.config.fleet.as_ref().map(|fleet| fleet.on_unavailable) {
             Some(OnUnavailable::Allow) => self.decide_beyond(host, request, Beyond::Pass),
-            Some(OnUnavailable::Local(percent)) => {
-                self.decide_beyond(host, request, Beyond::Own { percent })
-            }
+            Some(OnUnavailable::Local(percent)) => self.decide_beyond(host, request, Beyond::Own { percent }),
             Some(OnUnavailable::Deny) | None => {
                 // A quota that the service has reported as exhausted is refused as such.
                 let verdict = self.decide_beyond(host, request, Beyond::Ask);
@@ -120,7 +118,8 @@ impl Limiter {
         let beyond = if config.enforcement == Mode::Shadow { Beyond::Pass } else { beyond };
         let request = leased.request();
         let shared = Some(Shared { terms: &fleet.terms, beyond });
-        let (counted, mut verdict) = self.count(host, config, &request, leased.counter, &leased.quotas, shared, None)?;
+        let (counted, mut verdict) =
+            self.count(host, config, &request, leased.counter, &leased.quotas, shared, None)?;
         let need = match counted.charged {
             Charged::Short(shortage) => Some(Need::Shortage(shortage)),
             Charged::Admitted { low } => low.map(Need::Refill),
@@ -156,7 +155,13 @@ impl Limiter {
     }
 
     /// Credits an answer to the window that it names. Whether it was: an answer about a window that is not current is dropped.
-    pub fn credit(&mut self, host: &mut impl Host, leased: &LeasedRequest, asked: Asked, response: Response) -> bool {
+    pub fn credit(
+        &mut self,
+        host: &mut impl Host,
+        leased: &LeasedRequest,
+        asked: Asked,
+        response: Response,
+    ) -> bool {
         let Some(quota) = leased.quota(asked.quota) else { return false };
         let limit = quota.limit.get();
         let credited = self.change_lease(host, leased, quota, |count, now| {

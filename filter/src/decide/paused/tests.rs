@@ -212,7 +212,11 @@ fn while_the_service_does_not_answer_each_gateway_does_what_it_is_configured_to(
             // What arrives in the last `timeout` is decided in the next minute.
             let late = world.admitted_in(MINUTE).get(&(START / MINUTE + 1)).copied().unwrap_or(0);
             assert!(late <= 20, "{fields} {status}");
-            assert_eq!(world.admitted() - late, admitted - if admitted == 2400 { late } else { 0 }, "{fields} {status}");
+            assert_eq!(
+                world.admitted() - late,
+                admitted - if admitted == 2400 { late } else { 0 },
+                "{fields} {status}"
+            );
             assert_eq!(world.admitted() + world.with_status(refusal), if refusal == 0 { 4800 } else { 2400 });
         }
     }

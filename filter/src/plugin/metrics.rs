@@ -1,0 +1,56 @@
+//! The host's counters of one configuration.
+
+use crate::config::Config;
+use crate::decide::outcome::{NO_PLAN, metric_name};
+use crate::decide::paused::{Event, PausedStreams};
+use crate::decide::tally::{Label, Tally};
+use crate::host::Metric;
+use crate::plugin::root::{log_error, log_failure};
+
+/// Outcomes that were not handed to the host yet, and the counters for them.
+pub(super) struct Metrics {
+    tally: Tally,
+    requests: Vec<Option<Metric>>,
+    /// In the order of [`Event::ALL`]; none without a fleet.
+    fleet: Vec<Option<Metric>>,
+}
+
+impl Metrics {
+    pub(super) fn define(config: &Config) -> Self {
+        let tally = Tally::new(config.catalog.plans.len(), config.catalog.classes.len());
+        let requests = tally.labels().map(|label| request_counter(config, label)).collect();
+        let events = config.fleet.iter().flat_map(|_| Event::ALL);
+        let fleet = events.map(|event| counter(event.metric())).collect();
+        Self { tally, requests, fleet }
+    }
+
+    pub(super) fn count(&mut self, label: Label) {
+        self.tally.add(label);
+    }
+
+    /// Hands everything to the host that was counted since the last time.
+    pub(super) fn flush<S>(&mut self, paused: &mut PausedStreams<S>) {
+        for (metric, sum) in self.fleet.iter().zip(paused.drain()) {
+            if let (Some(metric), 1..) = (metric, sum) {
+                log_failure(metric.add(sum));
+            }
+        }
+        for (place, sum) in self.tally.drain() {
+            if let Some(metric) = self.requests.get(place).copied().flatten() {
+                log_failure(metric.add(sum));
+            }
+        }
+    }
+}
+
+fn request_counter(config: &Config, label: Label) -> Option<Metric> {
+    if !label.outcome.is_of(label.plan.is_some()) {
+        return None;
+    }
+    let plan = label.plan.map_or(NO_PLAN, |plan| config.plan_name(plan));
+    counter(&metric_name(plan, config.class_name(label.class), label.outcome))
+}
+
+pub(super) fn counter(name: &str) -> Option<Metric> {
+    Metric::counter(name).map_err(log_error).ok()
+}

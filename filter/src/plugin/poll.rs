@@ -1,0 +1,154 @@
+//! Polls the directory for one configuration.
+
+use std::sync::Arc;
+
+use crate::config::roster::Roster;
+use crate::config::{Config, DirectorySettings, Subscribers};
+use crate::count::counters::CounterHost as _;
+use crate::decide::limiter::{Host as _, Limiter, LogLevel};
+use crate::directory::{Directory, Poll, Update};
+use crate::host::{self, Gateway, Metric, Returned};
+use crate::plugin::metrics::counter;
+use crate::plugin::root::{log_error, log_failure};
+use crate::request::header_pairs::HeaderPairs;
+
+/// The directory of a configuration, and the poll that is in flight.
+pub(super) struct Poller {
+    directory: Directory,
+    in_flight: Option<u32>,
+    metrics: Metrics,
+}
+
+/// Polls, by their results.
+struct Metrics {
+    updated: Option<Metric>,
+    unchanged: Option<Metric>,
+    failed: Option<Metric>,
+    /// Keys that were left out of an answer.
+    skipped: Option<Metric>,
+}
+
+impl Poller {
+    pub(super) fn new(directory: Directory) -> Self {
+        let [updated, unchanged, failed, skipped] = ["updated", "unchanged", "failed", "skipped"]
+            .map(|outcome| counter(&format!("weir.directory.{outcome}")));
+        let metrics = Metrics { updated, unchanged, failed, skipped };
+        Self { directory, in_flight: None, metrics }
+    }
+
+    /// The directory as a new configuration with `settings` takes it over, if it is the same one and has answered.
+    pub(super) fn take_over(&self, settings: &DirectorySettings) -> Option<Directory> {
+        let of = |settings: &DirectorySettings| {
+            (settings.cluster.clone(), settings.path.clone(), settings.bearer.clone())
+        };
+        let is_same = of(self.directory.settings()) == of(settings);
+        (is_same && self.directory.roster().is_some()).then(|| self.directory.take_over(settings.clone()))
+    }
+
+    /// Whether the call is the poll in flight.
+    pub(super) fn has_made(&self, call: u32) -> bool {
+        self.in_flight == Some(call)
+    }
+
+    /// Sends the poll that is due. Within a callback of the root context.
+    pub(super) fn poll(&mut self, limiter: &mut Limiter) {
+        let Ok(now) = Gateway.now() else { return };
+        if self.directory.expire(now) {
+            Gateway.log(
+                LogLevel::Error,
+                format_args!("weir: directory: too stale, its keys are not known any more"),
+            );
+            limiter.set_directory(None);
+        }
+        if self.in_flight.is_some() {
+            return;
+        }
+        if let Some(poll) = self.directory.poll(now) {
+            match send(&poll) {
+                Ok(call) => self.in_flight = Some(call),
+                Err(error) => {
+                    log_error(error);
+                    self.take(limiter, None, b"");
+                }
+            }
+        }
+    }
+
+    /// Takes the answer to the poll; `answered` is false if there is none.
+    pub(super) fn answer(&mut self, limiter: &mut Limiter, answered: bool, body_size: usize) {
+        self.in_flight = None;
+        let (head, body) = match answered {
+            true => (host::http_call_response_headers(), host::http_call_response_body(body_size)),
+            false => (Ok(Returned::default()), Ok(Returned::default())),
+        };
+        let (Ok(head), Ok(body)) = (head.map_err(log_error), body.map_err(log_error)) else { return };
+        let head = HeaderPairs::parse(head.as_ref());
+        let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
+        self.take(limiter, head, body.as_ref());
+    }
+
+    fn take(&mut self, limiter: &mut Limiter, head: Option<(&[u8], Option<&[u8]>)>, body: &[u8]) {
+        let Ok(now) = Gateway.now() else { return };
+        let config = Arc::clone(limiter.config());
+        let reserved = config.subscribers.records(config.count_by);
+        let needs = |roster: &Arc<Roster>| {
+            reserved + Subscribers::new(Arc::clone(roster), &config.catalog).records(config.count_by)
+        };
+        let update = self.directory.answer(head, body, now, config.counters.known, needs);
+        let turns = self.directory.turns(update.is_err());
+        match update {
+            Ok(update) => {
+                if turns {
+                    Gateway.log(LogLevel::Info, format_args!("weir: directory: answers again"));
+                }
+                match update {
+                    Update::Unchanged => count(self.metrics.unchanged, 1),
+                    Update::Replaced { skipped } => {
+                        count(self.metrics.updated, 1);
+                        count(self.metrics.skipped, skipped + self.resolve(&config, limiter));
+                    }
+                }
+            }
+            Err(error) => {
+                if turns {
+                    let kept = if self.directory.roster().is_some() {
+                        "its last keys stay known"
+                    } else {
+                        "no keys are known"
+                    };
+                    Gateway.log(LogLevel::Error, format_args!("weir: directory: {error}; {kept}"));
+                }
+                count(self.metrics.failed, 1);
+            }
+        }
+    }
+
+    /// Brings what the directory knows into force. Returns the number of keys whose plan or classes are not configured.
+    pub(super) fn resolve(&self, config: &Config, limiter: &mut Limiter) -> usize {
+        let Some(roster) = self.directory.roster() else { return 0 };
+        let subscribers = Subscribers::new(Arc::clone(roster), &config.catalog);
+        let without_agreement = subscribers.without_agreement();
+        limiter.set_directory(Some(Arc::new(subscribers)));
+        without_agreement
+    }
+}
+
+fn count(metric: Option<Metric>, amount: usize) {
+    if let (Some(metric), Ok(amount @ 1..)) = (metric, u32::try_from(amount)) {
+        log_failure(metric.add(amount));
+    }
+}
+
+fn send(poll: &Poll<'_>) -> Result<u32, crate::count::shared_data::HostError> {
+    let mut headers = vec![
+        (":method", "GET"),
+        (":path", poll.path),
+        (":authority", poll.cluster),
+        ("accept", "application/json"),
+    ];
+    headers.extend(poll.authorization.as_deref().map(|value| ("authorization", value)));
+    // An ETag of other bytes is not sent back, and the answer comes whole.
+    let etag = poll.if_none_match.and_then(|etag| core::str::from_utf8(etag).ok());
+    headers.extend(etag.map(|etag| ("if-none-match", etag)));
+    host::http_call(poll.cluster, headers, None, poll.timeout)
+}

@@ -1,0 +1,308 @@
+//! The root context: one configuration in this VM.
+
+use core::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::ContextType;
+
+use crate::config::{Config, DirectorySettings};
+use crate::count::shared_data::HostError;
+use crate::decide::limiter::{Host as _, Limiter, LogLevel, Verdict};
+use crate::decide::paused::{Pace, PausedStreams};
+use crate::decide::reply::Reply;
+use crate::decide::tally::Label;
+use crate::directory::Directory;
+use crate::fleet::protocol::{Response, Unusable};
+use crate::host::{self, Gateway, Returned};
+use crate::plugin::metrics::Metrics;
+use crate::plugin::poll::Poller;
+use crate::plugin::stream::{Paused, Report, Stream};
+
+/// Interval of the tick that flushes metrics to the host and polls the directory when a poll is due, in milliseconds.
+const TICK: u32 = 250;
+
+/// Most streams that one callback resumes or answers. Envoy runs what a callback defers in one queue that re-enters the VM for each local
+/// reply: from 400 in one callback on, the guest's stack overflows and ends the VM.
+const MOST_RESUMED: usize = 32;
+
+thread_local! {
+    /// The configurations of this VM: during an update two, one of which drains.
+    static ROOTS: RefCell<Vec<Weak<Shared>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A root context, and its configuration once it is in force.
+pub(super) struct Root {
+    id: u32,
+    shared: Option<Rc<Shared>>,
+}
+
+/// The state of a configuration in this VM. It lives as long as its root context or one of its streams.
+pub(super) struct Shared {
+    state: RefCell<State>,
+    /// The root context's id.
+    id: u32,
+    /// The tick period that the host was asked for, in milliseconds.
+    period: Cell<u32>,
+}
+
+pub(super) struct State {
+    pub(super) limiter: Limiter,
+    pub(super) paused: PausedStreams<Weak<Paused>>,
+    poller: Option<Poller>,
+    metrics: Metrics,
+    /// Milliseconds of ticks since metrics were flushed.
+    since_flush: u32,
+}
+
+impl Root {
+    pub(super) fn new(id: u32) -> Self {
+        Self { id, shared: None }
+    }
+}
+
+impl Context for Root {
+    fn on_http_call_response(&mut self, call: u32, headers: usize, body_size: usize, _trailers: usize) {
+        if let Some(shared) = &self.shared {
+            shared.answer(call, headers > 0, body_size);
+        }
+    }
+}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, _size: usize) -> bool {
+        let config = match host::configuration() {
+            Ok(json) => Config::from_json(json.as_ref()).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        match config {
+            Ok(config) => {
+                if let Some(replaced) = self.shared.take() {
+                    replaced.end();
+                }
+                self.shared = Some(Shared::new(self.id, config));
+                true
+            }
+            Err(error) => {
+                Gateway.log(LogLevel::Error, format_args!("weir: configuration refused: {error}"));
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.tick();
+        }
+    }
+
+    fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
+        Some(Box::new(Stream::new(id, self.shared.clone())))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}
+
+impl Shared {
+    fn new(id: u32, config: Config) -> Rc<Self> {
+        let config = Arc::new(config);
+        let ticks = host::set_tick_period(TICK);
+        if let Err(error) = &ticks {
+            Gateway.log(
+                LogLevel::Warn,
+                format_args!("weir: no ticks, so neither metrics nor directory nor fleet: {error}"),
+            );
+        }
+        log_start(&config);
+        let directory = config.directory.as_ref();
+        let directory =
+            directory.map(|settings| known(settings).unwrap_or_else(|| Directory::new(settings.clone())));
+        let metrics = Metrics::define(&config);
+        let poller = directory.map(Poller::new);
+        let mut limiter = Limiter::new(Arc::clone(&config));
+        if let Some(poller) = &poller {
+            poller.resolve(&config, &mut limiter);
+        }
+        let paused = PausedStreams::new(ticks.is_ok());
+        let state = State { limiter, paused, poller, metrics, since_flush: 0 };
+        let shared = Rc::new(Self { state: RefCell::new(state), id, period: Cell::new(TICK) });
+        ROOTS.with_borrow_mut(|roots| {
+            roots.retain(|root| root.strong_count() > 0);
+            roots.push(Rc::downgrade(&shared));
+        });
+        shared
+    }
+
+    /// Runs `step` on the state. A callback never runs within another, so the state is never borrowed twice.
+    pub(super) fn with<T>(&self, step: impl FnOnce(&mut State) -> T) -> Option<T> {
+        self.state.try_borrow_mut().ok().map(|mut state| step(&mut state))
+    }
+
+    fn tick(&self) {
+        self.with(|state| {
+            state.paused.tick(&mut Gateway, &mut state.limiter);
+            state.since_flush = state.since_flush.saturating_add(self.period.get());
+            if state.since_flush >= TICK {
+                state.since_flush = 0;
+                state.flush();
+                if let Some(poller) = &mut state.poller {
+                    poller.poll(&mut state.limiter);
+                }
+            }
+        });
+        self.resume_decided();
+    }
+
+    /// Takes the answer to a call, in the context that made it.
+    pub(super) fn answer(&self, call: u32, answered: bool, body_size: usize) {
+        self.with(|state| {
+            if let Some(poller) = state.poller.as_mut().filter(|poller| poller.has_made(call)) {
+                poller.answer(&mut state.limiter, answered, body_size);
+            } else if state.paused.has_made(call) {
+                let response = fleet_response(answered, body_size);
+                state.paused.answer(&mut Gateway, &mut state.limiter, call, response);
+            }
+        });
+        self.resume_decided();
+    }
+
+    /// Notes that the stream that made `call` has ended.
+    pub(super) fn abandon(&self, call: u32) {
+        self.with(|state| state.paused.abandon(&mut Gateway, &state.limiter, call));
+        self.pace();
+    }
+
+    /// Decides all streams that wait, because the configuration is replaced.
+    fn end(&self) {
+        self.with(|state| state.paused.end(&mut Gateway, &mut state.limiter));
+        self.resume_decided();
+    }
+
+    /// Resumes or answers streams that were decided while they were paused; those that are too many for one callback follow on the next
+    /// tick.
+    fn resume_decided(&self) {
+        let mut resumed = false;
+        for _ in 0..MOST_RESUMED {
+            let Some((stream, verdict)) = self.with(|state| state.paused.pop_decided()).flatten() else {
+                break;
+            };
+            let Some(stream) = stream.upgrade() else { continue };
+            host::enter(stream.id);
+            resumed = true;
+            match self.note(verdict, || stream.has_origin, &stream.report) {
+                Some(reply) if answer(&reply, stream.is_grpc) => {}
+                _ => log_failure(host::continue_request()),
+            }
+        }
+        if resumed {
+            host::enter(self.id);
+        }
+        self.pace();
+    }
+
+    /// Counts what became of a request, and leaves in `report` what its response is to report. Returns the reply to send.
+    pub(super) fn note(
+        &self,
+        verdict: Verdict,
+        has_origin: impl FnOnce() -> bool,
+        report: &Cell<Option<Report>>,
+    ) -> Option<Box<Reply>> {
+        self.with(|state| {
+            for &outcome in &verdict.outcomes {
+                state.metrics.count(Label { plan: verdict.plan, class: verdict.class, outcome });
+            }
+            report.set(verdict.report.map(|standing| {
+                let headers = state.limiter.config().headers;
+                Report { standing, headers, expose_cors: headers.expose_cors && has_origin() }
+            }));
+            verdict.reply
+        })
+        .flatten()
+    }
+
+    /// Asks for ticks as often as paused streams need them.
+    pub(super) fn pace(&self) {
+        let wanted = self.with(|state| {
+            let fleet = state.limiter.config().fleet.as_ref()?;
+            Some(match state.paused.pace(fleet) {
+                Pace::Idle => TICK,
+                Pace::Within(milliseconds) => milliseconds.min(TICK),
+            })
+        });
+        if let Some(wanted) = wanted.flatten()
+            && self.period.replace(wanted) != wanted
+        {
+            log_failure(host::set_tick_period(wanted));
+        }
+    }
+}
+
+impl State {
+    fn flush(&mut self) {
+        self.metrics.flush(&mut self.paused);
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// What another configuration of this VM knows of the same directory.
+fn known(settings: &DirectorySettings) -> Option<Directory> {
+    ROOTS.with_borrow(|roots| {
+        roots
+            .iter()
+            .rev()
+            .filter_map(Weak::upgrade)
+            .find_map(|root| root.with(|state| state.poller.as_ref()?.take_over(settings)).flatten())
+    })
+}
+
+fn log_start(config: &Config) {
+    Gateway.log(
+        LogLevel::Info,
+        format_args!(
+            "weir {}: {} plans, {} classes, {} subscribers, directory {}, fleet {}",
+            env!("CARGO_PKG_VERSION"),
+            config.catalog.plans.len(),
+            config.catalog.classes.len(),
+            config.subscribers.roster().subscribers(),
+            if config.directory.is_some() { "on" } else { "off" },
+            if config.fleet.is_some() { "on" } else { "off" },
+        ),
+    );
+}
+
+/// The rate-limit service's answer to the current callout.
+fn fleet_response(answered: bool, body_size: usize) -> Result<Response, Unusable> {
+    if !answered {
+        return Err(Unusable::None);
+    }
+    let read = |part: Result<Returned, HostError>| part.map_err(log_error).unwrap_or_default();
+    let headers = read(host::http_call_response_headers());
+    let body = read(host::http_call_response_body(body_size));
+    let trailers = read(host::http_call_response_trailers());
+    Response::read(headers.as_ref(), body.as_ref(), trailers.as_ref())
+}
+
+/// Answers the request of the context in effect. `false` if the host refuses: without a reply a paused request would hang.
+#[cold]
+pub(super) fn answer(reply: &Reply, is_grpc: bool) -> bool {
+    host::send(reply, is_grpc).map_err(log_error).is_ok()
+}
+
+pub(super) fn log_failure(result: Result<(), HostError>) {
+    if let Err(error) = result {
+        log_error(error);
+    }
+}
+
+#[cold]
+pub(super) fn log_error(error: HostError) {
+    Gateway.log(LogLevel::Error, format_args!("weir: {error}"));
+}
