@@ -1,17 +1,19 @@
 (module
   ;; Which context calls, answers and timers belong to. The filters of a chain of these share a VM, and each logs under its
-  ;; plugin's name. /call calls a cluster for the first filter's stream, from the second's; /reply calls and replies at
-  ;; once; /choose chooses contexts; /tick sets a timer.
+  ;; plugin's name. /call calls a cluster for the first filter's stream, from the second's, which waits for the answer;
+  ;; /reply calls and replies at once; /choose chooses contexts; /tick sets a timer.
   (import "env" "proxy_get_property" (func $property (param i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_http_call"
     (func $call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_set_effective_context" (func $effective (param i32) (result i32)))
+  (import "env" "proxy_continue_stream" (func $continue (param i32) (result i32)))
   (import "env" "proxy_set_tick_period_milliseconds" (func $period (param i32) (result i32)))
   (import "env" "proxy_send_local_response"
     (func $reply (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
   ;; prelude
   (global $first (mut i32) (i32.const 0))
+  (global $waiting (mut i32) (i32.const 0))
 
   ;; Logs "<label> <the plugin's name>".
   (func $whose (param $ptr i32) (param $len i32)
@@ -40,8 +42,10 @@
         (return (i32.const 0))))
     (if (call $path_begins (str "/call"))
       (then
+        (global.set $waiting (local.get $id))
         (call $note (str "choose") (call $effective (global.get $first)))
-        (call $ask)))
+        (call $ask)
+        (return (i32.const 1))))
     (if (call $path_begins (str "/choose"))
       (then
         (call $whose (str "at first"))
@@ -56,7 +60,12 @@
     (i32.const 0))
   (func (export "proxy_on_http_call_response") (param $root i32) (param $token i32) (param $n i32) (param $size i32) (param $t i32)
     (call $put (str "root ")) (call $put_number (local.get $root))
-    (call $whose (str " is answered, of")))
+    (call $whose (str " is answered, of"))
+    (if (global.get $waiting)
+      (then
+        (drop (call $effective (global.get $waiting)))
+        (drop (call $continue (i32.const 0)))
+        (global.set $waiting (i32.const 0)))))
   (func (export "proxy_on_tick") (param $root i32)
     (call $note (str "tick of") (local.get $root))
     (call $note (str "no more") (call $period (i32.const 0))))
