@@ -145,6 +145,10 @@ fn properties_are_text_clocks_go_in_milliseconds_and_replies_end_a_line() {
     let [(envoy, _), (ngx, _)] = both(time);
     assert_eq!((envoy.logs().contains("rest 456789"), ngx.logs().contains("rest 0")), (true, true));
 
+    let [(envoy, _), (ngx, _)] = both("(call $note (str \"ends with its headers\") (local.get $end))");
+    let said = |host: &Host, end| host.logs().contains(&format!("ends with its headers {end}"));
+    assert_eq!((said(&envoy, 1), said(&ngx, 0)), (true, true));
+
     // The stream stays the context of its callback; in Envoy the reply is the root's, and the stream waits.
     let chosen = "(drop (call $effective (i32.const 1))) (call $answer)";
     let [(_, envoy), (_, ngx)] = both(chosen);
