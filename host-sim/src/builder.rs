@@ -27,7 +27,7 @@ pub struct Builder {
     workers: usize,
     flavour: Flavour,
     version: EnvoyVersion,
-    stream_end: StreamEnd,
+    stream_end: Option<StreamEnd>,
     clock: Clock,
     clusters: Clusters,
     log_level: LogLevel,
@@ -54,7 +54,7 @@ impl Default for Builder {
             workers: 1,
             flavour: Flavour::default(),
             version: EnvoyVersion::default(),
-            stream_end: StreamEnd::default(),
+            stream_end: None,
             clock: Clock::default(),
             clusters: Clusters::default(),
             log_level: LogLevel::Trace,
@@ -89,10 +89,10 @@ impl Builder {
         self
     }
 
-    /// What a filter's stream ends with; Envoy's order unless set.
+    /// What a filter's stream ends with; the order of the flavour's gateway unless set.
     #[must_use]
     pub fn stream_end(mut self, end: StreamEnd) -> Self {
-        self.stream_end = end;
+        self.stream_end = Some(end);
         self
     }
 
@@ -177,7 +177,7 @@ impl Builder {
             callback_limit: self.callback_limit,
             memory_limit: self.memory_limit,
             reloads: ReloadTotals::default(),
-            stream_end: self.stream_end,
+            stream_end: self.stream_end.unwrap_or_else(|| self.flavour.stream_end()),
             seed: self.seed,
         });
         Host::new(shared, self.version, self.workers, self.clusters)

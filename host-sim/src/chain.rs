@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     filter_state::FilterState,
+    flavour::Flavour,
     headers::Headers,
     local_reply::{CLOSE_DETAILS, Kind},
     message::{Peer, status_of},
@@ -187,6 +188,25 @@ impl Worker {
 
     /// Something comes from the client or the upstream, or is made in the upstream's place.
     fn enter(&mut self, key: u64, output: Output) {
+        match output {
+            Output::ResponseHeaders { headers, end: true } if self.has_body_callback(key, &headers) => {
+                self.enter_filters(key, Output::ResponseHeaders { headers, end: false });
+                self.enter_filters(key, Output::ResponseBody { data: Bytes::new(), end: true });
+            }
+            output => self.enter_filters(key, output),
+        }
+    }
+
+    /// Whether filters hear of the body of a response that ends with its headers: nginx passes the end on through its
+    /// body filters, but where a response can have no body.
+    fn has_body_callback(&self, key: u64, headers: &Headers) -> bool {
+        let bodiless = self.chains.get(&key).is_none_or(|chain| chain.request.is_head);
+        self.shared.shared_data.flavour() == Flavour::Ngx
+            && !bodiless
+            && !matches!(status_of(headers), 204 | 304)
+    }
+
+    fn enter_filters(&mut self, key: u64, output: Output) {
         let direction = output.direction();
         let Some(chain) = self.chain(key) else { return };
         if !chain.accepts(direction) {
@@ -213,7 +233,7 @@ impl Worker {
             Output::RequestTrailers(trailers) | Output::ResponseTrailers(trailers) => {
                 vm.trailers(id, direction, trailers);
             }
-            Output::Reply(_) | Output::Reset => {}
+            Output::Reply { .. } | Output::Reset => {}
         }
         self.drain(key, stage);
     }
@@ -228,7 +248,11 @@ impl Worker {
             }
             for output in outputs {
                 match output {
-                    Output::Reply(reply) => self.reply_locally(key, reply),
+                    Output::Reply { reply, depth } => {
+                        let before = self.set_depth(key, stage, depth);
+                        self.reply_locally(key, reply);
+                        self.set_depth(key, stage, before);
+                    }
                     Output::Reset => {
                         let details = self.chain(key).map(|chain| {
                             chain.details.get_or_insert_with(|| CLOSE_DETAILS.to_owned()).clone()
@@ -240,6 +264,11 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Puts the VM of a filter at this depth, and gives back the one where it was.
+    fn set_depth(&mut self, key: u64, stage: usize, depth: u32) -> u32 {
+        self.stage(key, stage).map_or(0, |(vm, _)| std::mem::replace(&mut vm.state().depth, depth))
     }
 
     fn go_on(&mut self, key: u64, stage: usize, output: Output) {
@@ -328,7 +357,7 @@ impl Worker {
     pub(crate) fn route(&mut self) {
         let next = |(generation, vm): (&u64, &mut Vm)| {
             let state = vm.state();
-            let id = state.ready.pop_first()?;
+            let id = state.ready.pop_front()?;
             Some((state.stream(id).map(|stream| stream.chain), id, *generation))
         };
         while let Some((key, id, generation)) = self.vms.iter_mut().find_map(next) {

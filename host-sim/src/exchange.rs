@@ -159,7 +159,7 @@ impl Collected {
                 }
                 Output::Reset => self.reset = true,
                 // A chain sends replies on as responses.
-                Output::Reply(_) => {}
+                Output::Reply { .. } => {}
             }
         }
     }

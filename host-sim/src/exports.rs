@@ -2,12 +2,12 @@
 
 use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
 
-use crate::{state::VmState, vm::VmError};
+use crate::{hostcalls::ngx, state::VmState, vm::VmError};
 
 /// The allocator of a module that has no `malloc`.
 const ALLOCATOR: &str = "proxy_on_memory_allocate";
 
-/// A callback; one that the module lacks is not called.
+/// A callback; one that the module lacks is not called, but where the gateway calls it all the same.
 pub(crate) type Callback<P, R> = Option<TypedFunc<P, R>>;
 
 /// The callbacks of a module.
@@ -50,7 +50,8 @@ fn export<P: WasmParams, R: WasmResults>(
     if name.starts_with("proxy_on_") && name != ALLOCATOR && !store.data().plugin.allows(name) {
         return Ok(None);
     }
-    let Some(function) = instance.get_func(&mut *store, name) else { return Ok(None) };
+    let function = instance.get_func(&mut *store, name).or_else(|| ngx::absent(store, name));
+    let Some(function) = function else { return Ok(None) };
     function.typed(&*store).map(Some).map_err(|error| VmError::Instantiate {
         reason: format!("export {name} has another type than the ABI's: {error}"),
     })

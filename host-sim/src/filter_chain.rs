@@ -11,6 +11,7 @@ use crate::{
     abi::{DataAction, HeadersAction},
     filter_state::FilterState,
     headers::{Headers, Kind},
+    hostcalls::ngx,
     message::Peer,
     plugin::FailurePolicy,
     state::{Context, Direction, Half, Iteration, Output, StreamContext},
@@ -92,7 +93,9 @@ impl Vm {
         let state = self.state();
         if let Some(stream) = state.stream(id) {
             stream.outputs.push_back(output);
-            state.ready.insert(id);
+            if !state.ready.contains(&id) {
+                state.ready.push_back(id);
+            }
         }
     }
 
@@ -120,6 +123,7 @@ impl Vm {
                     Direction::Request => "proxy_on_request_headers",
                     Direction::Response => "proxy_on_response_headers",
                 };
+                let end = ngx::shows_end(self.state(), end);
                 let answer = self.call(name, id, &function, (id, entries, u32::from(end)));
                 match answer {
                     Some(_) if self.state().stop_iteration => HeadersAction::StopAll,
@@ -297,7 +301,6 @@ impl Vm {
             half.headers_open = false;
         }
         self.resume(id, direction, stopped_all);
-        self.run_deferred();
     }
 
     /// Lets what is held go on: to the filter's own next callbacks when it stopped everything, else past it.
@@ -390,7 +393,7 @@ impl Vm {
     /// Takes what the filter has let go on.
     pub(crate) fn take_outputs(&mut self, id: u32) -> VecDeque<Output> {
         let state = self.state();
-        state.ready.remove(&id);
+        state.ready.retain(|ready| *ready != id);
         state.stream(id).map(|stream| mem::take(&mut stream.outputs)).unwrap_or_default()
     }
 }

@@ -12,8 +12,9 @@ pub enum Flavour {
     /// `proxy_close_stream`, `proxy_get_header_map_size`, `proxy_get_buffer_status`, gRPC, foreign functions,
     /// `proxy_resolve_shared_queue`), and nobody is told that a queue is ready; so do a second tick period and one from a
     /// stream, a second reply, a counter that is recorded, a gauge that is incremented, and a metric's name beyond 256
-    /// bytes. `proxy_set_effective_context` does nothing, every property is text, clocks go in milliseconds, and a reply's
-    /// body ends with a line's end.
+    /// bytes. A module without a callback of the start is not loaded; one without another callback ends where nginx calls it,
+    /// as nginx's worker crashes there. `proxy_set_effective_context` does nothing, every property is text, clocks go in
+    /// milliseconds, a reply's body ends with a line's end, and streams end with done, log, delete.
     Ngx,
     /// MOSN's proxy-wasm-go-host: a key that does not exist is created whatever the `cas`, one that does is always
     /// compared; the data of all `vm_id`s is one; an empty key is a bad argument.
@@ -23,13 +24,23 @@ pub enum Flavour {
     NoSharedData,
 }
 
+impl Flavour {
+    /// What streams end with there.
+    pub(crate) fn stream_end(self) -> StreamEnd {
+        match self {
+            Self::Ngx => StreamEnd::DoneLogDelete,
+            Self::Envoy | Self::Mosn | Self::NoSharedData => StreamEnd::LogDoneDelete,
+        }
+    }
+}
+
 /// Which callbacks a filter's stream ends with, in which order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StreamEnd {
     /// `proxy_on_log`, `proxy_on_done`, `proxy_on_delete`: Envoy's for HTTP/1 and HTTP/2.
     #[default]
     LogDoneDelete,
-    /// `proxy_on_done`, `proxy_on_log`, `proxy_on_delete`: the specification's.
+    /// `proxy_on_done`, `proxy_on_log`, `proxy_on_delete`: the specification's and `ngx_wasm_module`'s.
     DoneLogDelete,
     /// `proxy_on_done`, `proxy_on_delete`: without a log, as streams of Envoy may end over HTTP/3.
     DoneDelete,

@@ -47,8 +47,16 @@ type SharedWorker = Arc<Mutex<Worker>>;
 
 struct Loaded {
     filters: Vec<Filter>,
+    verdicts: Vec<Verdict>,
     main: SharedWorker,
     workers: Vec<SharedWorker>,
+}
+
+/// What the canary has made of a plugin, which it runs once; Envoy keeps that as long as the base VM (`wasm.cc`).
+struct Verdict {
+    vm: usize,
+    plugin: Arc<Plugin>,
+    refusal: Option<VmError>,
 }
 
 impl std::fmt::Debug for Loaded {
@@ -106,10 +114,11 @@ impl Host {
                 .iter()
                 .find(|(other, filter)| other.is(module) && filter.plugin.shares_vm_with(&plugin));
             let vm = shared.map_or(loaded.len(), |(_, filter)| filter.vm);
-            loaded
-                .push((module, Filter { module: module.link(self.version)?, plugin: Arc::new(plugin), vm }));
+            let linked = module.link(self.version, self.shared.shared_data.flavour())?;
+            loaded.push((module, Filter { module: linked, plugin: Arc::new(plugin), vm }));
         }
         let filters: Vec<Filter> = loaded.into_iter().map(|(_, filter)| filter).collect();
+        let mut verdicts = Vec::new();
         let several = filters.len() > 1;
         for (index, filter) in filters.iter().enumerate() {
             if filter.vm == index {
@@ -117,14 +126,14 @@ impl Host {
                 Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Base, 0)
                     .map_err(|reason| self.refused(filter, several, VmName::Base, reason, mark))?;
             }
-            self.try_canary(filter, several)?;
+            self.try_canary(filter, several, &mut verdicts)?;
         }
 
         self.loaded = None;
         let start = |name| Arc::new(Mutex::new(Worker::start(&filters, &self.shared, name)));
         let main = start(VmName::Main);
         let workers = (0..self.workers).map(|index| start(VmName::Worker(index))).collect();
-        self.loaded = Some(Loaded { filters, main, workers });
+        self.loaded = Some(Loaded { filters, verdicts, main, workers });
         self.serve_callouts();
         Ok(())
     }
@@ -144,14 +153,19 @@ impl Host {
     /// # Errors
     /// As [`update`](Self::update), and when there is no such filter.
     pub fn update_filter(&mut self, filter: usize, configuration: impl Into<Bytes>) -> Result<(), LoadError> {
-        let Some(loaded) = &self.loaded else { return Err(LoadError::NothingLoaded) };
+        let Some(loaded) = &mut self.loaded else { return Err(LoadError::NothingLoaded) };
         let filters = loaded.filters.len();
         let Some(before) = loaded.filters.get(filter) else {
             return Err(LoadError::NoSuchFilter { filter, filters });
         };
         let plugin = Plugin { configuration: configuration.into(), ..Plugin::clone(&before.plugin) };
         let updated = Filter { plugin: Arc::new(plugin), ..before.clone() };
-        self.try_canary(&updated, filters > 1)?;
+        let mut verdicts = std::mem::take(&mut loaded.verdicts);
+        let tried = self.try_canary(&updated, filters > 1, &mut verdicts);
+        if let Some(loaded) = &mut self.loaded {
+            loaded.verdicts = verdicts;
+        }
+        tried?;
         for worker in self.all_workers() {
             // Where the canary passed and a worker fails, Envoy goes on without the filter there; the worker has
             // logged it.
@@ -164,13 +178,39 @@ impl Host {
         Ok(())
     }
 
-    fn try_canary(&self, filter: &Filter, several: bool) -> Result<(), LoadError> {
+    fn try_canary(
+        &self,
+        filter: &Filter,
+        several: bool,
+        verdicts: &mut Vec<Verdict>,
+    ) -> Result<(), LoadError> {
         let mark = self.log_mark();
-        let refused = |reason| self.refused(filter, several, VmName::Canary, reason, mark);
-        let mut canary =
-            Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0).map_err(refused)?;
-        canary.start_root(&filter.plugin).map_err(refused)?;
-        Ok(())
+        let known = verdicts.iter().find(|known| known.vm == filter.vm && known.plugin == filter.plugin);
+        let refusal = match known {
+            Some(known) => known.refusal.clone(),
+            None => {
+                let refusal = self.run_canary(filter).err();
+                // One that did not come as far as its configuration is tried again.
+                if matches!(
+                    refusal,
+                    None | Some(
+                        VmError::ConfigureRefused | VmError::Trapped { callback: "proxy_on_configure", .. }
+                    )
+                ) {
+                    let (vm, plugin) = (filter.vm, Arc::clone(&filter.plugin));
+                    verdicts.push(Verdict { vm, plugin, refusal: refusal.clone() });
+                }
+                refusal
+            }
+        };
+        match refusal {
+            None => Ok(()),
+            Some(reason) => Err(self.refused(filter, several, VmName::Canary, reason, mark)),
+        }
+    }
+
+    fn run_canary(&self, filter: &Filter) -> Result<u32, VmError> {
+        Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0)?.start_root(&filter.plugin)
     }
 
     /// How many lines the log has seen.

@@ -22,7 +22,7 @@ const UNAVAILABLE: u32 = 14;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Kind {
     is_grpc: bool,
-    is_head: bool,
+    pub(crate) is_head: bool,
 }
 
 impl Kind {
@@ -99,13 +99,15 @@ fn percent_encode(message: &[u8]) -> String {
 }
 
 impl Vm {
-    /// Sends the filter's reply, once for each stream of the filter.
-    pub(crate) fn reply_locally(&mut self, id: u32, reply: LocalReply) {
-        let Some(stream) = self.state().stream(id) else { return };
-        if !std::mem::replace(&mut stream.replied, true) {
+    /// Sends the filter's reply, once for each stream of the filter; says whether it did.
+    pub(crate) fn reply_locally(&mut self, id: u32, reply: LocalReply, depth: u32) -> bool {
+        let Some(stream) = self.state().stream(id) else { return false };
+        let first = !std::mem::replace(&mut stream.replied, true);
+        if first {
             stream.request_over = true;
-            self.put(id, Output::Reply(reply));
+            self.put(id, Output::Reply { reply, depth });
         }
+        first
     }
 
     /// Answers 503 for a VM that has failed, once.
@@ -122,7 +124,7 @@ impl Vm {
             grpc_status: Some(UNAVAILABLE),
             details: FAILURE_DETAILS.to_owned(),
         };
-        self.put(id, Output::Reply(reply));
+        self.put(id, Output::Reply { reply, depth: 0 });
         HeadersAction::StopAll
     }
 }

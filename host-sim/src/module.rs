@@ -8,7 +8,11 @@ use std::{
 
 use wasmtime::{Config, Engine, InstancePre, Linker};
 
-use crate::{flavour::EnvoyVersion, hostcalls, state::VmState};
+use crate::{
+    flavour::{EnvoyVersion, Flavour},
+    hostcalls::{self, ngx},
+    state::VmState,
+};
 
 /// How often the engine looks whether a guest has run for too long.
 const TICK: Duration = Duration::from_millis(10);
@@ -84,6 +88,14 @@ pub enum ModuleError {
     /// It imports a function that the host does not have, or has with another type.
     #[error("the module imports what this host does not offer")]
     Import(#[source] wasmtime::Error),
+    /// It lacks a callback without which `ngx_wasm_module` loads no module; the message is that gateway's.
+    #[error(
+        "filter missing one of: on_context_create, on_vm_start, on_plugin_start (incompatible SDK interface)"
+    )]
+    IncompatibleSdk {
+        /// The exports that it lacks, as the ABI names them.
+        missing: Vec<&'static str>,
+    },
 }
 
 /// A compiled module. Clones share the code.
@@ -125,7 +137,7 @@ impl Module {
         let mut digest = [0; 32];
         digest.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, wasm).as_ref());
         let module = Self { inner, abi, digest };
-        module.link(EnvoyVersion::default())?;
+        module.link(EnvoyVersion::default(), Flavour::default())?;
         Ok(module)
     }
 
@@ -152,7 +164,15 @@ impl Module {
         &ENGINE
     }
 
-    pub(crate) fn link(&self, version: EnvoyVersion) -> Result<InstancePre<VmState>, ModuleError> {
+    pub(crate) fn link(
+        &self,
+        version: EnvoyVersion,
+        flavour: Flavour,
+    ) -> Result<InstancePre<VmState>, ModuleError> {
+        let missing = ngx::missing(flavour, |name| self.inner.get_export(name).is_some());
+        if !missing.is_empty() {
+            return Err(ModuleError::IncompatibleSdk { missing });
+        }
         let linker = match version {
             EnvoyVersion::V1_38 => &*LINKER_1_38,
             EnvoyVersion::V1_39 => &*LINKER_1_39,

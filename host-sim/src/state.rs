@@ -88,8 +88,12 @@ pub(crate) struct VmState {
     pub(crate) host_calls: u64,
     /// The guest has set a timer since the driver last looked.
     pub(crate) timers_changed: bool,
-    /// Streams that have something for their worker.
-    pub(crate) ready: BTreeSet<u32>,
+    /// Streams that have something for their worker, in the order in which they got it.
+    pub(crate) ready: VecDeque<u32>,
+    /// How deep in actions of guest calls the VM is; 0 outside of them.
+    pub(crate) depth: u32,
+    /// How often the guest was called.
+    pub(crate) calls: u64,
 }
 
 /// A context of the guest.
@@ -249,8 +253,11 @@ pub(crate) enum Output {
         end: bool,
     },
     ResponseTrailers(Headers),
-    /// A response in the upstream's place, on its way to all filters.
-    Reply(LocalReply),
+    /// A response in the upstream's place, on its way to all filters, which begins as deep as the action that made it.
+    Reply {
+        reply: LocalReply,
+        depth: u32,
+    },
     Reset,
 }
 
@@ -263,7 +270,7 @@ impl Output {
             Self::ResponseHeaders { .. }
             | Self::ResponseBody { .. }
             | Self::ResponseTrailers(_)
-            | Self::Reply(_)
+            | Self::Reply { .. }
             | Self::Reset => Direction::Response,
         }
     }

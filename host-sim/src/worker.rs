@@ -64,7 +64,7 @@ struct Place {
 #[derive(Debug)]
 pub(crate) struct Worker {
     name: VmName,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     places: Vec<Place>,
     /// VMs by generation. A failed one is kept until its streams are gone.
     pub(crate) vms: BTreeMap<u64, Vm>,
@@ -141,7 +141,7 @@ impl Worker {
     }
 
     /// Gives a filter a root context: in the VM that runs for it already, if there is one, or in a new one. Filters that
-    /// are alike in everything have one root context.
+    /// are alike in everything have one root context, and one whose streams still keep it is used again as it is.
     fn start_filter(&mut self, index: usize, running: Option<u64>) -> Result<(), VmError> {
         let longest = RELOAD_BACKOFF.as_micros() / 2;
         let jitter = self.jitter.u64(..=u64::try_from(longest).unwrap_or(0));
@@ -155,6 +155,12 @@ impl Worker {
         let mut roots = alike.filter_map(|other| other.current);
         if let Some(current) = roots.find(|(generation, _)| Some(*generation) == running) {
             self.set_current(index, current);
+            return Ok(());
+        }
+        if let Some(generation) = running
+            && let Some(root) = self.vms.get_mut(&generation).and_then(|vm| vm.live_root(&filter.plugin))
+        {
+            self.set_current(index, (generation, root));
             return Ok(());
         }
         let started = self.start_root(&filter, running);
@@ -220,7 +226,7 @@ impl Worker {
         self.reloads
     }
 
-    /// Puts `plugin` in the place of the one before, in the same VM: a new root context, while the old one drains.
+    /// Puts `plugin` in the place of the one before, in the same VM: its root context, while the old one drains.
     pub(crate) fn update(&mut self, index: usize, plugin: &Arc<Plugin>) -> Result<(), VmError> {
         // The VM is known by the filter's old root in it.
         let running = self.running(index);

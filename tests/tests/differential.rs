@@ -31,6 +31,7 @@ cases! {
     chain_that_traps: "chain.traps",
     chain_that_traps_in_vms_of_their_own: "chain.traps_apart",
     configuration: "configuration",
+    contexts: "contexts",
     expressions: "expressions",
     foreign_functions: "foreign",
     grpc: "grpc",

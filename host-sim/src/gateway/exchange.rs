@@ -306,7 +306,7 @@ impl Exchange {
                 Output::ResponseTrailers(trailers) => self.down.trailers(translate::header_map(&trailers)),
                 Output::Reset => self.reset(),
                 // A chain sends replies on as responses.
-                Output::Reply(_) => {}
+                Output::Reply { .. } => {}
             }
         }
     }

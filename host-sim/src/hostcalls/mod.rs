@@ -13,7 +13,7 @@ mod general;
 mod grpc;
 mod header_maps;
 mod metrics;
-mod ngx;
+pub(crate) mod ngx;
 mod properties;
 mod shared_data;
 mod shared_queue;

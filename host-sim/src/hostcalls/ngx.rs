@@ -2,6 +2,7 @@
 //! end the guest there.
 
 use bytes::{Bytes, BytesMut};
+use wasmtime::{Func, FuncType, Store, ValType};
 
 use crate::{
     abi::{MetricKind, Status},
@@ -27,13 +28,47 @@ const LACKS: [&str; 13] = [
     "proxy_call_foreign_function",
 ];
 
+/// Exports without which a module is not loaded (`ngx_proxy_wasm.c:1781`).
+const REQUIRED: [&str; 3] = ["proxy_on_context_create", "proxy_on_vm_start", "proxy_on_configure"];
+
+/// Callbacks that the gateway calls without a look at whether the module exports them, and how many numbers each takes and
+/// gives. A call of one that is absent follows a null pointer (`ngx_wavm.c:1283`).
+const UNCHECKED: [(&str, usize, usize); 9] = [
+    ("proxy_on_request_headers", 3, 1),
+    ("proxy_on_request_body", 3, 1),
+    ("proxy_on_response_headers", 3, 1),
+    ("proxy_on_response_body", 3, 1),
+    ("proxy_on_done", 1, 1),
+    ("proxy_on_log", 1, 0),
+    ("proxy_on_delete", 1, 0),
+    ("proxy_on_tick", 1, 0),
+    ("proxy_on_http_call_response", 5, 0),
+];
+
 /// The longest name of a metric (`max_metric_name_length`, as it is unless configured).
 const MAX_METRIC_NAME: usize = 256;
 
 const MILLISECOND: u64 = 1_000_000;
 
-pub(super) fn is_ngx(state: &VmState) -> bool {
+pub(crate) fn is_ngx(state: &VmState) -> bool {
     state.shared.shared_data.flavour() == Flavour::Ngx
+}
+
+/// The exports that a module lacks and must have to be loaded.
+pub(crate) fn missing(flavour: Flavour, exports: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let required = if flavour == Flavour::Ngx { REQUIRED.as_slice() } else { &[] };
+    required.iter().copied().filter(|name| !exports(name)).collect()
+}
+
+/// What stands in for a callback that the module does not export: the gateway's worker crashes when it calls it.
+pub(crate) fn absent(store: &mut Store<VmState>, callback: &str) -> Option<Func> {
+    let unchecked = UNCHECKED.into_iter().filter(|_| is_ngx(store.data()));
+    let (name, parameters, results) = unchecked.into_iter().find(|(name, ..)| *name == callback)?;
+    let numbers = |count| std::iter::repeat_n(ValType::I32, count);
+    let kind = FuncType::new(store.engine(), numbers(parameters), numbers(results));
+    Some(Func::new(store, kind, move |_, _, _| {
+        Err(trap(&format!("the module does not export {name}, and nginx's worker crashes here")))
+    }))
 }
 
 /// The guest ends.
@@ -96,6 +131,11 @@ pub(super) fn reply(state: &mut VmState, body: Bytes) -> wasmtime::Result<Bytes>
     let mut line = BytesMut::from(body.as_ref());
     line.extend_from_slice(b"\n");
     Ok(line.freeze())
+}
+
+/// Whether a headers callback hears that its message ends with the headers (`ngx_http_proxy_wasm.c:41`, `:200`).
+pub(crate) fn shows_end(state: &VmState, end: bool) -> bool {
+    end && !is_ngx(state)
 }
 
 /// The time as the gateway tells it: in whole milliseconds.

@@ -9,6 +9,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("callouts", include_str!("callouts.wat")),
     ("chain", include_str!("chain.wat")),
     ("configuration", include_str!("configuration.wat")),
+    ("contexts", include_str!("contexts.wat")),
     ("expressions", include_str!("expressions.wat")),
     ("foreign", include_str!("foreign.wat")),
     ("grpc", include_str!("grpc.wat")),

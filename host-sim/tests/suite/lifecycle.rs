@@ -1,5 +1,7 @@
 //! VMs, configurations and their updates.
 
+use std::time::Duration;
+
 use host_sim::{Host, LoadError, Module, Plugin, Request, Response, VmError, VmName};
 
 use crate::{guests, lines, ok};
@@ -83,6 +85,67 @@ fn an_update_gets_a_new_root_in_the_same_vm_and_the_old_one_ends_with_its_last_s
             "delete 1",
         ]
     );
+}
+
+/// What the guest has logged on the first worker since the last time.
+fn lines_of_worker(host: &Host) -> Vec<String> {
+    let lines = host.logs().take().into_iter().filter(|line| line.vm == VmName::Worker(0));
+    lines.map(|line| line.message).collect()
+}
+
+#[test]
+fn a_configuration_whose_root_still_lives_is_in_force_again_without_being_told() {
+    let mut host = load("one", 1).unwrap();
+    let mut old = host.stream(0, &Request::get("/"), true);
+    host.update("two").unwrap();
+    host.logs().take();
+    host.update("one").unwrap();
+    let said = host.logs().take();
+    assert!(!said.iter().any(|line| line.vm == VmName::Canary), "the canary knows it: {said:?}");
+    let of_worker: Vec<_> = said.iter().filter(|line| line.vm == VmName::Worker(0)).collect();
+    let of_worker: Vec<_> = of_worker.iter().map(|line| line.message.as_str()).collect();
+    assert_eq!(of_worker, ["done 3", "proxy_done for what is not pending 1", "delete 3"]);
+
+    host.send(0, Request::get("/"), ok);
+    assert_eq!(lines_of_worker(&host)[0], "create 4 under 1");
+    old.respond(Response::ok());
+    old.finish();
+    let ended = lines_of_worker(&host);
+    assert!(!ended.contains(&"delete 1".to_owned()), "it is in force: {ended:?}");
+}
+
+#[test]
+fn a_configuration_that_the_canary_refused_is_refused_again_without_being_run() {
+    let mut host = load("one", 1).unwrap();
+    for (time, runs) in [("first", 1), ("second", 0)] {
+        host.logs().take();
+        let error = host.update("bad two").unwrap_err();
+        assert!(matches!(error, LoadError::Refused { reason: VmError::ConfigureRefused, .. }), "{error}");
+        let ran = lines(&host).iter().filter(|line| *line == "configure bad two").count();
+        assert_eq!(ran, runs, "the {time} time");
+    }
+}
+
+#[test]
+fn a_root_whose_configuration_was_replaced_ticks_as_long_as_its_streams_keep_it() {
+    let source = r#"(module
+        (import "env" "proxy_set_tick_period_milliseconds" (func $period (param i32) (result i32)))
+        ;; prelude
+        (func (export "proxy_on_configure") (param $root i32) (param $size i32) (result i32)
+          (drop (call $period (i32.const 1000)))
+          (i32.const 1))
+        (func (export "proxy_on_tick") (param $root i32) (call $note (str "tick of") (local.get $root)))
+        (func (export "proxy_on_delete") (param $id i32) (call $note (str "delete") (local.get $id))))"#;
+    let module = Module::compile(guests::assemble(source).unwrap()).unwrap();
+    let mut host = Host::builder().build();
+    host.load(&module, Plugin::default()).unwrap();
+    let stream = host.stream(0, &Request::get("/"), true);
+    host.update("two").unwrap();
+    host.advance(Duration::from_secs(1));
+    assert_eq!(lines_of_worker(&host), ["tick of 1", "tick of 3"]);
+    stream.finish();
+    host.advance(Duration::from_secs(1));
+    assert_eq!(lines_of_worker(&host), ["delete 2", "delete 1", "tick of 3"]);
 }
 
 #[test]

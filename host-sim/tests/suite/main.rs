@@ -7,6 +7,7 @@ mod bodies;
 mod callouts;
 mod cases;
 mod chain;
+mod deferred;
 mod gateway;
 mod gateway_callouts;
 mod grpc;

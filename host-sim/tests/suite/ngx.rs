@@ -1,8 +1,39 @@
 //! What `ngx_wasm_module` does otherwise than Envoy.
 
-use host_sim::{Clock, Flavour, Host, Module, Outcome, Plugin, Request};
+use std::time::Duration;
+
+use host_sim::{Clock, Flavour, Host, LoadError, Module, ModuleError, Outcome, Plugin, Request, Response};
 
 use crate::{guests, ok};
+
+/// What a guest exports for that gateway, with the parameters, the results and what it answers.
+const EXPORTS: [(&str, usize, &str); 12] = [
+    ("proxy_on_context_create", 2, ""),
+    ("proxy_on_vm_start", 2, "1"),
+    ("proxy_on_configure", 2, "1"),
+    ("proxy_on_request_headers", 3, "0"),
+    ("proxy_on_request_body", 3, "0"),
+    ("proxy_on_response_headers", 3, "0"),
+    ("proxy_on_response_body", 3, "0"),
+    ("proxy_on_done", 1, "1"),
+    ("proxy_on_log", 1, ""),
+    ("proxy_on_delete", 1, ""),
+    ("proxy_on_tick", 1, ""),
+    ("proxy_on_http_call_response", 5, ""),
+];
+
+/// All of these exports but some, which log their names where `logged`.
+fn exports_but(without: &[&str], logged: bool) -> String {
+    let exports = EXPORTS.iter().filter(|(name, ..)| !without.contains(name));
+    let written = exports.map(|(name, parameters, answer)| {
+        let (parameters, result) =
+            ("i32 ".repeat(*parameters), if answer.is_empty() { "" } else { "(result i32)" });
+        let answer = if answer.is_empty() { String::new() } else { format!("(i32.const {answer})") };
+        let log = if logged { format!("(call $note (str \"{name}\") (local.get 0))") } else { String::new() };
+        format!("(func (export \"{name}\") (param {parameters}) {result} {log} {answer})\n")
+    });
+    written.collect()
+}
 
 /// A guest that does this to a request, on a host of each flavour.
 fn both(body: &str) -> [(Host, Outcome); 2] {
@@ -25,12 +56,13 @@ fn both(body: &str) -> [(Host, Outcome); 2] {
           (drop (call $reply (i32.const 403) (i32.const 0) (i32.const 0) (str "no") (i32.const 0) (i32.const 0) (i32.const -1))))
         (func (export "proxy_on_request_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
           {body}
-          (i32.const 0)))"#
+          (i32.const 0))
+        {})"#,
+        exports_but(&["proxy_on_request_headers"], false)
     );
     let module = Module::compile(guests::assemble(&source).unwrap()).unwrap();
     [Flavour::Envoy, Flavour::Ngx].map(|flavour| {
-        let clock =
-            Clock::at(std::time::UNIX_EPOCH + std::time::Duration::from_nanos(1_700_000_000_123_456_789));
+        let clock = Clock::at(std::time::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789));
         let mut host = Host::builder().flavour(flavour).clock(clock).build();
         host.load(&module, Plugin::default()).unwrap();
         let outcome = host.send(0, Request::get("/"), ok);
@@ -84,8 +116,10 @@ fn a_root_sets_its_timer_once() {
         (func (export "proxy_on_configure") (param $root i32) (param $size i32) (result i32)
           (drop (call $tick (i32.const 10)))
           (if (local.get $size) (then (drop (call $tick (i32.const 20)))))
-          (i32.const 1)))"#;
-    let module = Module::compile(guests::assemble(source).unwrap()).unwrap();
+          (i32.const 1))
+        EXPORTS)"#;
+    let source = source.replace("EXPORTS", &exports_but(&["proxy_on_configure"], false));
+    let module = Module::compile(guests::assemble(&source).unwrap()).unwrap();
     let load = |configuration: &'static str| {
         let mut host = Host::builder().flavour(Flavour::Ngx).build();
         let plugin = Plugin { configuration: configuration.into(), ..Plugin::default() };
@@ -111,6 +145,10 @@ fn properties_are_text_clocks_go_in_milliseconds_and_replies_end_a_line() {
     let [(envoy, _), (ngx, _)] = both(time);
     assert_eq!((envoy.logs().contains("rest 456789"), ngx.logs().contains("rest 0")), (true, true));
 
+    let [(envoy, _), (ngx, _)] = both("(call $note (str \"ends with its headers\") (local.get $end))");
+    let said = |host: &Host, end| host.logs().contains(&format!("ends with its headers {end}"));
+    assert_eq!((said(&envoy, 1), said(&ngx, 0)), (true, true));
+
     // The stream stays the context of its callback; in Envoy the reply is the root's, and the stream waits.
     let chosen = "(drop (call $effective (i32.const 1))) (call $answer)";
     let [(_, envoy), (_, ngx)] = both(chosen);
@@ -133,8 +171,11 @@ fn nobody_is_told_that_a_queue_is_ready() {
           (call $note_result (str "dequeue") (i32.const 0))
           (i32.const 0))
         (func (export "proxy_on_queue_ready") (param $root i32) (param $token i32)
-          (call $note (str "ready") (local.get $token))))"#;
-    let module = Module::compile(guests::assemble(source).unwrap()).unwrap();
+          (call $note (str "ready") (local.get $token)))
+        EXPORTS)"#;
+    let own = ["proxy_on_configure", "proxy_on_request_headers"];
+    let source = source.replace("EXPORTS", &exports_but(&own, false));
+    let module = Module::compile(guests::assemble(&source).unwrap()).unwrap();
     for (flavour, told) in [(Flavour::Envoy, true), (Flavour::Ngx, false)] {
         let mut host = Host::builder().flavour(flavour).build();
         host.load(&module, Plugin::default()).unwrap();
@@ -143,4 +184,113 @@ fn nobody_is_told_that_a_queue_is_ready() {
         assert!(logs.contains("enqueue 0") && logs.contains("dequeue job"), "{:?}", logs.lines());
         assert_eq!(logs.contains("ready 1"), told, "{flavour:?}");
     }
+}
+
+/// A guest that exports all but some callbacks, each of which logs its name, on a host of this flavour.
+fn without(flavour: Flavour, without: &[&str]) -> Result<Host, LoadError> {
+    let source = format!("(module\n;; prelude\n{})", exports_but(without, true));
+    let module = Module::compile(guests::assemble(&source).unwrap()).unwrap();
+    let mut host = Host::builder().flavour(flavour).build();
+    host.load(&module, Plugin::default()).map(|()| host)
+}
+
+#[test]
+fn a_module_without_a_callback_of_the_start_is_refused() {
+    for export in ["proxy_on_context_create", "proxy_on_vm_start", "proxy_on_configure"] {
+        assert!(without(Flavour::Envoy, &[export]).is_ok(), "{export}");
+        let error = without(Flavour::Ngx, &[export]).map(|_| ()).unwrap_err();
+        let LoadError::Module(ModuleError::IncompatibleSdk { missing }) = &error else { panic!("{error}") };
+        assert_eq!(*missing, [export]);
+        assert_eq!(
+            error.to_string(),
+            "filter missing one of: on_context_create, on_vm_start, on_plugin_start (incompatible SDK interface)"
+        );
+    }
+}
+
+#[test]
+fn an_export_that_is_absent_when_nginx_calls_it_crashes_the_worker() {
+    let get = || Request::get("/");
+    let post = || Request::post("/").body("a body");
+    let (empty, full) = (Response::ok(), Response::ok().body("a body"));
+    //  the absent export, a request, its response, whether nginx calls the export
+    let rows = [
+        ("proxy_on_request_headers", get(), &empty, true),
+        ("proxy_on_request_body", get(), &full, false),
+        ("proxy_on_request_body", post(), &empty, true),
+        ("proxy_on_response_headers", get(), &empty, true),
+        ("proxy_on_response_body", get(), &full, true),
+        // nginx sends the end of an empty body through its body filters.
+        ("proxy_on_response_body", get(), &empty, true),
+        ("proxy_on_response_body", Request::head("/"), &empty, false),
+        ("proxy_on_response_body", get(), &Response::new(204), false),
+        ("proxy_on_response_body", get(), &Response::new(304), false),
+        ("proxy_on_done", get(), &empty, true),
+        ("proxy_on_log", get(), &empty, true),
+        ("proxy_on_delete", get(), &empty, true),
+        ("proxy_on_tick", get(), &empty, false),
+        ("proxy_on_http_call_response", get(), &empty, false),
+    ];
+    for (export, request, response, crashes) in rows {
+        for flavour in [Flavour::Envoy, Flavour::Ngx] {
+            let host = without(flavour, &[export]).unwrap();
+            host.send(0, request.clone(), |_| response.clone());
+            let failure = host.vm_failure(0).map(|failure| failure.to_string());
+            let crash = format!(
+                "{export} trapped: ngx_wasm_module: the module does not export {export}, and nginx's worker crashes here"
+            );
+            let expected = (crashes && flavour == Flavour::Ngx).then_some(crash);
+            assert_eq!(
+                failure,
+                expected,
+                "{flavour:?}, {export}, {} {}",
+                request.method(),
+                response.status()
+            );
+        }
+    }
+}
+
+#[test]
+fn an_answer_and_a_tick_that_the_guest_asked_for_are_called_without_a_check_too() {
+    let source = r#"(module
+        (import "env" "proxy_set_tick_period_milliseconds" (func $tick (param i32) (result i32)))
+        (import "env" "proxy_http_call"
+          (func $call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+        ;; prelude
+        (func (export "proxy_on_configure") (param $root i32) (param $size i32) (result i32)
+          (drop (call $tick (i32.const 10)))
+          (i32.const 1))
+        (func (export "proxy_on_request_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
+          (drop (call $call (str "auth")
+            (str "\03\00\00\00\05\00\00\00\06\00\00\00\07\00\00\00\03\00\00\00\0a\00\00\00\04\00\00\00:path\00/check\00:method\00GET\00:authority\00auth\00")
+            (str "") (str "") (i32.const 5000) (i32.const 24)))
+          (i32.const 0))
+        EXPORTS)"#;
+    for export in ["proxy_on_tick", "proxy_on_http_call_response"] {
+        let exports = exports_but(&["proxy_on_configure", "proxy_on_request_headers", export], false);
+        let module =
+            Module::compile(guests::assemble(&source.replace("EXPORTS", &exports)).unwrap()).unwrap();
+        let builder = Host::builder().flavour(Flavour::Ngx).cluster("auth", |_| Response::ok());
+        let mut host = builder.build();
+        host.load(&module, Plugin::default()).unwrap();
+        assert_eq!(host.vm_failure(0), None, "{export}");
+        host.send(0, Request::get("/"), ok);
+        host.advance(Duration::from_millis(10));
+        let failure = host.vm_failure(0).map(|failure| failure.to_string()).unwrap_or_default();
+        assert!(failure.contains(&format!("does not export {export}")), "{failure:?}, expected {export}");
+    }
+}
+
+#[test]
+fn a_stream_ends_with_done_log_delete_and_a_root_context_with_nothing() {
+    let mut host = without(Flavour::Ngx, &[]).unwrap();
+    host.logs().take();
+    host.send(0, Request::get("/"), ok);
+    let called = crate::lines(&host);
+    assert_eq!(called[called.len() - 3..], ["proxy_on_done 2", "proxy_on_log 2", "proxy_on_delete 2"]);
+
+    host.update("another").unwrap();
+    let called = crate::lines(&host);
+    assert!(!called.iter().any(|line| line.starts_with("proxy_on_delete")), "{called:?}");
 }
