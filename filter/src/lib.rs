@@ -1,24 +1,31 @@
 //! Plan-aware API quotas as a proxy-wasm filter (ABI 0.2.1).
 //!
 //! A request is identified by its API key, classed by its method and path, counted in the host's shared data against every quota that
-//! its plan has for the class, and then passed on or answered 429. [`limiter`] is that way; the rest are its steps. All of it is pure
-//! and runs natively; only the wasm32 build has `host`, the host's calls, and `plugin`, which turns callbacks into calls.
+//! its plan has for the class, and then passed on or answered 429. [`decide::limiter`] takes these steps in order. All of it is pure and
+//! runs natively; only the wasm32 build has `host`, the host's calls, and `plugin`, which turns the SDK's callbacks into calls.
 //!
 //! # What is guaranteed
 //!
-//! 1. **Exact.** In one gateway process, with any number of workers, no quota is exceeded in any of its windows, and nothing is refused
-//!    while quota is left: all quotas of a request are checked, then all are consumed, in one compare-and-swap. A request that
-//!    could not be counted goes by `on_error` and shows in the metric `error`.
-//! 2. **Bounded.** Shared data holds at most one entry for every four records of [`table::Capacity`], each of at most
-//!    [`entry::MAX_BYTES`] bytes, whatever clients send. No live counter is evicted: a stranger who finds an entry full shares that
-//!    entry's overflow record.
+//! 1. **Exact.** In one gateway process, with any number of workers, no quota is exceeded in any of its windows, and no request is
+//!    refused while quota is left: all quotas of a request are checked, then all are consumed, in one compare-and-swap. A request that
+//!    could not be counted goes by `on_error`, and the metric outcome `error` counts it.
+//! 2. **Bounded.** Shared data holds at most one entry for every four records of [`count::table::Capacity`], each of at most
+//!    [`count::entry::MAX_BYTES`] bytes, whatever clients send. No live counter is evicted: a stranger who finds an entry full shares
+//!    that entry's overflow record.
 //! 3. **Steady.** A counter is identified by who, class and window length, so a new configuration keeps what was used.
-//! 4. **Monotone.** A clock that steps back gives no quota back, and locks nobody out for longer than a window and a second.
-//! 5. **Portable.** A counter is created exactly once whatever the host makes of an absent value ([`shared_data`]).
-//! 6. **Bounded work.** [`counters::MAX_ATTEMPTS`] attempts, then `on_error`.
+//! 4. **Monotone.** A clock that steps back by less than a window gives no quota back, also after it has caught up, and locks no client
+//!    out for longer than two windows. Not covered: a clock that jumps ahead by more than a window and comes back loses what was used
+//!    before the jump. "Exact" holds for a clock that never steps back.
+//! 5. **Portable.** A counter is created exactly once whatever the host makes of an absent value ([`count::shared_data`]).
+//! 6. **Bounded work.** [`count::counters::MAX_ATTEMPTS`] attempts, then `on_error`.
 //!
-//! Where a [`fleet`] shares its quotas, the first holds over all gateways for as long as the rate-limit service answers; less may be admitted,
-//! by what gateways have leased and nobody asks them for. An entry then has at most [`record::MAX_LEASED_BYTES`] bytes.
+//! Where a fleet shares its quotas ([`decide::paused`]), the first holds over all gateways for as long as the rate-limit service answers.
+//! Less may be admitted, by what gateways have leased and do not use. An entry then has at most [`count::entry::MAX_LEASED_BYTES`] bytes.
+//!
+//! # Folders
+//!
+//! Dependencies point one way: `plugin` → {`decide`, `directory`, `host`}, `decide` → {`request`, `count`, `fleet`, `config`}, `directory` →
+//! `config`, `config` → {`request`, `count`, `fleet`}, `fleet` → {`request`, `count`}. `time`, `window` and `quota` depend on none.
 
 #![cfg_attr(
     not(test),

@@ -110,3 +110,30 @@ fn the_module_speaks_abi_0_2_1_only() {
     let versions: Vec<_> = exports.iter().filter(|name| name.starts_with("proxy_abi_version_")).collect();
     assert_eq!(versions, ["proxy_abi_version_0_2_1"]);
 }
+
+/// What Envoy calls of an HTTP filter (proxy-wasm-cpp-host, src/wasm.cc), and what ngx_wasm_module calls, partly without a check
+/// (src/common/proxy_wasm/ngx_proxy_wasm.c): without the first three it refuses the module, without some of the others its worker crashes.
+#[test]
+fn the_module_exports_what_envoy_and_nginx_call() {
+    let exports = built_module().exports;
+    let called = [
+        "proxy_on_context_create",
+        "proxy_on_vm_start",
+        "proxy_on_configure",
+        "proxy_on_request_headers",
+        "proxy_on_request_body",
+        "proxy_on_request_trailers",
+        "proxy_on_response_headers",
+        "proxy_on_response_body",
+        "proxy_on_response_trailers",
+        "proxy_on_http_call_response",
+        "proxy_on_tick",
+        "proxy_on_done",
+        "proxy_on_log",
+        "proxy_on_delete",
+        "_initialize",
+        "malloc",
+    ];
+    let absent: Vec<_> = called.into_iter().filter(|name| !exports.contains(*name)).collect();
+    assert!(absent.is_empty(), "the module does not export {absent:?}");
+}

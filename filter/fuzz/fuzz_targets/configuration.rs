@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use filter::config::Config;
-use filter::request::header_pairs::serialize;
 use filter::decide::limiter::Limiter;
+use filter::request::header_pairs::serialize;
 use filter_fuzz::MemoryHost;
 use libfuzzer_sys::fuzz_target;
 

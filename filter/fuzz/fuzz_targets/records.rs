@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use arbitrary::Arbitrary;
-use filter::count::consume::{Charge, Consumed, EntryError, Standings, consume, peek};
+use filter::count::consume::{Charge, Charged, Standings, peek};
+use filter::count::entry::{EntryError, MAX_LEASED_BYTES};
 use filter::count::fingerprint::Fingerprint;
 use filter::quota::{Mode, Quota};
-use filter::window::Window;
-use filter::count::entry::MAX_LEASED_BYTES;
 use filter::time::Timestamp;
+use filter::window::Window;
 use libfuzzer_sys::fuzz_target;
 
 /// Fewer than an entry has room for, so that none is full.
@@ -78,35 +78,31 @@ fuzz_target!(|input: Input<'_>| {
         let number = 1 + fingerprint % FINGERPRINTS;
         let fingerprint = Fingerprint::from_number(number);
 
-        let charge = Charge { fingerprint, quotas: &quotas, cost };
+        let charge = Charge { fingerprint, quotas: &quotas, cost, shared: None };
 
         // Bytes that may be anything.
-        match consume(&any, charge, at, &mut next, &mut standings) {
-            Ok(Consumed::Admitted | Consumed::Refused { moved: true }) => {
+        match charge.apply(&any, at, &mut next, &mut standings) {
+            Ok((_, true)) => {
                 assert!(next.len() <= MAX_LEASED_BYTES);
-                assert!(peek(&next, fingerprint, &quotas, at).is_ok(), "what was written is not read");
+                assert!(peek(&next, &charge, at).is_ok(), "what was written is not read");
                 any.clone_from(&next);
             }
-            Ok(Consumed::Refused { moved: false }) => {}
-            Err(EntryError::Malformed) => assert!(peek(&any, fingerprint, &quotas, at).is_err()),
+            Ok((_, false)) => {}
+            Err(EntryError::Malformed) => assert!(peek(&any, &charge, at).is_err()),
             Err(EntryError::Full | EntryError::TooManyWindows) => {}
         }
 
         // An entry of our own.
         let before: Vec<_> = quotas.iter().map(|quota| model.used(number, quota.window, at)).collect();
-        let peeked = peek(&entry, fingerprint, &quotas, at).expect("an entry of our own");
+        let peeked = peek(&entry, &charge, at).expect("an entry of our own");
         assert_eq!(peeked.iter().map(|standing| standing.used).collect::<Vec<_>>(), before);
-        let admitted = match consume(&entry, charge, at, &mut next, &mut standings) {
-            Ok(Consumed::Admitted) => {
-                entry.clone_from(&next);
-                true
-            }
-            Ok(Consumed::Refused { moved }) => {
-                assert!(!moved, "time went on");
-                false
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let (charged, stores) =
+            charge.apply(&entry, at, &mut next, &mut standings).expect("an entry of our own");
+        let admitted = matches!(charged, Charged::Admitted { .. });
+        assert_eq!(admitted, stores, "time went on, so nothing moved");
+        if stores {
+            entry.clone_from(&next);
+        }
         assert_eq!(admitted, model.consume(number, &quotas, cost, at), "{quotas:?}");
     }
 });

@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
 use filter::config::{Config, digest};
-use filter::request::header_pairs::serialize;
 use filter::decide::limiter::Limiter;
+use filter::request::header_pairs::serialize;
 use filter_fuzz::MemoryHost;
 use libfuzzer_sys::fuzz_target;
 
