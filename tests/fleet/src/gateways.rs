@@ -47,6 +47,7 @@ pub struct Setup {
     upstream: Upstream,
     updates: Updates,
     drain: Duration,
+    calls_in_flight: Option<u32>,
 }
 
 impl Setup {
@@ -64,6 +65,7 @@ impl Setup {
             upstream: Upstream::Elsewhere,
             updates: Updates::None,
             drain: Duration::from_secs(1),
+            calls_in_flight: None,
         }
     }
 
@@ -97,6 +99,12 @@ impl Setup {
         Self { upstream: Upstream::DirectResponse, ..self }
     }
 
+    /// With a circuit breaker that opens at this number of calls to the service in flight, from each gateway.
+    #[must_use]
+    pub fn calls_in_flight(self, calls: u32) -> Self {
+        Self { calls_in_flight: Some(calls), ..self }
+    }
+
     /// With gateways that take another configuration in this way, whose connections drain for this long, and that hold a request
     /// before the filter for as many milliseconds as its header [`PAUSE`] says.
     #[must_use]
@@ -128,7 +136,11 @@ impl Setup {
         let setup = envoy::Setup::new(policy, self.upstream).workers(self.workers);
         Envoy::start_amended(setup.updates(self.updates).drain(self.drain), |bootstrap, folder| {
             let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
-            clusters.context("envoy.yaml has no clusters")?.push(ratelimit_cluster()?);
+            let mut ratelimit = ratelimit_cluster()?;
+            if let Some(calls) = self.calls_in_flight {
+                ratelimit["circuit_breakers"]["thresholds"][0]["max_requests"] = json!(calls);
+            }
+            clusters.context("envoy.yaml has no clusters")?.push(ratelimit);
             envoy::set_cluster(bootstrap, CLUSTER, service)?;
             if matches!(self.upstream, Upstream::Elsewhere) {
                 answer_everything(bootstrap, &folder.join("upstream"))?;

@@ -186,6 +186,21 @@ fn bursts_at_any_distance_are_exact_time_and_again() {
 }
 
 #[test]
+fn calls_that_the_circuit_breaker_refuses_are_made_later() {
+    let setup = fleet(1, "60/hour", &json!({"on_unavailable": "deny"})).calls_in_flight(8);
+    let fleet = setup.start().unwrap();
+    let clients = Clients::to(&fleet.gateways, 4).unwrap();
+    let round_trip = Duration::from_millis(10);
+    fleet.service.set_round_trip(round_trip);
+    let seen = undisturbed(&fleet, 0, |key| {
+        clock::wait_for_room(60 * MINUTE, STORY);
+        Story((0..2).map(|_| clients.send(key, 40).unwrap()).collect())
+    });
+    let counts: Vec<_> = seen.0.iter().map(|burst| (burst.count(200), burst.count(429))).collect();
+    assert_eq!(counts, [(40, 0), (20, 20)], "{seen}, {} calls", fleet.service.calls());
+}
+
+#[test]
 fn of_eight_a_second_eight_at_once_are_admitted() {
     let fleet = fleet(1, "8/second", &Value::Null).start().unwrap();
     let clients = Clients::to(&fleet.gateways, 4).unwrap();

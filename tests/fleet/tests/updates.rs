@@ -12,8 +12,12 @@ use tests::client::Connection;
 use tests::clock;
 use tests::envoy::{Envoy, Updates};
 use tests::exchange::{Answer, Request, get};
-use tests::policy::{Policy, hash};
+use tests::policy::Policy;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+/// A request under way: its status, or what became of it.
+type Waiting = JoinHandle<String>;
 
 const KEYS: usize = 400;
 /// Connections to each gateway.
@@ -22,10 +26,15 @@ const CONNECTIONS: usize = 8;
 const WAITING: usize = 8;
 /// In which a configuration is in force for new streams: much less than the time that connections drain.
 const AT_ONCE: Duration = Duration::from_secs(4);
-/// A key that only the second configuration knows.
-const PROBE: &str = "probe";
+/// How long connections drain: longer than the updates of a test take.
+const DRAIN: Duration = Duration::from_secs(12);
+/// How long requests are held that keep the first configuration alive, less than connections drain.
+const PAUSED: Duration = Duration::from_secs(7);
+/// Envoy's gauge of requests that are held.
+const PAUSES: &str = "http.api.fault.active_faults";
 
-/// Two configurations that differ in one subscriber.
+/// Two configurations that differ in one subscriber, and in the quota of requests without a key: those are counted in the gateway, so
+/// they show which configuration is in force without a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     A,
@@ -34,20 +43,20 @@ enum Version {
 
 impl Version {
     fn configuration(self, fields: &Value) -> Value {
-        let mut configuration = configuration(KEYS, "600/hour", fields);
-        configuration["plans"]["probe"] = json!({"standard": ["7000/hour"]});
-        if self == Self::B {
-            let probe = json!({"id": "probe", "plan": "probe", "keys": [hash(PROBE)]});
-            configuration["subscribers"].as_array_mut().unwrap().push(probe);
-        }
+        let (keys, quota) = match self {
+            Self::A => (KEYS, "60/minute"),
+            Self::B => (KEYS + 1, "70/minute"),
+        };
+        let mut configuration = configuration(keys, "600/hour", fields);
+        configuration["missing_key"] = json!({"action": "limit", "quotas": [quota]});
         configuration
     }
 
-    /// Which of them decided a request with [`PROBE`], which is a stranger's of 60 a minute to the first.
+    /// Which of them decided a request without a key.
     fn of(answer: &Answer) -> Self {
         match answer.number("x-ratelimit-limit") {
             Some(3600) => Self::A,
-            Some(7000) => Self::B,
+            Some(4200) => Self::B,
             _ => panic!("neither: {answer}"),
         }
     }
@@ -81,7 +90,7 @@ impl Story {
     /// A request with a key that has not been used, so that the filter must ask the service.
     fn fresh(&mut self) -> Request {
         self.keys_used += 1;
-        assert!(self.keys_used <= KEYS, "more keys are needed");
+        assert!(self.keys_used < KEYS, "more keys are needed");
         get("/links").key(&key(self.keys_used - 1))
     }
 
@@ -112,15 +121,18 @@ impl Story {
         }
     }
 
-    /// Waits until a version decides the requests on new connections of all workers.
+    /// Waits until a version decides the requests on new connections of all workers. Meanwhile one key is used all the time.
     fn in_force_on_new_connections(&self, version: Version, case: &str) {
         let started = clock::now();
         loop {
-            let probe = get("/links").key(PROBE);
+            let probe = get("/links");
             let mut connections = self.connections();
-            let versions =
-                connections.iter_mut().map(|connection| Version::of(&self.send(connection, &probe, case)));
-            let versions: Vec<_> = versions.collect();
+            let same = get("/links").key(&key(KEYS - 1));
+            let mut versions = Vec::new();
+            for connection in &mut connections {
+                versions.push(Version::of(&self.send(connection, &probe, case)));
+                let _ = self.send(connection, &same, case);
+            }
             if versions.iter().all(|of| *of == version) {
                 return;
             }
@@ -129,7 +141,36 @@ impl Story {
         }
     }
 
-    /// Sends requests with fresh keys, as `amend` changes them, and updates once `all_wait` says so; returns the waits.
+    /// Requests with fresh keys over new connections, as `amend` changes them.
+    fn spawn(&mut self, amend: impl Fn(Request) -> Request) -> Vec<Waiting> {
+        let gateway = self.gateway().address();
+        let requests: Vec<_> = (0..WAITING).map(|_| amend(self.fresh())).collect();
+        let send = |request: Request| async move {
+            let mut connection = Connection::to(gateway);
+            match tokio::time::timeout(PAUSED + PATIENCE, connection.send(&request)).await {
+                Err(_) => "none".to_owned(),
+                Ok(Err(error)) => format!("{error:#}"),
+                Ok(Ok(answer)) => answer.status().to_string(),
+            }
+        };
+        requests.into_iter().map(|request| self.runtime.spawn(send(request))).collect()
+    }
+
+    fn all_admitted(&self, waiting: Vec<Waiting>, case: &str) {
+        let statuses = waiting.into_iter().map(|waiting| self.runtime.block_on(waiting).unwrap());
+        assert_eq!(statuses.collect::<Vec<_>>(), ["200"; WAITING], "{case}");
+    }
+
+    /// Sends requests that wait before the filter, which keep the configuration in force for as long.
+    fn hold(&mut self) -> Vec<Waiting> {
+        let waiting = self.spawn(|request| request.header(PAUSE, PAUSED.as_millis().to_string()));
+        let paused =
+            || self.gateway().stat(PAUSES).is_ok_and(|paused| paused >= WAITING as u64).then_some(());
+        clock::eventually("the requests to be paused", PATIENCE, paused).unwrap();
+        waiting
+    }
+
+    /// Sends requests with fresh keys, as `amend` changes them, and updates once `all_wait` says so.
     fn update_while_they_wait(
         &mut self,
         updates: &[Version],
@@ -137,31 +178,35 @@ impl Story {
         all_wait: impl Fn(&Fleet) -> bool,
         case: &str,
     ) {
-        let waiting: Vec<_> = (0..WAITING)
-            .map(|_| {
-                let (request, gateway) = (amend(self.fresh()), self.gateway().address());
-                self.runtime.spawn(async move {
-                    let mut connection = Connection::to(gateway);
-                    tokio::time::timeout(PATIENCE, connection.send(&request)).await
-                })
-            })
-            .collect();
-        let patience = Duration::from_secs(10);
-        clock::eventually(case, patience, || all_wait(&self.fleet).then_some(())).unwrap();
+        let waiting = self.spawn(amend);
+        clock::eventually(case, PATIENCE, || all_wait(&self.fleet).then_some(())).unwrap();
         for version in updates {
             self.update(*version);
         }
-        let mut statuses = Vec::new();
-        for request in waiting {
-            let answer = self.runtime.block_on(request).unwrap();
-            statuses.push(match answer {
-                Err(_) => "none".to_owned(),
-                Ok(Err(error)) => format!("{error:#}"),
-                Ok(Ok(answer)) => answer.status().to_string(),
-            });
-        }
-        assert_eq!(statuses, ["200"; WAITING], "{case}");
+        self.all_admitted(waiting, case);
     }
+}
+
+fn check_rollback(updates: Updates) {
+    let mut story = Story::start(updates, DRAIN, json!({"cluster": "ratelimit"}));
+    let mut old = story.connections();
+    story.use_all(&mut old, "before");
+    let held = story.hold();
+    for version in [Version::B, Version::A, Version::B, Version::A] {
+        story.update(version);
+        story.in_force_on_new_connections(version, &format!("{updates:?} to {version:?}"));
+    }
+    story.all_admitted(held, &format!("{updates:?}, requests from before the updates"));
+}
+
+#[test]
+fn after_a_rollback_of_the_listener_the_first_configuration_is_in_force_at_once() {
+    check_rollback(Updates::Listener);
+}
+
+#[test]
+fn after_a_rollback_of_the_filter_the_first_configuration_is_in_force_at_once() {
+    check_rollback(Updates::Extension);
 }
 
 fn check_updates_and_rollbacks(updates: Updates, drain: Duration, rounds: usize) {
@@ -169,6 +214,7 @@ fn check_updates_and_rollbacks(updates: Updates, drain: Duration, rounds: usize)
     story.fleet.service.set_round_trip(Duration::from_millis(10));
     let mut old = story.connections();
     story.use_all(&mut old, "before");
+    let held = story.hold();
     let started = clock::now();
     for round in 0..rounds {
         for version in [Version::B, Version::A] {
@@ -180,6 +226,7 @@ fn check_updates_and_rollbacks(updates: Updates, drain: Duration, rounds: usize)
             story.use_all(&mut old, &format!("{case}, old"));
         }
     }
+    story.all_admitted(held, &format!("{updates:?}, requests from before the updates"));
     let took = clock::now().saturating_sub(started);
     assert!(took < drain, "{rounds} rounds took {took:.1?}, longer than connections drain");
     // While the connections of all but the last version end, and once they have ended.
@@ -195,12 +242,12 @@ fn check_updates_and_rollbacks(updates: Updates, drain: Duration, rounds: usize)
 
 #[test]
 fn after_listener_updates_and_rollbacks_no_request_hangs_and_the_last_is_in_force() {
-    check_updates_and_rollbacks(Updates::Listener, Duration::from_secs(12), 1);
+    check_updates_and_rollbacks(Updates::Listener, DRAIN, 1);
 }
 
 #[test]
 fn after_updates_of_the_filter_and_rollbacks_no_request_hangs_and_the_last_is_in_force() {
-    check_updates_and_rollbacks(Updates::Extension, Duration::from_secs(12), 2);
+    check_updates_and_rollbacks(Updates::Extension, DRAIN, 2);
 }
 
 #[test]
@@ -220,7 +267,7 @@ fn patient() -> Value {
 }
 
 fn check_calls_in_flight(updates: Updates) {
-    let mut story = Story::start(updates, Duration::from_secs(10), patient());
+    let mut story = Story::start(updates, DRAIN, patient());
     story.fleet.service.set_round_trip(Duration::from_millis(1500));
     for sequence in SEQUENCES {
         let case = format!("{updates:?} to {sequence:?} with calls in flight");
@@ -242,15 +289,12 @@ fn updates_of_the_filter_lose_no_request_whose_call_is_in_flight() {
 }
 
 fn check_paused_before_the_filter(updates: Updates) {
-    let mut story = Story::start(updates, Duration::from_secs(10), patient());
+    let mut story = Story::start(updates, DRAIN, patient());
     for sequence in SEQUENCES {
         let case = format!("{updates:?} to {sequence:?} with requests before the filter");
         let pause = |request: Request| request.header(PAUSE, "1500");
-        let all_wait = |fleet: &Fleet| {
-            fleet.gateways[0]
-                .stat("http.api.fault.active_faults")
-                .is_ok_and(|active| active >= WAITING as u64)
-        };
+        let all_wait =
+            |fleet: &Fleet| fleet.gateways[0].stat(PAUSES).is_ok_and(|active| active >= WAITING as u64);
         story.update_while_they_wait(sequence, pause, all_wait, &case);
     }
     assert_eq!(vm_failures(story.gateway()), [""; 0]);
