@@ -158,7 +158,7 @@ impl Setup {
         if self.updates == Updates::Extension {
             let wasm = filter["typed_config"].take();
             let type_url = wasm["@type"].clone();
-            write_extension(folder, wasm)?;
+            write_extension(folder, &wasm)?;
             *filter = json!({
                 "name": "weir",
                 "config_discovery": {
@@ -226,7 +226,7 @@ fn listener_file(folder: &Path) -> PathBuf {
     folder.join("listener.json")
 }
 
-fn write_extension(folder: &Path, wasm: Value) -> anyhow::Result<()> {
+fn write_extension(folder: &Path, wasm: &Value) -> anyhow::Result<()> {
     let extension = json!({"name": "weir", "typed_config": wasm});
     write_resource(
         &extension_file(folder),
@@ -434,7 +434,7 @@ impl Envoy {
             let mut fixed = policy::bootstrap()?;
             let filter = policy::weir_filter(&mut fixed)?;
             self.setup.configure(filter)?;
-            write_extension(self.folder.path(), filter["typed_config"].take())?;
+            write_extension(self.folder.path(), &filter["typed_config"])?;
         } else {
             self.setup.configure(policy::weir_filter(&mut self.bootstrap)?)?;
             write_listener(self.folder.path(), &self.bootstrap)?;

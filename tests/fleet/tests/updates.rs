@@ -121,17 +121,19 @@ impl Story {
         }
     }
 
-    /// Waits until a version decides the requests on new connections of all workers. Meanwhile one key is used all the time.
-    fn in_force_on_new_connections(&self, version: Version, case: &str) {
+    /// Waits until a version decides the requests on new connections of all workers, and sends the requests `meanwhile` over them all
+    /// the time.
+    fn in_force_on_new_connections(&self, version: Version, meanwhile: &[Request], case: &str) {
         let started = clock::now();
         loop {
             let probe = get("/links");
             let mut connections = self.connections();
-            let same = get("/links").key(&key(KEYS - 1));
             let mut versions = Vec::new();
             for connection in &mut connections {
                 versions.push(Version::of(&self.send(connection, &probe, case)));
-                let _ = self.send(connection, &same, case);
+                for request in meanwhile {
+                    self.send(connection, request, case);
+                }
             }
             if versions.iter().all(|of| *of == version) {
                 return;
@@ -194,7 +196,7 @@ fn check_rollback(updates: Updates) {
     let held = story.hold();
     for version in [Version::B, Version::A, Version::B, Version::A] {
         story.update(version);
-        story.in_force_on_new_connections(version, &format!("{updates:?} to {version:?}"));
+        story.in_force_on_new_connections(version, &[], &format!("{updates:?} to {version:?}"));
     }
     story.all_admitted(held, &format!("{updates:?}, requests from before the updates"));
 }
@@ -215,12 +217,14 @@ fn check_updates_and_rollbacks(updates: Updates, drain: Duration, rounds: usize)
     let mut old = story.connections();
     story.use_all(&mut old, "before");
     let held = story.hold();
+    // No key of another request.
+    let one_key = get("/links").key(&key(KEYS - 1));
     let started = clock::now();
     for round in 0..rounds {
         for version in [Version::B, Version::A] {
             let case = format!("{updates:?}, round {round}, {version:?}");
             story.update(version);
-            story.in_force_on_new_connections(version, &case);
+            story.in_force_on_new_connections(version, std::slice::from_ref(&one_key), &case);
             let mut new = story.connections();
             story.use_all(&mut new, &format!("{case}, new"));
             story.use_all(&mut old, &format!("{case}, old"));
@@ -234,7 +238,7 @@ fn check_updates_and_rollbacks(updates: Updates, drain: Duration, rounds: usize)
         clock::pass((drain + Duration::from_secs(1)) / 3);
         story.use_all(&mut old, &format!("{updates:?}, while connections drain"));
     }
-    story.in_force_on_new_connections(Version::A, &format!("{updates:?}, in the end"));
+    story.in_force_on_new_connections(Version::A, &[one_key], &format!("{updates:?}, in the end"));
     let mut new = story.connections();
     story.use_all(&mut new, &format!("{updates:?}, in the end"));
     assert_eq!(vm_failures(story.gateway()), [""; 0]);
