@@ -27,7 +27,7 @@ const WAITING: usize = 8;
 /// In which a configuration is in force for new streams: much less than the time that connections drain.
 const AT_ONCE: Duration = Duration::from_secs(4);
 /// How long connections drain: longer than the updates of a test take.
-const DRAIN: Duration = Duration::from_secs(12);
+const DRAIN: Duration = Duration::from_secs(15);
 /// How long requests are held that keep the first configuration alive, less than connections drain.
 const PAUSED: Duration = Duration::from_secs(7);
 /// Envoy's gauge of requests that are held.
