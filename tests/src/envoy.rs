@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -33,6 +33,17 @@ pub enum Upstream {
     DirectResponse,
 }
 
+/// How a running Envoy gets another configuration of the filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Updates {
+    /// Not at all.
+    None,
+    /// From a file with the filter's configuration (ECDS). New streams on all connections have it.
+    Extension,
+    /// From a file with the listener (LDS). New connections have it; connections that were open drain.
+    Listener,
+}
+
 /// How an Envoy differs from `envoy/envoy.yaml`.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -46,8 +57,10 @@ pub struct Setup {
     pub workers: usize,
     /// Proxies in front whose X-Forwarded-For is believed.
     pub trusted_hops: u32,
-    /// Whether the filter's configuration comes from a file that may be replaced (ECDS).
-    pub live_updates: bool,
+    /// How it gets another configuration.
+    pub updates: Updates,
+    /// How long connections drain after a listener update.
+    pub drain: Duration,
     /// Where it listens; port 0 is a free one.
     pub listen: SocketAddr,
 }
@@ -62,7 +75,8 @@ impl Setup {
             directory: None,
             workers: 2,
             trusted_hops: 0,
-            live_updates: false,
+            updates: Updates::None,
+            drain: Duration::from_secs(1),
             listen: FREE_PORT,
         }
     }
@@ -85,10 +99,22 @@ impl Setup {
         Self { trusted_hops, ..self }
     }
 
-    /// With a configuration that can be replaced while it runs.
+    /// With a configuration that can be replaced while it runs, for new streams on all connections.
     #[must_use]
     pub fn live_updates(self) -> Self {
-        Self { live_updates: true, ..self }
+        self.updates(Updates::Extension)
+    }
+
+    /// With a configuration that can be replaced in this way while it runs.
+    #[must_use]
+    pub fn updates(self, updates: Updates) -> Self {
+        Self { updates, ..self }
+    }
+
+    /// With this drain time, in whole seconds.
+    #[must_use]
+    pub fn drain(self, drain: Duration) -> Self {
+        Self { drain, ..self }
     }
 
     /// Listening there.
@@ -129,7 +155,7 @@ impl Setup {
         }
         let filter = policy::weir_filter(&mut bootstrap)?;
         self.configure(filter)?;
-        if self.live_updates {
+        if self.updates == Updates::Extension {
             let wasm = filter["typed_config"].take();
             let type_url = wasm["@type"].clone();
             write_extension(folder, &wasm)?;
@@ -196,18 +222,42 @@ fn extension_file(folder: &Path) -> PathBuf {
     folder.join("weir.json")
 }
 
-/// Writes the filter's configuration as a discovery response, in one step, which is what Envoy watches for.
+fn listener_file(folder: &Path) -> PathBuf {
+    folder.join("listener.json")
+}
+
 fn write_extension(folder: &Path, wasm: &Value) -> anyhow::Result<()> {
-    let response = json!({
-        "resources": [{
-            "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
-            "name": "weir",
-            "typed_config": wasm,
-        }],
+    let extension = json!({"name": "weir", "typed_config": wasm});
+    write_resource(
+        &extension_file(folder),
+        "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+        extension,
+    )
+}
+
+fn write_listener(folder: &Path, bootstrap: &Value) -> anyhow::Result<()> {
+    let listener = bootstrap["static_resources"]["listeners"][0].clone();
+    write_resource(&listener_file(folder), "type.googleapis.com/envoy.config.listener.v3.Listener", listener)
+}
+
+/// Writes a discovery response with one resource, in one step, which is what Envoy watches for.
+fn write_resource(file: &Path, type_url: &str, mut resource: Value) -> anyhow::Result<()> {
+    resource["@type"] = json!(type_url);
+    let next = file.with_extension("next");
+    std::fs::write(&next, json!({"resources": [resource]}).to_string())?;
+    std::fs::rename(next, file)?;
+    Ok(())
+}
+
+/// Has the first listener come from a file instead of the bootstrap.
+fn discover_listener(bootstrap: &mut Value, folder: &Path) -> anyhow::Result<()> {
+    write_listener(folder, bootstrap)?;
+    let listeners = bootstrap.pointer_mut("/static_resources/listeners").and_then(Value::as_array_mut);
+    listeners.context("envoy.yaml has no listeners")?.remove(0);
+    bootstrap["dynamic_resources"]["lds_config"] = json!({
+        "path_config_source": {"path": listener_file(folder)},
+        "resource_api_version": "V3",
     });
-    let next = folder.join("weir.next");
-    std::fs::write(&next, response.to_string())?;
-    std::fs::rename(next, extension_file(folder))?;
     Ok(())
 }
 
@@ -217,6 +267,8 @@ pub struct Envoy {
     process: Process,
     setup: Setup,
     folder: TempDir,
+    /// With the listener, wherever Envoy has it from.
+    bootstrap: Value,
     address: SocketAddr,
     admin: Client,
     client: Client,
@@ -240,18 +292,13 @@ impl Envoy {
         amend: impl FnOnce(&mut Value, &Path) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let process = launch(&setup, folder.path(), amend)?;
+        let (process, bootstrap) = launch(&setup, folder.path(), amend)?;
         process.wait_for(|line| line.contains("starting main dispatch loop").then_some(()))?;
         let admin: SocketAddr = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
         let admin = Client::to(admin)?;
-        let listeners = admin.send(&get("/listeners?format=json"))?.json()?;
-        let bound = listeners
-            .pointer("/listener_statuses/0/local_address/socket_address")
-            .with_context(|| format!("no bound listener in {listeners}"))?;
-        let address: SocketAddr =
-            format!("{}:{}", bound["address"].as_str().unwrap_or_default(), bound["port_value"]).parse()?;
+        let address = clock::eventually("Envoy's listener", Duration::from_secs(30), || bound(&admin))?;
         let client = Client::to(address)?;
-        Ok(Self { process, setup, folder, address, admin, client })
+        Ok(Self { process, setup, folder, bootstrap, address, admin, client })
     }
 
     /// Starts it with a configuration that it must refuse, and returns what it logged once it has ended.
@@ -260,7 +307,7 @@ impl Envoy {
     /// When it serves after all.
     pub fn refuse(setup: &Setup) -> anyhow::Result<String> {
         let folder = tempfile::tempdir()?;
-        let mut process = launch(setup, folder.path(), |_, _| Ok(()))?;
+        let (mut process, _) = launch(setup, folder.path(), |_, _| Ok(()))?;
         let served =
             process.wait_for(|line| line.contains("starting main dispatch loop").then_some(())).is_ok();
         ensure!(!served, "Envoy serves with {}", setup.policy);
@@ -365,22 +412,35 @@ impl Envoy {
         Ok(kibibytes * 1024)
     }
 
-    /// Replaces the filter's configuration, and waits until Envoy has taken it or refused it. Says whether it was taken.
+    /// Replaces the filter's configuration, and waits until Envoy has accepted or refused it. Returns whether Envoy accepted it; its
+    /// workers apply it a moment later.
     ///
     /// # Errors
-    /// When Envoy does neither, or was not started with [`Setup::live_updates`].
+    /// When Envoy does neither, or was started without [`Setup::updates`].
     pub fn update(&mut self, policy: Policy) -> anyhow::Result<bool> {
-        const TAKEN: &str = "extension_config_discovery.http_filter.weir.config_reload";
-        const REFUSED: &str = "extension_config_discovery.http_filter.weir.config_fail";
-        ensure!(self.setup.live_updates, "this Envoy takes no updates");
-        let before = (self.stat(TAKEN)?, self.stat(REFUSED)?);
+        let (accepted, refused) = match self.setup.updates {
+            Updates::None => bail!("this Envoy takes no updates"),
+            Updates::Extension => (
+                "extension_config_discovery.http_filter.weir.config_reload",
+                "extension_config_discovery.http_filter.weir.config_fail",
+            ),
+            Updates::Listener => {
+                ("listener_manager.lds.update_success", "listener_manager.lds.update_rejected")
+            }
+        };
+        let before = (self.stat(accepted)?, self.stat(refused)?);
         self.setup.policy = policy;
-        let mut fixed = policy::bootstrap()?;
-        let filter = policy::weir_filter(&mut fixed)?;
-        self.setup.configure(filter)?;
-        write_extension(self.folder.path(), &filter["typed_config"])?;
+        if self.setup.updates == Updates::Extension {
+            let mut fixed = policy::bootstrap()?;
+            let filter = policy::weir_filter(&mut fixed)?;
+            self.setup.configure(filter)?;
+            write_extension(self.folder.path(), &filter["typed_config"])?;
+        } else {
+            self.setup.configure(policy::weir_filter(&mut self.bootstrap)?)?;
+            write_listener(self.folder.path(), &self.bootstrap)?;
+        }
         clock::eventually("Envoy's verdict on an update", Duration::from_secs(30), || {
-            let now = (self.stat(TAKEN).ok()?, self.stat(REFUSED).ok()?);
+            let now = (self.stat(accepted).ok()?, self.stat(refused).ok()?);
             match (now.0 > before.0, now.1 > before.1) {
                 (_, true) => Some(false),
                 (true, false) => Some(true),
@@ -390,23 +450,37 @@ impl Envoy {
     }
 }
 
+/// Where the first listener that is bound to an IP address listens.
+fn bound(admin: &Client) -> Option<SocketAddr> {
+    let listeners = admin.send(&get("/listeners?format=json")).ok()?.json().ok()?;
+    let statuses = listeners["listener_statuses"].as_array()?;
+    let bound = statuses.iter().find_map(|status| status.pointer("/local_address/socket_address"))?;
+    format!("{}:{}", bound["address"].as_str()?, bound["port_value"]).parse().ok()
+}
+
 fn launch(
     setup: &Setup,
     folder: &Path,
     amend: impl FnOnce(&mut Value, &Path) -> anyhow::Result<()>,
-) -> anyhow::Result<Process> {
+) -> anyhow::Result<(Process, Value)> {
     let config = folder.join("envoy.json");
     let mut bootstrap = setup.bootstrap(folder)?;
     amend(&mut bootstrap, folder)?;
-    std::fs::write(&config, bootstrap.to_string())?;
-    Process::start(
+    let mut started = bootstrap.clone();
+    if setup.updates == Updates::Listener {
+        discover_listener(&mut started, folder)?;
+    }
+    std::fs::write(&config, started.to_string())?;
+    let process = Process::start(
         "envoy",
         Command::new(artifacts::envoy())
             .arg("--config-path")
             .arg(config)
             .arg("--admin-address-path")
             .arg(folder.join("admin"))
-            .args(["--disable-hot-restart", "--drain-time-s", "1", "--log-level", "info"])
+            .args(["--disable-hot-restart", "--log-level", "info"])
+            .args(["--drain-time-s", &setup.drain.as_secs().to_string()])
             .args(["--concurrency", &setup.workers.to_string()]),
-    )
+    )?;
+    Ok((process, bootstrap))
 }

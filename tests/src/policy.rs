@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::artifacts;
 
-/// Where the filter's configuration sits in the bootstrap.
-pub(crate) const HTTP_FILTERS: &str =
+/// JSON pointer to the HTTP filters of the bootstrap, the filter among them.
+pub const HTTP_FILTERS: &str =
     "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
 
 /// The bootstrap as it is in the repository.

@@ -1,6 +1,7 @@
 //! A client of the services for code that waits for each answer.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
@@ -34,7 +35,21 @@ impl Client {
     /// # Errors
     /// The gRPC status, if it is not OK.
     pub fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Box<tonic::Status>> {
+        self.ask_within(Duration::from_secs(60), request)
+    }
+
+    /// Asks, and gives up after `patience`.
+    ///
+    /// # Errors
+    /// The gRPC status, if it is not OK; after `patience` CANCELLED.
+    pub fn ask_within(
+        &self,
+        patience: Duration,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, Box<tonic::Status>> {
         let mut client = RateLimitServiceClient::new(self.channel.clone());
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(patience);
         let answer = self.runtime.block_on(client.should_rate_limit(request));
         answer.map(tonic::Response::into_inner).map_err(Box::new)
     }

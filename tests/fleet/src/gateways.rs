@@ -2,10 +2,11 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use tests::envoy::{self, Envoy, Upstream};
+use tests::envoy::{self, Envoy, Updates, Upstream};
 use tests::policy::{self, Policy};
 
 use crate::envoyproxy::{Configuration, Envoyproxy};
@@ -43,14 +44,29 @@ pub struct Setup {
     gateways: usize,
     workers: usize,
     memory: Memory,
+    upstream: Upstream,
+    updates: Updates,
+    drain: Duration,
+    calls_in_flight: Option<u32>,
 }
 
 impl Setup {
     /// Two gateways with two workers each, an envoyproxy service that has the domain `weir` and nothing in it, and a durable Redis.
+    /// The service is at no distance; see [`Server::set_round_trip`].
     #[must_use]
     pub fn new(limiter: Limiter) -> Self {
         let service = Service::Envoyproxy("domain: weir\n".to_owned());
-        Self { limiter, service, gateways: 2, workers: 2, memory: Memory::default() }
+        Self {
+            limiter,
+            service,
+            gateways: 2,
+            workers: 2,
+            memory: Memory::default(),
+            upstream: Upstream::Elsewhere,
+            updates: Updates::None,
+            drain: Duration::from_secs(1),
+            calls_in_flight: None,
+        }
     }
 
     /// With this service.
@@ -77,6 +93,25 @@ impl Setup {
         Self { memory, ..self }
     }
 
+    /// With gateways that answer 200 themselves: thousands of requests at once then need no connections to an upstream.
+    #[must_use]
+    pub fn without_upstream(self) -> Self {
+        Self { upstream: Upstream::DirectResponse, ..self }
+    }
+
+    /// With a circuit breaker that opens at this number of calls to the service in flight, from each gateway.
+    #[must_use]
+    pub fn calls_in_flight(self, calls: u32) -> Self {
+        Self { calls_in_flight: Some(calls), ..self }
+    }
+
+    /// With gateways that take another configuration in this way, whose connections drain for this long, and that hold a request
+    /// before the filter for as many milliseconds as its header [`PAUSE`] says.
+    #[must_use]
+    pub fn updates(self, updates: Updates, drain: Duration) -> Self {
+        Self { updates, drain, ..self }
+    }
+
     /// Starts it all.
     ///
     /// # Errors
@@ -86,9 +121,38 @@ impl Setup {
         let service = serve(&self.service, &redis.url())?;
         let mut gateways = Vec::new();
         for _ in 0..self.gateways {
-            gateways.push(gateway(&self.limiter, self.workers, service.address())?);
+            gateways.push(self.gateway(service.address())?);
         }
         Ok(Fleet { gateways, service, redis })
+    }
+
+    /// An Envoy as `envoy/envoy.yaml` has it, with the cluster of `envoy/fleet/envoy.yaml`, in front of an upstream that answers 200 to
+    /// all.
+    fn gateway(&self, service: SocketAddr) -> anyhow::Result<Envoy> {
+        let policy = match &self.limiter {
+            Limiter::Weir(configuration) => Policy::from(configuration.clone()),
+            Limiter::Native(_) => Policy::contract()?,
+        };
+        let setup = envoy::Setup::new(policy, self.upstream).workers(self.workers);
+        Envoy::start_amended(setup.updates(self.updates).drain(self.drain), |bootstrap, folder| {
+            let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
+            let mut ratelimit = ratelimit_cluster()?;
+            if let Some(calls) = self.calls_in_flight {
+                ratelimit["circuit_breakers"]["thresholds"][0]["max_requests"] = json!(calls);
+            }
+            clusters.context("envoy.yaml has no clusters")?.push(ratelimit);
+            envoy::set_cluster(bootstrap, CLUSTER, service)?;
+            if matches!(self.upstream, Upstream::Elsewhere) {
+                answer_everything(bootstrap, &folder.join("upstream"))?;
+            }
+            if self.updates != Updates::None {
+                pause_on_demand(bootstrap)?;
+            }
+            if let Limiter::Native(native) = &self.limiter {
+                native.install(bootstrap)?;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -128,23 +192,28 @@ pub struct Fleet {
     pub redis: Redis,
 }
 
-/// An Envoy as `envoy/envoy.yaml` has it, with the cluster of `envoy/fleet/envoy.yaml`, in front of an upstream that answers 200 to all.
-fn gateway(limiter: &Limiter, workers: usize, service: SocketAddr) -> anyhow::Result<Envoy> {
-    let policy = match limiter {
-        Limiter::Weir(configuration) => Policy::from(configuration.clone()),
-        Limiter::Native(_) => Policy::contract()?,
-    };
-    let setup = envoy::Setup::new(policy, Upstream::Elsewhere).workers(workers);
-    Envoy::start_amended(setup, |bootstrap, folder| {
-        let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
-        clusters.context("envoy.yaml has no clusters")?.push(ratelimit_cluster()?);
-        envoy::set_cluster(bootstrap, CLUSTER, service)?;
-        answer_everything(bootstrap, &folder.join("upstream"))?;
-        if let Limiter::Native(native) = limiter {
-            native.install(bootstrap)?;
-        }
-        Ok(())
-    })
+/// The header that holds a request in a gateway before it reaches the filter, in milliseconds. See [`Setup::updates`].
+pub const PAUSE: &str = "x-envoy-fault-delay-request";
+
+/// Puts Envoy's fault filter before all others.
+fn pause_on_demand(bootstrap: &mut Value) -> anyhow::Result<()> {
+    let filters = bootstrap.pointer_mut(policy::HTTP_FILTERS).and_then(Value::as_array_mut);
+    let fault = json!({
+        "name": "envoy.filters.http.fault",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault",
+            "delay": {"header_delay": {}, "percentage": {"numerator": 100}},
+        },
+    });
+    filters.context("envoy.yaml has no HTTP filters")?.insert(0, fault);
+    Ok(())
+}
+
+/// What a gateway has logged about VMs that ended, which none should.
+#[must_use]
+pub fn vm_failures(gateway: &Envoy) -> Vec<String> {
+    let of_a_failure = |line: &String| line.contains("] Function: ") || line.contains("panicked at");
+    gateway.log().lines().into_iter().filter(of_a_failure).collect()
 }
 
 /// The cluster as it is recommended.

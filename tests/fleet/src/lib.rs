@@ -3,8 +3,10 @@
 //! Stand-ins: they answer as envoyproxy/ratelimit and limitador-server do, on a real Redis and over real gRPC, so that the suites need
 //! no Go and no container. What they leave out is what no gateway sees: statistics, tracing, reloading, clusters of Redis.
 //!
-//! [`Fleet`] starts a Redis, a service and several real Envoys; [`load::Load`] offers them requests and says what came of them.
+//! [`Fleet`] starts a Redis, a service and several real Envoys. [`load::Load`] offers them requests over time, and [`burst::Clients`]
+//! many at once.
 
+pub mod burst;
 pub mod client;
 pub mod envoyproxy;
 pub mod gateways;

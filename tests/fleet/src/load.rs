@@ -34,6 +34,19 @@ pub fn subscribers(keys: usize, plan: &str) -> Value {
         .collect()
 }
 
+/// A configuration with one plan of one quota for that many subscribers, with the field `fleet` unless it is null.
+#[must_use]
+pub fn configuration(keys: usize, quota: &str, fleet: &Value) -> Value {
+    let mut configuration = json!({
+        "plans": {"pro": {"standard": [quota]}},
+        "subscribers": subscribers(keys, "pro"),
+    });
+    if !fleet.is_null() {
+        configuration["fleet"] = fleet.clone();
+    }
+    configuration
+}
+
 /// How fast requests are offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
+use tests::policy;
 
 use crate::gateways::CLUSTER;
 
 /// Where the limit lies that goes with a descriptor.
 const METADATA: &str = "fleet.native";
-const HTTP_FILTERS: &str =
-    "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
 const VIRTUAL_HOST: &str =
     "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0";
 
@@ -40,7 +39,7 @@ impl Native {
 
     /// Puts the filter into the place of ours, and has requests described by the route: their class, their window, and their key.
     pub(crate) fn install(&self, bootstrap: &mut Value) -> anyhow::Result<()> {
-        let filters = bootstrap.pointer_mut(HTTP_FILTERS).and_then(Value::as_array_mut);
+        let filters = bootstrap.pointer_mut(policy::HTTP_FILTERS).and_then(Value::as_array_mut);
         let filters = filters.context("the bootstrap has no HTTP filters")?;
         let ours = filters.iter().position(|filter| filter["name"] == "weir");
         let ours = ours.context("the bootstrap has no filter named weir")?;

@@ -1,4 +1,4 @@
-//! A gRPC server whose answers a test can delay, spoil, refuse or stop.
+//! A gRPC server at a settable distance, whose answers a test can spoil, refuse or stop.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,6 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tests::clock;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, JoinSet};
@@ -25,11 +26,9 @@ use crate::wire::{RateLimitRequest, RateLimitResponse, RateLimitService, RateLim
 /// Requests kept for [`Server::requests`].
 const KEPT: usize = 10_000;
 
-/// What happens to answers. The service has counted the request in any case: what is spoilt is what the gateway gets to hear of it.
+/// What happens to answers. The service counts every call; only the answer is spoilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Each is this late.
-    Delay(Duration),
     /// Each is this status, with an empty body.
     Refuse(Code),
     /// Each is this instead.
@@ -69,6 +68,8 @@ impl Garbage {
 #[derive(Debug, Default)]
 struct Shared {
     calls: AtomicU64,
+    round_trip: Mutex<Duration>,
+    slowest: Mutex<Duration>,
     fault: Mutex<Option<Fault>>,
     requests: Mutex<VecDeque<RateLimitRequest>>,
 }
@@ -89,7 +90,6 @@ impl<S: RateLimitService> RateLimitService for Recorded<S> {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        self.shared.calls.fetch_add(1, Ordering::Relaxed);
         {
             let mut requests = lock(&self.shared.requests);
             if requests.len() == KEPT {
@@ -149,7 +149,7 @@ impl Server {
         self.address
     }
 
-    /// How often it was called, since the start.
+    /// Number of calls that have arrived since the start, answered or not.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.shared.calls.load(Ordering::Relaxed)
@@ -159,6 +159,19 @@ impl Server {
     #[must_use]
     pub fn requests(&self) -> Vec<RateLimitRequest> {
         lock(&self.shared.requests).iter().cloned().collect()
+    }
+
+    /// Sets the round trip between the gateways and the service, zero at the start. Half of it passes before a call is counted and half
+    /// before its answer leaves. Calls do not wait for one another.
+    pub fn set_round_trip(&self, time: Duration) {
+        *lock(&self.shared.round_trip) = time;
+    }
+
+    /// Returns the longest time that an answer took beyond the round trip, and starts again at zero. A long time means that the machine
+    /// did not run the service, and with it probably nothing else.
+    #[must_use]
+    pub fn take_slowest(&self) -> Duration {
+        std::mem::take(&mut *lock(&self.shared.slowest))
     }
 
     /// Spoils all answers from now on; `None` makes them good again.
@@ -208,29 +221,53 @@ async fn accept<S: RateLimitService>(
         while connections.try_join_next().is_some() {}
         let (service, shared) = (service.clone(), Arc::clone(&shared));
         connections.spawn(async move {
-            let answer = service_fn(|request: http::Request<Incoming>| {
-                let (mut service, shared) = (service.clone(), Arc::clone(&shared));
-                async move {
-                    let answer = service.call(request).await?;
-                    Ok::<_, std::convert::Infallible>(spoil(answer, &shared).await)
-                }
-            });
+            let answer = service_fn(|call| answer(call, service.clone(), Arc::clone(&shared)));
             // A connection that breaks off is its client's to report.
             let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                // As gRPC in Go: all calls of a gateway fit into one connection.
+                .max_concurrent_streams(None)
                 .serve_connection(TokioIo::new(stream), answer)
                 .await;
         });
     }
 }
 
-async fn spoil(answer: http::Response<Body>, shared: &Shared) -> http::Response<Body> {
+/// Answers one call. A caller that gives up does not keep the call from being counted.
+async fn answer<S: RateLimitService>(
+    call: http::Request<Incoming>,
+    mut service: RateLimitServiceServer<S>,
+    shared: Arc<Shared>,
+) -> anyhow::Result<http::Response<Body>> {
+    let arrived = clock::now();
+    shared.calls.fetch_add(1, Ordering::Relaxed);
+    let (head, body) = call.into_parts();
+    let call = http::Request::from_parts(head, Full::new(body.collect().await?.to_bytes()));
+    let round_trip = *lock(&shared.round_trip);
+    let counted = tokio::spawn(async move {
+        travel(round_trip / 2).await;
+        let answer = service.call(call).await;
+        travel(round_trip / 2).await;
+        answer
+    });
+    let answer = counted.await??;
+    let took = clock::now().saturating_sub(arrived).saturating_sub(round_trip);
+    let mut slowest = lock(&shared.slowest);
+    *slowest = took.max(*slowest);
+    drop(slowest);
+    Ok(spoil(answer, &shared))
+}
+
+/// Takes no time at no distance, where a timer would take up to a millisecond.
+async fn travel(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
+
+fn spoil(answer: http::Response<Body>, shared: &Shared) -> http::Response<Body> {
     let fault = *lock(&shared.fault);
     match fault {
         None => answer,
-        Some(Fault::Delay(time)) => {
-            tokio::time::sleep(time).await;
-            answer
-        }
         Some(Fault::Refuse(code)) => Status::new(code, "refused by the test").into_http(),
         Some(Fault::Garbage(garbage)) => {
             let mut ok = HeaderMap::new();

@@ -18,6 +18,15 @@ pub struct Limit {
     pub shadow: bool,
 }
 
+/// What the configuration says about a descriptor that it has an entry for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// `unlimited: true`. The service counts nothing.
+    Unlimited,
+    /// A limit, which the service counts against.
+    Limited(Limit),
+}
+
 /// The domains that a service knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
@@ -29,8 +38,7 @@ type Tree = HashMap<String, Node>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Node {
-    /// `None` too where the limit is said to be unlimited, which is the same to those who ask.
-    limit: Option<Limit>,
+    rule: Option<Rule>,
     below: Tree,
 }
 
@@ -79,24 +87,25 @@ impl Configuration {
         Ok(Self { domains: HashMap::from([(root.domain, tree)]) })
     }
 
-    /// The limit of a descriptor: its own, else the one at the end of the path that its entries lead to. A domain that is not
-    /// configured has none, whatever the descriptor says.
-    pub(super) fn limit(
+    /// The rule for a descriptor: the limit that the descriptor carries, otherwise the rule at the end of the path that its
+    /// entries lead to. A descriptor in a domain that is not configured has no rule, even if it carries a limit.
+    pub(super) fn rule(
         &self,
         domain: &str,
         descriptor: &RateLimitDescriptor,
-    ) -> Result<Option<Limit>, String> {
+    ) -> Result<Option<Rule>, String> {
         let Some(mut tree) = self.domains.get(domain) else { return Ok(None) };
         if let Some(limit) = &descriptor.limit {
             let unit = Unit::from_number(limit.unit).ok_or_else(|| format!("unit {}", limit.unit))?;
-            return Ok(Some(Limit { requests_per_unit: limit.requests_per_unit, unit, shadow: false }));
+            let limit = Limit { requests_per_unit: limit.requests_per_unit, unit, shadow: false };
+            return Ok(Some(Rule::Limited(limit)));
         }
         let mut found = None;
         for (place, entry) in descriptor.entries.iter().enumerate() {
             let with_value = tree.get(&format!("{}_{}", entry.key, entry.value));
             let Some(node) = with_value.or_else(|| tree.get(&entry.key)) else { break };
             if place + 1 == descriptor.entries.len() {
-                found = node.limit;
+                found = node.rule;
             }
             tree = &node.below;
         }
@@ -111,22 +120,19 @@ fn tree(raw: Vec<RawNode>, path: &str) -> anyhow::Result<Tree> {
         let name = if value.is_empty() { key } else { format!("{key}_{value}") };
         let path = format!("{path}.{name}");
         ensure!(!name.ends_with('*'), "{path}: this stand-in knows no wildcards");
-        let limit = match rate_limit {
-            Some(raw) => limit(&raw, shadow_mode).with_context(|| path.clone())?,
-            None => None,
-        };
-        let node = Node { limit, below: self::tree(descriptors, &path)? };
+        let rule = rate_limit.map(|raw| rule(&raw, shadow_mode).with_context(|| path.clone())).transpose()?;
+        let node = Node { rule, below: self::tree(descriptors, &path)? };
         ensure!(tree.insert(name, node).is_none(), "duplicate descriptor composite key '{path}'");
     }
     Ok(tree)
 }
 
-fn limit(raw: &RawLimit, shadow: bool) -> anyhow::Result<Option<Limit>> {
+fn rule(raw: &RawLimit, shadow: bool) -> anyhow::Result<Rule> {
     let unit = Unit::from_name(&raw.unit);
     if raw.unlimited {
         ensure!(unit.is_none(), "should not specify rate limit unit when unlimited");
-        return Ok(None);
+        return Ok(Rule::Unlimited);
     }
     let unit = unit.with_context(|| format!("invalid rate limit unit '{}'", raw.unit))?;
-    Ok(Some(Limit { requests_per_unit: raw.requests_per_unit, unit, shadow }))
+    Ok(Rule::Limited(Limit { requests_per_unit: raw.requests_per_unit, unit, shadow }))
 }

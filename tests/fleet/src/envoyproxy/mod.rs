@@ -1,7 +1,29 @@
 //! A service that decides as envoyproxy/ratelimit does with its Redis backend and default settings.
 //!
-//! Windows are aligned to the epoch. A request's hits are added first, and then it is OK or over the limit by what the counter has
-//! come to: hits of a request that was refused stay counted.
+//! It copies what a gateway can observe, at commit f2fb157 of that repository. Each row is a test in `tests/services.rs`.
+//!
+//! | behaviour | source |
+//! |---|---|
+//! | adds a call's hits first and compares afterwards: a call for more than is left is OVER_LIMIT with `limit_remaining` 0, and its hits stay counted | `src/redis/fixed_cache_impl.go` DoLimit |
+//! | adds the hits of every descriptor, also when another descriptor of the call is over its limit | same |
+//! | answers gRPC UNKNOWN while Redis does not answer, and for an empty domain or an empty list of descriptors | `src/service/ratelimit.go` ShouldRateLimit |
+//! | answers OK without `current_limit` and with `limit_remaining` 0 for a descriptor without a limit | `src/limiter/base_limiter.go` GetResponseDescriptorStatus |
+//! | the same for every descriptor of a domain that it does not know, even if the descriptor carries a limit | `src/config/config_impl.go` GetLimit |
+//! | answers OK without `current_limit` and with `limit_remaining` 2³²−1 for `unlimited: true` | `src/service/ratelimit.go` shouldRateLimitWorker |
+//! | in a domain that it knows, a descriptor's `limit` replaces the configured limit, and needs no configured descriptor; an override is never in shadow mode | `src/config/config_impl.go` GetLimit |
+//! | prefers a configured `key` with `value` to the `key` alone; a limit applies only to a descriptor that ends at it | same |
+//! | reads `hits_addend` 0 of a call as 1, but of a descriptor as 0, which reads the counter | `src/utils/utilities.go` GetHitsAddends |
+//! | a limit in shadow mode is OK with `limit_remaining` 0 beyond the limit | `src/limiter/base_limiter.go` |
+//! | windows are multiples of the unit since the epoch: 30 days for MONTH, 365 days for YEAR | `src/utils/utilities.go` UnitToDivider |
+//! | `duration_until_reset` is whole seconds, from the unit's length down to 1, by the service's clock after the count | same, CalculateReset |
+//! | the counter's name has no limit in it: another limit of the same unit counts on | `src/limiter/cache_key.go` |
+//!
+//! It differs from the real service in the following points:
+//!
+//! - The real process ends at a limit override whose unit it does not know. The stand-in answers UNKNOWN.
+//! - The stand-in refuses configurations with wildcards, `name`, `replaces`, `quota_mode`, `detailed_metric` and the like.
+//! - It has neither the local cache nor STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT, which are off by default.
+//! - Its counters expire with their window. The real service adds up to 300 s to an expiry.
 
 mod configuration;
 
@@ -10,7 +32,7 @@ use redis::aio::ConnectionManager;
 use tests::clock;
 use tonic::{Request, Response, Status};
 
-pub use self::configuration::{Configuration, Limit};
+pub use self::configuration::{Configuration, Limit, Rule};
 use crate::redis::connection;
 use crate::wire::{
     Code, DescriptorStatus, RateLimit, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
@@ -108,27 +130,31 @@ impl RateLimitService for Envoyproxy {
         if request.descriptors.is_empty() {
             return Err(Status::unknown("rate limit descriptor list must not be empty"));
         }
-        let mut limits = Vec::with_capacity(request.descriptors.len());
+        let mut rules = Vec::with_capacity(request.descriptors.len());
         for descriptor in &request.descriptors {
-            limits.push(self.configuration.limit(&request.domain, descriptor).map_err(Status::unknown)?);
+            rules.push(self.configuration.rule(&request.domain, descriptor).map_err(Status::unknown)?);
         }
 
         let now = clock::now().as_secs();
-        let of_limits = request.descriptors.iter().zip(&limits);
-        let counters: Vec<_> = of_limits
-            .filter_map(|(descriptor, limit)| {
-                let unit = limit.as_ref()?.unit;
+        let counters: Vec<_> = request
+            .descriptors
+            .iter()
+            .zip(&rules)
+            .filter_map(|(descriptor, rule)| {
+                let Some(Rule::Limited(Limit { unit, .. })) = *rule else { return None };
                 let key = cache_key(&request.domain, descriptor, unit, now);
                 Some((key, hits(&request, descriptor), unit))
             })
             .collect();
         let mut counts = self.add(&counters).await?.into_iter();
         let answered = clock::now().as_secs();
-        let statuses: Vec<_> = limits
+        let ok = DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
+        let statuses: Vec<_> = rules
             .iter()
-            .map(|limit| match limit {
-                Some(limit) => status(limit, counts.next().unwrap_or_default(), answered),
-                None => DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() },
+            .map(|rule| match rule {
+                Some(Rule::Limited(limit)) => status(limit, counts.next().unwrap_or_default(), answered),
+                Some(Rule::Unlimited) => DescriptorStatus { limit_remaining: u32::MAX, ..ok.clone() },
+                None => ok.clone(),
             })
             .collect();
         let over = statuses.iter().any(|status| status.code == i32::from(Code::OverLimit));
