@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use filter::{entry, table};
+use filter::count::{entry, table};
 use host_sim::{Host, Response};
 use serde_json::json;
 use tests::clock;
