@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use filter::decide::metric;
 use host_sim::{FailurePolicy, Flavour, Host, Module, Plugin};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
@@ -55,7 +56,7 @@ pub fn wait_for_directory(gateway: &dyn Gateway) {
     const PATIENCE: Duration = Duration::from_secs(30);
     const BETWEEN: Duration = Duration::from_millis(50);
     let started = gateway.now();
-    while gateway.counter("weir.directory.updated") < gateway.vms() {
+    while gateway.counter(metric::DIRECTORY_UPDATED) < gateway.vms() {
         assert!(gateway.now() - started < PATIENCE, "the directory has not answered within {PATIENCE:?}");
         gateway.wait(BETWEEN);
     }

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use filter::decide::metric;
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -90,8 +91,9 @@ fn serve_with_host_sim(setup: &Setup, folder: &Path) -> anyhow::Result<(SocketAd
         clock::eventually("the directory's answer to each VM", Duration::from_secs(30), || {
             let stats = admin.send(&get("/stats")).ok()?;
             let stats = String::from_utf8_lossy(stats.body()).into_owned();
-            let updates =
-                stats.lines().find_map(|line| line.strip_prefix("wasmcustom.weir.directory.updated: "))?;
+            let updates = stats.lines().find_map(|line| {
+                line.strip_prefix("wasmcustom.")?.strip_prefix(metric::DIRECTORY_UPDATED)?.strip_prefix(": ")
+            })?;
             // The main VM asks as well.
             (updates.parse::<usize>().ok()? > setup.workers).then_some(())
         })?;

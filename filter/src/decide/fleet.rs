@@ -11,6 +11,7 @@ use crate::count::counters::Place;
 use crate::count::draw::{Answer, Ask, Beyond};
 use crate::count::shared_data::HostError;
 use crate::decide::limiter::{Drawing, Host, Limiter, LogLevel, Verdict};
+use crate::decide::metric;
 use crate::fleet::protocol::{Request, Response, Unusable};
 use crate::time::Timestamp;
 
@@ -57,11 +58,11 @@ impl Event {
     #[must_use]
     pub const fn metric(self) -> &'static str {
         match self {
-            Self::Called => "weir.fleet.calls",
-            Self::Granted => "weir.fleet.units",
-            Self::OverLimit => "weir.fleet.over_limit",
-            Self::Failed => "weir.fleet.failed",
-            Self::Dropped => "weir.fleet.dropped",
+            Self::Called => metric::FLEET_CALLS,
+            Self::Granted => metric::FLEET_UNITS,
+            Self::OverLimit => metric::FLEET_OVER_LIMIT,
+            Self::Failed => metric::FLEET_FAILED,
+            Self::Dropped => metric::FLEET_DROPPED,
         }
     }
 }

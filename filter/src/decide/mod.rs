@@ -2,6 +2,8 @@
 
 pub mod fleet;
 pub mod limiter;
+pub mod log_limiter;
+pub mod metric;
 pub mod outcome;
 pub mod reply;
 pub mod response_headers;

@@ -1,18 +1,20 @@
 //! The contexts: callbacks to calls.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::config::roster::Roster;
-use crate::config::{Config, DirectorySettings, Subscribers};
+use crate::config::{Config, DirectorySettings};
 use crate::count::counters::CounterHost as _;
 use crate::count::shared_data::HostError;
 use crate::decide::fleet::{Event, Fleet, Waiting, Wanted};
 use crate::decide::limiter::{Host as _, Limiter, LogLevel, Verdict};
-use crate::decide::outcome::{NO_PLAN, metric_name};
+use crate::decide::log_limiter::LogLimiter;
+use crate::decide::metric;
+use crate::decide::outcome::NO_PLAN;
 use crate::decide::reply::Reply;
 use crate::decide::response_headers::{EXPOSED, NAMES, Report};
 use crate::decide::tally::{Label, Tally};
-use crate::directory::{Directory, Poll, Update};
+use crate::directory::{Directory, LeftOut, Poll, Update, entitled};
 use crate::fleet::protocol::{Response, Unusable};
 use crate::host::{self, Action, Callbacks, Callout, Contexts, Gateway, HttpCall, Metric, Returned};
 use crate::request::header_pairs::HeaderPairs;
@@ -186,7 +188,9 @@ impl Root {
         let directory_metrics = config.directory.as_ref().map(|_| DirectoryMetrics::define());
         let events = config.fleet.iter().flat_map(|_| Event::ALL);
         let fleet_metrics = events.map(|event| counter(event.metric())).collect();
-        let directory = before.or_else(|| config.directory.clone().map(Directory::new));
+        let jitter = || Gateway.random().map_or(0, |[jitter, ..]| jitter);
+        let directory =
+            before.or_else(|| config.directory.clone().map(|settings| Directory::new(settings, jitter())));
         let mut root = Self {
             id,
             plugin: plugin_name(),
@@ -304,15 +308,10 @@ impl Root {
             true => (host::http_call_response_headers(), host::http_call_response_body(body_size)),
             false => (Ok(Returned::default()), Ok(Returned::default())),
         };
-        let (Ok(head), Ok(body)) = (head.map_err(log_error), body.map_err(log_error)) else { return };
+        let [head, body] = [head, body].map(|part| part.map_err(log_error).unwrap_or_default());
         let head = HeaderPairs::parse(head.as_ref());
         let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
-        let config = self.limiter.config();
-        let reserved = config.subscribers.records(config.count_by);
-        let needs = |roster: &Arc<Roster>| {
-            reserved + Subscribers::new(Arc::clone(roster), &config.catalog).records(config.count_by)
-        };
-        let update = directory.answer(head, body.as_ref(), now, config.counters.known, needs);
+        let update = directory.answer(head, body.as_ref(), now);
         let turns = directory.turns(update.is_err());
         match update {
             Ok(update) => {
@@ -323,8 +322,8 @@ impl Root {
                     Update::Unchanged => self.count_directory(|metrics| metrics.unchanged, 1),
                     Update::Replaced { skipped } => {
                         self.count_directory(|metrics| metrics.updated, 1);
-                        let without_agreement = self.resolve();
-                        self.count_directory(|metrics| metrics.skipped, skipped + without_agreement);
+                        self.count_directory(|metrics| metrics.skipped, skipped);
+                        self.resolve();
                     }
                 }
             }
@@ -342,14 +341,26 @@ impl Root {
         }
     }
 
-    /// Brings what the directory knows into force; the number of keys whose plan or classes are not configured.
-    fn resolve(&mut self) -> usize {
+    /// Brings what the directory knows into force. Counts the keys that this configuration leaves out.
+    fn resolve(&mut self) {
         let roster = self.directory.as_ref().and_then(Directory::roster);
-        let Some(roster) = roster else { return 0 };
-        let subscribers = Subscribers::new(Arc::clone(roster), &self.limiter.config().catalog);
-        let without_agreement = subscribers.without_agreement();
+        let Some(roster) = roster else { return };
+        let config = self.limiter.config();
+        let (subscribers, LeftOut { without_agreement, over_capacity }) =
+            entitled(Arc::clone(roster), config);
+        if over_capacity > 0 {
+            Gateway.log(
+                LogLevel::Error,
+                format_args!(
+                    "weir: directory: unknown keys: {over_capacity}, because the keys before them need all {} records of \
+                     counters.known",
+                    config.counters.known
+                ),
+            );
+        }
+        self.count_directory(|metrics| metrics.skipped, without_agreement);
+        self.count_directory(|metrics| metrics.over_capacity, over_capacity);
         self.limiter.set_directory(Some(Arc::new(subscribers)));
-        without_agreement
     }
 
     fn count_directory(&self, which: impl Fn(&DirectoryMetrics) -> Option<Metric>, amount: usize) {
@@ -360,20 +371,24 @@ impl Root {
     }
 }
 
-/// Polls of the directory, by what they came to.
+/// Polls of the directory by result, and keys that were left out of an answer.
 struct DirectoryMetrics {
     updated: Option<Metric>,
     unchanged: Option<Metric>,
     failed: Option<Metric>,
-    /// Keys that were left out of an answer.
     skipped: Option<Metric>,
+    over_capacity: Option<Metric>,
 }
 
 impl DirectoryMetrics {
     fn define() -> Self {
-        let [updated, unchanged, failed, skipped] = ["updated", "unchanged", "failed", "skipped"]
-            .map(|outcome| counter(&format!("weir.directory.{outcome}")));
-        Self { updated, unchanged, failed, skipped }
+        Self {
+            updated: counter(metric::DIRECTORY_UPDATED),
+            unchanged: counter(metric::DIRECTORY_UNCHANGED),
+            failed: counter(metric::DIRECTORY_FAILED),
+            skipped: counter(metric::DIRECTORY_SKIPPED),
+            over_capacity: counter(metric::DIRECTORY_OVER_CAPACITY),
+        }
     }
 }
 
@@ -446,7 +461,7 @@ fn define(config: &Config, label: Label) -> Option<Metric> {
         return None;
     }
     let plan = label.plan.map_or(NO_PLAN, |plan| config.plan_name(plan));
-    counter(&metric_name(plan, config.class_name(label.class), label.outcome))
+    counter(&metric::requests(plan, config.class_name(label.class), label.outcome))
 }
 
 fn counter(name: &str) -> Option<Metric> {
@@ -459,7 +474,17 @@ fn log_failure(result: Result<(), HostError>) {
     }
 }
 
+thread_local! {
+    /// The errors of host calls in this VM. A VM runs on one thread.
+    static ERRORS: Cell<LogLimiter<HostError>> = Cell::default();
+}
+
+/// Logs an error, but each at most once a second.
 #[cold]
 fn log_error(error: HostError) {
-    Gateway.log(LogLevel::Error, format_args!("weir: {error}"));
+    let mut errors = ERRORS.take();
+    if let Some(left_out) = errors.admit(error, Gateway.now().ok()) {
+        Gateway.log(LogLevel::Error, format_args!("weir: {error}{left_out}"));
+    }
+    ERRORS.set(errors);
 }

@@ -64,8 +64,13 @@ fn check_full_demand(limit: u32, calls_at_most: f64, lasting: Duration) {
     assert!(seen.total().admitted as f64 >= 0.95 * possible as f64, "of {possible}: {seen}");
     assert!(seen.calls_per_thousand() <= calls_at_most, "{seen}");
     assert_eq!(seen.total().other, 0, "{seen}");
-    let counted =
-        || fleet.gateways.iter().map(|gateway| gateway.prometheus("weir_fleet_calls").unwrap()).sum::<u64>();
+    let counted = || {
+        fleet
+            .gateways
+            .iter()
+            .map(|gateway| gateway.prometheus("weir_fleet_calls_total").unwrap())
+            .sum::<u64>()
+    };
     clock::eventually("the gateways' metric of calls", Duration::from_secs(10), || {
         (counted() == fleet.service.calls()).then_some(())
     })

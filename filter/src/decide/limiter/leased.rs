@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DecideError, Host, Limiter, LogLevel, Request, Verdict, conclude, open};
+use super::{DecideError, Host, Limiter, Request, Verdict, conclude, open};
 use crate::config::{Config, OnUnavailable};
 use crate::count::consume::Standings;
 use crate::count::counters::{Counted, Place};
@@ -44,7 +44,7 @@ impl Limiter {
         let config = Arc::clone(&self.config);
         match self.try_to_draw(host, &config, drawing, beyond) {
             Ok(verdict) => verdict,
-            Err(error) => drawing.request().failed(&config, host, error),
+            Err(error) => self.failed(host, &drawing.request(), error),
         }
     }
 
@@ -84,7 +84,7 @@ impl Limiter {
         let settled =
             counters.and_then(|counters| Ok(counters.settle(host, drawing.counter, quota, ask, answer)?));
         settled.unwrap_or_else(|error| {
-            host.log(LogLevel::Error, format_args!("a lease could not be taken into account: {error}"));
+            self.log_error(host, "a lease could not be taken into account", error);
             false
         })
     }
