@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use filter::decide::metric;
 use host_sim::{FailurePolicy, Flavour, Host, Module, Plugin};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
@@ -48,6 +47,9 @@ pub trait Gateway {
     fn vms(&self) -> u64;
 }
 
+/// The filter's counter of the directory's new documents.
+pub(crate) const DIRECTORY_UPDATED: &str = "weir.directory.updated_total";
+
 /// Lets time pass until the directory has answered every VM of a gateway that has just started.
 ///
 /// # Panics
@@ -56,7 +58,7 @@ pub fn wait_for_directory(gateway: &dyn Gateway) {
     const PATIENCE: Duration = Duration::from_secs(30);
     const BETWEEN: Duration = Duration::from_millis(50);
     let started = gateway.now();
-    while gateway.counter(metric::DIRECTORY_UPDATED) < gateway.vms() {
+    while gateway.counter(DIRECTORY_UPDATED) < gateway.vms() {
         assert!(gateway.now() - started < PATIENCE, "the directory has not answered within {PATIENCE:?}");
         gateway.wait(BETWEEN);
     }
