@@ -108,7 +108,7 @@ fn an_error_that_every_request_repeats_is_logged_once_a_second() {
         let lines = host.logs().lines().into_iter().map(|line| line.message);
         lines.filter(|line| line.contains(CALL)).collect::<Vec<_>>()
     };
-    let first = format!("weir: {CALL} answered status 10");
+    let first = format!("weir: {CALL}(response headers) answered status 10");
     let second = format!("{first} (49 more error lines were left out)");
     for _ in 0..50 {
         assert_eq!(send(&host).status(), 200);
