@@ -1,5 +1,7 @@
 //! The instant a decision is taken at, as a value.
 
+use core::time::Duration;
+
 /// An instant since the Unix epoch, as the host reports it. The host's clock may step back.
 ///
 /// Decisions are about whole seconds, so these are kept apart: taking them out of nanoseconds again and again would be a division of
@@ -47,11 +49,11 @@ impl Timestamp {
         later.saturating_sub(self.seconds)
     }
 
-    /// Whole seconds since `earlier`, rounded down; 0 if it is later.
+    /// Time since `earlier`; zero if `earlier` is later.
     #[must_use]
-    pub const fn seconds_since(self, earlier: Self) -> u64 {
-        let started = if self.nanos < earlier.nanos { 1 } else { 0 };
-        self.seconds.saturating_sub(earlier.seconds).saturating_sub(started)
+    pub fn duration_since(self, earlier: Self) -> Duration {
+        let since_epoch = |at: Self| Duration::new(at.seconds, at.nanos);
+        since_epoch(self).saturating_sub(since_epoch(earlier))
     }
 
     /// Whole milliseconds since the epoch second `earlier`; 0 if that is yet to come.

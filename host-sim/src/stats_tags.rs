@@ -1,7 +1,7 @@
 //! What parts of a counter's name mean: the `stats_config.stats_tags` of an Envoy bootstrap.
 //!
-//! Envoy takes tags out of names as `weir.plan.pro.class.read.admitted` with regular expressions of its bootstrap. The
-//! same expressions make a table out of the counters of a filter that is not known otherwise.
+//! Envoy takes tags out of names such as `plan=.=pro;.;class=.=read;.;requests_total` with the regular expressions of its
+//! bootstrap. The same expressions make a table of the counters of any filter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,8 +65,8 @@ impl StatsTags {
         tags.collect::<Result<_, _>>().map(Self)
     }
 
-    /// A counter's name without its tags, and its tags' values. As in Envoy, the first group of an expression is taken
-    /// out of the name, and the second, or the first where it is alone, is the value.
+    /// A counter's name without its tags, and its tags' values. As in Envoy, each expression sees the whole name; its
+    /// first group is taken out of the name, and its second, or the first where it is alone, is the value.
     fn split(&self, name: &str) -> (String, BTreeMap<usize, String>) {
         let full = format!("{PREFIX}{name}");
         let mut removed = Vec::new();
@@ -157,6 +157,36 @@ stats_config:
             }]
         );
         assert_eq!(rest, [("f.configured", 1)]);
+    }
+
+    #[test]
+    fn tags_in_the_form_of_istio_are_taken_out_wherever_they_stand() {
+        let tag = |name| serde_json::json!({"tag_name": name, "regex": format!(r"({name}=\.=(.*?);\.;)")});
+        let bootstrap =
+            serde_json::json!({"stats_config": {"stats_tags": ["plan", "class", "outcome"].map(tag)}})
+                .to_string();
+        let tags = StatsTags::parse(bootstrap.as_bytes()).unwrap();
+        let counters = [
+            ("f.plan=.=free;.;class=.=read;.;outcome=.=admitted;.;requests_total", 60),
+            // Tags in another order, and a value with dots.
+            ("f.outcome=.=refused;.;class=.=read;.;plan=.=v1.2;.;requests_total", 3),
+            // A tag that does not end.
+            ("f.plan=.=free;.requests_total", 1),
+            ("f.calls_total", 2),
+        ];
+        let (tables, rest) = tags.tables(counters);
+        let row = |plan: &str, counts: [u64; 2]| (vec![plan.to_owned(), "read".to_owned()], counts.to_vec());
+        assert_eq!(
+            tables,
+            [TagTable {
+                name: "f.requests_total".to_owned(),
+                rows: vec!["plan".to_owned(), "class".to_owned()],
+                columns: "outcome".to_owned(),
+                values: vec!["admitted".to_owned(), "refused".to_owned()],
+                counts: vec![row("free", [60, 0]), row("v1.2", [0, 3])],
+            }]
+        );
+        assert_eq!(rest, [("f.plan=.=free;.requests_total", 1), ("f.calls_total", 2)]);
     }
 
     #[test]

@@ -375,7 +375,9 @@ impl Envoy {
     /// # Errors
     /// When the admin address does not answer, or there is no such counter.
     pub fn counter(&self, plan: &str, class: &str, outcome: &str) -> anyhow::Result<u64> {
-        self.prometheus(&format!(r#"weir_plan_class{{plan="{plan}",class="{class}",outcome="{outcome}"}}"#))
+        self.prometheus(&format!(
+            r#"weir_requests_total{{plan="{plan}",class="{class}",outcome="{outcome}"}}"#
+        ))
     }
 
     /// The value of a counter or gauge as Prometheus reads it, by its name and labels.

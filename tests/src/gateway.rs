@@ -47,6 +47,9 @@ pub trait Gateway {
     fn vms(&self) -> u64;
 }
 
+/// The filter's counter of the directory's new documents.
+pub(crate) const DIRECTORY_UPDATED: &str = "weir.directory.updated_total";
+
 /// Lets time pass until the directory has answered every VM of a gateway that has just started.
 ///
 /// # Panics
@@ -55,7 +58,7 @@ pub fn wait_for_directory(gateway: &dyn Gateway) {
     const PATIENCE: Duration = Duration::from_secs(30);
     const BETWEEN: Duration = Duration::from_millis(50);
     let started = gateway.now();
-    while gateway.counter("weir.directory.updated") < gateway.vms() {
+    while gateway.counter(DIRECTORY_UPDATED) < gateway.vms() {
         assert!(gateway.now() - started < PATIENCE, "the directory has not answered within {PATIENCE:?}");
         gateway.wait(BETWEEN);
     }

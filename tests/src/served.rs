@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::envoy::{Envoy, Setup, Upstream};
 use crate::exchange::get;
-use crate::gateway::{Kind, wait_for_directory};
+use crate::gateway::{DIRECTORY_UPDATED, Kind, wait_for_directory};
 use crate::process::Process;
 use crate::{artifacts, clock};
 
@@ -90,8 +90,9 @@ fn serve_with_host_sim(setup: &Setup, folder: &Path) -> anyhow::Result<(SocketAd
         clock::eventually("the directory's answer to each VM", Duration::from_secs(30), || {
             let stats = admin.send(&get("/stats")).ok()?;
             let stats = String::from_utf8_lossy(stats.body()).into_owned();
-            let updates =
-                stats.lines().find_map(|line| line.strip_prefix("wasmcustom.weir.directory.updated: "))?;
+            let updates = stats.lines().find_map(|line| {
+                line.strip_prefix("wasmcustom.")?.strip_prefix(DIRECTORY_UPDATED)?.strip_prefix(": ")
+            })?;
             // The main VM asks as well.
             (updates.parse::<usize>().ok()? > setup.workers).then_some(())
         })?;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use filter::count::{entry, table};
+use filter::decide::metric;
+use filter::decide::outcome::{NO_PLAN, Outcome};
 use host_sim::{Host, Response};
 use serde_json::json;
 use tests::clock;
@@ -153,9 +155,9 @@ fn flood_the_simulator(strangers: u32) {
     let records = table::entries_for(capacity.strangers) as usize * (entry::MAX_RECORDS + 1);
     assert!(admitted <= records * QUOTA as usize, "{admitted} admitted by {records} records");
     host.advance(Duration::from_secs(1));
-    let counter = |outcome| host.metrics().counter(&format!("weir.plan.none.class.standard.{outcome}"));
-    assert!(counter("overflow") > 0);
-    assert_eq!(counter("error"), 0);
+    let counter = |outcome| host.metrics().counter(&metric::requests(NO_PLAN, "standard", outcome));
+    assert!(counter(Outcome::Overflow) > 0);
+    assert_eq!(counter(Outcome::Error), 0);
 }
 
 #[test]

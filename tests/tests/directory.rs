@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use filter::decide::metric;
 use serde_json::{Value, json};
 use tests::backend::{Directory, Service};
 use tests::envoy::{Envoy, Setup, Upstream};
@@ -118,6 +119,47 @@ fn until_the_first_answer_no_customer_is_limited_as_a_stranger(kind: Kind) {
     }
 }
 
+fn a_backend_that_starts_late_is_polled_again_long_before_an_interval_has_passed(kind: Kind) {
+    let mut service = Service::start().unwrap();
+    service.backend.stop();
+    let policy = policy().with_at("/directory/interval", json!("10m"));
+    let gateway = gateway(kind, policy, service.directory());
+    while gateway.counter(metric::DIRECTORY_FAILED) < 3 * gateway.vms() {
+        gateway.wait(INTERVAL / 10);
+    }
+    service.backend.start_again().unwrap();
+    // The fourth pause is 4 s.
+    assert_seen_within(kind, &*gateway, service.keys.of("pro"), Seen::Known, Duration::from_secs(5));
+}
+
+fn a_document_over_capacity_is_known_up_to_it_and_revocations_in_it_hold(kind: Kind) {
+    /// Records of the keys that the service starts with: one of Free, and two of each other plan.
+    const SEEDED: u32 = 9;
+    let service = Service::start().unwrap();
+    let last_known = service.create_key("free").unwrap();
+    let policy = policy().with("counters", json!({"known": SEEDED + 1, "strangers": 64}));
+    let gateway = gateway(kind, policy, service.directory());
+    wait_for_directory(&*gateway);
+    assert_eq!(gateway.counter(metric::DIRECTORY_OVER_CAPACITY), 0);
+
+    let beyond = service.create_key("free").unwrap();
+    while gateway.counter(metric::DIRECTORY_OVER_CAPACITY) < gateway.vms() {
+        gateway.wait(INTERVAL / 10);
+    }
+    assert_eq!(
+        gateway.logged("unknown keys: 1, because the keys before them need all 10 records") as u64,
+        gateway.vms()
+    );
+    for (key, expected) in [(&last_known.key, Seen::Known), (&beyond.key, Seen::Unknown)] {
+        assert_eq!(seen(&*gateway, key), BTreeSet::from([expected]));
+    }
+
+    service.revoke_key(&last_known).unwrap();
+    assert_seen_within(kind, &*gateway, &last_known.key, Seen::Unknown, INTERVAL + TIMEOUT);
+    assert_seen_within(kind, &*gateway, &beyond.key, Seen::Known, Duration::ZERO);
+    assert_eq!(gateway.counter(metric::DIRECTORY_FAILED), 0);
+}
+
 fn while_the_backend_is_down_its_last_keys_stay_known(kind: Kind) {
     let mut service = Service::start().unwrap();
     let gateway = gateway(kind, policy(), service.directory());
@@ -127,7 +169,7 @@ fn while_the_backend_is_down_its_last_keys_stay_known(kind: Kind) {
 
     service.backend.stop();
     service.revoke_key(&later).unwrap();
-    let failed = || gateway.counter("weir.directory.failed");
+    let failed = || gateway.counter(metric::DIRECTORY_FAILED);
     let said = || gateway.logged("its last keys stay known") as u64;
     while failed() < 3 * gateway.vms() || said() < gateway.vms() {
         gateway.wait(INTERVAL);
@@ -163,7 +205,7 @@ fn a_wrong_token_is_told_in_the_log_and_opens_nothing(kind: Kind) {
     let service = Service::start().unwrap();
     let directory = Directory { token: "guessed".to_owned(), ..service.directory() };
     let gateway = gateway(kind, policy(), directory);
-    while gateway.counter("weir.directory.failed") < gateway.vms() {
+    while gateway.counter(metric::DIRECTORY_FAILED) < gateway.vms() {
         gateway.wait(INTERVAL / 10);
     }
     assert_eq!(seen(&*gateway, service.keys.of("pro")), BTreeSet::from([Seen::Passed]));
@@ -182,7 +224,7 @@ fn a_key_of_a_plan_that_is_not_configured_is_unknown_and_counted(kind: Kind) {
     wait_for_directory(&*gateway);
     assert_eq!(seen(&*gateway, &gold.key), BTreeSet::from([Seen::Unknown]));
     assert_eq!(seen(&*gateway, service.keys.of("pro")), BTreeSet::from([Seen::Known]));
-    assert_eq!(gateway.counter("weir.directory.skipped"), gateway.vms());
+    assert_eq!(gateway.counter(metric::DIRECTORY_SKIPPED), gateway.vms());
 }
 
 fn what_the_backend_lists_is_taken_as_subscribers(kind: Kind) {
@@ -200,6 +242,8 @@ on_both_gateways! {
     a_key_made_later_is_known_within_interval_and_timeout
     a_revoked_key_is_unknown_within_interval_and_timeout
     until_the_first_answer_no_customer_is_limited_as_a_stranger
+    a_backend_that_starts_late_is_polled_again_long_before_an_interval_has_passed
+    a_document_over_capacity_is_known_up_to_it_and_revocations_in_it_hold
     while_the_backend_is_down_its_last_keys_stay_known
     keys_that_are_too_old_are_not_believed
     a_wrong_token_is_told_in_the_log_and_opens_nothing

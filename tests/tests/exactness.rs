@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use filter::decide::metric;
+use filter::decide::outcome::Outcome;
 use host_sim::{Flavour, Host};
 use serde_json::json;
 use tests::envoy::{Envoy, Setup, Upstream};
@@ -145,7 +147,7 @@ fn admitted(outcomes: &[host_sim::Outcome]) -> usize {
 /// What departs from exactness is counted, and nothing was.
 fn assert_no_errors(host: &Host) {
     host.advance(Duration::from_secs(1));
-    assert_eq!(host.metrics().counter("weir.plan.pro.class.standard.error"), 0);
+    assert_eq!(host.metrics().counter(&metric::requests("pro", "standard", Outcome::Error)), 0);
 }
 
 #[test]

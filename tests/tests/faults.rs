@@ -1,5 +1,7 @@
 //! Whatever a host call answers, the filter answers the request and its VM lives on.
 
+use filter::decide::metric;
+use filter::decide::outcome::Outcome;
 use host_sim::{Fault, Host, LoadError, Request, Response, Status};
 use serde_json::json;
 use tests::gateway::{module, plugin};
@@ -89,10 +91,32 @@ fn a_request_that_cannot_be_counted_passes_or_not_as_configured() {
             host.clear_faults();
             host.advance(std::time::Duration::from_secs(1));
             let errors = ["pro", "none"]
-                .map(|plan| host.metrics().counter(&format!("weir.plan.{plan}.class.standard.error")));
+                .map(|plan| host.metrics().counter(&metric::requests(plan, "standard", Outcome::Error)));
             assert_eq!(errors.iter().sum::<u64>(), 1, "{call} failing, on_error {on_error}");
         }
     }
+}
+
+#[test]
+fn an_error_that_every_request_repeats_is_logged_once_a_second() {
+    const CALL: &str = "proxy_add_header_map_value";
+    let mut host = host();
+    host.load(module(), plugin(&policy("allow"))).unwrap();
+    host.inject(Fault::new(CALL, Status::InternalFailure).every()).unwrap();
+    let send = |host: &Host| host.send(0, requests().remove(0).1, &mut |_: &Request| Response::ok());
+    let lines = |host: &Host| {
+        let lines = host.logs().lines().into_iter().map(|line| line.message);
+        lines.filter(|line| line.contains(CALL)).collect::<Vec<_>>()
+    };
+    let first = format!("weir: {CALL}(response headers) answered status 10");
+    let second = format!("{first} (49 more error lines were left out)");
+    for _ in 0..50 {
+        assert_eq!(send(&host).status(), 200);
+    }
+    assert_eq!(lines(&host), [first.clone()]);
+    host.advance(std::time::Duration::from_secs(1));
+    send(&host);
+    assert_eq!(lines(&host), [first, second]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use filter::decide::metric;
 use host_sim::{Host, Request, Response};
 use serde_json::json;
 use tests::client::Client;
@@ -44,7 +45,7 @@ fn a_hundred_thousand_keys_take_a_bounded_number_of_bytes_each_however_often_the
     let without = host.guest_memory();
     let taken = |times: u64| {
         host.advance(Duration::from_millis(1250));
-        assert_eq!(host.metrics().counter("weir.directory.updated"), 2 * times, "{:?}", host.logs().lines());
+        assert_eq!(host.metrics().counter(metric::DIRECTORY_UPDATED), 2 * times, "{:?}", host.logs().lines());
         host.guest_memory() - without
     };
     let first = taken(1);
@@ -111,7 +112,7 @@ fn envoy_with(list: &Arc<KeyList>, interval: &str) -> (Envoy, KeyListServer) {
 
 /// Has the list change, and waits until every VM has taken it.
 fn change(list: &KeyList, envoy: &Envoy) {
-    let updates = || envoy.prometheus("weir_directory_updated").unwrap();
+    let updates = || envoy.prometheus("weir_directory_updated_total").unwrap();
     let before = updates();
     list.change();
     let taken = || updates() >= before + envoy.vms();

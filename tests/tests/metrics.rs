@@ -117,13 +117,13 @@ fn polls_of_the_directory_are_counted() {
     let setup = Setup::new(policy, Upstream::DirectResponse).keys_from(service.directory());
     let envoy = Envoy::start(setup).unwrap();
     wait_for_directory(&envoy);
-    for outcome in ["updated", "unchanged", "failed", "skipped"] {
-        let counter = format!("weir_directory_{outcome}");
+    for outcome in ["updated", "unchanged", "failed", "skipped", "over_capacity"] {
+        let counter = format!("weir_directory_{outcome}_total");
         assert!(envoy.prometheus(&counter).is_ok(), "there is no {counter}");
     }
-    assert_eq!(envoy.prometheus("weir_directory_updated").unwrap(), envoy.vms());
+    assert_eq!(envoy.prometheus("weir_directory_updated_total").unwrap(), envoy.vms());
     clock::eventually("a poll without news", Duration::from_secs(10), || {
-        (envoy.prometheus("weir_directory_unchanged").ok()? > 0).then_some(())
+        (envoy.prometheus("weir_directory_unchanged_total").ok()? > 0).then_some(())
     })
     .unwrap();
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use filter::decide::metric;
+use filter::decide::outcome::Outcome;
 use host_sim::{Flavour, Host, Request, Response};
 use serde_json::json;
 use tests::gateway::{module, plugin};
@@ -23,5 +25,5 @@ fn without_shared_data_each_vm_counts_by_itself_and_says_so() {
     let vms: Vec<_> = lines.map(|line| line.vm.to_string()).collect();
     assert_eq!(vms.len(), WORKERS, "once in each VM that counts: {vms:?}");
     host.advance(Duration::from_secs(1));
-    assert_eq!(host.metrics().counter("weir.plan.pro.class.standard.error"), 0);
+    assert_eq!(host.metrics().counter(&metric::requests("pro", "standard", Outcome::Error)), 0);
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use filter::config::{Config, CountBy, DirectorySettings, NotReady, Subscribers};
-use filter::directory::{Directory, Update};
+use filter::directory::{Directory, Update, entitled};
 use filter::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
@@ -18,7 +18,7 @@ const KNOWN: &str = r#"{"keys": [{"sha256": "01010101010101010101010101010101010
 
 fn answer(directory: &mut Directory, body: &[u8]) -> Option<Update> {
     let head = Some((&b"200"[..], Some(&b"\"1\""[..])));
-    directory.answer(head, body, Timestamp::from_seconds(100), 1000, |roster| roster.len()).ok()
+    directory.answer(head, body, Timestamp::from_seconds(100)).ok()
 }
 
 fuzz_target!(|body: &[u8]| {
@@ -29,7 +29,7 @@ fuzz_target!(|body: &[u8]| {
         bearer: None,
         not_ready: NotReady::Pass,
         max_stale: 0,
-    });
+    }, 0);
     assert_eq!(answer(&mut directory, KNOWN.as_bytes()), Some(Update::Replaced { skipped: 0 }));
     let taken = answer(&mut directory, body);
     let roster = directory.roster().expect("a roster");
@@ -42,8 +42,12 @@ fuzz_target!(|body: &[u8]| {
             }
         }
     }
-    let subscribers = Subscribers::new(Arc::clone(roster), &CONFIG.catalog);
-    let entitled = roster.iter().filter(|known| subscribers.get(known.digest).is_some()).count();
-    assert_eq!(entitled + subscribers.without_agreement(), roster.len());
+    let (mut subscribers, left_out) = entitled(Arc::clone(roster), &CONFIG);
+    let known = |subscribers: &Subscribers| roster.iter().filter(|key| subscribers.get(key.digest).is_some()).count();
+    let entitled = known(&subscribers);
+    assert_eq!(entitled + left_out.without_agreement + left_out.over_capacity, roster.len());
     assert!(subscribers.records(CountBy::Subscriber) <= subscribers.records(CountBy::Key));
+    let left_out = subscribers.limit(2, CountBy::Key);
+    assert_eq!(known(&subscribers) + left_out, entitled);
+    assert!(subscribers.records(CountBy::Key) <= 2);
 });

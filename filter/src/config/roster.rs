@@ -1,7 +1,7 @@
 //! The known keys, and on what terms each is known: which plan, with which limits of its own.
 //!
 //! A roster does not know the configuration that its terms refer to, so a new configuration takes over the roster of the one before
-//! it. 44 bytes a key and its subscriber's id; terms are stored once however many keys have them.
+//! it. A key takes 44 bytes and its subscriber's id; terms are stored once however many keys have them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,9 +29,21 @@ pub struct Roster {
 #[derive(Debug)]
 struct Key {
     digest: KeyDigest,
+    /// Start of the subscriber's id in [`Roster::ids`].
     id_start: u32,
     id_bytes: u16,
+    /// Number of the key among those that share this copy of the id.
+    nth: u16,
     terms: u32,
+}
+
+/// Position of a key in the list that a roster was built from. Positions compare in the order of the list.
+///
+/// Ids are stored in the order of the list, so the start of an id orders keys of different subscribers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    id_start: u32,
+    nth: u16,
 }
 
 /// What is known of a key.
@@ -43,6 +55,8 @@ pub struct Known<'r> {
     pub subscriber: &'r str,
     /// The place of its terms in [`Roster::terms`].
     pub terms: usize,
+    /// Its position in the list that the roster was built from.
+    pub position: Position,
 }
 
 impl Roster {
@@ -61,6 +75,7 @@ impl Roster {
             digest: &key.digest,
             subscriber: self.ids.get(id_start..id_start + usize::from(key.id_bytes))?,
             terms: usize::try_from(key.terms).ok()?,
+            position: Position { id_start: key.id_start, nth: key.nth },
         })
     }
 
@@ -110,7 +125,6 @@ pub enum RosterError {
 pub struct RosterBuilder {
     roster: Roster,
     places_of_terms: HashMap<Terms, u32>,
-    last_id: (u32, u16),
 }
 
 impl RosterBuilder {
@@ -119,7 +133,7 @@ impl RosterBuilder {
     /// # Errors
     /// If the id is too long, or the ids are in all.
     pub fn add(&mut self, digest: KeyDigest, subscriber: &str, terms: Terms) -> Result<(), RosterError> {
-        let (id_start, id_bytes) = self.id(subscriber)?;
+        let (Position { id_start, nth }, id_bytes) = self.place(subscriber)?;
         let terms = match self.places_of_terms.get(&terms) {
             Some(place) => *place,
             None => {
@@ -129,24 +143,26 @@ impl RosterBuilder {
                 place
             }
         };
-        self.roster.keys.push(Key { digest, id_start, id_bytes, terms });
+        self.roster.keys.push(Key { digest, id_start, id_bytes, nth, terms });
         Ok(())
     }
 
-    fn id(&mut self, subscriber: &str) -> Result<(u32, u16), RosterError> {
-        let ids = &mut self.roster.ids;
-        let (start, bytes) = self.last_id;
-        let last = usize::try_from(start).ok().and_then(|start| ids.get(start..start + usize::from(bytes)));
-        if last != Some(subscriber) || subscriber.is_empty() {
-            let bytes = u16::try_from(subscriber.len()).map_err(|_| RosterError::IdLength)?;
-            if bytes == 0 {
-                return Err(RosterError::IdLength);
-            }
-            let start = u32::try_from(ids.len()).map_err(|_| RosterError::TooMany)?;
-            ids.push_str(subscriber);
-            self.last_id = (start, bytes);
+    /// The position of the next key, and the length of its subscriber's id, which is stored unless the key before has the same.
+    fn place(&mut self, subscriber: &str) -> Result<(Position, u16), RosterError> {
+        let Roster { keys, ids, .. } = &mut self.roster;
+        if let Some(&Key { id_start, id_bytes, nth, .. }) = keys.last()
+            && let Some(nth) = nth.checked_add(1)
+            && usize::try_from(id_start).is_ok_and(|start| ids.get(start..) == Some(subscriber))
+        {
+            return Ok((Position { id_start, nth }, id_bytes));
         }
-        Ok(self.last_id)
+        let id_bytes = u16::try_from(subscriber.len()).map_err(|_| RosterError::IdLength)?;
+        if id_bytes == 0 {
+            return Err(RosterError::IdLength);
+        }
+        let id_start = u32::try_from(ids.len()).map_err(|_| RosterError::TooMany)?;
+        ids.push_str(subscriber);
+        Ok((Position { id_start, nth: 0 }, id_bytes))
     }
 
     /// The roster, and how many keys were left out because they stood in it twice: nobody can say whose such a key is.
@@ -202,6 +218,25 @@ mod tests {
         }
         let (roster, left_out) = builder.build();
         assert_eq!((left_out, roster.find(&[1; 32]), roster.find(&[2; 32])), (3, None, Some(0)));
+    }
+
+    #[test]
+    fn positions_compare_in_the_order_of_the_list() {
+        let mut builder = RosterBuilder::default();
+        let all = 3 * 65_536_u32;
+        for number in 0..all {
+            // Subscribers whose keys follow each other, more of them than one copy of an id is shared by.
+            let subscriber = if number < 70_000 { "many" } else { ["a", "b", "b"][number as usize % 3] };
+            builder.add(crate::config::digest(&number.to_le_bytes()), subscriber, terms("pro")).unwrap();
+        }
+        let (roster, _) = builder.build();
+        let positions: Vec<_> = (0..all)
+            .map(|number| {
+                let place = roster.find(&crate::config::digest(&number.to_le_bytes())).unwrap();
+                roster.at(place).unwrap().position
+            })
+            .collect();
+        assert!(positions.is_sorted_by(|one, next| one < next));
     }
 
     #[test]

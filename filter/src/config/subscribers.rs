@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::{ConfigError, Problem};
 use super::{Class, CountBy, Entitlement, Entitlements, digest, entitlements, raw};
-use crate::config::roster::{Known, Roster, RosterBuilder, Terms};
+use crate::config::roster::{Known, Position, Roster, RosterBuilder, Terms};
 use crate::count::fingerprint::KeyDigest;
 
 /// A roster's keys and what they are entitled to.
@@ -14,6 +14,8 @@ pub struct Subscribers {
     roster: Arc<Roster>,
     /// What the roster's terms come to; `None` for terms that this configuration has no plan or class for.
     agreements: Vec<Option<Agreement>>,
+    /// The first key that there are no records for; it and the keys after it in the list are not known.
+    end: Option<Position>,
 }
 
 /// What terms come to.
@@ -68,7 +70,7 @@ impl Subscribers {
     #[must_use]
     pub fn new(roster: Arc<Roster>, catalog: &Catalog) -> Self {
         let agreements = roster.terms().iter().map(|terms| catalog.agreement(terms).ok()).collect();
-        Self { roster, agreements }
+        Self { roster, agreements, end: None }
     }
 
     pub(super) fn check(raw: Vec<raw::Subscriber>, catalog: &Catalog) -> Result<Self, ConfigError> {
@@ -111,6 +113,9 @@ impl Subscribers {
     }
 
     fn agreement(&self, known: Known<'_>) -> Option<&Agreement> {
+        if self.end.is_some_and(|end| known.position >= end) {
+            return None;
+        }
         self.agreements.get(known.terms)?.as_ref()
     }
 
@@ -120,19 +125,47 @@ impl Subscribers {
         self.roster.iter().filter(|known| self.agreement(*known).is_none()).count()
     }
 
-    /// How many counters' records all keys together may need: one for each class with quotas.
+    /// Number of records that the counters of all keys together may need: one for each class with quotas.
     #[must_use]
     pub fn records(&self, count_by: CountBy) -> usize {
-        let classes = |agreement: &Agreement| {
-            agreement.entitlements.iter().filter(|given| matches!(given, Entitlement::Quotas(_))).count()
-        };
+        self.needs(self.roster.iter(), count_by).sum()
+    }
+
+    /// Keeps the keys, in the order of the list, up to the first one that needs more than `records` records with those before it.
+    /// Returns the number of keys that are left out.
+    pub fn limit(&mut self, records: usize, count_by: CountBy) -> usize {
+        if self.records(count_by) <= records {
+            return 0;
+        }
+        let mut keys: Vec<_> = self.roster.iter().filter(|known| self.agreement(*known).is_some()).collect();
+        keys.sort_unstable_by_key(|known| known.position);
+        let mut needed = 0;
+        let kept = self.needs(keys.iter().copied(), count_by).take_while(|more| {
+            needed += more;
+            needed <= records
+        });
+        let kept = kept.count();
+        let (end, left_out) = (keys.get(kept).map(|known| known.position), keys.len() - kept);
+        self.end = end;
+        left_out
+    }
+
+    /// Number of records that each of `keys` may need beside the keys before it.
+    fn needs<'k>(
+        &'k self,
+        keys: impl Iterator<Item = Known<'k>>,
+        count_by: CountBy,
+    ) -> impl Iterator<Item = usize> {
         let mut seen = HashSet::new();
-        self.roster
-            .iter()
-            .filter(|known| count_by == CountBy::Key || seen.insert(known.subscriber))
-            .filter_map(|known| self.agreement(known))
-            .map(classes)
-            .sum()
+        keys.map(move |known| {
+            let entitlements =
+                self.agreement(known).into_iter().flat_map(|agreement| &agreement.entitlements);
+            let needs_record = |(class, given): &(usize, &Entitlement)| {
+                matches!(given, Entitlement::Quotas(_))
+                    && (count_by == CountBy::Key || seen.insert((known.subscriber, *class)))
+            };
+            entitlements.enumerate().filter(needs_record).count()
+        })
     }
 }
 

@@ -21,7 +21,9 @@
 //! That the host numbers all writes of the process has to be observed [`PROOFS`] times. Until then a number is predicted only if a host
 //! that numbers the writes of each value would have given the same.
 //!
-//! Numbers have 32 bits and start again at 1. A prediction is used for [`MAX_AGE`] seconds, in which no process writes 2³² times.
+//! Numbers have 32 bits and start again at 1. A prediction is used for [`MAX_AGE`], in which no process writes 2³² times.
+
+use core::time::Duration;
 
 use arrayvec::ArrayVec;
 
@@ -38,8 +40,8 @@ const SLOTS: usize = 2048;
 /// Observations that the host numbers all writes of the process before predictions rely on it.
 const PROOFS: u8 = 3;
 
-/// Seconds after which a prediction is not used any more.
-pub(crate) const MAX_AGE: u64 = 60;
+/// Age from which on a prediction is not used any more.
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// The pause between attempts doubles with each failure in a row, up to this many times.
 const MAX_DOUBLINGS: u32 = 10;

@@ -230,7 +230,7 @@ fn round<T>(
     if remembers && let Some(Predicted { value, cas, written }) = predictor.predict(place.name) {
         let now = host.now()?;
         // A result that is not stored has to be about what is stored, so it needs a read.
-        if now.seconds_since(written) < MAX_AGE
+        if now.duration_since(written) < MAX_AGE
             && let Ok((result, true)) = step(&value, now, next)
         {
             let swap = host.set(name, next, cas)?;

@@ -17,6 +17,7 @@ use crate::count::counters::{CountError, Counted, Counter, CounterHost, Counters
 use crate::count::fingerprint::{ClientAddress, KeyDigest, KeyHash, Who};
 use crate::count::shared_data::HostError;
 use crate::count::table::OpenError;
+use crate::decide::log_limiter::LogLimiter;
 use crate::decide::outcome::{NO_PLAN, Outcome};
 use crate::decide::reply::Reply;
 use crate::decide::response_headers::Report;
@@ -93,6 +94,7 @@ pub struct Limiter {
     /// Opened at the first request, for configuring must not depend on what is stored.
     counters: Option<Counters>,
     remembered: HashMap<KeyHash, Remembered, BuildHasherDefault<NoHashHasher<KeyHash>>>,
+    errors: LogLimiter<DecideError>,
 }
 
 /// What needs not be found out twice about a known key's requests of one class.
@@ -143,7 +145,13 @@ impl Limiter {
     /// A limiter that has not touched the host yet.
     #[must_use]
     pub fn new(config: Arc<Config>) -> Self {
-        Self { config, directory: None, counters: None, remembered: HashMap::default() }
+        Self {
+            config,
+            directory: None,
+            counters: None,
+            remembered: HashMap::default(),
+            errors: LogLimiter::default(),
+        }
     }
 
     /// The configuration in force.
@@ -163,7 +171,7 @@ impl Limiter {
         let config = Arc::clone(&self.config);
         let Some(headers) = HeaderPairs::parse(headers) else {
             let request = Request { plan: None, class: config.catalog.default_class };
-            return request.failed(&config, host, DecideError::NoHeaders);
+            return self.failed(host, &request, DecideError::NoHeaders);
         };
         let method = headers.get(":method").unwrap_or_default();
         let path = if config.looks_at_paths { headers.get(":path") } else { None };
@@ -177,7 +185,7 @@ impl Limiter {
         let usage = config.usage.as_ref().is_some_and(|usage| usage.matches(method, path));
         match self.decide_for(host, &config, &mut request, headers, usage) {
             Ok(verdict) => verdict,
-            Err(error) => request.failed(&config, host, error),
+            Err(error) => self.failed(host, &request, error),
         }
     }
 
@@ -409,6 +417,24 @@ impl Limiter {
         Ok((counted, verdict))
     }
 
+    /// Decides by `on_error` on a request that could not be counted.
+    #[cold]
+    fn failed(&mut self, host: &mut impl Host, request: &Request, error: DecideError) -> Verdict {
+        self.log_error(host, "a request could not be counted", error);
+        match self.config.on_error {
+            OnError::Allow => request.verdict([Outcome::Error]),
+            OnError::Deny => request.refused(&self.config, [Outcome::Error], Reply::count_failed()),
+        }
+    }
+
+    /// Logs an error, but each at most once a second.
+    fn log_error(&mut self, host: &mut impl Host, what: &str, error: DecideError) {
+        let now = host.now().ok();
+        if let Some(left_out) = self.errors.admit(error, now) {
+            host.log(LogLevel::Error, format_args!("{what}: {error}{left_out}"));
+        }
+    }
+
     fn open(&mut self, host: &mut impl Host) -> Result<&mut Counters, DecideError> {
         open(&mut self.counters, &self.config, host)
     }
@@ -531,15 +557,6 @@ impl Request {
             verdict.reply = Some(Box::new(reply));
         }
         verdict
-    }
-
-    #[cold]
-    fn failed(&self, config: &Config, host: &mut impl Host, error: DecideError) -> Verdict {
-        host.log(LogLevel::Error, format_args!("a request could not be counted: {error}"));
-        match config.on_error {
-            OnError::Allow => self.verdict([Outcome::Error]),
-            OnError::Deny => self.refused(config, [Outcome::Error], Reply::count_failed()),
-        }
     }
 }
 

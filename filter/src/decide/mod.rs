@@ -1,6 +1,8 @@
 //! Deciding a request: its caller, its class, its quotas, and the answer.
 
 pub mod limiter;
+pub mod log_limiter;
+pub mod metric;
 pub mod outcome;
 pub mod paused;
 pub mod reply;

@@ -68,9 +68,3 @@ impl fmt::Display for Outcome {
         })
     }
 }
-
-/// The name of the metric that counts an outcome. The tags that `envoy.yaml` extracts rely on its form.
-#[must_use]
-pub fn metric_name(plan: &str, class: &str, outcome: Outcome) -> String {
-    format!("weir.plan.{plan}.class.{class}.{outcome}")
-}

@@ -14,6 +14,7 @@ use crate::count::counters::Place;
 use crate::count::lease::WindowTime;
 use crate::count::shared_data::HostError;
 use crate::decide::limiter::{Asked, Host, LeaseRequest, LeasedRequest, Limiter, LogLevel, Need, Verdict};
+use crate::decide::metric;
 use crate::fleet::breaker::{Breaker, Sent};
 use crate::fleet::lease_size;
 use crate::fleet::protocol::{Grant, Request, Response, Unusable};
@@ -66,12 +67,12 @@ impl Event {
     #[must_use]
     pub const fn metric(self) -> &'static str {
         match self {
-            Self::Called => "weir_fleet_calls_total",
-            Self::Granted => "weir_fleet_units_total",
-            Self::OverLimit => "weir_fleet_over_limit_total",
-            Self::Failed => "weir_fleet_failed_total",
-            Self::Dropped => "weir_fleet_dropped_total",
-            Self::Unconfigured => "weir_fleet_unconfigured_total",
+            Self::Called => metric::FLEET_CALLS,
+            Self::Granted => metric::FLEET_UNITS,
+            Self::OverLimit => metric::FLEET_OVER_LIMIT,
+            Self::Failed => metric::FLEET_FAILED,
+            Self::Dropped => metric::FLEET_DROPPED,
+            Self::Unconfigured => metric::FLEET_UNCONFIGURED,
         }
     }
 }

@@ -1,33 +1,33 @@
-//! The directory: known keys, fetched from a service that has them.
+//! The directory: known keys, fetched from a service.
 //!
-//! Each VM polls by itself: `GET` with `If-None-Match`, so an answer without news is a few bytes. A good answer replaces the roster
-//! whole; any other keeps it. The document is
-//! `{"keys": [{"sha256": "<hex>", "subscriber": "acme", "plan": "pro", "limits": {"standard": ["5000/minute"]}}]}`.
+//! Each VM polls for itself: `GET` with `If-None-Match`, so an answer without changes is a few bytes. A good answer replaces the
+//! roster as a whole; any other answer keeps it. The roster holds every row of the document. [`entitled`] picks the keys that a
+//! configuration has plans and records for, so the ETag stays valid for a configuration with other plans or a larger capacity.
 
-use std::borrow::Cow;
-use std::fmt;
+mod document;
+mod polling;
+
 use std::sync::Arc;
+use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::{self, SeqAccess, Visitor};
-use serde_json::value::RawValue;
-
-use crate::config::roster::{Roster, RosterBuilder, Terms};
-use crate::config::{DirectorySettings, Grants, parse_digest};
+use self::document::parse;
+use self::polling::Schedule;
+use crate::config::roster::Roster;
+use crate::config::{Config, DirectorySettings, Subscribers};
 use crate::time::Timestamp;
 
-/// Polls a directory and keeps what it answered last.
+/// Polls a directory and keeps its last good answer.
 #[derive(Debug)]
 pub struct Directory {
     settings: DirectorySettings,
+    schedule: Schedule,
     roster: Option<Arc<Roster>>,
     etag: Option<Vec<u8>>,
-    last_poll: Option<Timestamp>,
     last_success: Option<Timestamp>,
     is_failing: bool,
 }
 
-/// A poll to be made: `GET` of this path.
+/// A poll to send: `GET` of this path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Poll<'d> {
     /// The gateway's cluster, also the `:authority`.
@@ -38,20 +38,29 @@ pub struct Poll<'d> {
     pub authorization: Option<String>,
     /// The value of `if-none-match`.
     pub if_none_match: Option<&'d [u8]>,
-    /// After so many milliseconds there is no answer.
+    /// Longest wait for the answer, in milliseconds.
     pub timeout: u32,
 }
 
-/// What a good answer came to.
+/// The effect of a good answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// Nothing changed.
+    /// The roster has not changed.
     Unchanged,
     /// There is a new roster.
     Replaced {
-        /// Rows that were left out: malformed, or of a key that stands twice.
+        /// Number of rows that are left out because they are malformed or repeat a key.
         skipped: usize,
     },
+}
+
+/// Numbers of keys of a roster that are not known under a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The configuration lacks their plan or a class of their limits.
+    pub without_agreement: usize,
+    /// The keys before them need all records of `counters.known`.
+    pub over_capacity: usize,
 }
 
 /// What is wrong with an answer.
@@ -60,62 +69,53 @@ pub enum DirectoryError {
     /// There was none.
     #[error("no answer from cluster {0:?}")]
     NoAnswer(String),
-    /// It was neither 200 nor 304.
+    /// Its status was neither 200 nor 304.
     #[error("answered status {0}")]
     Status(String),
-    /// It was no document.
-    #[error("answered no directory: {0}")]
+    /// It was not a document.
+    #[error("answered a malformed document: {0}")]
     Malformed(String),
-    /// It has more keys than there are records for.
-    #[error("counters.known: {available} records are fewer than the {needed} that the directory's keys need")]
-    Capacity {
-        /// As configured.
-        available: u32,
-        /// As needed.
-        needed: usize,
-    },
 }
 
 impl Directory {
-    /// A directory that has not been asked yet.
+    /// A directory that has not been polled yet. `jitter` is a random number that spreads the retries of a gateway's VMs.
     #[must_use]
-    pub fn new(settings: DirectorySettings) -> Self {
-        Self { settings, roster: None, etag: None, last_poll: None, last_success: None, is_failing: false }
+    pub fn new(settings: DirectorySettings, jitter: u8) -> Self {
+        let schedule = Schedule::new(interval(&settings), jitter);
+        Self { settings, schedule, roster: None, etag: None, last_success: None, is_failing: false }
     }
 
-    /// The same directory under another configuration: what it answered stays in force.
+    /// The same directory under another configuration: its last answer stays in force.
     #[must_use]
     pub fn take_over(&self, settings: DirectorySettings) -> Self {
         Self {
+            schedule: self.schedule.renewed(interval(&settings), self.roster.is_some()),
             settings,
             roster: self.roster.clone(),
             etag: self.etag.clone(),
-            last_poll: None,
             last_success: self.last_success,
             is_failing: false,
         }
     }
 
-    /// What is polled.
+    /// The settings of the polls.
     #[must_use]
     pub fn settings(&self) -> &DirectorySettings {
         &self.settings
     }
 
-    /// The keys, unless there was no good answer yet or the last one is too long ago.
+    /// The keys; `None` before the first good answer and when the last one is older than `max_stale`.
     #[must_use]
     pub fn roster(&self) -> Option<&Arc<Roster>> {
         self.roster.as_ref()
     }
 
-    /// The poll that is due at `now`, if one is. It counts as made. A clock that stepped back makes it due at once.
+    /// The poll that is due at `now`, if one is. It counts as sent.
     pub fn poll(&mut self, now: Timestamp) -> Option<Poll<'_>> {
-        let interval = u64::from(self.settings.interval);
-        let is_due = self.last_poll.is_none_or(|last| now < last || now.seconds_since(last) >= interval);
-        if !is_due {
+        if !self.schedule.is_due(now) {
             return None;
         }
-        self.last_poll = Some(now);
+        self.schedule.sent(now);
         Some(Poll {
             cluster: &self.settings.cluster,
             path: &self.settings.path,
@@ -125,52 +125,54 @@ impl Directory {
         })
     }
 
-    /// Takes the answer of a poll: its status and `etag`, `None` if there was none, and its body. `needs` says how many of the
-    /// `available` records a roster's keys would need.
+    /// Takes the answer of a poll: its status and `etag`, or `None` if there was no answer, and its body.
     ///
     /// # Errors
-    /// If it was no good answer. What was known stays known.
+    /// If the answer is not good. The keys of the last good answer stay known.
     pub fn answer(
         &mut self,
         head: Option<(&[u8], Option<&[u8]>)>,
         body: &[u8],
         now: Timestamp,
-        available: u32,
-        needs: impl FnOnce(&Arc<Roster>) -> usize,
     ) -> Result<Update, DirectoryError> {
-        let update = match head {
-            None => return Err(DirectoryError::NoAnswer(self.settings.cluster.clone())),
-            Some((b"304", _)) if self.roster.is_some() => Update::Unchanged,
-            Some((b"200", etag)) => {
-                let (roster, skipped) = parse(body)?;
-                let roster = Arc::new(roster);
-                let needed = needs(&roster);
-                if usize::try_from(available).is_ok_and(|available| available < needed) {
-                    return Err(DirectoryError::Capacity { available, needed });
-                }
-                self.roster = Some(roster);
-                self.etag = etag.map(<[u8]>::to_vec);
-                Update::Replaced { skipped }
+        let update = self.take(head, body);
+        match update {
+            Ok(_) => {
+                self.last_success = Some(now);
+                self.schedule.succeeded();
             }
-            Some((status, _)) => {
-                return Err(DirectoryError::Status(String::from_utf8_lossy(status).into_owned()));
-            }
-        };
-        self.last_success = Some(now);
-        Ok(update)
+            Err(_) => self.schedule.failed(now),
+        }
+        update
     }
 
-    /// Whether this is the first failure after a success, or the first success after a failure: what is worth a line in the log.
+    fn take(&mut self, head: Option<(&[u8], Option<&[u8]>)>, body: &[u8]) -> Result<Update, DirectoryError> {
+        match head {
+            None => Err(DirectoryError::NoAnswer(self.settings.cluster.clone())),
+            Some((b"304", _)) if self.roster.is_some() => Ok(Update::Unchanged),
+            Some((b"200", etag)) => {
+                let (roster, skipped) =
+                    parse(body).map_err(|error| DirectoryError::Malformed(error.to_string()))?;
+                self.roster = Some(Arc::new(roster));
+                self.etag = etag.map(<[u8]>::to_vec);
+                Ok(Update::Replaced { skipped })
+            }
+            Some((status, _)) => Err(DirectoryError::Status(String::from_utf8_lossy(status).into_owned())),
+        }
+    }
+
+    /// Whether this is the first failure after a success, or the first success after a failure. Only these are logged.
     pub fn turns(&mut self, fails: bool) -> bool {
         std::mem::replace(&mut self.is_failing, fails) != fails
     }
 
-    /// Forgets the keys if the last good answer is longer ago than `max_stale`. Whether it did.
+    /// Drops the keys if the last good answer is older than `max_stale`. Returns whether it dropped them.
     pub fn expire(&mut self, now: Timestamp) -> bool {
+        // `max_stale` is in whole seconds.
         let max_stale = u64::from(self.settings.max_stale);
         let is_stale = max_stale > 0
             && self.roster.is_some()
-            && self.last_success.is_some_and(|last| now.seconds_since(last) > max_stale);
+            && self.last_success.is_some_and(|last| now.duration_since(last).as_secs() > max_stale);
         if is_stale {
             self.roster = None;
             self.etag = None;
@@ -179,70 +181,20 @@ impl Directory {
     }
 }
 
-fn parse(body: &[u8]) -> Result<(Roster, usize), DirectoryError> {
-    let malformed = |error: serde_json::Error| DirectoryError::Malformed(error.to_string());
-    let Document { keys: Rows { builder, malformed: rows } } =
-        serde_json::from_slice(body).map_err(malformed)?;
-    let (roster, twice) = builder.build();
-    Ok((roster, rows + twice))
+fn interval(settings: &DirectorySettings) -> Duration {
+    Duration::from_secs(settings.interval.into())
 }
 
-#[derive(Deserialize)]
-struct Document {
-    keys: Rows,
-}
-
-#[derive(Deserialize)]
-struct Row<'r> {
-    #[serde(borrow)]
-    sha256: Cow<'r, str>,
-    #[serde(borrow)]
-    subscriber: Cow<'r, str>,
-    #[serde(borrow)]
-    plan: Cow<'r, str>,
-    #[serde(default)]
-    limits: Grants,
-}
-
-/// The rows, taken one by one: a large document is never in memory twice.
-struct Rows {
-    builder: RosterBuilder,
-    malformed: usize,
-}
-
-impl Rows {
-    fn add(&mut self, row: &RawValue) -> Option<()> {
-        let row: Row<'_> = serde_json::from_str(row.get()).ok()?;
-        let digest = parse_digest(row.sha256.strip_prefix("sha256:").unwrap_or(&row.sha256))?;
-        let terms = Terms { plan: row.plan.into_owned(), limits: row.limits.0 };
-        self.builder.add(digest, &row.subscriber, terms).ok()
-    }
-}
-
-impl<'de> Deserialize<'de> for Rows {
-    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct RowsVisitor;
-
-        impl<'de> Visitor<'de> for RowsVisitor {
-            type Value = Rows;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of keys")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Rows, A::Error> {
-                let mut rows = Rows { builder: RosterBuilder::default(), malformed: 0 };
-                while let Some(row) = list.next_element::<&RawValue>()? {
-                    if rows.add(row).is_none() {
-                        rows.malformed += 1;
-                    }
-                }
-                Ok(rows)
-            }
-        }
-
-        deserializer.deserialize_seq(RowsVisitor)
-    }
+/// The keys of `roster` that `config` has plans, classes and records for. The configuration's own subscribers come first; the
+/// remaining records of `counters.known` go to the keys of the directory in the order of its document.
+#[must_use]
+pub fn entitled(roster: Arc<Roster>, config: &Config) -> (Subscribers, LeftOut) {
+    let mut subscribers = Subscribers::new(roster, &config.catalog);
+    let without_agreement = subscribers.without_agreement();
+    let capacity = usize::try_from(config.counters.known).unwrap_or(usize::MAX);
+    let records = capacity.saturating_sub(config.subscribers.records(config.count_by));
+    let over_capacity = subscribers.limit(records, config.count_by);
+    (subscribers, LeftOut { without_agreement, over_capacity })
 }
 
 #[cfg(test)]
@@ -280,17 +232,12 @@ mod tests {
         now: u64,
     ) -> Result<Update, DirectoryError> {
         let head = Some((status.as_bytes(), Some(&b"\"v1\""[..])));
-        directory.answer(head, body.as_bytes(), at(now), 2, |roster| roster.len())
+        directory.answer(head, body.as_bytes(), at(now))
     }
 
     #[test]
-    fn it_is_polled_at_once_and_then_every_interval() {
-        let mut directory = Directory::new(settings(0));
-        for (now, is_due) in
-            [(100, true), (100, false), (109, false), (110, true), (119, false), (50, true), (59, false)]
-        {
-            assert_eq!(directory.poll(at(now)).is_some(), is_due, "at {now}");
-        }
+    fn a_poll_is_sent_when_it_is_due_and_sooner_after_a_failure() {
+        let mut directory = Directory::new(settings(0), 0);
         let expected = Poll {
             cluster: "backend",
             path: "/keys",
@@ -298,14 +245,33 @@ mod tests {
             if_none_match: None,
             timeout: 5000,
         };
-        assert_eq!(directory.poll(at(200)), Some(expected));
+        assert_eq!(directory.poll(at(100)), Some(expected));
+        // now, the status of an answer, whether a poll is due
+        let steps = [
+            (100, None, false),
+            (100, Some("503"), false),
+            (101, None, true),
+            (101, Some("200"), false),
+            (110, None, false),
+            (111, Some("304"), true),
+            (111, Some("503"), false),
+            (113, None, false),
+            (114, None, true),
+            (50, None, true),
+        ];
+        let document = document(&[]);
+        for (now, status, is_due) in steps {
+            if let Some(status) = status {
+                let _ = answer(&mut directory, status, &document, now);
+            }
+            assert_eq!(directory.poll(at(now)).is_some(), is_due, "at {now}");
+        }
     }
 
     #[test]
     fn a_good_answer_replaces_all_and_any_other_keeps_it() {
-        let mut directory = Directory::new(settings(0));
+        let mut directory = Directory::new(settings(0), 0);
         let (one, two) = (row("01", "free"), row("02", "pro"));
-        let three = document(&[&one, &two, &row("03", "pro")]);
         let steps = [
             ("304", String::new(), Err(DirectoryError::Status("304".into())), None),
             ("200", document(&[&one]), Ok(Update::Replaced { skipped: 0 }), Some(1)),
@@ -317,7 +283,6 @@ mod tests {
                 Err(DirectoryError::Malformed("missing field `keys` at line 1 column 2".into())),
                 Some(1),
             ),
-            ("200", three, Err(DirectoryError::Capacity { available: 2, needed: 3 }), Some(1)),
             ("200", document(&[&two, &one]), Ok(Update::Replaced { skipped: 0 }), Some(2)),
             ("200", document(&[]), Ok(Update::Replaced { skipped: 0 }), Some(0)),
         ];
@@ -329,34 +294,9 @@ mod tests {
             }
             assert_eq!(directory.roster().map(|roster| roster.len()), keys, "{status} {body}");
         }
-        let none = directory.answer(None, b"", at(100), 2, |roster| roster.len());
+        let none = directory.answer(None, b"", at(100));
         assert_eq!(none, Err(DirectoryError::NoAnswer("backend".into())));
         assert_eq!(directory.poll(at(200)).unwrap().if_none_match, Some(&b"\"v1\""[..]));
-    }
-
-    #[test]
-    fn a_bad_row_alone_is_left_out() {
-        let mut directory = Directory::new(settings(0));
-        let rows = [
-            r#"{"sha256": "xyz", "subscriber": "s", "plan": "free"}"#,
-            r#"{"subscriber": "s", "plan": "free"}"#,
-            r#"{"sha256": 7, "subscriber": "s", "plan": "free"}"#,
-            &format!(
-                r#"{{"sha256": "{}", "subscriber": "s", "plan": "free", "limits": {{"standard": ["x"]}}}}"#,
-                "04".repeat(32)
-            ),
-            "null",
-            &row("05", "free"),
-            &row("05", "pro"),
-            &format!(
-                r#"{{"sha256": "sha256:{}", "subscriber": "caf\u00e9", "plan": "free", "note": 1}}"#,
-                "06".repeat(32)
-            ),
-        ];
-        assert_eq!(answer(&mut directory, "200", &document(&rows), 100), Ok(Update::Replaced { skipped: 7 }));
-        let roster = directory.roster().unwrap();
-        let known = roster.find(&[6; 32]).and_then(|place| roster.at(place)).unwrap();
-        assert_eq!(known.subscriber, "caf\u{e9}");
     }
 
     #[test]
@@ -364,7 +304,7 @@ mod tests {
         for (max_stale, now, expected) in
             [(0, 1_000_000, false), (60, 160, false), (60, 161, true), (60, 50, false)]
         {
-            let mut directory = Directory::new(settings(max_stale));
+            let mut directory = Directory::new(settings(max_stale), 0);
             assert!(!directory.expire(at(now)));
             answer(&mut directory, "200", &document(&[&row("01", "free")]), 100).unwrap();
             assert_eq!(directory.expire(at(now)), expected, "{max_stale} s at {now}");
@@ -375,14 +315,14 @@ mod tests {
 
     #[test]
     fn a_failure_is_worth_a_line_once() {
-        let mut directory = Directory::new(settings(0));
+        let mut directory = Directory::new(settings(0), 0);
         let turns = [false, true, true, false, false, true].map(|fails| directory.turns(fails));
         assert_eq!(turns, [false, true, false, true, false, true]);
     }
 
     #[test]
     fn a_new_configuration_takes_over_what_is_known() {
-        let mut before = Directory::new(settings(0));
+        let mut before = Directory::new(settings(0), 0);
         answer(&mut before, "200", &document(&[&row("01", "free")]), 100).unwrap();
         before.poll(at(100));
         let mut after = before.take_over(settings(60));
@@ -391,15 +331,62 @@ mod tests {
         assert!(after.expire(at(161)));
     }
 
-    proptest::proptest! {
-        #[test]
-        fn no_document_is_too_odd(body in proptest::collection::vec(proptest::num::u8::ANY, 0..200), rows in "[\\[\\]{}\":,0-9a-z]{0,60}") {
-            let mut directory = Directory::new(settings(0));
-            for body in [body, format!(r#"{{"keys": [{rows}]}}"#).into_bytes()] {
-                if directory.answer(Some((b"200", None)), &body, at(1), 9, |roster| roster.len()).is_err() {
-                    proptest::prop_assert!(directory.roster().is_none_or(|roster| roster.is_empty()));
-                }
-            }
+    #[test]
+    fn a_document_over_capacity_is_known_up_to_it_in_its_order() {
+        let config = |known: u32, count_by: &str| {
+            let json = format!(
+                r#"{{"plans": {{"free": {{"standard": ["1/minute"]}},
+                                "pro": {{"standard": ["1/minute"], "analytics": ["1/second"]}}}},
+                    "classes": [{{"name": "analytics", "match": [{{"path": "/a"}}]}}],
+                    "subscribers": [{{"id": "own", "plan": "free", "keys": ["sha256:{}"]}}],
+                    "counters": {{"known": {known}, "strangers": 4}}, "count_by": "{count_by}"}}"#,
+                "ff".repeat(32)
+            );
+            Config::from_json(json.as_bytes()).unwrap()
+        };
+        let row = |(byte, subscriber, plan): &(u8, &str, &str)| {
+            let digest = format!("{byte:02x}").repeat(32);
+            format!(r#"{{"sha256": "{digest}", "subscriber": "{subscriber}", "plan": "{plan}"}}"#)
+        };
+        let all = [
+            (9, "a", "free"),
+            (3, "b", "pro"),
+            (7, "b", "free"),
+            (5, "c", "gold"),
+            (1, "a", "pro"),
+            (8, "d", "free"),
+        ];
+        let without_b = [all[0], all[3], all[4], all[5]];
+        // rows, records, `count_by`, the keys that are known, in the order of the document, and the number over capacity
+        let cases = [
+            (&all[..], 64, "key", &[9, 3, 7, 1, 8][..], 0),
+            (&all, 8, "key", &[9, 3, 7, 1, 8], 0),
+            (&all, 7, "key", &[9, 3, 7, 1], 1),
+            (&all, 6, "key", &[9, 3, 7], 2),
+            (&all, 5, "key", &[9, 3, 7], 2),
+            (&all, 3, "key", &[9], 4),
+            (&all, 1, "key", &[], 5),
+            (&all, 6, "subscriber", &[9, 3, 7, 1, 8], 0),
+            (&all, 5, "subscriber", &[9, 3, 7, 1], 1),
+            (&all, 4, "subscriber", &[9, 3, 7], 2),
+            // A revoked key is unknown, and its records are there for the keys after it.
+            (&without_b, 4, "key", &[9, 1], 1),
+        ];
+        for (rows, known, count_by, expected, over_capacity) in cases {
+            let what = format!("{known} records by {count_by}, {} rows", rows.len());
+            let mut directory = Directory::new(settings(0), 0);
+            let rows: Vec<_> = rows.iter().map(row).collect();
+            let rows: Vec<_> = rows.iter().map(String::as_str).collect();
+            let update = answer(&mut directory, "200", &document(&rows), 100);
+            assert_eq!(update, Ok(Update::Replaced { skipped: 0 }), "{what}");
+            let config = config(known, count_by);
+            let (subscribers, left_out) = entitled(Arc::clone(directory.roster().unwrap()), &config);
+            let found =
+                all.map(|(byte, ..)| byte).into_iter().filter(|byte| subscribers.get(&[*byte; 32]).is_some());
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{what}");
+            assert_eq!(left_out, LeftOut { without_agreement: 1, over_capacity }, "{what}");
+            assert!(subscribers.records(config.count_by) < known as usize, "{what}");
+            assert_eq!(directory.poll(at(200)).unwrap().if_none_match, Some(&b"\"v1\""[..]), "{what}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The host's counters of one configuration.
 
 use crate::config::Config;
-use crate::decide::outcome::{NO_PLAN, metric_name};
+use crate::decide::metric;
+use crate::decide::outcome::NO_PLAN;
 use crate::decide::paused::{Event, PausedStreams};
 use crate::decide::tally::{Label, Tally};
 use crate::host::Metric;
@@ -48,7 +49,7 @@ fn request_counter(config: &Config, label: Label) -> Option<Metric> {
         return None;
     }
     let plan = label.plan.map_or(NO_PLAN, |plan| config.plan_name(plan));
-    counter(&metric_name(plan, config.class_name(label.class), label.outcome))
+    counter(&metric::requests(plan, config.class_name(label.class), label.outcome))
 }
 
 pub(super) fn counter(name: &str) -> Option<Metric> {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::config::roster::Roster;
-use crate::config::{Config, DirectorySettings, Subscribers};
+use crate::config::DirectorySettings;
 use crate::count::counters::CounterHost as _;
 use crate::decide::limiter::{Host as _, Limiter, LogLevel};
-use crate::directory::{Directory, Poll, Update};
+use crate::decide::metric;
+use crate::directory::{Directory, LeftOut, Poll, Update, entitled};
 use crate::host::{self, Gateway, Metric, Returned};
 use crate::plugin::metrics::counter;
 use crate::plugin::root::{log_error, log_failure};
@@ -19,21 +19,30 @@ pub(super) struct Poller {
     metrics: Metrics,
 }
 
-/// Polls, by their results.
+/// Polls of the directory by result, and keys that were left out of an answer.
 struct Metrics {
     updated: Option<Metric>,
     unchanged: Option<Metric>,
     failed: Option<Metric>,
-    /// Keys that were left out of an answer.
     skipped: Option<Metric>,
+    over_capacity: Option<Metric>,
+}
+
+impl Metrics {
+    fn define() -> Self {
+        Self {
+            updated: counter(metric::DIRECTORY_UPDATED),
+            unchanged: counter(metric::DIRECTORY_UNCHANGED),
+            failed: counter(metric::DIRECTORY_FAILED),
+            skipped: counter(metric::DIRECTORY_SKIPPED),
+            over_capacity: counter(metric::DIRECTORY_OVER_CAPACITY),
+        }
+    }
 }
 
 impl Poller {
     pub(super) fn new(directory: Directory) -> Self {
-        let [updated, unchanged, failed, skipped] = ["updated", "unchanged", "failed", "skipped"]
-            .map(|outcome| counter(&format!("weir.directory.{outcome}")));
-        let metrics = Metrics { updated, unchanged, failed, skipped };
-        Self { directory, in_flight: None, metrics }
+        Self { directory, in_flight: None, metrics: Metrics::define() }
     }
 
     /// The directory as a new configuration with `settings` takes it over, if it is the same one and has answered.
@@ -81,7 +90,7 @@ impl Poller {
             true => (host::http_call_response_headers(), host::http_call_response_body(body_size)),
             false => (Ok(Returned::default()), Ok(Returned::default())),
         };
-        let (Ok(head), Ok(body)) = (head.map_err(log_error), body.map_err(log_error)) else { return };
+        let [head, body] = [head, body].map(|part| part.map_err(log_error).unwrap_or_default());
         let head = HeaderPairs::parse(head.as_ref());
         let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
         self.take(limiter, head, body.as_ref());
@@ -89,12 +98,7 @@ impl Poller {
 
     fn take(&mut self, limiter: &mut Limiter, head: Option<(&[u8], Option<&[u8]>)>, body: &[u8]) {
         let Ok(now) = Gateway.now() else { return };
-        let config = Arc::clone(limiter.config());
-        let reserved = config.subscribers.records(config.count_by);
-        let needs = |roster: &Arc<Roster>| {
-            reserved + Subscribers::new(Arc::clone(roster), &config.catalog).records(config.count_by)
-        };
-        let update = self.directory.answer(head, body, now, config.counters.known, needs);
+        let update = self.directory.answer(head, body, now);
         let turns = self.directory.turns(update.is_err());
         match update {
             Ok(update) => {
@@ -105,7 +109,8 @@ impl Poller {
                     Update::Unchanged => count(self.metrics.unchanged, 1),
                     Update::Replaced { skipped } => {
                         count(self.metrics.updated, 1);
-                        count(self.metrics.skipped, skipped + self.resolve(&config, limiter));
+                        count(self.metrics.skipped, skipped);
+                        self.resolve(limiter);
                     }
                 }
             }
@@ -123,13 +128,25 @@ impl Poller {
         }
     }
 
-    /// Brings what the directory knows into force. Returns the number of keys whose plan or classes are not configured.
-    pub(super) fn resolve(&self, config: &Config, limiter: &mut Limiter) -> usize {
-        let Some(roster) = self.directory.roster() else { return 0 };
-        let subscribers = Subscribers::new(Arc::clone(roster), &config.catalog);
-        let without_agreement = subscribers.without_agreement();
+    /// Brings what the directory knows into force. Counts the keys that this configuration leaves out.
+    pub(super) fn resolve(&self, limiter: &mut Limiter) {
+        let Some(roster) = self.directory.roster() else { return };
+        let config = limiter.config();
+        let (subscribers, LeftOut { without_agreement, over_capacity }) =
+            entitled(Arc::clone(roster), config);
+        if over_capacity > 0 {
+            Gateway.log(
+                LogLevel::Error,
+                format_args!(
+                    "weir: directory: unknown keys: {over_capacity}, because the keys before them need all {} records of \
+                     counters.known",
+                    config.counters.known
+                ),
+            );
+        }
+        count(self.metrics.skipped, without_agreement);
+        count(self.metrics.over_capacity, over_capacity);
         limiter.set_directory(Some(Arc::new(subscribers)));
-        without_agreement
     }
 }
 

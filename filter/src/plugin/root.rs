@@ -8,8 +8,10 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
 use crate::config::{Config, DirectorySettings};
+use crate::count::counters::CounterHost as _;
 use crate::count::shared_data::HostError;
 use crate::decide::limiter::{Host as _, Limiter, LogLevel, Verdict};
+use crate::decide::log_limiter::LogLimiter;
 use crate::decide::paused::{Pace, PausedStreams};
 use crate::decide::reply::Reply;
 use crate::decide::tally::Label;
@@ -118,13 +120,13 @@ impl Shared {
         }
         log_start(&config);
         let directory = config.directory.as_ref();
-        let directory =
-            directory.map(|settings| known(settings).unwrap_or_else(|| Directory::new(settings.clone())));
+        let directory = directory
+            .map(|settings| known(settings).unwrap_or_else(|| Directory::new(settings.clone(), jitter())));
         let metrics = Metrics::define(&config);
         let poller = directory.map(Poller::new);
         let mut limiter = Limiter::new(Arc::clone(&config));
         if let Some(poller) = &poller {
-            poller.resolve(&config, &mut limiter);
+            poller.resolve(&mut limiter);
         }
         let paused = PausedStreams::new(ticks.is_ok());
         let state = State { limiter, paused, poller, metrics, since_flush: 0 };
@@ -263,6 +265,11 @@ fn known(settings: &DirectorySettings) -> Option<Directory> {
     })
 }
 
+/// A random number that spreads the retries of a gateway's VMs.
+fn jitter() -> u8 {
+    Gateway.random().map_or(0, |[jitter, ..]| jitter)
+}
+
 fn log_start(config: &Config) {
     Gateway.log(
         LogLevel::Info,
@@ -302,7 +309,17 @@ pub(super) fn log_failure(result: Result<(), HostError>) {
     }
 }
 
+thread_local! {
+    /// The errors of host calls in this VM. A VM runs on one thread.
+    static ERRORS: Cell<LogLimiter<HostError>> = Cell::default();
+}
+
+/// Logs an error, but each at most once a second.
 #[cold]
 pub(super) fn log_error(error: HostError) {
-    Gateway.log(LogLevel::Error, format_args!("weir: {error}"));
+    let mut errors = ERRORS.take();
+    if let Some(left_out) = errors.admit(error, Gateway.now().ok()) {
+        Gateway.log(LogLevel::Error, format_args!("weir: {error}{left_out}"));
+    }
+    ERRORS.set(errors);
 }

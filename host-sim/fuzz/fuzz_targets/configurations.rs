@@ -9,7 +9,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = configuration::parse(bytes, None);
     let _ = configuration::parse(bytes, Some("plugin"));
     if let Ok(tags) = StatsTags::parse(bytes) {
-        tags.tables([("weir.plan.free.class.read.admitted", 1), ("", 2), ("plan.ä", 3)]);
+        tags.tables([("weir.plan=.=free;.;class=.=read;.;requests_total", 1), ("", 2), ("plan.ä", 3)]);
     }
     let _ = Fields::default().header("authorization", "key").read(bytes);
 });

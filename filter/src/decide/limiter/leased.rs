@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DecideError, Host, Limiter, LogLevel, Request, Verdict, open};
+use super::{DecideError, Host, Limiter, Request, Verdict, open};
 use crate::config::{Config, OnUnavailable};
 use crate::count::consume::{Beyond, Charged, Shared, Shortage};
 use crate::count::counters::Place;
@@ -102,7 +102,7 @@ impl Limiter {
         let config = Arc::clone(&self.config);
         match self.charge_leased(host, &config, request, beyond) {
             Ok(verdict) => verdict,
-            Err(error) => request.request().failed(&config, host, error),
+            Err(error) => self.failed(host, &request.request(), error),
         }
     }
 
@@ -202,7 +202,7 @@ impl Limiter {
         let changed =
             counters.and_then(|counters| Ok(counters.change_lease(host, leased.counter, quota, change)?));
         changed.unwrap_or_else(|error| {
-            host.log(LogLevel::Error, format_args!("a lease could not be stored: {error}"));
+            self.log_error(host, "a lease could not be stored", error);
             None
         })
     }

@@ -8,9 +8,11 @@ use crate::time::Timestamp;
 struct TestHost {
     data: VmLocalData,
     fails: bool,
+    foreign: bool,
     address: &'static str,
     subject: Option<&'static str>,
     plan: Option<&'static str>,
+    seconds: u64,
     logged: Vec<String>,
 }
 
@@ -20,6 +22,8 @@ impl SharedData for TestHost {
     fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
         if self.fails {
             Err(HostError { call: "proxy_get_shared_data", status: 10 })
+        } else if self.foreign {
+            Ok(Some((b"foreign".to_vec(), Cas(1))))
         } else {
             self.data.get(name)
         }
@@ -31,7 +35,7 @@ impl SharedData for TestHost {
 
 impl CounterHost for TestHost {
     fn now(&mut self) -> Result<Timestamp, HostError> {
-        Ok(Timestamp::from_seconds(60))
+        Ok(Timestamp::from_seconds(self.seconds))
     }
 }
 
@@ -76,9 +80,11 @@ impl Filter {
         let host = TestHost {
             data: VmLocalData::default(),
             fails: false,
+            foreign: false,
             address: "192.0.2.1:80",
             subject: None,
             plan: None,
+            seconds: 60,
             logged: Vec::new(),
         };
         Self { limiter: Limiter::new(Arc::new(config)), host }
@@ -204,6 +210,32 @@ fn what_cannot_be_counted_goes_by_on_error() {
         assert_eq!(status(&no_headers), expected);
         filter.host.fails = false;
         assert_eq!(filter.send("GET", "/", "Bearer free-1").outcomes.as_slice(), [Outcome::Allowed]);
+    }
+}
+
+#[test]
+fn an_error_is_logged_once_a_second_and_counted_each_time() {
+    let mut filter = Filter::with("");
+    let fails = "a request could not be counted: proxy_get_shared_data answered status 10";
+    let foreign =
+        "a request could not be counted: the header of the counters' tables in shared data is malformed";
+    // the second, whether shared data fails (or else its header is foreign), the line that 100 requests leave in the log
+    let steps = [
+        (60, true, Some(fails.to_owned())),
+        (60, true, None),
+        (60, false, Some(format!("{foreign} (199 more error lines were left out)"))),
+        (61, true, Some(format!("{fails} (99 more error lines were left out)"))),
+        (61, false, Some(format!("{foreign} (99 more error lines were left out)"))),
+        (61, false, None),
+    ];
+    for (second, fails, expected) in steps {
+        (filter.host.seconds, filter.host.fails, filter.host.foreign) = (second, fails, !fails);
+        filter.host.logged.clear();
+        for _ in 0..100 {
+            let verdict = filter.send("GET", "/", "Bearer free-1");
+            assert_eq!(verdict.outcomes.as_slice(), [Outcome::Error]);
+        }
+        assert_eq!(filter.host.logged, expected.into_iter().collect::<Vec<_>>(), "second {second}");
     }
 }
 
