@@ -62,13 +62,6 @@ mod abi {
             value: *const u8,
             size: usize,
         ) -> u32;
-        pub(super) fn proxy_get_header_map_value(
-            map: u32,
-            name: *const u8,
-            name_size: usize,
-            value: *mut *mut u8,
-            value_size: *mut usize,
-        ) -> u32;
         pub(super) fn proxy_replace_header_map_value(
             map: u32,
             name: *const u8,
@@ -445,19 +438,6 @@ impl HttpCall<'_> {
         };
         check("proxy_http_call", status)?;
         Ok(Callout(callout))
-    }
-}
-
-/// Whether the response has a header of this name.
-pub(crate) fn has_response_header(name: &str) -> Result<bool, HostError> {
-    let (status, _) = returned(|data, size| {
-        // SAFETY: all pointers are to live memory of the given sizes.
-        unsafe { abi::proxy_get_header_map_value(RESPONSE_HEADERS, name.as_ptr(), name.len(), data, size) }
-    });
-    match status {
-        OK => Ok(true),
-        NOT_FOUND => Ok(false),
-        status => Err(HostError { call: "proxy_get_header_map_value(response headers)", status }),
     }
 }
 

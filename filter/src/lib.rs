@@ -41,7 +41,6 @@ pub mod quota;
 pub mod request;
 pub mod streams;
 pub mod time;
-pub mod upstream;
 pub mod window;
 
 #[cfg(target_arch = "wasm32")]

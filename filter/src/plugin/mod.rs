@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use crate::config::roster::Roster;
-use crate::config::{Config, DirectorySettings, Subscribers};
+use crate::config::{Config, DirectorySettings, Subscribers, UpstreamHeaders};
 use crate::count::counters::CounterHost as _;
 use crate::count::shared_data::HostError;
 use crate::decide::fleet::{Event, Fleet, Waiting, Wanted};
 use crate::decide::limiter::{Host as _, Limiter, LogLevel, Verdict};
 use crate::decide::outcome::{NO_PLAN, metric_name};
 use crate::decide::reply::Reply;
-use crate::decide::response_headers::{EXPOSED, NAMES, Report};
+use crate::decide::response_headers::{EXPOSED, Report};
 use crate::decide::tally::{Label, Tally};
 use crate::directory::{Directory, Poll, Update};
 use crate::fleet::protocol::{Response, Unusable};
 use crate::host::{self, Action, Callbacks, Callout, Contexts, Gateway, HttpCall, Metric, Returned};
 use crate::request::header_pairs::HeaderPairs;
 use crate::streams::Kept;
-use crate::upstream::Upstream;
 
 /// How often metrics are handed to the gateway, and it is looked whether the directory is to be polled.
 const TICK_MILLISECONDS: u32 = 250;
@@ -30,7 +29,6 @@ struct Vm {
     roots: Vec<Root>,
     /// What to tell clients, between request and response.
     pending: Kept<Pending>,
-    upstream: Upstream,
 }
 
 /// One configuration in force.
@@ -121,12 +119,10 @@ impl Callbacks for Vm {
 
     fn on_response_headers(&mut self, stream: u32) {
         let Some(Pending { config, report, expose_cors }) = self.pending.take(stream) else { return };
-        let replaces = self.upstream.replaces(|| {
-            NAMES
-                .into_iter()
-                .any(|name| host::has_response_header(name).map_err(log_error).unwrap_or_default())
-        });
-        let set = if replaces { host::replace_response_header } else { host::add_response_header };
+        let set = match config.headers.upstream {
+            UpstreamHeaders::Replace => host::replace_response_header,
+            UpstreamHeaders::Absent => host::add_response_header,
+        };
         let set = report.write(config.headers, set).and_then(|()| match expose_cors {
             true => host::add_response_header("access-control-expose-headers", EXPOSED),
             false => Ok(()),
