@@ -4,11 +4,14 @@ use core::fmt::Write as _;
 use core::num::NonZeroU32;
 use std::borrow::Cow;
 
+use serde::Deserialize;
+
 use crate::time::Timestamp;
 use crate::window::{HOUR, Window};
 
 /// Whether a quota that is used up refuses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It refuses.
     #[default]

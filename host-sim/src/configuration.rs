@@ -29,9 +29,15 @@ pub enum ConfigurationError {
         /// Why not.
         source: io::Error,
     },
-    /// It is neither JSON nor YAML.
-    #[error("neither JSON nor YAML: {0}")]
-    Syntax(String),
+    /// It is neither JSON nor YAML from this line and column on. The parser's message is left out, because it quotes the text, and the
+    /// text may hold keys and tokens.
+    #[error("neither JSON nor YAML: line {line}, column {column}")]
+    Syntax {
+        /// The line, from 1; 0 if the text as a whole cannot be read.
+        line: u64,
+        /// The column, from 1; 0 if the text as a whole cannot be read.
+        column: u64,
+    },
     /// It configures an Envoy that has no Wasm filter.
     #[error("an Envoy configuration without a {WASM_FILTER} filter")]
     NoFilter,
@@ -67,6 +73,13 @@ pub enum ConfigurationError {
     },
 }
 
+impl From<serde_saphyr::Error> for ConfigurationError {
+    fn from(error: serde_saphyr::Error) -> Self {
+        let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
+        Self::Syntax { line, column }
+    }
+}
+
 /// Reads the plugin out of a file; see [`parse`].
 ///
 /// # Errors
@@ -93,9 +106,7 @@ pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, Configuration
     let is_json = json.is_some();
     let document = match json {
         Some(document) => document,
-        None => {
-            serde_saphyr::from_slice(bytes).map_err(|error| ConfigurationError::Syntax(error.to_string()))?
-        }
+        None => serde_saphyr::from_slice(bytes)?,
     };
     let mut filters = Vec::new();
     collect_filters(&document, &mut filters);
@@ -329,7 +340,8 @@ static_resources:
     fn what_holds_no_configuration_is_told() {
         let message = r#"{"vm_config": {}, "configuration": {"@type": "x/google.protobuf.Any"}}"#;
         let rows = [
-            ("a: [", "neither JSON nor YAML: "),
+            ("a: [", "neither JSON nor YAML: line 1, column 5"),
+            ("a: 1\na: 2\n", "neither JSON nor YAML: line 2, column 1"),
             ("static_resources: {}", "an Envoy configuration without a envoy.extensions"),
             (message, "configuration: x/google.protobuf.Any is neither"),
             (r#"{"vm_config": {}, "failure_policy": "X"}"#, "failure_policy: expected FAIL_CLOSED"),

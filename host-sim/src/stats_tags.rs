@@ -51,8 +51,7 @@ impl StatsTags {
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfigurationError> {
         let document: Value = match serde_json::from_slice(bytes) {
             Ok(document) => document,
-            Err(_) => serde_saphyr::from_slice(bytes)
-                .map_err(|error| ConfigurationError::Syntax(error.to_string()))?,
+            Err(_) => serde_saphyr::from_slice(bytes)?,
         };
         let tags = document.pointer("/stats_config/stats_tags").and_then(Value::as_array);
         let field = |expected| ConfigurationError::Field { field: "stats_config.stats_tags", expected };

@@ -84,7 +84,7 @@ fn what_a_service_cannot_keep_is_refused() {
         (
             Service::Envoyproxy,
             with("/fleet", json!({"cluster": "c", "limits": "guessed"})),
-            "fleet.limits: unknown variant",
+            r#"fleet.limits: "guessed": expected sent or configured"#,
         ),
         (
             Service::Envoyproxy,
@@ -93,13 +93,13 @@ fn what_a_service_cannot_keep_is_refused() {
         ),
         (
             Service::Envoyproxy,
-            with("/plans/free/standard", json!(["9/month"])),
+            with("/plans/free/standard", json!([{"limit": 9, "window": "90s"}])),
             "plans.free.standard[0]: a fleet shares quotas of a second, minute, hour or day",
         ),
         (
             Service::Limitador,
             with("/subscribers/0/limits/standard", json!([{"limit": 9, "window": "90s"}])),
-            "subscribers[0].limits.standard[0]: a fleet shares quotas of a second, minute, hour or day",
+            "subscribers[0].limits.*[0]: a fleet shares quotas of a second, minute, hour or day",
         ),
         (
             Service::Limitador,
@@ -116,5 +116,41 @@ fn what_a_service_cannot_keep_is_refused() {
     for (service, policy, expected) in rows {
         let error = made(service, &policy).unwrap_err();
         assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn an_enforced_month_is_left_to_the_gateways() {
+    let configured = json!({"cluster": "ratelimit", "limits": "configured"});
+    let mut with_month = policy(&configured);
+    with_month["plans"]["free"]["standard"] = json!(["60/minute", "1000/month"]);
+    assert_eq!(made(Service::Envoyproxy, &with_month), made(Service::Envoyproxy, &policy(&configured)));
+}
+
+#[test]
+fn a_refusal_never_quotes_a_key() {
+    const KEY: &str = "sk_live_51HxQ2eZvKYlo2C";
+    let with = |field: &str, value: Value| {
+        let mut policy = policy(&json!({"cluster": "ratelimit"}));
+        policy[field] = value;
+        policy
+    };
+    let documents = [
+        with("subscribers", json!([KEY])).to_string(),
+        with("subscribers", json!([{"id": "a", "plan": "free", "keys": KEY}])).to_string(),
+        with("subscribers", json!([{"id": "a", "plan": "free", KEY: 1}])).to_string(),
+        with("directory", json!({"cluster": "c", "path": "/keys", "bearer": [KEY]})).to_string(),
+        with("key_sources", json!({"header": KEY})).to_string(),
+        with(KEY, json!({})).to_string(),
+        // Neither JSON nor YAML.
+        format!("subscribers:\n- id: a\n  keys: [\"{KEY}\n"),
+        format!("subscribers:\n- keys: {KEY}: {KEY}\n"),
+        format!("{KEY}: 1\n{KEY}: 2\n"),
+        format!("subscribers: *{KEY}\n"),
+        format!("subscribers: !{KEY} [\n"),
+    ];
+    for document in documents {
+        let refused = convert(Service::Envoyproxy, document.as_bytes(), None).unwrap_err();
+        assert!(!format!("{refused} {refused:?}").contains(KEY), "{document}\n{refused}");
     }
 }

@@ -1,8 +1,18 @@
-//! What is wrong with a configuration, and where.
+//! Why a configuration is refused, and in which field.
 
-use core::fmt::{self, Write as _};
+use core::fmt::{self, Display, Write as _};
+use std::borrow::Cow;
 
-/// A configuration that is refused: the path of the field and what is wrong with it.
+use serde::de::{self, Expected, Unexpected};
+
+use super::json::Json;
+use super::problem::Problem;
+use super::quoting::{Abbreviated, Quoted};
+
+/// A configuration that is refused: the path of the field, the given value, and the problem.
+///
+/// The message quotes the given value only where no API key or token belongs. In [`SECRET_FIELDS`] it quotes nothing that was given.
+/// Elsewhere it abbreviates long texts, because an API key may have been put there by mistake.
 ///
 /// ```
 /// let refused = filter::config::Config::from_json(br#"{"plans": {"pro": {"standard": ["600/fortnight"]}}}"#).unwrap_err();
@@ -11,49 +21,187 @@ use core::fmt::{self, Write as _};
 ///     r#"plans.pro.standard[0]: "600/fortnight": unknown unit, expected second, minute, hour, day or month"#
 /// );
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    path: String,
+    /// From the field to the fields that hold it.
+    path: Vec<Step>,
+    given: Option<Json>,
+    /// Never holds given text, except names of plans and classes.
     problem: Problem,
 }
 
+/// Fields of the configuration that hold secrets or say where secrets are. Messages about them quote neither values nor names that
+/// were given.
+pub const SECRET_FIELDS: [&str; 3] = ["key_sources", "subscribers", "directory"];
+
+/// A step of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A field of the configuration.
+    Field(Cow<'static, str>),
+    /// A name that the user chose, or an unknown field.
+    Name(String),
+    /// A name that must not be shown.
+    Hidden,
+    /// A place in a list.
+    Index(usize),
+}
+
+impl From<&'static str> for Step {
+    fn from(field: &'static str) -> Self {
+        Self::Field(field.into())
+    }
+}
+
+impl From<usize> for Step {
+    fn from(index: usize) -> Self {
+        Self::Index(index)
+    }
+}
+
+impl From<String> for Json {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for Json {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<u32> for Json {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
 impl ConfigError {
-    pub(super) fn new(path: impl Into<String>, problem: Problem) -> Self {
-        Self { path: path.into(), problem }
+    /// An error in `field`; an empty `field` is the value itself.
+    pub(super) fn new(field: &'static str, problem: Problem) -> Self {
+        let path = if field.is_empty() { Vec::new() } else { vec![field.into()] };
+        Self { path, given: None, problem }
     }
 
-    /// The same error, seen from the field that holds this one.
-    pub(super) fn within(mut self, parent: impl fmt::Display) -> Self {
-        let separator = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
-        self.path = format!("{parent}{separator}{}", self.path);
+    /// With the value that was given.
+    pub(super) fn given(mut self, value: impl Into<Json>) -> Self {
+        self.given = Some(value.into());
         self
     }
 
-    /// The field, as `plans.pro.standard[0]`; empty for the configuration itself.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
+    /// The same error, seen from the field that holds this one.
+    pub(super) fn within(mut self, parent: impl Into<Step>) -> Self {
+        self.path.push(parent.into());
+        self
     }
 
-    /// What is wrong with it.
+    /// Drops everything that was given if the error is in [`SECRET_FIELDS`] or concerns the configuration as a whole.
+    pub(super) fn without_secrets(mut self) -> Self {
+        let is_secret = match self.path.last() {
+            Some(Step::Field(field)) => SECRET_FIELDS.contains(&&**field),
+            Some(Step::Name(_) | Step::Hidden | Step::Index(_)) => false,
+            None => true,
+        };
+        if is_secret {
+            self.given = None;
+            for step in &mut self.path {
+                if let Step::Name(_) = step {
+                    *step = Step::Hidden;
+                }
+            }
+        }
+        self
+    }
+
+    /// The path of the field, for example `plans.pro.standard[0]`; empty for the configuration itself. `*` stands for a name that
+    /// must not be shown.
+    #[must_use]
+    pub fn path(&self) -> String {
+        self.path.iter().rev().fold(String::new(), |mut path, step| {
+            let separator = if path.is_empty() { "" } else { "." };
+            // Writing to a String cannot fail.
+            let _ = match step {
+                Step::Field(field) => write!(path, "{separator}{field}"),
+                Step::Name(name) => write!(path, "{separator}{}", Abbreviated(name)),
+                Step::Hidden => write!(path, "{separator}*"),
+                Step::Index(index) => write!(path, "[{index}]"),
+            };
+            path
+        })
+    }
+
+    /// What is wrong with the field.
     #[must_use]
     pub fn problem(&self) -> &Problem {
         &self.problem
     }
 }
 
-impl fmt::Display for ConfigError {
+impl Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = OneLine(f);
-        if self.path.is_empty() {
-            write!(line, "{}", self.problem)
-        } else {
-            write!(line, "{}: {}", self.path, self.problem)
+        let path = self.path();
+        if !path.is_empty() {
+            write!(line, "{path}: ")?;
         }
+        match &self.given {
+            Some(Json::Text(text)) => write!(line, "{}: ", Quoted(text))?,
+            Some(Json::Number(number)) => write!(line, "{number}: ")?,
+            Some(Json::Null | Json::Bool(_) | Json::List(_) | Json::Object(_)) | None => {}
+        }
+        write!(line, "{}", self.problem)
     }
 }
 
-/// Escapes control characters: a refusal is one line of a log, whatever a field in the configuration is called.
+/// As the message, which abbreviates what was given.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, f)
+    }
+}
+
+/// serde's errors without the text that was given.
+impl de::Error for ConfigError {
+    fn custom<T: Display>(message: T) -> Self {
+        Self::new("", Problem::Invalid(message.to_string().into()))
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let found = match found {
+            Unexpected::Bool(_) => "a boolean",
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => "a number",
+            Unexpected::Char(_) | Unexpected::Str(_) => "a string",
+            Unexpected::Unit | Unexpected::Option => "null",
+            Unexpected::Seq => "a list",
+            Unexpected::Map => "an object",
+            _ => "another type",
+        };
+        Self::new("", Problem::Type { found, expected: expected.to_string() })
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new("", Problem::Value { expected: expected.to_string() })
+    }
+
+    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::new("", Problem::Value { expected: expected.join(" or ") })
+    }
+
+    fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::new("", Problem::UnknownField { expected })
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new("", Problem::MissingField(field))
+    }
+
+    fn duplicate_field(_: &'static str) -> Self {
+        Self::new("", Problem::Duplicate)
+    }
+}
+
+/// Escapes control characters: a refusal is one line of a log.
 struct OneLine<'f, 'b>(&'f mut fmt::Formatter<'b>);
 
 impl fmt::Write for OneLine<'_, '_> {
@@ -63,132 +211,6 @@ impl fmt::Write for OneLine<'_, '_> {
             false => self.0.write_char(character),
         })
     }
-}
-
-/// What is wrong with a field.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// There is no configuration.
-    #[error(r#"the configuration is empty; it needs plans, for example {{"plans": {{"free": {{"standard": ["60/minute"]}}}}}}"#)]
-    Empty,
-    /// No JSON, or a value of the wrong type, form or name; the text says what was expected.
-    #[error("{0}")]
-    Invalid(String),
-    /// A list or map that must not be empty.
-    #[error("must not be empty")]
-    NoneGiven,
-    /// A name with other characters, or of another length.
-    #[error("{name:?}: a name is {expected}")]
-    Name {
-        /// As given.
-        name: String,
-        /// What a name is.
-        expected: &'static str,
-    },
-    /// Two things of one name.
-    #[error("{0:?} stands twice")]
-    Duplicate(String),
-    /// A name that nothing has.
-    #[error("there is no {kind} {name:?}, expected {expected}")]
-    Unknown {
-        /// "class" or "plan".
-        kind: &'static str,
-        /// As given.
-        name: String,
-        /// The names there are.
-        expected: String,
-    },
-    /// More quotas than a counter's record has room for.
-    #[error("{0} quotas, at most {max} are possible", max = crate::count::entry::MAX_QUOTAS)]
-    TooManyQuotas(usize),
-    /// A quota that no rate-limit service has a unit for.
-    #[error(
-        "a fleet shares quotas of a second, minute, hour or day; use one of these, or \"mode\": \"shadow\""
-    )]
-    NotLeasable,
-    /// Two quotas of one class that would count the same.
-    #[error("another quota of this class has the same window and mode; keep the lower limit")]
-    SameWindow,
-    /// A request of this class could never be served.
-    #[error("a request of class {class:?} costs {cost}, more than this limit: none could ever pass")]
-    CostOverLimit {
-        /// The class.
-        class: String,
-        /// Its cost.
-        cost: u32,
-    },
-    /// A path that no request's normal form is equal to.
-    #[error("{given:?} is compared with a path in its normal form; write {normal:?}")]
-    PathForm {
-        /// As given.
-        given: String,
-        /// What it is in normal form.
-        normal: String,
-    },
-    /// A match without any condition.
-    #[error("give methods, path or path_prefix: a match without any would match everything")]
-    MatchesEverything,
-    /// Two fields that exclude each other.
-    #[error("give either {0} or {1}")]
-    EitherOr(&'static str, &'static str),
-    /// Fields of which there must be exactly one.
-    #[error("give one of {0}")]
-    OneOf(&'static str),
-    /// A scheme for something else than a header.
-    #[error("only a header has a scheme")]
-    SchemeWithoutHeader,
-    /// A metadata path that names no value.
-    #[error(
-        r#"expected the path of a value, for example ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]"#
-    )]
-    MetadataPath,
-    /// A path to ask for that does not start at the root.
-    #[error("{0:?}: expected a path that starts with /")]
-    NoSlash(String),
-    /// No duration.
-    #[error("{0:?}: expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d")]
-    Duration(String),
-    /// No duration, or one that is counted in something else.
-    #[error("{0:?}: expected whole milliseconds or seconds such as 250ms, 1s")]
-    ShortDuration(String),
-    /// A number out of bounds.
-    #[error("{given} is out of range, expected {expected}")]
-    Range {
-        /// As given.
-        given: u64,
-        /// The bounds.
-        expected: &'static str,
-    },
-    /// An API key where its hash belongs.
-    #[error("keys are given by their hash and a plain key is written nowhere; write {hash:?}")]
-    PlainKey {
-        /// What to write.
-        hash: String,
-    },
-    /// `sha256:` with something else than 64 hexadecimal digits.
-    #[error(r#"expected "sha256:" and 64 hexadecimal digits"#)]
-    KeyHash,
-    /// A key of two subscribers.
-    #[error("subscriber {0:?} has the same key")]
-    SharedKey(String),
-    /// A subscriber that could call nothing.
-    #[error(
-        "plan {plan:?} has no quota for the default class {class:?}, and limits gives none: the subscriber could call nothing"
-    )]
-    NoDefaultQuota {
-        /// The subscriber's plan.
-        plan: String,
-        /// The default class.
-        class: String,
-    },
-    /// Too few records for the keys there are.
-    #[error("{available} records are fewer than the {needed} that the configured keys need")]
-    Capacity {
-        /// As configured.
-        available: u32,
-        /// As needed.
-        needed: usize,
-    },
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The rate-limit service that gateways share their quotas through.
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::error::{ConfigError, Problem};
+use super::error::ConfigError;
+use super::problem::Problem;
 use super::rate::{duration, milliseconds};
 use super::raw;
 use crate::count::fingerprint::Who;
@@ -14,39 +16,41 @@ use crate::fleet::protocol::FleetId;
 pub struct FleetSettings {
     /// The gateway's cluster of the rate-limit service.
     pub cluster: String,
-    /// The domain that the service's counters belong to.
+    /// The domain of the service's counters.
     pub domain: String,
-    /// What leases are like.
+    /// Bounds of leases.
     pub terms: LeaseTerms,
-    /// Whose limits the service goes by.
+    /// Where the service takes limits from.
     pub limits: Limits,
-    /// Whether descriptors carry the window's index: for services whose windows start with the first hit.
+    /// Whether descriptors carry the window's index, for services whose windows start at the first hit.
     pub window_index: bool,
-    /// What happens to a request that finds too little leased while the service does not answer.
+    /// Policy for a request that finds too little leased while the service does not answer.
     pub on_unavailable: OnUnavailable,
 }
 
-/// Whose limits a rate-limit service goes by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where a rate-limit service takes limits from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Limits {
-    /// Each request carries its quota's.
+    /// Each call carries its quota's limit.
+    #[default]
     Sent,
-    /// The service's own configuration has them, by class, window and plan.
+    /// The service's configuration holds the limits, by class, window and plan.
     Configured,
 }
 
-/// What happens to a request that finds too little leased while the service does not answer.
+/// Policy for a request that finds too little leased while the service does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnavailable {
-    /// In each window this gateway admits this many hundredths of the limit beyond its leases.
+    /// Each gateway admits this percentage of the limit, in each window, beyond its leases.
     Local(u8),
-    /// It passes.
+    /// Forward the request.
     Allow,
-    /// It is refused with 503.
+    /// Answer 503.
     Deny,
 }
 
-/// Longest wait for an answer, in milliseconds.
+/// Upper bound of `timeout`, in milliseconds.
 const MAX_TIMEOUT: u32 = 5_000;
 
 impl FleetSettings {
@@ -58,38 +62,35 @@ impl FleetSettings {
         }
         let min_window = duration(&raw.min_window)
             .flatten()
-            .ok_or_else(|| ConfigError::new("min_window", Problem::Duration(raw.min_window)))?;
+            .ok_or_else(|| ConfigError::new("min_window", Problem::Duration).given(raw.min_window))?;
         let timeout = milliseconds(&raw.timeout)
             .flatten()
-            .ok_or_else(|| ConfigError::new("timeout", Problem::ShortDuration(raw.timeout)))?;
+            .ok_or_else(|| ConfigError::new("timeout", Problem::ShortDuration).given(raw.timeout.as_str()))?;
         if !(1..=MAX_TIMEOUT).contains(&timeout) {
-            let problem = Problem::Range { given: timeout.into(), expected: "1 ms to 5 s" };
-            return Err(ConfigError::new("timeout", problem));
+            let problem = Problem::Range { expected: "1 ms to 5 s" };
+            return Err(ConfigError::new("timeout", problem).given(raw.timeout));
         }
         let on_unavailable = match (raw.on_unavailable, raw.local_percent) {
-            (raw::OnUnavailable::Local, percent) => match percent.unwrap_or(10) {
-                percent @ 1..=100 => OnUnavailable::Local(percent),
-                percent => {
-                    let problem =
-                        Problem::Range { given: percent.into(), expected: "1 to 100 percent of a limit" };
-                    return Err(ConfigError::new("local_percent", problem));
-                }
-            },
+            (raw::OnUnavailable::Local, percent) => {
+                let percent = percent.unwrap_or(10);
+                let share = u8::try_from(percent).ok().filter(|share| (1..=100).contains(share));
+                OnUnavailable::Local(share.ok_or_else(|| {
+                    let problem = Problem::Range { expected: "1 to 100 percent of a limit" };
+                    ConfigError::new("local_percent", problem).given(percent)
+                })?)
+            }
             (raw::OnUnavailable::Allow, None) => OnUnavailable::Allow,
             (raw::OnUnavailable::Deny, None) => OnUnavailable::Deny,
             (_, Some(_)) => {
-                let problem = r#"only "on_unavailable": "local" has a share"#.to_owned();
-                return Err(ConfigError::new("local_percent", Problem::Invalid(problem)));
+                let problem = Problem::Invalid(r#"only "on_unavailable": "local" has a share"#.into());
+                return Err(ConfigError::new("local_percent", problem));
             }
         };
         Ok(Self {
             cluster: raw.cluster,
             domain: raw.domain,
             terms: LeaseTerms { min_window, timeout },
-            limits: match raw.limits {
-                raw::Limits::Sent => Limits::Sent,
-                raw::Limits::Configured => Limits::Configured,
-            },
+            limits: raw.limits,
             window_index: raw.window_index,
             on_unavailable,
         })
@@ -101,7 +102,7 @@ impl FleetSettings {
         self.terms.timeout.saturating_mul(2).max(1000)
     }
 
-    /// Who is counted, as every gateway of the fleet names it. The fingerprint, which is salted, never leaves the process.
+    /// The identity of a descriptor, the same on every gateway of the fleet. The salted fingerprint never leaves the process.
     #[must_use]
     pub fn id(&self, who: Who<'_>) -> FleetId {
         let mut hash = Sha256::new();
@@ -116,7 +117,7 @@ impl FleetSettings {
                 hash.update(b"subscriber");
                 hash.update(id.as_bytes());
             }
-            // Strangers are counted by each gateway: a flood of addresses must not become one of calls.
+            // Each gateway counts strangers for itself, so requests from many addresses cause no calls to the service.
             Who::Address(_) => {}
         }
         let hash: [u8; 32] = hash.finalize().into();

@@ -1,12 +1,17 @@
-//! How a quota is written: `60/minute`, `90s`.
+//! The grammar of quotas and durations: `60/minute`, `90s`.
 
+use core::fmt;
 use core::num::NonZeroU32;
 use core::str::FromStr;
+
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::quota::Mode;
 use crate::window::{DAY, HOUR, MINUTE, Window};
 
-/// A quota's limit and window, as `60/minute` writes them.
+/// Limit and window of a quota in the form `60/minute`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Units in a window.
@@ -15,58 +20,63 @@ pub struct Rate {
     pub window: Window,
 }
 
-/// A quota as it is written, before the class that it is for gives it a name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A quota of the configuration. JSON: `"60/minute"`, or an object with these fields.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct QuotaTerms {
-    /// Limit and window.
-    pub rate: Rate,
-    /// The name, if it has one of its own.
+    /// Units in a window.
+    pub limit: NonZeroU32,
+    /// The window.
+    #[serde(deserialize_with = "from_text")]
+    pub window: Window,
+    /// The quota's name; `None` for one that is derived from class and window.
     pub name: Option<String>,
-    /// Whether it refuses.
+    /// Whether the quota refuses requests.
+    #[serde(default)]
     pub mode: Mode,
 }
 
-/// What is granted in a class, as it is written.
+/// The quotas of a class. JSON: a list of quotas, or `"unlimited"`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Grant {
-    /// Everything.
+    /// No quota limits the class.
     Unlimited,
-    /// These quotas.
+    /// All of these quotas limit the class.
     Quotas(Vec<QuotaTerms>),
 }
 
-/// Why a text is no rate or no window.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a text is not a rate or not a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
-    /// No `/` between limit and unit.
-    #[error("{0:?}: expected <limit>/<unit>, for example 60/minute")]
-    Form(String),
-    /// The limit is no whole number in range.
-    #[error("{0:?}: the limit must be a whole number from 1 to 4294967295")]
-    Limit(String),
-    /// No such unit.
-    #[error("{0:?}: unknown unit, expected second, minute, hour, day or month")]
-    Unit(String),
-    /// No such window.
+    /// There is no `/` between limit and unit.
+    #[error("expected <limit>/<unit>, for example 60/minute")]
+    Form,
+    /// The limit is not a whole number in range.
+    #[error("the limit must be a whole number from 1 to 4294967295")]
+    Limit,
+    /// The unit is unknown.
+    #[error("unknown unit, expected second, minute, hour, day or month")]
+    Unit,
+    /// The window is neither a unit nor a duration.
     #[error(
-        "{0:?}: unknown window, expected second, minute, hour, day, month or whole seconds, minutes, hours or days such as 90s, 5m, 2h, 7d"
+        "unknown window, expected second, minute, hour, day, month or whole seconds, minutes, hours or days such as 90s, 5m, 2h, 7d"
     )]
-    Window(String),
-    /// Longer than 2³²−1 seconds, or zero.
-    #[error("{0:?}: a window is 1 to 4294967295 seconds long")]
-    WindowRange(String),
+    Window,
+    /// The window is zero or longer than 2³²−1 seconds.
+    #[error("a window is 1 to 4294967295 seconds long")]
+    WindowRange,
 }
 
 impl FromStr for Rate {
     type Err = RateError;
 
     fn from_str(text: &str) -> Result<Self, RateError> {
-        let (limit, unit) = text.split_once('/').ok_or_else(|| RateError::Form(text.to_owned()))?;
+        let (limit, unit) = text.split_once('/').ok_or(RateError::Form)?;
         if limit.is_empty() || !limit.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(RateError::Limit(text.to_owned()));
+            return Err(RateError::Limit);
         }
-        let limit = limit.parse().map_err(|_| RateError::Limit(text.to_owned()))?;
-        let window = unit_window(unit).ok_or_else(|| RateError::Unit(text.to_owned()))?;
+        let limit = limit.parse().map_err(|_| RateError::Limit)?;
+        let window = unit_window(unit).ok_or(RateError::Unit)?;
         Ok(Self { limit, window })
     }
 }
@@ -79,17 +89,87 @@ impl FromStr for Window {
             return Ok(window);
         }
         match duration(text) {
-            None => Err(RateError::Window(text.to_owned())),
-            Some(seconds) => seconds
-                .and_then(NonZeroU32::new)
-                .map(Self::Seconds)
-                .ok_or_else(|| RateError::WindowRange(text.to_owned())),
+            None => Err(RateError::Window),
+            Some(seconds) => {
+                seconds.and_then(NonZeroU32::new).map(Self::Seconds).ok_or(RateError::WindowRange)
+            }
         }
     }
 }
 
-/// Reads whole seconds, minutes, hours or days such as `90s`, `5m`, `2h`, `7d`. `None` if it is nothing of the kind, `Some(None)` if it
-/// is more seconds than a `u32` holds.
+fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Window, D::Error> {
+    struct WindowVisitor;
+
+    impl Visitor<'_> for WindowVisitor {
+        type Value = Window;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(r#"a window such as "minute" or "90s""#)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Window, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+
+    deserializer.deserialize_str(WindowVisitor)
+}
+
+impl<'de> Deserialize<'de> for QuotaTerms {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct QuotaVisitor;
+
+        impl<'de> Visitor<'de> for QuotaVisitor {
+            type Value = QuotaTerms;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<QuotaTerms, E> {
+                let Rate { limit, window } = text.parse().map_err(E::custom)?;
+                Ok(QuotaTerms { limit, window, name: None, mode: Mode::Enforced })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<QuotaTerms, A::Error> {
+                // The derived function for the object form, which `remote` keeps apart from the trait's.
+                QuotaTerms::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_any(QuotaVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Grant {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct GrantVisitor;
+
+        impl<'de> Visitor<'de> for GrantVisitor {
+            type Value = Grant;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"a list of quotas such as ["60/minute"], or "unlimited""#)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Grant, E> {
+                match text {
+                    "unlimited" => Ok(Grant::Unlimited),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Grant, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Grant::Quotas)
+            }
+        }
+
+        deserializer.deserialize_any(GrantVisitor)
+    }
+}
+
+/// Parses whole seconds, minutes, hours or days such as `90s`, `5m`, `2h`, `7d` into seconds. `None` if the text is not a duration,
+/// `Some(None)` if it has more seconds than a `u32` holds.
 #[must_use]
 pub fn duration(text: &str) -> Option<Option<u32>> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -104,7 +184,7 @@ pub fn duration(text: &str) -> Option<Option<u32>> {
     (!count.is_empty()).then(|| count.parse::<u32>().ok()?.checked_mul(unit))
 }
 
-/// Reads whole milliseconds or seconds such as `250ms`, `1s`, as milliseconds; otherwise as [`duration`].
+/// Parses whole milliseconds or seconds such as `250ms`, `1s` into milliseconds. `None` and `Some(None)` as in [`duration`].
 #[must_use]
 pub fn milliseconds(text: &str) -> Option<Option<u32>> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -133,35 +213,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_say_what_is_wrong_with_them() {
+    fn a_rate_is_refused_with_its_mistake() {
         let rows = [
-            (
-                "600/fortnight",
-                r#""600/fortnight": unknown unit, expected second, minute, hour, day or month"#,
-            ),
-            ("600", r#""600": expected <limit>/<unit>, for example 60/minute"#),
-            ("/minute", r#""/minute": the limit must be a whole number from 1 to 4294967295"#),
-            ("0/minute", r#""0/minute": the limit must be a whole number from 1 to 4294967295"#),
-            ("+6/minute", r#""+6/minute": the limit must be a whole number from 1 to 4294967295"#),
-            ("4294967296/day", r#""4294967296/day": the limit must be a whole number from 1 to 4294967295"#),
-            ("6/Minute", r#""6/Minute": unknown unit, expected second, minute, hour, day or month"#),
+            ("600/fortnight", RateError::Unit),
+            ("600", RateError::Form),
+            ("/minute", RateError::Limit),
+            ("0/minute", RateError::Limit),
+            ("+6/minute", RateError::Limit),
+            ("4294967296/day", RateError::Limit),
+            ("6/Minute", RateError::Unit),
         ];
-        for (text, message) in rows {
-            assert_eq!(text.parse::<Rate>().unwrap_err().to_string(), message);
+        for (text, error) in rows {
+            assert_eq!(text.parse::<Rate>(), Err(error), "{text}");
         }
         assert_eq!(
-            "4294967295/month".parse::<Rate>(),
+            "4294967295/month".parse(),
             Ok(Rate { limit: NonZeroU32::MAX, window: Window::CalendarMonth })
         );
     }
 
     #[test]
-    fn windows_say_what_is_wrong_with_them() {
+    fn a_window_is_refused_with_its_mistake() {
         for text in ["", "s", "fortnight", "9", "1.5h", "-1s", "90 s", "é"] {
-            assert_eq!(text.parse::<Window>(), Err(RateError::Window(text.to_owned())));
+            assert_eq!(text.parse::<Window>(), Err(RateError::Window), "{text}");
         }
         for text in ["0s", "4294967296s", "99999999999999999999s", "50000d"] {
-            assert_eq!(text.parse::<Window>(), Err(RateError::WindowRange(text.to_owned())));
+            assert_eq!(text.parse::<Window>(), Err(RateError::WindowRange), "{text}");
         }
     }
 }

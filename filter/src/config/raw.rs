@@ -1,18 +1,21 @@
-//! The configuration as it is written, before anything is checked but types and field names.
+//! The configuration as JSON has it: types and field names are checked, values are not.
 
-use std::fmt;
+use core::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, MapAccess, Visitor};
 
-use super::rate::{Grant, QuotaTerms, Rate};
+use super::directory::NotReady;
+use super::fleet::Limits;
+use super::headers::{LimitHeader, UpstreamHeaders};
+use super::rate::{Grant, QuotaTerms};
+use super::{CountBy, OnError};
+use crate::count::table::Capacity;
 use crate::quota::Mode;
-use crate::window::Window;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a JSON object")]
+#[serde(deny_unknown_fields)]
 pub(super) struct Config {
     pub(super) plans: Entries<Grants>,
     #[serde(default)]
@@ -27,9 +30,7 @@ pub(super) struct Config {
     pub(super) key_sources: Vec<KeySource>,
     #[serde(default)]
     pub(super) subscribers: Vec<Subscriber>,
-    #[serde(default)]
     pub(super) plan_source: Option<PlanSource>,
-    #[serde(default)]
     pub(super) directory: Option<Directory>,
     #[serde(default)]
     pub(super) count_by: CountBy,
@@ -37,23 +38,21 @@ pub(super) struct Config {
     pub(super) unknown_key: Stranger,
     #[serde(default)]
     pub(super) missing_key: Stranger,
-    #[serde(default)]
-    pub(super) ipv6_prefix: Option<u8>,
+    #[serde(default = "default_ipv6_prefix")]
+    pub(super) ipv6_prefix: u32,
     #[serde(default)]
     pub(super) not_in_plan: NotInPlan,
     #[serde(default)]
     pub(super) headers: Headers,
-    #[serde(default)]
     pub(super) usage_path: Option<String>,
     #[serde(default)]
-    pub(super) enforcement: Enforcement,
+    pub(super) enforcement: Mode,
     #[serde(default)]
     pub(super) on_error: OnError,
     #[serde(default)]
-    pub(super) counters: Counters,
+    pub(super) counters: Capacity,
     #[serde(default)]
     pub(super) namespace: String,
-    #[serde(default)]
     pub(super) fleet: Option<Fleet>,
 }
 
@@ -74,14 +73,22 @@ fn default_key_sources() -> Vec<KeySource> {
     }]
 }
 
+const fn default_ipv6_prefix() -> u32 {
+    64
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Class {
     pub(super) name: String,
-    #[serde(default)]
-    pub(super) cost: Option<u32>,
+    #[serde(default = "default_cost")]
+    pub(super) cost: u32,
     #[serde(rename = "match", default)]
     pub(super) matches: Vec<Match>,
+}
+
+const fn default_cost() -> u32 {
+    1
 }
 
 #[derive(Deserialize)]
@@ -112,19 +119,21 @@ pub(super) struct PlanSource {
 pub(super) struct Directory {
     pub(super) cluster: String,
     pub(super) path: String,
-    pub(super) interval: Option<String>,
+    #[serde(default = "default_interval")]
+    pub(super) interval: String,
     pub(super) bearer: Option<String>,
     #[serde(default)]
     pub(super) not_ready: NotReady,
-    pub(super) max_stale: Option<String>,
+    #[serde(default = "default_max_stale")]
+    pub(super) max_stale: String,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum NotReady {
-    #[default]
-    Pass,
-    Unavailable,
+fn default_interval() -> String {
+    "10s".to_owned()
+}
+
+fn default_max_stale() -> String {
+    "0s".to_owned()
 }
 
 #[derive(Deserialize)]
@@ -143,7 +152,7 @@ pub(super) struct Fleet {
     pub(super) window_index: bool,
     #[serde(default)]
     pub(super) on_unavailable: OnUnavailable,
-    pub(super) local_percent: Option<u8>,
+    pub(super) local_percent: Option<u32>,
 }
 
 fn default_domain() -> String {
@@ -156,14 +165,6 @@ fn default_timeout() -> String {
 
 fn default_min_window() -> String {
     "10s".to_owned()
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Limits {
-    #[default]
-    Sent,
-    Configured,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -186,19 +187,11 @@ pub(super) struct Subscriber {
     pub(super) limits: Grants,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum CountBy {
-    #[default]
-    Key,
-    Subscriber,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stranger {
     pub(super) action: Action,
-    pub(super) quotas: Option<Vec<Quota>>,
+    pub(super) quotas: Option<Vec<QuotaTerms>>,
 }
 
 impl Default for Stranger {
@@ -207,7 +200,7 @@ impl Default for Stranger {
     }
 }
 
-#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Action {
     Limit,
@@ -218,7 +211,7 @@ pub(super) enum Action {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NotInPlan {
-    pub(super) status: u16,
+    pub(super) status: u32,
 }
 
 impl Default for NotInPlan {
@@ -234,52 +227,34 @@ pub(super) struct Headers {
     pub(super) x_ratelimit_limit: LimitHeader,
     pub(super) ietf: bool,
     pub(super) expose_cors: bool,
+    pub(super) upstream: UpstreamHeaders,
 }
 
 impl Default for Headers {
     fn default() -> Self {
-        Self { x_ratelimit: true, x_ratelimit_limit: LimitHeader::PerHour, ietf: true, expose_cors: true }
+        Self {
+            x_ratelimit: true,
+            x_ratelimit_limit: LimitHeader::PerHour,
+            ietf: true,
+            expose_cors: true,
+            upstream: UpstreamHeaders::Replace,
+        }
     }
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum LimitHeader {
-    PerHour,
-    PerWindow,
-}
+/// A JSON object whose names the user chose, in their order. A repeated name is refused.
+#[derive(Debug)]
+pub struct Entries<T>(pub Vec<(String, T)>);
 
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Enforcement {
-    #[default]
-    Enforced,
-    Shadow,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum OnError {
-    #[default]
-    Allow,
-    Deny,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Counters {
-    pub(super) known: u32,
-    pub(super) strangers: u32,
-}
-
-impl Default for Counters {
+impl<T> Default for Entries<T> {
     fn default() -> Self {
-        Self { known: 262_144, strangers: 8192 }
+        Self(Vec::new())
     }
 }
 
-/// A JSON object whose keys are names that the user chose: in their order, and refused if one stands twice.
-pub(super) struct Entries<T>(pub(super) Vec<(String, T)>);
+/// The classes of a plan, or those that a subscriber's limits replace:
+/// `{"standard": ["5000/minute"], "analytics": "unlimited"}`.
+pub type Grants = Entries<Grant>;
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -295,115 +270,15 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries: Vec<(String, T)> = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
-                    let value = map.next_value()?;
                     if entries.iter().any(|(other, _)| *other == name) {
-                        return Err(de::Error::custom(format_args!("{name:?} stands twice")));
+                        return Err(de::Error::custom("given twice"));
                     }
-                    entries.push((name, value));
+                    entries.push((name, map.next_value()?));
                 }
                 Ok(Entries(entries))
             }
         }
 
         deserializer.deserialize_map(EntriesVisitor(PhantomData))
-    }
-}
-
-/// What replaces a plan's classes, as JSON: `{"standard": ["5000/minute"], "analytics": "unlimited"}`.
-#[derive(Debug, Default)]
-pub struct Grants(pub Vec<(String, Grant)>);
-
-impl<'de> Deserialize<'de> for Grants {
-    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Entries(entries) = Entries::<Quotas>::deserialize(deserializer)?;
-        Ok(Self(entries.into_iter().map(|(class, Quotas(grant))| (class, grant)).collect()))
-    }
-}
-
-/// [`Grant`], as JSON.
-struct Quotas(Grant);
-
-impl<'de> Deserialize<'de> for Quotas {
-    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct QuotasVisitor;
-
-        impl<'de> Visitor<'de> for QuotasVisitor {
-            type Value = Quotas;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a list of quotas such as ["60/minute"], or "unlimited""#)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                match text {
-                    "unlimited" => Ok(Quotas(Grant::Unlimited)),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-                let quotas: Vec<Quota> = Vec::deserialize(SeqAccessDeserializer::new(list))?;
-                Ok(Quotas(Grant::Quotas(quotas.into_iter().map(|Quota(terms)| terms).collect())))
-            }
-        }
-
-        deserializer.deserialize_any(QuotasVisitor)
-    }
-}
-
-/// [`QuotaTerms`], as JSON: `"60/minute"`, or an object that says more.
-pub(super) struct Quota(pub(super) QuotaTerms);
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct QuotaObject {
-    limit: std::num::NonZeroU32,
-    #[serde(deserialize_with = "from_text")]
-    window: Window,
-    name: Option<String>,
-    #[serde(default)]
-    mode: QuotaMode,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum QuotaMode {
-    #[default]
-    Enforced,
-    Shadow,
-}
-
-fn from_text<'de, D: de::Deserializer<'de>>(deserializer: D) -> Result<Window, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-}
-
-impl<'de> Deserialize<'de> for Quota {
-    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct QuotaVisitor;
-
-        impl<'de> Visitor<'de> for QuotaVisitor {
-            type Value = Quota;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                let rate = text.parse().map_err(E::custom)?;
-                Ok(Quota(QuotaTerms { rate, name: None, mode: Mode::Enforced }))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let QuotaObject { limit, window, name, mode } =
-                    QuotaObject::deserialize(MapAccessDeserializer::new(map))?;
-                let mode = match mode {
-                    QuotaMode::Enforced => Mode::Enforced,
-                    QuotaMode::Shadow => Mode::Shadow,
-                };
-                Ok(Quota(QuotaTerms { rate: Rate { limit, window }, name, mode }))
-            }
-        }
-
-        deserializer.deserialize_any(QuotaVisitor)
     }
 }

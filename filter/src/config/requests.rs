@@ -1,7 +1,9 @@
-//! What the configuration says of requests: how they are matched, and where they carry their key.
+//! How requests are matched, and where they carry their key.
 
-use super::error::{ConfigError, Problem};
-use super::{check_name, raw};
+use super::error::ConfigError;
+use super::plans::check_name;
+use super::problem::Problem;
+use super::raw;
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
 use crate::request::path::normalize;
@@ -10,7 +12,7 @@ use crate::request::path::normalize;
 pub(super) fn matches(raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {
     raw.into_iter()
         .enumerate()
-        .map(|(index, rule)| one_match(rule).map_err(|error| error.within(format_args!("[{index}]"))))
+        .map(|(index, rule)| one_match(rule).map_err(|error| error.within(index)))
         .collect()
 }
 
@@ -36,29 +38,32 @@ fn one_match(raw: raw::Match) -> Result<Match, ConfigError> {
         Some(methods) => methods,
     };
     for (index, method) in methods.iter().enumerate() {
-        let expected = "a method's, in the letters that are on the wire: upper case";
+        let expected = "that of a method in upper case";
         check_name(method, expected, |method| {
             !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
         })
-        .map_err(|error| error.within(format_args!("methods[{index}]")))?;
+        .map_err(|error| error.within(index).within("methods"))?;
     }
     Ok(Match { methods, path })
 }
 
-/// A path that requests' normal forms are compared with must have that form itself.
+/// A path of the configuration, which must be in the normal form that requests' paths are compared in.
 pub(super) fn normal_path(path: &str) -> Result<String, ConfigError> {
+    if !path.starts_with('/') {
+        return Err(ConfigError::new("", Problem::NoSlash).given(path));
+    }
     let normal = normalize(path.as_bytes());
     if *normal == *path.as_bytes() {
         Ok(path.to_owned())
     } else {
         let normal = String::from_utf8_lossy(&normal).into_owned();
-        Err(ConfigError::new("", Problem::PathForm { given: path.to_owned(), normal }))
+        Err(ConfigError::new("", Problem::PathForm { normal }).given(path))
     }
 }
 
 pub(super) fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, ConfigError> {
     if raw.is_empty() {
-        return Err(ConfigError::new("key_sources", Problem::NoneGiven));
+        return Err(ConfigError::new("", Problem::NoneGiven));
     }
     let token = |name: &str| {
         !name.is_empty()
@@ -67,10 +72,10 @@ pub(super) fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, Co
     let source = |source: raw::KeySource| match (source.header, source.query, source.metadata, source.scheme)
     {
         (Some(header), None, None, scheme) => {
-            check_name(&header, "a header's (RFC 9110, section 5.1)", token)
+            check_name(&header, "that of a header (RFC 9110, section 5.1)", token)
                 .map_err(|error| error.within("header"))?;
             if let Some(scheme) = &scheme {
-                check_name(scheme, "a scheme's (RFC 9110, section 11.1)", token)
+                check_name(scheme, "that of a scheme (RFC 9110, section 11.1)", token)
                     .map_err(|error| error.within("scheme"))?;
             }
             Ok(KeySource::Header { name: header.to_ascii_lowercase(), scheme })
@@ -85,10 +90,7 @@ pub(super) fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, Co
         }
         _ => Err(ConfigError::new("", Problem::OneOf("header, query or metadata"))),
     };
-    raw.into_iter()
-        .enumerate()
-        .map(|(index, raw)| source(raw).map_err(|error| error.within(format_args!("key_sources[{index}]"))))
-        .collect()
+    raw.into_iter().enumerate().map(|(index, raw)| source(raw).map_err(|error| error.within(index))).collect()
 }
 
 /// The path of the property that `metadata` names, its parts joined by NUL.

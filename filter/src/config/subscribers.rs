@@ -1,58 +1,58 @@
-//! Who is entitled to what: a roster of keys, seen through the plans and classes of a configuration.
+//! The entitlements of known keys: a roster of keys, resolved by the plans and classes of a configuration.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::error::{ConfigError, Problem};
-use super::{Class, CountBy, Entitlement, Entitlements, digest, entitlements, raw};
+use super::error::ConfigError;
+use super::plans::{Class, Entitlement, Entitlements, entitlements};
+use super::problem::Problem;
+use super::{CountBy, digest, raw};
 use crate::config::roster::{Known, Position, Roster, RosterBuilder, Terms};
 use crate::count::fingerprint::KeyDigest;
 
-/// A roster's keys and what they are entitled to.
+/// A roster's keys and their entitlements.
 #[derive(Debug)]
 pub struct Subscribers {
     roster: Arc<Roster>,
-    /// What the roster's terms come to; `None` for terms that this configuration has no plan or class for.
+    /// The agreement of each of the roster's terms; `None` for terms that this configuration has no plan or class for.
     agreements: Vec<Option<Agreement>>,
     /// The first key that there are no records for; it and the keys after it in the list are not known.
     end: Option<Position>,
 }
 
-/// What terms come to.
+/// The plan and the entitlements that terms stand for in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The plan, as an index into [`Catalog::plans`].
     pub plan: usize,
-    /// What is granted in each class.
+    /// The entitlement in each class.
     pub entitlements: Entitlements,
 }
 
-/// What terms refer to.
+/// The classes and plans that terms refer to.
 #[derive(Debug)]
 pub struct Catalog {
     /// The classes; the default class is one of them.
     pub classes: Vec<Class>,
     /// The class of a request that matches none, as an index into `classes`.
     pub default_class: usize,
-    /// The plans' names and what they grant, in their order.
+    /// The plans' names and entitlements, in the order of the configuration.
     pub plans: Vec<(String, Entitlements)>,
-    /// Whether a fleet shares their quotas.
+    /// Whether a fleet shares the plans' quotas.
     pub leased: bool,
 }
 
 impl Catalog {
-    /// What `terms` come to.
+    /// The agreement that `terms` stand for.
     ///
     /// # Errors
-    /// If there is no such plan or class, or nothing is granted in the default class.
+    /// If the plan or a class is unknown, or the default class has no quota.
     pub fn agreement(&self, terms: &Terms) -> Result<Agreement, ConfigError> {
         let Some((plan, (_, granted))) =
             self.plans.iter().enumerate().find(|(_, (name, _))| *name == terms.plan)
         else {
-            let names: Vec<_> = self.plans.iter().map(|(name, _)| name.as_str()).collect();
-            let problem =
-                Problem::Unknown { kind: "plan", name: terms.plan.clone(), expected: names.join(", ") };
-            return Err(ConfigError::new("plan", problem));
+            let expected = self.plans.iter().map(|(name, _)| name.clone()).collect();
+            return Err(ConfigError::new("plan", Problem::Unknown { kind: "plan", expected }));
         };
         let entitlements = entitlements(&terms.limits, granted.clone(), &self.classes, self.leased)
             .map_err(|error| error.within("limits"))?;
@@ -66,7 +66,7 @@ impl Catalog {
 }
 
 impl Subscribers {
-    /// A roster by the plans and classes of `catalog`. A key whose terms do not fit in is not known.
+    /// Resolves a roster by the plans and classes of `catalog`. A key whose terms do not resolve is unknown.
     #[must_use]
     pub fn new(roster: Arc<Roster>, catalog: &Catalog) -> Self {
         let agreements = roster.terms().iter().map(|terms| catalog.agreement(terms).ok()).collect();
@@ -78,20 +78,20 @@ impl Subscribers {
         let mut ids = HashSet::new();
         let mut owners = HashMap::new();
         for (index, raw::Subscriber { id, plan, keys, limits }) in raw.into_iter().enumerate() {
-            let path = format!("subscribers[{index}]");
             if !ids.insert(id.clone()) {
-                return Err(ConfigError::new("id", Problem::Duplicate(id)).within(path));
+                return Err(ConfigError::new("id", Problem::Duplicate).within(index));
             }
             let terms = Terms { plan, limits: limits.0 };
-            catalog.agreement(&terms).map_err(|error| error.within(&path))?;
+            catalog.agreement(&terms).map_err(|error| error.within(index))?;
             for (place, key) in keys.iter().enumerate() {
-                let refuse = |problem| ConfigError::new(format!("keys[{place}]"), problem).within(&path);
+                let refuse =
+                    |problem| ConfigError::new("", problem).within(place).within("keys").within(index);
                 let digest = parse_key(key).map_err(refuse)?;
-                if let Some(owner) = owners.insert(digest, id.clone()) {
+                if let Some(owner) = owners.insert(digest, index) {
                     return Err(refuse(Problem::SharedKey(owner)));
                 }
                 roster.add(digest, &id, terms.clone()).map_err(|error| {
-                    ConfigError::new("id", Problem::Invalid(error.to_string())).within(&path)
+                    ConfigError::new("id", Problem::Invalid(error.to_string().into())).within(index)
                 })?;
             }
         }
@@ -105,7 +105,7 @@ impl Subscribers {
         &self.roster
     }
 
-    /// A key and what it is entitled to.
+    /// A known key and its agreement.
     #[must_use]
     pub fn get(&self, key: &KeyDigest) -> Option<(Known<'_>, &Agreement)> {
         let known = self.roster.at(self.roster.find(key)?)?;
@@ -119,13 +119,18 @@ impl Subscribers {
         self.agreements.get(known.terms)?.as_ref()
     }
 
-    /// How many keys have terms that this configuration has no plan or class for.
+    /// The entitlements of all agreements.
+    pub(super) fn entitlements(&self) -> impl Iterator<Item = &Entitlement> {
+        self.agreements.iter().flatten().flat_map(|agreement| &agreement.entitlements)
+    }
+
+    /// Number of keys whose plan or classes this configuration does not have.
     #[must_use]
     pub fn without_agreement(&self) -> usize {
         self.roster.iter().filter(|known| self.agreement(*known).is_none()).count()
     }
 
-    /// Number of records that the counters of all keys together may need: one for each class with quotas.
+    /// Upper bound of the counters' records that all keys need: one for each class with quotas.
     #[must_use]
     pub fn records(&self, count_by: CountBy) -> usize {
         self.needs(self.roster.iter(), count_by).sum()

@@ -5,18 +5,26 @@
 
 use core::fmt;
 
+use serde::Deserialize;
 use siphasher::sip::SipHasher24;
 
 use crate::count::fingerprint::{Fingerprint, Salt};
 use crate::count::shared_data::{HostError, SharedData, Swap, compare_and_swap};
 
 /// How many records the tables are laid out for. An entry is shared by [`RECORDS_PER_ENTRY`] of them on average.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Capacity {
     /// Records of known keys.
     pub known: u32,
     /// Records of strangers.
     pub strangers: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self { known: 262_144, strangers: 8192 }
+    }
 }
 
 /// Records for which a table has one entry.

@@ -11,9 +11,6 @@ use crate::count::consume::{Standing, Standings};
 use crate::quota::{Mode, Quota, QuotaSet};
 use crate::time::Timestamp;
 
-/// The names of all headers that [`Report::write`] sets.
-pub const NAMES: [&str; 5] = [LIMIT, REMAINING, RESET, POLICY, RATELIMIT];
-
 const LIMIT: &str = "x-ratelimit-limit";
 const REMAINING: &str = "x-ratelimit-remaining";
 const RESET: &str = "x-ratelimit-reset";
@@ -148,6 +145,7 @@ mod tests {
     use core::num::NonZeroU32;
 
     use super::*;
+    use crate::config::UpstreamHeaders;
 
     /// A report at 100.25 s: for each quota its rate, its mode, and the units used.
     fn report(quotas: &[(&str, Mode, u32)], cost: u32, exhausted: &[bool]) -> Report {
@@ -171,7 +169,8 @@ mod tests {
     }
 
     fn all(report: &Report, limit: LimitHeader) -> String {
-        let options = HeaderOptions { x_ratelimit: Some(limit), ietf: true, expose_cors: false };
+        let upstream = UpstreamHeaders::Replace;
+        let options = HeaderOptions { x_ratelimit: Some(limit), ietf: true, expose_cors: false, upstream };
         let mut all = String::new();
         let Ok(()) = report.write(options, |name, value| {
             all.push_str(&format!("{name}: {value}\n"));

@@ -283,6 +283,12 @@ fn log_start(config: &Config) {
             if config.fleet.is_some() { "on" } else { "off" },
         ),
     );
+    if config.counts_months_per_gateway() {
+        Gateway.log(
+            LogLevel::Warn,
+            format_args!("weir: fleet: each gateway counts quotas of a calendar month for itself"),
+        );
+    }
 }
 
 /// The rate-limit service's answer to the current callout.

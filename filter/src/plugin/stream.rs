@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
-use crate::config::{FleetSettings, HeaderOptions};
+use crate::config::{FleetSettings, HeaderOptions, UpstreamHeaders};
 use crate::count::shared_data::HostError;
 use crate::decide::limiter::LeaseRequest;
 use crate::decide::paused::{FleetHost, Wanted};
@@ -128,7 +128,11 @@ impl Drop for Stream {
 
 impl Report {
     fn write(&self) -> Result<(), HostError> {
-        self.standing.write(self.headers, host::replace_response_header)?;
+        let set = match self.headers.upstream {
+            UpstreamHeaders::Replace => host::replace_response_header,
+            UpstreamHeaders::Absent => host::add_response_header,
+        };
+        self.standing.write(self.headers, set)?;
         if self.expose_cors {
             host::add_response_header("access-control-expose-headers", EXPOSED)?;
         }

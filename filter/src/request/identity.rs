@@ -1,7 +1,7 @@
-//! Who is calling: the API key that a request carries.
+//! The API key that a request carries.
 //!
-//! The filter and the upstream must never disagree on that. So all sources are read, and a request whose sources hold different keys,
-//! or one source several, has no key but [`Credential::Ambiguous`] ones.
+//! The filter and the upstream must never disagree on who is calling. The filter therefore reads all sources. A request with different
+//! keys, within or across sources, is [`Credential::Ambiguous`].
 
 use std::borrow::Cow;
 
@@ -11,33 +11,33 @@ use crate::request::path::decode_hex;
 /// A place where a request may carry its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// A header, its name in lower case; with a `scheme`, as `Authorization` has one, the key follows it.
+    /// A header. With a `scheme`, as `Authorization` has one, the key follows the scheme.
     Header {
-        /// The header's name.
+        /// The header's name in lower case.
         name: String,
         /// The authentication scheme, compared without case.
         scheme: Option<String>,
     },
-    /// A parameter of the query, by its decoded name.
+    /// A parameter of the query.
     Query {
-        /// The parameter's name.
+        /// The parameter's decoded name.
         name: String,
     },
-    /// What an earlier filter found out, such as a verified token's subject.
+    /// Metadata of an earlier filter, such as a verified token's subject.
     Metadata {
         /// The property's path, its parts joined by NUL.
         path: Vec<u8>,
     },
 }
 
-/// The key that a request carries. Bytes: a key that is no UTF-8 is just one that nobody has.
+/// The key that a request carries, as bytes. A key that is not valid UTF-8 is an unknown key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential<'r> {
-    /// None, or only credentials of another scheme.
+    /// The request carries no key, or only credentials of another scheme.
     Missing,
-    /// This one.
+    /// The request carries this key.
     Key(Cow<'r, [u8]>),
-    /// Different ones.
+    /// The request carries different keys.
     Ambiguous,
 }
 
@@ -54,7 +54,7 @@ impl<'r> Credential<'r> {
 /// The key of a request, from all `sources`. `property` is the host's `proxy_get_property`.
 ///
 /// # Errors
-/// What `property` answers.
+/// The error of `property`.
 pub fn credential<'r, E>(
     sources: &[KeySource],
     headers: HeaderPairs<'r>,
@@ -75,10 +75,10 @@ pub fn credential<'r, E>(
     others.iter().try_fold(first, |found, source| Ok(found.and(of_source(source)?)))
 }
 
-/// The one header line that the request's key, if it has one, comes from: the place of its source among `sources`, and its value.
-/// `None` if there is none, several, or a source that is no header.
+/// The only header line in which the request may carry its key: the place of the line's source among `sources`, and the line's value.
+/// `None` if there is no such line, if there are several, or if a source is not a header.
 ///
-/// Whoever has seen such a line before need not read it again: [`credential`] makes the same of it.
+/// [`credential`] depends on this line alone, so a caller may remember its result by the line.
 #[must_use]
 pub fn only_line<'r>(sources: &[KeySource], headers: HeaderPairs<'r>) -> Option<(usize, &'r [u8])> {
     let mut only = None;
@@ -93,13 +93,14 @@ pub fn only_line<'r>(sources: &[KeySource], headers: HeaderPairs<'r>) -> Option<
     only
 }
 
-/// A claim's value. Metadata knows no integers: hosts hand over a number as the eight bytes of a double, and a key that is an integer
-/// is written as one. Text of eight letters is told from a double by having only printable characters.
+/// The key in a metadata value. Hosts hand over a number as the eight bytes of a double. An integer becomes a key in decimal digits,
+/// unless the eight bytes are text: valid UTF-8 without control characters.
 fn from_metadata<'r>(value: Vec<u8>) -> Credential<'r> {
+    let is_text = str::from_utf8(&value).is_ok_and(|text| !text.contains(char::is_control));
     let number = value.as_array::<8>().map(|bytes| f64::from_le_bytes(*bytes));
     match number {
         _ if value.is_empty() => Credential::Missing,
-        Some(number) if number.fract() == 0.0 && !value.iter().all(|byte| (b' '..=b'~').contains(byte)) => {
+        Some(number) if !is_text && number.fract() == 0.0 => {
             Credential::Key(number.to_string().into_bytes().into())
         }
         _ => Credential::Key(value.into()),
@@ -110,7 +111,7 @@ fn merge<'r>(credentials: impl Iterator<Item = Credential<'r>>) -> Credential<'r
     credentials.reduce(Credential::and).unwrap_or(Credential::Missing)
 }
 
-/// A header's value that is the key. Gateways join repeated lines with a comma, so a value with one may be two keys.
+/// The key in a header without a scheme. Gateways join repeated lines with a comma, so a value with a comma may be two keys.
 fn bare(value: &[u8]) -> Credential<'_> {
     match value.trim_ascii() {
         [] => Credential::Missing,
@@ -119,7 +120,8 @@ fn bare(value: &[u8]) -> Credential<'_> {
     }
 }
 
-/// `Bearer <key>`. Of joined lines one may be of the scheme and others not: then it is not clear which the upstream reads.
+/// The key in a header with a scheme: `Bearer <key>`. If a gateway joined lines and any of them has the scheme, it is unclear which line
+/// the upstream reads.
 fn with_scheme<'r>(scheme: &str, value: &'r [u8]) -> Credential<'r> {
     if !value.contains(&b',') {
         return match after_scheme(scheme, value) {
@@ -266,9 +268,11 @@ mod tests {
 
     #[test]
     fn a_claim_is_a_key_whether_it_is_text_or_a_number() {
-        let rows: [(&[u8], Option<&str>); 7] = [
+        let rows: [(&[u8], Option<&str>); 9] = [
             (b"acme", Some("acme")),
             (b"acme-inc", Some("acme-inc")),
+            ("jöséab".as_bytes(), Some("jöséab")),
+            ("東京ab".as_bytes(), Some("東京ab")),
             (&42.0_f64.to_le_bytes(), Some("42")),
             (&9_007_199_254_740_991.0_f64.to_le_bytes(), Some("9007199254740991")),
             (&0.0_f64.to_le_bytes(), Some("0")),

@@ -141,7 +141,10 @@ fn hundred_gateways(rate: u64, minutes: u64) -> Seen {
     const GATEWAYS: usize = 100;
     const KEYS: usize = 10_000;
     let plan = ["filter_metadata", "jwt", "plan"];
-    let policy = policy(&json!({"plan_source": {"metadata": plan}, "headers": {"ietf": false}}));
+    let subject = ["filter_metadata", "jwt", "sub"];
+    let policy = policy(&json!({
+        "key_sources": [{"metadata": subject}], "plan_source": {"metadata": plan}, "headers": {"ietf": false},
+    }));
     let service = Shared::default();
     let still = Way { random: Arc::default(), slowest: 0, loses_one_of: 0 };
     let gateways: Vec<_> = (0..GATEWAYS).map(|_| gateway(&policy, 1, &service, still.clone())).collect();
@@ -158,7 +161,7 @@ fn hundred_gateways(rate: u64, minutes: u64) -> Seen {
             host.advance(now.saturating_sub(clock.wall()));
             let key = zipf.pick(&mut random);
             let request = Request::get("/links")
-                .header("authorization", format!("Bearer key-{key}"))
+                .property(["metadata"].into_iter().chain(subject), format!("key-{key}"))
                 .property(["metadata"].into_iter().chain(plan), "pro");
             let status = host.send(0, request, |_| Response::ok()).status();
             assert!([200, 429].contains(&status), "{status}");

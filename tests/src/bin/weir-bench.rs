@@ -56,8 +56,12 @@ fn variants(modules: &[PathBuf]) -> anyhow::Result<Vec<(String, Option<Value>)>>
         ("none".to_owned(), None),
         ("local_ratelimit (native)".to_owned(), Some(local_ratelimit())),
         ("empty filter (Rust SDK)".to_owned(), Some(wasm_filter(&empty, &json!({})))),
-        ("weir, X-RateLimit-*".to_owned(), weir(ours, json!({"ietf": false}))),
-        ("weir, all headers".to_owned(), weir(ours, json!({}))),
+        ("weir, X-RateLimit-*, absent".to_owned(), weir(ours, json!({"ietf": false, "upstream": "absent"}))),
+        (
+            "weir, X-RateLimit-*, replace".to_owned(),
+            weir(ours, json!({"ietf": false, "upstream": "replace"})),
+        ),
+        ("weir, all headers, absent".to_owned(), weir(ours, json!({"upstream": "absent"}))),
     ];
     variants.extend(
         modules.iter().map(|module| (module.display().to_string(), weir(module, json!({"ietf": false})))),
@@ -84,13 +88,13 @@ fn main() -> anyhow::Result<()> {
     }
     progress.finish_and_clear();
 
-    println!("{:<26} {:>12} {:>10} {:>10}", "filter", "CPU µs", "adds", "× native");
+    println!("{:<28} {:>12} {:>10} {:>10}", "filter", "CPU µs", "adds", "× native");
     for (variant, (name, _)) in variants.iter().enumerate() {
         let costs: Vec<f64> = runs.iter().map(|run| run[variant]).collect();
         let added: Vec<f64> = runs.iter().map(|run| run[variant] - run[0]).collect();
         let ratios: Vec<f64> = runs.iter().map(|run| (run[variant] - run[0]) / (run[1] - run[0])).collect();
         let [cost, added, ratio] = [costs, added, ratios].map(|values| quantile(values, 2));
-        println!("{name:<26} {cost:>12.2} {added:>10.2} {ratio:>10.2}");
+        println!("{name:<28} {cost:>12.2} {added:>10.2} {ratio:>10.2}");
     }
     Ok(())
 }

@@ -1,0 +1,200 @@
+//! Classes, plans, and the quotas that a plan has in each class.
+
+use std::sync::Arc;
+
+use super::error::{ConfigError, Step};
+use super::problem::Problem;
+use super::rate::{Grant, QuotaTerms};
+use super::raw;
+use super::requests::matches;
+use crate::count::entry::MAX_QUOTAS;
+use crate::count::lease::is_leasable;
+use crate::decide::outcome::NO_PLAN;
+use crate::quota::{Mode, Quota, QuotaSet};
+use crate::request::classes::Match;
+use crate::window::Window;
+
+/// A class of endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The class's name.
+    pub name: String,
+    /// Units that a request uses; at least 1.
+    pub cost: u32,
+    /// Requests of this class, unless an earlier class matches them.
+    pub matches: Vec<Match>,
+}
+
+/// What a plan, or a subscriber's limits, allow in a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entitlement {
+    /// The class is not in the plan.
+    NotInPlan,
+    /// No quota limits the class.
+    Unlimited,
+    /// All of these quotas limit the class.
+    Quotas(Arc<QuotaSet>),
+}
+
+impl Entitlement {
+    /// The quotas, none if the class is not in the plan or unlimited.
+    #[must_use]
+    pub fn quotas(&self) -> &[Quota] {
+        match self {
+            Self::NotInPlan | Self::Unlimited => &[],
+            Self::Quotas(quotas) => quotas.quotas(),
+        }
+    }
+}
+
+/// An entitlement for each class, in the order of the classes.
+pub type Entitlements = Vec<Entitlement>;
+
+const NAME: &str = "1 to 32 of a-z, 0-9, _ and -";
+const PLAN_NAME: &str = "1 to 64 of A-Z, a-z, 0-9, _ and -, and not \"none\", which is the plan of strangers";
+
+fn is_name(name: &str) -> bool {
+    (1..=32).contains(&name.len())
+        && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+}
+
+fn is_plan_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name != NO_PLAN
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+/// Refuses a name that is not `valid`; `expected` describes a valid one.
+pub(super) fn check_name(
+    name: &str,
+    expected: &'static str,
+    valid: fn(&str) -> bool,
+) -> Result<(), ConfigError> {
+    if valid(name) { Ok(()) } else { Err(ConfigError::new("", Problem::Name { expected }).given(name)) }
+}
+
+/// The classes, among them the default class, and the default class's index.
+pub(super) fn classes(raw: Vec<raw::Class>, default: &str) -> Result<(Vec<Class>, usize), ConfigError> {
+    let mut classes: Vec<Class> = Vec::new();
+    for (index, class) in raw.into_iter().enumerate() {
+        let class = check_class(class, &classes).map_err(|error| error.within(index).within("classes"))?;
+        classes.push(class);
+    }
+    let default_class = match classes.iter().position(|class| class.name == default) {
+        Some(index) => index,
+        None => {
+            check_name(default, NAME, is_name).map_err(|error| error.within("default_class"))?;
+            classes.push(Class { name: default.to_owned(), cost: 1, matches: Vec::new() });
+            classes.len() - 1
+        }
+    };
+    Ok((classes, default_class))
+}
+
+fn check_class(raw: raw::Class, others: &[Class]) -> Result<Class, ConfigError> {
+    check_name(&raw.name, NAME, is_name).map_err(|error| error.within("name"))?;
+    if others.iter().any(|other| other.name == raw.name) {
+        return Err(ConfigError::new("name", Problem::Duplicate).given(raw.name));
+    }
+    if raw.cost == 0 {
+        let expected = "1 or more; list requests that are free of charge in exempt";
+        return Err(ConfigError::new("cost", Problem::Range { expected }).given(raw.cost));
+    }
+    let matches = matches(raw.matches).map_err(|error| error.within("match"))?;
+    Ok(Class { name: raw.name, cost: raw.cost, matches })
+}
+
+/// The plans' names and entitlements. `leased`: a fleet shares their quotas.
+pub(super) fn plans(
+    raw: raw::Entries<raw::Grants>,
+    classes: &[Class],
+    leased: bool,
+) -> Result<Vec<(String, Entitlements)>, ConfigError> {
+    if raw.0.is_empty() {
+        return Err(ConfigError::new("", Problem::NoneGiven));
+    }
+    let plan = |(name, limits): (String, raw::Grants)| {
+        check_name(&name, PLAN_NAME, is_plan_name)?;
+        let none = vec![Entitlement::NotInPlan; classes.len()];
+        let granted = entitlements(&limits.0, none, classes, leased)
+            .map_err(|error| error.within(Step::Name(name.clone())))?;
+        Ok((name, granted))
+    };
+    raw.0.into_iter().map(plan).collect()
+}
+
+/// `base`, with the classes that `limits` names replaced. `leased`: a fleet shares their quotas.
+pub(super) fn entitlements(
+    limits: &[(String, Grant)],
+    mut base: Entitlements,
+    classes: &[Class],
+    leased: bool,
+) -> Result<Entitlements, ConfigError> {
+    for (name, grant) in limits {
+        let mut entitlements = classes.iter().zip(&mut base);
+        let granted = match entitlements.find(|(class, _)| class.name == *name) {
+            Some((class, entitlement)) => match grant {
+                Grant::Unlimited => Ok(Entitlement::Unlimited),
+                Grant::Quotas(list) => quotas(list, &class.name, class.cost, leased).map(Entitlement::Quotas),
+            }
+            .map(|granted| *entitlement = granted),
+            None => {
+                let expected = classes.iter().map(|class| class.name.clone()).collect();
+                Err(ConfigError::new("", Problem::Unknown { kind: "class", expected }))
+            }
+        };
+        granted.map_err(|error| error.within(Step::Name(name.clone())))?;
+    }
+    Ok(base)
+}
+
+/// The quotas of a class whose requests have this cost. `leased`: a fleet shares them.
+pub(super) fn quotas(
+    raw: &[QuotaTerms],
+    class: &str,
+    cost: u32,
+    leased: bool,
+) -> Result<Arc<QuotaSet>, ConfigError> {
+    if raw.is_empty() {
+        return Err(ConfigError::new("", Problem::NoneGiven));
+    }
+    if raw.len() > MAX_QUOTAS {
+        return Err(ConfigError::new("", Problem::TooManyQuotas(raw.len())));
+    }
+    let single = raw.len() == 1;
+    let mut quotas: Vec<Quota> = Vec::with_capacity(raw.len());
+    for (index, QuotaTerms { limit, window, name, mode }) in raw.iter().enumerate() {
+        let (limit, window, mode) = (*limit, *window, *mode);
+        let refuse = |problem| Err(ConfigError::new("", problem).within(index));
+        let name = match name {
+            Some(name) => {
+                check_name(name, NAME, is_name).map_err(|error| error.within("name").within(index))?;
+                name.clone()
+            }
+            None if single => class.to_owned(),
+            None => format!("{class}-{}", window.short_name()),
+        };
+        if quotas.iter().any(|other| other.name == name) {
+            return Err(ConfigError::new("name", Problem::Duplicate).given(name).within(index));
+        }
+        if quotas.iter().any(|other| other.window == window && other.mode == mode) {
+            return refuse(Problem::SameWindow);
+        }
+        if limit.get() < cost {
+            return refuse(Problem::CostOverLimit { class: class.to_owned(), cost });
+        }
+        let is_countable = is_leasable(window) || is_per_gateway(window);
+        if leased && mode == Mode::Enforced && !is_countable {
+            return refuse(Problem::NotLeasable);
+        }
+        quotas.push(Quota { name, limit, window, mode });
+    }
+    Ok(Arc::new(QuotaSet::new(quotas)))
+}
+
+/// Whether each gateway of a fleet counts enforced quotas of this window for itself. The rate-limit service's months are 30 days long, so
+/// no descriptor makes a calendar month exact.
+#[must_use]
+pub fn is_per_gateway(window: Window) -> bool {
+    window == Window::CalendarMonth
+}
