@@ -161,9 +161,8 @@ stats_config:
     #[test]
     fn tags_in_the_form_of_istio_are_taken_out_wherever_they_stand() {
         let tag = |name| serde_json::json!({"tag_name": name, "regex": format!(r"({name}=\.=(.*?);\.;)")});
-        let bootstrap =
-            serde_json::json!({"stats_config": {"stats_tags": ["plan", "class", "outcome"].map(tag)}})
-                .to_string();
+        let tags = ["plan", "class", "outcome"].map(tag);
+        let bootstrap = serde_json::json!({"stats_config": {"stats_tags": tags}}).to_string();
         let tags = StatsTags::parse(bootstrap.as_bytes()).unwrap();
         let counters = [
             ("f.plan=.=free;.;class=.=read;.;outcome=.=admitted;.;requests_total", 60),
