@@ -117,7 +117,7 @@ pub enum Problem {
         /// Its cost.
         cost: u32,
     },
-    /// A path that no request's normal form is equal to.
+    /// A path that upstreams may read in several ways, or that none reads as it is written.
     #[error("{given:?} is compared with a path in its normal form; write {normal:?}")]
     PathForm {
         /// As given.

@@ -22,7 +22,7 @@ pub use self::error::{ConfigError, Problem};
 pub use self::fleet::{FleetSettings, Limits, OnUnavailable};
 use self::rate::{Grant, QuotaTerms};
 pub use self::raw::Grants;
-use self::requests::{key_sources, matches, normal_path, property_path};
+use self::requests::{Paths, key_sources, property_path};
 pub use self::subscribers::{Agreement, Catalog, Subscribers, parse_digest};
 use crate::count::consume::MAX_QUOTAS;
 use crate::count::fingerprint::KeyDigest;
@@ -31,6 +31,8 @@ use crate::count::table::{Capacity, MAX_CAPACITY};
 use crate::quota::{Mode, Quota, QuotaSet};
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
+use crate::request::path::below;
+use crate::request::readings::{AmbiguousPath, Readings};
 
 /// A configuration in force.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub struct Config {
     pub looks_at_paths: bool,
     /// Stripped from a path before it is matched; `/` for none.
     pub base_path: String,
+    /// What the upstream may take a path for.
+    pub readings: Readings,
     /// Where a request may carry its key.
     pub key_sources: Vec<KeySource>,
     /// Who has which plan, as the configuration itself says.
@@ -86,6 +90,17 @@ pub struct Class {
     pub cost: u32,
     /// What belongs to it, unless an earlier class has it.
     pub matches: Vec<Match>,
+}
+
+/// The rule that a request falls under, by its method and path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// It passes untouched.
+    Exempt,
+    /// The filter answers where the caller stands.
+    Usage,
+    /// It is counted under this class, an index into the catalog's.
+    Class(usize),
 }
 
 /// What a plan, or a subscriber's agreement, gives for a class.
@@ -172,7 +187,8 @@ impl Config {
 
     fn check(raw: raw::Config) -> Result<Self, ConfigError> {
         let fleet = raw.fleet.map(FleetSettings::check).transpose().map_err(|error| error.within("fleet"))?;
-        let (classes, default_class) = classes(raw.classes, &raw.default_class)?;
+        let paths = Paths(Readings::new(raw.upstream_paths));
+        let (classes, default_class) = classes(raw.classes, &raw.default_class, &paths)?;
         if raw.plans.0.is_empty() {
             return Err(ConfigError::new("plans", Problem::NoneGiven));
         }
@@ -193,10 +209,10 @@ impl Config {
         };
         let counters = capacity(&raw.counters, subscribers.records(count_by))?;
 
-        let exempt = matches(raw.exempt).map_err(|error| error.within("exempt"))?;
+        let exempt = paths.matches(raw.exempt).map_err(|error| error.within("exempt"))?;
         let usage = raw
             .usage_path
-            .map(|path| normal_path(&path).map_err(|error| error.within("usage_path")))
+            .map(|path| paths.checked(path).map_err(|error| error.within("usage_path")))
             .transpose()?
             .map(|path| Match { methods: vec!["GET".to_owned()], path: PathMatch::Exact(path) });
         let of_classes = catalog.classes.iter().flat_map(|class| &class.matches);
@@ -205,10 +221,11 @@ impl Config {
         Ok(Self {
             looks_at_paths: all_matches.any(|rule| rule.path != PathMatch::Any),
             exempt,
-            base_path: match raw.base_path.as_str() {
-                "" => "/".to_owned(),
-                path => normal_path(path).map_err(|error| error.within("base_path"))?,
+            base_path: match raw.base_path {
+                path if path.is_empty() => "/".to_owned(),
+                path => paths.checked(path).map_err(|error| error.within("base_path"))?,
             },
+            readings: paths.0,
             key_sources: key_sources(raw.key_sources)?,
             plan_source: raw
                 .plan_source
@@ -258,13 +275,29 @@ impl Config {
         })
     }
 
-    /// The class of a request, as an index into the catalog's. `path` is in normal form and without the base path.
-    #[must_use]
-    pub fn class_of(&self, method: &[u8], path: Option<&[u8]>) -> usize {
-        let classes = &self.catalog.classes;
-        let matching =
-            classes.iter().position(|class| class.matches.iter().any(|rule| rule.matches(method, path)));
-        matching.unwrap_or(self.catalog.default_class)
+    /// The rule for a request. `path` is its `:path`, if it has one.
+    ///
+    /// # Errors
+    /// Upstreams may read the path in ways that select different rules.
+    pub fn rule(&self, method: &[u8], path: Option<&[u8]>) -> Result<Rule, AmbiguousPath> {
+        let rule = |path: Option<&[u8]>| {
+            let matched = |rules: &[Match]| rules.iter().any(|rule| rule.matches(method, path));
+            if matched(&self.exempt) {
+                return Rule::Exempt;
+            }
+            if matched(self.usage.as_slice()) {
+                return Rule::Usage;
+            }
+            let class = self.catalog.classes.iter().position(|class| matched(&class.matches));
+            Rule::Class(class.unwrap_or(self.catalog.default_class))
+        };
+        match path {
+            // Outside the base path nothing but the method can match.
+            Some(path) if self.looks_at_paths => {
+                self.readings.select(path, |reading| rule(below(&self.base_path, reading)))
+            }
+            Some(_) | None => Ok(rule(None)),
+        }
     }
 
     /// The name of a class.
@@ -313,7 +346,7 @@ fn check_name(name: &str, expected: &'static str, valid: fn(&str) -> bool) -> Re
 }
 
 /// The classes with the default one among them, and its index.
-fn classes(raw: Vec<raw::Class>, default: &str) -> Result<(Vec<Class>, usize), ConfigError> {
+fn classes(raw: Vec<raw::Class>, default: &str, paths: &Paths) -> Result<(Vec<Class>, usize), ConfigError> {
     let mut classes: Vec<Class> = Vec::new();
     for (index, class) in raw.into_iter().enumerate() {
         let checked = (|| {
@@ -327,7 +360,7 @@ fn classes(raw: Vec<raw::Class>, default: &str) -> Result<(Vec<Class>, usize), C
                     Problem::Range { given: 0, expected: "1 or more; what is free of charge is exempt" };
                 return Err(ConfigError::new("cost", problem));
             }
-            let matches = matches(class.matches).map_err(|error| error.within("match"))?;
+            let matches = paths.matches(class.matches).map_err(|error| error.within("match"))?;
             Ok(Class { name: class.name, cost, matches })
         })();
         classes.push(checked.map_err(|error| error.within(format_args!("classes[{index}]")))?);

@@ -9,6 +9,7 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 
 use super::rate::{Grant, QuotaTerms, Rate};
 use crate::quota::Mode;
+use crate::request::readings::UpstreamPaths;
 use crate::window::Window;
 
 #[derive(Deserialize)]
@@ -23,6 +24,8 @@ pub(super) struct Config {
     pub(super) exempt: Vec<Match>,
     #[serde(default)]
     pub(super) base_path: String,
+    #[serde(default)]
+    pub(super) upstream_paths: UpstreamPaths,
     #[serde(default = "default_key_sources")]
     pub(super) key_sources: Vec<KeySource>,
     #[serde(default)]

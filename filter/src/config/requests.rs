@@ -4,55 +4,59 @@ use super::error::{ConfigError, Problem};
 use super::{check_name, raw};
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
-use crate::request::path::normalize;
+use crate::request::readings::Readings;
 
-/// The matches of a list.
-pub(super) fn matches(raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {
-    raw.into_iter()
-        .enumerate()
-        .map(|(index, rule)| one_match(rule).map_err(|error| error.within(format_args!("[{index}]"))))
-        .collect()
-}
+/// Checks paths and matches against what the upstream may take a path for.
+pub(super) struct Paths(pub(super) Readings);
 
-fn one_match(raw: raw::Match) -> Result<Match, ConfigError> {
-    let path = match (raw.path, raw.path_prefix) {
-        (Some(_), Some(_)) => {
-            return Err(ConfigError::new("", Problem::EitherOr("path", "path_prefix")));
-        }
-        (Some(path), None) => PathMatch::Exact(normal_path(&path).map_err(|error| error.within("path"))?),
-        (None, Some(prefix)) => {
-            PathMatch::Prefix(normal_path(&prefix).map_err(|error| error.within("path_prefix"))?)
-        }
-        (None, None) => PathMatch::Any,
-    };
-    let methods = match raw.methods {
-        None if path == PathMatch::Any => {
-            return Err(ConfigError::new("", Problem::MatchesEverything));
-        }
-        None => Vec::new(),
-        Some(methods) if methods.is_empty() => {
-            return Err(ConfigError::new("methods", Problem::NoneGiven));
-        }
-        Some(methods) => methods,
-    };
-    for (index, method) in methods.iter().enumerate() {
-        let expected = "a method's, in the letters that are on the wire: upper case";
-        check_name(method, expected, |method| {
-            !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
-        })
-        .map_err(|error| error.within(format_args!("methods[{index}]")))?;
+impl Paths {
+    /// The matches of a list.
+    pub(super) fn matches(&self, raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {
+        raw.into_iter()
+            .enumerate()
+            .map(|(index, rule)| {
+                self.one_match(rule).map_err(|error| error.within(format_args!("[{index}]")))
+            })
+            .collect()
     }
-    Ok(Match { methods, path })
-}
 
-/// A path that requests' normal forms are compared with must have that form itself.
-pub(super) fn normal_path(path: &str) -> Result<String, ConfigError> {
-    let normal = normalize(path.as_bytes());
-    if *normal == *path.as_bytes() {
-        Ok(path.to_owned())
-    } else {
-        let normal = String::from_utf8_lossy(&normal).into_owned();
-        Err(ConfigError::new("", Problem::PathForm { given: path.to_owned(), normal }))
+    /// A path with which readings of requests' paths are compared must have one reading: itself.
+    pub(super) fn checked(&self, path: String) -> Result<String, ConfigError> {
+        match self.0.check(&path) {
+            Ok(()) => Ok(path),
+            Err(normal) => Err(ConfigError::new("", Problem::PathForm { given: path, normal })),
+        }
+    }
+
+    fn one_match(&self, raw: raw::Match) -> Result<Match, ConfigError> {
+        let path = match (raw.path, raw.path_prefix) {
+            (Some(_), Some(_)) => {
+                return Err(ConfigError::new("", Problem::EitherOr("path", "path_prefix")));
+            }
+            (Some(path), None) => PathMatch::Exact(self.checked(path).map_err(|error| error.within("path"))?),
+            (None, Some(prefix)) => {
+                PathMatch::Prefix(self.checked(prefix).map_err(|error| error.within("path_prefix"))?)
+            }
+            (None, None) => PathMatch::Any,
+        };
+        let methods = match raw.methods {
+            None if path == PathMatch::Any => {
+                return Err(ConfigError::new("", Problem::MatchesEverything));
+            }
+            None => Vec::new(),
+            Some(methods) if methods.is_empty() => {
+                return Err(ConfigError::new("methods", Problem::NoneGiven));
+            }
+            Some(methods) => methods,
+        };
+        for (index, method) in methods.iter().enumerate() {
+            let expected = "a method's, in the letters that are on the wire: upper case";
+            check_name(method, expected, |method| {
+                !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
+            })
+            .map_err(|error| error.within(format_args!("methods[{index}]")))?;
+        }
+        Ok(Match { methods, path })
     }
 }
 
