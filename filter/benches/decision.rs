@@ -102,7 +102,12 @@ fn decision(c: &mut Criterion) {
     let rows = [
         ("one quota", request("GET", "/links", "key-0")),
         ("two quotas", request("GET", "/analytics", "key-0")),
-        ("a path to be normalised", request("GET", "/x/../%6cinks//", "key-0")),
+        ("a path with several readings", request("GET", "/x/..;/%6cinks//a%2Fb", "key-0")),
+        ("60 KiB of several readings", request("GET", &format!("/{}", "links;a/".repeat(7600)), "key-0")),
+        (
+            "60 KiB of too many readings",
+            request("GET", &format!("/{}", "a%2F;\\//b/../".repeat(4700)), "key-0"),
+        ),
         ("unknown key", request("GET", "/links", "nobody")),
         ("exempt", request("GET", "/r/abc", "")),
     ];

@@ -54,6 +54,7 @@ fn every_outcome_but_an_error_is_counted_under_its_plan_and_class() {
     assert_eq!([(); 3].map(|()| send(pro())), [200, 200, 429]);
     assert_eq!(send(from_address(1, get("/analytics").key("free-key"))), 403);
     assert_eq!(send(from_address(1, Request::new("OPTIONS".parse().unwrap(), "/links"))), 200);
+    assert_eq!(send(from_address(1, get("/analytics;x").key("pro-key"))), 400);
     assert_eq!(send(from_address(1, get("/analytics").key("guess"))), 200);
     assert_eq!(send(from_address(1, get("/links"))), 429, "an address has one quota, with a key and without");
     for address in 2..=ROOM {
@@ -71,6 +72,7 @@ fn every_outcome_but_an_error_is_counted_under_its_plan_and_class() {
             ("pro", "standard", "limited", 1),
             ("free", "analytics", "not_in_plan", 1),
             ("none", "standard", "exempt", 1),
+            ("none", "standard", "ambiguous_path", 1),
             ("none", "analytics", "unknown_key", 1),
             ("none", "standard", "missing_key", u64::from(ROOM - 1) + 4),
             ("none", "standard", "limited", 3),

@@ -33,7 +33,7 @@ pub use self::plans::{Class, Entitlement, Entitlements, is_per_gateway};
 use self::plans::{classes, plans};
 pub use self::problem::Problem;
 pub use self::raw::{Entries, Grants};
-use self::requests::{key_sources, matches, normal_path, property_path};
+use self::requests::{Paths, key_sources, property_path};
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, Catalog, Subscribers, parse_digest};
 use crate::count::fingerprint::KeyDigest;
@@ -41,6 +41,8 @@ use crate::count::table::{Capacity, MAX_CAPACITY};
 use crate::quota::{Mode, Quota};
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
+use crate::request::path::below;
+use crate::request::readings::{AmbiguousPath, Readings};
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub struct Config {
     pub looks_at_paths: bool,
     /// Prefix that is stripped from a path before matching; `/` for none.
     pub base_path: String,
+    /// The ways in which the upstream may read a path.
+    pub readings: Readings,
     /// Places where a request may carry its key; at least one.
     pub key_sources: Vec<KeySource>,
     /// The subscribers of the configuration.
@@ -85,6 +89,17 @@ pub struct Config {
     pub namespace: String,
     /// The fleet of gateways that share quotas.
     pub fleet: Option<FleetSettings>,
+}
+
+/// The rule that a request falls under, by its method and path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// It passes untouched.
+    Exempt,
+    /// The filter answers with the usage of the caller.
+    Usage,
+    /// It is counted under this class, an index into [`Catalog::classes`].
+    Class(usize),
 }
 
 /// The owner of a quota.
@@ -129,7 +144,8 @@ impl Config {
 
     fn check(raw: raw::Config) -> Result<Self, ConfigError> {
         let fleet = raw.fleet.map(FleetSettings::check).transpose().map_err(|error| error.within("fleet"))?;
-        let (classes, default_class) = classes(raw.classes, &raw.default_class)?;
+        let paths = Paths(Readings::new(raw.upstream_paths));
+        let (classes, default_class) = classes(raw.classes, &raw.default_class, &paths)?;
         let leased = fleet.is_some();
         let plans = plans(raw.plans, &classes, leased).map_err(|error| error.within("plans"))?;
         let catalog = Catalog { classes, default_class, plans, leased };
@@ -138,10 +154,10 @@ impl Config {
         let counters = capacity(raw.counters, subscribers.records(raw.count_by))
             .map_err(|error| error.within("counters"))?;
 
-        let exempt = matches(raw.exempt).map_err(|error| error.within("exempt"))?;
+        let exempt = paths.matches(raw.exempt).map_err(|error| error.within("exempt"))?;
         let usage = raw
             .usage_path
-            .map(|path| normal_path(&path).map_err(|error| error.within("usage_path")))
+            .map(|path| paths.checked(path).map_err(|error| error.within("usage_path")))
             .transpose()?
             .map(|path| Match { methods: vec!["GET".to_owned()], path: PathMatch::Exact(path) });
         let of_classes = catalog.classes.iter().flat_map(|class| &class.matches);
@@ -151,10 +167,11 @@ impl Config {
         Ok(Self {
             looks_at_paths: all_matches.any(|rule| rule.path != PathMatch::Any),
             exempt,
-            base_path: match raw.base_path.as_str() {
-                "" => "/".to_owned(),
-                path => normal_path(path).map_err(|error| error.within("base_path"))?,
+            base_path: match raw.base_path {
+                path if path.is_empty() => "/".to_owned(),
+                path => paths.checked(path).map_err(|error| error.within("base_path"))?,
             },
+            readings: paths.0,
             plan_source: raw
                 .plan_source
                 .map(|source| plan_source(&source, &key_sources).map_err(|error| error.within("plan_source")))
@@ -193,13 +210,29 @@ impl Config {
         self.fleet.is_some() && all.any(|entitlement| entitlement.quotas().iter().any(is_of_month))
     }
 
-    /// The class of a request, as an index into [`Catalog::classes`]. `path` is in normal form and without the base path.
-    #[must_use]
-    pub fn class_of(&self, method: &[u8], path: Option<&[u8]>) -> usize {
-        let classes = &self.catalog.classes;
-        let matching =
-            classes.iter().position(|class| class.matches.iter().any(|rule| rule.matches(method, path)));
-        matching.unwrap_or(self.catalog.default_class)
+    /// The rule for a request. `path` is its `:path`, if it has one.
+    ///
+    /// # Errors
+    /// Upstreams may read the path in ways that select different rules.
+    pub fn rule(&self, method: &[u8], path: Option<&[u8]>) -> Result<Rule, AmbiguousPath> {
+        let rule = |path: Option<&[u8]>| {
+            let matched = |rules: &[Match]| rules.iter().any(|rule| rule.matches(method, path));
+            if matched(&self.exempt) {
+                return Rule::Exempt;
+            }
+            if matched(self.usage.as_slice()) {
+                return Rule::Usage;
+            }
+            let class = self.catalog.classes.iter().position(|class| matched(&class.matches));
+            Rule::Class(class.unwrap_or(self.catalog.default_class))
+        };
+        match path {
+            // Outside the base path nothing but the method can match.
+            Some(path) if self.looks_at_paths => {
+                self.readings.select(path, |reading| rule(below(&self.base_path, reading)))
+            }
+            Some(_) | None => Ok(rule(None)),
+        }
     }
 
     /// The name of a class.

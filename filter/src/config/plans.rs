@@ -6,7 +6,7 @@ use super::error::{ConfigError, Step};
 use super::problem::Problem;
 use super::rate::{Grant, QuotaTerms};
 use super::raw;
-use super::requests::matches;
+use super::requests::Paths;
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::lease::is_leasable;
 use crate::decide::outcome::NO_PLAN;
@@ -74,10 +74,15 @@ pub(super) fn check_name(
 }
 
 /// The classes, among them the default class, and the default class's index.
-pub(super) fn classes(raw: Vec<raw::Class>, default: &str) -> Result<(Vec<Class>, usize), ConfigError> {
+pub(super) fn classes(
+    raw: Vec<raw::Class>,
+    default: &str,
+    paths: &Paths,
+) -> Result<(Vec<Class>, usize), ConfigError> {
     let mut classes: Vec<Class> = Vec::new();
     for (index, class) in raw.into_iter().enumerate() {
-        let class = check_class(class, &classes).map_err(|error| error.within(index).within("classes"))?;
+        let class =
+            check_class(class, &classes, paths).map_err(|error| error.within(index).within("classes"))?;
         classes.push(class);
     }
     let default_class = match classes.iter().position(|class| class.name == default) {
@@ -91,7 +96,7 @@ pub(super) fn classes(raw: Vec<raw::Class>, default: &str) -> Result<(Vec<Class>
     Ok((classes, default_class))
 }
 
-fn check_class(raw: raw::Class, others: &[Class]) -> Result<Class, ConfigError> {
+fn check_class(raw: raw::Class, others: &[Class], paths: &Paths) -> Result<Class, ConfigError> {
     check_name(&raw.name, NAME, is_name).map_err(|error| error.within("name"))?;
     if others.iter().any(|other| other.name == raw.name) {
         return Err(ConfigError::new("name", Problem::Duplicate).given(raw.name));
@@ -100,7 +105,7 @@ fn check_class(raw: raw::Class, others: &[Class]) -> Result<Class, ConfigError> 
         let expected = "1 or more; list requests that are free of charge in exempt";
         return Err(ConfigError::new("cost", Problem::Range { expected }).given(raw.cost));
     }
-    let matches = matches(raw.matches).map_err(|error| error.within("match"))?;
+    let matches = paths.matches(raw.matches).map_err(|error| error.within("match"))?;
     Ok(Class { name: raw.name, cost: raw.cost, matches })
 }
 

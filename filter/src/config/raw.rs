@@ -13,6 +13,7 @@ use super::rate::{Grant, QuotaTerms};
 use super::{CountBy, OnError};
 use crate::count::table::Capacity;
 use crate::quota::Mode;
+use crate::request::readings::UpstreamPaths;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,6 +27,8 @@ pub(super) struct Config {
     pub(super) exempt: Vec<Match>,
     #[serde(default)]
     pub(super) base_path: String,
+    #[serde(default)]
+    pub(super) upstream_paths: UpstreamPaths,
     #[serde(default = "default_key_sources")]
     pub(super) key_sources: Vec<KeySource>,
     #[serde(default)]

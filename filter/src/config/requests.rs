@@ -6,58 +6,60 @@ use super::problem::Problem;
 use super::raw;
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
-use crate::request::path::normalize;
+use crate::request::readings::Readings;
 
-/// The matches of a list.
-pub(super) fn matches(raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {
-    raw.into_iter()
-        .enumerate()
-        .map(|(index, rule)| one_match(rule).map_err(|error| error.within(index)))
-        .collect()
-}
+/// Checks paths and matches against what the upstream may take a path for.
+pub(super) struct Paths(pub(super) Readings);
 
-fn one_match(raw: raw::Match) -> Result<Match, ConfigError> {
-    let path = match (raw.path, raw.path_prefix) {
-        (Some(_), Some(_)) => {
-            return Err(ConfigError::new("", Problem::EitherOr("path", "path_prefix")));
-        }
-        (Some(path), None) => PathMatch::Exact(normal_path(&path).map_err(|error| error.within("path"))?),
-        (None, Some(prefix)) => {
-            PathMatch::Prefix(normal_path(&prefix).map_err(|error| error.within("path_prefix"))?)
-        }
-        (None, None) => PathMatch::Any,
-    };
-    let methods = match raw.methods {
-        None if path == PathMatch::Any => {
-            return Err(ConfigError::new("", Problem::MatchesEverything));
-        }
-        None => Vec::new(),
-        Some(methods) if methods.is_empty() => {
-            return Err(ConfigError::new("methods", Problem::NoneGiven));
-        }
-        Some(methods) => methods,
-    };
-    for (index, method) in methods.iter().enumerate() {
-        let expected = "that of a method in upper case";
-        check_name(method, expected, |method| {
-            !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
-        })
-        .map_err(|error| error.within(index).within("methods"))?;
+impl Paths {
+    /// The matches of a list.
+    pub(super) fn matches(&self, raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {
+        raw.into_iter()
+            .enumerate()
+            .map(|(index, rule)| self.one_match(rule).map_err(|error| error.within(index)))
+            .collect()
     }
-    Ok(Match { methods, path })
-}
 
-/// A path of the configuration, which must be in the normal form that requests' paths are compared in.
-pub(super) fn normal_path(path: &str) -> Result<String, ConfigError> {
-    if !path.starts_with('/') {
-        return Err(ConfigError::new("", Problem::NoSlash).given(path));
+    /// A path with which readings of requests' paths are compared must have one reading: itself.
+    pub(super) fn checked(&self, path: String) -> Result<String, ConfigError> {
+        if !path.starts_with('/') {
+            return Err(ConfigError::new("", Problem::NoSlash).given(path));
+        }
+        match self.0.check(&path) {
+            Ok(()) => Ok(path),
+            Err(normal) => Err(ConfigError::new("", Problem::PathForm { normal }).given(path)),
+        }
     }
-    let normal = normalize(path.as_bytes());
-    if *normal == *path.as_bytes() {
-        Ok(path.to_owned())
-    } else {
-        let normal = String::from_utf8_lossy(&normal).into_owned();
-        Err(ConfigError::new("", Problem::PathForm { normal }).given(path))
+
+    fn one_match(&self, raw: raw::Match) -> Result<Match, ConfigError> {
+        let path = match (raw.path, raw.path_prefix) {
+            (Some(_), Some(_)) => {
+                return Err(ConfigError::new("", Problem::EitherOr("path", "path_prefix")));
+            }
+            (Some(path), None) => PathMatch::Exact(self.checked(path).map_err(|error| error.within("path"))?),
+            (None, Some(prefix)) => {
+                PathMatch::Prefix(self.checked(prefix).map_err(|error| error.within("path_prefix"))?)
+            }
+            (None, None) => PathMatch::Any,
+        };
+        let methods = match raw.methods {
+            None if path == PathMatch::Any => {
+                return Err(ConfigError::new("", Problem::MatchesEverything));
+            }
+            None => Vec::new(),
+            Some(methods) if methods.is_empty() => {
+                return Err(ConfigError::new("methods", Problem::NoneGiven));
+            }
+            Some(methods) => methods,
+        };
+        for (index, method) in methods.iter().enumerate() {
+            let expected = "that of a method in upper case";
+            check_name(method, expected, |method| {
+                !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
+            })
+            .map_err(|error| error.within(index).within("methods"))?;
+        }
+        Ok(Match { methods, path })
     }
 }
 

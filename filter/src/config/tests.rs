@@ -1,5 +1,6 @@
 use super::*;
 use crate::count::lease::LeaseTerms;
+use crate::request::readings::AmbiguousPath;
 use crate::window::Window;
 
 /// A configuration with `field` beside the least that is needed.
@@ -118,7 +119,7 @@ fn what_is_no_configuration_is_refused() {
         (r#"{"plans": {"free": {"standard": ["60/minute"]}}} {}"#, "trailing characters at line 1 column 50"),
         (
             "7",
-            "expected an object with the fields plans, classes, default_class, exempt, base_path, key_sources, subscribers, plan_source, directory, count_by, unknown_key, missing_key, ipv6_prefix, not_in_plan, headers, usage_path, enforcement, on_error, counters, namespace, fleet, found a number",
+            "expected an object with the fields plans, classes, default_class, exempt, base_path, upstream_paths, key_sources, subscribers, plan_source, directory, count_by, unknown_key, missing_key, ipv6_prefix, not_in_plan, headers, usage_path, enforcement, on_error, counters, namespace, fleet, found a number",
         ),
     ];
     for (json, message) in rows {
@@ -165,6 +166,22 @@ fn every_mistake_has_its_message_and_its_path() {
         (
             r#""base_path": "/v1/""#.to_owned(),
             r#"base_path: "/v1/": not in the normal form that requests' paths are compared in; write "/v1""#,
+        ),
+        (
+            r#""exempt": [{"path": "/caf%C3%A9"}]"#.to_owned(),
+            r#"exempt[0].path: "/caf%C3%A9": not in the normal form that requests' paths are compared in; write "/café""#,
+        ),
+        (
+            r#""exempt": [{"path": "/Docs"}], "upstream_paths": {"ignore_case": true}"#.to_owned(),
+            r#"exempt[0].path: "/Docs" is compared with a path in its normal form; write "/docs""#,
+        ),
+        (
+            r#""upstream_paths": {"matrix_parameters": "strip"}"#.to_owned(),
+            "upstream_paths.matrix_parameters: unknown variant `strip`, expected `drop` or `keep`",
+        ),
+        (
+            r#""upstream_paths": {"merge": true}"#.to_owned(),
+            "upstream_paths.merge: unknown field `merge`, expected one of `merge_slashes`, `matrix_parameters`, `encoded_slash`, `ignore_case`",
         ),
         (r#""key_sources": []"#.to_owned(), "key_sources: must not be empty"),
         (r#""key_sources": [{}]"#.to_owned(), "key_sources[0]: give one of header, query or metadata"),
@@ -570,8 +587,37 @@ fn paths_are_classed_by_the_first_match_below_the_base_path() {
         ("CONNECT", None, "standard"),
     ];
     for (method, path, class) in rows {
-        let found = config.class_of(method.as_bytes(), path.map(str::as_bytes));
+        let Ok(Rule::Class(found)) = config.rule(method.as_bytes(), path.map(str::as_bytes)) else {
+            panic!("{method} {path:?} has no class");
+        };
         assert_eq!(config.class_name(found), class, "{method} {path:?}");
+    }
+}
+
+#[test]
+fn an_upstreams_reading_of_paths_can_be_declared() {
+    let rule = |declared: &str, path: &str| {
+        let fields = format!(
+            r#""base_path": "/v1", "exempt": [{{"path_prefix": "/r"}}], "upstream_paths": {declared}"#
+        );
+        with(&fields).unwrap().rule(b"GET", Some(path.as_bytes()))
+    };
+    let rows = [
+        ("{}", "//v1/r/x", Err(AmbiguousPath)),
+        (r#"{"merge_slashes": true}"#, "//v1/r/x", Ok(Rule::Exempt)),
+        (r#"{"merge_slashes": false}"#, "//v1/r/x", Ok(Rule::Class(1))),
+        ("{}", "/v1/r;x", Err(AmbiguousPath)),
+        (r#"{"matrix_parameters": "drop"}"#, "/v1/r;x", Ok(Rule::Exempt)),
+        (r#"{"matrix_parameters": "keep"}"#, "/v1/r;x", Ok(Rule::Class(1))),
+        ("{}", "/v1%2Fr", Err(AmbiguousPath)),
+        (r#"{"encoded_slash": "decode"}"#, "/v1%2Fr", Ok(Rule::Exempt)),
+        (r#"{"encoded_slash": "keep"}"#, "/v1%2Fr", Ok(Rule::Class(1))),
+        ("{}", "/V1/R", Ok(Rule::Class(1))),
+        (r#"{"ignore_case": false}"#, "/V1/R", Ok(Rule::Class(1))),
+        (r#"{"ignore_case": true}"#, "/V1/R", Ok(Rule::Exempt)),
+    ];
+    for (declared, path, expected) in rows {
+        assert_eq!(rule(declared, path), expected, "{path} with {declared}");
     }
 }
 

@@ -9,8 +9,8 @@ use arrayvec::ArrayVec;
 use nohash_hasher::NoHashHasher;
 
 use crate::config::{
-    ADDRESS_CLASS, Agreement, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, StrangerPolicy,
-    Subscribers, digest,
+    ADDRESS_CLASS, Agreement, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, Rule,
+    StrangerPolicy, Subscribers, digest,
 };
 use crate::count::consume::{Beyond, Charge, Charged, Shared, Standings};
 use crate::count::counters::{CountError, Counted, Counter, CounterHost, Counters, Place};
@@ -26,7 +26,7 @@ use crate::fleet::protocol::FleetId;
 use crate::quota::{Mode, QuotaSet};
 use crate::request::header_pairs::HeaderPairs;
 use crate::request::identity::{Credential, credential, only_line};
-use crate::request::path::{below, normalize};
+use crate::request::readings::AmbiguousPath;
 use crate::time::Timestamp;
 
 mod leased;
@@ -76,7 +76,7 @@ pub struct Verdict {
     /// The class, as an index into [`crate::config::Catalog::classes`].
     pub class: usize,
     /// What to count in metrics.
-    pub outcomes: ArrayVec<Outcome, 3>,
+    pub outcomes: ArrayVec<Outcome, 4>,
     /// What to tell the client in headers of the response, whoever sends that.
     pub report: Option<Box<Report>>,
     /// The reply to send instead of passing the request on.
@@ -169,24 +169,27 @@ impl Limiter {
     /// Decides on a request. `headers` is its header map as `proxy_get_header_map_pairs` serializes it.
     pub fn decide(&mut self, host: &mut impl Host, headers: &[u8]) -> Verdict {
         let config = Arc::clone(&self.config);
+        let mut request = Request { plan: None, class: config.catalog.default_class };
         let Some(headers) = HeaderPairs::parse(headers) else {
-            let request = Request { plan: None, class: config.catalog.default_class };
             return self.failed(host, &request, DecideError::NoHeaders);
         };
         let method = headers.get(":method").unwrap_or_default();
         let path = if config.looks_at_paths { headers.get(":path") } else { None };
-        let path = path.map(normalize);
-        // Outside the base path nothing but the method can match.
-        let path = path.as_deref().and_then(|path| below(&config.base_path, path));
-        let mut request = Request { plan: None, class: config.class_of(method, path) };
-        if config.exempt.iter().any(|rule| rule.matches(method, path)) {
-            return request.verdict([Outcome::Exempt]);
+        let rule = config.rule(method, path);
+        match rule {
+            Ok(Rule::Exempt) => return request.verdict([Outcome::Exempt]),
+            Ok(Rule::Class(class)) => request.class = class,
+            Err(AmbiguousPath) if config.enforcement == Mode::Enforced => {
+                return request.refused(&config, [Outcome::AmbiguousPath], Reply::ambiguous_path());
+            }
+            Ok(Rule::Usage) | Err(AmbiguousPath) => {}
         }
-        let usage = config.usage.as_ref().is_some_and(|usage| usage.matches(method, path));
-        match self.decide_for(host, &config, &mut request, headers, usage) {
-            Ok(verdict) => verdict,
-            Err(error) => self.failed(host, &request, error),
+        let decided = self.decide_for(host, &config, &mut request, headers, rule == Ok(Rule::Usage));
+        let mut verdict = decided.unwrap_or_else(|error| self.failed(host, &request, error));
+        if rule.is_err() {
+            let _ = verdict.outcomes.try_push(Outcome::AmbiguousPath);
         }
+        verdict
     }
 
     fn decide_for(
@@ -466,7 +469,7 @@ fn conclude(
 ) -> Verdict {
     let mut verdict = request.verdict(stranger);
     let mut and = |outcome| {
-        // Three have room: who it was, that it overflowed, and how it ended.
+        // Four have room: who it was, that it overflowed, how it ended, and that its path was ambiguous.
         let _ = verdict.outcomes.try_push(outcome);
     };
     if counted.overflowed {

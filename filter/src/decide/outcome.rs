@@ -20,6 +20,8 @@ pub enum Outcome {
     UnknownKey,
     /// It has no key.
     MissingKey,
+    /// Upstreams may read its path in ways that select different rules.
+    AmbiguousPath,
     /// Passed untouched.
     Exempt,
     /// Counted in the record that strangers share whose entry is full.
@@ -30,13 +32,14 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Allowed,
         Self::Limited,
         Self::ShadowLimited,
         Self::NotInPlan,
         Self::UnknownKey,
         Self::MissingKey,
+        Self::AmbiguousPath,
         Self::Exempt,
         Self::Overflow,
         Self::Error,
@@ -46,7 +49,7 @@ impl Outcome {
     #[must_use]
     pub const fn is_of(self, subscriber: bool) -> bool {
         match self {
-            Self::Limited | Self::ShadowLimited | Self::Error => true,
+            Self::Limited | Self::ShadowLimited | Self::AmbiguousPath | Self::Error => true,
             Self::Allowed | Self::NotInPlan => subscriber,
             Self::UnknownKey | Self::MissingKey | Self::Exempt | Self::Overflow => !subscriber,
         }
@@ -62,6 +65,7 @@ impl fmt::Display for Outcome {
             Self::NotInPlan => "not_in_plan",
             Self::UnknownKey => "unknown_key",
             Self::MissingKey => "missing_key",
+            Self::AmbiguousPath => "ambiguous_path",
             Self::Exempt => "exempt",
             Self::Overflow => "overflow",
             Self::Error => "error",

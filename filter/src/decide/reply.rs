@@ -127,6 +127,15 @@ impl Reply {
         Self::new(400, grpc::INVALID_ARGUMENT, "weir_ambiguous_key", message, None)
     }
 
+    /// 400: upstreams may read the path in ways that select different rules.
+    #[must_use]
+    pub fn ambiguous_path() -> Self {
+        let message = "The path can be read in several ways; send it without dot segments, empty segments, \
+                       parameters and encoded slashes."
+            .to_owned();
+        Self::new(400, grpc::INVALID_ARGUMENT, "weir_ambiguous_path", message, None)
+    }
+
     /// 503: counting failed, and the configuration denies then.
     #[must_use]
     pub fn count_failed() -> Self {
@@ -250,6 +259,7 @@ mod tests {
             (Reply::unknown_key(), None),
             (Reply::missing_key(), None),
             (Reply::ambiguous_key(), None),
+            (Reply::ambiguous_path(), None),
             (Reply::count_failed(), Some("1")),
         ];
         for (reply, retry_after) in replies {
@@ -271,6 +281,7 @@ mod tests {
             (Reply::not_in_plan(404, "analytics", "free"), "not_found"),
             (Reply::unknown_key(), "unauthorized"),
             (Reply::ambiguous_key(), "bad_request"),
+            (Reply::ambiguous_path(), "bad_request"),
             (Reply::count_failed(), "internal_server_error"),
         ];
         for (reply, code) in rows {

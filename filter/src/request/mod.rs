@@ -4,3 +4,4 @@ pub mod classes;
 pub mod header_pairs;
 pub mod identity;
 pub mod path;
+pub mod readings;

@@ -119,7 +119,7 @@ fn a_request_takes_the_way_of_its_key_and_class() {
         ("GET", "/analytics", "Bearer pro", 429, &[Limited]),
         ("POST", "/analytics", "Bearer pro", 0, &[Allowed]),
         ("OPTIONS", "/links", "Bearer free-1", 0, &[Exempt]),
-        ("GET", "/x/../r/abc", "", 0, &[Exempt]),
+        ("GET", "/r/abc/", "", 0, &[Exempt]),
         ("GET", "/links", "Bearer nobody", 0, &[UnknownKey]),
         ("GET", "/links", "", 0, &[MissingKey]),
         ("GET", "/links", "Basic free-1", 0, &[MissingKey]),
@@ -136,6 +136,43 @@ fn a_request_takes_the_way_of_its_key_and_class() {
         assert_eq!(verdict.report.is_some(), counted, "{method} {path} {authorization}");
     }
     assert!(filter.host.logged.iter().all(|line| !line.contains("free-1")), "{:?}", filter.host.logged);
+}
+
+#[test]
+fn a_path_that_upstreams_read_differently_is_refused() {
+    let rows = [
+        "//analytics",
+        "/x/../analytics",
+        "/analytics;a=b",
+        "/analytics%2F",
+        "/x/../r/abc",
+        "/links/ext_a/..;/..;/r",
+        "/links/ext_a/%2E.;/%2E.;/r",
+        "/links/a/..;x=1/../r/b",
+        "/links/%2e%2e;/r",
+        "/links/a;/../../r",
+        "/links/.;/../r/x",
+        "/links/../quota",
+    ];
+    let usage = r#""usage_path": "/quota""#;
+    for path in rows {
+        let mut filter = Filter::with(usage);
+        let verdict = filter.send("GET", path, "Bearer pro");
+        let reply = verdict.reply.as_ref().unwrap_or_else(|| panic!("{path} passes"));
+        assert_eq!((reply.status, reply.details), (400, "weir_ambiguous_path"), "{path}");
+        assert_eq!(verdict.outcomes.as_slice(), [Outcome::AmbiguousPath], "{path}");
+
+        let mut filter = Filter::with(&format!(r#"{usage}, "enforcement": "shadow""#));
+        let (standard, counted) = (filter.limiter.config().catalog.default_class, Some(0));
+        for outcome in [Outcome::Allowed, Outcome::Allowed, Outcome::ShadowLimited] {
+            let verdict = filter.send("GET", path, "Bearer free-1");
+            assert_eq!((verdict.class, verdict.plan, verdict.reply), (standard, counted, None), "{path}");
+            assert_eq!(verdict.outcomes.as_slice(), [outcome, Outcome::AmbiguousPath], "{path}");
+        }
+    }
+    let mut filter = Filter::with("");
+    assert_eq!(filter.send("OPTIONS", "//analytics", "").outcomes.as_slice(), [Outcome::Exempt]);
+    assert_eq!(filter.send("GET", "/links//x/..;/y", "Bearer pro").outcomes.as_slice(), [Outcome::Allowed]);
 }
 
 #[test]
@@ -339,7 +376,7 @@ fn an_endpoint_is_classed_below_the_base_path_only() {
     let mut filter = Filter::with(r#""base_path": "/v1""#);
     let rows = [
         ("/v1/analytics", Outcome::NotInPlan),
-        ("/v1/./analytics?x", Outcome::NotInPlan),
+        ("/v1/analytics/?x", Outcome::NotInPlan),
         ("/v1/r/x", Outcome::Exempt),
         ("/analytics", Outcome::Allowed),
         ("/r/x", Outcome::Allowed),
