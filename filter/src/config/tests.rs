@@ -173,7 +173,7 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (
             r#""exempt": [{"path": "/Docs"}], "upstream_paths": {"ignore_case": true}"#.to_owned(),
-            r#"exempt[0].path: "/Docs" is compared with a path in its normal form; write "/docs""#,
+            r#"exempt[0].path: "/Docs": not in the normal form that requests' paths are compared in; write "/docs""#,
         ),
         (
             r#""upstream_paths": {"matrix_parameters": "strip"}"#.to_owned(),

@@ -145,7 +145,9 @@ impl CasPredictor {
         let after_issued = after(self.issued);
         self.wrote_unremembered();
         if let Some(slot) = self.slots.get_mut(slot_of(name)) {
-            *slot = ArrayVec::try_from(value).ok().map(|value| Written {
+            // Before the first read, no number is known that was issued.
+            let value = ArrayVec::try_from(value).ok().filter(|_| self.has_read);
+            *slot = value.map(|value| Written {
                 name,
                 value,
                 after_replaced: after(replaced.map_or(0, |Cas(number)| number)),
