@@ -4,7 +4,7 @@
 use tests::backend::Service;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Answer, get};
-use tests::gateway::{Gateway as _, Kind, wait_for_directory};
+use tests::gateway::{Kind, wait_for_directory};
 use tests::on_gateways;
 use tests::policy::Policy;
 use tests::stage::Stage;
