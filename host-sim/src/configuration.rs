@@ -340,7 +340,7 @@ static_resources:
     fn what_holds_no_configuration_is_told() {
         let message = r#"{"vm_config": {}, "configuration": {"@type": "x/google.protobuf.Any"}}"#;
         let rows = [
-            ("a: [", "neither JSON nor YAML: line 1, column 5"),
+            ("a: [", "neither JSON nor YAML: line 1, column 4"),
             ("a: 1\na: 2\n", "neither JSON nor YAML: line 2, column 1"),
             ("static_resources: {}", "an Envoy configuration without a envoy.extensions"),
             (message, "configuration: x/google.protobuf.Any is neither"),
