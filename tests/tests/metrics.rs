@@ -33,7 +33,7 @@ fn from_address(address: u32, request: Request) -> Request {
 #[test]
 fn every_outcome_but_an_error_is_counted_under_its_plan_and_class() {
     /// Live addresses that an entry has room for, the overflow record apart.
-    const ROOM: u32 = filter::count::consume::MAX_RECORDS as u32;
+    const ROOM: u32 = filter::count::entry::MAX_RECORDS as u32;
     let one = json!({"action": "limit", "quotas": ["1/month"]});
     let policy = Policy::contract()
         .unwrap()
@@ -86,7 +86,7 @@ fn every_outcome_but_an_error_is_counted_under_its_plan_and_class() {
 #[test]
 fn what_could_not_be_counted_is_counted_as_an_error() {
     /// Keys of a table with one entry: its size is the first configuration's until Envoy starts again.
-    const KEYS: usize = filter::count::consume::MAX_RECORDS + 2;
+    const KEYS: usize = filter::count::entry::MAX_RECORDS + 2;
     let policy = Policy::contract().unwrap().with_at("/plans/pro/standard", json!(["5/month"]));
     let policy = policy.with_at("/plans/pro", json!({"standard": ["5/month"]}));
     let small =

@@ -15,6 +15,7 @@ fn full(key: &str) -> Value {
         "default_class": "standard",
         "exempt": [{"methods": ["OPTIONS"]}],
         "base_path": "/v1",
+        "upstream_paths": {"merge_slashes": true, "matrix_parameters": "drop", "encoded_slash": "keep", "ignore_case": false},
         "key_sources": [
             {"header": "authorization", "scheme": "Bearer"},
             {"query": "api_key"},
