@@ -32,7 +32,7 @@ use super::table::EntryName;
 use crate::time::Timestamp;
 
 /// The largest entry that is remembered: one record of three windows, or of one that is leased.
-const MAX_VALUE: usize = 56;
+const MAX_VALUE: usize = 64;
 
 /// Entries that are remembered, each in the one slot that it may have: 160 KiB in each VM.
 const SLOTS: usize = 2048;

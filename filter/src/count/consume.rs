@@ -188,7 +188,7 @@ impl Charge<'_> {
         };
         match count.lease.lacking(count.used, self.cost) {
             // Units that are held count for nothing once the limit has been lowered below what is used.
-            0 if fits_limit(count.used) => Fit::Fits,
+            0 if fits_limit(count.used) || count.lease.is_unlimited() => Fit::Fits,
             0 => Fit::Exhausted,
             lacking if count.lease.is_exhausted(limit, lacking) => Fit::Exhausted,
             lacking => match beyond {

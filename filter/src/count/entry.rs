@@ -5,7 +5,7 @@
 //! record  fingerprint u64, n u8, n × count          fingerprint 0: the overflow record that strangers share
 //!         the top bit of n: each count is followed by its lease
 //! count   window u32 (seconds; 0 = calendar month), index u32 (the window's place in time), used u32
-//! lease   the seven u32 of `Lease`, in the order of its fields
+//! lease   the nine u32 of `Lease`, in the order of its fields
 //! ```
 //! All numbers are little-endian. `writes` goes up by one with each write, so that no two writes leave equal bytes
 //! ([`super::cas_predictor`] relies on that).

@@ -16,6 +16,11 @@ pub struct Lease {
     pub taken: u32,
     /// When the service answered last.
     pub answered: u32,
+    /// An instant at least [`REFILL_AHEAD`] before the last answer or at the window's start, and the units used then: what the key's
+    /// present rate is taken from.
+    pub rate_from: u32,
+    /// Units used at [`Lease::rate_from`].
+    pub rate_used: u32,
     /// Until when a refill is in flight that one of the workers has asked for; 0 if none is.
     pub refill_until: u32,
     /// Units that this gateway used in the window before.
@@ -34,6 +39,8 @@ impl Lease {
         own: 0,
         taken: Self::UNKNOWN,
         answered: 0,
+        rate_from: 0,
+        rate_used: 0,
         refill_until: 0,
         before: 0,
         others_before: 0,
@@ -41,20 +48,32 @@ impl Lease {
     /// The value of [`Lease::taken`] before the first answer. A limit of 2³²−1 that is taken whole looks the same.
     pub const UNKNOWN: u32 = u32::MAX;
 
-    const WORDS: usize = 7;
+    const WORDS: usize = 9;
     /// Bytes of a lease in a record.
     pub const BYTES: usize = 4 * Self::WORDS;
 
     pub(crate) fn to_bytes(self) -> [[u8; 4]; Self::WORDS] {
-        let Self { granted, own, taken, answered, refill_until, before, others_before } = self;
-        [granted, own, taken, answered, refill_until, before, others_before].map(u32::to_le_bytes)
+        let Self { granted, own, taken, answered, rate_from, rate_used, refill_until, before, others_before } =
+            self;
+        [granted, own, taken, answered, rate_from, rate_used, refill_until, before, others_before]
+            .map(u32::to_le_bytes)
     }
 
     pub(crate) fn from_bytes(bytes: &[[u8; 4]]) -> Option<Self> {
         let words: &[[u8; 4]; Self::WORDS] = bytes.try_into().ok()?;
-        let [granted, own, taken, answered, refill_until, before, others_before] =
+        let [granted, own, taken, answered, rate_from, rate_used, refill_until, before, others_before] =
             words.map(u32::from_le_bytes);
-        Some(Self { granted, own, taken, answered, refill_until, before, others_before })
+        Some(Self {
+            granted,
+            own,
+            taken,
+            answered,
+            rate_from,
+            rate_used,
+            refill_until,
+            before,
+            others_before,
+        })
     }
 
     /// The lease of a count that a clock which stepped back has moved to another window. What is used stays paid for; what was left of
@@ -72,6 +91,23 @@ impl Lease {
     pub(crate) fn of_next_window(self, used: u32) -> Self {
         let others_before = self.taken_by_others().unwrap_or(0);
         if self == Self::NONE { self } else { Self { before: used, others_before, ..Self::NONE } }
+    }
+
+    /// The value of [`Lease::granted`] of a quota that the service does not limit.
+    pub const UNLIMITED: u32 = u32::MAX;
+
+    /// Whether the service does not limit the quota.
+    #[must_use]
+    pub const fn is_unlimited(&self) -> bool {
+        self.granted == Self::UNLIMITED
+    }
+
+    /// Notes when the service answered, with `used` units used.
+    pub fn answered_at(&mut self, elapsed: u32, used: u32) {
+        if elapsed >= self.answered.saturating_add(REFILL_AHEAD) || self.answered == 0 {
+            (self.rate_from, self.rate_used) = (elapsed, used);
+        }
+        self.answered = elapsed;
     }
 
     /// Units that may be used at once when `used` are used.

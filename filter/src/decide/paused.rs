@@ -119,11 +119,13 @@ struct Queue<S> {
     calls: usize,
     /// Units in flight.
     asked: u64,
+    /// Calls that the gateway is taken to let through at a time.
+    most_calls: usize,
 }
 
 impl<S> Queue<S> {
     fn new(shortage: Shortage, cost: u32) -> Self {
-        Self { streams: VecDeque::new(), shortage, cost, calls: 0, asked: 0 }
+        Self { streams: VecDeque::new(), shortage, cost, calls: 0, asked: 0, most_calls: MAX_CALLS }
     }
 
     /// Units that the waiting requests need beyond those in flight.
@@ -312,6 +314,7 @@ impl<S> PausedStreams<S> {
         self.ended(subject, asked);
         let response = match response {
             Ok(response) => response,
+            Err(Unusable::Overloaded) => return self.overloaded(subject),
             Err(error) => {
                 self.failed(host, sent, &error);
                 if self.breaker.is_open() {
@@ -327,6 +330,9 @@ impl<S> PausedStreams<S> {
             self.tally(Event::Unconfigured, 1);
             self.report_unconfigured(host, limiter.config(), &request, asked);
             return self.decide_unserved(host, limiter, subject, call);
+        }
+        if let Some(queue) = self.queues.get_mut(&subject) {
+            queue.most_calls = MAX_CALLS.min(queue.most_calls + 1);
         }
         let credited = limiter.credit(host, &request, asked, response);
         match response.grant {
@@ -410,7 +416,7 @@ impl<S> PausedStreams<S> {
         if WindowTime::of(quota.window, count.index, now).is_none() {
             return Ask::Later;
         }
-        if queue.calls >= MAX_CALLS {
+        if queue.calls >= queue.most_calls {
             return Ask::Served;
         }
         if self.breaker.is_open() {
@@ -443,6 +449,7 @@ impl<S> PausedStreams<S> {
             Err(error) => {
                 self.ended(subject, Asked { units: 0, ..asked });
                 if error.is_refused() {
+                    self.overloaded(subject);
                     return Ask::Later;
                 }
                 self.failed(host, sent, &error);
@@ -607,6 +614,16 @@ impl<S> PausedStreams<S> {
         let paused = streams.remove(place)?;
         self.paused -= 1;
         Some(paused)
+    }
+
+    /// Notes that the gateway did not send a call, because too many are in flight: not an outage. Those that wait for it ask again when
+    /// others are answered.
+    fn overloaded(&mut self, subject: Subject) {
+        self.breaker.withdrawn();
+        if let Some(queue) = self.queues.get_mut(&subject) {
+            queue.most_calls = queue.calls.max(1);
+        }
+        self.has_unasked = true;
     }
 
     fn forget_if_empty(&mut self, subject: Subject) {

@@ -8,12 +8,16 @@ use crate::count::lease::{Lease, REFILL_AHEAD, WindowTime};
 use crate::quota::Quota;
 
 /// A refill is at most one part in this many of what is likely to be left by now,
-const PARTS_OF_LEFT: u64 = 3;
+const PARTS_OF_LEFT: u64 = 2;
 /// and at most this percentage of the gateway's fair share of it, which is in proportion to what each gateway has taken.
 const PERCENT_OF_FAIR_SHARE: u64 = 75;
 /// However little is left, one part in this many of the limit may be asked for. What is lost if another gateway asks at the same time is
 /// less than that, once in a window for the whole fleet.
 const PARTS_OF_LIMIT: u32 = 20;
+/// If what is likely to be left does not last for so many milliseconds at the present rate, no more than that part of the limit is asked
+/// for: what the last answer reported as left is used up by the time that the next call arrives.
+const SOON: u64 = 2_000;
+
 /// Most units beyond a debt that one call asks for on behalf of requests that wait.
 #[must_use]
 pub fn most_for_waiting(quota: &Quota, cost: u32) -> u32 {
@@ -37,16 +41,24 @@ pub fn refill(quota: &Quota, used: u32, in_flight: u32, lease: &Lease, time: Win
     let likely_left = u64::from(limit).saturating_sub(granted + others).min(left.into());
     let of_limit = likely_left.min((limit / PARTS_OF_LIMIT).into());
     // While requests wait, the rate has just risen, and what was left is not what is left.
+    let is_soon_exhausted =
+        present_rate(lease, used, time) * (granted + others) * SOON >= likely_left * granted * 1000;
     let most = match in_flight {
-        0 => {
+        0 if !is_soon_exhausted => {
             let fair_share = likely_left * granted / (granted + others).max(1) * PERCENT_OF_FAIR_SHARE / 100;
             (likely_left / PARTS_OF_LEFT).min(fair_share).max(of_limit)
         }
-        1.. => of_limit,
+        _ => of_limit,
     };
     let most = u32::try_from(most).unwrap_or(u32::MAX);
     // What is held already is used first.
     debt.saturating_add(time.likely_in(used, time.left).saturating_sub(lease.room(used)).min(most))
+}
+
+/// Units a second that this gateway uses of late.
+fn present_rate(lease: &Lease, used: u32, time: WindowTime) -> u64 {
+    let since = time.elapsed.saturating_sub(lease.rate_from).max(REFILL_AHEAD);
+    u64::from(used.saturating_sub(lease.rate_used)) * 1000 / u64::from(since)
 }
 
 /// Units that the other gateways are likely to have taken by now. Since the last answer they have gone on at the mean rate that it showed.

@@ -85,6 +85,9 @@ pub enum Unusable {
     /// None in time, or no connection.
     #[error("the rate-limit service did not answer")]
     None,
+    /// The gateway did not send the call: its circuit breaker for the cluster is full. Envoy answers such a call itself.
+    #[error("the circuit breaker of the rate-limit service's cluster is full")]
+    Overloaded,
     /// A status other than 200.
     #[error("the rate-limit service answered HTTP status {0}")]
     Http(String),
@@ -182,6 +185,7 @@ impl Response {
         match headers.get(":status") {
             None => return Err(Unusable::None),
             Some(b"200") => {}
+            Some(b"503") if headers.get("x-envoy-overloaded").is_some() => return Err(Unusable::Overloaded),
             Some(status) => return Err(Unusable::Http(text(status))),
         }
         let trailers = HeaderPairs::parse(trailers);
@@ -437,6 +441,7 @@ pub(crate) mod tests {
         let status = |status: &'static [u8]| serialize(&[(":status", status)]);
         let grpc = |status: &'static [u8]| serialize(&[("grpc-status", status)]);
         let none = serialize(&[]);
+        let overloaded = serialize(&[(":status", b"503"), ("x-envoy-overloaded", b"true")]);
         let rows = [
             (&ok, granted.clone(), &done, units.clone()),
             (&both, granted.clone(), &none, units),
@@ -447,6 +452,7 @@ pub(crate) mod tests {
             (&ok, unlimited, &done, without_reset(Grant::Unlimited)),
             (&none, vec![], &none, Err(Unusable::None)),
             (&status(b"504"), vec![], &none, Err(Unusable::Http("504".to_owned()))),
+            (&overloaded, vec![], &none, Err(Unusable::Overloaded)),
             (&ok, granted.clone(), &grpc(b"14"), Err(Unusable::Grpc("14".to_owned()))),
             (&ok, granted.clone(), &none, Err(Unusable::Malformed)),
             (&ok, vec![], &done, Err(Unusable::Malformed)),

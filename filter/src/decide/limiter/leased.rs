@@ -7,7 +7,7 @@ use crate::config::{Config, OnUnavailable};
 use crate::count::consume::{Beyond, Charged, Shared, Shortage};
 use crate::count::counters::Place;
 use crate::count::entry::Count;
-use crate::count::lease::WindowTime;
+use crate::count::lease::{Lease, WindowTime};
 use crate::decide::outcome::Outcome;
 use crate::decide::reply::Reply;
 use crate::fleet::lease_size;
@@ -180,12 +180,15 @@ impl Limiter {
                 Grant::Unlimited => limit,
                 Grant::Unconfigured => return None,
             };
-            if !matches!(response.grant, Grant::OverLimit { .. }) {
-                lease.granted = lease.granted.saturating_add(asked.units);
-            }
+            lease.granted = match response.grant {
+                Grant::Units { .. } => lease.granted.saturating_add(asked.units),
+                Grant::Unlimited => Lease::UNLIMITED,
+                Grant::OverLimit { .. } | Grant::Unconfigured => lease.granted,
+            };
             // Answers may arrive out of order; what is left never grows.
             lease.taken = limit.saturating_sub(left.min(known));
-            lease.answered = WindowTime::of(quota.window, count.index, now).map_or(0, |time| time.elapsed);
+            let time = WindowTime::of(quota.window, count.index, now);
+            lease.answered_at(time.map_or(0, |time| time.elapsed), count.used);
             Some(true)
         });
         credited.unwrap_or(false)

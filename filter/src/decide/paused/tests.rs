@@ -22,7 +22,7 @@ fn most_in_a_minute(world: &World) -> usize {
 fn a_fleet_admits_its_limit_and_no_more_with_few_calls() {
     println!("gateways workers shares demand  admitted of the limit  calls per 1,000");
     for (gateways, workers, calls_at_most) in
-        [(1, 1, 18.0), (1, 2, 18.0), (2, 1, 25.0), (2, 2, 26.0), (4, 2, 36.0), (20, 1, 120.0)]
+        [(1, 1, 22.0), (1, 2, 22.0), (2, 1, 30.0), (2, 2, 30.0), (4, 2, 40.0), (20, 1, 120.0)]
     {
         let (mut calls, mut admitted, mut windows) = (0, 0, 0);
         for parts in [[1, 1], [2, 1], [10, 1]] {
