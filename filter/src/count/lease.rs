@@ -164,7 +164,20 @@ impl Lease {
     #[must_use]
     pub fn is_low(&self, terms: &LeaseTerms, quota: &Quota, used: u32, time: WindowTime) -> bool {
         self.may_refill(terms, quota, time)
-            && (self.room(used) < time.likely_in(used, REFILL_AHEAD) || self.lacking(used, 0) > 0)
+            && (self.room(used) < self.likely_in(used, time, REFILL_AHEAD) || self.lacking(used, 0) > 0)
+    }
+
+    /// Units that are likely to be used in the next `milliseconds`: at the mean rate of this window, or at the present rate if that is
+    /// higher. A rate needs two units to be one.
+    #[must_use]
+    pub fn likely_in(&self, used: u32, time: WindowTime, milliseconds: u32) -> u32 {
+        let at_rate = |units: u32, since: u32| {
+            let units = u64::from(units.saturating_sub(1)) * u64::from(milliseconds);
+            u32::try_from(units / u64::from(since.max(REFILL_AHEAD))).unwrap_or(u32::MAX)
+        };
+        let present =
+            at_rate(used.saturating_sub(self.rate_used), time.elapsed.saturating_sub(self.rate_from));
+        at_rate(used, time.elapsed).max(present)
     }
 }
 
@@ -185,15 +198,6 @@ impl WindowTime {
         let elapsed = now.milliseconds_since(start);
         let length = u32::try_from(end.saturating_sub(start).saturating_mul(1000)).unwrap_or(u32::MAX);
         (now.seconds() >= start).then_some(Self { elapsed, left: length.saturating_sub(elapsed) })
-    }
-
-    /// Units that are likely to be used in the next `milliseconds`, at the mean rate at which `used` units were used in this window. A rate
-    /// needs two units to be one.
-    #[must_use]
-    pub fn likely_in(self, used: u32, milliseconds: u32) -> u32 {
-        let units = u64::from(used.saturating_sub(1)) * u64::from(milliseconds)
-            / u64::from(self.elapsed.max(REFILL_AHEAD));
-        u32::try_from(units).unwrap_or(u32::MAX)
     }
 }
 

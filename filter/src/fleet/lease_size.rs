@@ -52,7 +52,7 @@ pub fn refill(quota: &Quota, used: u32, in_flight: u32, lease: &Lease, time: Win
     };
     let most = u32::try_from(most).unwrap_or(u32::MAX);
     // What is held already is used first.
-    debt.saturating_add(time.likely_in(used, time.left).saturating_sub(lease.room(used)).min(most))
+    debt.saturating_add(lease.likely_in(used, time, time.left).saturating_sub(lease.room(used)).min(most))
 }
 
 /// Units a second that this gateway uses of late.
