@@ -432,8 +432,13 @@ impl<S> PausedStreams<S> {
             refill: false,
         };
         if !self.refilling.contains(&subject)
-            && let Some(refill) =
-                limiter.claim_refill(host, &request, index, fleet.call_timeout(), (in_flight.max(1), 0))
+            && let Some(refill) = limiter.claim_refill(
+                host,
+                &request,
+                index,
+                fleet.call_timeout(),
+                (in_flight.saturating_add(asked.units).max(1), 0),
+            )
         {
             asked = Asked { units: asked.units.saturating_add(refill.units), ..refill };
             self.refilling.insert(subject);

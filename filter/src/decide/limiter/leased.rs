@@ -145,9 +145,12 @@ impl Limiter {
         let units = self.change_lease(host, leased, quota, |count, now| {
             let time = WindowTime::of(count.window, count.index, now)?;
             let units = match count.lease.may_refill(&terms, quota, time) {
-                true => lease_size::refill(quota, count.used, in_flight, &count.lease, time).max(at_least),
-                false => at_least,
+                true => lease_size::refill(quota, count.used, in_flight, &count.lease, time),
+                false => 0,
             };
+            // More than what was left is not granted, and uses it up.
+            let left = count.lease.left(quota.limit.get()).unwrap_or(u32::MAX);
+            let units = units.min(left.saturating_sub(in_flight)).max(at_least);
             count.lease.refill_until = time.elapsed.saturating_add(milliseconds);
             (units > 0).then_some(units)
         })?;
