@@ -39,7 +39,7 @@ fn requests() -> Vec<(&'static str, Request)> {
     ]
 }
 
-/// The calls that the filter makes, with every status that is no success.
+/// The calls that the filter makes, with every status that is not Ok and that a host may return.
 fn faults() -> Vec<(String, Status)> {
     let calls: Vec<String> = module()
         .imports()
@@ -48,7 +48,18 @@ fn faults() -> Vec<(String, Status)> {
         .collect();
     assert!(calls.len() > 10, "{calls:?}");
     let failures = Status::ALL.into_iter().filter(|status| *status != Status::Ok);
-    failures.flat_map(|status| calls.iter().map(move |call| (call.clone(), status))).collect()
+    let all = failures.flat_map(|status| calls.iter().map(move |call| (call.clone(), status)));
+    all.filter(|(call, status)| is_possible(call, *status)).collect()
+}
+
+/// Whether the ABI names the status for the call. The SDK, which makes these two calls, ends the VM on any other status.
+fn is_possible(call: &str, status: Status) -> bool {
+    match call {
+        "proxy_http_call" => [Status::BadArgument, Status::InternalFailure].contains(&status),
+        // BadArgument is for a context that does not exist. The SDK enters only the context that made a call, and which it holds.
+        "proxy_set_effective_context" => false,
+        _ => true,
+    }
 }
 
 #[test]
@@ -113,7 +124,7 @@ fn an_error_that_every_request_repeats_is_logged_once_a_second() {
     for _ in 0..50 {
         assert_eq!(send(&host).status(), 200);
     }
-    assert_eq!(lines(&host), [first.clone()]);
+    assert_eq!(lines(&host), core::slice::from_ref(&first));
     host.advance(std::time::Duration::from_secs(1));
     send(&host);
     assert_eq!(lines(&host), [first, second]);

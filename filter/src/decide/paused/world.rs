@@ -132,6 +132,9 @@ enum What {
 /// When, in which order, at which gateway and worker, and what.
 type Event = (u64, u64, (usize, usize), What);
 
+/// Calls between a worker and the service, by the worker's gateway and place and the call.
+type InFlight = HashMap<((usize, usize), u32), (Received, Option<Response>)>;
+
 /// Gateways of some workers each, one service, and what became of the requests of one key.
 pub(super) struct World {
     pub(super) now: Rc<Cell<u64>>,
@@ -139,7 +142,7 @@ pub(super) struct World {
     pub(super) service: Service,
     events: BinaryHeap<Reverse<Event>>,
     order: u64,
-    in_flight: HashMap<((usize, usize), u32), (Received, Option<Response>)>,
+    in_flight: InFlight,
     /// Nanoseconds of each request's decision, its status (0: admitted) and what it waited.
     pub(super) decided: Vec<(u64, u16, u64)>,
     /// Milliseconds from gateway to service, and as many back, drawn from this range.
