@@ -58,7 +58,7 @@ pub struct QuotaSet {
 }
 
 impl QuotaSet {
-    /// The quotas of a class; at most [`crate::count::consume::MAX_QUOTAS`] of them are looked at.
+    /// The quotas of a class; at most [`crate::count::entry::MAX_QUOTAS`] of them are looked at.
     #[must_use]
     pub fn new(quotas: Vec<Quota>) -> Self {
         let calendar = quotas.iter().any(|quota| quota.window == Window::CalendarMonth);

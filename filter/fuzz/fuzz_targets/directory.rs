@@ -22,14 +22,17 @@ fn answer(directory: &mut Directory, body: &[u8]) -> Option<Update> {
 }
 
 fuzz_target!(|body: &[u8]| {
-    let mut directory = Directory::new(DirectorySettings {
-        cluster: "backend".into(),
-        path: "/keys".into(),
-        interval: 10,
-        bearer: None,
-        not_ready: NotReady::Pass,
-        max_stale: 0,
-    }, 0);
+    let mut directory = Directory::new(
+        DirectorySettings {
+            cluster: "backend".into(),
+            path: "/keys".into(),
+            interval: 10,
+            bearer: None,
+            not_ready: NotReady::Pass,
+            max_stale: 0,
+        },
+        0,
+    );
     assert_eq!(answer(&mut directory, KNOWN.as_bytes()), Some(Update::Replaced { skipped: 0 }));
     let taken = answer(&mut directory, body);
     let roster = directory.roster().expect("a roster");
@@ -43,7 +46,8 @@ fuzz_target!(|body: &[u8]| {
         }
     }
     let (mut subscribers, left_out) = entitled(Arc::clone(roster), &CONFIG);
-    let known = |subscribers: &Subscribers| roster.iter().filter(|key| subscribers.get(key.digest).is_some()).count();
+    let known =
+        |subscribers: &Subscribers| roster.iter().filter(|key| subscribers.get(key.digest).is_some()).count();
     let entitled = known(&subscribers);
     assert_eq!(entitled + left_out.without_agreement + left_out.over_capacity, roster.len());
     assert!(subscribers.records(CountBy::Subscriber) <= subscribers.records(CountBy::Key));

@@ -8,7 +8,7 @@
 //! lease   the nine u32 of `Lease`, in the order of its fields
 //! ```
 //! All numbers are little-endian. `writes` goes up by one with each write, so that no two writes leave equal bytes
-//! ([`super::cas_predictor`] relies on that).
+//! (`cas_predictor` relies on that).
 //!
 //! A record lives as long as one of its windows does. A writer normalises every record of the entry: it drops ended windows and dead
 //! records, and keeps live windows that it does not know, because two configurations write the same record while one of them drains.

@@ -4,7 +4,7 @@
 //! `a/..;/..;/r`, another drops the matrix parameters and serves `/r`. The filter therefore reads a path in every one of these ways. A rule
 //! applies if all readings select it; a path whose readings select different rules is ambiguous.
 //!
-//! Each reading applies some of the operations in [`ORDER`], in that order, to the whole path. The list names most operations twice: once
+//! Each reading applies some of the operations in `ORDER`, in that order, to the whole path. The list names most operations twice: once
 //! before and once after percent-decoding, because a proxy and a server, or a server and its router, do them in turn. What no upstream
 //! tells apart is the same in all readings: trailing slashes, a missing slash at the start, and escapes of bytes that delimit nothing.
 
