@@ -8,15 +8,15 @@ use crate::count::lease::{Lease, REFILL_AHEAD, WindowTime};
 use crate::quota::Quota;
 
 /// A refill is at most one part in this many of what is likely to be left by now,
-const PARTS_OF_LEFT: u64 = 3;
+const PARTS_OF_LEFT: u128 = 3;
 /// and at most this percentage of the gateway's fair share of it, which is in proportion to what each gateway has taken.
-const PERCENT_OF_FAIR_SHARE: u64 = 75;
+const PERCENT_OF_FAIR_SHARE: u128 = 75;
 /// However little is left, one part in this many of the limit may be asked for. What is lost if another gateway asks at the same time is
 /// less than that, once in a window for the whole fleet.
 const PARTS_OF_LIMIT: u32 = 20;
-/// If what is likely to be left does not last for so many milliseconds at the present rate, no more than that part of the limit is asked
+/// If what is likely to be left does not last for this many milliseconds at the present rate, at most that part of the limit is asked
 /// for: what the last answer reported as left is used up by the time that the next call arrives.
-const SOON: u64 = 2_000;
+const SOON: u128 = 2_000;
 
 /// Most units beyond a debt that one call asks for on behalf of requests that wait.
 #[must_use]
@@ -37,12 +37,13 @@ pub fn refill(quota: &Quota, used: u32, in_flight: u32, lease: &Lease, time: Win
         let first = if begins { lease.before.min(limit) / 4 } else { 0 };
         return debt.saturating_add(first);
     };
-    let (granted, others) = (u64::from(lease.granted), taken_by_others(lease, time));
-    let likely_left = u64::from(limit).saturating_sub(granted + others).min(left.into());
-    let of_limit = u64::from(left.min(limit / PARTS_OF_LIMIT));
+    // The products of limits, rates and shares below do not fit in 64 bits.
+    let (granted, others) = (u128::from(lease.granted), u128::from(taken_by_others(lease, time)));
+    let likely_left = u128::from(limit).saturating_sub(granted + others).min(left.into());
+    let of_limit = u128::from(left.min(limit / PARTS_OF_LIMIT));
     // While requests wait, the rate has just risen, and what was left is not what is left.
-    let is_soon_exhausted =
-        present_rate(lease, used, time) * (granted + others) * SOON >= likely_left * granted * 1000;
+    let is_soon_exhausted = u128::from(present_rate(lease, used, time)) * (granted + others) * SOON
+        >= likely_left * granted * 1000;
     let most = match in_flight {
         0 if !is_soon_exhausted => {
             let fair_share = likely_left * granted / (granted + others).max(1) * PERCENT_OF_FAIR_SHARE / 100;
@@ -71,5 +72,27 @@ fn taken_by_others(lease: &Lease, time: WindowTime) -> u64 {
         seen.max(granted * u64::from(lease.others_before) / u64::from(lease.before))
     } else {
         seen.max(granted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU32;
+
+    use super::*;
+    use crate::quota::Mode;
+    use crate::window::Window;
+
+    #[test]
+    fn the_largest_numbers_have_a_size_too() {
+        let quota =
+            Quota { name: String::new(), limit: NonZeroU32::MAX, window: Window::DAY, mode: Mode::Enforced };
+        for granted in [1, u32::MAX / 2, u32::MAX] {
+            let lease = Lease { granted, taken: u32::MAX - 1, answered: 250, ..Lease::NONE };
+            for used in [0, granted, u32::MAX] {
+                let time = WindowTime { elapsed: 86_000_000, left: 400_000 };
+                assert!(refill(&quota, used, 0, &lease, time) <= lease.lacking(used, 0).saturating_add(1));
+            }
+        }
     }
 }
