@@ -8,18 +8,19 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::config::{Config, FleetSettings, Limits};
-use crate::count::consume::Shortage;
+use self::calls::{Ask, Call};
+pub use self::event::Event;
+use self::queue::{PausedStream, Queue};
+use crate::config::FleetSettings;
 use crate::count::counters::Place;
-use crate::count::lease::WindowTime;
 use crate::count::shared_data::HostError;
-use crate::decide::limiter::{Asked, Host, LeaseRequest, LeasedRequest, Limiter, LogLevel, Need, Verdict};
-use crate::decide::metric;
-use crate::fleet::breaker::{Breaker, Sent};
-use crate::fleet::lease_size;
-use crate::fleet::protocol::{Grant, Request, Response, Unusable};
-use crate::time::Timestamp;
-use crate::window::Window;
+use crate::decide::limiter::{Host, LeaseRequest, LeasedRequest, Limiter, LogLevel, Need, Verdict};
+use crate::fleet::breaker::Breaker;
+use crate::fleet::protocol::{Grant, Response, Unusable};
+
+mod calls;
+mod event;
+mod queue;
 
 /// Most streams that are paused in one worker. `on_unavailable` decides further requests.
 pub const MAX_PAUSED: usize = 1024;
@@ -41,45 +42,9 @@ pub trait FleetHost: Host {
     fn exists(&mut self, stream: &Self::Stream) -> bool;
 }
 
-/// What becomes of calls, as metrics count it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A call was sent.
-    Called,
-    /// Units were granted.
-    Granted,
-    /// A limit was exceeded.
-    OverLimit,
-    /// A call failed.
-    Failed,
-    /// An answer was about another window.
-    Dropped,
-    /// The service has no limit for the descriptor.
-    Unconfigured,
-}
-
-impl Event {
-    /// All events.
-    pub const ALL: [Self; 6] =
-        [Self::Called, Self::Granted, Self::OverLimit, Self::Failed, Self::Dropped, Self::Unconfigured];
-
-    /// The name of the counter.
-    #[must_use]
-    pub const fn metric(self) -> &'static str {
-        match self {
-            Self::Called => metric::FLEET_CALLS,
-            Self::Granted => metric::FLEET_UNITS,
-            Self::OverLimit => metric::FLEET_OVER_LIMIT,
-            Self::Failed => metric::FLEET_FAILED,
-            Self::Dropped => metric::FLEET_DROPPED,
-            Self::Unconfigured => metric::FLEET_UNCONFIGURED,
-        }
-    }
-}
-
 /// What becomes of a request that asks for a lease.
 #[derive(Debug)]
-pub enum Wanted {
+pub enum LeaseOutcome {
     /// Its own decision stands, or this one was made after all.
     Decided(Option<Verdict>),
     /// It is paused. The call was made for it by its stream; `None` if another call will serve it.
@@ -97,54 +62,6 @@ pub enum Pace {
 
 /// What a call is about: a counter, and which of its quotas.
 type Subject = (Place, usize);
-
-/// A paused stream and its request.
-#[derive(Debug)]
-struct PausedStream<S> {
-    stream: S,
-    request: LeasedRequest,
-    since: Timestamp,
-    /// The call that its stream made.
-    call: Option<u32>,
-}
-
-/// The streams that wait for units of one quota of one counter.
-#[derive(Debug)]
-struct Queue<S> {
-    streams: VecDeque<PausedStream<S>>,
-    /// The shortage that was seen last.
-    shortage: Shortage,
-    /// The cost of the request that saw it.
-    cost: u32,
-    calls: usize,
-    /// Units in flight.
-    asked: u64,
-    /// Calls that the gateway is taken to let through at a time.
-    most_calls: usize,
-}
-
-impl<S> Queue<S> {
-    fn new(shortage: Shortage, cost: u32) -> Self {
-        Self { streams: VecDeque::new(), shortage, cost, calls: 0, asked: 0, most_calls: MAX_CALLS }
-    }
-
-    /// Units that the waiting requests need beyond those in flight.
-    fn unasked(&self) -> u64 {
-        let waiting: u64 = self.streams.iter().map(|paused| u64::from(paused.request.cost)).sum();
-        // What one request lacks is its cost, more what the gateway owes, or less what it holds.
-        let needed = (waiting + u64::from(self.shortage.lacking)).saturating_sub(u64::from(self.cost));
-        if self.streams.is_empty() { 0 } else { needed.saturating_sub(self.asked) }
-    }
-}
-
-#[derive(Debug)]
-struct Call {
-    subject: Subject,
-    request: LeasedRequest,
-    asked: Asked,
-    sent: Sent,
-    at: Timestamp,
-}
 
 /// The calls and paused streams of one configuration in one VM.
 #[derive(Debug)]
@@ -219,39 +136,24 @@ impl<S> PausedStreams<S> {
             *sum = sum.saturating_add(amount);
         }
     }
-
-    /// Notes that a call is not in flight any more.
-    fn ended(&mut self, subject: Subject, asked: Asked) {
-        if asked.refill {
-            self.refilling.remove(&subject);
-        }
-        let Some(queue) = self.queues.get_mut(&subject) else { return };
-        queue.calls = queue.calls.saturating_sub(1);
-        queue.asked = queue.asked.saturating_sub(asked.units.into());
-        if queue.streams.is_empty() && queue.calls == 0 {
-            self.queues.remove(&subject);
-        } else {
-            self.has_unasked |= queue.unasked() > 0;
-        }
-    }
 }
 
 impl<S> PausedStreams<S> {
     /// Sees to a lease that the decision on the request of `stream` asks for, within a callback of that stream.
-    pub fn want<H: FleetHost<Stream = S>>(
+    pub fn request_lease<H: FleetHost<Stream = S>>(
         &mut self,
         host: &mut H,
         limiter: &mut Limiter,
         lease: LeaseRequest,
         stream: impl FnOnce() -> S,
-    ) -> Wanted {
+    ) -> LeaseOutcome {
         let LeaseRequest { request, need } = lease;
         let shortage = match need {
             Need::Refill(quota) => {
                 if self.has_ticks {
                     self.refills.entry((request.counter, quota)).or_insert(request);
                 }
-                return Wanted::Decided(None);
+                return LeaseOutcome::Decided(None);
             }
             Need::Shortage(shortage) => shortage,
         };
@@ -262,7 +164,7 @@ impl<S> PausedStreams<S> {
         }
         let now = match host.now() {
             Ok(now) if self.has_ticks && self.paused < MAX_PAUSED && !self.breaker.is_open() => now,
-            _ => return Wanted::Decided(Some(limiter.decide_without_service(host, &request))),
+            _ => return LeaseOutcome::Decided(Some(limiter.decide_without_service(host, &request))),
         };
         let cost = request.cost;
         let queue = self.queues.entry(subject).or_insert_with(|| Queue::new(shortage, cost));
@@ -280,7 +182,7 @@ impl<S> PausedStreams<S> {
                 let newest = self.queues.get_mut(&subject).and_then(|queue| queue.streams.pop_back());
                 self.paused -= usize::from(newest.is_some());
                 self.forget_if_empty(subject);
-                return Wanted::Decided(
+                return LeaseOutcome::Decided(
                     newest.map(|PausedStream { request, .. }| limiter.decide_without_service(host, &request)),
                 );
             }
@@ -288,7 +190,7 @@ impl<S> PausedStreams<S> {
         if let Some(newest) = self.queues.get_mut(&subject).and_then(|queue| queue.streams.back_mut()) {
             newest.call = call;
         }
-        Wanted::Paused(call)
+        LeaseOutcome::Paused(call)
     }
 
     /// Notes that the stream that made `call` has ended, so that the answer will not arrive. Those who shared the call ask again at the next
@@ -390,316 +292,6 @@ impl<S> PausedStreams<S> {
         }
         self.paused = 0;
     }
-
-    /// Sends a call for the requests of `subject` that no call is in flight for.
-    fn ask<H: FleetHost<Stream = S>>(
-        &mut self,
-        host: &mut H,
-        limiter: &mut Limiter,
-        subject: Subject,
-        now: Timestamp,
-    ) -> Ask {
-        let config = limiter.config().clone();
-        let (Some(fleet), Some(queue)) = (&config.fleet, self.queues.get_mut(&subject)) else {
-            return Ask::Served;
-        };
-        let in_flight = u32::try_from(queue.asked).unwrap_or(u32::MAX);
-        let (unasked, Shortage { quota: index, count, lacking }) = (queue.unasked(), queue.shortage);
-        let Some(request) = queue.streams.back().map(|paused| paused.request.clone()) else {
-            return Ask::Served;
-        };
-        let Some(quota) = request.quota(index) else { return Ask::Served };
-        if unasked == 0 {
-            return Ask::Served;
-        }
-        // While the stored window is ahead of the clock, the service would charge another window.
-        if WindowTime::of(quota.window, count.index, now).is_none() {
-            return Ask::Later;
-        }
-        if queue.calls >= queue.most_calls {
-            return Ask::Served;
-        }
-        if self.breaker.is_open() {
-            return Ask::Unavailable;
-        }
-        let Some(sent) = self.breaker.permits(now) else { return Ask::Unavailable };
-        // What the gateway owes is used up already, so that it is asked for whole.
-        let debt = lacking.saturating_sub(request.cost);
-        let most = debt.saturating_add(lease_size::most_for_waiting(quota, request.cost));
-        let mut asked = Asked {
-            quota: index,
-            units: u32::try_from(unasked).unwrap_or(u32::MAX).min(most),
-            refill: false,
-        };
-        if !self.refilling.contains(&subject)
-            && let Some(refill) = limiter.claim_refill(
-                host,
-                &request,
-                index,
-                fleet.call_timeout(),
-                (in_flight.saturating_add(asked.units).max(1), 0),
-            )
-        {
-            asked = Asked { units: asked.units.saturating_add(refill.units), ..refill };
-            self.refilling.insert(subject);
-        }
-        match host.call(fleet, &message(&config, fleet, &request, asked, count.index), fleet.call_timeout()) {
-            Ok(call) => {
-                queue.calls += 1;
-                queue.asked += u64::from(asked.units);
-                self.calls.insert(call, Call { subject, request, asked, sent, at: now });
-                self.tally(Event::Called, 1);
-                Ask::Sent(call)
-            }
-            Err(error) => {
-                self.ended(subject, Asked { units: 0, ..asked });
-                if error.is_refused() {
-                    self.overloaded(subject);
-                    return Ask::Later;
-                }
-                self.failed(host, sent, &error);
-                Ask::Unavailable
-            }
-        }
-    }
-
-    fn refill<H: FleetHost<Stream = S>>(
-        &mut self,
-        host: &mut H,
-        limiter: &mut Limiter,
-        fleet: &FleetSettings,
-        subject: Subject,
-        request: LeasedRequest,
-        now: Timestamp,
-    ) {
-        if self.refilling.contains(&subject) {
-            return;
-        }
-        let at_least = u32::from(self.breaker.is_open());
-        let Some(sent) = self.breaker.permits(now) else { return };
-        let (_, index) = subject;
-        let in_flight = self.queues.get(&subject).map_or(0, |queue| queue.asked);
-        let bounds = (u32::try_from(in_flight).unwrap_or(u32::MAX), at_least);
-        let asked = limiter.claim_refill(host, &request, index, fleet.call_timeout(), bounds);
-        let Some((asked, quota)) = asked.and_then(|asked| Some((asked, request.quota(index)?))) else {
-            return self.breaker.withdrawn();
-        };
-        let window = quota.window.at(now).index;
-        match host.call(
-            fleet,
-            &message(limiter.config(), fleet, &request, asked, window),
-            fleet.call_timeout(),
-        ) {
-            Ok(call) => {
-                self.refilling.insert(subject);
-                self.calls.insert(call, Call { subject, request, asked, sent, at: now });
-                self.tally(Event::Called, 1);
-            }
-            Err(error) => {
-                self.breaker.withdrawn();
-                if !error.is_refused() {
-                    self.failed(host, sent, &error);
-                }
-            }
-        }
-    }
-
-    /// Decides those who wait for `subject` while there is room: first the stream that made `call`, then those without a call in flight, in
-    /// their order. The others wait for their own answers: if a stream ends before, what its call was granted is lost.
-    fn serve<H: FleetHost<Stream = S>>(
-        &mut self,
-        host: &mut H,
-        limiter: &mut Limiter,
-        subject: Subject,
-        call: Option<u32>,
-    ) {
-        let mut first = call.and_then(|call| self.take_caller(subject, call));
-        while let Some(paused) = first.take().or_else(|| self.take_uncalled(subject)) {
-            if !host.exists(&paused.stream) {
-                continue;
-            }
-            let mut verdict = limiter.decide_leased(host, &paused.request);
-            match verdict.lease.take().map(|lease| *lease) {
-                Some(LeaseRequest { need: Need::Shortage(shortage), request }) => {
-                    let other = (request.counter, shortage.quota);
-                    let cost = request.cost;
-                    let queue = self.queues.entry(other).or_insert_with(|| Queue::new(shortage, cost));
-                    (queue.shortage, queue.cost) = (shortage, cost);
-                    queue.streams.push_front(paused);
-                    self.paused += 1;
-                    if other == subject {
-                        break;
-                    }
-                    self.has_unasked = true;
-                }
-                lease => {
-                    if let Some(LeaseRequest { need: Need::Refill(quota), request }) = lease {
-                        self.refills.entry((request.counter, quota)).or_insert(request);
-                    }
-                    self.decided.push_back((paused.stream, verdict));
-                }
-            }
-        }
-        self.forget_if_empty(subject);
-    }
-
-    /// Decides those who wait for `subject` and whom no call in flight will serve, as if the service did not answer: first the stream
-    /// that made `call`.
-    fn decide_unserved<H: FleetHost<Stream = S>>(
-        &mut self,
-        host: &mut H,
-        limiter: &mut Limiter,
-        subject: Subject,
-        call: u32,
-    ) {
-        let mut caller = self.take_caller(subject, call);
-        while let Some(paused) = caller.take().or_else(|| {
-            let queue = self.queues.get(&subject)?;
-            if queue.unasked() > 0 { self.take_front(subject) } else { None }
-        }) {
-            self.decide_without_service(host, limiter, paused);
-        }
-        self.forget_if_empty(subject);
-    }
-
-    /// Decides those who have waited for `timeout` milliseconds.
-    fn expire<H: FleetHost<Stream = S>>(
-        &mut self,
-        host: &mut H,
-        limiter: &mut Limiter,
-        now: Timestamp,
-        timeout: u32,
-    ) {
-        let mut expired = Vec::new();
-        for queue in self.queues.values_mut() {
-            // A clock that steps back must not let them wait for longer.
-            let is_over = |since: Timestamp| now < since || now.milliseconds_after(since) >= timeout;
-            let (over, waiting): (VecDeque<_>, _) =
-                queue.streams.drain(..).partition(|paused| is_over(paused.since));
-            queue.streams = waiting;
-            expired.extend(over);
-        }
-        self.queues.retain(|_, queue| !queue.streams.is_empty() || queue.calls > 0);
-        self.paused -= expired.len();
-        for paused in expired {
-            self.decide_without_service(host, limiter, paused);
-        }
-    }
-
-    fn decide_without_service<H: FleetHost<Stream = S>>(
-        &mut self,
-        host: &mut H,
-        limiter: &mut Limiter,
-        PausedStream { stream, request, .. }: PausedStream<S>,
-    ) {
-        if host.exists(&stream) {
-            let mut verdict = limiter.decide_without_service(host, &request);
-            verdict.lease = None;
-            self.decided.push_back((stream, verdict));
-        }
-    }
-
-    fn take_front(&mut self, subject: Subject) -> Option<PausedStream<S>> {
-        let paused = self.queues.get_mut(&subject)?.streams.pop_front()?;
-        self.paused -= 1;
-        Some(paused)
-    }
-
-    fn take_uncalled(&mut self, subject: Subject) -> Option<PausedStream<S>> {
-        let (calls, queue) = (&self.calls, self.queues.get_mut(&subject)?);
-        let has_call = |paused: &PausedStream<S>| paused.call.is_some_and(|call| calls.contains_key(&call));
-        let place = queue.streams.iter().position(|paused| !has_call(paused))?;
-        self.paused -= 1;
-        queue.streams.remove(place)
-    }
-
-    fn take_caller(&mut self, subject: Subject, call: u32) -> Option<PausedStream<S>> {
-        let streams = &mut self.queues.get_mut(&subject)?.streams;
-        let place = streams.iter().position(|paused| paused.call == Some(call))?;
-        let paused = streams.remove(place)?;
-        self.paused -= 1;
-        Some(paused)
-    }
-
-    /// Notes that the gateway did not send a call, because too many are in flight: not an outage. Those that wait for it ask again when
-    /// others are answered.
-    fn overloaded(&mut self, subject: Subject) {
-        self.breaker.withdrawn();
-        if let Some(queue) = self.queues.get_mut(&subject) {
-            queue.most_calls = queue.calls.max(1);
-        }
-        self.has_unasked = true;
-    }
-
-    fn forget_if_empty(&mut self, subject: Subject) {
-        if self.queues.get(&subject).is_some_and(|queue| queue.streams.is_empty() && queue.calls == 0) {
-            self.queues.remove(&subject);
-        }
-    }
-
-    fn failed<H: FleetHost<Stream = S>>(&mut self, host: &mut H, sent: Sent, error: &dyn core::fmt::Display) {
-        self.tally(Event::Failed, 1);
-        // Without a time the pause ends at once, and the next call tries again.
-        let now = host.now().unwrap_or(Timestamp::from_seconds(0));
-        if self.breaker.failed(sent, now) {
-            host.log(LogLevel::Error, format_args!("weir: fleet: {error}; on_unavailable decides"));
-        }
-    }
-
-    fn report_unconfigured<H: FleetHost<Stream = S>>(
-        &mut self,
-        host: &mut H,
-        config: &Config,
-        request: &LeasedRequest,
-        asked: Asked,
-    ) {
-        if core::mem::replace(&mut self.reported_unconfigured, true) {
-            return;
-        }
-        let window = request.quota(asked.quota).map_or(Window::CalendarMonth, |quota| quota.window);
-        host.log(
-            LogLevel::Error,
-            format_args!(
-                "weir: fleet: the rate-limit service has no limit for class {} and window {}; configure it (weir-limits prints the \
-                 limits) or set fleet.limits to \"sent\"; on_unavailable decides",
-                config.class_name(request.class),
-                window.short_name()
-            ),
-        );
-    }
-}
-
-/// The result of [`PausedStreams::ask`].
-enum Ask {
-    /// The call was sent.
-    Sent(u32),
-    /// A call in flight serves the requests.
-    Served,
-    /// It cannot be sent now.
-    Later,
-    /// The service does not answer.
-    Unavailable,
-}
-
-fn message(
-    config: &Config,
-    fleet: &FleetSettings,
-    request: &LeasedRequest,
-    asked: Asked,
-    index: u32,
-) -> Vec<u8> {
-    let quota = request.quota(asked.quota);
-    let message = Request {
-        domain: &fleet.domain,
-        class: config.class_name(request.class),
-        window: quota.map_or(Window::CalendarMonth, |quota| quota.window),
-        plan: (fleet.limits == Limits::Configured).then(|| config.plan_name(request.plan)),
-        index: fleet.window_index.then_some(index),
-        who: &request.who,
-        limit: quota.filter(|_| fleet.limits == Limits::Sent).map(|quota| quota.limit.get()),
-        units: asked.units,
-    };
-    message.encode()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use proxy_wasm::types::Action;
 use crate::config::{FleetSettings, HeaderOptions, UpstreamHeaders};
 use crate::count::shared_data::HostError;
 use crate::decide::limiter::LeaseRequest;
-use crate::decide::paused::{FleetHost, Wanted};
+use crate::decide::paused::{FleetHost, LeaseOutcome};
 use crate::decide::response_headers::{self, EXPOSED};
 use crate::fleet::protocol;
 use crate::host::{self, Gateway};
@@ -50,7 +50,12 @@ impl Stream {
 
     /// Sees to the lease that a decision asks for.
     #[cold]
-    fn want(&mut self, state: &mut State, lease: LeaseRequest, headers: Option<HeaderPairs<'_>>) -> Wanted {
+    fn want(
+        &mut self,
+        state: &mut State,
+        lease: LeaseRequest,
+        headers: Option<HeaderPairs<'_>>,
+    ) -> LeaseOutcome {
         let paused = Rc::new(Paused {
             id: self.id,
             is_grpc: headers.is_some_and(HeaderPairs::is_grpc),
@@ -58,8 +63,9 @@ impl Stream {
             report: Cell::new(None),
             call: Cell::new(None),
         });
-        let wanted = state.paused.want(&mut Gateway, &mut state.limiter, lease, || Rc::downgrade(&paused));
-        if let Wanted::Paused(call) = wanted {
+        let wanted =
+            state.paused.request_lease(&mut Gateway, &mut state.limiter, lease, || Rc::downgrade(&paused));
+        if let LeaseOutcome::Paused(call) = wanted {
             paused.call.set(call);
             self.paused = Some(paused);
         }
@@ -85,10 +91,10 @@ impl HttpContext for Stream {
             let mut verdict = state.limiter.decide(&mut Gateway, headers);
             match verdict.lease.take() {
                 None => Some((verdict, false)),
-                Some(lease) => match self.want(state, *lease, pairs()) {
-                    Wanted::Decided(None) => Some((verdict, true)),
-                    Wanted::Decided(Some(decided)) => Some((decided, true)),
-                    Wanted::Paused(_) => None,
+                Some(lease) => match self.request_lease(state, *lease, pairs()) {
+                    LeaseOutcome::Decided(None) => Some((verdict, true)),
+                    LeaseOutcome::Decided(Some(decided)) => Some((decided, true)),
+                    LeaseOutcome::Paused(_) => None,
                 },
             }
         });

@@ -118,8 +118,6 @@ fn counted(fleet: &Fleet) -> u64 {
 }
 
 fn check_bursts_until_nothing_passes(gateways: usize, limit: usize, rounds: usize) {
-    // Of larger quotas refills are larger, and a burst that overtakes one uses up what it asks for.
-    let least = if limit > 100 { 88 } else { 95 };
     let mut problems = Vec::new();
     for _ in 0..rounds {
         let fleet = fleet(gateways, &format!("{limit}/minute"), &Value::Null).start().unwrap();
@@ -151,7 +149,7 @@ fn check_bursts_until_nothing_passes(gateways: usize, limit: usize, rounds: usiz
                 ),
             );
             let counted = counted_at_first_refusal.unwrap_or(0);
-            if !(limit * least / 100..=limit).contains(&seen.count(200))
+            if !(limit * 95 / 100..=limit).contains(&seen.count(200))
                 || counted < limit as u64
                 || seen.unanswered() + seen.contradictions() > 0
                 || seen.slowest() > LONGEST_WAIT + SLACK
@@ -201,8 +199,8 @@ fn calls_that_the_circuit_breaker_refuses_are_made_later() {
     let counts: Vec<_> = seen.0.iter().map(|burst| (burst.count(200), burst.count(429))).collect();
     let calls = fleet.service.calls();
     assert_eq!(counts[0], (40, 0), "{seen}, {calls} calls");
-    // Requests that share calls may ask for more than is left, once in each of the calls that are in flight.
-    assert!((10..=20).contains(&counts[1].0) && counts[1].0 + counts[1].1 == 40, "{seen}, {calls} calls");
+    // The call that asks for more than is left loses that, and each asks for at most three.
+    assert!((18..=20).contains(&counts[1].0) && counts[1].0 + counts[1].1 == 40, "{seen}, {calls} calls");
 }
 
 #[test]

@@ -106,6 +106,35 @@ fn bursts_at_two_gateways_use_up_the_limit_and_no_more() {
 }
 
 #[test]
+fn bursts_one_after_the_other_use_up_nearly_all_of_the_limit_and_no_more() {
+    for (gateways, limit, round_trip, workers) in [1, 2]
+        .into_iter()
+        .flat_map(|gateways| [60, 600, 6000].map(|limit| (gateways, limit)))
+        .flat_map(|(gateways, limit)| {
+            [(0, 1), (2, 2), (10, 1), (40, 1), (40, 2)]
+                .map(|(round_trip, workers)| (gateways, limit, round_trip, workers))
+        })
+    {
+        for (seed, apart) in (0..8).flat_map(|seed| [20, 100, 400].map(|apart| (seed, apart))) {
+            let mut world = World::new(gateways, workers, &format!("{limit}/minute"), "");
+            world.way = round_trip / 2..round_trip / 2 + 2;
+            world.random ^= seed << 20;
+            world.now.set(START + SECOND);
+            let mut before = usize::MAX;
+            while world.admitted() != before {
+                before = world.admitted();
+                world.burst_until_decided(40, apart);
+            }
+            assert!(
+                (limit * 95 / 100..=limit).contains(&world.admitted()),
+                "{} of {limit}, {gateways} gateways of {workers}, {round_trip} ms, seed {seed}, {apart} µs apart",
+                world.admitted()
+            );
+        }
+    }
+}
+
+#[test]
 fn a_quota_of_a_second_is_requested_by_each_request_and_calls_do_not_queue() {
     let mut world = World::new(1, 1, "8/second", "");
     world.way = 20..21;

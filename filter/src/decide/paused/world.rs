@@ -9,11 +9,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::*;
-use crate::config::digest;
+use crate::config::{Config, digest};
 use crate::count::counters::CounterHost;
 use crate::count::shared_data::{Cas, SharedData, Swap, VmLocalData};
 use crate::fleet::protocol::tests::{Received, receive};
 use crate::request::header_pairs::serialize;
+use crate::time::Timestamp;
 
 pub(super) const MILLISECOND: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1000 * MILLISECOND;
@@ -236,9 +237,32 @@ impl World {
         }
     }
 
+    /// Sends `requests` to each gateway, one every `apart` microseconds, and goes on until all are decided, as a client that sends
+    /// its next burst then.
+    pub(super) fn burst_until_decided(&mut self, requests: usize, apart: u64) {
+        let decided = self.decided.len() + requests * self.gateways.len();
+        for place in 0..requests {
+            for gateway in 0..self.gateways.len() {
+                let when = self.now.get() + apart * 1000 * u64::try_from(place).unwrap();
+                let worker = place % self.gateways[gateway].len();
+                self.at(when, (gateway, worker), What::Arrives);
+            }
+        }
+        while self.decided.len() < decided {
+            self.step();
+        }
+    }
+
     /// Goes on until nothing happens any more.
     pub(super) fn run(&mut self) {
-        while let Some(Reverse((when, _, vm, what))) = self.events.pop() {
+        while self.step() {}
+        assert!(self.waiting.is_empty(), "requests hang: {:?}", self.waiting);
+    }
+
+    /// Lets the next event happen. Whether there was one.
+    fn step(&mut self) -> bool {
+        let Some(Reverse((when, _, vm, what))) = self.events.pop() else { return false };
+        {
             self.now.set(when);
             let way = self.way.start + self.random(self.way.end - self.way.start);
             let is_lost = self.loses_one_of.is_some_and(|many| self.random(many) == 0);
@@ -277,7 +301,7 @@ impl World {
             }
             self.look_at(vm);
         }
-        assert!(self.waiting.is_empty(), "requests hang: {:?}", self.waiting);
+        true
     }
 
     /// A request arrives; the call that its stream makes.
@@ -288,10 +312,10 @@ impl World {
         self.next_stream += 1;
         let stream = self.next_stream;
         if let Some(lease) = verdict.lease.take() {
-            match fleet.want(host, limiter, *lease, || stream) {
-                Wanted::Decided(Some(decided)) => verdict = decided,
-                Wanted::Decided(None) => {}
-                Wanted::Paused(call) => {
+            match fleet.request_lease(host, limiter, *lease, || stream) {
+                LeaseOutcome::Decided(Some(decided)) => verdict = decided,
+                LeaseOutcome::Decided(None) => {}
+                LeaseOutcome::Paused(call) => {
                     self.waiting.insert(stream, (self.now.get(), call));
                     return call;
                 }
