@@ -50,7 +50,7 @@ impl Stream {
 
     /// Sees to the lease that a decision asks for.
     #[cold]
-    fn want(
+    fn request_lease(
         &mut self,
         state: &mut State,
         lease: LeaseRequest,

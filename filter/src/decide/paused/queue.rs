@@ -48,7 +48,8 @@ impl<S> Queue<S> {
 
 impl<S> PausedStreams<S> {
     /// Decides those who wait for `subject` while there is room: first the stream that made `call`, then those without a call in flight, in
-    /// their order. The others wait for their own answers: if a stream ends before, what its call was granted is lost.
+    /// their order. The others wait for their own answers: if a stream ends before, what its call was granted is lost. A request is not
+    /// refused while a call in flight may be granted units for it, because answers arrive in any order.
     pub(super) fn serve<H: FleetHost<Stream = S>>(
         &mut self,
         host: &mut H,
@@ -57,6 +58,8 @@ impl<S> PausedStreams<S> {
         call: Option<u32>,
     ) {
         let mut first = call.and_then(|call| self.take_caller(subject, call));
+        let mut spare = self.spare(subject);
+        let mut kept = Vec::new();
         while let Some(paused) = first.take().or_else(|| self.take_uncalled(subject)) {
             if !host.exists(&paused.stream) {
                 continue;
@@ -75,6 +78,10 @@ impl<S> PausedStreams<S> {
                     }
                     self.has_unasked = true;
                 }
+                None if verdict.reply.is_some() && spare >= u64::from(paused.request.cost) => {
+                    spare -= u64::from(paused.request.cost);
+                    kept.push(paused);
+                }
                 lease => {
                     if let Some(LeaseRequest { need: Need::Refill(quota), request }) = lease {
                         self.refills.entry((request.counter, quota)).or_insert(request);
@@ -83,7 +90,23 @@ impl<S> PausedStreams<S> {
                 }
             }
         }
+        if let Some(queue) = self.queues.get_mut(&subject) {
+            self.paused += kept.len();
+            kept.into_iter().rev().for_each(|paused| queue.streams.push_front(paused));
+        }
         self.forget_if_empty(subject);
+    }
+
+    /// Units in flight beyond those for the streams that made the calls.
+    fn spare(&self, subject: Subject) -> u64 {
+        let Some(queue) = self.queues.get(&subject) else { return 0 };
+        let called = queue.streams.iter().filter(|paused| self.is_called(paused));
+        let own: u64 = called.map(|paused| u64::from(paused.request.cost)).sum();
+        queue.asked.saturating_sub(own)
+    }
+
+    fn is_called(&self, paused: &PausedStream<S>) -> bool {
+        paused.call.is_some_and(|call| self.calls.contains_key(&call))
     }
 
     /// Decides those who wait for `subject` and whom no call in flight will serve, as if the service did not answer: first the stream
@@ -149,11 +172,9 @@ impl<S> PausedStreams<S> {
     }
 
     fn take_uncalled(&mut self, subject: Subject) -> Option<PausedStream<S>> {
-        let (calls, queue) = (&self.calls, self.queues.get_mut(&subject)?);
-        let has_call = |paused: &PausedStream<S>| paused.call.is_some_and(|call| calls.contains_key(&call));
-        let place = queue.streams.iter().position(|paused| !has_call(paused))?;
+        let place = self.queues.get(&subject)?.streams.iter().position(|paused| !self.is_called(paused))?;
         self.paused -= 1;
-        queue.streams.remove(place)
+        self.queues.get_mut(&subject)?.streams.remove(place)
     }
 
     fn take_caller(&mut self, subject: Subject, call: u32) -> Option<PausedStream<S>> {

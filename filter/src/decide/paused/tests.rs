@@ -297,6 +297,19 @@ fn an_answer_is_for_the_stream_that_asked() {
 }
 
 #[test]
+fn a_refusal_that_overtakes_a_grant_refuses_nobody_whom_the_grant_serves() {
+    for seed in 0..40 {
+        let mut world = World::new(1, 1, "60/hour", "");
+        (world.way, world.random) = (1..20, world.random ^ (seed << 20));
+        world.gateways[0][0].host.max_requests = 8;
+        for (admitted, what) in [(40..=40, "the first burst"), (57..=60, "the second")] {
+            world.burst_until_decided(40, 0);
+            assert!(admitted.contains(&world.admitted()), "{what}, seed {seed}: {}", world.admitted());
+        }
+    }
+}
+
+#[test]
 fn a_call_whose_stream_ended_is_made_again_for_those_who_shared_it() {
     let mut world = World::new(1, 1, "600/minute", "");
     let calls: Vec<_> = (0..=MAX_CALLS).map(|_| world.arrive((0, 0))).collect();

@@ -30,6 +30,10 @@ pub(super) struct Worker {
     pub(super) ahead: i64,
     pub(super) calls: Vec<(u32, Received, u32)>,
     pub(super) next_call: u32,
+    /// Calls in flight.
+    in_flight: usize,
+    /// The cluster's circuit breaker: the most calls in flight.
+    pub(super) max_requests: usize,
     /// The status of `proxy_http_call`.
     pub(super) status: u32,
     pub(super) tells_time: bool,
@@ -73,10 +77,12 @@ impl FleetHost for Worker {
     type Stream = u32;
 
     fn call(&mut self, _: &FleetSettings, message: &[u8], timeout: u32) -> Result<u32, HostError> {
-        if self.status != 0 {
-            return Err(HostError { call: "proxy_http_call", status: self.status });
+        let status = if self.in_flight < self.max_requests { self.status } else { 10 };
+        if status != 0 {
+            return Err(HostError { call: "proxy_http_call", status });
         }
         self.next_call += 1;
+        self.in_flight += 1;
         self.calls.push((self.next_call, receive(message), timeout));
         Ok(self.next_call)
     }
@@ -181,6 +187,8 @@ impl World {
                     ahead: 0,
                     calls: Vec::new(),
                     next_call: 0,
+                    in_flight: 0,
+                    max_requests: usize::MAX,
                     status: 0,
                     tells_time: true,
                     gone: None,
@@ -280,16 +288,19 @@ impl World {
                 }
                 What::IsAnswered(call) => {
                     if let Some((_, response)) = self.in_flight.remove(&(vm, call)) {
+                        host.in_flight = host.in_flight.saturating_sub(1);
                         fleet.answer(host, limiter, call, response.ok_or(Unusable::None));
                     }
                 }
                 What::TimesOut(call) => {
                     if self.in_flight.remove(&(vm, call)).is_some() {
+                        host.in_flight = host.in_flight.saturating_sub(1);
                         fleet.answer(host, limiter, call, Err(Unusable::None));
                     }
                 }
                 What::Ends(call) => {
                     if self.in_flight.remove(&(vm, call)).is_some() {
+                        host.in_flight = host.in_flight.saturating_sub(1);
                         fleet.abandon(host, limiter, call);
                     }
                 }
