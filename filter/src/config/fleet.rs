@@ -124,3 +124,6 @@ impl FleetSettings {
         hash.first_chunk().copied().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

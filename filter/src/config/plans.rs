@@ -203,3 +203,6 @@ pub(super) fn quotas(
 pub fn is_per_gateway(window: Window) -> bool {
     window == Window::CalendarMonth
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,9 @@
 use super::*;
-use crate::count::lease::LeaseTerms;
 use crate::request::readings::AmbiguousPath;
 use crate::window::Window;
 
 /// A configuration with `field` beside the least that is needed.
-fn with(field: &str) -> Result<Config, String> {
+pub(super) fn with(field: &str) -> Result<Config, String> {
     let comma = if field.is_empty() { "" } else { "," };
     let json = format!(
         r#"{{"plans": {{"free": {{"standard": ["60/minute"]}}, "none_of_its_own": {{}}}}, "classes": [{{"name": "analytics"}}]{comma} {field}}}"#
@@ -12,7 +11,7 @@ fn with(field: &str) -> Result<Config, String> {
     Config::from_json(json.as_bytes()).map_err(|error| error.to_string())
 }
 
-fn refused(json: &str) -> String {
+pub(super) fn refused(json: &str) -> String {
     Config::from_json(json.as_bytes()).unwrap_err().to_string()
 }
 
@@ -299,114 +298,6 @@ fn every_mistake_has_its_message_and_its_path() {
 }
 
 #[test]
-fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
-    let rows = [
-        (
-            r#"{"pro": {"standard": ["600/fortnight"]}}"#,
-            "[]",
-            r#"plans.pro.standard[0]: "600/fortnight": unknown unit, expected second, minute, hour, day or month"#,
-        ),
-        (
-            r#"{"pro": {"standard": [{"limit": 0, "window": "minute"}]}}"#,
-            "[]",
-            "plans.pro.standard[0].limit: 0: expected a nonzero u32",
-        ),
-        (
-            r#"{"pro": {"standard": [{"limit": 1, "window": "0s"}]}}"#,
-            "[]",
-            r#"plans.pro.standard[0].window: "0s": a window is 1 to 4294967295 seconds long"#,
-        ),
-        (r#"{"pro": {"standard": [{"limit": 1}]}}"#, "[]", "plans.pro.standard[0]: missing field `window`"),
-        (
-            r#"{"pro": {"standard": [{"limit": 1, "window": "day", "burst": 2}]}}"#,
-            "[]",
-            "plans.pro.standard[0].burst: unknown field, expected one of limit, window, name, mode",
-        ),
-        (
-            r#"{"pro": {"standard": [{"limit": 1, "window": "day", "mode": "dry"}]}}"#,
-            "[]",
-            "plans.pro.standard[0].mode: \"dry\": expected enforced or shadow",
-        ),
-        (
-            r#"{"pro": {"standard": [{"limit": 1, "window": "day", "name": "A"}]}}"#,
-            "[]",
-            r#"plans.pro.standard[0].name: "A": a name is 1 to 32 of a-z, 0-9, _ and -"#,
-        ),
-        (
-            r#"{"pro": {"standard": [7]}}"#,
-            "[]",
-            r#"plans.pro.standard[0]: 7: expected a quota such as "60/minute" or {"limit": 60, "window": "90s"}, found a number"#,
-        ),
-        (
-            r#"{"pro": {"standard": "60/minute"}}"#,
-            "[]",
-            r#"plans.pro.standard: "60/minute": expected a list of quotas such as ["60/minute"], or "unlimited""#,
-        ),
-        (r#"{"pro": {"standard": []}}"#, "[]", "plans.pro.standard: must not be empty"),
-        (
-            r#"{"pro": {"standard": ["1/second", "2/second"]}}"#,
-            "[]",
-            r#"plans.pro.standard[1].name: "standard-second": given twice"#,
-        ),
-        (
-            r#"{"pro": {"standard": ["1/minute", {"limit": 2, "window": "60s", "name": "b"}]}}"#,
-            "[]",
-            "plans.pro.standard[1]: another quota of this class has the same window and mode; keep the lower limit",
-        ),
-        (
-            r#"{"pro": {"standard": ["1/second", "1/minute", "1/hour", "1/day", "1/month", {"limit": 1, "window": "2s"}, {"limit": 1, "window": "3s"}, {"limit": 1, "window": "4s"}, {"limit": 1, "window": "5s"}]}}"#,
-            "[]",
-            "plans.pro.standard: 9 quotas, at most 8 are possible",
-        ),
-        (r#"{"pro": {"bulk": ["1/second"]}}"#, "[]", r#"plans.pro.bulk: unknown class, expected standard"#),
-        (
-            r#"{"pro": {"standard": ["1/second"], "standard": ["2/second"]}}"#,
-            "[]",
-            r#"plans.pro.standard: given twice"#,
-        ),
-        (r#"{"pro": {}, "pro": {}}"#, "[]", r#"plans.pro: given twice"#),
-        (
-            r#"{"pro plan": {}}"#,
-            "[]",
-            r#"plans: "pro plan": a name is 1 to 64 of A-Z, a-z, 0-9, _ and -, and not "none", which is the plan of strangers"#,
-        ),
-        (
-            r#"{"none": {}}"#,
-            "[]",
-            r#"plans: "none": a name is 1 to 64 of A-Z, a-z, 0-9, _ and -, and not "none", which is the plan of strangers"#,
-        ),
-        (
-            r#"{"pro": {}}"#,
-            r#"[{"name": "a.b"}]"#,
-            r#"classes[0].name: "a.b": a name is 1 to 32 of a-z, 0-9, _ and -"#,
-        ),
-        (r#"{"pro": {}}"#, r#"[{"name": "a"}, {"name": "a"}]"#, r#"classes[1].name: "a": given twice"#),
-        (
-            r#"{"pro": {}}"#,
-            r#"[{"name": "a", "cost": 0}]"#,
-            "classes[0].cost: 0: out of range, expected 1 or more; list requests that are free of charge in exempt",
-        ),
-        (
-            r#"{"pro": {}}"#,
-            r#"[{"name": "a", "match": [{"path": "/x?y"}]}]"#,
-            r#"classes[0].match[0].path: "/x?y": not in the normal form that requests' paths are compared in; write "/x""#,
-        ),
-        (
-            r#"{"pro": {"a": ["5/second"]}}"#,
-            r#"[{"name": "a", "cost": 6}]"#,
-            r#"plans.pro.a[0]: a request of class "a" costs 6, more than this limit: none could ever pass"#,
-        ),
-    ];
-    for (plans, classes, message) in rows {
-        assert_eq!(
-            refused(&format!(r#"{{"plans": {plans}, "classes": {classes}}}"#)),
-            message,
-            "{plans} {classes}"
-        );
-    }
-}
-
-#[test]
 fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path() {
     let no_subject = r#"plan_source: needs a key source from metadata, because a token that is refreshed would start a new quota; add to key_sources the token's subject, for example {"metadata": ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]}"#;
     let metadata = r#"expected the path of a value, for example ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]"#;
@@ -446,129 +337,6 @@ fn a_directory_has_the_documented_defaults() {
         max_stale: 0,
     };
     assert_eq!(config.directory, Some(expected));
-}
-
-#[test]
-fn a_fleet_has_the_documented_defaults() {
-    let config = with(r#""fleet": {"cluster": "ratelimit"}"#).unwrap();
-    let expected = FleetSettings {
-        cluster: "ratelimit".into(),
-        domain: "weir".into(),
-        terms: LeaseTerms { min_window: 10, timeout: 250 },
-        limits: Limits::Sent,
-        window_index: false,
-        on_unavailable: OnUnavailable::Local(10),
-    };
-    assert_eq!(config.fleet, Some(expected));
-}
-
-#[test]
-fn every_mistake_in_a_fleet_has_its_message_and_its_path() {
-    let rows = [
-        ("", "fleet: missing field `cluster`"),
-        (r#""cluster": """#, "fleet.cluster: must not be empty"),
-        (r#""cluster": "c", "domain": """#, "fleet.domain: must not be empty"),
-        (
-            r#""cluster": "c", "timeout": "soon""#,
-            r#"fleet.timeout: "soon": expected whole milliseconds or seconds such as 250ms, 1s"#,
-        ),
-        (
-            r#""cluster": "c", "timeout": "1m""#,
-            r#"fleet.timeout: "1m": expected whole milliseconds or seconds such as 250ms, 1s"#,
-        ),
-        (r#""cluster": "c", "timeout": "0ms""#, "fleet.timeout: \"0ms\": out of range, expected 1 ms to 5 s"),
-        (r#""cluster": "c", "timeout": "6s""#, "fleet.timeout: \"6s\": out of range, expected 1 ms to 5 s"),
-        (
-            r#""cluster": "c", "min_window": "10""#,
-            r#"fleet.min_window: "10": expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d"#,
-        ),
-        (r#""cluster": "c", "limits": "mine""#, "fleet.limits: \"mine\": expected sent or configured"),
-        (
-            r#""cluster": "c", "on_unavailable": "wait""#,
-            "fleet.on_unavailable: \"wait\": expected local or allow or deny",
-        ),
-        (
-            r#""cluster": "c", "local_percent": 0"#,
-            "fleet.local_percent: 0: out of range, expected 1 to 100 percent of a limit",
-        ),
-        (
-            r#""cluster": "c", "local_percent": 101"#,
-            "fleet.local_percent: 101: out of range, expected 1 to 100 percent of a limit",
-        ),
-        (
-            r#""cluster": "c", "on_unavailable": "deny", "local_percent": 5"#,
-            r#"fleet.local_percent: only "on_unavailable": "local" has a share"#,
-        ),
-        (
-            r#""cluster": "c", "redis": "r""#,
-            "fleet.redis: unknown field, expected one of cluster, domain, timeout, min_window, limits, window_index, on_unavailable, local_percent",
-        ),
-    ];
-    for (fields, message) in rows {
-        assert_eq!(with(&format!(r#""fleet": {{{fields}}}"#)).unwrap_err(), message, "{fields}");
-    }
-}
-
-#[test]
-fn a_fleet_shares_quotas_that_its_service_has_units_for() {
-    let fleet = |quotas: &str| {
-        let json = format!(
-            r#"{{"plans": {{"pro": {{"standard": [{quotas}]}}}}, "fleet": {{"cluster": "c"}}, "unknown_key": {{"action": "limit", "quotas": ["9/month"]}}}}"#
-        );
-        Config::from_json(json.as_bytes()).map(|_| ()).map_err(|error| error.to_string())
-    };
-    let refused = r#"plans.pro.standard[1]: a fleet shares quotas of a second, minute, hour or day, and each gateway counts a month for itself; use one of these, or "mode": "shadow""#;
-    let rows = [
-        (r#""1/second", "2/minute", "3/hour", "4/day""#, Ok(())),
-        (r#""1/minute", {"limit": 1, "window": "60s", "mode": "shadow", "name": "b"}"#, Ok(())),
-        (r#""1/minute", {"limit": 9, "window": "month", "mode": "shadow"}"#, Ok(())),
-        (r#""1/minute", "9/month""#, Ok(())),
-        (r#""1/minute", {"limit": 9, "window": "90s"}"#, Err(refused.to_owned())),
-    ];
-    for (quotas, expected) in rows {
-        assert_eq!(fleet(quotas), expected, "{quotas}");
-    }
-}
-
-#[test]
-fn a_fleet_says_whether_gateways_count_enforced_months_for_themselves() {
-    const FLEET: &str = r#""fleet": {"cluster": "c"}"#;
-    const SHADOW: &str = r#"{"limit": 9, "window": "month", "mode": "shadow"}"#;
-    //  quotas of the plan, limits of a subscriber, fleet, says so
-    let rows = [
-        (r#""9/month""#, "{}", FLEET, true),
-        (r#""9/day""#, r#"{"standard": ["9/month"]}"#, FLEET, true),
-        (r#""9/day""#, "{}", FLEET, false),
-        (SHADOW, "{}", FLEET, false),
-        (r#""9/month""#, "{}", r#""namespace": """#, false),
-    ];
-    for (quotas, limits, fleet, expected) in rows {
-        let subscriber = format!(
-            r#"{{"id": "a", "plan": "pro", "keys": ["sha256:{}"], "limits": {limits}}}"#,
-            "a".repeat(64)
-        );
-        let json = format!(
-            r#"{{"plans": {{"pro": {{"standard": [{quotas}]}}}}, "subscribers": [{subscriber}], {fleet}}}"#
-        );
-        let config = Config::from_json(json.as_bytes()).unwrap();
-        assert_eq!(config.counts_months_per_gateway(), expected, "{json}");
-    }
-}
-
-#[test]
-fn a_fleet_names_bearers_alike_everywhere_and_differently_in_each_domain() {
-    use crate::count::fingerprint::Who;
-    let fleet = |domain: &str| {
-        let config = with(&format!(r#""fleet": {{"cluster": "c", "domain": "{domain}"}}"#)).unwrap();
-        config.fleet.unwrap()
-    };
-    let who = [Who::Key(&[1; 32]), Who::Key(&[2; 32]), Who::Subscriber("a"), Who::Subscriber("b")];
-    let ids: Vec<_> =
-        ["weir", "other"].iter().flat_map(|domain| who.map(|who| fleet(domain).id(who))).collect();
-    for (place, id) in ids.iter().enumerate() {
-        assert!(!ids[..place].contains(id));
-    }
-    assert_eq!(fleet("weir").id(who[0]), ids[0]);
 }
 
 #[test]

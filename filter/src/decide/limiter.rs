@@ -9,12 +9,11 @@ use arrayvec::ArrayVec;
 use nohash_hasher::NoHashHasher;
 
 use crate::config::{
-    ADDRESS_CLASS, Agreement, Config, CountBy, Entitlement, Entitlements, NotReady, OnError, Rule,
-    StrangerPolicy, Subscribers, digest,
+    ADDRESS_CLASS, Config, Entitlement, NotReady, OnError, Rule, StrangerPolicy, Subscribers, digest,
 };
 use crate::count::consume::{Beyond, Charge, Charged, Shared, Standings};
 use crate::count::counters::{CountError, Counted, Counter, CounterHost, Counters, Place};
-use crate::count::fingerprint::{ClientAddress, KeyDigest, KeyHash, Who};
+use crate::count::fingerprint::{ClientAddress, KeyHash, Who};
 use crate::count::shared_data::HostError;
 use crate::count::table::OpenError;
 use crate::decide::log_limiter::LogLimiter;
@@ -29,13 +28,11 @@ use crate::request::identity::{Credential, credential, only_line};
 use crate::request::readings::AmbiguousPath;
 use crate::time::Timestamp;
 
+mod caller;
 mod leased;
 
+use self::caller::{Caller, Remembered};
 pub use self::leased::{Asked, LeaseRequest, LeasedRequest, Need};
-
-/// Keys, each in one class, that are remembered, so that their requests need neither SHA-256 nor the way to their plan and counter.
-/// The memory is emptied when it is full: about 1 MiB for each VM.
-const REMEMBERED_KEYS: usize = 8192;
 
 /// The levels of `proxy_log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,33 +94,11 @@ pub struct Limiter {
     errors: LogLimiter<DecideError>,
 }
 
-/// What needs not be found out twice about a known key's requests of one class.
-#[derive(Clone, Debug)]
-struct Remembered {
-    counter: CounterKey,
-    plan: usize,
-    granted: Option<Entitlement>,
-}
-
 /// Identifies a counter: by the place of its record here, and by who is counted in the fleet.
 #[derive(Clone, Copy, Debug)]
 struct CounterKey {
     place: Place,
     fleet: Option<FleetId>,
-}
-
-/// Who is calling.
-enum Caller<'c> {
-    /// A key of this plan.
-    Known { who: Who<'c>, counter: CounterKey, plan: usize, granted: &'c Entitlements },
-    /// A key that nobody has.
-    Unknown,
-    /// A key that the directory, which has not answered yet, may know.
-    NotYetKnown,
-    /// No key.
-    Keyless,
-    /// Several keys.
-    Ambiguous,
 }
 
 /// Why a request could not be decided by its quotas.
@@ -273,48 +248,6 @@ impl Limiter {
             verdict.reply = Some(Box::new(Reply::unknown_key()));
         }
         Ok(verdict)
-    }
-
-    /// Who is calling with a key of this digest, which is remembered by `remembered_by` if it is listed.
-    fn caller<'c>(
-        &mut self,
-        host: &mut impl Host,
-        config: &'c Config,
-        directory: Option<&'c Subscribers>,
-        class: usize,
-        digest_of_key: &'c KeyDigest,
-        remembered_by: KeyHash,
-    ) -> Result<Caller<'c>, DecideError> {
-        let counters = open(&mut self.counters, config, host)?;
-        let counter = |who| CounterKey {
-            place: counters.place(Counter { who, class: config.class_name(class) }),
-            fleet: config.fleet.as_ref().map(|fleet| fleet.id(who)),
-        };
-        let known = config.subscribers.get(digest_of_key);
-        let known = known.or_else(|| directory?.get(digest_of_key));
-        if let Some((known, Agreement { plan, entitlements })) = known {
-            let who = match config.count_by {
-                CountBy::Key => Who::Key(known.digest),
-                CountBy::Subscriber => Who::Subscriber(known.subscriber),
-            };
-            let (counter, granted) = (counter(who), entitlements.get(class).cloned());
-            if self.remembered.len() >= REMEMBERED_KEYS {
-                self.remembered.clear();
-            }
-            self.remembered.insert(remembered_by, Remembered { counter, plan: *plan, granted });
-            return Ok(Caller::Known { who, counter, plan: *plan, granted: entitlements });
-        }
-        if let Some(path) = &config.plan_source {
-            let name = host.property(path)?.unwrap_or_default();
-            let plans = &config.catalog.plans;
-            let plan = plans.iter().enumerate().find(|(_, (plan, _))| plan.as_bytes() == name);
-            if let Some((plan, (_, granted))) = plan {
-                let who = Who::Key(digest_of_key);
-                return Ok(Caller::Known { who, counter: counter(who), plan, granted });
-            }
-        }
-        let awaited = config.directory.is_some() && directory.is_none();
-        Ok(if awaited { Caller::NotYetKnown } else { Caller::Unknown })
     }
 
     fn remembered_subscriber(

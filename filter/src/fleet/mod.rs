@@ -3,4 +3,5 @@
 
 pub mod breaker;
 pub mod lease_size;
+mod protobuf;
 pub mod protocol;

@@ -1,3 +1,4 @@
+use super::caller::REMEMBERED_KEYS;
 use super::*;
 use crate::count::counters::CounterHost;
 use crate::count::fingerprint::Salt;
