@@ -1,4 +1,4 @@
-//! A path has a rule or is ambiguous, and what no upstream tells apart does not change which.
+//! Every path has a rule or is ambiguous. Spellings that all upstreams read alike get the same result.
 #![no_main]
 
 use filter::request::path::below;

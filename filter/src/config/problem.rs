@@ -51,7 +51,7 @@ pub enum Problem {
     /// The name is given twice.
     #[error("given twice")]
     Duplicate,
-    /// There is no plan or class of this name.
+    /// The configuration has no plan or class of this name.
     #[error("unknown {kind}, expected {}", list(expected))]
     Unknown {
         /// "class" or "plan".

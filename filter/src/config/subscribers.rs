@@ -16,7 +16,7 @@ pub struct Subscribers {
     roster: Arc<Roster>,
     /// The agreement of each of the roster's terms; `None` for terms that this configuration has no plan or class for.
     agreements: Vec<Option<Agreement>>,
-    /// The first key that there are no records for; it and the keys after it in the list are not known.
+    /// The first key beyond the capacity. It and all later keys of the list are unknown.
     end: Option<Position>,
 }
 

@@ -32,7 +32,7 @@ pub trait FleetHost: Host {
     /// What identifies a paused stream to the host.
     type Stream;
 
-    /// Sends `message` to the rate-limit service; there is no answer after `timeout` milliseconds. Returns what identifies the answer.
+    /// Sends `message` to the rate-limit service. The call fails after `timeout` milliseconds. Returns the token of the answer.
     ///
     /// # Errors
     /// If the host does not send it.

@@ -76,7 +76,7 @@ pub fn credential<'r, E>(
 }
 
 /// The only header line in which the request may carry its key: the place of the line's source among `sources`, and the line's value.
-/// `None` if there is no such line, if there are several, or if a source is not a header.
+/// `None` if the request has no such line or several, or if a source is not a header.
 ///
 /// [`credential`] depends on this line alone, so a caller may remember its result by the line.
 #[must_use]

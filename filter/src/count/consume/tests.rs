@@ -287,7 +287,7 @@ fn rate(rate: &str) -> Quota {
     Quota { name: rate.to_owned(), limit, window, mode: Mode::Enforced }
 }
 
-/// What a request of a fleet's gateway comes to: admitted, refused or short by so many units; and what is used of each quota.
+/// The result of a request at a gateway of a fleet: admitted, refused, or the units it lacks; and the use of each quota.
 fn lease(stored: &mut Stored, quotas: &[Quota], cost: u32, beyond: Beyond, now: f64) -> (i64, Vec<u32>) {
     let shared = Some(Shared { terms: &TERMS, beyond });
     let (mut next, mut standings) = (Vec::new(), Standings::new());

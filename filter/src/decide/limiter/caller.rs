@@ -21,7 +21,7 @@ pub(super) struct Remembered {
 pub(super) enum Caller<'c> {
     /// A key of this plan.
     Known { who: Who<'c>, counter: CounterKey, plan: usize, granted: &'c Entitlements },
-    /// A key that nobody has.
+    /// An unknown key.
     Unknown,
     /// A key that the directory, which has not answered yet, may know.
     NotYetKnown,

@@ -104,7 +104,7 @@ pub(super) struct Vm {
 pub(super) struct Service {
     pub(super) counters: HashMap<(Vec<(String, String)>, u64), u64>,
     pub(super) calls: u64,
-    /// Answers in place of its own.
+    /// Overrides the grants of all answers.
     pub(super) grants: Option<Grant>,
 }
 
@@ -154,7 +154,7 @@ pub(super) struct World {
     pub(super) decided: Vec<(u64, u16, u64)>,
     /// Milliseconds from gateway to service, and as many back, drawn from this range.
     pub(super) way: Range<u64>,
-    /// One of so many messages is lost.
+    /// On average, one message in this number is lost.
     pub(super) loses_one_of: Option<u64>,
     /// Milliseconds after which a stream that was resumed ends, and with it its call.
     pub(super) upstream: u64,
@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// So many requests at once, to a gateway's workers in turn.
+    /// Sends `requests` at once, to a gateway's workers in turn.
     pub(super) fn burst(&mut self, gateway: usize, requests: usize, when: u64) {
         let workers = self.gateways[gateway].len();
         for request in 0..requests {
@@ -375,7 +375,7 @@ impl World {
         }
     }
 
-    /// Admitted requests by window of so many nanoseconds.
+    /// Admitted requests by window; `window` is its length in nanoseconds.
     pub(super) fn admitted_in(&self, window: u64) -> BTreeMap<u64, usize> {
         let mut admitted = BTreeMap::new();
         for (now, _, _) in self.decided.iter().filter(|(_, status, _)| *status == 0) {
