@@ -1,7 +1,7 @@
 //! Why there is no configuration of a service.
 
+use envoy_config::ConfigurationError;
 use filter::config::ConfigError;
-use host_sim::ConfigurationError;
 
 /// Why there is no configuration of a service.
 #[derive(Debug, thiserror::Error)]

@@ -9,8 +9,8 @@ mod error;
 mod limitador;
 mod quotas;
 
+use envoy_config::configuration;
 use filter::config::{Config, FleetSettings, Limits};
-use host_sim::configuration;
 
 pub use self::error::Error;
 use self::quotas::Quotas;

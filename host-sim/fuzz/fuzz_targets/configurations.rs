@@ -1,7 +1,8 @@
 //! Whatever text is given as a configuration, a bootstrap or a line of a log, it is read or refused.
 #![no_main]
 
-use host_sim::{configuration, replay::Fields, stats_tags::StatsTags};
+use envoy_config::{configuration, stats_tags::StatsTags};
+use host_sim_cli::replay::Fields;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,7 @@
 //! Whatever a guest gives the host as arguments, pointers among them, the host answers with a status or ends the guest.
 #![no_main]
 
-#[path = "../../tests/guests/mod.rs"]
+#[path = "../../host-sim/tests/guests/mod.rs"]
 #[expect(dead_code, reason = "one guest of them all is fuzzed")]
 mod guests;
 

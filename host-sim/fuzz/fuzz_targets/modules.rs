@@ -1,7 +1,7 @@
 //! Whatever bytes are given as a module, they are refused or run; the host never panics.
 #![no_main]
 
-#[path = "../../tests/guests/mod.rs"]
+#[path = "../../host-sim/tests/guests/mod.rs"]
 #[expect(dead_code, reason = "the guest of random host calls has a target of its own")]
 mod guests;
 

@@ -1,11 +1,11 @@
 //! The simulator against a real Envoy: one case, the same guest, the same bytes from the client and from the upstream,
 //! and what each gateway makes of them.
 //!
-//! A case is a scenario of `host-sim/tests/cases` with the guest of its name. The simulator runs as it does behind
+//! A case is a scenario of `host-sim/host-sim-cli/tests/cases` with the guest of its name. The simulator runs as it does behind
 //! `host-sim serve`, so what is compared is what a client, an upstream and the log see.
 
 mod envoy;
-#[path = "../../../host-sim/tests/guests/mod.rs"]
+#[path = "../../../host-sim/host-sim/tests/guests/mod.rs"]
 #[expect(dead_code, reason = "one of them is for random host calls alone")]
 mod guests;
 mod http2;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use host_sim::Plugin;
-use host_sim::scenario::{Call, Expect, Lines, Scenario, Step};
+use host_sim_cli::scenario::{Call, Expect, Lines, Scenario, Step};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ trait Contender {
 /// When their folder cannot be read.
 pub fn names() -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in artifacts::root().join("host-sim/tests/cases").read_dir()? {
+    for entry in artifacts::root().join("host-sim/host-sim-cli/tests/cases").read_dir()? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "yaml") {
             names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
@@ -138,7 +138,7 @@ impl Case {
     /// # Errors
     /// When its file cannot be read.
     pub fn named(name: &str) -> anyhow::Result<Self> {
-        let path = artifacts::root().join("host-sim/tests/cases").join(format!("{name}.yaml"));
+        let path = artifacts::root().join("host-sim/host-sim-cli/tests/cases").join(format!("{name}.yaml"));
         let guest = name.split('.').next().unwrap_or(name);
         let (name, root_id) = (name.to_owned(), "root".to_owned());
         Ok(Self { name, root_id, wasm: guests::guest(guest), scenario: Scenario::read(path)? })

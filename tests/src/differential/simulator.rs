@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use host_sim::gateway::{Gateway, Options};
 use host_sim::{Clock, Host, LogLevel, Module};
+use host_sim_cli::gateway::{Gateway, Options};
 
 use super::upstream::Upstream;
 use super::{Case, Contender};

@@ -1,0 +1,22 @@
+//! Finds proxy-wasm filters and their configuration in whatever holds them: Envoy bootstraps, files of xDS resources, or plain JSON
+//! and YAML.
+//!
+//! ```
+//! let document = r#"
+//! name: limits
+//! vm_config: {vm_id: limits}
+//! configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: '{"plans": {}}'}
+//! "#;
+//! let plugin = envoy_config::configuration::parse(document.as_bytes(), None)?;
+//! assert_eq!((plugin.name.as_str(), plugin.vm_id.as_str()), ("limits", "limits"));
+//! assert_eq!(plugin.configuration, r#"{"plans": {}}"#);
+//! # Ok::<(), envoy_config::ConfigurationError>(())
+//! ```
+
+pub mod configuration;
+mod plugin;
+#[cfg(feature = "stats-tags")]
+pub mod stats_tags;
+
+pub use configuration::ConfigurationError;
+pub use plugin::{FailurePolicy, Plugin};

@@ -1,0 +1,75 @@
+//! How a module is to be run: Envoy's `PluginConfig` and `VmConfig`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+/// What happens to requests when a VM has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum FailurePolicy {
+    /// Every request of that worker is answered 503. Envoy's default.
+    #[default]
+    FailClosed,
+    /// Later requests of that worker pass the filter by; the one that trapped and those in flight are answered 503.
+    FailOpen,
+    /// As `FailClosed`, but a new VM is made when a stream begins and at least the backoff (one second, up to half as
+    /// much more by chance) has passed since the last one was made.
+    FailReload,
+    /// `fail_open: true`, which Envoy deprecates: requests in flight pass too.
+    DeprecatedFailOpen,
+}
+
+/// A module's place in the gateway's configuration.
+///
+/// ```
+/// use envoy_config::{FailurePolicy, Plugin};
+///
+/// let plugin = Plugin {
+///     name: "limits".into(),
+///     vm_id: "limits".into(),
+///     configuration: r#"{"plans": {}}"#.into(),
+///     failure_policy: FailurePolicy::FailReload,
+///     ..Plugin::default()
+/// };
+/// # let _ = plugin;
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plugin {
+    /// `name`, which `plugin_name` gives and log lines carry.
+    pub name: String,
+    /// `root_id`, by which a module with several root contexts tells them apart.
+    pub root_id: String,
+    /// `vm_id`: VMs of one id share data and queues. `""` is an id like any other.
+    pub vm_id: String,
+    /// `vm_config.configuration`, which `proxy_on_vm_start` reads.
+    pub vm_configuration: Bytes,
+    /// `configuration`, which `proxy_on_configure` reads.
+    pub configuration: Bytes,
+    /// What happens when a VM fails.
+    pub failure_policy: FailurePolicy,
+    /// `allow_on_headers_stop_iteration`: whether 1 from a headers callback lets body callbacks run.
+    pub allow_on_headers_stop_iteration: bool,
+    /// `capability_restriction_config`: the host calls and callbacks that there are for the filter; all when it names
+    /// none. Any other call answers `InternalFailure` (10), and one of WASI 76.
+    pub allowed_capabilities: BTreeSet<String>,
+    /// `environment_variables`, as WASI gives them.
+    pub environment: BTreeMap<String, String>,
+}
+
+impl Plugin {
+    /// Whether this plugin runs in the other's VM where both have the same module: what Envoy tells VMs apart by.
+    pub fn shares_vm_with(&self, other: &Self) -> bool {
+        let of = |plugin: &Self| {
+            let Self { vm_id, vm_configuration, allowed_capabilities, environment, .. } = plugin.clone();
+            (vm_id, vm_configuration, allowed_capabilities, environment)
+        };
+        of(self) == of(other)
+    }
+
+    /// Whether a host call or a callback of this name is there for the filter.
+    pub fn allows(&self, capability: &str) -> bool {
+        self.allowed_capabilities.is_empty() || self.allowed_capabilities.contains(capability)
+    }
+}

@@ -1,0 +1,135 @@
+//! `host-sim serve`
+
+use std::{collections::BTreeMap, io, net::SocketAddr};
+
+use clap::Args;
+use host_sim::{Clock, Host, LoadError};
+use host_sim_cli::gateway::{Gateway, Options};
+use http::Uri;
+
+use super::{Error, Filter, Level, load, print, print_log};
+
+/// Serves the filter in front of an upstream
+///
+/// Each worker is a thread with a VM of its own, as in Envoy. HTTP/1.1 and h2c are served. Prints `listening on
+/// http://ADDRESS` and `admin on http://ADDRESS` once it accepts connections. SIGTERM and SIGINT end it after the
+/// requests in progress.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  host-sim serve --wasm filter.wasm --config limits.json --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000
+  host-sim serve --wasm auth.wasm --config auth.json --wasm limits.wasm --config limits.json --listen 127.0.0.1:8080 \\
+      --upstream http://127.0.0.1:3000
+  host-sim serve --wasm filter.wasm --config envoy.yaml --listen 127.0.0.1:0 --upstream http://127.0.0.1:3000 \\
+      --workers 4 --cluster backend=http://127.0.0.1:3001 --admin 127.0.0.1:0")]
+pub(super) struct Serve {
+    #[command(flatten)]
+    filter: Filter,
+    /// The address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// Where requests go
+    #[arg(long, value_name = "URL")]
+    upstream: Uri,
+    /// How many workers serve; the processors' number unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: Option<u16>,
+    /// A cluster that the filter can call, NAME=URL; may be repeated
+    #[arg(long = "cluster", value_name = "NAME=URL", value_parser = cluster)]
+    clusters: Vec<(String, Uri)>,
+    /// The address of /ready, /stats and /stats/prometheus
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+    /// The most bytes of a cluster's answer that are kept for the filter
+    #[arg(long, value_name = "BYTES", default_value_t = Options::MAX_ANSWER)]
+    max_answer: usize,
+    /// The least serious lines of the filter to print
+    #[arg(long, value_enum, default_value = "info")]
+    log_level: Level,
+}
+
+fn cluster(text: &str) -> Result<(String, Uri), String> {
+    let (name, url) = text.split_once('=').ok_or("expected NAME=URL, as in backend=http://127.0.0.1:3001")?;
+    let url = url.parse().map_err(|error| format!("{url}: {error}"))?;
+    Ok((name.to_owned(), url))
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Result<(), Error> {
+        let chain = self.filter.chain()?;
+        let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut host = Host::builder()
+            .workers(self.workers.map_or_else(processors, usize::from))
+            .clock(Clock::real())
+            .system_randomness()
+            .log_level(self.log_level.into())
+            .log_capacity(0)
+            .on_log(print_log)
+            .build();
+        load(&mut host, &chain).map_err(|error| match error {
+            // The lines were printed as they were written.
+            LoadError::Refused { plugin, vm, reason, .. } => {
+                Error::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string())
+            }
+            other => Error::failed(&other),
+        })?;
+        let clusters: BTreeMap<_, _> = self.clusters.into_iter().collect();
+        let options = Options {
+            listen: self.listen,
+            clusters,
+            admin: self.admin,
+            max_answer: self.max_answer,
+            ..Options::new(self.upstream)
+        };
+
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Error::failed(&error))?;
+        // Signals are caught from before the first connection on, so that none ends the process unasked.
+        let signal = runtime.block_on(async { Stop::new() }).map_err(|error| Error::failed(&error))?;
+        let gateway = Gateway::start(host, options).map_err(|error| Error::failed(&error))?;
+        print(format_args!("listening on http://{}", gateway.address()));
+        if let Some(admin) = gateway.admin_address() {
+            print(format_args!("admin on http://{admin}"));
+        }
+        runtime.block_on(signal.wait());
+        gateway.shutdown();
+        Ok(())
+    }
+}
+
+/// The signals that end the gateway.
+#[cfg(unix)]
+struct Stop {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Stop {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// The signals that end the gateway.
+#[cfg(not(unix))]
+struct Stop;
+
+#[cfg(not(unix))]
+impl Stop {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn wait(self) {
+        // Where the signal cannot be caught, the system ends the process by itself.
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}

@@ -1,0 +1,67 @@
+//! Calls of the filter to clusters, over the network.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use host_sim::{LogLevel, Response, driver::Callout};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+
+use super::{body::StreamBody, thread::Local, translate};
+
+/// Makes a call, and hands its answer to the guest.
+pub(super) async fn make(local: Rc<Local>, callout: Callout) {
+    let call = answer(&local, &callout);
+    let response = match callout.timeout {
+        Some(timeout) => tokio::time::timeout(timeout, call).await.unwrap_or_else(|_| Callout::timed_out()),
+        None => call.await,
+    };
+    local.with(|worker| worker.finish_callout(callout.call, response));
+}
+
+async fn answer(local: &Local, callout: &Callout) -> Response {
+    let Some(base) = local.clusters.get(&callout.cluster) else { return Response::reset() };
+    let body = StreamBody::whole(callout.request.body_bytes().clone());
+    let Ok(request) = translate::outbound(callout.request.headers(), base, body) else {
+        return Response::reset();
+    };
+    let client = if callout.is_grpc { &local.grpc_client } else { &local.client };
+    let asked = local.now();
+    let Ok(response) = client.request(request).await else { return unavailable() };
+    let taken = local.now().saturating_sub(asked).as_millis();
+    let (parts, body) = response.into_parts();
+    let collected = match Limited::new(body, local.max_answer).collect().await {
+        Ok(collected) => collected,
+        Err(error) => {
+            // Without a limit that was passed, the answer broke off.
+            if error.is::<LengthLimitError>() {
+                too_large(local, &callout.cluster);
+            }
+            return Response::reset();
+        }
+    };
+    let trailers = collected.trailers().map(translate::headers_of).unwrap_or_default();
+    let response = Response::from_headers(translate::response_headers(&parts))
+        .header("x-envoy-upstream-service-time", taken.to_string())
+        .body(collected.to_bytes());
+    trailers.iter().fold(response, |response, (name, value)| response.trailer(name.clone(), value.clone()))
+}
+
+/// Says in the log why a guest gets no answer though there was one.
+pub(super) fn too_large(local: &Local, cluster: &str) {
+    let limit = local.max_answer;
+    let message = format!(
+        "an answer of cluster {cluster:?} is larger than {limit} bytes: the call is reset (serve's --max-answer and \
+         gateway::Options::max_answer set the limit)"
+    );
+    local.peek(|worker| worker.log(LogLevel::Error, &message));
+}
+
+/// What a guest sees when the cluster cannot be reached: a response of the gateway's.
+fn unavailable() -> Response {
+    const BODY: &str = "upstream connect error or disconnect/reset before headers. reset reason: remote connection \
+                        failure";
+    Response::new(503)
+        .header("content-length", BODY.len().to_string())
+        .header("content-type", "text/plain")
+        .body(Bytes::from_static(BODY.as_bytes()))
+}

@@ -1,0 +1,110 @@
+//! Streams of gRPC of the filter to clusters, over h2c.
+
+use std::{pin::pin, rc::Rc};
+
+use bytes::BytesMut;
+use host_sim::{
+    Request,
+    driver::{CallId, GrpcEvent, GrpcStep},
+};
+use http::Response;
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::sync::mpsc;
+
+use super::{body::StreamBody, callout, thread::Local, translate};
+
+/// Runs one stream, from its opening to the end of both sides or until the guest gives it up.
+pub(super) async fn run(
+    local: Rc<Local>,
+    call: CallId,
+    cluster: String,
+    request: Request,
+    steps: mpsc::UnboundedReceiver<GrpcStep>,
+) {
+    // A stream that the guest has reset hears no more of its cluster.
+    if !exchange(&local, call, &cluster, &request, steps).await {
+        tell(&local, call, vec![GrpcEvent::broken()]);
+    }
+    local.forget_grpc(call);
+}
+
+fn tell(local: &Rc<Local>, call: CallId, events: Vec<GrpcEvent>) {
+    for event in events {
+        local.with(|worker| worker.grpc_event(call, event));
+    }
+}
+
+/// Whether the stream came to an end that the guest knows of.
+async fn exchange(
+    local: &Rc<Local>,
+    call: CallId,
+    cluster: &str,
+    request: &Request,
+    mut steps: mpsc::UnboundedReceiver<GrpcStep>,
+) -> bool {
+    let Some(base) = local.clusters.get(cluster) else { return false };
+    let (mut pipe, body) = StreamBody::pipe();
+    let Ok(request) = translate::outbound(request.headers(), base, body) else { return false };
+    let mut asked = pin!(local.grpc_client.request(request));
+    let mut answer: Option<Incoming> = None;
+    let mut answered = false;
+    let mut received = BytesMut::new();
+    loop {
+        let frame = async {
+            match &mut answer {
+                Some(body) => body.frame().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            step = steps.recv() => match step {
+                Some(GrpcStep::Send { message, end }) => pipe.data(message, end),
+                Some(GrpcStep::Close) => pipe.data(bytes::Bytes::new(), true),
+                Some(GrpcStep::Reset) | None => return true,
+                // A stream is opened once, which is how it came here.
+                Some(GrpcStep::Open { .. }) => {}
+            },
+            () = pipe.progress() => {}
+            response = asked.as_mut(), if !answered => {
+                let Ok(response) = response else { return false };
+                answered = true;
+                let (events, body) = opened(response);
+                let ended = body.is_none();
+                answer = body;
+                tell(local, call, events);
+                if ended {
+                    return true;
+                }
+            }
+            frame = frame => {
+                let Some(Ok(frame)) = frame else { return false };
+                match frame.into_data() {
+                    Ok(data) => {
+                        received.extend_from_slice(&data);
+                        let messages = GrpcEvent::of_body(&mut received);
+                        if received.len() > local.max_answer {
+                            callout::too_large(local, cluster);
+                            return false;
+                        }
+                        tell(local, call, messages);
+                    }
+                    Err(frame) => {
+                        let Ok(trailers) = frame.into_trailers() else { return false };
+                        tell(local, call, GrpcEvent::of_trailers(translate::headers_of(&trailers)));
+                        return true;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the answer's headers say, and its body if there is more to come.
+fn opened(response: Response<Incoming>) -> (Vec<GrpcEvent>, Option<Incoming>) {
+    let (parts, body) = response.into_parts();
+    let events = GrpcEvent::of_headers(translate::response_headers(&parts), body.is_end_stream());
+    let closed = events.iter().any(|event| matches!(event, GrpcEvent::Closed { .. }));
+    (events, (!closed).then_some(body))
+}

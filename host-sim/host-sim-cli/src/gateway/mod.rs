@@ -1,0 +1,259 @@
+//! A live gateway: a host's workers behind a socket, in front of an upstream.
+//!
+//! As in Envoy, each worker is one thread with its own VM, connections and clients; a connection stays with its worker.
+//! HTTP/1.1 and h2c are served, HTTP/1.1 is spoken to the upstream and to clusters, and h2c
+//! to a cluster that the filter calls by gRPC. The peer of the connection is the
+//! client (`use_remote_address: true`, `xff_num_trusted_hops: 0`): it is `source.address`, and is appended to
+//! `x-forwarded-for`, whatever a client sent there. Not there: TLS, upgrades, routes, retries, and a route's time-out.
+
+mod admin;
+mod body;
+mod callout;
+mod exchange;
+mod grpc;
+mod stats;
+mod thread;
+mod translate;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use host_sim::{Host, LoadError, LogLevel, VmName, driver::Worker};
+use http::Uri;
+use tokio::sync::{Notify, mpsc, watch};
+
+pub(crate) use self::stats::Stats;
+use self::thread::{Phase, Thread};
+
+/// Where a gateway listens, and what it stands in front of.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The address to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The upstream, `http://host:port`.
+    pub upstream: Uri,
+    /// Clusters that the filter can call, by name.
+    pub clusters: BTreeMap<String, Uri>,
+    /// The address for `/ready`, `/stats` and `/stats/prometheus`.
+    pub admin: Option<SocketAddr>,
+    /// How long a shutdown waits for clients to come to the end of their requests before it closes idle connections.
+    pub grace: Duration,
+    /// How long a shutdown waits for requests in progress before it gives them up.
+    pub drain: Duration,
+    /// The most bytes of a cluster's answer to the filter, which are held in memory until it is whole; of a stream of
+    /// gRPC, of one message. What is larger ends the call as a reset does, and the log tells why. Envoy has no such
+    /// limit; 64 MiB unless set.
+    pub max_answer: usize,
+}
+
+impl Options {
+    /// [`max_answer`](Self::max_answer) unless set.
+    pub const MAX_ANSWER: usize = 64 << 20;
+
+    /// A gateway on a free loopback port in front of `upstream`.
+    pub fn new(upstream: Uri) -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            upstream,
+            clusters: BTreeMap::new(),
+            admin: None,
+            grace: Duration::from_millis(500),
+            drain: Duration::from_secs(30),
+            max_answer: Self::MAX_ANSWER,
+        }
+    }
+}
+
+/// A gateway that does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A URL is not one of plain HTTP.
+    #[error("{url}: expected http://host:port")]
+    Url {
+        /// The URL as given.
+        url: Uri,
+    },
+    /// The host runs no filter yet.
+    #[error("no filter is loaded yet")]
+    NothingLoaded,
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A gateway that serves.
+#[derive(Debug)]
+pub struct Gateway {
+    host: Host,
+    address: SocketAddr,
+    admin_address: Option<SocketAddr>,
+    phase: watch::Sender<Phase>,
+    kicks: Vec<Arc<Notify>>,
+    threads: Vec<JoinHandle<()>>,
+    grace: Duration,
+}
+
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), GatewayError> {
+    let refused = |source| GatewayError::Listen { address, source };
+    let listener = TcpListener::bind(address).map_err(refused)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    let bound = listener.local_addr().map_err(refused)?;
+    Ok((listener, bound))
+}
+
+impl Gateway {
+    /// Serves a host's filter. The host should have been built with [`Clock::real`](host_sim::Clock::real) and
+    /// [`system_randomness`](host_sim::Builder::system_randomness). Returns when connections are accepted.
+    ///
+    /// # Errors
+    /// When the host runs no filter, an address cannot be listened on, or a URL is not one of plain HTTP.
+    pub fn start(host: Host, options: Options) -> Result<Self, GatewayError> {
+        for url in std::iter::once(&options.upstream).chain(options.clusters.values()) {
+            if url.scheme_str() != Some("http") || url.authority().is_none() {
+                return Err(GatewayError::Url { url: url.clone() });
+            }
+        }
+        let Some(driver) = host.driver() else { return Err(GatewayError::NothingLoaded) };
+        driver.name_clusters(options.clusters.keys().cloned());
+        let (listener, address) = listen(options.listen)?;
+        let admin = options.admin.map(listen).transpose()?;
+        let admin_address = admin.as_ref().map(|(_, address)| *address);
+
+        let (phase, phases) = watch::channel(Phase::Serving);
+        let stats = Arc::new(Stats::of(driver.clone()));
+        let Options { upstream, clusters, grace, drain, max_answer, .. } = options;
+        let clusters = Arc::new(clusters);
+        let clock = host.clock().clone();
+        let metrics = host.metrics().clone();
+        let counted = Arc::clone(&stats);
+        let thread = |worker: &Worker| Thread {
+            worker: worker.clone(),
+            upstream: upstream.clone(),
+            clusters: Arc::clone(&clusters),
+            clock: clock.clone(),
+            stats: Arc::clone(&counted),
+            phase: phases.clone(),
+            kick: Arc::new(Notify::new()),
+            drain,
+            max_answer,
+        };
+        let mut gateway =
+            Self { address, admin_address, phase, kicks: Vec::new(), threads: Vec::new(), grace, host };
+        let mut connections = Vec::new();
+        for (index, worker) in driver.workers().iter().enumerate() {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            connections.push(sender);
+            gateway.spawn(format!("worker-{index}"), thread(worker), move |thread| thread.serve(receiver))?;
+        }
+        let admin = admin.map(|(listener, _)| admin::Admin { listener, metrics, stats });
+        gateway.spawn("main".to_owned(), thread(driver.main()), move |thread| {
+            thread.accept(listener, connections, admin)
+        })?;
+        // The workers' threads came first, the main one last.
+        let kicks = gateway.kicks.clone();
+        driver.on_queue_ready(move |name| {
+            let kick = match name {
+                VmName::Worker(index) => kicks.get(index),
+                VmName::Main => kicks.last(),
+                VmName::Base | VmName::Canary => None,
+            };
+            if let Some(kick) = kick {
+                kick.notify_one();
+            }
+        });
+        Ok(gateway)
+    }
+
+    fn spawn(
+        &mut self,
+        name: String,
+        thread: Thread,
+        run: impl FnOnce(Thread) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), GatewayError> {
+        self.kicks.push(Arc::clone(&thread.kick));
+        let worker = thread.worker.clone();
+        let handle = std::thread::Builder::new()
+            .name(name.clone())
+            .spawn(move || {
+                if let Err(error) = run(thread) {
+                    worker.lock().log(LogLevel::Critical, &format!("thread {name} ends: {error}"));
+                }
+            })
+            .map_err(GatewayError::Thread)?;
+        self.threads.push(handle);
+        Ok(())
+    }
+
+    /// The address that requests go to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address of `/ready` and `/stats`, if there is one.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address
+    }
+
+    /// The host behind the gateway: its log, metrics and shared data.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Gives the filter a new configuration while the gateway serves, as [`Host::update`] does.
+    ///
+    /// # Errors
+    /// As [`Host::update`].
+    pub fn update(&mut self, configuration: impl Into<bytes::Bytes>) -> Result<(), LoadError> {
+        self.update_filter(0, configuration)
+    }
+
+    /// As [`update`](Self::update), for a filter of the chain, counted from 0.
+    ///
+    /// # Errors
+    /// As [`Host::update_filter`].
+    pub fn update_filter(
+        &mut self,
+        filter: usize,
+        configuration: impl Into<bytes::Bytes>,
+    ) -> Result<(), LoadError> {
+        let updated = self.host.update_filter(filter, configuration);
+        self.kicks.iter().for_each(|kick| kick.notify_one());
+        updated
+    }
+
+    /// Stops accepting, answers what is in progress, closes every connection after its next answer or, if it stays
+    /// idle, after the grace, and returns when the last one is closed or the drain time is over.
+    pub fn shutdown(mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        // Threads that have ended already hear nothing, and need not.
+        self.phase.send_replace(Phase::Draining { grace: self.grace });
+        for thread in self.threads.drain(..) {
+            // A panic of a thread has been reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

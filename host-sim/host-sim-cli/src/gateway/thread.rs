@@ -1,0 +1,306 @@
+//! One thread of the gateway: its runtime, its connections, its timers.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    io,
+    net::{SocketAddr, TcpListener, TcpStream},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use host_sim::{
+    Clock,
+    driver::{CallId, GrpcOrder, GrpcStep, StreamId, Work, Worker, WorkerGuard},
+};
+use http::Uri;
+use hyper::service::service_fn;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::{JoinSet, LocalSet},
+    time,
+};
+
+use super::{
+    Stats,
+    admin::Admin,
+    body::StreamBody,
+    callout,
+    exchange::{self, Connection},
+    grpc,
+    stats::Active,
+};
+
+/// Envoy's limit of a request's headers (`max_request_headers_kb`).
+pub(super) const MAX_HEADER_BYTES: u32 = 60 * 1024;
+
+/// Connections that came in while the listener was told to close are still taken.
+const LAST_ACCEPT: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Serving,
+    /// No new connection; each one closes with its next answer, or when it stays idle for the grace.
+    Draining {
+        grace: Duration,
+    },
+}
+
+/// What a thread is started with.
+pub(super) struct Thread {
+    pub(super) worker: Worker,
+    pub(super) upstream: Uri,
+    pub(super) clusters: Arc<BTreeMap<String, Uri>>,
+    pub(super) clock: Clock,
+    pub(super) stats: Arc<Stats>,
+    pub(super) phase: watch::Receiver<Phase>,
+    /// Wakes the thread when its VM was changed from outside.
+    pub(super) kick: Arc<Notify>,
+    pub(super) drain: Duration,
+    pub(super) max_answer: usize,
+}
+
+/// What the tasks of a thread share.
+pub(super) struct Local {
+    worker: Worker,
+    streams: RefCell<HashMap<StreamId, Rc<Notify>>>,
+    /// Streams of gRPC that the guest has open.
+    grpc_streams: RefCell<HashMap<CallId, mpsc::UnboundedSender<GrpcStep>>>,
+    pub(super) client: Client<HttpConnector, StreamBody>,
+    pub(super) grpc_client: Client<HttpConnector, StreamBody>,
+    pub(super) upstream: Uri,
+    pub(super) clusters: Arc<BTreeMap<String, Uri>>,
+    clock: Clock,
+    pub(super) stats: Arc<Stats>,
+    /// The most bytes of a cluster's answer that are kept for the guest.
+    pub(super) max_answer: usize,
+    phase: watch::Receiver<Phase>,
+    kick: Arc<Notify>,
+}
+
+/// Runs tasks on the thread that they come from.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}
+
+impl Thread {
+    fn run<F: Future<Output = io::Result<()>>>(self, main: impl FnOnce(Rc<Local>) -> F) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        LocalSet::new().block_on(&runtime, async {
+            let mut connector = HttpConnector::new();
+            connector.set_nodelay(true);
+            let local = Rc::new(Local {
+                worker: self.worker,
+                streams: RefCell::default(),
+                grpc_streams: RefCell::default(),
+                client: Client::builder(TokioExecutor::new()).build(connector.clone()),
+                grpc_client: Client::builder(TokioExecutor::new()).http2_only(true).build(connector),
+                upstream: self.upstream,
+                clusters: self.clusters,
+                clock: self.clock,
+                stats: self.stats,
+                max_answer: self.max_answer,
+                phase: self.phase,
+                kick: self.kick,
+            });
+            tokio::task::spawn_local(timers(Rc::clone(&local)));
+            main(local).await
+        })
+    }
+
+    /// Serves the connections that the main thread hands over, until there are no more of them.
+    pub(super) fn serve(
+        self,
+        mut incoming: mpsc::UnboundedReceiver<(TcpStream, SocketAddr, u64)>,
+    ) -> io::Result<()> {
+        let drain = self.drain;
+        self.run(|local| async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    handed = incoming.recv() => match handed {
+                        Some((stream, peer, id)) => {
+                            connections.spawn_local(connection(Rc::clone(&local), stream, peer, id));
+                        }
+                        None => break,
+                    },
+                    Some(_) = connections.join_next() => {}
+                }
+            }
+            // Requests that take longer than this are given up with the runtime.
+            let ended = async { while connections.join_next().await.is_some() {} };
+            let _ = time::timeout(drain, ended).await;
+            Ok(())
+        })
+    }
+
+    /// Accepts connections and deals them out to the workers, and serves the admin address; this is also where the
+    /// main VM's timers run.
+    pub(super) fn accept(
+        self,
+        listener: TcpListener,
+        workers: Vec<mpsc::UnboundedSender<(TcpStream, SocketAddr, u64)>>,
+        admin: Option<Admin>,
+    ) -> io::Result<()> {
+        let mut phase = self.phase.clone();
+        let stats = Arc::clone(&self.stats);
+        self.run(|_| async move {
+            if let Some(admin) = admin {
+                tokio::task::spawn_local(admin.serve(phase.clone()));
+            }
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let ids = AtomicU64::new(1);
+            let deal = |stream: tokio::net::TcpStream, peer| -> io::Result<()> {
+                let id = ids.fetch_add(1, Ordering::Relaxed);
+                let index = usize::try_from(id).unwrap_or(0) % workers.len().max(1);
+                stats.connections.fetch_add(1, Ordering::Relaxed);
+                if let Some(worker) = workers.get(index) {
+                    // A worker that is gone closes the connection by dropping it.
+                    let _ = worker.send((stream.into_std()?, peer, id));
+                }
+                Ok(())
+            };
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => match accepted {
+                        Ok((stream, peer)) => deal(stream, peer)?,
+                        // Out of descriptors, or the client is gone already: neither ends the gateway.
+                        Err(_) => tokio::task::yield_now().await,
+                    },
+                    _ = phase.wait_for(|phase| *phase != Phase::Serving) => break,
+                }
+            }
+            while let Ok(Ok((stream, peer))) = time::timeout(LAST_ACCEPT, listener.accept()).await {
+                deal(stream, peer)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Local {
+    /// Takes a step on the thread's VM, and follows what comes of it: calls to make, streams to wake, timers to set.
+    pub(super) fn with<T>(self: &Rc<Self>, step: impl FnOnce(&mut WorkerGuard<'_>) -> T) -> T {
+        let mut worker = self.worker.lock();
+        let result = step(&mut worker);
+        let Work { callouts, grpc_orders, ready, timers_changed } = worker.take_work();
+        drop(worker);
+        for callout in callouts {
+            tokio::task::spawn_local(callout::make(Rc::clone(self), callout));
+        }
+        for GrpcOrder { call, step } in grpc_orders {
+            self.follow(call, step);
+        }
+        let streams = self.streams.borrow();
+        for wake in ready.iter().filter_map(|stream| streams.get(stream)) {
+            wake.notify_one();
+        }
+        if timers_changed {
+            self.kick.notify_one();
+        }
+        result
+    }
+
+    /// Takes the guest's step on a stream of gRPC.
+    fn follow(self: &Rc<Self>, call: CallId, step: GrpcStep) {
+        if let GrpcStep::Open { cluster, request } = step {
+            let (steps, receiver) = mpsc::unbounded_channel();
+            self.grpc_streams.borrow_mut().insert(call, steps);
+            tokio::task::spawn_local(grpc::run(Rc::clone(self), call, cluster, request, receiver));
+        } else if let Some(steps) = self.grpc_streams.borrow().get(&call) {
+            // A stream that has come to its end takes no more steps.
+            let _ = steps.send(step);
+        }
+    }
+
+    pub(super) fn forget_grpc(&self, call: CallId) {
+        self.grpc_streams.borrow_mut().remove(&call);
+    }
+
+    /// Looks at the thread's VM without running it.
+    pub(super) fn peek<T>(&self, look: impl FnOnce(&mut WorkerGuard<'_>) -> T) -> T {
+        look(&mut self.worker.lock())
+    }
+
+    /// Has `wake` notified when the stream has something for its task.
+    pub(super) fn register(&self, stream: StreamId, wake: Rc<Notify>) {
+        self.streams.borrow_mut().insert(stream, wake);
+    }
+
+    pub(super) fn forget(&self, stream: StreamId) {
+        self.streams.borrow_mut().remove(&stream);
+    }
+
+    /// The gateway's monotonic clock.
+    pub(super) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        *self.phase.borrow() != Phase::Serving
+    }
+}
+
+/// Fires the VM's timers when they are due.
+async fn timers(local: Rc<Local>) {
+    loop {
+        let next = local.with(|worker| worker.next_event());
+        let due = async {
+            match next {
+                Some(due) => time::sleep(due.saturating_sub(local.clock.monotonic())).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => local.with(|worker| worker.tick()),
+            () = local.kick.notified() => local.with(|worker| worker.tell_ready_queues()),
+        }
+    }
+}
+
+async fn connection(local: Rc<Local>, stream: TcpStream, peer: SocketAddr, id: u64) {
+    let stats = Arc::clone(&local.stats);
+    let _active = Active::new(&stats.active_connections);
+    // A socket that cannot be taken over is closed by dropping it.
+    let Ok(destination) = stream.local_addr() else { return };
+    let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
+    // Only a hint; without it answers may come a little later.
+    let _ = stream.set_nodelay(true);
+    let mut phase = local.phase.clone();
+    let facts = Connection { peer, destination, id };
+    let service = service_fn(move |request| exchange::serve(Rc::clone(&local), request, facts));
+    let mut builder = auto::Builder::new(LocalExecutor);
+    builder.http2().max_header_list_size(MAX_HEADER_BYTES);
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    let grace = async {
+        // The sender lives as long as the gateway; without it there is nothing left to wait for.
+        let grace = match phase.wait_for(|phase| *phase != Phase::Serving).await.as_deref() {
+            Ok(Phase::Draining { grace }) => *grace,
+            Ok(Phase::Serving) | Err(_) => Duration::ZERO,
+        };
+        time::sleep(grace).await;
+    };
+    tokio::select! {
+        // A connection that breaks concerns its client alone, and is counted where its streams are.
+        _ = serving.as_mut() => {}
+        () = grace => {
+            serving.as_mut().graceful_shutdown();
+            let _ = serving.await;
+        }
+    }
+}

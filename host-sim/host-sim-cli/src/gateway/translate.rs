@@ -1,0 +1,204 @@
+//! Between the messages of the HTTP library and the maps that filters see.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use host_sim::Headers;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, request, response};
+
+use super::body::StreamBody;
+
+/// Headers that concern one connection only, not the message (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [HeaderName; 5] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// A message that cannot be sent on: a status, method or path that the filter made up and that HTTP does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unsendable;
+
+fn bytes(value: impl AsRef<[u8]>) -> Bytes {
+    Bytes::copy_from_slice(value.as_ref())
+}
+
+/// The names that a `Connection` header declares to concern this connection only.
+fn declared(headers: &HeaderMap) -> Vec<HeaderName> {
+    let tokens = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    tokens.flat_map(|value| value.split(',')).filter_map(|token| token.trim().parse().ok()).collect()
+}
+
+fn end_to_end(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    let declared = declared(headers);
+    headers.iter().filter(move |(name, value)| {
+        let trailers = *name == header::TE && value.as_bytes().eq_ignore_ascii_case(b"trailers");
+        !HOP_BY_HOP.contains(name)
+            && (*name != header::TE || trailers)
+            && (trailers || !declared.contains(name))
+    })
+}
+
+/// The request as the filter sees it: pseudo-headers first, the client's address at the end of `x-forwarded-for` and as
+/// `x-envoy-external-address`.
+pub(super) fn request_headers(parts: &request::Parts, peer: SocketAddr) -> Headers {
+    let mut headers = Headers::request();
+    let host = parts.headers.get(header::HOST).map(|host| bytes(host.as_bytes()));
+    let authority = parts.uri.authority().map(|authority| bytes(authority.as_str())).or(host);
+    if let Some(authority) = authority {
+        headers.append(":authority", authority);
+    }
+    if parts.method != http::Method::CONNECT {
+        headers.append(
+            ":path",
+            parts.uri.path_and_query().map_or_else(|| bytes("/"), |path| bytes(path.as_str())),
+        );
+    }
+    headers.append(":method", bytes(parts.method.as_str()));
+    headers.append(":scheme", "http");
+    for (name, value) in end_to_end(&parts.headers).filter(|(name, _)| *name != header::HOST) {
+        headers.append(bytes(name.as_str()), bytes(value.as_bytes()));
+    }
+    headers.append("x-forwarded-for", peer.ip().to_string());
+    headers.set("x-forwarded-proto", "http");
+    headers.set("x-envoy-external-address", peer.ip().to_string());
+    // What only a proxy in front may say; there is none that would be believed.
+    headers.remove("x-forwarded-client-cert");
+    headers.set("x-request-id", request_id());
+    headers
+}
+
+/// A random UUID (version 4).
+fn request_id() -> String {
+    let random = fastrand::u128(..);
+    let (version, variant) = (0x4000_u128 << 64, 0x8000_u128 << 48);
+    let id = random & !(0xf000_u128 << 64) & !(0xc000_u128 << 48) | version | variant;
+    let hex = format!("{id:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+pub(super) fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// A map as the HTTP library takes it. What it does not allow in a name or value is left out.
+pub(super) fn header_map(headers: &Headers) -> HeaderMap {
+    let regular = headers.iter().filter(|(name, _)| !name.starts_with(b":"));
+    let valid = regular.filter_map(|(name, value)| {
+        Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_maybe_shared(value.clone()).ok()?))
+    });
+    let mut map = HeaderMap::with_capacity(headers.len());
+    for (name, value) in valid.filter(|(name, _)| !HOP_BY_HOP.contains(name)) {
+        map.append(name, value);
+    }
+    map
+}
+
+/// The map of a message that came from elsewhere.
+pub(super) fn headers_of(map: &HeaderMap) -> Headers {
+    end_to_end(map).map(|(name, value)| (bytes(name.as_str()), bytes(value.as_bytes()))).collect()
+}
+
+/// The request as it goes to the server at `base`, for the authority that it names itself.
+pub(super) fn outbound(
+    headers: &Headers,
+    base: &Uri,
+    body: StreamBody,
+) -> Result<http::Request<StreamBody>, Unsendable> {
+    let text = |name: &str| headers.get(name).and_then(|value| std::str::from_utf8(value).ok());
+    let mut uri = base.clone().into_parts();
+    uri.path_and_query = Some(text(":path").unwrap_or("/").parse().map_err(|_| Unsendable)?);
+    let mut request = http::Request::new(body);
+    *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Unsendable)?;
+    *request.method_mut() = text(":method").unwrap_or("GET").parse().map_err(|_| Unsendable)?;
+    *request.headers_mut() = header_map(headers);
+    if let Some(authority) = headers.get(":authority") {
+        let host = HeaderValue::from_maybe_shared(authority.clone()).map_err(|_| Unsendable)?;
+        request.headers_mut().insert(header::HOST, host);
+    }
+    Ok(request)
+}
+
+/// The upstream's response as the filter sees it. As in Envoy it still has what concerns the connection, which goes no
+/// further than here.
+pub(super) fn response_headers(parts: &response::Parts) -> Headers {
+    let mut headers = Headers::response();
+    headers.append(":status", bytes(parts.status.as_str()));
+    for (name, value) in &parts.headers {
+        headers.append(bytes(name.as_str()), bytes(value.as_bytes()));
+    }
+    headers
+}
+
+/// The response as it goes to the client.
+pub(super) fn inbound(headers: &Headers, body: StreamBody) -> Result<http::Response<StreamBody>, Unsendable> {
+    let mut response = http::Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(headers.status()).map_err(|_| Unsendable)?;
+    *response.headers_mut() = header_map(headers);
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_loses_what_concerns_its_connection_and_gains_its_peer() {
+        let request = http::Request::builder()
+            .uri("/a?b")
+            .header("host", "example.com")
+            .header("connection", "close, X-Hop")
+            .header("x-hop", "1")
+            .header("te", "trailers")
+            .header("upgrade", "websocket")
+            .header("x-forwarded-for", "198.51.100.1")
+            .header("x-forwarded-proto", "https")
+            .header("x", HeaderValue::from_bytes(&[0xff]).unwrap())
+            .body(())
+            .unwrap();
+        let headers = request_headers(&request.into_parts().0, "203.0.113.9:5000".parse().unwrap());
+        let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
+        let rows = [
+            (":authority", Some("example.com")),
+            (":path", Some("/a?b")),
+            (":method", Some("GET")),
+            (":scheme", Some("http")),
+            ("host", None),
+            ("connection", None),
+            ("x-hop", None),
+            ("upgrade", None),
+            ("te", Some("trailers")),
+            ("x-forwarded-for", Some("198.51.100.1,203.0.113.9")),
+            ("x-envoy-external-address", Some("203.0.113.9")),
+            ("x-forwarded-proto", Some("http")),
+            ("x", Some("\u{fffd}")),
+        ];
+        for (name, expected) in rows {
+            assert_eq!(text(name).as_deref(), expected, "{name}");
+        }
+        let id = text("x-request-id").unwrap();
+        assert!(id.len() == 36 && id.as_bytes()[14] == b'4' && b"89ab".contains(&id.as_bytes()[19]), "{id}");
+    }
+
+    #[test]
+    fn what_http_does_not_have_is_not_sent() {
+        let base: Uri = "http://127.0.0.1:1".parse().unwrap();
+        let send = |name: &'static str, value: &'static str| {
+            let mut headers: Headers = [(":method", "GET"), (":path", "/")].into_iter().collect();
+            headers.set(name, value);
+            outbound(&headers, &base, StreamBody::whole(Bytes::new()))
+                .map(|request| request.uri().to_string())
+        };
+        assert_eq!(send("x", "y"), Ok("http://127.0.0.1:1/".to_owned()));
+        assert_eq!(send(":path", "a b"), Err(Unsendable));
+        assert_eq!(send(":method", "G T"), Err(Unsendable));
+        let headers: Headers = [(":status", "1000")].into_iter().collect();
+        assert!(inbound(&headers, StreamBody::whole(Bytes::new())).is_err());
+    }
+}

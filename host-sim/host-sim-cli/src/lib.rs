@@ -1,0 +1,17 @@
+//! What the command `host-sim` is made of: filters on the host of the crate [`host_sim`], behind a socket, in scenarios and under
+//! access logs.
+//!
+//! - [`gateway`]: a host's workers behind a socket, in front of an upstream.
+#![cfg_attr(feature = "scenarios", doc = "- [`scenario`]: requests and what is expected of them, in a file.")]
+#![cfg_attr(feature = "replay", doc = "- [`replay`]: an access log, sent through a filter.")]
+//!
+//! # Features
+//!
+//! All are on unless turned off. `scenarios`: the command `run` and the module `scenario`. `replay`: the command and the module of
+//! that name. `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
+
+pub mod gateway;
+#[cfg(feature = "replay")]
+pub mod replay;
+#[cfg(feature = "scenarios")]
+pub mod scenario;

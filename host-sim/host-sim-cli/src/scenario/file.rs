@@ -1,0 +1,300 @@
+//! What a scenario's file holds.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use bytes::Bytes;
+use host_sim::{FailurePolicy, Plugin, Response};
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A scenario.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The filter's configuration, in place of the command's: the path of a file, or the configuration itself.
+    #[serde(default)]
+    pub config: Option<Value>,
+    /// Filters that a request passes after the command's, in order.
+    #[serde(default)]
+    pub then: Vec<Link>,
+    /// How many workers there are.
+    #[serde(default = "one")]
+    pub workers: usize,
+    /// When it begins; 2026-01-01T00:00:00Z unless given.
+    #[serde(default)]
+    pub clock: Option<Timestamp>,
+    /// What the upstream answers; 200 unless given.
+    #[serde(default)]
+    pub upstream: Answer,
+    /// What happens when a VM fails, in place of what the configuration says.
+    #[serde(default)]
+    pub failure_policy: Option<FailurePolicy>,
+    /// The host calls and callbacks that there are for the filter; all unless given.
+    #[serde(default)]
+    pub allowed_capabilities: BTreeSet<String>,
+    /// Clusters that the filter can call, and what they answer.
+    #[serde(default)]
+    pub clusters: BTreeMap<String, Answer>,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+}
+
+/// A filter of the chain. What is not given is as of the command's filter, but its configuration and name.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Its module's file, seen from the scenario.
+    #[serde(default)]
+    pub wasm: Option<PathBuf>,
+    /// The plugin's name.
+    #[serde(default)]
+    pub name: String,
+    /// Its `root_id`.
+    #[serde(default)]
+    pub root_id: Option<String>,
+    /// Its `vm_id`.
+    #[serde(default)]
+    pub vm_id: Option<String>,
+    /// Its configuration: the path of a file, or the configuration itself.
+    #[serde(default)]
+    pub config: Option<Value>,
+    /// What happens when its VM fails.
+    #[serde(default)]
+    pub failure_policy: Option<FailurePolicy>,
+}
+
+impl Link {
+    /// The plugin, with what is not given as of `first`.
+    pub fn plugin(&self, first: &Plugin) -> Plugin {
+        Plugin {
+            name: self.name.clone(),
+            root_id: self.root_id.clone().unwrap_or_else(|| first.root_id.clone()),
+            vm_id: self.vm_id.clone().unwrap_or_else(|| first.vm_id.clone()),
+            failure_policy: self.failure_policy.unwrap_or(first.failure_policy),
+            configuration: Bytes::new(),
+            ..first.clone()
+        }
+    }
+}
+
+fn one() -> usize {
+    1
+}
+
+/// What an upstream or a cluster answers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// The status.
+    #[serde(default = "ok")]
+    pub status: u16,
+    /// Headers.
+    #[serde(default)]
+    pub headers: BTreeMap<String, Lines>,
+    /// The body.
+    #[serde(default)]
+    pub body: String,
+    /// Trailers, after the body.
+    #[serde(default)]
+    pub trailers: BTreeMap<String, String>,
+    /// Instead of a body: the one message of an answer of gRPC, whose trailers say that it is fine.
+    #[serde(default)]
+    pub grpc_message: Option<String>,
+    /// Instead of a body: the status of an answer of gRPC that is not fine.
+    #[serde(default)]
+    pub grpc_status: Option<u32>,
+}
+
+fn ok() -> u16 {
+    200
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        Self {
+            status: ok(),
+            headers: BTreeMap::new(),
+            body: String::new(),
+            trailers: BTreeMap::new(),
+            grpc_message: None,
+            grpc_status: None,
+        }
+    }
+}
+
+impl Answer {
+    /// Whether it is one of gRPC.
+    pub fn is_grpc(&self) -> bool {
+        self.grpc_message.is_some() || self.grpc_status.is_some()
+    }
+
+    /// The response that it describes.
+    pub fn response(&self) -> Response {
+        let mut response = match (self.grpc_status, &self.grpc_message) {
+            (Some(status), _) => Response::grpc_status(status, ""),
+            (None, Some(message)) => Response::grpc(message.clone()),
+            (None, None) => Response::new(self.status).body(self.body.clone()),
+        };
+        for (name, lines) in &self.headers {
+            for line in lines.iter() {
+                response = response.header(name.clone(), line.clone());
+            }
+        }
+        for (name, value) in &self.trailers {
+            response = response.trailer(name.clone(), value.clone());
+        }
+        response
+    }
+}
+
+/// The values of a header: one, or several lines of it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "a text or a list of texts; numbers, yes and no need quotes")]
+pub enum Lines {
+    /// One line.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+impl Lines {
+    /// Each line.
+    pub fn iter(&self) -> impl Iterator<Item = &String> {
+        match self {
+            Self::One(line) => std::slice::from_ref(line).iter(),
+            Self::Several(lines) => lines.iter(),
+        }
+    }
+}
+
+/// One thing that happens. Exactly one of its kinds is given.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Step {
+    /// What the step shows.
+    pub name: Option<String>,
+    /// A request is sent.
+    pub request: Option<Call>,
+    /// How often the request is sent; each time the expectations hold.
+    pub repeat: Option<u32>,
+    /// Requests are sent at the same time.
+    pub interleave: Option<Interleave>,
+    /// Time goes by, and timers fire on the way: `60s`, `1h 30m`.
+    pub advance: Option<SignedDuration>,
+    /// The wall is set; the monotonic clock stands.
+    pub wall: Option<Timestamp>,
+    /// Host calls fail.
+    pub fault: Option<FaultStep>,
+    /// All faults end.
+    pub clear_faults: Option<bool>,
+    /// The filter gets a new configuration: the path of a file, or the configuration itself.
+    pub update: Option<Value>,
+    /// What is expected.
+    pub expect: Expect,
+}
+
+/// A request.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// The worker that serves it.
+    #[serde(default)]
+    pub worker: usize,
+    /// The method; GET unless given.
+    #[serde(default = "get")]
+    pub method: String,
+    /// The path with its query.
+    pub path: String,
+    /// The authority; `localhost` unless given.
+    #[serde(default)]
+    pub authority: Option<String>,
+    /// Headers.
+    #[serde(default)]
+    pub headers: BTreeMap<String, Lines>,
+    /// The body.
+    #[serde(default)]
+    pub body: String,
+    /// Trailers, after the body.
+    #[serde(default)]
+    pub trailers: BTreeMap<String, String>,
+    /// Whether it is sent by HTTP/2.
+    #[serde(default)]
+    pub http2: bool,
+    /// The client's address and port.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Properties, by their parts joined with dots.
+    #[serde(default)]
+    pub properties: BTreeMap<String, Value>,
+}
+
+fn get() -> String {
+    "GET".to_owned()
+}
+
+/// Requests that are sent at the same time.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interleave {
+    /// The seed that decides which VM goes on; 0 unless given.
+    #[serde(default)]
+    pub seed: u64,
+    /// The requests; those to one worker follow each other.
+    pub requests: Vec<Call>,
+}
+
+/// A host call that fails.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultStep {
+    /// The host call, as in `proxy_set_shared_data`.
+    pub call: String,
+    /// The status that it answers, as in `CasMismatch`.
+    pub status: String,
+    /// The next so many calls fail; one unless given.
+    #[serde(default)]
+    pub times: Option<u64>,
+    /// Every call fails.
+    #[serde(default)]
+    pub every: bool,
+    /// The first call that fails, counted from 1.
+    #[serde(default)]
+    pub nth: Option<u64>,
+    /// Only calls of this worker's VM count.
+    #[serde(default)]
+    pub worker: Option<usize>,
+}
+
+/// What is expected of a step. What is not given is not looked at.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expect {
+    /// The status that the client sees.
+    pub status: Option<u16>,
+    /// Response headers: the joined value, or null for a header that is absent.
+    pub headers: BTreeMap<String, Option<String>>,
+    /// The whole response body.
+    pub body: Option<String>,
+    /// A part of it.
+    pub body_contains: Option<String>,
+    /// Whether the filter, or the host on its behalf, answered.
+    pub local_reply: Option<bool>,
+    /// `%RESPONSE_CODE_DETAILS%`.
+    pub details: Option<String>,
+    /// Request headers as the upstream sees them, as in `headers`.
+    pub forwarded_headers: BTreeMap<String, Option<String>>,
+    /// How often each status was given, over all requests of an `interleave`.
+    pub statuses: Option<BTreeMap<u16, usize>>,
+    /// Lines, or parts of lines, that the filter logs during the step.
+    pub log: Vec<String>,
+    /// Counters and gauges after the step.
+    pub metrics: BTreeMap<String, u64>,
+    /// The most keys that shared data has after the step.
+    pub shared_data_entries_at_most: Option<usize>,
+    /// Whether an update is refused.
+    pub refused: Option<bool>,
+}

@@ -1,0 +1,22 @@
+//! What a filter's author meets: the gateway, scenarios, replays and the command.
+
+#[path = "../../../host-sim/tests/guests/mod.rs"]
+#[expect(dead_code, reason = "one of them is for random host calls alone")]
+mod guests;
+
+#[cfg(all(feature = "scenarios", feature = "expressions", feature = "signatures"))]
+mod cases;
+mod commands;
+mod gateway;
+mod gateway_callouts;
+mod http;
+#[cfg(feature = "replay")]
+mod page;
+#[cfg(feature = "replay")]
+mod replays;
+#[cfg(feature = "scenarios")]
+mod scenarios;
+#[cfg(feature = "replay")]
+#[path = "../../../../tests/src/soak.rs"]
+#[expect(unreachable_pub, reason = "shared with a library")]
+mod soak;

@@ -1,0 +1,77 @@
+//! HTTP calls of the filter to clusters.
+
+use std::{sync::PoisonError, time::Duration};
+
+use bytes::Bytes;
+
+use crate::{
+    abi::Status,
+    headers::Headers,
+    memory::{Answer, Guest, slice},
+    message::Request,
+    pairs,
+    state::{CallId, CallKind, Callout, OpenCall, VmState},
+};
+
+/// Tokens go up in steps of four, as the low bits tell the kind of call.
+const TOKEN_STEP: u32 = 4;
+
+/// A token that no call of this VM has had, or, after 2^30 calls, none has for long.
+pub(super) fn next_token(state: &mut VmState, kind: CallKind) -> u32 {
+    let (bits, last) = match kind {
+        CallKind::Http => (0, &mut state.callouts.last_token[0]),
+        CallKind::Grpc => (1, &mut state.callouts.last_token[1]),
+        CallKind::GrpcStream => (2, &mut state.callouts.last_token[2]),
+    };
+    *last = last.wrapping_add(TOKEN_STEP).max(TOKEN_STEP);
+    *last | bits
+}
+
+#[expect(clippy::too_many_arguments, reason = "the ABI's own")]
+pub(super) fn http_call(
+    guest: &mut Guest<'_>,
+    cluster: u32,
+    cluster_size: u32,
+    headers: u32,
+    headers_size: u32,
+    body: u32,
+    body_size: u32,
+    trailers: u32,
+    trailers_size: u32,
+    timeout: u32,
+    token_out: u32,
+) -> Answer {
+    let (memory, state) = guest.split();
+    let cluster = String::from_utf8_lossy(slice(memory, cluster, cluster_size)?).into_owned();
+    let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
+    let mut headers: Headers = pairs::decode(slice(memory, headers, headers_size)?).into_iter().collect();
+    let trailers = pairs::decode(slice(memory, trailers, trailers_size)?);
+    // The token is written first, so that a bad pointer is found before anything is sent.
+    slice(memory, token_out, 4)?;
+
+    let known = state.shared.clusters.read().unwrap_or_else(PoisonError::into_inner).contains(&cluster);
+    let complete = [":path", ":method", ":authority"].iter().all(|name| headers.get(name).is_some());
+    let timeout = i32::try_from(timeout).ok().and_then(|ms| u64::try_from(ms).ok());
+    let Some(timeout) = timeout.filter(|_| known && complete) else {
+        guest.write_u32(token_out, 0)?;
+        return Err(Status::BadArgument.into());
+    };
+
+    if !body.is_empty() {
+        headers.set("content-length", body.len().to_string());
+    }
+    let mut request = Request::from_headers(headers).body(body);
+    request.trailers = (!trailers.is_empty()).then(|| trailers.into_iter().collect());
+
+    let token = next_token(state, CallKind::Http);
+    let root = state.root_id();
+    state.callouts.open.insert(token, OpenCall { root, kind: CallKind::Http });
+    state.callouts.started.push_back(Callout {
+        call: CallId { generation: state.generation, token },
+        is_grpc: false,
+        cluster,
+        request,
+        timeout: (timeout > 0).then(|| Duration::from_millis(timeout)),
+    });
+    Ok(guest.write_u32(token_out, token)?)
+}

@@ -1,0 +1,121 @@
+//! Functions that Envoy offers by name (`source/extensions/common/wasm/foreign.cc`).
+
+use std::io::{Read as _, Write as _};
+
+use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
+
+#[cfg(feature = "expressions")]
+use super::expressions;
+use super::filter_state;
+#[cfg(feature = "signatures")]
+use super::signatures;
+use crate::{
+    abi::Status,
+    filter_state::Declared,
+    memory::{Answer, Guest, slice},
+    protobuf::{self, Field},
+};
+
+/// Names that do their work, where all features are on.
+#[cfg(test)]
+pub(crate) const SUPPORTED: &[&str] = &[
+    "clear_route_cache",
+    "compress",
+    "declare_property",
+    "expr_create",
+    "expr_delete",
+    "expr_evaluate",
+    "set_envoy_filter_state",
+    "sign",
+    "uncompress",
+    "verify_signature",
+];
+
+pub(super) fn call_foreign_function(
+    guest: &mut Guest<'_>,
+    name: u32,
+    name_size: u32,
+    arguments: u32,
+    arguments_size: u32,
+    ptr: u32,
+    len: u32,
+) -> Answer {
+    let (memory, state) = guest.split();
+    let name = String::from_utf8_lossy(slice(memory, name, name_size)?).into_owned();
+    let arguments = slice(memory, arguments, arguments_size)?;
+    let result = match name.as_str() {
+        // There are no routes here, so their cache is always clear.
+        "clear_route_cache" => Vec::new(),
+        "compress" => compress(arguments).map_err(|_| Status::SerializationFailure)?,
+        "uncompress" => {
+            uncompress(arguments, state.shared.memory_limit).ok_or(Status::SerializationFailure)?
+        }
+        "declare_property" => {
+            let arguments = arguments.to_vec();
+            declare_property(guest, &arguments)?;
+            Vec::new()
+        }
+        #[cfg(feature = "signatures")]
+        "sign" => signatures::sign(arguments).map_err(|failure| failure.refusal("sign"))?,
+        #[cfg(feature = "signatures")]
+        "verify_signature" => {
+            signatures::verify(arguments).map_err(|failure| failure.refusal("verify_signature"))?
+        }
+        "set_envoy_filter_state" => filter_state::set(state, arguments)?,
+        #[cfg(feature = "expressions")]
+        "expr_create" => expressions::create(state, arguments)?,
+        #[cfg(feature = "expressions")]
+        "expr_delete" => expressions::delete(state, arguments)?,
+        #[cfg(feature = "expressions")]
+        "expr_evaluate" => expressions::evaluate(state, arguments)?,
+        _ => return Err(Status::NotFound.into()),
+    };
+    // A guest that wants no result gives no pointers.
+    let size = u32::try_from(result.len()).map_err(|_| Status::InvalidMemoryAccess)?;
+    if ptr != 0 {
+        let address = if result.is_empty() { 0 } else { guest.place(&result)? };
+        guest.write_u32(ptr, address)?;
+    }
+    if len != 0 {
+        guest.write_u32(len, size)?;
+    }
+    Ok(())
+}
+
+fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
+/// `None` for what is no zlib stream, or more than a guest could take.
+fn uncompress(bytes: &[u8], limit: usize) -> Option<Vec<u8>> {
+    let limit = u64::try_from(limit).ok()?;
+    let mut plain = Vec::new();
+    let read = ZlibDecoder::new(bytes).take(limit.saturating_add(1)).read_to_end(&mut plain).ok()?;
+    (u64::try_from(read).ok()? <= limit).then_some(plain)
+}
+
+/// `WasmType.String`.
+const STRING: u64 = 1;
+
+/// `DeclarePropertyArguments`: says, once for each root context, whether a property can be set again.
+fn declare_property(guest: &mut Guest<'_>, arguments: &[u8]) -> Result<(), Status> {
+    let fields = protobuf::fields(arguments).ok_or(Status::BadArgument)?;
+    let (mut name, mut declared) = (Vec::new(), Declared::default());
+    for field in fields {
+        match field {
+            (1, Field::Bytes(given)) => name = given.to_vec(),
+            (2, Field::Varint(given)) => declared.readonly = given != 0,
+            (3, Field::Varint(given)) => declared.text = given == STRING,
+            // Messages are bytes here, and the stream is the only span that there is.
+            _ => {}
+        }
+    }
+    let root = guest.state().current_root().ok_or(Status::InternalFailure)?;
+    if root.declared_properties.contains_key(&name) {
+        return Err(Status::BadArgument);
+    }
+    root.declared_properties.insert(name, declared);
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! gRPC calls and streams of the filter to clusters.
+
+use std::{sync::PoisonError, time::Duration};
+
+use bytes::Bytes;
+
+use super::callouts::next_token;
+use crate::{
+    abi::Status,
+    grpc,
+    headers::Headers,
+    memory::{Answer, Guest, Refusal, slice},
+    message::Request,
+    pairs,
+    protobuf::{self, Field},
+    state::{CallId, CallKind, Callout, GrpcOrder, GrpcStep, OpenCall, OpenStream, VmState},
+};
+
+/// The cluster of a service: named in a `GrpcService` message, or by the bytes themselves.
+fn cluster(state: &VmState, service: &[u8]) -> Result<String, Status> {
+    let named = protobuf::fields(service).map(|fields| {
+        let envoy_grpc = fields.into_iter().find_map(|(number, field)| match (number, field) {
+            (1, Field::Bytes(message)) => protobuf::fields(message),
+            _ => None,
+        });
+        envoy_grpc?.into_iter().find_map(|(number, field)| match (number, field) {
+            (1, Field::Bytes(name)) => Some(String::from_utf8_lossy(name).into_owned()),
+            _ => None,
+        })
+    });
+    match named {
+        Some(Some(name)) => Ok(name),
+        // A service without a cluster of Envoy's: there is no client for it.
+        Some(None) => Err(Status::BadArgument),
+        None => {
+            let name = String::from_utf8_lossy(service).into_owned();
+            let clusters = state.shared.clusters.read().unwrap_or_else(PoisonError::into_inner);
+            if clusters.contains(&name) { Ok(name) } else { Err(Status::ParseFailure) }
+        }
+    }
+}
+
+fn request(cluster: &str, service: &[u8], method: &[u8], metadata: Vec<(Bytes, Bytes)>) -> Request {
+    let path = [b"/", service, b"/", method].concat();
+    let pseudo: [(&'static str, Bytes); 6] = [
+        (":method", Bytes::from_static(b"POST")),
+        (":path", path.into()),
+        (":authority", cluster.to_owned().into()),
+        (":scheme", Bytes::from_static(b"http")),
+        ("te", Bytes::from_static(b"trailers")),
+        ("content-type", Bytes::from_static(b"application/grpc")),
+    ];
+    let mut headers: Headers = pseudo.into_iter().collect();
+    for (name, value) in metadata {
+        headers.append(name, value);
+    }
+    Request::from_headers(headers)
+}
+
+/// An address in the guest's memory, and how many bytes are there.
+type Span = (u32, u32);
+
+/// What a call and a stream begin with: the service's cluster, and the request to it. The spans are of the service's
+/// target, its name, the method and the metadata.
+fn open(guest: &mut Guest<'_>, spans: [Span; 4]) -> Result<(String, Request), Status> {
+    let (memory, state) = guest.split();
+    let [target, name, method, metadata] = spans.map(|(ptr, size)| slice(memory, ptr, size));
+    let (target, name, method) = (target?, name?, method?);
+    let metadata = pairs::decode(metadata?);
+    let cluster = cluster(state, target)?;
+    let request = request(&cluster, name, method, metadata);
+    Ok((cluster, request))
+}
+
+pub(super) fn grpc_call(
+    guest: &mut Guest<'_>,
+    spans: [Span; 4],
+    (message, size): Span,
+    timeout: u32,
+    token_out: u32,
+) -> Answer {
+    let message = grpc::frame(slice(guest.split().0, message, size)?);
+    let (cluster, request) = open(guest, spans)?;
+    let mut request = request.body(message);
+    if timeout > 0 {
+        request = request.header("grpc-timeout", format!("{timeout}m"));
+    }
+    let state = guest.state();
+    let token = next_token(state, CallKind::Grpc);
+    let root = state.root_id();
+    state.callouts.open.insert(token, OpenCall { root, kind: CallKind::Grpc });
+    let timeout = (timeout > 0).then(|| Duration::from_millis(timeout.into()));
+    let call = CallId { generation: state.generation, token };
+    state.callouts.started.push_back(Callout { call, is_grpc: true, cluster, request, timeout });
+    Ok(guest.write_u32(token_out, token)?)
+}
+
+pub(super) fn grpc_stream(guest: &mut Guest<'_>, spans: [Span; 4], token_out: u32) -> Answer {
+    let (cluster, request) = open(guest, spans)?;
+    let state = guest.state();
+    let token = next_token(state, CallKind::GrpcStream);
+    let root = state.root_id();
+    state.callouts.streams.insert(token, OpenStream { root, local_closed: false, remote_closed: false });
+    order(state, token, GrpcStep::Open { cluster, request });
+    Ok(guest.write_u32(token_out, token)?)
+}
+
+fn order(state: &mut VmState, token: u32, step: GrpcStep) {
+    let call = CallId { generation: state.generation, token };
+    state.callouts.grpc_orders.push_back(GrpcOrder { call, step });
+}
+
+pub(super) fn grpc_send(guest: &mut Guest<'_>, token: u32, message: u32, size: u32, end: u32) -> Answer {
+    let (memory, state) = guest.split();
+    let message = grpc::frame(slice(memory, message, size)?);
+    if CallKind::of(token) != Some(CallKind::GrpcStream) {
+        return Err(Status::BadArgument.into());
+    }
+    let stream = state.callouts.streams.get(&token).ok_or(Status::NotFound)?;
+    if !stream.local_closed {
+        order(state, token, GrpcStep::Send { message, end: end != 0 });
+    }
+    Ok(())
+}
+
+/// Takes a unary call away.
+fn cancel_call(state: &mut VmState, token: u32) -> Answer {
+    state.callouts.open.remove(&token).map(|_| ()).ok_or(Refusal::Status(Status::NotFound))
+}
+
+pub(super) fn grpc_cancel(guest: &mut Guest<'_>, token: u32) -> Answer {
+    let state = guest.state();
+    match CallKind::of(token) {
+        Some(CallKind::Grpc) => cancel_call(state, token),
+        Some(CallKind::GrpcStream) => {
+            state.callouts.streams.remove(&token).ok_or(Status::NotFound)?;
+            order(state, token, GrpcStep::Reset);
+            Ok(())
+        }
+        Some(CallKind::Http) | None => Err(Status::BadArgument.into()),
+    }
+}
+
+pub(super) fn grpc_close(guest: &mut Guest<'_>, token: u32) -> Answer {
+    let state = guest.state();
+    match CallKind::of(token) {
+        Some(CallKind::Grpc) => cancel_call(state, token),
+        Some(CallKind::GrpcStream) => {
+            let stream = state.callouts.streams.get_mut(&token).ok_or(Status::NotFound)?;
+            if stream.remote_closed {
+                state.callouts.streams.remove(&token);
+            } else {
+                stream.local_closed = true;
+            }
+            order(state, token, GrpcStep::Close);
+            Ok(())
+        }
+        Some(CallKind::Http) | None => Err(Status::BadArgument.into()),
+    }
+}

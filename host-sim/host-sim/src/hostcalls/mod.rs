@@ -1,0 +1,284 @@
+//! The functions that a guest may import, by family.
+//!
+//! Each function is listed once, in [`link`]; the lists of names that the docs and the fault injector use come from the
+//! same table.
+
+mod buffers;
+mod callouts;
+#[cfg(feature = "expressions")]
+mod expression_bounds;
+#[cfg(feature = "expressions")]
+mod expression_variables;
+#[cfg(feature = "expressions")]
+pub(crate) mod expressions;
+mod filter_state;
+mod foreign;
+mod general;
+mod grpc;
+mod header_maps;
+mod metrics;
+pub(crate) mod ngx;
+mod properties;
+mod shared_data;
+mod shared_queue;
+#[cfg(feature = "signatures")]
+mod signatures;
+mod streams;
+pub(crate) mod wasi;
+
+use wasmtime::{Caller, Extern, Linker};
+
+use crate::{
+    abi::{LogLevel, Status},
+    flavour::EnvoyVersion,
+    memory::{Answer, Guest, Refusal},
+    state::{Restriction, VmState},
+};
+
+/// Host calls that a guest may make while it initialises (proxy-wasm-cpp-host `wasm.cc`).
+const DURING_INITIALIZE: [&str; 14] = [
+    "proxy_log",
+    "fd_write",
+    "clock_time_get",
+    "random_get",
+    "environ_get",
+    "environ_sizes_get",
+    "args_get",
+    "args_sizes_get",
+    "fd_prestat_get",
+    "fd_prestat_dir_name",
+    "fd_fdstat_get",
+    "fd_fdstat_set_flags",
+    "poll_oneoff",
+    "proc_exit",
+];
+
+/// Host calls that a guest's allocator may make when the host calls it (proxy-wasm-cpp-host `wasm.h`).
+const DURING_ALLOCATION: [&str; 4] = ["proxy_log", "fd_write", "clock_time_get", "poll_oneoff"];
+
+/// What the log says of a call that the filter may not make.
+const RESTRICTED: &str = "Attempted call to restricted proxy-wasm capability";
+
+/// Opens a host call: checks that it may be made now, lets other VMs go first where a schedule says so, and answers at
+/// once where a fault was planned.
+fn open<'a>(
+    mut caller: Caller<'a, VmState>,
+    name: &'static str,
+) -> Result<Result<Guest<'a>, Status>, wasmtime::Error> {
+    let state = caller.data_mut();
+    let permitted = match state.restriction {
+        Restriction::None => true,
+        Restriction::Initializing => DURING_INITIALIZE.contains(&name),
+        Restriction::Allocating => DURING_ALLOCATION.contains(&name),
+    };
+    if !permitted {
+        let when = if state.restriction == Restriction::Allocating {
+            "memory is allocated"
+        } else {
+            "the module initialises"
+        };
+        return Err(wasmtime::Error::msg(format!("host function not allowed while {when}: {name}")));
+    }
+    state.host_calls += 1;
+    if let Some(turns) = &state.turns {
+        turns.offer();
+        let ticks = crate::module::ticks(state.shared.callback_limit);
+        wasmtime::AsContextMut::as_context_mut(&mut caller).set_epoch_deadline(ticks);
+    }
+    let state = caller.data_mut();
+    if let Some(status) = state.shared.faults.strike(name, state.name) {
+        return Ok(Err(status));
+    }
+    // A guest may call the host from its start function, before the host has looked its memory up.
+    let memory = match state.memory {
+        Some(memory) => memory,
+        None => caller
+            .get_export("memory")
+            .and_then(Extern::into_memory)
+            .ok_or_else(|| wasmtime::Error::msg(format!("{name}: the module exports no memory")))?,
+    };
+    Ok(Ok(Guest::new(caller, memory)))
+}
+
+/// Whether the filter may not make this call at all; then the log says so.
+fn restricted(caller: &Caller<'_, VmState>, name: &str) -> bool {
+    let state = caller.data();
+    let restricted = !state.plugin.allows(name);
+    if restricted {
+        let message = format!("{RESTRICTED}: {name}");
+        state.shared.logs.write(LogLevel::Error, state.name, message.as_bytes());
+    }
+    restricted
+}
+
+/// Runs one call of module `env`.
+fn run<'a>(
+    caller: Caller<'a, VmState>,
+    name: &'static str,
+    call: impl FnOnce(&mut Guest<'a>) -> Answer,
+) -> wasmtime::Result<u32> {
+    if restricted(&caller, name) {
+        return Ok(Status::InternalFailure.code());
+    }
+    ngx::check(caller.data(), name)?;
+    let answer = match open(caller, name)? {
+        Ok(mut guest) => call(&mut guest),
+        Err(status) => Err(status.into()),
+    };
+    match answer {
+        Ok(()) => Ok(Status::Ok.code()),
+        Err(Refusal::Status(status)) => Ok(status.code()),
+        Err(Refusal::Trap(error)) => Err(error),
+    }
+}
+
+macro_rules! host_functions {
+    (supported { $( $name:ident ( $($arg:ident : $ty:ty),* ) => $path:path; )* }
+     composed { $( $other:ident ( $($part:ident : $part_ty:ty),* ) => |$guest:ident| $call:expr; )* }
+     unsupported { $( $missing:ident ( $($missing_ty:ty),* ); )* }) => {
+        /// Names of the calls of module `env` that do their work.
+        pub(crate) const SUPPORTED: &[&str] = &[$( stringify!($name), )* $( stringify!($other), )*];
+
+        /// Names of the calls of module `env` that a module may import and that trap when it calls them.
+        pub(crate) const UNSUPPORTED: &[&str] = &[$( stringify!($missing), )*];
+
+        fn link_env(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
+            $(
+                linker.func_wrap("env", stringify!($name), |caller: Caller<'_, VmState>, $($arg: $ty),*| {
+                    run(caller, stringify!($name), |guest| $path(guest, $($arg),*))
+                })?;
+            )*
+            $(
+                linker.func_wrap("env", stringify!($other), |caller: Caller<'_, VmState>, $($part: $part_ty),*| {
+                    run(caller, stringify!($other), |$guest| $call)
+                })?;
+            )*
+            $(
+                linker.func_wrap("env", stringify!($missing), |$(_: $missing_ty),*| -> wasmtime::Result<u32> {
+                    Err(wasmtime::Error::msg(concat!("host function not supported: ", stringify!($missing))))
+                })?;
+            )*
+            Ok(())
+        }
+    };
+}
+
+host_functions! {
+    supported {
+        proxy_log(level: u32, message: u32, size: u32) => general::log;
+        proxy_get_log_level(out: u32) => general::get_log_level;
+        proxy_get_current_time_nanoseconds(out: u32) => general::get_current_time_nanoseconds;
+        proxy_set_tick_period_milliseconds(period: u32) => general::set_tick_period_milliseconds;
+        proxy_set_effective_context(context: u32) => general::set_effective_context;
+        proxy_done() => general::done;
+        proxy_get_status(code: u32, ptr: u32, len: u32) => general::get_status;
+        proxy_get_property(path: u32, size: u32, ptr: u32, len: u32) => properties::get_property;
+        proxy_set_property(path: u32, size: u32, value: u32, value_size: u32) => properties::set_property;
+        proxy_get_shared_data(key: u32, size: u32, ptr: u32, len: u32, cas: u32) => shared_data::get_shared_data;
+        proxy_set_shared_data(key: u32, size: u32, value: u32, value_size: u32, cas: u32)
+            => shared_data::set_shared_data;
+        proxy_register_shared_queue(name: u32, size: u32, out: u32) => shared_queue::register_shared_queue;
+        proxy_resolve_shared_queue(vm_id: u32, vm_id_size: u32, name: u32, size: u32, out: u32)
+            => shared_queue::resolve_shared_queue;
+        proxy_dequeue_shared_queue(token: u32, ptr: u32, len: u32) => shared_queue::dequeue_shared_queue;
+        proxy_enqueue_shared_queue(token: u32, item: u32, size: u32) => shared_queue::enqueue_shared_queue;
+        proxy_get_header_map_value(map: u32, name: u32, size: u32, ptr: u32, len: u32)
+            => header_maps::get_header_map_value;
+        proxy_add_header_map_value(map: u32, name: u32, size: u32, value: u32, value_size: u32)
+            => header_maps::add_header_map_value;
+        proxy_replace_header_map_value(map: u32, name: u32, size: u32, value: u32, value_size: u32)
+            => header_maps::replace_header_map_value;
+        proxy_remove_header_map_value(map: u32, name: u32, size: u32) => header_maps::remove_header_map_value;
+        proxy_get_header_map_pairs(map: u32, ptr: u32, len: u32) => header_maps::get_header_map_pairs;
+        proxy_set_header_map_pairs(map: u32, pairs: u32, size: u32) => header_maps::set_header_map_pairs;
+        proxy_get_header_map_size(map: u32, out: u32) => header_maps::get_header_map_size;
+        proxy_get_buffer_bytes(buffer: u32, start: u32, size: u32, ptr: u32, len: u32) => buffers::get_buffer_bytes;
+        proxy_get_buffer_status(buffer: u32, len: u32, flags: u32) => buffers::get_buffer_status;
+        proxy_set_buffer_bytes(buffer: u32, start: u32, size: u32, data: u32, data_size: u32)
+            => buffers::set_buffer_bytes;
+        proxy_continue_stream(stream: u32) => streams::continue_stream;
+        proxy_close_stream(stream: u32) => streams::close_stream;
+        proxy_send_local_response(
+            code: u32, details: u32, details_size: u32, body: u32, body_size: u32, headers: u32, headers_size: u32,
+            grpc_status: u32
+        ) => streams::send_local_response;
+        proxy_http_call(
+            cluster: u32, cluster_size: u32, headers: u32, headers_size: u32, body: u32, body_size: u32, trailers: u32,
+            trailers_size: u32, timeout: u32, token: u32
+        ) => callouts::http_call;
+        proxy_grpc_send(token: u32, message: u32, size: u32, end: u32) => grpc::grpc_send;
+        proxy_grpc_cancel(token: u32) => grpc::grpc_cancel;
+        proxy_grpc_close(token: u32) => grpc::grpc_close;
+        proxy_call_foreign_function(
+            name: u32, name_size: u32, arguments: u32, arguments_size: u32, ptr: u32, len: u32
+        ) => foreign::call_foreign_function;
+        proxy_define_metric(kind: u32, name: u32, size: u32, out: u32) => metrics::define_metric;
+        proxy_increment_metric(id: u32, offset: i64) => metrics::increment_metric;
+        proxy_record_metric(id: u32, value: u64) => metrics::record_metric;
+        proxy_get_metric(id: u32, out: u32) => metrics::get_metric;
+    }
+    composed {
+        proxy_grpc_call(
+            service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
+            metadata_size: u32, message: u32, message_size: u32, timeout: u32, token: u32
+        ) => |guest| {
+            let spans =
+                [(service, service_size), (name, name_size), (method, method_size), (metadata, metadata_size)];
+            grpc::grpc_call(guest, spans, (message, message_size), timeout, token)
+        };
+        proxy_grpc_stream(
+            service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
+            metadata_size: u32, token: u32
+        ) => |guest| {
+            let spans =
+                [(service, service_size), (name, name_size), (method, method_size), (metadata, metadata_size)];
+            grpc::grpc_stream(guest, spans, token)
+        };
+    }
+    unsupported {
+        envoy_resolve_dns(u32, u32, u32);
+    }
+}
+
+/// Whether `name` is a host call, supported or not.
+pub(crate) fn is_host_function(name: &str) -> bool {
+    SUPPORTED.contains(&name) || UNSUPPORTED.contains(&name) || wasi::is_host_function(name)
+}
+
+/// Defines every function that a module may import with this version of Envoy.
+pub(crate) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmtime::Result<()> {
+    link_env(linker)?;
+    linker.func_wrap("env", "pthread_equal", |left: u32, right: u32| u32::from(left == right))?;
+    linker.func_wrap("env", "emscripten_notify_memory_growth", |_: u32| {})?;
+    wasi::link(linker, version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_in_the_crates_docs_names_every_host_call() {
+        // Foreign functions are named with their call, as in `proxy_call_foreign_function("sign")`.
+        let by_name = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| format!("proxy_call_foreign_function({name:?})")).collect()
+        };
+        let documented = |answer: &str| {
+            let rows = include_str!("../support.md").lines().filter_map(|line| {
+                let mut cells = line.split('|').map(str::trim);
+                let name = cells.nth(1)?.strip_prefix('`')?.strip_suffix('`')?;
+                (cells.next()? == answer).then(|| name.to_owned())
+            });
+            let mut names: Vec<_> = rows.collect();
+            names.sort_unstable();
+            names
+        };
+        let sorted = |names: &[&str], more: Vec<String>| {
+            let mut names: Vec<_> = names.iter().map(|name| (*name).to_owned()).chain(more).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(documented("yes"), sorted(SUPPORTED, by_name(foreign::SUPPORTED)));
+        assert_eq!(documented("no"), sorted(UNSUPPORTED, Vec::new()));
+    }
+}

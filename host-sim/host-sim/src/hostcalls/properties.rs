@@ -1,0 +1,227 @@
+//! Properties of the stream, the connection and the plugin.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::ngx;
+use crate::{
+    abi::Status,
+    filter_state::{Declared, StateObject, StateValue},
+    headers::Headers,
+    memory::{Answer, Guest, slice},
+    property::{Value, parts},
+    state::{StreamContext, VmState},
+};
+
+/// What the names of properties that filters set begin with in the filter state.
+pub(super) const OWN: &[u8] = b"wasm.";
+
+pub(super) fn get_property(guest: &mut Guest<'_>, path: u32, size: u32, ptr: u32, len: u32) -> Answer {
+    let (memory, state) = guest.split();
+    let path = slice(memory, path, size)?;
+    let value = find(state, path)?;
+    guest.give(&value, ptr, len)
+}
+
+/// Becomes filter state named `wasm.<path>`, the path taken as it is.
+pub(super) fn set_property(
+    guest: &mut Guest<'_>,
+    path: u32,
+    size: u32,
+    value: u32,
+    value_size: u32,
+) -> Answer {
+    let (memory, state) = guest.split();
+    let path = slice(memory, path, size)?;
+    let name = [OWN, path].concat();
+    let path = path.to_vec();
+    let value = Bytes::copy_from_slice(slice(memory, value, value_size)?);
+    let declared = state.current_root().and_then(|root| root.declared_properties.get(&path));
+    let Declared { readonly, text } = declared.copied().unwrap_or_default();
+    let value = if text { StateValue::Text(value) } else { StateValue::Bytes(value) };
+    let stream = state.current_stream().ok_or(Status::NotFound)?;
+    if !stream.filter_state.set(name, StateObject { value, readonly }) {
+        return Err(Status::BadArgument.into());
+    }
+    Ok(())
+}
+
+fn find(state: &mut VmState, path: &[u8]) -> Result<Bytes, Status> {
+    let value = look_up(state, path)?;
+    ngx::encode(state, &value)
+}
+
+pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status> {
+    let parts = parts(path);
+    // No part selects nothing, and nothing has no encoding.
+    let Some((first, rest)) = parts.split_first() else { return Err(Status::SerializationFailure) };
+    let now = state.shared.clock.monotonic_nanos();
+    let vm_id = state.plugin.vm_id.clone();
+    let plugin = state.current_root().map(|root| (root.plugin.name.clone(), root.plugin.root_id.clone()));
+
+    let stream = state.current_stream();
+    let given = stream.as_ref().and_then(|stream| given(&stream.peer.properties, path, &parts));
+    let value = match (given, *first) {
+        (Some(value), _) => Some(value),
+        (None, b"plugin_name") => plugin.map(|(name, _)| name.into()),
+        (None, b"plugin_root_id") => plugin.map(|(_, root_id)| root_id.into()),
+        (None, b"plugin_vm_id") => Some(vm_id.into()),
+        // There is one route, and it has no name.
+        (None, b"xds") if rest == [b"route_name"] && stream.is_some() => Some("".into()),
+        (None, _) => stream.and_then(|stream| of_stream(stream, first, rest, now)),
+    };
+    value.ok_or(Status::NotFound)
+}
+
+/// A value that the test gave: for this path, for a shorter one that leads to it, or for longer ones that form a map.
+pub(super) fn given(properties: &BTreeMap<Vec<u8>, Value>, path: &[u8], parts: &[&[u8]]) -> Option<Value> {
+    if properties.is_empty() {
+        return None;
+    }
+    for length in (1..=parts.len()).rev() {
+        if let Some(value) = properties.get(&parts[..length].join(&0)) {
+            return value.descend(&parts[length..]).cloned();
+        }
+    }
+    let prefix = [path, &[0]].concat();
+    let below = properties.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+    let mut map = BTreeMap::new();
+    for (path, value) in below {
+        let mut level = &mut map;
+        let mut rest = crate::property::parts(&path[prefix.len()..]).into_iter().peekable();
+        while let Some(part) = rest.next() {
+            let part = Bytes::copy_from_slice(part);
+            if rest.peek().is_none() {
+                level.insert(part, value.clone());
+                break;
+            }
+            let entry = level.entry(part).or_insert_with(|| Value::Map(BTreeMap::new()));
+            let Value::Map(next) = entry else { break };
+            level = next;
+        }
+    }
+    (!map.is_empty()).then_some(Value::Map(map))
+}
+
+fn of_stream(stream: &StreamContext, first: &[u8], rest: &[&[u8]], now: u64) -> Option<Value> {
+    let found = match (first, rest) {
+        (b"connection_id", []) => Some(stream.peer.connection_id.into()),
+        (b"request", [name, rest @ ..]) => {
+            of_request(stream, name, now).and_then(|value| value.descend(rest).cloned())
+        }
+        (b"response", [name, rest @ ..]) => {
+            of_response(stream, name).and_then(|value| value.descend(rest).cloned())
+        }
+        (b"connection", [name]) => match *name {
+            b"id" => Some(stream.peer.connection_id.into()),
+            b"mtls" => Some(false.into()),
+            _ => None,
+        },
+        (b"source", [name]) => of_address(&stream.peer.source, name),
+        (b"destination", [name]) => of_address(&stream.peer.destination, name),
+        (b"filter_state", [name, rest @ ..]) => of_state(&stream.filter_state.get(name)?, rest),
+        _ => None,
+    };
+    // Any other first name is looked for among what filters have set.
+    found.or_else(|| {
+        let name = [OWN, &[&[first], rest].concat().join(&0)].concat();
+        of_state(&stream.filter_state.get(&name)?, &[])
+    })
+}
+
+/// An object of the filter state, or a field of it.
+fn of_state(value: &StateValue, rest: &[&[u8]]) -> Option<Value> {
+    match (value, rest) {
+        (StateValue::Bytes(bytes) | StateValue::Text(bytes), []) => Some(Value::Bytes(bytes.clone())),
+        // Its fields are found by name but not listed.
+        (StateValue::Address(_), []) => Some(Value::Map(BTreeMap::new())),
+        (StateValue::Address(address), [b"ip"]) => Some(address.ip().to_string().into()),
+        (StateValue::Address(address), [b"port"]) => Some(i64::from(address.port()).into()),
+        _ => None,
+    }
+}
+
+/// `ip:port` and, as an integer, the port.
+fn of_address(address: &str, name: &[u8]) -> Option<Value> {
+    match name {
+        b"address" => Some(address.into()),
+        b"port" => Some(address.rsplit_once(':')?.1.parse::<i64>().ok()?.into()),
+        _ => None,
+    }
+}
+
+fn map_of(headers: &Headers) -> Value {
+    let names = headers.iter().map(|(name, _)| name.clone());
+    Value::Map(
+        names.filter_map(|name| Some((name.clone(), Value::Bytes(headers.get_joined(&name)?)))).collect(),
+    )
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn of_request(stream: &StreamContext, name: &[u8], now: u64) -> Option<Value> {
+    match name {
+        b"time" => return Some(Value::Timestamp(signed(stream.started))),
+        b"size" => return Some(signed(stream.request.received).into()),
+        b"protocol" => return Some(stream.peer.protocol.into()),
+        b"duration" => {
+            let elapsed = now.saturating_sub(stream.started_monotonic);
+            return stream.logging.then(|| Value::Duration(signed(elapsed)));
+        }
+        _ => {}
+    }
+    // Everything else is read from the headers, and ends when the guest may no longer reach them.
+    let headers = stream.visible_request_headers()?;
+    let header = |name: &str| headers.get(name).cloned().map(Value::Bytes);
+    match name {
+        b"path" => header(":path"),
+        b"url_path" => {
+            let path = headers.get(":path")?;
+            let end = path.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(path.len());
+            Some(Value::Bytes(path.slice(..end)))
+        }
+        b"query" => {
+            let path = headers.get(":path")?;
+            let end = path.iter().position(|byte| *byte == b'#').unwrap_or(path.len());
+            let start = path[..end].iter().position(|byte| *byte == b'?').map_or(end, |at| at + 1);
+            Some(Value::Bytes(path.slice(start..end)))
+        }
+        b"host" => header(":authority"),
+        b"scheme" => header(":scheme"),
+        b"method" => header(":method"),
+        b"referer" => header("referer"),
+        b"useragent" => header("user-agent"),
+        b"id" => header("x-request-id"),
+        b"headers" => Some(map_of(headers)),
+        b"total_size" => {
+            Some(signed(stream.request.received.saturating_add(headers.byte_size() as u64)).into())
+        }
+        _ => None,
+    }
+}
+
+fn of_response(stream: &StreamContext, name: &[u8]) -> Option<Value> {
+    match name {
+        b"code" => {
+            let of_headers = || stream.response.headers.as_ref().map(Headers::status);
+            Some(i64::from(stream.code.or_else(of_headers)?).into())
+        }
+        b"code_details" => stream.details.clone().map(Value::from),
+        b"flags" => Some(0_i64.into()),
+        b"size" => stream.logging.then(|| signed(stream.response.received).into()),
+        b"headers" => stream.visible_response_headers().map(map_of),
+        b"trailers" => stream.visible_response_trailers().map(map_of),
+        b"grpc_status" => {
+            let in_trailers =
+                stream.visible_response_trailers().and_then(|trailers| trailers.get("grpc-status"));
+            let in_headers =
+                || stream.visible_response_headers().and_then(|headers| headers.get("grpc-status"));
+            let status = in_trailers.or_else(in_headers)?;
+            Some(std::str::from_utf8(status).ok()?.parse::<i64>().ok()?.into())
+        }
+        _ => None,
+    }
+}

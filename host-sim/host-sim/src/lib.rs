@@ -1,0 +1,109 @@
+//! A proxy-wasm host on wasmtime that runs HTTP filters without a gateway: several VMs over one shared store, a clock
+//! that a test steps, faults on demand, and interleavings that replay from a seed. It behaves as Envoy does.
+//!
+//! A request goes in and a response comes out; what a filter calls in between is its own affair:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use host_sim::{Host, Module, Plugin, Request, Response};
+//!
+//! # let wasm = wat::parse_str(r#"(module
+//! #   (import "env" "proxy_get_shared_data" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+//! #   (import "env" "proxy_set_shared_data" (func $set (param i32 i32 i32 i32 i32) (result i32)))
+//! #   (import "env" "proxy_send_local_response" (func $reply (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+//! #   (memory (export "memory") 1)
+//! #   (data (i32.const 0) "first")
+//! #   (func (export "proxy_abi_version_0_2_1"))
+//! #   (func (export "malloc") (param i32) (result i32) (i32.const 64))
+//! #   (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+//! #     (if (i32.eqz (call $get (i32.const 0) (i32.const 5) (i32.const 16) (i32.const 20) (i32.const 24)))
+//! #       (then (drop (call $reply (i32.const 429) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+//! #         (i32.const 0) (i32.const 0) (i32.const -1)))))
+//! #     (call $set (i32.const 0) (i32.const 5) (i32.const 0) (i32.const 5) (i32.const 0))))"#).unwrap();
+//! let mut host = Host::builder().workers(8).build();
+//! host.load(&Module::compile(&wasm)?, Plugin { configuration: "{}".into(), ..Plugin::default() })?;
+//!
+//! let request = || Request::get("/links").header("authorization", "Bearer k").source("203.0.113.9:5000");
+//! let mut upstream = |request: &Request| Response::ok().body(request.path().to_owned());
+//!
+//! let first = host.send(0, request(), &mut upstream);
+//! assert_eq!((first.status(), first.text().as_str()), (200, "/links"));
+//!
+//! // Another worker's VM sees what the first has stored: this filter lets one request pass.
+//! let second = host.send(7, request(), &mut upstream);
+//! assert_eq!(second.status(), 429);
+//! assert!(second.is_local_reply());
+//!
+//! // Sixty seconds go by; timers fire on the way.
+//! host.advance(Duration::from_secs(60));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Requests to several workers at once, in an order that a seed decides at every host call:
+//! [`Host::interleave`]. Real threads: [`Host::threads`]. A stream step by step: [`Host::stream`]. Calls that fail:
+//! [`Host::inject`]. A new configuration in the same VMs: [`Host::update`]. Several filters one after the other, in VMs of
+//! their own or in one: [`Host::load_chain`]. In a gateway of one's own: [`driver`]. Scenarios in a file, replays of an access log
+//! and a gateway behind a socket are in the crate `host-sim-cli`.
+//!
+//! # Features
+//!
+//! All are on unless turned off. `expressions`: the foreign functions `expr_create`, `expr_evaluate` and `expr_delete`.
+//! `signatures`: `sign` and `verify_signature`. `stats-tags`: the module `stats_tags`.
+#![doc = include_str!("support.md")]
+
+mod abi;
+mod builder;
+mod chain;
+mod clock;
+pub mod driver;
+mod exchange;
+mod exports;
+mod faults;
+mod filter_chain;
+mod filter_state;
+mod flavour;
+mod grpc;
+mod headers;
+mod host;
+mod hostcalls;
+mod inline_headers;
+mod load_error;
+mod local_reply;
+mod logs;
+mod memory;
+mod message;
+mod metrics;
+mod module;
+mod pairs;
+mod property;
+mod protobuf;
+mod random;
+mod schedule;
+mod shared_data;
+mod shared_queue;
+mod state;
+mod stream;
+mod vm;
+mod worker;
+
+pub use abi::{LogLevel, MetricKind, Status};
+pub use builder::Builder;
+pub use clock::Clock;
+#[cfg(feature = "stats-tags")]
+pub use envoy_config::stats_tags;
+pub use envoy_config::{ConfigurationError, FailurePolicy, Plugin, configuration};
+pub use faults::{Fault, UnknownHostCall};
+pub use flavour::{EnvoyVersion, Flavour, StreamEnd};
+pub use headers::Headers;
+pub use host::Host;
+pub use load_error::LoadError;
+pub use logs::{LogLine, Logs};
+pub use message::{End, Outcome, Request, Response};
+pub use metrics::{Histogram, Metrics, Value as MetricValue};
+pub use module::{AbiVersion, Module, ModuleError};
+pub use property::Value;
+pub use shared_data::SharedData;
+pub use stream::Stream;
+pub use vm::{VmError, VmName};
+pub use worker::ReloadStats;

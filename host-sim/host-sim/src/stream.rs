@@ -1,0 +1,148 @@
+//! A stream whose every step a test takes by hand.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::{
+    chain::StreamId,
+    exchange::{self, Clusters, Collected},
+    headers::Headers,
+    message::{Outcome, Request, Response},
+    state::Direction,
+    worker::Worker,
+};
+
+/// A stream in progress. Several may be in progress on one worker, and then share its VM.
+///
+/// ```no_run
+/// # use host_sim::{Host, Request, Response};
+/// # fn steps(host: &Host) {
+/// let mut stream = host.stream(0, &Request::post("/upload"), false);
+/// stream.body("first ", false);
+/// stream.body("second", true);
+/// stream.respond(Response::ok());
+/// assert_eq!(stream.finish().status(), 200);
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Stream {
+    worker: Arc<Mutex<Worker>>,
+    clusters: Arc<Clusters>,
+    slot: StreamId,
+    collected: Collected,
+    finished: bool,
+}
+
+impl Stream {
+    /// Sends the request's headers; its body and trailers are ignored.
+    pub(crate) fn open(
+        worker: Arc<Mutex<Worker>>,
+        clusters: Arc<Clusters>,
+        request: &Request,
+        end_of_stream: bool,
+    ) -> Self {
+        let slot = worker.lock().unwrap_or_else(PoisonError::into_inner).open(request.peer.clone());
+        let mut stream = Self { worker, clusters, slot, collected: Collected::new(), finished: false };
+        let headers = request.headers.clone();
+        stream.step(|worker, slot| worker.headers(slot, Direction::Request, headers, end_of_stream));
+        stream
+    }
+
+    fn lock(worker: &Mutex<Worker>) -> MutexGuard<'_, Worker> {
+        worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step(&mut self, step: impl FnOnce(&mut Worker, StreamId)) {
+        let mut worker = Self::lock(&self.worker);
+        step(&mut worker, self.slot);
+        self.clusters.serve(&mut worker);
+        self.collected.collect(&mut worker, self.slot);
+    }
+
+    /// The client sends a piece of body.
+    pub fn body(&mut self, data: impl Into<Bytes>, end_of_stream: bool) {
+        let data = data.into();
+        self.step(|worker, slot| worker.data(slot, Direction::Request, data, end_of_stream));
+    }
+
+    /// The client sends trailers, which end its request.
+    pub fn trailers(&mut self, trailers: Headers) {
+        self.step(|worker, slot| worker.trailers(slot, Direction::Request, trailers));
+    }
+
+    /// The upstream answers, whole.
+    pub fn respond(&mut self, response: Response) {
+        self.upstream(|worker, slot| exchange::answer(worker, slot, response));
+    }
+
+    /// The upstream sends its headers.
+    pub fn respond_headers(&mut self, headers: Headers, end_of_stream: bool) {
+        self.upstream(|worker, slot| worker.headers(slot, Direction::Response, headers, end_of_stream));
+    }
+
+    /// The upstream sends a piece of body.
+    pub fn respond_body(&mut self, data: impl Into<Bytes>, end_of_stream: bool) {
+        let data = data.into();
+        self.upstream(|worker, slot| worker.data(slot, Direction::Response, data, end_of_stream));
+    }
+
+    /// The upstream sends trailers, which end its response.
+    pub fn respond_trailers(&mut self, trailers: Headers) {
+        self.upstream(|worker, slot| worker.trailers(slot, Direction::Response, trailers));
+    }
+
+    /// What an upstream sends after a reply was made in its place goes nowhere.
+    fn upstream(&mut self, step: impl FnOnce(&mut Worker, StreamId)) {
+        if !Self::lock(&self.worker).is_local_reply(self.slot) {
+            self.step(step);
+        }
+    }
+
+    /// Takes in what other streams, timers or callouts made the filter do with this one.
+    pub fn poll(&mut self) {
+        self.step(|_, _| {});
+    }
+
+    /// The request as far as the filter has let it go on.
+    pub fn forwarded(&self) -> Option<&Request> {
+        self.collected.forwarded.as_ref()
+    }
+
+    /// Whether the whole request has gone on to the upstream.
+    pub fn is_forwarded(&self) -> bool {
+        self.collected.forwarded_end
+    }
+
+    /// The response as far as the filter has let it go on.
+    pub fn response(&self) -> Option<&Response> {
+        self.collected.response.as_ref()
+    }
+
+    /// Whether the client has its whole response, or its stream was cut.
+    pub fn is_over(&self) -> bool {
+        self.collected.is_over()
+    }
+
+    /// Ends the stream, as its end or a client that goes away does: log, done, delete.
+    pub fn finish(mut self) -> Outcome {
+        self.poll();
+        let mut worker = Self::lock(&self.worker);
+        let outcome =
+            std::mem::replace(&mut self.collected, Collected::new()).outcome(&mut worker, self.slot);
+        worker.close(self.slot);
+        self.clusters.serve(&mut worker);
+        drop(worker);
+        self.finished = true;
+        outcome
+    }
+}
+
+impl Drop for Stream {
+    /// A stream that is dropped is one whose client went away.
+    fn drop(&mut self) {
+        if !self.finished {
+            Self::lock(&self.worker).close(self.slot);
+        }
+    }
+}
