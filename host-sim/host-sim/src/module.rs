@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use sha2::{Digest as _, Sha256};
 use wasmtime::{Config, Engine, InstancePre, Linker};
 
 use crate::{
@@ -134,9 +135,7 @@ impl Module {
         if !exports("malloc") && !exports("proxy_on_memory_allocate") {
             return Err(ModuleError::NoAllocator);
         }
-        let mut digest = [0; 32];
-        digest.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, wasm).as_ref());
-        let module = Self { inner, abi, digest };
+        let module = Self { inner, abi, digest: Sha256::digest(wasm).into() };
         module.link(EnvoyVersion::default(), Flavour::default())?;
         Ok(module)
     }

@@ -54,6 +54,7 @@ fn varint(message: &mut &[u8]) -> Option<u64> {
     None
 }
 
+#[cfg(any(feature = "signatures", test))]
 fn put_varint(message: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         message.push((value & 0x7f) as u8 | 0x80);

@@ -194,7 +194,7 @@ impl Thread {
 
 impl Local {
     /// Takes a step on the thread's VM, and follows what comes of it: calls to make, streams to wake, timers to set.
-    pub(super) fn with<T>(self: &Rc<Self>, step: impl FnOnce(&mut WorkerGuard<'_>) -> T) -> T {
+    pub(super) fn with<'a, T>(self: &'a Rc<Self>, step: impl FnOnce(&mut WorkerGuard<'a>) -> T) -> T {
         let mut worker = self.worker.lock();
         let result = step(&mut worker);
         let Work { callouts, grpc_orders, ready, timers_changed } = worker.take_work();
@@ -258,7 +258,7 @@ impl Local {
 /// Fires the VM's timers when they are due.
 async fn timers(local: Rc<Local>) {
     loop {
-        let next = local.with(|worker| worker.next_event());
+        let next = local.with(WorkerGuard::next_event);
         let due = async {
             match next {
                 Some(due) => time::sleep(due.saturating_sub(local.clock.monotonic())).await,
@@ -266,8 +266,8 @@ async fn timers(local: Rc<Local>) {
             }
         };
         tokio::select! {
-            () = due => local.with(|worker| worker.tick()),
-            () = local.kick.notified() => local.with(|worker| worker.tell_ready_queues()),
+            () = due => local.with(WorkerGuard::tick),
+            () = local.kick.notified() => local.with(WorkerGuard::tell_ready_queues),
         }
     }
 }
