@@ -74,6 +74,7 @@ lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz 
 	$(CARGO) fmt --all --check
 	@for manifest in */fuzz/Cargo.toml; do $(CARGO) fmt --manifest-path $$manifest --check; done
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package host-sim --package host-sim-cli --no-default-features --all-targets --locked -- -D warnings
 	@for manifest in */fuzz/Cargo.toml; do \
 		$(CARGO) check --quiet --locked --manifest-path $$manifest --target-dir target/fuzz/check; \
 	done
