@@ -157,7 +157,8 @@ use_debian() {
     # cargo finds clippy on PATH, where rustup's comes first.
     [ $mode = clippy ] && export PATH="/usr/bin:$PATH"
     cargo=(/usr/bin/cargo)
-    cargo_flags=("-Zbuild-std=std,panic_abort")
+    # Without features: for a target that cannot unwind, neither unwinding nor the reader of debug information for backtraces.
+    cargo_flags=("-Zbuild-std=std,panic_abort" "-Zbuild-std-features=")
 }
 
 if [ -n "$only_report" ]; then
@@ -186,7 +187,8 @@ export CARGO_ENCODED_RUSTFLAGS
 [ -t 2 ] || export CARGO_TERM_QUIET=true
 
 if [ $mode = clippy ]; then
-    exec "${cargo[@]}" clippy --locked --package filter --lib --target $TARGET --target-dir $BUILD_DIR \
+    # The build's own profile, so that procedural macros are there already.
+    exec "${cargo[@]}" clippy --locked --package filter --lib --profile wasm --target $TARGET --target-dir $BUILD_DIR \
         ${cargo_flags[@]+"${cargo_flags[@]}"} -- -D warnings
 fi
 

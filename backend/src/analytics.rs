@@ -104,6 +104,7 @@ const METRICS: [(&str, Metric); 4] = [
 ];
 
 /// The words that `groupBy` takes.
+#[cfg(feature = "openapi")]
 pub(crate) fn grouping_names() -> impl Iterator<Item = &'static str> {
     GROUPINGS.into_iter().map(|(name, _)| name)
 }

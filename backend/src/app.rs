@@ -21,7 +21,7 @@ use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::address::AddressPolicy;
 use crate::webhooks::delivery::Deliverer;
-use crate::{analytics, events, internal, links, openapi, packer, qr, redirect, request, webhooks};
+use crate::{analytics, events, internal, links, packer, qr, redirect, request, webhooks};
 
 /// What an operator decides.
 #[derive(Clone, Debug)]
@@ -129,14 +129,16 @@ impl Backend {
 
     /// The public routes: the API, the redirects and `/healthz`.
     pub fn router(&self) -> Router {
-        Router::new()
+        let router = Router::new()
             .merge(links::routes::router())
             .merge(analytics::router())
             .merge(events::router())
             .merge(webhooks::routes::router())
             .merge(qr::router())
-            .merge(redirect::router())
-            .route("/openapi.json", routing::get(openapi::document))
+            .merge(redirect::router());
+        #[cfg(feature = "openapi")]
+        let router = router.route("/openapi.json", routing::get(crate::openapi::document));
+        router
             .route("/healthz", routing::get(healthz))
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::store::StoreError;
 
 /// What went wrong, by the status it is answered with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// 400: the request cannot be read.

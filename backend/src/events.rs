@@ -25,9 +25,9 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 /// What is known of a click, as events and webhooks show it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Click))]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Click)]
 pub(crate) struct ClickBody {
     id: String,
     timestamp: String,
@@ -72,8 +72,8 @@ impl ClickBody {
 }
 
 /// An event. The fields below `link` repeat those of the click and the link, as the published clients require.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Event)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Event))]
 pub(crate) struct EventBody {
     event: &'static str,
     timestamp: String,

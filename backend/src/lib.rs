@@ -19,6 +19,7 @@ mod internal;
 pub mod keys;
 mod links;
 mod metrics;
+#[cfg(feature = "openapi")]
 mod openapi;
 mod packer;
 mod path;

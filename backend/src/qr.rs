@@ -27,6 +27,7 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 /// The words that `level` takes.
+#[cfg(feature = "openapi")]
 pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
     LEVELS.into_iter().map(|(name, _)| name)
 }

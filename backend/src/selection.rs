@@ -72,11 +72,13 @@ pub(crate) struct Asked {
 }
 
 /// The words that `interval` takes.
+#[cfg(feature = "openapi")]
 pub(crate) fn interval_names() -> impl Iterator<Item = &'static str> {
     INTERVALS.into_iter().map(|(name, _)| name)
 }
 
 /// The filters whose value is a list, possibly negated.
+#[cfg(feature = "openapi")]
 pub(crate) fn filter_names() -> impl Iterator<Item = &'static str> {
     FILTERS.into_iter().map(|(name, _)| name)
 }

@@ -1,4 +1,4 @@
-//! What the suites run, made by the project's own scripts, so that nothing stale passes.
+//! What the suites run, made by the project's own scripts and by cargo, so that nothing stale passes.
 //!
 //! Each artifact is brought up to date once per test process, which is quick when nothing has changed.
 
@@ -8,29 +8,9 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use anyhow::{Context as _, ensure};
+use demo::artifacts::script;
+pub use demo::artifacts::{envoy, filter_wasm, root};
 use serde_json::Value;
-
-/// The repository.
-#[must_use]
-pub fn root() -> &'static Path {
-    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
-        Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
-    });
-    &ROOT
-}
-
-/// The filter as gateways load it, built by `filter/build-wasm.sh`.
-///
-/// # Panics
-/// When the script fails; it has said why on standard error.
-#[must_use]
-pub fn filter_wasm() -> &'static Path {
-    static WASM: LazyLock<PathBuf> = LazyLock::new(|| {
-        script("filter/build-wasm.sh", &[]).unwrap_or_else(|error| panic!("{error:#}"));
-        root().join("target/wasm/filter.wasm")
-    });
-    &WASM
-}
 
 /// A guest of `tests/guests`, built by the same script.
 ///
@@ -39,18 +19,6 @@ pub fn filter_wasm() -> &'static Path {
 pub fn guest_wasm(package: &str) -> anyhow::Result<PathBuf> {
     script("filter/build-wasm.sh", &["--guest", package])?;
     Ok(root().join(format!("target/wasm/{package}.wasm")))
-}
-
-/// A real Envoy, found or fetched by `envoy/get-envoy.sh`.
-///
-/// # Panics
-/// When the script fails; it has said why on standard error.
-#[must_use]
-pub fn envoy() -> &'static Path {
-    static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
-        PathBuf::from(script("envoy/get-envoy.sh", &[]).unwrap_or_else(|error| panic!("{error:#}")))
-    });
-    &ENVOY
 }
 
 /// A Python that has what `tests/clients/<folder>/requirements.txt` pins, made by `tests/clients/venv.sh`.
@@ -84,19 +52,25 @@ pub fn command(name: &str) -> &'static Path {
     COMMANDS.get(name).unwrap_or_else(|| panic!("the workspace has no command {name}"))
 }
 
-/// Builds the commands of the workspace's default members, as the tests themselves and the demo are built, so that nothing is compiled
-/// twice.
+/// Names the profile that commands are built with, if it is another than cargo's default: that of the tests themselves.
+const PROFILE: &str = "WEIR_PROFILE";
+
+/// Builds the commands of the workspace's default members, as the tests themselves are built, so that nothing is compiled twice.
 fn build_commands() -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut cargo = Command::new(env!("CARGO"));
+    cargo.arg("build");
     // What an outer cargo tells a test about its package would look to build scripts like a change.
     for (name, _) in std::env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             cargo.env_remove(name);
         }
     }
+    if let Some(profile) = std::env::var_os(PROFILE) {
+        cargo.arg("--profile").arg(profile);
+    }
     let output = cargo
         .current_dir(root())
-        .args(["build", "--quiet", "--locked", "--bins"])
+        .args(["--quiet", "--locked", "--bins"])
         .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -112,17 +86,4 @@ fn build_commands() -> anyhow::Result<BTreeMap<String, PathBuf>> {
         }
     }
     Ok(commands)
-}
-
-/// Runs one of the repository's scripts and returns what it printed, without the trailing newline.
-fn script(path: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new(root().join(path))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("cannot run {path}"))?;
-    ensure!(output.status.success(), "{path}: {}", output.status);
-    let printed = String::from_utf8(output.stdout).with_context(|| format!("{path} printed no UTF-8"))?;
-    Ok(printed.trim_end().to_owned())
 }

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::envoy::{Envoy, Setup, Upstream};
 use crate::exchange::{Answer, Request};
 use crate::policy::Policy;
+use crate::served::{self, DIRECTORY_UPDATED};
 
 /// A gateway that has the filter and stands in front of an upstream.
 ///
@@ -46,9 +47,6 @@ pub trait Gateway {
     /// How many VMs it has: one for each worker and the main one.
     fn vms(&self) -> u64;
 }
-
-/// The filter's counter of the directory's new documents.
-pub(crate) const DIRECTORY_UPDATED: &str = "weir.directory.updated_total";
 
 /// Lets time pass until the directory has answered every VM of a gateway that has just started.
 ///
@@ -88,6 +86,18 @@ impl Kind {
     #[must_use]
     pub fn workers(self) -> usize {
         if self == Self::NO_SHARED_DATA { 1 } else { 2 }
+    }
+
+    /// The gateway as a process, for clients in processes of their own.
+    ///
+    /// # Panics
+    /// When the workspace does not build.
+    #[must_use]
+    pub fn served(self) -> served::Gateway {
+        match self {
+            Self::Simulator(_) => served::Gateway::HostSim(artifacts::command("host-sim").to_owned()),
+            Self::Envoy => served::Gateway::Envoy,
+        }
     }
 }
 

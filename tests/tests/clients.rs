@@ -62,7 +62,7 @@ fn make_every_call(kind: Kind, mut client: Command) {
         .with_at("/plans/pro/standard", json!(["1000/month"]))
         .with_at("/plans/pro/analytics", json!(["1000/month"]));
     let setup = Setup::new(policy, Upstream::At(service.address())).keys_from(service.directory());
-    let gateway = Served::start(kind, setup).unwrap();
+    let gateway = Served::start(&kind.served(), setup).unwrap();
 
     let key = service.keys.of("pro");
     let visitor = Client::to(gateway.address()).unwrap();

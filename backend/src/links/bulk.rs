@@ -21,7 +21,8 @@ use crate::store::{LinkSelector, NewLink};
 const MAX_BULK: usize = 100;
 
 /// One answer of a bulk call, in the place of its request.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub(crate) enum BulkResult {
     Made(Box<LinkBody>),

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use url::Url;
 
 use crate::body::{Change, Fields, wrong_type};
@@ -111,7 +111,10 @@ const INSTANTS: [(&str, DetailInstant); 3] = [
 ];
 
 /// The JSON schema of a body that makes or changes a link, from the same tables that read it.
+#[cfg(feature = "openapi")]
 pub(crate) fn schema(required: &[&str]) -> Value {
+    use serde_json::{Map, json};
+
     let text = |max: usize| json!({"type": ["string", "null"], "maxLength": max});
     let list = json!({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_TAGS}, {"type": "null"}]});
     let mut properties = Map::new();

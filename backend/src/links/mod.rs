@@ -97,14 +97,16 @@ fn is_false(flag: &bool) -> bool {
 }
 
 /// One destination of an A/B test and its share in percent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct Variant {
     pub(crate) url: String,
     pub(crate) percentage: u64,
 }
 
 /// A label that links of one workspace share.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct Tag {
     /// `tag_` and a ULID.
     pub(crate) id: String,
@@ -204,9 +206,9 @@ const KEY_IN_PATH: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/').remove(b'~');
 
 /// A link as every response shows it. All fields are always present, since the published clients require them.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Link))]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Link)]
 #[expect(clippy::struct_excessive_bools, reason = "the published Link object has these flags")]
 pub(crate) struct LinkBody {
     id: String,

@@ -12,6 +12,7 @@ mod key_order;
 mod keys;
 mod link_changes;
 mod links;
+mod migrations;
 mod outbox;
 mod packed;
 mod spool;
@@ -54,6 +55,7 @@ const SQLITE_READER_CACHE: u32 = 8 * 1024;
 /// has grown.
 const SQLITE_MAPPED: u32 = 1 << 30;
 /// Connections to PostgreSQL.
+#[cfg(feature = "postgres")]
 const POSTGRES_CONNECTIONS: u32 = 16;
 
 /// The database could not do what was asked.
@@ -62,6 +64,13 @@ pub enum StoreError {
     /// The URL names no database that the service can use.
     #[error("database {url:?}: expected sqlite:<file> or postgres://<host>/<name>")]
     UnknownDatabase {
+        /// The URL, without its user and password.
+        url: String,
+    },
+    /// The URL names a database in PostgreSQL.
+    #[cfg(not(feature = "postgres"))]
+    #[error("database {url:?}: this build has no PostgreSQL; build it with the feature `postgres`")]
+    WithoutPostgres {
         /// The URL, without its user and password.
         url: String,
     },
@@ -163,17 +172,23 @@ impl Store {
             })
         };
         let write = pool(1, SQLITE_WRITER_CACHE, 0).connect_with(options.clone()).await?;
-        sqlx::migrate!("migrations/sqlite").run(&write).await?;
+        migrations::sqlite().run(&write).await?;
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE, SQLITE_MAPPED).connect_with(options).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = spool::path(&url)?;
         Ok(Self { read, write, dialect: Dialect::Sqlite, key_order, spool })
     }
 
+    #[cfg(not(feature = "postgres"))]
+    async fn open_postgres(url: &str) -> Result<Self, StoreError> {
+        Err(StoreError::WithoutPostgres { url: without_credentials(url) })
+    }
+
+    #[cfg(feature = "postgres")]
     async fn open_postgres(url: &str) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let pool = AnyPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).connect_with(options).await?;
-        sqlx::migrate!("migrations/postgres").run(&pool).await?;
+        migrations::postgres().run(&pool).await?;
         let key_order = Arc::new(KeyOrder::load(&pool).await?);
         Ok(Self { read: pool.clone(), write: pool, dialect: Dialect::Postgres, key_order, spool: None })
     }

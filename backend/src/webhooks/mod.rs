@@ -19,7 +19,8 @@ use crate::links::{Link, LinkBody, PublicUrl, rfc3339};
 use crate::store::Click;
 
 /// What a webhook may listen to; all of it happens to links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) enum Trigger {
     #[serde(rename = "link.created")]
     Created,

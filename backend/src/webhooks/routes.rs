@@ -33,9 +33,9 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 /// A webhook as responses show it.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Webhook))]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Webhook)]
 pub(crate) struct WebhookBody {
     id: String,
     name: String,
@@ -177,9 +177,9 @@ fn sample(trigger: Trigger, workspace_id: &str, app: &App) -> Event {
 }
 
 /// An event on its way to a webhook, and every attempt to deliver it.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Delivery))]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Delivery)]
 pub(crate) struct DeliveryBody {
     event_id: String,
     event: String,
@@ -192,9 +192,9 @@ pub(crate) struct DeliveryBody {
 }
 
 /// One attempt. Without an HTTP status the receiver could not be reached, and `error` says why.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Attempt))]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Attempt)]
 pub(crate) struct AttemptBody {
     timestamp: String,
     http_status: Option<u16>,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use demo::client::Client;
+use demo::clock;
+use demo::exchange::{Answer, Request, get, post};
+use demo::receiver::Receiver;
 use serde_json::{Value, json};
-use tests::client::Client;
-use tests::clock;
-use tests::exchange::{Answer, Request, get, post};
-use tests::receiver::Receiver;
 
 use crate::World;
 

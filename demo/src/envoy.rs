@@ -270,6 +270,7 @@ pub struct Envoy {
     /// With the listener, wherever Envoy has it from.
     bootstrap: Value,
     address: SocketAddr,
+    admin_address: SocketAddr,
     admin: Client,
     client: Client,
 }
@@ -294,11 +295,11 @@ impl Envoy {
         let folder = tempfile::tempdir()?;
         let (process, bootstrap) = launch(&setup, folder.path(), amend)?;
         process.wait_for(|line| line.contains("starting main dispatch loop").then_some(()))?;
-        let admin: SocketAddr = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
-        let admin = Client::to(admin)?;
+        let admin_address = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
+        let admin = Client::to(admin_address)?;
         let address = clock::eventually("Envoy's listener", Duration::from_secs(30), || bound(&admin))?;
         let client = Client::to(address)?;
-        Ok(Self { process, setup, folder, bootstrap, address, admin, client })
+        Ok(Self { process, setup, folder, bootstrap, address, admin_address, admin, client })
     }
 
     /// Starts it with a configuration that it must refuse, and returns what it logged once it has ended.
@@ -326,6 +327,12 @@ impl Envoy {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where its statistics are.
+    #[must_use]
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin_address
     }
 
     /// How many worker threads it has.

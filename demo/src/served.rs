@@ -1,7 +1,7 @@
 //! Gateways that listen, for clients in processes of their own.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,9 +11,20 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::envoy::{Envoy, Setup, Upstream};
 use crate::exchange::get;
-use crate::gateway::{DIRECTORY_UPDATED, Kind, wait_for_directory};
 use crate::process::Process;
 use crate::{artifacts, clock};
+
+/// The filter's counter of the directory's new documents.
+pub const DIRECTORY_UPDATED: &str = "weir.directory.updated_total";
+
+/// Which gateway.
+#[derive(Debug, Clone)]
+pub enum Gateway {
+    /// The simulator, serving: this command.
+    HostSim(PathBuf),
+    /// A real Envoy.
+    Envoy,
+}
 
 /// A gateway that ends with this value.
 #[derive(Debug)]
@@ -26,7 +37,7 @@ pub struct Served {
 #[expect(dead_code, reason = "held so that it ends with its owner")]
 #[derive(Debug)]
 enum Running {
-    Simulator(Process),
+    HostSim(Process),
     Envoy(Box<Envoy>),
 }
 
@@ -36,23 +47,23 @@ impl Served {
     ///
     /// # Errors
     /// When it does not start.
-    pub fn start(kind: Kind, setup: Setup) -> anyhow::Result<Self> {
+    pub fn start(gateway: &Gateway, setup: Setup) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let (address, gateway) = match kind {
-            Kind::Simulator(_) => {
-                let (address, process) = serve_with_host_sim(&setup, folder.path())?;
-                (address, Running::Simulator(process))
+        let (asks_directory, workers) = (setup.directory.is_some(), setup.workers);
+        let (address, admin, running) = match gateway {
+            Gateway::HostSim(command) => {
+                let (process, address, admin) = serve_with_host_sim(command, &setup, folder.path())?;
+                (address, admin, Running::HostSim(process))
             }
-            Kind::Envoy => {
-                let asks_directory = setup.directory.is_some();
+            Gateway::Envoy => {
                 let envoy = Envoy::start(setup)?;
-                if asks_directory {
-                    wait_for_directory(&envoy);
-                }
-                (envoy.address(), Running::Envoy(Box::new(envoy)))
+                (envoy.address(), envoy.admin_address(), Running::Envoy(Box::new(envoy)))
             }
         };
-        Ok(Self { address, _gateway: gateway, _folder: folder })
+        if asks_directory {
+            wait_for_directory(admin, workers)?;
+        }
+        Ok(Self { address, _gateway: running, _folder: folder })
     }
 
     /// Where it listens.
@@ -62,12 +73,30 @@ impl Served {
     }
 }
 
-fn serve_with_host_sim(setup: &Setup, folder: &Path) -> anyhow::Result<(SocketAddr, Process)> {
+/// Returns once the directory has answered the main VM and each worker's. Both gateways tell it in the same line.
+fn wait_for_directory(admin: SocketAddr, workers: usize) -> anyhow::Result<()> {
+    let admin = Client::to(admin)?;
+    clock::eventually("the directory's answer to each VM", Duration::from_secs(30), || {
+        let stats = admin.send(&get("/stats")).ok()?;
+        let stats = String::from_utf8_lossy(stats.body());
+        let updates = stats.lines().find_map(|line| {
+            line.strip_prefix("wasmcustom.")?.strip_prefix(DIRECTORY_UPDATED)?.strip_prefix(": ")
+        })?;
+        (updates.parse::<usize>().ok()? > workers).then_some(())
+    })
+}
+
+/// Starts it, and returns where it listens and where its admin address is.
+fn serve_with_host_sim(
+    command: &Path,
+    setup: &Setup,
+    folder: &Path,
+) -> anyhow::Result<(Process, SocketAddr, SocketAddr)> {
     let Upstream::At(upstream) = setup.upstream else { anyhow::bail!("host-sim needs an upstream") };
     let config = folder.join("envoy.json");
     std::fs::write(&config, setup.bootstrap(folder)?.to_string())
         .with_context(|| format!("cannot write {}", config.display()))?;
-    let mut command = Command::new(artifacts::command("host-sim"));
+    let mut command = Command::new(command);
     command
         .args(["serve", "--wasm"])
         .arg(artifacts::filter_wasm())
@@ -84,18 +113,6 @@ fn serve_with_host_sim(setup: &Setup, folder: &Path) -> anyhow::Result<(SocketAd
     }
     let process = Process::start("host-sim", &mut command)?;
     let address = process.wait_for(|line| line.strip_prefix("listening on http://")?.parse().ok())?;
-    if setup.directory.is_some() {
-        let admin = process.wait_for(|line| line.strip_prefix("admin on http://")?.parse().ok())?;
-        let admin = Client::to(admin)?;
-        clock::eventually("the directory's answer to each VM", Duration::from_secs(30), || {
-            let stats = admin.send(&get("/stats")).ok()?;
-            let stats = String::from_utf8_lossy(stats.body()).into_owned();
-            let updates = stats.lines().find_map(|line| {
-                line.strip_prefix("wasmcustom.")?.strip_prefix(DIRECTORY_UPDATED)?.strip_prefix(": ")
-            })?;
-            // The main VM asks as well.
-            (updates.parse::<usize>().ok()? > setup.workers).then_some(())
-        })?;
-    }
-    Ok((address, process))
+    let admin = process.wait_for(|line| line.strip_prefix("admin on http://")?.parse().ok())?;
+    Ok((process, address, admin))
 }

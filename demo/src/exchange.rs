@@ -10,10 +10,14 @@ use serde_json::Value;
 /// A request to the gateway. Header values are bytes, and a name may occur more than once.
 #[derive(Debug, Clone)]
 pub struct Request {
-    pub(crate) method: Method,
-    pub(crate) path: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+    /// Its method.
+    pub method: Method,
+    /// Its path and query.
+    pub path: String,
+    /// Its header lines.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
 }
 
 impl Request {
@@ -64,9 +68,12 @@ pub fn post(path: impl Into<String>) -> Request {
 /// What came back.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+    /// The status line's code.
+    pub status: StatusCode,
+    /// The header lines.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
 }
 
 impl Answer {

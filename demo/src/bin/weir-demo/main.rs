@@ -4,17 +4,17 @@
 mod story;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
+use demo::artifacts;
+use demo::backend::{Backend, Keys, database_in};
+use demo::envoy::{Setup, Upstream};
+use demo::policy::Policy;
+use demo::served::{Gateway, Served};
 use tempfile::TempDir;
-use tests::artifacts;
-use tests::backend::{Backend, Keys, database_in};
-use tests::envoy::{Setup, Upstream};
-use tests::gateway::Kind;
-use tests::policy::Policy;
-use tests::served::Served;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The API behind a gateway with plan quotas
@@ -77,7 +77,7 @@ struct World {
 impl World {
     fn start(gateway: GatewayKind) -> anyhow::Result<Self> {
         let folder = fresh_folder()?;
-        let backend = artifacts::command("backend");
+        let backend = &sibling("backend")?;
         let database = database_in(folder.path());
         let keys = Keys::seed(backend, &database)?;
         // Short links live at the gateway, so the backend has to know its address before the gateway can know the
@@ -89,11 +89,11 @@ impl World {
             .keys_from(backend.directory())
             .workers(WORKERS)
             .listen(address);
-        let kind = match gateway {
-            GatewayKind::HostSim => Kind::SIMULATOR,
-            GatewayKind::Envoy => Kind::Envoy,
+        let gateway = match gateway {
+            GatewayKind::HostSim => Gateway::HostSim(sibling("host-sim")?),
+            GatewayKind::Envoy => Gateway::Envoy,
         };
-        let gateway = Served::start(kind, setup)?;
+        let gateway = Served::start(&gateway, setup)?;
         Ok(Self { address, keys, _gateway: gateway, _backend: backend, _folder: folder })
     }
 
@@ -113,6 +113,14 @@ impl World {
             }
         })
     }
+}
+
+/// A command that was built together with this one, which is beside it.
+fn sibling(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("this command has no path")?;
+    let path = own.with_file_name(name);
+    ensure!(path.is_file(), "{} does not exist: `make build` builds it", path.display());
+    Ok(path)
 }
 
 /// A folder under `target/` for the database, gone with the world.

@@ -1,0 +1,59 @@
+//! What a gateway needs, made by the project's own scripts, so that nothing stale is run.
+//!
+//! Each artifact is brought up to date once per process, which is quick when nothing has changed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use anyhow::{Context as _, ensure};
+
+/// The repository.
+#[must_use]
+pub fn root() -> &'static Path {
+    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+    });
+    &ROOT
+}
+
+/// The filter as gateways load it, built by `filter/build-wasm.sh`.
+///
+/// # Panics
+/// When the script fails; it has said why on standard error.
+#[must_use]
+pub fn filter_wasm() -> &'static Path {
+    static WASM: LazyLock<PathBuf> = LazyLock::new(|| {
+        script("filter/build-wasm.sh", &[]).unwrap_or_else(|error| panic!("{error:#}"));
+        root().join("target/wasm/filter.wasm")
+    });
+    &WASM
+}
+
+/// A real Envoy, found or fetched by `envoy/get-envoy.sh`.
+///
+/// # Panics
+/// When the script fails; it has said why on standard error.
+#[must_use]
+pub fn envoy() -> &'static Path {
+    static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
+        PathBuf::from(script("envoy/get-envoy.sh", &[]).unwrap_or_else(|error| panic!("{error:#}")))
+    });
+    &ENVOY
+}
+
+/// Runs one of the repository's scripts and returns what it printed, without the trailing newline.
+///
+/// # Errors
+/// When it fails, or prints no UTF-8; its standard error is this process's.
+pub fn script(path: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(root().join(path))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot run {path}"))?;
+    ensure!(output.status.success(), "{path}: {}", output.status);
+    let printed = String::from_utf8(output.stdout).with_context(|| format!("{path} printed no UTF-8"))?;
+    Ok(printed.trim_end().to_owned())
+}
