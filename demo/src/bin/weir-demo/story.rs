@@ -14,7 +14,7 @@ use crate::World;
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 /// What must be left of a minute for 61 requests, and of a second for three.
-const ROOM: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(600));
+const ROOM: (Duration, Duration) = (Duration::from_secs(4), Duration::from_millis(600));
 /// The headers that tell a client where it stands.
 const SHOWN: [&str; 6] = [
     "x-ratelimit-limit",
