@@ -17,7 +17,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What the demo runs, without what is a matter of a feature: OpenAPI and PostgreSQL.
-DEMO_BUILD := -p demo -p backend -p host-sim --bins --no-default-features
+DEMO_BUILD := -p demo -p backend -p host-sim-cli --bins --no-default-features
 WEIR_DEMO := $(or $(CARGO_TARGET_DIR),target)/debug/weir-demo
 
 .PHONY: build
