@@ -52,21 +52,19 @@ wasm: ## build target/wasm/filter.wasm
 test: check-test wasm ## run every test: unit, simulator, a real Envoy
 	$(CARGO) test --workspace --locked
 
-# For what judges speed: all of it optimised, the backend too, which the tests have as it is built fastest.
-WITH_SPEED := WEIR_PROFILE=soak $(CARGO)
-
 .PHONY: bench
 bench: check-test wasm ## what the filter adds to a request in a real Envoy, beside its rivals
-	@$(WITH_SPEED) run --profile soak --quiet --locked --bin weir-bench -- $(BENCH)
+	@$(CARGO) run --quiet --locked --bin weir-bench -- $(BENCH)
 
 # Checks write a row each; the table is printed whether or not one of them failed.
 SOAK_TABLE := $(CURDIR)/target/soak.tsv
 
+# The long forms judge how fast the backend is as well, which the other tests build without optimisation.
 .PHONY: soak
 soak: check-test wasm ## the long forms of the checks, one after the other: load, kills, millions of keys and clicks; prints a table
 	@: >$(SOAK_TABLE)
 	@ended=0; \
-	WEIR_SOAK_TABLE=$(SOAK_TABLE) $(WITH_SPEED) test --profile soak --workspace --locked --quiet --no-fail-fast -- --ignored --nocapture --test-threads=1 \
+	WEIR_SOAK_TABLE=$(SOAK_TABLE) WEIR_PROFILE=soak $(CARGO) test --profile soak --workspace --locked --quiet --no-fail-fast -- --ignored --nocapture --test-threads=1 \
 		|| ended=$$?; \
 	scripts/table.sh check form result <$(SOAK_TABLE); \
 	exit $$ended
