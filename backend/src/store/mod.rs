@@ -180,8 +180,8 @@ impl Store {
     }
 
     #[cfg(not(feature = "postgres"))]
-    async fn open_postgres(url: &str) -> Result<Self, StoreError> {
-        Err(StoreError::WithoutPostgres { url: without_credentials(url) })
+    fn open_postgres(url: &str) -> impl Future<Output = Result<Self, StoreError>> {
+        std::future::ready(Err(StoreError::WithoutPostgres { url: without_credentials(url) }))
     }
 
     #[cfg(feature = "postgres")]
