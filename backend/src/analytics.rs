@@ -1,5 +1,7 @@
 //! `GET /analytics`: clicks counted, in all or by what they have in common.
 
+use std::collections::HashMap;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, routing};
@@ -12,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::app::{App, Shared};
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::links::{PublicUrl, rfc3339};
+use crate::links::{PublicUrl, Tag, rfc3339};
 use crate::query::Query;
 use crate::selection::{Asked, Interval};
 use crate::store::{Column, Step, TopLink};
@@ -214,6 +216,7 @@ async fn by_columns(app: &App, caller: &Caller, asked: &Asked, group: Group) -> 
     let groups = app.store.group_clicks(&caller.workspace, &asked.selection, &names).await?;
     let mut entries = Vec::with_capacity(groups.len());
     let tags = if group == Group::Tags { app.store.tags(&caller.workspace).await? } else { Vec::new() };
+    let tags: HashMap<&str, &Tag> = tags.iter().map(|tag| (tag.id.as_str(), tag)).collect();
     for (values, clicks) in groups {
         let mut fields: Vec<(&'static str, Value)> =
             columns.iter().zip(&values).map(|((field, _), value)| (*field, json!(value))).collect();
@@ -223,7 +226,7 @@ async fn by_columns(app: &App, caller: &Caller, asked: &Asked, group: Group) -> 
             Group::Regions => fields.push(("city", json!("*"))),
             // A folder is known by nothing but its id.
             Group::Folders => fields.push(("folder", json!({ "id": values[0], "name": values[0] }))),
-            Group::Tags => fields.push(("tag", json!(tags.iter().find(|tag| tag.id == values[0])))),
+            Group::Tags => fields.push(("tag", json!(tags.get(values[0].as_str())))),
             Group::Continents
             | Group::Cities
             | Group::Devices

@@ -10,6 +10,9 @@ use crate::error::{ApiError, Code};
 /// The largest body that is read, in bytes.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
+/// Longest text in a list, in characters.
+pub(crate) const MAX_ITEM: usize = 255;
+
 /// A request's body as JSON of any shape.
 #[derive(Debug)]
 pub(crate) struct JsonBody(pub(crate) Value);
@@ -168,30 +171,43 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A list of texts. One text stands for a list, and in it commas separate.
+    /// A list of at most `max` texts of at most [`MAX_ITEM`] characters. A string stands for a list separated by commas,
+    /// and has the same maximum.
     pub(crate) fn texts(&self, name: &str, max: usize) -> Result<Change<Vec<String>>, ApiError> {
-        self.change(name, |value| match value {
-            Value::String(text) => Ok(text
-                .split(',')
-                .map(str::trim)
-                .filter(|part| !part.is_empty())
-                .map(str::to_owned)
-                .collect()),
-            Value::Array(items) if items.len() <= max => items
-                .iter()
-                .enumerate()
-                .map(|(index, item)| match item {
-                    Value::String(text) if !text.contains('\0') => Ok(text.clone()),
-                    other => Err(wrong_type(&format!("{}[{index}]", self.path(name)), "string", other)),
-                })
-                .collect(),
-            Value::Array(_) => {
-                let message = format!("Too big: expected array to have <={max} items");
-                Err(ApiError::invalid("too_big", &self.path(name), &message))
+        self.change(name, |value| {
+            let texts: Vec<&str> = match value {
+                Value::String(text) => split_list(text).take(max + 1).collect(),
+                Value::Array(items) => items
+                    .iter()
+                    .take(max + 1)
+                    .enumerate()
+                    .map(|(index, item)| match item {
+                        Value::String(text) if !text.contains('\0') => Ok(text.as_str()),
+                        other => Err(wrong_type(&format!("{}[{index}]", self.path(name)), "string", other)),
+                    })
+                    .collect::<Result<_, _>>()?,
+                other => return Err(wrong_type(&self.path(name), "array", other)),
+            };
+            if texts.len() > max {
+                return Err(too_many(&self.path(name), max));
             }
-            other => Err(wrong_type(&self.path(name), "array", other)),
+            if let Some(index) = texts.iter().position(|text| text.chars().count() > MAX_ITEM) {
+                let message = format!("Too big: expected string to have <={MAX_ITEM} characters");
+                return Err(ApiError::invalid("too_big", &format!("{}[{index}]", self.path(name)), &message));
+            }
+            Ok(texts.into_iter().map(str::to_owned).collect())
         })
     }
+}
+
+/// The values of a list that is written as one string. Empty values are left out.
+pub(crate) fn split_list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// The refusal of a list of more than `max` values.
+pub(crate) fn too_many(path: &str, max: usize) -> ApiError {
+    ApiError::invalid("too_big", path, &format!("Too big: expected array to have <={max} items"))
 }
 
 /// The refusal of a value of the wrong JSON type.

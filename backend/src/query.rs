@@ -4,7 +4,11 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use url::form_urlencoded;
 
+use crate::body::{split_list, too_many};
 use crate::error::ApiError;
+
+/// Most values of a filter.
+pub(crate) const MAX_VALUES: usize = 1_000;
 
 /// The parameters of a request, decoded (`+` and `%20` are spaces), in order. Unknown ones are ignored by whoever reads.
 #[derive(Clone, Debug, Default)]
@@ -38,11 +42,31 @@ impl Query {
         self.last(name).filter(|value| !value.is_empty())
     }
 
-    /// The values of a list: separated by commas, or given as repeated parameters.
-    pub(crate) fn list(&self, name: &str) -> Vec<String> {
-        let values = self.0.iter().filter(|(key, _)| key == name);
-        let parts = values.flat_map(|(_, value)| value.split(','));
-        parts.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    /// The values of a list of at most `max`: separated by commas, or given as repeated parameters. None if the parameter
+    /// is absent. A list without values is refused, because it would select everything.
+    pub(crate) fn list(&self, name: &str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
+        let mut parameters = self.0.iter().filter(|(key, _)| key == name).peekable();
+        if parameters.peek().is_none() {
+            return Ok(None);
+        }
+        let values = parameters.flat_map(|(_, value)| split_list(value));
+        let values: Vec<String> = values.take(max + 1).map(str::to_owned).collect();
+        match values.len() {
+            0 => Err(ApiError::invalid("too_small", name, "Too small: expected array to have >=1 items")),
+            length if length > max => Err(too_many(name, max)),
+            _ => Ok(Some(values)),
+        }
+    }
+
+    /// The last value of a filter. An empty value is refused, because it would select everything.
+    pub(crate) fn filter(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        match self.last(name) {
+            Some("") => {
+                let message = "Too small: expected string to have >=1 characters";
+                Err(ApiError::invalid("too_small", name, message))
+            }
+            value => Ok(value),
+        }
     }
 
     pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {

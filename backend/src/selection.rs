@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::{ApiError, Code};
 use crate::links::routes::external_id;
-use crate::query::Query;
+use crate::query::{MAX_VALUES, Query};
 use crate::store::{Column, Condition, LinkSelector, Selection};
 use crate::when::{self, Edge};
 
@@ -37,7 +37,7 @@ const INTERVALS: [(&str, Interval); 9] = [
 ];
 
 /// The filters on clicks, and the columns they look at.
-const FILTERS: [(&str, Column); 22] = [
+const FILTERS: [(&str, Column); 26] = [
     ("domain", Column::Domain),
     ("linkId", Column::LinkId),
     ("tenantId", Column::TenantId),
@@ -60,6 +60,10 @@ const FILTERS: [(&str, Column); 22] = [
     ("utm_campaign", Column::UtmCampaign),
     ("utm_term", Column::UtmTerm),
     ("utm_content", Column::UtmContent),
+    ("partnerId", Column::PartnerId),
+    ("programId", Column::ProgramId),
+    ("groupId", Column::Absent),
+    ("partnerTagId", Column::Absent),
 ];
 
 /// The range and filters of a request, and the time zone in which it counts days.
@@ -164,26 +168,27 @@ fn start_of(interval: Interval, end: Timestamp, zone: &TimeZone) -> Option<Times
 async fn conditions(query: &Query, app: &App, caller: &Caller) -> Result<Vec<Condition>, ApiError> {
     let mut conditions = Vec::new();
     for (name, column) in FILTERS {
-        if let Some((values, negated)) = filter_values(query, name) {
+        if let Some((values, negated)) = filter_values(query, name)? {
             conditions.push(Condition { column, values: spelled(column, values), negated });
         }
     }
+    conditions.extend(conditions_on_absent_data(query)?);
     if let Some(qr) = query.boolean("qr")? {
         let trigger = vec!["qr".to_owned()];
         conditions.push(Condition { column: Column::Trigger, values: trigger, negated: !qr });
     }
     // These name one link, which has to exist.
-    let one = match (query.text("domain"), query.text("key"), query.text("externalId")) {
-        (Some(domain), Some(key), _) => {
+    let by_key = match (query.filter("domain")?, query.filter("key")?) {
+        (Some(domain), Some(key)) => {
             Some(LinkSelector::Key { domain: domain.to_lowercase(), key: key.to_owned() })
         }
-        (None, Some(_), _) => {
+        (None, Some(_)) => {
             return Err(ApiError::bad_request("The key parameter needs the domain parameter."));
         }
-        (_, None, Some(external)) => Some(external_id(external)?),
-        (_, None, None) => None,
+        (_, None) => None,
     };
-    if let Some(selector) = one {
+    let by_external_id = query.filter("externalId")?.map(external_id).transpose()?;
+    for selector in [by_key, by_external_id].into_iter().flatten() {
         let link = app.store.link(&caller.workspace, &selector).await?;
         let link = link.ok_or_else(|| ApiError::new(Code::NotFound, "Link not found."))?;
         conditions.push(Condition { column: Column::LinkId, values: vec![link.id], negated: false });
@@ -191,15 +196,34 @@ async fn conditions(query: &Query, app: &App, caller: &Caller) -> Result<Vec<Con
     Ok(conditions)
 }
 
-/// `a,b` means one of them, `-a,b` none of them.
-fn filter_values(query: &Query, name: &str) -> Option<(Vec<String>, bool)> {
-    let mut values = query.list(name);
+/// The conditions of filters on data that clicks and links here never have. No click has a customer or a sale, and no link
+/// is the root of its domain.
+fn conditions_on_absent_data(query: &Query) -> Result<Vec<Condition>, ApiError> {
+    if query.text("query").is_some() {
+        let message = "Metadata filters apply to leads and sales, which are not recorded.";
+        return Err(ApiError::invalid("custom", "query", message));
+    }
+    let is_empty = [
+        query.filter("customerId")?.is_some(),
+        query.choice("saleType", &[("new", ()), ("recurring", ())])?.is_some(),
+        query.boolean("root")? == Some(true),
+    ];
+    let none = || Condition { column: Column::Absent, values: Vec::new(), negated: false };
+    Ok(is_empty.into_iter().filter(|is_empty| *is_empty).map(|_| none()).collect())
+}
+
+/// `a,b` selects clicks with one of the values, `-a,b` those with none of them.
+fn filter_values(query: &Query, name: &str) -> Result<Option<(Vec<String>, bool)>, ApiError> {
+    let Some(mut values) = query.list(name, MAX_VALUES)? else { return Ok(None) };
     let negated = values.first().is_some_and(|first| first.starts_with('-'));
     if negated && let Some(first) = values.first_mut() {
         first.remove(0);
     }
     values.retain(|value| !value.is_empty());
-    (!values.is_empty()).then_some((values, negated))
+    if values.is_empty() {
+        return Err(ApiError::invalid("too_small", name, "Too small: expected array to have >=1 items"));
+    }
+    Ok(Some((values, negated)))
 }
 
 /// The spelling that is stored, where requests may use another.
@@ -207,10 +231,8 @@ fn spelled(column: Column, values: Vec<String>) -> Vec<String> {
     let spell = |value: String| match column {
         Column::Country | Column::Region | Column::Continent => value.to_uppercase(),
         Column::Domain => value.to_lowercase(),
-        Column::Device => {
-            let mut letters = value.chars();
-            letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
-        }
+        // These are compared in lower case.
+        Column::Device | Column::Browser | Column::Os => value.to_lowercase(),
         Column::LinkId
         | Column::TenantId
         | Column::FolderId
@@ -220,9 +242,10 @@ fn spelled(column: Column, values: Vec<String>) -> Vec<String> {
         | Column::UtmCampaign
         | Column::UtmTerm
         | Column::UtmContent
+        | Column::PartnerId
+        | Column::ProgramId
+        | Column::Absent
         | Column::City
-        | Column::Browser
-        | Column::Os
         | Column::Trigger
         | Column::Referer
         | Column::RefererUrl

@@ -98,7 +98,6 @@ pub(super) async fn update(
             return Err(fields.invalid("linkIds", "You must provide linkIds or externalIds"));
         }
     };
-    check_count(selectors.len(), "update")?;
     let now = app.clock.now();
     let data = fields.get("data").unwrap_or(&Value::Null);
     let input = LinkInput::update(data, "data", now)?;
@@ -118,11 +117,8 @@ pub(super) async fn delete(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let ids = query.list("linkIds");
-    if ids.is_empty() {
-        return Err(ApiError::bad_request("Please provide linkIds to delete."));
-    }
-    check_count(ids.len(), "delete")?;
+    let ids = query.list("linkIds", MAX_BULK)?;
+    let ids = ids.ok_or_else(|| ApiError::bad_request("Please provide linkIds to delete."))?;
     let selectors: Vec<LinkSelector> = ids.iter().map(|id| selector(id)).collect();
     let deleted = app.store.delete_links(&caller.workspace, &selectors).await?;
     for link in &deleted {
@@ -135,12 +131,4 @@ pub(super) async fn delete(
 fn external_ids(ids: Vec<String>) -> Vec<LinkSelector> {
     let plain = |id: String| id.strip_prefix("ext_").map(str::to_owned).unwrap_or(id);
     ids.into_iter().map(|id| LinkSelector::ExternalId(plain(id))).collect()
-}
-
-fn check_count(count: usize, verb: &str) -> Result<(), ApiError> {
-    if count > MAX_BULK {
-        let message = format!("You can only {verb} up to {MAX_BULK} links at a time.");
-        return Err(ApiError::invalid("too_big", "linkIds", &message));
-    }
-    Ok(())
 }

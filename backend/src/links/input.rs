@@ -362,10 +362,8 @@ fn tags(fields: &Fields<'_>) -> Result<Option<TagSelection>, ApiError> {
             Change::Keep => {}
             Change::Clear => _ = selected.get_or_insert(TagSelection::Ids(Vec::new())),
             Change::Set(values) => {
-                if let Some(long) =
-                    values.iter().find(|value| value.chars().count() > MAX_ID || value.is_empty())
-                {
-                    return Err(fields.invalid(name, &format!("Invalid tag: {long:?}")));
+                if values.iter().any(String::is_empty) {
+                    return Err(fields.invalid(name, "Invalid tag: \"\""));
                 }
                 selected.get_or_insert(select(values));
             }
@@ -390,6 +388,10 @@ fn geo(fields: &Fields<'_>) -> Result<Change<BTreeMap<String, String>>, ApiError
         let Value::String(target) = target else {
             return Err(wrong_type(&format!("{path}.{country}"), "string", target));
         };
+        if target.chars().count() > MAX_URL {
+            let message = format!("Too big: expected string to have <={MAX_URL} characters");
+            return Err(ApiError::invalid("too_big", &format!("{path}.{country}"), &message));
+        }
         let target = destination(fields, &format!("geo.{country}"), target)?;
         targets.insert(country.to_uppercase(), target);
     }

@@ -12,13 +12,15 @@ use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
 use crate::path::Name;
-use crate::query::Query;
+use crate::query::{MAX_VALUES, Query};
 use crate::store::{Changed, LinkConflict, LinkFilter, LinkGroup, LinkOrder, LinkSelector, NewLink, Page};
 
 /// Links on a page, unless asked for fewer; also the most.
 const PAGE_SIZE: i64 = 100;
 /// The last page that an offset reaches; beyond it, cursors.
 const MAX_PAGE: i64 = 1_000;
+/// Longest text that is searched for, in characters.
+pub(crate) const MAX_SEARCH: usize = 1_000;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -168,7 +170,7 @@ fn not_found() -> ApiError {
 pub(super) fn refusal(conflict: &LinkConflict) -> ApiError {
     let code = match conflict {
         LinkConflict::Key | LinkConflict::ExternalId => Code::Conflict,
-        LinkConflict::UnknownTags(_) => Code::UnprocessableEntity,
+        LinkConflict::UnknownTags(_) | LinkConflict::TooLarge(_) => Code::UnprocessableEntity,
     };
     ApiError::new(code, conflict.to_string())
 }
@@ -205,16 +207,21 @@ fn check_domain(domain: &str, public: &PublicUrl) -> Result<(), ApiError> {
 }
 
 fn filter(query: &Query) -> Result<LinkFilter, ApiError> {
-    let mut tag_ids = query.list("tagIds");
-    tag_ids.extend(query.list("tagId"));
+    let search = query.text("search");
+    if search.is_some_and(|search| search.chars().count() > MAX_SEARCH) {
+        let message = format!("Too big: expected string to have <={MAX_SEARCH} characters");
+        return Err(ApiError::invalid("too_big", "search", &message));
+    }
+    let tag_ids = [query.list("tagIds", MAX_VALUES)?, query.list("tagId", MAX_VALUES)?];
     Ok(LinkFilter {
-        domain: query.text("domain").map(str::to_lowercase),
-        tag_ids,
-        tag_names: query.list("tagNames"),
-        folder_id: query.text("folderId").map(|id| (id != "unsorted").then(|| id.to_owned())),
-        tenant_id: query.text("tenantId").map(str::to_owned),
-        search: query.text("search").map(str::to_owned),
-        link_ids: query.list("linkIds"),
+        domain: query.filter("domain")?.map(str::to_lowercase),
+        tag_ids: tag_ids.into_iter().flatten().collect(),
+        tag_names: query.list("tagNames", MAX_VALUES)?,
+        folder_id: query.filter("folderId")?.map(|id| (id != "unsorted").then(|| id.to_owned())),
+        tenant_id: query.filter("tenantId")?.map(str::to_owned),
+        has_user: query.filter("userId")?.is_some(),
+        search: search.map(str::to_owned),
+        link_ids: query.list("linkIds", MAX_VALUES)?,
         show_archived: query.boolean("showArchived")?.unwrap_or(false),
     })
 }

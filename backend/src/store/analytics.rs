@@ -30,6 +30,10 @@ pub(crate) enum Column {
     UtmCampaign,
     UtmTerm,
     UtmContent,
+    PartnerId,
+    ProgramId,
+    /// A value that no link has.
+    Absent,
     Continent,
     Country,
     Region,
@@ -64,7 +68,10 @@ impl Column {
             | Self::UtmMedium
             | Self::UtmCampaign
             | Self::UtmTerm
-            | Self::UtmContent => Level::Link,
+            | Self::UtmContent
+            | Self::PartnerId
+            | Self::ProgramId
+            | Self::Absent => Level::Link,
             Self::TagId => Level::Tag,
             Self::Continent
             | Self::Country
@@ -93,6 +100,15 @@ impl Column {
             Self::UtmCampaign => "l.utm_campaign",
             Self::UtmTerm => "l.utm_term",
             Self::UtmContent => "l.utm_content",
+            Self::PartnerId => match dialect {
+                Dialect::Sqlite => "l.details->>'partner_id'",
+                Dialect::Postgres => "CAST(l.details AS JSONB)->>'partner_id'",
+            },
+            Self::ProgramId => match dialect {
+                Dialect::Sqlite => "l.details->>'program_id'",
+                Dialect::Postgres => "CAST(l.details AS JSONB)->>'program_id'",
+            },
+            Self::Absent => "CAST(NULL AS TEXT)",
             Self::Continent => "c.continent",
             Self::Country => "c.country",
             Self::Region => "c.region",
@@ -243,8 +259,22 @@ fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selec
     let (on_clicks, on_links): (Vec<&Condition>, Vec<&Condition>) =
         selection.conditions.iter().partition(|condition| condition.column.level() == Level::Click);
     for condition in on_clicks {
-        sql.push(" AND ").push(condition.column.sql(dialect));
-        sql.push(if condition.negated { " NOT IN " } else { " IN " }).list(condition.values.iter().cloned());
+        sql.push(if condition.negated { " AND NOT (" } else { " AND (" });
+        match condition.column {
+            Column::Device | Column::Browser | Column::Os => {
+                sql.push("lower(").push(condition.column.sql(dialect)).push(")");
+            }
+            Column::Region => {
+                // The subdivision's code without that of its country.
+                sql.push(match dialect {
+                    Dialect::Sqlite => "substr(c.region, instr(c.region, '-') + 1)",
+                    Dialect::Postgres => "split_part(c.region, '-', 2)",
+                });
+                sql.push(" IN ").texts(dialect, &condition.values).push(" OR c.region");
+            }
+            column => _ = sql.push(column.sql(dialect)),
+        }
+        sql.push(" IN ").texts(dialect, &condition.values).push(")");
     }
     if on_links.is_empty() {
         return;
@@ -256,13 +286,15 @@ fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selec
             sql.push(
                 "(SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE g.id IN ",
             );
-            sql.list(condition.values.iter().cloned()).push(")");
+            sql.texts(dialect, &condition.values).push(")");
         } else if condition.negated {
             sql.push(" AND COALESCE(").push(condition.column.sql(dialect)).push(", '') NOT IN ");
-            sql.list(condition.values.iter().cloned());
+            sql.texts(dialect, &condition.values);
         } else {
-            sql.push(" AND ").push(condition.column.sql(dialect)).push(" IN ");
-            sql.list(condition.values.iter().cloned());
+            sql.push(" AND ")
+                .push(condition.column.sql(dialect))
+                .push(" IN ")
+                .texts(dialect, &condition.values);
         }
     }
     sql.push(")");

@@ -1,11 +1,12 @@
 //! Links made, changed and deleted.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
 use super::key_order::Placed;
+use super::link_size::{self, MAX_LINK_BYTES};
 use super::links::{LINKS, LinkSelector, load, push_selectors};
 use super::outbox::enqueue;
 use super::sql::Sql;
@@ -13,7 +14,7 @@ use super::tags::{add_tags, resolve_tags};
 use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::ids;
 use crate::links::input::LinkInput;
-use crate::links::{Details, Link, PublicUrl, UtmParameters};
+use crate::links::{Details, Link, PublicUrl, Tag, UtmParameters};
 use crate::webhooks::{Event, Trigger};
 
 /// Attempts to find a random key that is free. With 36^7 keys even a domain with a billion links needs two.
@@ -35,6 +36,9 @@ pub(crate) enum LinkConflict {
     ExternalId,
     #[error("Invalid tagIds detected: {}", .0.join(", "))]
     UnknownTags(Vec<String>),
+    /// The link would be too large; its longest field is named.
+    #[error("too_big: {0}: Too big: expected the link to have <={MAX_LINK_BYTES} bytes")]
+    TooLarge(&'static str),
 }
 
 /// A link in the making.
@@ -89,7 +93,11 @@ impl Store {
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
         let Some(link) = self.load_to_change(&mut transaction, sql).await?.pop() else { return Ok(None) };
-        let changed = self.change(&mut transaction, workspace, link, input, now).await?;
+        let tags = match self.wanted_tags(&mut transaction, workspace, input, now).await? {
+            Ok(tags) => tags,
+            Err(conflict) => return Ok(Some(Err(conflict))),
+        };
+        let changed = self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await?;
         if let Ok(changed) = &changed {
             announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
             transaction.commit().await?;
@@ -118,7 +126,12 @@ impl Store {
         sql.push(" AND l.url = ").bind(new.input.destination(None)).push(" ORDER BY l.seq LIMIT 1");
         let result = match self.load_to_change(&mut transaction, sql).await?.pop() {
             Some(link) => {
-                let changed = self.change(&mut transaction, workspace, link, &new.input, now).await?;
+                let tags = match self.wanted_tags(&mut transaction, workspace, &new.input, now).await? {
+                    Ok(tags) => tags,
+                    Err(conflict) => return Ok(Err(conflict)),
+                };
+                let changed =
+                    self.change(&mut transaction, workspace, link, &new.input, tags.as_deref(), now).await?;
                 if let Ok(changed) = &changed {
                     announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
                 }
@@ -153,16 +166,34 @@ impl Store {
         let mut sql = Sql::new(LINKS);
         push_selectors(&mut sql, workspace, selectors);
         sql.push(" ORDER BY l.seq");
-        let mut changed = Vec::new();
-        for link in self.load_to_change(&mut transaction, sql).await? {
-            match self.change(&mut transaction, workspace, link, input, now).await? {
+        let links = self.load_to_change(&mut transaction, sql).await?;
+        let tags = match self.wanted_tags(&mut transaction, workspace, input, now).await? {
+            Ok(tags) => tags,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
+        let mut changed = Vec::with_capacity(links.len());
+        for link in links {
+            match self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await? {
                 Ok(link) => changed.push(link),
                 Err(conflict) => return Ok(Err(conflict)),
             }
         }
         transaction.commit().await?;
-        let place = |changed: &Changed| selectors.iter().position(|selector| selector.names(&changed.after));
-        changed.sort_by_key(place);
+        let mut places = HashMap::new();
+        for (place, selector) in selectors.iter().enumerate() {
+            places.entry(selector).or_insert(place);
+        }
+        changed.sort_by_cached_key(|changed| {
+            let link = &changed.after;
+            let id = LinkSelector::Id(link.id.clone());
+            let external_id = link.external_id.clone().map(LinkSelector::ExternalId);
+            [Some(id), external_id]
+                .iter()
+                .flatten()
+                .filter_map(|selector| places.get(selector))
+                .min()
+                .copied()
+        });
         Ok(Ok(changed))
     }
 
@@ -266,11 +297,21 @@ impl Store {
         transaction: &mut Transaction<'static, Any>,
         workspace: &Workspace,
         links: &[NewLink],
-        mut drafts: Vec<Draft>,
+        drafts: Vec<Draft>,
         now: Timestamp,
     ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
         let mut results = vec![None; links.len()];
-        let tags = links.iter().map(|new| new.input.tags.as_ref());
+        let mut fitting = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            if link_size::bytes(&draft.link)? <= MAX_LINK_BYTES {
+                fitting.push(draft);
+            } else {
+                let field = link_size::longest_field(&draft.link);
+                results[draft.index] = Some(Err(LinkConflict::TooLarge(field)));
+            }
+        }
+        let mut drafts = fitting;
+        let tags = drafts.iter().map(|draft| links[draft.index].input.tags.as_ref());
         let mut tags = resolve_tags(transaction, workspace, self.dialect, tags, now).await?.into_iter();
         drafts.retain_mut(|draft| match tags.next() {
             Some(Ok(tags)) => {
@@ -368,13 +409,30 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Applies `input` to a link and writes it, unless nothing about it changes.
+    /// The tags that `input` puts on links. None if it says nothing of tags.
+    async fn wanted_tags(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        input: &LinkInput,
+        now: Timestamp,
+    ) -> Result<Result<Option<Vec<Tag>>, LinkConflict>, StoreError> {
+        if input.tags.is_none() {
+            return Ok(Ok(None));
+        }
+        let wanted = std::iter::once(input.tags.as_ref());
+        let tags = resolve_tags(transaction, workspace, self.dialect, wanted, now).await?.pop();
+        Ok(tags.transpose())
+    }
+
+    /// Applies `input` to a link, with the tags that it selects, and writes the link unless nothing about it changes.
     async fn change(
         &self,
         transaction: &mut Transaction<'static, Any>,
         workspace: &Workspace,
         before: Link,
         input: &LinkInput,
+        tags: Option<&[Tag]>,
         now: Timestamp,
     ) -> Result<Result<Changed, LinkConflict>, StoreError> {
         let mut after = before.clone();
@@ -392,16 +450,16 @@ impl Store {
         input.tenant_id.clone().apply(&mut after.tenant_id);
         input.folder_id.clone().apply(&mut after.folder_id);
         input.apply_details(&mut after.details);
-        if input.tags.is_some() {
-            let wanted = std::iter::once(input.tags.as_ref());
-            match resolve_tags(transaction, workspace, self.dialect, wanted, now).await?.pop() {
-                Some(Ok(tags)) => after.tags = tags,
-                Some(Err(conflict)) => return Ok(Err(conflict)),
-                None => {}
-            }
+        if let Some(tags) = tags {
+            after.tags = tags.to_vec();
         }
         if after == before {
             return Ok(Ok(Changed { before: Some(before), after }));
+        }
+        // A link from before the bound may still be made smaller.
+        let bytes = link_size::bytes(&after)?;
+        if bytes > MAX_LINK_BYTES && bytes > link_size::bytes(&before)? {
+            return Ok(Err(LinkConflict::TooLarge(link_size::longest_field(&after))));
         }
         after.updated_at = now;
         if external_id_is_taken(transaction, workspace, &after).await? {

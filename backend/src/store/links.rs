@@ -14,38 +14,29 @@ use crate::links::{Details, Link, Tag};
 const LINKS_PER_QUERY: usize = 5_000;
 
 /// How a request names one link.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LinkSelector {
     Id(String),
     ExternalId(String),
     Key { domain: String, key: String },
 }
 
-impl LinkSelector {
-    pub(super) fn names(&self, link: &Link) -> bool {
-        match self {
-            Self::Id(id) => *id == link.id,
-            Self::ExternalId(id) => link.external_id.as_ref() == Some(id),
-            Self::Key { domain, key } => {
-                *domain == link.domain && key.to_lowercase() == link.key.to_lowercase()
-            }
-        }
-    }
-}
-
 /// Which links of a workspace are meant; empty fields do not narrow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkFilter {
     pub(crate) domain: Option<String>,
-    pub(crate) tag_ids: Vec<String>,
-    pub(crate) tag_names: Vec<String>,
+    /// Of each list, a link has to have one.
+    pub(crate) tag_ids: Vec<Vec<String>>,
+    pub(crate) tag_names: Option<Vec<String>>,
     /// `Some(None)`: links in no folder.
     pub(crate) folder_id: Option<Option<String>>,
     pub(crate) tenant_id: Option<String>,
     /// Part of the destination, or of the short link without its scheme.
     pub(crate) search: Option<String>,
-    pub(crate) link_ids: Vec<String>,
+    pub(crate) link_ids: Option<Vec<String>>,
     pub(crate) show_archived: bool,
+    /// Links that a user made. There are none, because links are made with keys.
+    pub(crate) has_user: bool,
 }
 
 /// What links are counted by.
@@ -247,16 +238,19 @@ impl Store {
             Some(None) => _ = sql.push(" AND l.folder_id IS NULL"),
             Some(Some(folder)) => _ = sql.push(" AND l.folder_id = ").bind(folder.clone()),
         }
-        if !filter.link_ids.is_empty() {
-            sql.push(" AND l.id IN ").list(filter.link_ids.iter().cloned());
+        if filter.has_user {
+            sql.push(" AND FALSE");
+        }
+        if let Some(ids) = &filter.link_ids {
+            sql.push(" AND l.id IN ").texts(self.dialect, ids);
         }
         let tagged =
             " AND l.seq IN (SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE ";
-        if !filter.tag_ids.is_empty() {
-            sql.push(tagged).push("g.id IN ").list(filter.tag_ids.iter().cloned()).push(")");
+        for ids in &filter.tag_ids {
+            sql.push(tagged).push("g.id IN ").texts(self.dialect, ids).push(")");
         }
-        if !filter.tag_names.is_empty() {
-            sql.push(tagged).push("g.name IN ").list(filter.tag_names.iter().cloned()).push(")");
+        if let Some(names) = &filter.tag_names {
+            sql.push(tagged).push("g.name IN ").texts(self.dialect, names).push(")");
         }
         if let Some(search) = &filter.search {
             let like = match self.dialect {

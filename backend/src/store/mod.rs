@@ -11,6 +11,7 @@ mod gathered;
 mod key_order;
 mod keys;
 mod link_changes;
+mod link_size;
 mod links;
 mod migrations;
 mod outbox;

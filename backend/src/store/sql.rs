@@ -64,7 +64,7 @@ impl Sql {
     }
 
     /// As [`Self::numbers`], with texts.
-    pub(super) fn texts(&mut self, dialect: Dialect, texts: &[&str]) -> &mut Self {
+    pub(super) fn texts(&mut self, dialect: Dialect, texts: &[impl serde::Serialize]) -> &mut Self {
         self.listed(dialect, "TEXT", &json!(texts))
     }
 

@@ -1,6 +1,6 @@
 //! Tags, and which links carry them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
@@ -12,6 +12,9 @@ use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::ids;
 use crate::links::input::TagSelection;
 use crate::links::{Link, TAG_COLORS, Tag};
+
+/// Where the tags of these ids or names are in a list.
+type Places<'a> = HashMap<&'a str, usize>;
 
 impl Store {
     /// The tags of a workspace.
@@ -49,23 +52,26 @@ pub(super) async fn resolve_tags<'a>(
         sql.push(" OR g.name IN ").texts(dialect, &names).push(") ORDER BY g.seq");
         tags = sql.all(&mut **transaction).await?.iter().map(tag).collect::<Result<Vec<_>, _>>()?;
     }
-    Ok(selections.into_iter().map(|selection| select(&tags, selection)).collect())
-}
-
-/// Those of `tags` that a selection means.
-fn select(tags: &[Tag], selection: Option<&TagSelection>) -> Result<Vec<Tag>, LinkConflict> {
-    match selection {
+    let by_id: Places<'_> = tags.iter().enumerate().map(|(place, tag)| (tag.id.as_str(), place)).collect();
+    let by_name: Places<'_> =
+        tags.iter().enumerate().map(|(place, tag)| (tag.name.as_str(), place)).collect();
+    let pick =
+        |places: BTreeSet<usize>| places.into_iter().filter_map(|place| tags.get(place)).cloned().collect();
+    let select = |selection: Option<&TagSelection>| match selection {
         None => Ok(Vec::new()),
         Some(TagSelection::Names(names)) => {
-            Ok(tags.iter().filter(|tag| names.contains(&tag.name)).cloned().collect())
+            Ok(pick(names.iter().filter_map(|name| by_name.get(name.as_str())).copied().collect()))
         }
         Some(TagSelection::Ids(ids)) => {
-            let known: Vec<Tag> = tags.iter().filter(|tag| ids.contains(&tag.id)).cloned().collect();
             let unknown: Vec<String> =
-                ids.iter().filter(|id| known.iter().all(|tag| tag.id != **id)).cloned().collect();
-            if unknown.is_empty() { Ok(known) } else { Err(LinkConflict::UnknownTags(unknown)) }
+                ids.iter().filter(|id| !by_id.contains_key(id.as_str())).cloned().collect();
+            if !unknown.is_empty() {
+                return Err(LinkConflict::UnknownTags(unknown));
+            }
+            Ok(pick(ids.iter().filter_map(|id| by_id.get(id.as_str())).copied().collect()))
         }
-    }
+    };
+    Ok(selections.into_iter().map(select).collect())
 }
 
 /// Makes those of `names` that the workspace does not have.

@@ -1,0 +1,34 @@
+//! How large a link may be in the database.
+
+use super::{StoreError, to_json};
+use crate::links::Link;
+
+/// Largest link, in bytes: its domain, key, destination and ids, and its other fields as JSON. Links from before this
+/// bound may be larger.
+pub(crate) const MAX_LINK_BYTES: usize = 64 * 1024;
+
+/// The size of a link, in bytes.
+pub(super) fn bytes(link: &Link) -> Result<usize, StoreError> {
+    let ids = [&link.external_id, &link.tenant_id, &link.folder_id].into_iter().flatten().map(String::len);
+    let details = to_json("link details", &link.details)?.len();
+    Ok(link.domain.len() + link.key.len() + link.url.len() + ids.sum::<usize>() + details)
+}
+
+/// The longest field of a link, as requests name it.
+pub(super) fn longest_field(link: &Link) -> &'static str {
+    let details = &link.details;
+    let texts = [
+        ("expiredUrl", &details.expired_url),
+        ("title", &details.title),
+        ("description", &details.description),
+        ("image", &details.image),
+        ("video", &details.video),
+        ("ios", &details.ios),
+        ("android", &details.android),
+        ("comments", &details.comments),
+    ];
+    let geo = details.geo.iter().flatten().map(|(country, url)| country.len() + url.len()).sum();
+    let texts = texts.into_iter().map(|(name, text)| (name, text.as_ref().map_or(0, String::len)));
+    let fields = texts.chain([("url", link.url.len()), ("geo", geo)]);
+    fields.max_by_key(|(_, length)| *length).map_or("url", |(name, _)| name)
+}
