@@ -277,6 +277,13 @@ impl Granularity {
 
 async fn timeseries(app: &App, caller: &Caller, asked: &Asked, metric: Metric) -> Result<Value, ApiError> {
     let starts = buckets(&asked.zone, asked.selection.start, asked.selection.end, Granularity::of(asked));
+    let starts = starts.ok_or_else(|| {
+        let message = format!(
+            "Invalid range: a time series has at most {MAX_BUCKETS} months. Choose interval=1y, or a start at most 100 years \
+             before the end."
+        );
+        ApiError::invalid("custom", "start", &message)
+    })?;
     let mut counts = vec![0_i64; starts.len()];
     if metric == Metric::Clicks {
         let step = step_of(&starts);
@@ -293,8 +300,17 @@ async fn timeseries(app: &App, caller: &Caller, asked: &Asked, metric: Metric) -
     Ok(entries.collect())
 }
 
-/// The starts of all hours, days or months of `zone` that a range touches, both ends included.
-fn buckets(zone: &TimeZone, start: Timestamp, end: Timestamp, granularity: Granularity) -> Vec<Timestamp> {
+/// Most entries of a time series: the months of 100 years.
+const MAX_BUCKETS: usize = 1_200;
+
+/// The starts of all hours, days or months of `zone` that a range touches, both ends included. None if there are more than
+/// [`MAX_BUCKETS`].
+fn buckets(
+    zone: &TimeZone,
+    start: Timestamp,
+    end: Timestamp,
+    granularity: Granularity,
+) -> Option<Vec<Timestamp>> {
     let midnight = |date: Date| date.to_zoned(zone.clone()).map(|zoned| zoned.timestamp());
     let first = start.to_zoned(zone.clone());
     let mut starts = Vec::new();
@@ -309,6 +325,9 @@ fn buckets(zone: &TimeZone, start: Timestamp, end: Timestamp, granularity: Granu
             while let Ok(bucket) = at
                 && bucket <= end
             {
+                if starts.len() == MAX_BUCKETS {
+                    return None;
+                }
                 starts.push(bucket);
                 at = bucket.checked_add(1.hour());
             }
@@ -321,13 +340,16 @@ fn buckets(zone: &TimeZone, start: Timestamp, end: Timestamp, granularity: Granu
             while let Ok(bucket) = midnight(date)
                 && bucket <= end
             {
+                if starts.len() == MAX_BUCKETS {
+                    return None;
+                }
                 starts.push(bucket);
                 let Ok(next) = date.checked_add(step) else { break };
                 date = next;
             }
         }
     }
-    starts
+    Some(starts)
 }
 
 /// The coarsest step on which all buckets start.
@@ -348,7 +370,7 @@ mod tests {
 
     fn starts(zone: &str, start: &str, end: &str, granularity: Granularity) -> Vec<String> {
         let zone = TimeZone::get(zone).unwrap();
-        let starts = buckets(&zone, start.parse().unwrap(), end.parse().unwrap(), granularity);
+        let starts = buckets(&zone, start.parse().unwrap(), end.parse().unwrap(), granularity).unwrap();
         starts.iter().map(ToString::to_string).collect()
     }
 

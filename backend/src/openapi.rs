@@ -201,6 +201,7 @@ fn qr_code() -> Value {
         query_parameter("fgColor", color()),
         query_parameter("bgColor", color()),
         flag("hideLogo"),
+        flag("includeMargin"),
     ];
     parameters[0]["required"] = json!(true);
     let mut operation = operation("getQRCode", parameters, None, 200, Value::Null);

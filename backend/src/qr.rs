@@ -51,6 +51,7 @@ async fn qr(query: Query) -> Result<Response, ApiError> {
     let size = number("size", min_size..=max_size)?.unwrap_or(size);
     let (margin, max_margin) = MARGIN;
     let margin = number("margin", 0..=max_margin)?.unwrap_or(margin);
+    let margin = if query.boolean("includeMargin")?.unwrap_or(true) { margin } else { 0 };
     let colors = [color(&query, "bgColor", [255; 3])?, color(&query, "fgColor", [0; 3])?];
     let level = query.choice("level", &LEVELS)?.unwrap_or(ECL::L);
 

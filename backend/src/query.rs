@@ -90,10 +90,15 @@ impl Query {
     ) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.last(name) else { return Ok(None) };
         let invalid = || ApiError::invalid("invalid_type", name, "Invalid input: expected a whole number");
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // The published Python client sends whole numbers with a fraction: `600.0`.
+        let digits = match text.split_once('.') {
+            Some((digits, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => digits,
+            _ => text,
+        };
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(invalid());
         }
-        match text.parse::<i64>() {
+        match digits.parse::<i64>() {
             Ok(number) if number < *bounds.start() => {
                 let message = format!("Too small: expected number to be >={}", bounds.start());
                 Err(ApiError::invalid("too_small", name, &message))

@@ -1,5 +1,6 @@
 //! Short links at work: `GET /r/{key}` answers 302 and counts the click.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -182,7 +183,7 @@ fn not_found() -> ApiError {
 /// The destination for this visitor: by device, else by country, else the link's.
 fn destination<'a>(target: &'a RedirectTarget, agent: &Agent, country: &str) -> &'a str {
     let for_device = match agent.os.as_ref() {
-        "iPhone" | "iPad" | "iPod" | "iOS" => target.details.ios.as_deref(),
+        "iOS" => target.details.ios.as_deref(),
         "Android" => target.details.android.as_deref(),
         _ => None,
     };
@@ -200,11 +201,9 @@ fn with_parameters(destination: &str, query: &str) -> String {
         return destination.to_owned();
     }
     let Ok(mut url) = Url::parse(destination) else { return destination.to_owned() };
-    let kept: Vec<(String, String)> = url
-        .query_pairs()
-        .into_owned()
-        .filter(|(name, _)| added.iter().all(|(other, _)| other != name))
-        .collect();
+    let names: HashSet<&str> = added.iter().map(|(name, _)| name.as_str()).collect();
+    let kept: Vec<(String, String)> =
+        url.query_pairs().into_owned().filter(|(name, _)| !names.contains(name.as_str())).collect();
     url.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(added);
     url.into()
 }

@@ -50,23 +50,51 @@ impl Agent {
     pub(crate) fn parse(user_agent: &str) -> Self {
         let lower = user_agent.to_lowercase();
         let fetcher = PREVIEW_FETCHERS.iter().any(|name| lower.contains(name));
-        let known = |value: &str| {
-            if value == woothee::woothee::VALUE_UNKNOWN { UNKNOWN } else { Cow::Owned(value.to_owned()) }
-        };
         match Parser::new().parse(user_agent) {
             None => Self { device: "Unknown", browser: UNKNOWN, os: UNKNOWN, is_bot: fetcher },
             Some(result) => Self {
                 device: match result.category {
+                    _ if is_tablet(result.os, user_agent) => "Tablet",
                     "pc" => "Desktop",
                     "smartphone" | "mobilephone" => "Mobile",
                     "appliance" => "Console",
                     _ => "Unknown",
                 },
-                browser: known(result.name),
-                os: known(result.os),
+                browser: published_browser(result.name),
+                os: published_os(result.os),
                 is_bot: fetcher || result.category == "crawler",
             },
         }
+    }
+}
+
+/// Whether the parser's operating system and the user agent are those of a tablet. The parser has no category for them.
+/// Android's browsers say `Mobile` on phones only.
+fn is_tablet(os: &str, user_agent: &str) -> bool {
+    os == "iPad" || (os == "Android" && !user_agent.contains("Mobile"))
+}
+
+/// The parser's name of a browser as the published API spells it.
+fn published_browser(name: &str) -> Cow<'static, str> {
+    match name {
+        woothee::woothee::VALUE_UNKNOWN => UNKNOWN,
+        "Internet Explorer" => Cow::Borrowed("IE"),
+        "SamsungBrowser" => Cow::Borrowed("Samsung Internet"),
+        "Google Search App" => Cow::Borrowed("GSA"),
+        other => Cow::Owned(other.to_owned()),
+    }
+}
+
+/// The parser's name of an operating system as the published API spells it, without a version.
+fn published_os(name: &str) -> Cow<'static, str> {
+    match name {
+        woothee::woothee::VALUE_UNKNOWN => UNKNOWN,
+        "Mac OSX" => Cow::Borrowed("Mac OS"),
+        "iPhone" | "iPad" | "iPod" => Cow::Borrowed("iOS"),
+        "ChromeOS" => Cow::Borrowed("Chrome OS"),
+        phone if phone.starts_with("Windows Phone") => Cow::Borrowed("Windows Phone"),
+        windows if windows.starts_with("Windows") => Cow::Borrowed("Windows"),
+        other => Cow::Owned(other.to_owned()),
     }
 }
 
@@ -163,9 +191,26 @@ mod tests {
                       Chrome/142.0.0.0 Safari/537.36";
         let iphone = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
                       Version/18.5 Mobile/15E148 Safari/604.1";
+        let ipad = "Mozilla/5.0 (iPad; CPU OS 12_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/12.1.2 \
+                    Mobile/15E148 Safari/604.1";
+        let android = "Mozilla/5.0 (Linux; Android 14; Pixel 8) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 \
+                       Mobile Safari/537.36";
+        let android_tablet = "Mozilla/5.0 (Linux; Android 14; SM-X200) AppleWebKit/537.36 (KHTML, like Gecko) \
+                              Chrome/142.0.0.0 Safari/537.36";
+        let windows = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 \
+                       Safari/537.36 Edg/142.0.0.0";
+        let explorer = "Mozilla/5.0 (Windows NT 6.1; Trident/7.0; rv:11.0) like Gecko";
+        let samsung = "Mozilla/5.0 (Linux; Android 14; SM-S911B) AppleWebKit/537.36 (KHTML, like Gecko) SamsungBrowser/25.0 \
+                       Chrome/121.0.0.0 Mobile Safari/537.36";
         let table = [
-            (chrome, "Desktop", "Chrome", "Mac OSX", false),
-            (iphone, "Mobile", "Safari", "iPhone", false),
+            (chrome, "Desktop", "Chrome", "Mac OS", false),
+            (iphone, "Mobile", "Safari", "iOS", false),
+            (ipad, "Tablet", "Safari", "iOS", false),
+            (android, "Mobile", "Chrome", "Android", false),
+            (android_tablet, "Tablet", "Chrome", "Android", false),
+            (windows, "Desktop", "Edge", "Windows", false),
+            (explorer, "Desktop", "IE", "Windows", false),
+            (samsung, "Mobile", "Samsung Internet", "Android", false),
             ("curl/8.5.0", "Unknown", "HTTP Library", "Unknown", false),
             ("python-requests/2.32", "Unknown", "Unknown", "Unknown", false),
             (

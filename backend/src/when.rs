@@ -2,15 +2,18 @@
 //!
 //! The whole text has to be an expression; dates are not looked for inside other words. Relative expressions mean exact
 //! instants: `24 hours ago` is the present minus 24 hours, not the start of a day. A day is 24 hours and a week is
-//! seven of them; months and years are steps of the calendar in the given time zone.
+//! seven of them; months, quarters and years are steps of the calendar in the given time zone.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, ToSpan};
 
-/// The text is no instant, or one out of bounds.
+/// The text is not an instant, or one out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Invalid date")]
+#[error(
+    "Invalid date: expected RFC 3339 such as 2026-01-05T10:00:00Z, a day such as 2026-01-05, or a time such as \
+     24 hours ago, 1 day and 2 hours ago, last 7 days, in 2 hours, now, today or yesterday"
+)]
 pub(crate) struct InvalidInstant;
 
 /// Which end of a range is meant, where a text names a whole day.
@@ -21,6 +24,9 @@ pub(crate) enum Edge {
     /// The last millisecond of the day.
     End,
 }
+
+/// Longest expression, in bytes.
+const MAX_LENGTH: usize = 255;
 
 /// The instant that `text` names when the clock shows `now`. Days and times without an offset are those of `zone`.
 ///
@@ -33,8 +39,13 @@ pub(crate) fn parse(
     edge: Edge,
 ) -> Result<Timestamp, InvalidInstant> {
     let text = text.trim();
+    if text.len() > MAX_LENGTH {
+        return Err(InvalidInstant);
+    }
     let lower = text.to_lowercase();
-    let words: Vec<&str> = lower.split_whitespace().collect();
+    let words: Vec<&str> = lower.split([' ', '\t', ',']).filter(|word| !word.is_empty()).collect();
+    let past = |distance: Distance| distance.from(now, zone, true);
+    let future = |distance: Distance| distance.from(now, zone, false);
     match words.as_slice() {
         ["now"] => Ok(now),
         ["today"] => day(now.to_zoned(zone.clone()).date(), zone, edge),
@@ -42,43 +53,122 @@ pub(crate) fn parse(
             let today = now.to_zoned(zone.clone()).date();
             day(today.yesterday().map_err(|_| InvalidInstant)?, zone, edge)
         }
-        ["in", rest @ ..] => shift(now, span(rest)?, zone),
-        [rest @ .., "ago"] => shift(now, span(rest)?.negate(), zone),
+        ["last" | "past", unit] => past(Distance::of(&["1", unit]).or_else(|_| Distance::of(&[unit]))?),
+        ["last" | "past", rest @ ..] | [rest @ .., "ago"] => past(Distance::of(rest)?),
+        ["in", rest @ ..] | [rest @ .., "from", "now"] => future(Distance::of(rest)?),
+        [short] if short.starts_with('-') => past(Distance::of(&[short.trim_start_matches('-')])?),
         _ => absolute(text, zone, edge),
     }
 }
 
-/// `["24", "hours"]`, `["24h"]` or `["an", "hour"]` as a span of one unit.
-fn span(words: &[&str]) -> Result<Span, InvalidInstant> {
-    let (amount, unit) = match words {
-        [amount @ ("a" | "an"), unit] => (*amount, *unit),
-        [amount, unit] if amount.bytes().all(|byte| byte.is_ascii_digit()) => (*amount, *unit),
-        [joined] => {
-            let digits = joined.bytes().take_while(u8::is_ascii_digit).count();
-            joined.split_at(digits)
-        }
-        _ => return Err(InvalidInstant),
-    };
-    let amount: i64 = match amount {
-        "a" | "an" => 1,
-        digits => digits.parse().map_err(|_| InvalidInstant)?,
-    };
-    let span = match unit {
-        "s" | "sec" | "secs" | "second" | "seconds" => Span::new().try_seconds(amount),
-        "m" | "min" | "mins" | "minute" | "minutes" => Span::new().try_minutes(amount),
-        "h" | "hr" | "hrs" | "hour" | "hours" => Span::new().try_hours(amount),
-        "d" | "day" | "days" => Span::new().try_hours(amount.checked_mul(24).ok_or(InvalidInstant)?),
-        "w" | "week" | "weeks" => Span::new().try_hours(amount.checked_mul(24 * 7).ok_or(InvalidInstant)?),
-        "month" | "months" => Span::new().try_months(amount),
-        "y" | "year" | "years" => Span::new().try_years(amount),
-        _ => return Err(InvalidInstant),
-    };
-    span.map_err(|_| InvalidInstant)
+/// How far an instant is from the present.
+#[derive(Clone, Copy, Debug, Default)]
+struct Distance {
+    months: i64,
+    milliseconds: i64,
 }
 
-fn shift(now: Timestamp, span: Span, zone: &TimeZone) -> Result<Timestamp, InvalidInstant> {
-    let shifted = now.to_zoned(zone.clone()).checked_add(span).map_err(|_| InvalidInstant)?;
-    Ok(shifted.timestamp())
+impl Distance {
+    /// Reads amounts with their units: `24 hours`, `24h`, `half an hour`, `2 days and 3 hours`.
+    fn of(mut words: &[&str]) -> Result<Self, InvalidInstant> {
+        let mut distance = Self::default();
+        loop {
+            let (thousandths, unit, rest) = match words {
+                ["half", "a" | "an", unit, rest @ ..] => (500, *unit, rest),
+                ["a", "few", unit, rest @ ..] | ["few", unit, rest @ ..] => (3_000, *unit, rest),
+                ["a", "couple", "of", unit, rest @ ..] | ["a", "couple", unit, rest @ ..] => {
+                    (2_000, *unit, rest)
+                }
+                ["several", unit, rest @ ..] => (7_000, *unit, rest),
+                [joined, rest @ ..]
+                    if joined.ends_with(|last: char| last.is_ascii_alphabetic()) && digits(joined) > 0 =>
+                {
+                    let (amount, unit) = joined.split_at(digits(joined));
+                    (decimal(amount)?, unit, rest)
+                }
+                [amount, unit, rest @ ..] => (number(amount)?, *unit, rest),
+                _ => return Err(InvalidInstant),
+            };
+            distance.add(thousandths, unit)?;
+            words = match rest {
+                [] => return Ok(distance),
+                ["and", rest @ ..] | rest => rest,
+            };
+        }
+    }
+
+    /// Adds thousandths of a unit. Months and longer units have no fractions.
+    fn add(&mut self, thousandths: i64, unit: &str) -> Result<(), InvalidInstant> {
+        let seconds = match unit {
+            "s" | "sec" | "secs" | "second" | "seconds" => Some(1),
+            "m" | "min" | "mins" | "minute" | "minutes" => Some(60),
+            "h" | "hr" | "hrs" | "hour" | "hours" => Some(3_600),
+            "d" | "day" | "days" => Some(86_400),
+            "w" | "week" | "weeks" => Some(7 * 86_400),
+            _ => None,
+        };
+        if let Some(seconds) = seconds {
+            let milliseconds = thousandths.checked_mul(seconds).ok_or(InvalidInstant)?;
+            self.milliseconds = self.milliseconds.checked_add(milliseconds).ok_or(InvalidInstant)?;
+            return Ok(());
+        }
+        let months = match unit {
+            "mo" | "mos" | "month" | "months" => 1,
+            "quarter" | "quarters" => 3,
+            "y" | "yr" | "yrs" | "year" | "years" => 12,
+            _ => return Err(InvalidInstant),
+        };
+        if thousandths % 1_000 != 0 {
+            return Err(InvalidInstant);
+        }
+        let months = (thousandths / 1_000).checked_mul(months).ok_or(InvalidInstant)?;
+        self.months = self.months.checked_add(months).ok_or(InvalidInstant)?;
+        Ok(())
+    }
+
+    fn from(self, now: Timestamp, zone: &TimeZone, back: bool) -> Result<Timestamp, InvalidInstant> {
+        let span = Span::new()
+            .try_months(self.months)
+            .and_then(|span| span.try_milliseconds(self.milliseconds))
+            .map_err(|_| InvalidInstant)?;
+        let span = if back { span.negate() } else { span };
+        let shifted = now.to_zoned(zone.clone()).checked_add(span).map_err(|_| InvalidInstant)?;
+        Ok(shifted.timestamp())
+    }
+}
+
+/// How many bytes at the start of a word are those of a number.
+fn digits(word: &str) -> usize {
+    word.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count()
+}
+
+/// A number in digits or as a word, in thousandths.
+fn number(word: &str) -> Result<i64, InvalidInstant> {
+    const WORDS: [&str; 12] =
+        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+    if matches!(word, "a" | "an") {
+        return Ok(1_000);
+    }
+    match WORDS.iter().zip(1..).find(|(name, _)| **name == word) {
+        Some((_, number)) => Ok(1_000 * number),
+        None => decimal(word),
+    }
+}
+
+/// `24` or `1.5`, in thousandths.
+fn decimal(text: &str) -> Result<i64, InvalidInstant> {
+    let (whole, fraction) = match text.split_once('.') {
+        Some((_, "")) => return Err(InvalidInstant),
+        Some(parts) => parts,
+        None => (text, ""),
+    };
+    let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || fraction.len() > 3 || !all_digits(whole) || !all_digits(fraction) {
+        return Err(InvalidInstant);
+    }
+    let number = |digits: &str| digits.parse::<i64>().map_err(|_| InvalidInstant);
+    let whole = number(whole)?.checked_mul(1_000).ok_or(InvalidInstant)?;
+    whole.checked_add(number(&format!("{fraction:0<3}"))?).ok_or(InvalidInstant)
 }
 
 fn absolute(text: &str, zone: &TimeZone, edge: Edge) -> Result<Timestamp, InvalidInstant> {
@@ -142,6 +232,27 @@ mod tests {
             ("1 month ago", "2026-02-28T12:30:00Z"),
             ("1 year ago", "2025-03-31T12:30:00Z"),
             ("in 2 hours", "2026-03-31T14:30:00Z"),
+            ("2 hours from now", "2026-03-31T14:30:00Z"),
+            ("two hours ago", "2026-03-31T10:30:00Z"),
+            ("24hrs ago", "2026-03-30T12:30:00Z"),
+            ("3d ago", "2026-03-28T12:30:00Z"),
+            ("1w ago", "2026-03-24T12:30:00Z"),
+            ("30 min ago", "2026-03-31T12:00:00Z"),
+            ("1 quarter ago", "2025-12-31T12:30:00Z"),
+            ("half an hour ago", "2026-03-31T12:00:00Z"),
+            ("1.5 hours ago", "2026-03-31T11:00:00Z"),
+            ("few hours ago", "2026-03-31T09:30:00Z"),
+            ("a few hours ago", "2026-03-31T09:30:00Z"),
+            ("a couple of hours ago", "2026-03-31T10:30:00Z"),
+            ("several days ago", "2026-03-24T12:30:00Z"),
+            ("2 days and 3 hours ago", "2026-03-29T09:30:00Z"),
+            ("2 days, 3 hours ago", "2026-03-29T09:30:00Z"),
+            ("last week", "2026-03-24T12:30:00Z"),
+            ("last month", "2026-02-28T12:30:00Z"),
+            ("past 24 hours", "2026-03-30T12:30:00Z"),
+            ("last 7 days", "2026-03-24T12:30:00Z"),
+            ("last 24h", "2026-03-30T12:30:00Z"),
+            ("-24h", "2026-03-30T12:30:00Z"),
             ("today", "2026-03-31T00:00:00Z"),
             ("yesterday", "2026-03-30T00:00:00Z"),
         ];
@@ -176,7 +287,16 @@ mod tests {
             "in",
             "foo 3 days ago bar",
             "-5 hours ago",
-            "1.5 hours ago",
+            "1. hours ago",
+            ".5 hours ago",
+            "1.0001 hours ago",
+            "1.5 months ago",
+            "2 hours and ago",
+            "last",
+            "-",
+            "-h",
+            "--24h",
+            "twenty four hours ago",
             "24_hours_ago",
             "+24 hours ago",
             "99999999999 hours ago",

@@ -10,7 +10,9 @@ use url::Url;
 
 use crate::body::{Change, Fields, wrong_type};
 use crate::error::ApiError;
-use crate::links::{Details, Variant};
+use crate::links::Details;
+#[cfg(feature = "openapi")]
+use crate::store::MAX_LINK_BYTES;
 use crate::when::{self, Edge};
 
 /// Longest destination, in characters.
@@ -23,10 +25,6 @@ const MAX_ID: usize = 255;
 const MAX_TEXT: usize = 32_000;
 /// Lengths that a random key may be asked for in.
 const KEY_LENGTHS: RangeInclusive<u64> = 3..=190;
-/// How many destinations an A/B test may have.
-const VARIANTS: RangeInclusive<usize> = 2..=4;
-/// The share of visitors, in percent, that each may have.
-const SHARES: RangeInclusive<u64> = 10..=90;
 /// Most tags on one link.
 const MAX_TAGS: usize = 100;
 
@@ -65,14 +63,12 @@ pub(crate) enum TagSelection {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DetailsInput {
-    flags: Vec<(Flag, bool)>,
+    do_index: Option<bool>,
     texts: Vec<(DetailText, Change<String>)>,
     instants: Vec<(DetailInstant, Change<Timestamp>)>,
     geo: Change<BTreeMap<String, String>>,
-    test_variants: Change<Vec<Variant>>,
 }
 
-type Flag = fn(&mut Details) -> &mut bool;
 type DetailText = fn(&mut Details) -> &mut Option<String>;
 type DetailInstant = fn(&mut Details) -> &mut Option<Timestamp>;
 
@@ -80,13 +76,10 @@ type DetailInstant = fn(&mut Details) -> &mut Option<Timestamp>;
 pub(crate) const FLAG_NAMES: [&str; 6] =
     ["archived", "trackConversion", "proxy", "rewrite", "doIndex", "publicStats"];
 
-const FLAGS: [(&str, Flag); 5] = [
-    ("trackConversion", |details| &mut details.track_conversion),
-    ("proxy", |details| &mut details.proxy),
-    ("rewrite", |details| &mut details.rewrite),
-    ("doIndex", |details| &mut details.do_index),
-    ("publicStats", |details| &mut details.public_stats),
-];
+/// Published flags whose effect does not exist here: `true` is refused.
+const FLAGS_WITHOUT_EFFECT: [&str; 4] = ["trackConversion", "proxy", "rewrite", "publicStats"];
+/// Published lists whose effect does not exist here: a list that is not empty is refused.
+const LISTS_WITHOUT_EFFECT: [&str; 2] = ["testVariants", "webhookIds"];
 
 const TEXTS: [(&str, usize, DetailText); 7] = [
     ("programId", MAX_ID, |details| &mut details.program_id),
@@ -134,10 +127,15 @@ pub(crate) fn schema(required: &[&str]) -> Value {
         add(name, text(MAX_ID));
     }
     add("folderId", text(MAX_KEY));
-    for (name, _) in FLAGS {
+    for name in ["archived", "doIndex"] {
         add(name, json!({"type": ["boolean", "null"]}));
     }
-    add("archived", json!({"type": ["boolean", "null"]}));
+    for name in FLAGS_WITHOUT_EFFECT {
+        add(name, json!({"enum": [false, null], "description": "Not supported."}));
+    }
+    for name in LISTS_WITHOUT_EFFECT {
+        add(name, json!({"type": ["array", "null"], "maxItems": 0, "description": "Not supported."}));
+    }
     for (name, max, _) in TEXTS {
         add(name, text(max));
     }
@@ -153,18 +151,8 @@ pub(crate) fn schema(required: &[&str]) -> Value {
     let country =
         json!({"type": ["object", "null"], "additionalProperties": {"type": "string", "maxLength": MAX_URL}});
     add("geo", country);
-    let variant = json!({
-        "type": "object", "required": ["url", "percentage"],
-        "properties": {
-            "url": {"type": "string", "maxLength": MAX_URL},
-            "percentage": {"type": "integer", "minimum": SHARES.start(), "maximum": SHARES.end()},
-        },
-    });
-    add(
-        "testVariants",
-        json!({"type": ["array", "null"], "minItems": VARIANTS.start(), "maxItems": VARIANTS.end(), "items": variant}),
-    );
-    json!({"type": "object", "required": required, "properties": properties})
+    let description = format!("A link has at most {MAX_LINK_BYTES} bytes in all.");
+    json!({"type": "object", "description": description, "required": required, "properties": properties})
 }
 
 impl LinkInput {
@@ -181,6 +169,7 @@ impl LinkInput {
         if let Change::Set(_) = fields.text("password", MAX_TEXT)? {
             return Err(fields.invalid("password", "Password protection is not supported."));
         }
+        refuse_without_effect(&fields)?;
         let url = match fields.text("url", MAX_URL)? {
             Change::Keep => None,
             Change::Clear => return Err(wrong_type(&fields.path("url"), "string", &Value::Null)),
@@ -242,8 +231,8 @@ impl LinkInput {
     /// Applies the fields of [`Details`].
     pub(crate) fn apply_details(&self, details: &mut Details) {
         let input = self.details.clone();
-        for (flag, value) in input.flags {
-            *flag(details) = value;
+        if let Some(do_index) = input.do_index {
+            details.do_index = do_index;
         }
         for (text, change) in input.texts {
             change.apply(text(details));
@@ -252,18 +241,12 @@ impl LinkInput {
             change.apply(instant(details));
         }
         input.geo.apply(&mut details.geo);
-        input.test_variants.apply(&mut details.test_variants);
     }
 }
 
 impl DetailsInput {
     fn read(fields: &Fields<'_>, now: Timestamp) -> Result<Self, ApiError> {
-        let mut input = Self::default();
-        for (name, flag) in FLAGS {
-            if let Change::Set(value) = fields.boolean(name)? {
-                input.flags.push((flag, value));
-            }
-        }
+        let mut input = Self { do_index: fields.boolean("doIndex")?.set(), ..Self::default() };
         for (name, max, text) in TEXTS {
             input.texts.push((text, fields.text(name, max)?));
         }
@@ -287,9 +270,28 @@ impl DetailsInput {
             input.instants.push((instant, change));
         }
         input.geo = geo(fields)?;
-        input.test_variants = test_variants(fields)?;
         Ok(input)
     }
+}
+
+/// Refuses values that ask for an effect that does not exist here. `false`, null and the empty list ask for none.
+fn refuse_without_effect(fields: &Fields<'_>) -> Result<(), ApiError> {
+    for name in FLAGS_WITHOUT_EFFECT {
+        if fields.boolean(name)? == Change::Set(true) {
+            return Err(fields.invalid(name, "Not supported: expected false"));
+        }
+    }
+    for name in LISTS_WITHOUT_EFFECT {
+        match fields.get(name) {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(items)) if items.is_empty() => {}
+            Some(Value::Array(_)) => {
+                return Err(fields.invalid(name, "Not supported: expected an empty list"));
+            }
+            Some(other) => return Err(wrong_type(&fields.path(name), "array", other)),
+        }
+    }
+    Ok(())
 }
 
 /// A destination as the caller wrote it, with `https://` in front where it named no scheme.
@@ -396,30 +398,4 @@ fn geo(fields: &Fields<'_>) -> Result<Change<BTreeMap<String, String>>, ApiError
         targets.insert(country.to_uppercase(), target);
     }
     Ok(Change::Set(targets))
-}
-
-fn test_variants(fields: &Fields<'_>) -> Result<Change<Vec<Variant>>, ApiError> {
-    let items = match fields.get("testVariants") {
-        None => return Ok(Change::Keep),
-        Some(Value::Null) => return Ok(Change::Clear),
-        Some(Value::Array(items)) => items,
-        Some(other) => return Err(wrong_type(&fields.path("testVariants"), "array", other)),
-    };
-    if !VARIANTS.contains(&items.len()) {
-        return Err(fields.invalid("testVariants", "Expected 2 to 4 variants"));
-    }
-    let mut variants = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let path = format!("{}[{index}]", fields.path("testVariants"));
-        let variant = Fields::of(item, &path)?;
-        let url = destination(&variant, "url", &variant.required_text("url", MAX_URL)?)?;
-        let Change::Set(percentage) = variant.integer("percentage", SHARES)? else {
-            return Err(variant.invalid("percentage", "Expected a whole number from 10 to 90"));
-        };
-        variants.push(Variant { url, percentage });
-    }
-    if variants.iter().map(|variant| variant.percentage).sum::<u64>() != 100 {
-        return Err(fields.invalid("testVariants", "Percentages must add up to 100"));
-    }
-    Ok(Change::Set(variants))
 }

@@ -44,18 +44,9 @@ pub(crate) struct Link {
 /// out: most are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(clippy::struct_excessive_bools, reason = "the published Link object has these flags")]
 pub(crate) struct Details {
     #[serde(skip_serializing_if = "is_false")]
-    pub(crate) track_conversion: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    pub(crate) proxy: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    pub(crate) rewrite: bool,
-    #[serde(skip_serializing_if = "is_false")]
     pub(crate) do_index: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    pub(crate) public_stats: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) program_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,8 +75,6 @@ pub(crate) struct Details {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) comments: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) test_variants: Option<Vec<Variant>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test_started_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test_completed_at: Option<Timestamp>,
@@ -94,14 +83,6 @@ pub(crate) struct Details {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
 fn is_false(flag: &bool) -> bool {
     !*flag
-}
-
-/// One destination of an A/B test and its share in percent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct Variant {
-    pub(crate) url: String,
-    pub(crate) percentage: u64,
 }
 
 /// A label that links of one workspace share.
@@ -215,6 +196,7 @@ pub(crate) struct LinkBody {
     domain: String,
     key: String,
     url: String,
+    /// Always false, as are the other flags whose effect does not exist here.
     track_conversion: bool,
     external_id: Option<String>,
     tenant_id: Option<String>,
@@ -252,7 +234,8 @@ pub(crate) struct LinkBody {
     utm_term: Option<String>,
     #[serde(rename = "utm_content")]
     utm_content: Option<String>,
-    test_variants: Option<Vec<Variant>>,
+    /// Always null: a link has one destination.
+    test_variants: Option<Vec<String>>,
     test_started_at: Option<String>,
     test_completed_at: Option<String>,
     /// Always null: links are made by keys, not by people.
@@ -305,7 +288,7 @@ impl Link {
             domain: self.domain.clone(),
             key: self.key.clone(),
             url: self.url.clone(),
-            track_conversion: details.track_conversion,
+            track_conversion: false,
             external_id: self.external_id.clone(),
             tenant_id: self.tenant_id.clone(),
             program_id: details.program_id,
@@ -315,17 +298,17 @@ impl Link {
             expired_url: details.expired_url,
             disabled_at: details.disabled_at.map(rfc3339),
             password: None,
-            proxy: details.proxy,
+            proxy: false,
             title: details.title,
             description: details.description,
             image: details.image,
             video: details.video,
-            rewrite: details.rewrite,
+            rewrite: false,
             do_index: details.do_index,
             ios: details.ios,
             android: details.android,
             geo: details.geo,
-            public_stats: details.public_stats,
+            public_stats: false,
             tags: self.tags.clone(),
             folder_id: self.folder_id.clone(),
             comments: details.comments,
@@ -336,7 +319,7 @@ impl Link {
             utm_campaign: utm.campaign,
             utm_term: utm.term,
             utm_content: utm.content,
-            test_variants: details.test_variants,
+            test_variants: None,
             test_started_at: details.test_started_at.map(rfc3339),
             test_completed_at: details.test_completed_at.map(rfc3339),
             user_id: None,

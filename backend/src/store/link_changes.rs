@@ -123,7 +123,12 @@ impl Store {
         }
         let mut sql = Sql::new(LINKS);
         sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
-        sql.push(" AND l.url = ").bind(new.input.destination(None)).push(" ORDER BY l.seq LIMIT 1");
+        let url = new.input.destination(None);
+        if self.dialect == Dialect::Postgres {
+            // Its index holds hashes, because the entry of an index has at most 2,704 bytes.
+            sql.push(" AND md5(l.url) = md5(").bind(url.clone()).push(")");
+        }
+        sql.push(" AND l.url = ").bind(url).push(" ORDER BY l.seq LIMIT 1");
         let result = match self.load_to_change(&mut transaction, sql).await?.pop() {
             Some(link) => {
                 let tags = match self.wanted_tags(&mut transaction, workspace, &new.input, now).await? {

@@ -19,20 +19,22 @@ macro_rules! step {
     };
 }
 
-const SQLITE: [Step; 5] = [
+const SQLITE: [Step; 6] = [
     step!("sqlite", 1, "schema"),
     step!("sqlite", 2, "packed_clicks"),
     step!("sqlite", 3, "spool"),
     step!("sqlite", 4, "key_directory"),
     step!("sqlite", 5, "key_order"),
+    step!("sqlite", 6, "published_values"),
 ];
 
 #[cfg(feature = "postgres")]
-const POSTGRES: [Step; 4] = [
+const POSTGRES: [Step; 5] = [
     step!("postgres", 1, "schema"),
     step!("postgres", 2, "packed_clicks"),
     step!("postgres", 3, "key_directory"),
     step!("postgres", 4, "key_order"),
+    step!("postgres", 6, "published_values"),
 ];
 
 /// Those of a SQLite file.

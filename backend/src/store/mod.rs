@@ -38,6 +38,8 @@ pub(crate) use gathered::Gathered;
 use key_order::KeyOrder;
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
+#[cfg(feature = "openapi")]
+pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
 pub(crate) use outbox::{Attempt, DeliveryRecord, DueDelivery, Outcome};
 pub(crate) use spool::Spool;

@@ -119,8 +119,16 @@ async fn a_day_is_a_series_of_25_hours_from_zero(database: Database) {
 async fn what_cannot_be_understood_is_refused_by_name(database: Database) {
     let service = Service::start(database).await;
     let table = [
-        ("start=yonder", "custom: start: Invalid date"),
-        ("end=24+hours", "custom: end: Invalid date"),
+        (
+            "start=yonder",
+            "custom: start: Invalid date: expected RFC 3339 such as 2026-01-05T10:00:00Z, a day such as 2026-01-05, or a \
+             time such as 24 hours ago, 1 day and 2 hours ago, last 7 days, in 2 hours, now, today or yesterday",
+        ),
+        (
+            "end=24+hours",
+            "custom: end: Invalid date: expected RFC 3339 such as 2026-01-05T10:00:00Z, a day such as 2026-01-05, or a \
+             time such as 24 hours ago, 1 day and 2 hours ago, last 7 days, in 2 hours, now, today or yesterday",
+        ),
         ("start=1+hour+ago&end=2+hours+ago", "custom: start: Invalid range: start is after end"),
         ("timezone=Mars/Base", "custom: timezone: Invalid IANA time zone"),
     ];
@@ -170,10 +178,11 @@ async fn varied(database: Database) -> Service {
     let service = Service::start(database).await;
     let a = json!({
         "url": "https://example.com/a?utm_source=news", "key": "a", "externalId": "a", "tenantId": "t", "folderId": "f",
-        "tagNames": ["x", "y"],
+        "tagNames": ["x", "y"], "partnerId": "p",
     });
     let a = service.link(&a).await;
-    let b = service.link(&json!({"url": "https://example.com/b", "key": "b", "tagNames": ["y"]})).await;
+    let b = json!({"url": "https://example.com/b", "key": "b", "tagNames": ["y"], "programId": "q"});
+    let b = service.link(&b).await;
     let (a, b) = (a["id"].as_str().unwrap(), b["id"].as_str().unwrap());
     let place = |details: &mut ClickDetails, place: [&'static str; 4]| {
         let [continent, country, region, city] = place.map(Cow::Borrowed);
@@ -186,7 +195,7 @@ async fn varied(database: Database) -> Service {
             place(details, ["EU", "FR", "FR-75", "Paris"]);
             details.device = "Mobile".into();
             details.browser = "Safari".into();
-            details.os = "iPhone".into();
+            details.os = "iOS".into();
         }),
         click(&service, a, |details| details.url = "https://example.com/a?x=1".into()),
         click(&service, b, |details| {
@@ -228,7 +237,7 @@ async fn clicks_are_grouped_by_whatever_is_known_of_them(database: Database) {
         ),
         ("devices", &["device"], &[(1, &["Mobile"])]),
         ("browsers", &["browser"], &[(1, &["Safari"])]),
-        ("os", &["os"], &[(1, &["iPhone"])]),
+        ("os", &["os"], &[(1, &["iOS"])]),
         ("triggers", &["trigger"], &[(4, &["link"]), (1, &["qr"])]),
         ("trigger", &["trigger"], &[(4, &["link"]), (1, &["qr"])]),
         ("referers", &["referer"], &[(4, &["(direct)"]), (1, &["t.co"])]),
@@ -275,7 +284,13 @@ async fn filters_take_lists_and_their_negation_and_events_agree(database: Databa
         ("country=DE&city=Paris".to_owned(), 0),
         ("continent=EU&device=mobile".to_owned(), 1),
         ("region=US-CA".to_owned(), 1),
-        ("browser=Safari&os=iPhone".to_owned(), 1),
+        ("browser=Safari&os=iOS".to_owned(), 1),
+        ("browser=safari&os=IOS&device=MOBILE".to_owned(), 1),
+        ("browser=-safari".to_owned(), 4),
+        ("os=iPhone".to_owned(), 0),
+        ("region=ca".to_owned(), 1),
+        ("region=-CA,FR-75".to_owned(), 3),
+        ("region=US".to_owned(), 0),
         ("qr=true".to_owned(), 1),
         ("qr=false".to_owned(), 4),
         ("trigger=qr,link".to_owned(), 5),
@@ -298,6 +313,22 @@ async fn filters_take_lists_and_their_negation_and_events_agree(database: Databa
         (format!("tagIds={x},{y}"), 5),
         (format!("tagId=-{x}"), 2),
         (format!("tagId={x}&country=DE"), 1),
+        (format!("tagId={x}&tagIds={y}"), 3),
+        ("domain=s.test&key=a&externalId=ext_a".to_owned(), 3),
+        // No click has what these ask for.
+        ("groupId=grp_1".to_owned(), 0),
+        ("groupId=-grp_1".to_owned(), 5),
+        ("partnerTagId=ptag_1".to_owned(), 0),
+        ("partnerTagId=-ptag_1".to_owned(), 5),
+        ("partnerId=p".to_owned(), 3),
+        ("partnerId=-p".to_owned(), 2),
+        ("programId=q".to_owned(), 2),
+        ("programId=nobody".to_owned(), 0),
+        ("customerId=cus_1".to_owned(), 0),
+        ("saleType=new".to_owned(), 0),
+        ("saleType=recurring".to_owned(), 0),
+        ("root=true".to_owned(), 0),
+        ("root=false".to_owned(), 5),
     ];
     for (filter, clicks) in table {
         let count = service.get(&format!("/analytics?{filter}")).await;
@@ -311,9 +342,25 @@ async fn filters_take_lists_and_their_negation_and_events_agree(database: Databa
             "{filter}"
         );
     }
-    for (filter, status) in
-        [("domain=s.test&key=nobody", 404), ("externalId=ext_nobody", 404), ("key=a", 400)]
-    {
+    let refused = [
+        ("domain=s.test&key=nobody", 404),
+        ("externalId=ext_nobody", 404),
+        ("key=a", 400),
+        ("query=metadata['plan']:'pro'", 422),
+        ("saleType=old", 422),
+        ("root=maybe", 422),
+        // A filter without a value would select everything.
+        ("country=", 422),
+        ("country=,", 422),
+        ("country=-", 422),
+        ("tagIds=", 422),
+        ("linkId=,,", 422),
+        ("domain=", 422),
+        ("domain=s.test&key=", 422),
+        ("externalId=", 422),
+        ("customerId=", 422),
+    ];
+    for (filter, status) in refused {
         assert_eq!(service.get(&format!("/analytics?{filter}")).await.error().0, status, "{filter}");
     }
 }

@@ -11,6 +11,7 @@ use crate::service::Service;
 on_both_databases! {
     a_change_touches_what_it_names_and_nothing_else,
     every_field_can_be_set_and_emptied,
+    what_has_no_effect_is_refused_and_neutral_values_are_not,
     a_change_into_another_links_way_is_refused,
     a_changed_key_moves_the_short_link_at_once,
     an_upsert_finds_its_link_by_the_destination,
@@ -70,19 +71,10 @@ async fn every_field_can_be_set_and_emptied(database: Database) {
         ("utm_campaign", json!("c"), Value::Null),
         ("utm_term", json!("t"), Value::Null),
         ("utm_content", json!("c"), Value::Null),
-        (
-            "testVariants",
-            json!([{"url": "https://a.test", "percentage": 40}, {"url": "https://b.test", "percentage": 60}]),
-            Value::Null,
-        ),
         ("testStartedAt", json!("2026-05-01T00:00:00.000Z"), Value::Null),
         ("testCompletedAt", json!("2026-05-02T00:00:00.000Z"), Value::Null),
-        ("trackConversion", json!(true), json!(false)),
         ("archived", json!(true), json!(false)),
-        ("proxy", json!(true), json!(false)),
-        ("rewrite", json!(true), json!(false)),
         ("doIndex", json!(true), json!(false)),
-        ("publicStats", json!(true), json!(false)),
     ];
     for (field, value, empty) in table {
         let mut body = json!({"url": "https://example.com/x"});
@@ -96,6 +88,37 @@ async fn every_field_can_be_set_and_emptied(database: Database) {
         assert_eq!(service.patch(&path, &json!({ field: value })).await.body[field], value, "{field}");
         assert_eq!(service.get(&path).await.body[field], value, "{field}");
         service.delete(&path).await;
+    }
+}
+
+async fn what_has_no_effect_is_refused_and_neutral_values_are_not(database: Database) {
+    let service = Service::start(database).await;
+    let variants =
+        json!([{"url": "https://a.test", "percentage": 40}, {"url": "https://b.test", "percentage": 60}]);
+    //  field, what asks for an effect, and what does not
+    let table = [
+        ("password", json!("secret"), vec![]),
+        ("trackConversion", json!(true), vec![json!(false)]),
+        ("proxy", json!(true), vec![json!(false)]),
+        ("rewrite", json!(true), vec![json!(false)]),
+        ("publicStats", json!(true), vec![json!(false)]),
+        ("testVariants", variants, vec![json!([])]),
+        ("webhookIds", json!(["wh_1"]), vec![json!([])]),
+    ];
+    for (field, effect, mut neutral) in table {
+        neutral.push(Value::Null);
+        let body = |value: &Value| json!({"url": "https://example.com", field: value});
+        let answer = service.post("/links", &body(&effect)).await;
+        assert_eq!(answer.status, 422, "{field}");
+        assert!(answer.error().2.starts_with(&format!("custom: {field}: ")), "{}", answer.error().2);
+        for value in neutral {
+            let made = service.post("/links", &body(&value)).await;
+            assert_eq!(made.status, 200, "{field}: {value}");
+            // As it was read.
+            let path = format!("/links/{}", id(&made.body));
+            assert_eq!(service.patch(&path, &made.body).await.status, 200, "{field}: {value}");
+            assert_eq!(service.patch(&path, &json!({ field: effect })).await.status, 422, "{field}");
+        }
     }
 }
 

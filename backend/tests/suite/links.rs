@@ -66,6 +66,7 @@ on_both_databases! {
     a_bulk_call_that_is_refused_makes_nothing,
     a_key_is_one_link_whatever_its_case,
     links_are_listed_newest_first_page_by_page,
+    filters_of_links_never_widen_the_list,
     a_deleted_link_is_gone_with_its_clicks,
 }
 
@@ -185,6 +186,7 @@ async fn links_are_listed_newest_first_page_by_page(database: Database) {
     assert_eq!(service.get(&format!("/links?startingAfter={third}&page=2")).await.each("key"), ["k1", "k0"]);
     assert_eq!(service.get(&format!("/links?endingBefore={third}&pageSize=1")).await.each("key"), ["k3"]);
     assert_eq!(service.get("/links?search=example.com%2F3").await.each("key"), ["k3"]);
+    assert_eq!(service.get("/links?page=2.0&pageSize=2.0").await.each("key"), ["k2", "k1"]);
     assert_eq!(
         service.get("/links?pageSize=101").await.error(),
         (422, "unprocessable_entity", "too_big: pageSize: Max page size is 100.")
@@ -193,6 +195,34 @@ async fn links_are_listed_newest_first_page_by_page(database: Database) {
         service.get("/links?startingAfter=link_nobody").await.error(),
         (422, "unprocessable_entity", "Invalid cursor: the provided ID does not exist.")
     );
+}
+
+async fn filters_of_links_never_widen_the_list(database: Database) {
+    let service = Service::start(database).await;
+    let x = service.link(&json!({"url": "https://example.com/x", "key": "x", "tagNames": ["x"]})).await;
+    let y = service.link(&json!({"url": "https://example.com/y", "key": "y", "tagNames": ["y"]})).await;
+    let tag = |link: &Value| link["tags"][0]["id"].as_str().unwrap().to_owned();
+    let table = [
+        (format!("tagIds={},{}", tag(&x), tag(&y)), 2),
+        (format!("tagIds={}&tagId={}", tag(&x), tag(&y)), 0),
+        ("tagNames=x&tagNames=y".to_owned(), 2),
+        (format!("tagNames=x&tagId={}", tag(&y)), 0),
+        ("tagNames=nobody".to_owned(), 0),
+        ("userId=user_1".to_owned(), 0),
+        ("tenantId=t".to_owned(), 0),
+    ];
+    for (filter, count) in table {
+        assert_eq!(service.get(&format!("/links?{filter}")).await.each("id").len(), count, "{filter}");
+        assert_eq!(service.get(&format!("/links/count?{filter}")).await.body, count, "{filter}");
+    }
+    // A filter without a value would select everything.
+    for name in ["domain", "tagId", "tagIds", "tagNames", "folderId", "tenantId", "userId", "linkIds"] {
+        for path in ["/links", "/links/count"] {
+            let answer = service.get(&format!("{path}?{name}=")).await;
+            assert_eq!(answer.status, 422, "{path} {name}");
+            assert!(answer.error().2.starts_with(&format!("too_small: {name}: ")), "{}", answer.error().2);
+        }
+    }
 }
 
 async fn a_deleted_link_is_gone_with_its_clicks(database: Database) {

@@ -11,9 +11,12 @@ async fn the_qr_code_of_a_link_carries_its_short_link_and_is_counted_as_one() {
     let link = service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     let address = link["qrCode"].as_str().unwrap().strip_prefix("https://s.test").unwrap().to_owned();
     //  parameters, and the text, width and colours of the image
-    let table: [(&str, u32, [[u8; 3]; 2]); 3] = [
+    let table: [(&str, u32, [[u8; 3]; 2]); 5] = [
         ("", 600, [[255; 3], [0; 3]]),
         ("&size=203&margin=0&level=H", 203, [[255; 3], [0; 3]]),
+        // As the published Python client sends its defaults.
+        ("&size=600.0&margin=2.0&level=L&hideLogo=false", 600, [[255; 3], [0; 3]]),
+        ("&size=203&includeMargin=false", 203, [[255; 3], [0; 3]]),
         ("&fgColor=%23102030&bgColor=e0f0ff&hideLogo=true", 600, [[0xe0, 0xf0, 0xff], [0x10, 0x20, 0x30]]),
     ];
     for (parameters, width, colors) in table {
@@ -50,6 +53,9 @@ async fn what_no_qr_code_can_be_is_refused_by_name() {
         (format!("url={long}"), "url"),
         (format!("url={long_number}"), "url"),
         ("url=x&size=20".to_owned(), "size"),
+        ("url=x&size=600.5".to_owned(), "size"),
+        ("url=x&size=600.".to_owned(), "size"),
+        ("url=x&size=.0".to_owned(), "size"),
         ("url=x&size=4097".to_owned(), "size"),
         ("url=x&size=30&margin=64".to_owned(), "size"),
         ("url=x&margin=65".to_owned(), "margin"),

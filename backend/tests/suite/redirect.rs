@@ -44,7 +44,7 @@ async fn people_and_libraries_are_counted_and_bots_and_heads_are_not(database: D
     let event = &service.get("/events?sortOrder=asc").await.body[0];
     assert_eq!(
         (&event["browser"], &event["os"], &event["device"]),
-        (&json!("Chrome"), &json!("Mac OSX"), &json!("Desktop"))
+        (&json!("Chrome"), &json!("Mac OS"), &json!("Desktop"))
     );
     assert_eq!(event["link"]["lastClicked"], "2026-03-15T12:34:56.789Z");
 }
