@@ -68,6 +68,8 @@ pub(crate) enum ClickOutcome {
     Repeated,
     /// Its link was deleted meanwhile.
     Orphaned,
+    /// The database refuses it.
+    SetAside,
     /// Could not be stored before the process had to end.
     Lost,
 }
@@ -144,6 +146,7 @@ impl Metrics {
             ClickOutcome::Bot => "bot",
             ClickOutcome::Repeated => "repeated",
             ClickOutcome::Orphaned => "orphaned",
+            ClickOutcome::SetAside => "set_aside",
             ClickOutcome::Lost => "lost",
         };
         let count = u64::try_from(count).unwrap_or(u64::MAX);

@@ -56,7 +56,10 @@ pub(crate) fn parse(
         ["last" | "past", unit] => past(Distance::of(&["1", unit]).or_else(|_| Distance::of(&[unit]))?),
         ["last" | "past", rest @ ..] | [rest @ .., "ago"] => past(Distance::of(rest)?),
         ["in", rest @ ..] | [rest @ .., "from", "now"] => future(Distance::of(rest)?),
-        [short] if short.starts_with('-') => past(Distance::of(&[short.trim_start_matches('-')])?),
+        [short] => match short.strip_prefix('-') {
+            Some(short) => past(Distance::of(&[short])?),
+            None => absolute(text, zone, edge),
+        },
         _ => absolute(text, zone, edge),
     }
 }

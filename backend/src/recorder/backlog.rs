@@ -16,8 +16,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const FEW: usize = 128;
 /// As many clicks do not wait for others, and about as many are recorded at once at most.
 const MANY: usize = 32_768;
+/// Batches of as many bytes do not wait for others, and about as many are recorded at once at most: far fewer than the
+/// largest value that a database takes.
+const MANY_BYTES: usize = 32 * 1024 * 1024;
 /// Clicks in the backlog, beyond which no more are spooled. They take about 50 bytes each.
 const MOST: usize = 8 * MANY;
+/// Bytes in the backlog, beyond which no more are spooled.
+const MOST_BYTES: usize = 4 * MANY_BYTES;
 
 /// Batches that are spooled and not recorded.
 #[derive(Debug)]
@@ -33,6 +38,7 @@ pub(super) struct Backlog {
 struct Waiting {
     batches: VecDeque<Spooled>,
     clicks: usize,
+    bytes: usize,
     /// When the oldest batch came, or the last that was recorded was done.
     since: Option<Instant>,
     /// The last batch that was spooled.
@@ -64,6 +70,7 @@ impl Backlog {
         let clicks = batches.iter().map(|batch| batch.clicks).sum();
         let waiting = Waiting {
             clicks,
+            bytes: batches.iter().map(|batch| batch.bytes.len()).sum(),
             since: (!batches.is_empty()).then(Instant::now),
             last: batches.back().map_or(0, |batch| batch.number),
             recorded: 0,
@@ -80,15 +87,16 @@ impl Backlog {
 
     /// Returns once more may be spooled.
     pub(super) async fn room(&self) {
-        while self.lock().clicks >= MOST {
+        while self.lock().is_full() {
             self.room.notified().await;
         }
     }
 
     pub(super) fn push(&self, number: i64, clicks: usize, bytes: Vec<u8>) {
         let mut waiting = self.lock();
-        waiting.batches.push_back(Spooled { number, clicks, bytes });
         waiting.clicks += clicks;
+        waiting.bytes += bytes.len();
+        waiting.batches.push_back(Spooled { number, clicks, bytes });
         waiting.last = number;
         waiting.since.get_or_insert_with(Instant::now);
         drop(waiting);
@@ -131,6 +139,7 @@ impl Backlog {
                 }
                 let timely = urgent
                     || !(FEW..MANY).contains(&waiting.clicks)
+                    || waiting.bytes >= MANY_BYTES
                     || due.is_some_and(|due| due <= Instant::now());
                 if !waiting.batches.is_empty() && timely {
                     return Some((waiting.take(), waiting.closed));
@@ -150,6 +159,7 @@ impl Backlog {
     fn done(&self, batches: &[Spooled]) {
         let mut waiting = self.lock();
         waiting.clicks -= batches.iter().map(|batch| batch.clicks).sum::<usize>();
+        waiting.bytes -= batches.iter().map(|batch| batch.bytes.len()).sum::<usize>();
         waiting.recorded = batches.last().map_or(waiting.recorded, |batch| batch.number);
         waiting.since = (!waiting.batches.is_empty()).then(Instant::now);
         waiting.answer();
@@ -160,15 +170,21 @@ impl Backlog {
 
 impl Waiting {
     fn take(&mut self) -> Vec<Spooled> {
-        let mut clicks = 0;
+        let (mut clicks, mut bytes) = (0, 0);
         let mut taken = Vec::new();
         while clicks < MANY
+            && bytes < MANY_BYTES
             && let Some(batch) = self.batches.pop_front()
         {
             clicks += batch.clicks;
+            bytes += batch.bytes.len();
             taken.push(batch);
         }
         taken
+    }
+
+    fn is_full(&self) -> bool {
+        self.clicks >= MOST || self.bytes >= MOST_BYTES
     }
 
     fn answer(&mut self) {
@@ -186,10 +202,14 @@ pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink) {
     while let Some((batches, stopping)) = backlog.next().await {
         let readable: Vec<Batch<'_>> = batches
             .iter()
-            .filter_map(|batch| {
-                Batch::decode(&batch.bytes)
-                    .inspect_err(|error| tracing::error!(%error, batch = batch.number, "a batch is lost"))
-                    .ok()
+            .filter_map(|batch| match Batch::decode(&batch.bytes) {
+                Ok(batch) => Some(batch),
+                Err(error) => {
+                    // How many clicks it had cannot be told.
+                    tracing::error!(%error, batch = batch.number, "a batch is damaged and set aside");
+                    sink.damaged_batch();
+                    None
+                }
             })
             .collect();
         let last = batches.last().map(|batch| batch.number);

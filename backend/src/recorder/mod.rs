@@ -27,8 +27,13 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(40);
 const HELD: Duration = Duration::from_millis(80);
 /// As many clicks do not wait for more.
 const BATCH: usize = 4_096;
+/// Clicks of as many bytes do not wait for more.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Clicks waiting at most.
 const QUEUE: usize = 4 * BATCH;
+/// Bytes of the clicks waiting at most, but for the last click's. A batch is then far from the largest value that a
+/// database takes.
+const QUEUE_BYTES: usize = 4 * BATCH_BYTES;
 
 /// Takes clicks. What it has taken is still stored once it is dropped.
 #[derive(Debug)]
@@ -69,6 +74,13 @@ struct Held {
     ended: bool,
 }
 
+impl Held {
+    /// Whether the clicks are to be stored without waiting for more.
+    fn is_batch(&self) -> bool {
+        self.clicks.len() >= BATCH || self.clicks.bytes() >= BATCH_BYTES
+    }
+}
+
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
@@ -83,14 +95,17 @@ impl Queue {
             return true;
         }
         let oldest = held.storing_since.or(held.since);
-        if held.clicks.len() >= QUEUE || oldest.is_some_and(|oldest| now.duration_since(oldest) >= HELD) {
+        let is_full = held.clicks.len() >= QUEUE || held.clicks.bytes() >= QUEUE_BYTES;
+        if is_full || oldest.is_some_and(|oldest| now.duration_since(oldest) >= HELD) {
             return false;
         }
         held.since.get_or_insert(now);
+        let is_first = held.clicks.is_empty();
+        let was_batch = held.is_batch();
         held.clicks.push(click);
-        let count = held.clicks.len();
+        let is_batch = held.is_batch();
         drop(held);
-        if count == 1 || count == BATCH {
+        if is_first || is_batch != was_batch {
             self.changed.notify_one();
         }
         true
@@ -127,7 +142,7 @@ impl Queue {
                 if held.closed {
                     return (due.is_some() || !held.flushes.is_empty()).then_some(true);
                 }
-                if held.clicks.len() >= BATCH || !held.flushes.is_empty() {
+                if held.is_batch() || !held.flushes.is_empty() {
                     return Some(false);
                 }
                 due

@@ -9,7 +9,7 @@ use super::Queue;
 use super::backlog::{self, Backlog};
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
-use crate::store::{Batch, Gathered, Spool, Store};
+use crate::store::{Batch, Gathered, Spool, Store, StoreError};
 
 /// Pause before a batch that the database refused is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -41,6 +41,9 @@ impl Sink {
                     self.announced.notify_one();
                     return true;
                 }
+                Err(error) if error.is_refusal() && batch.len() > 0 => {
+                    return self.record_in_parts(batch, spooled, stopping, &error).await;
+                }
                 Err(error) => {
                     attempts += 1;
                     tracing::error!(%error, attempts, clicks = batch.len(), "clicks could not be recorded");
@@ -51,6 +54,35 @@ impl Sink {
                 }
             }
         }
+    }
+
+    /// Records the halves of a batch that the database refuses, and so on, until only the clicks that it refuses are left
+    /// out. After a process was killed in between, the first half may be recorded twice.
+    async fn record_in_parts(
+        &self,
+        batch: &Batch<'_>,
+        spooled: Option<i64>,
+        stopping: bool,
+        refusal: &StoreError,
+    ) -> bool {
+        match batch.halves() {
+            Ok(Some((first, second))) => {
+                Box::pin(self.record(&first, None, stopping)).await
+                    && Box::pin(self.record(&second, spooled, stopping)).await
+            }
+            Ok(None) | Err(_) => {
+                let (click, link) = batch.first().unwrap_or_default();
+                tracing::error!(error = %refusal, click, link, "the database refuses a click, which is set aside");
+                self.metrics.clicks(ClickOutcome::SetAside, batch.len());
+                // The spool has to know that it is done with.
+                Box::pin(self.record(&Batch::default(), spooled, stopping)).await
+            }
+        }
+    }
+
+    /// Counts a spooled batch that cannot be read.
+    pub(super) fn damaged_batch(&self) {
+        self.metrics.clicks(ClickOutcome::SetAside, 1);
     }
 
     async fn record_or_lose(&self, batch: &Batch<'_>, stopping: bool) {
@@ -118,13 +150,13 @@ async fn append(sink: &Sink, spool: &mut Spool, backlog: &Backlog, batch: &Batch
         let appended = async {
             let bytes = batch.encode()?;
             let number = spool.append(&bytes, backlog.recorded()).await?;
-            Ok::<_, crate::store::StoreError>((number, bytes))
+            Ok::<_, StoreError>((number, bytes))
         };
         match appended.await {
             Ok((number, bytes)) => return backlog.push(number, batch.len(), bytes),
             Err(error) => {
                 tracing::error!(%error, clicks = batch.len(), "clicks could not be spooled");
-                if stopping {
+                if stopping || error.is_refusal() {
                     return sink.record_or_lose(batch, stopping).await;
                 }
                 tokio::time::sleep(RETRY_PAUSE).await;

@@ -79,8 +79,44 @@ impl<'a> Batch<'a> {
         postcard::to_allocvec(self).map_err(|error| StoreError::corrupt("clicks", &error))
     }
 
+    /// Reads an encoded batch, in which every click has a link, a destination and a visitor.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, StoreError> {
-        postcard::from_bytes(bytes).map_err(|error| StoreError::corrupt("spooled clicks", &error))
+        let batch: Self =
+            postcard::from_bytes(bytes).map_err(|error| StoreError::corrupt("spooled clicks", &error))?;
+        for click in &batch.clicks {
+            at(&batch.links, click.link)?;
+            at(&batch.destinations, click.destination)?;
+            at(&batch.visitors, click.visitor)?;
+        }
+        Ok(batch)
+    }
+
+    /// The two halves of a batch, each with what its clicks need and nothing else. None if it has fewer than two clicks.
+    pub(crate) fn halves(&self) -> Result<Option<(Self, Self)>, StoreError> {
+        if self.clicks.len() < 2 {
+            return Ok(None);
+        }
+        let (first, second) = self.clicks.split_at(self.clicks.len() / 2);
+        Ok(Some((self.part(first)?, self.part(second)?)))
+    }
+
+    fn part(&self, clicks: &[Entry<'a>]) -> Result<Self, StoreError> {
+        let mut builder = Builder::default();
+        for click in clicks {
+            builder.clicks.push(Entry {
+                link: builder.links.place(at(&self.links, click.link)?),
+                destination: builder.destinations.place(at(&self.destinations, click.destination)?),
+                visitor: builder.visitors.place(*at(&self.visitors, click.visitor)?),
+                ..*click
+            });
+        }
+        Ok(builder.finish())
+    }
+
+    /// The id of the first click and that of its link, for a log.
+    pub(crate) fn first(&self) -> Option<(&'a str, &'a str)> {
+        let click = self.clicks.first()?;
+        Some((click.id, *self.links.get(click.link)?))
     }
 
     /// How many clicks.
@@ -195,12 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn halves_hold_the_clicks_in_their_order_and_nothing_else() {
+        let clicks: Vec<Click> = (0..5).map(click).collect();
+        let batch = Batch::of(&clicks);
+        let (first, second) = batch.halves().unwrap().unwrap();
+        assert_eq!((unpacked(&first), unpacked(&second)), (clicks[..2].to_vec(), clicks[2..].to_vec()));
+        assert_eq!((first.visitors().len(), second.visitors().len()), (2, 3));
+        let one = Batch::of(&clicks[..1]);
+        assert!(one.halves().unwrap().is_none() && Batch::default().halves().unwrap().is_none());
+    }
+
+    #[test]
     fn bytes_that_are_no_batch_are_refused() {
         let clicks = [click(1), click(2)];
         let batch = Batch::of(&clicks);
         let bytes = batch.encode().unwrap();
         assert!(Batch::decode(&bytes[..bytes.len() - 1]).is_err());
         let astray = Batch { clicks: vec![Entry { visitor: 9, ..batch.clicks[0] }], ..Batch::of(&clicks) };
-        assert!(Batch::join(&[astray]).is_err());
+        assert!(Batch::join(std::slice::from_ref(&astray)).is_err());
+        assert!(Batch::decode(&astray.encode().unwrap()).is_err());
     }
 }

@@ -14,13 +14,15 @@ use super::packed::fold_in;
 use super::spool::mark_recorded;
 use super::sql::Sql;
 use super::webhooks::listeners;
-use super::{Dialect, Store, StoreError, from_json, links};
+use super::{Dialect, Store, StoreError, from_json, link_size, links};
 use crate::ids;
 use crate::links::PublicUrl;
 use crate::webhooks::{Event, Trigger};
 
-/// Events of clicks that are put together before they are written. Each takes some kilobytes.
+/// Events of clicks that are put together before they are written.
 const EVENTS_AT_ONCE: usize = 512;
+/// About the most bytes that these events take: a link and a destination may be long.
+const EVENT_BYTES_AT_ONCE: usize = 16 * 1024 * 1024;
 
 /// One visit of a short link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,17 +237,22 @@ async fn announce(
         let clicks: Vec<_> =
             clicks.iter().filter(|counted| counted.link.workspace_seq == workspace).collect();
         let links = links::load_map(transaction, clicks.iter().map(|counted| counted.link.seq)).await?;
-        for clicks in clicks.chunks(EVENTS_AT_ONCE) {
-            let mut events = Vec::new();
-            for Counted { click, link } in clicks {
-                let Some(link) = links.get(&link.seq) else { continue };
-                let listening = listening(&webhooks, link);
-                if !listening.is_empty() {
-                    events.push((Event::of_click(&batch.click(click)?, link, public), listening));
-                }
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        for Counted { click, link } in clicks {
+            let Some(link) = links.get(&link.seq) else { continue };
+            let listening = listening(&webhooks, link);
+            if listening.is_empty() {
+                continue;
             }
-            enqueue_to(transaction, dialect, workspace, &events).await?;
+            bytes += link_size::bytes(link)? + at(batch.destinations(), click.destination)?.len();
+            events.push((Event::of_click(&batch.click(click)?, link, public), listening));
+            if events.len() == EVENTS_AT_ONCE || bytes >= EVENT_BYTES_AT_ONCE {
+                enqueue_to(transaction, dialect, workspace, &events).await?;
+                events.clear();
+                bytes = 0;
+            }
         }
+        enqueue_to(transaction, dialect, workspace, &events).await?;
     }
     Ok(())
 }

@@ -26,18 +26,30 @@ pub(crate) struct Gathered {
 
 /// Texts in the order in which they came first, each once.
 #[derive(Debug, Default)]
-struct Texts(IndexSet<Box<str>, RandomState>);
+struct Texts {
+    set: IndexSet<Box<str>, RandomState>,
+    /// The length of all texts together.
+    bytes: usize,
+}
 
 impl Texts {
     fn place(&mut self, text: &str) -> usize {
-        match self.0.get_index_of(text) {
+        match self.set.get_index_of(text) {
             Some(place) => place,
-            None => self.0.insert_full(text.into()).0,
+            None => {
+                self.bytes += text.len();
+                self.set.insert_full(text.into()).0
+            }
         }
     }
 
     fn list(&self) -> Vec<&str> {
-        self.0.iter().map(|text| &**text).collect()
+        self.set.iter().map(|text| &**text).collect()
+    }
+
+    fn clear(&mut self) {
+        self.set.clear();
+        self.bytes = 0;
     }
 }
 
@@ -80,6 +92,11 @@ impl Gathered {
         self.clicks.len()
     }
 
+    /// The length of all texts, each of which is kept once.
+    pub(crate) fn bytes(&self) -> usize {
+        self.links.bytes + self.destinations.bytes + self.visitors.bytes + self.texts.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.clicks.is_empty()
     }
@@ -87,7 +104,7 @@ impl Gathered {
     /// Forgets all clicks, and keeps the memory for others.
     pub(crate) fn clear(&mut self) {
         for texts in [&mut self.links, &mut self.destinations, &mut self.visitors] {
-            texts.0.clear();
+            texts.clear();
         }
         self.texts.clear();
         self.clicks.clear();
@@ -102,7 +119,7 @@ impl Gathered {
             let Short { at, link, destination, visitor, .. } = *click;
             Entry { id, ip, at, link, destination, visitor }
         });
-        let visitors = self.visitors.0.iter().map(|joined| {
+        let visitors = self.visitors.set.iter().map(|joined| {
             let mut visitor = Visitor::default();
             for (place, part) in visitor.iter_mut().zip(joined.split(SEPARATOR)) {
                 *place = part;
@@ -147,6 +164,9 @@ mod tests {
                 batch.clicks().iter().map(|entry| batch.click(entry).unwrap()).collect();
             assert_eq!(unpacked, clicks);
             assert!(batch.links().len() <= 3);
+            let lengths = |texts: &[&str]| texts.iter().map(|text| text.len()).sum::<usize>();
+            let at_least = lengths(batch.links()) + lengths(batch.destinations());
+            assert!(gathered.bytes() >= at_least && (gathered.bytes() > 0) == (round > 0));
             gathered.clear();
         }
     }

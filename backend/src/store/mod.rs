@@ -94,6 +94,23 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the database refused what it was given, and would do so again. False where it could not do its work, such
+    /// as on a full disk or a lost connection.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Corrupt { .. } | Self::Database(sqlx::Error::Encode(_)) => true,
+            Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
+                if code.len() == "22000".len() {
+                    // PostgreSQL: data exceptions, violated constraints and exceeded limits.
+                    return ["22", "23", "54"].iter().any(|class| code.starts_with(class));
+                }
+                // SQLite has its reason in the lowest byte: TOOBIG, CONSTRAINT, MISMATCH and RANGE.
+                code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 18 | 19 | 20 | 25))
+            }),
+            _ => false,
+        }
+    }
+
     fn corrupt(what: &'static str, problem: &impl ToString) -> Self {
         Self::Corrupt { what, problem: problem.to_string() }
     }
