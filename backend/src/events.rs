@@ -1,17 +1,24 @@
-//! `GET /events`: the clicks themselves, page by page.
+//! `GET /events`: the clicks themselves, page by page. A page is read and sent in parts, so that the memory that it takes
+//! does not grow with its length.
 
+use std::collections::HashMap;
+
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::{Json, Router, routing};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing};
+use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
 use crate::analytics::Metric;
 use crate::app::Shared;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::links::{LinkBody, PublicUrl, rfc3339};
+use crate::links::{Link, LinkBody, rfc3339};
 use crate::query::Query;
 use crate::selection::Asked;
-use crate::store::{Click, ClickEvent};
+use crate::store::{Click, ClicksAndLinks, StoreError, Workspace};
 
 /// Events on a page unless asked otherwise.
 const DEFAULT_LIMIT: i64 = 100;
@@ -19,6 +26,8 @@ const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 1_000;
 /// The last page that can be asked for.
 const MAX_PAGE: i64 = 1_000_000;
+/// Events that are read and sent at once.
+const PART: usize = 64;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/events", routing::get(events))
@@ -72,59 +81,54 @@ impl ClickBody {
 }
 
 /// An event. The fields below `link` repeat those of the click and the link, as the published clients require.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Event))]
-pub(crate) struct EventBody {
+pub(crate) struct EventBody<'a> {
     event: &'static str,
-    timestamp: String,
-    click: ClickBody,
-    link: LinkBody,
-    click_id: String,
-    link_id: String,
-    domain: String,
-    key: String,
-    url: String,
-    continent: String,
-    country: String,
-    city: String,
-    device: String,
-    browser: String,
-    os: String,
+    timestamp: &'a str,
+    click: &'a ClickBody,
+    link: &'a LinkBody,
+    click_id: &'a str,
+    link_id: &'a str,
+    domain: &'a str,
+    key: &'a str,
+    url: &'a str,
+    continent: &'a str,
+    country: &'a str,
+    city: &'a str,
+    device: &'a str,
+    browser: &'a str,
+    os: &'a str,
     /// 1 if the link was followed through its QR code.
     qr: u8,
-    ip: String,
+    ip: &'a str,
 }
 
-impl EventBody {
-    fn of(event: &ClickEvent, public: &PublicUrl) -> Self {
-        let click = ClickBody::of(&event.click);
+impl<'a> EventBody<'a> {
+    fn of(click: &'a ClickBody, link: &'a Link, link_body: &'a LinkBody) -> Self {
         Self {
             event: "click",
-            timestamp: click.timestamp.clone(),
-            link: event.link.body(public),
-            click_id: click.id.clone(),
-            link_id: event.link.id.clone(),
-            domain: event.link.domain.clone(),
-            key: event.link.key.clone(),
-            url: click.url.clone(),
-            continent: click.continent.clone(),
-            country: click.country.clone(),
-            city: click.city.clone(),
-            device: click.device.clone(),
-            browser: click.browser.clone(),
-            os: click.os.clone(),
+            timestamp: &click.timestamp,
+            link: link_body,
+            click_id: &click.id,
+            link_id: &link.id,
+            domain: &link.domain,
+            key: &link.key,
+            url: &click.url,
+            continent: &click.continent,
+            country: &click.country,
+            city: &click.city,
+            device: &click.device,
+            browser: &click.browser,
+            os: &click.os,
             qr: u8::from(click.qr),
-            ip: click.ip.clone(),
+            ip: &click.ip,
             click,
         }
     }
 }
 
-async fn events(
-    State(app): State<Shared>,
-    caller: Caller,
-    query: Query,
-) -> Result<Json<Vec<EventBody>>, ApiError> {
+async fn events(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let metrics = [("clicks", Metric::Clicks), ("leads", Metric::Leads), ("sales", Metric::Sales)];
     let metric = query.choice("event", &metrics)?.unwrap_or(Metric::Clicks);
     let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
@@ -136,12 +140,64 @@ async fn events(
     let newest_first = query.choice("sortOrder", &directions)?.unwrap_or(true)
         && query.choice("order", &directions)?.unwrap_or(true);
     let asked = Asked::read(&query, &app, &caller).await?;
-    let clicks = match metric {
+    let seqs = match metric {
         Metric::Clicks => {
             let skip = (page - 1) * limit;
-            app.store.list_clicks(&caller.workspace, &asked.selection, newest_first, skip, limit).await?
+            app.store.page_of_clicks(&caller.workspace, &asked.selection, newest_first, skip, limit).await?
         }
         Metric::Leads | Metric::Sales => Vec::new(),
     };
-    Ok(Json(clicks.iter().map(|event| EventBody::of(event, &app.public_url)).collect()))
+    let events =
+        Events { app, workspace: caller.workspace, seqs: seqs.into_iter(), is_first: true, sent: false };
+    // The first part is read before the answer begins, so that a database that fails is answered 500.
+    let (first, rest) = events.part().await?;
+    let rest = stream::try_unfold(rest, |events| async move {
+        match events {
+            Some(events) => events.part().await.map(Some),
+            None => Ok(None),
+        }
+    });
+    let parts = stream::once(async { Ok(first) }).chain(rest);
+    Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(parts)).into_response())
+}
+
+/// The events of a page that are still to be sent.
+struct Events {
+    app: Shared,
+    workspace: Workspace,
+    seqs: std::vec::IntoIter<i64>,
+    /// Nothing was sent before.
+    is_first: bool,
+    /// An event was sent before.
+    sent: bool,
+}
+
+impl Events {
+    /// Reads the next events and writes them as a part of a JSON list. None instead of the rest after the last part.
+    async fn part(mut self) -> Result<(Bytes, Option<Self>), StoreError> {
+        let seqs: Vec<i64> = self.seqs.by_ref().take(PART).collect();
+        let ClicksAndLinks { clicks, links } = self.app.store.clicks(&self.workspace, &seqs).await?;
+        let bodies: HashMap<i64, LinkBody> =
+            links.iter().map(|(seq, link)| (*seq, link.body(&self.app.public_url))).collect();
+        let mut text = Vec::new();
+        if self.is_first {
+            text.push(b'[');
+            self.is_first = false;
+        }
+        for (click, link) in &clicks {
+            let (Some(link), Some(body)) = (links.get(link), bodies.get(link)) else { continue };
+            if self.sent {
+                text.push(b',');
+            }
+            self.sent = true;
+            let click = ClickBody::of(click);
+            serde_json::to_writer(&mut text, &EventBody::of(&click, link, body))
+                .map_err(|error| StoreError::Corrupt { what: "event", problem: error.to_string() })?;
+        }
+        let is_last = self.seqs.len() == 0;
+        if is_last {
+            text.push(b']');
+        }
+        Ok((text.into(), (!is_last).then_some(self)))
+    }
 }

@@ -37,7 +37,7 @@ fn schemas() -> Value {
     let mut named: Vec<(String, RefOr<Schema>)> = Vec::new();
     add::<LinkBody>(&mut named);
     add::<BulkResult>(&mut named);
-    add::<EventBody>(&mut named);
+    add::<EventBody<'_>>(&mut named);
     add::<WebhookBody>(&mut named);
     add::<DeliveryBody>(&mut named);
     let mut schemas: Map<String, Value> =

@@ -1,18 +1,14 @@
-//! Questions about clicks: how many, by what, when, and which.
+//! Questions about clicks: how many, by what, and when.
 //!
 //! Whole UTC days and hours are read from the rollups and only the ragged ends of a range from the clicks themselves,
 //! unless a question is about something that only the single click knows.
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
 use sqlx::Row;
-use sqlx::any::AnyRow;
 
 use super::packed::{DAY, HOUR};
 use super::sql::Sql;
-use super::{Click, ClickDetails, Dialect, Store, StoreError, Workspace, instant_of, links};
-use crate::links::Link;
+use super::{Dialect, Store, StoreError, Workspace};
 
 /// Rows of an answer at most.
 pub(super) const MAX_ROWS: u16 = 5_000;
@@ -155,13 +151,6 @@ pub(crate) enum Step {
     Day,
 }
 
-/// A recorded click with its link as it is now.
-#[derive(Clone, Debug)]
-pub(crate) struct ClickEvent {
-    pub(crate) click: Click,
-    pub(crate) link: Link,
-}
-
 /// A stretch of time and the table that answers for it. `to` is the first instant after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
@@ -255,7 +244,7 @@ pub(super) fn push_source(
 }
 
 /// The conditions of a selection, on a table `c` of clicks or of a rollup.
-fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selection: &Selection) {
+pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selection: &Selection) {
     let (on_clicks, on_links): (Vec<&Condition>, Vec<&Condition>) =
         selection.conditions.iter().partition(|condition| condition.column.level() == Level::Click);
     for condition in on_clicks {
@@ -394,63 +383,6 @@ impl Store {
         sql.bind(workspace.seq);
         super::optional_instant_of(&sql.one(&self.read).await?, "at")
     }
-
-    /// A page of clicks in order of time, and within a millisecond in that of recording.
-    pub(crate) async fn list_clicks(
-        &self,
-        workspace: &Workspace,
-        selection: &Selection,
-        newest_first: bool,
-        skip: i64,
-        size: i64,
-    ) -> Result<Vec<ClickEvent>, StoreError> {
-        let mut connection = self.read.acquire().await?;
-        let (from, to) = selection.range();
-        let mut sql = Sql::new(
-            "SELECT c.id, c.link_seq, c.at, c.url, c.continent, c.country, c.region, c.city, c.device, c.browser, c.os,
-             c.user_agent, c.trigger, c.referer, c.referer_url, c.ip FROM clicks c WHERE c.workspace_seq = ",
-        );
-        sql.bind(workspace.seq).push(" AND c.at >= ").bind(from).push(" AND c.at < ").bind(to);
-        push_conditions(&mut sql, self.dialect, workspace, selection);
-        sql.push(if newest_first { " ORDER BY c.at DESC, c.seq DESC" } else { " ORDER BY c.at, c.seq" });
-        sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        let rows = sql.all(&mut *connection).await?;
-        let seqs = rows.iter().map(|row| row.try_get("link_seq")).collect::<Result<Vec<i64>, _>>()?;
-        let links = links::load_map(&mut connection, seqs.iter().copied()).await?;
-        let mut events = Vec::with_capacity(rows.len());
-        for (row, seq) in rows.iter().zip(seqs) {
-            // A link that was deleted between the two queries took its clicks with it.
-            if let Some(link) = links.get(&seq) {
-                events.push(ClickEvent { click: click(row, link)?, link: link.clone() });
-            }
-        }
-        Ok(events)
-    }
-}
-
-fn click(row: &AnyRow, link: &Link) -> Result<Click, StoreError> {
-    let text = |column: &str| row.try_get::<String, _>(column);
-    let detail = |column: &str| text(column).map(Cow::Owned);
-    Ok(Click {
-        id: text("id")?,
-        link_id: link.id.clone(),
-        at: instant_of(row, "at")?,
-        details: ClickDetails {
-            url: detail("url")?,
-            continent: detail("continent")?,
-            country: detail("country")?,
-            region: detail("region")?,
-            city: detail("city")?,
-            device: detail("device")?,
-            browser: detail("browser")?,
-            os: detail("os")?,
-            user_agent: detail("user_agent")?,
-            trigger: detail("trigger")?,
-            referer: detail("referer")?,
-            referer_url: detail("referer_url")?,
-            ip: detail("ip")?,
-        },
-    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod analytics;
 mod click_batch;
+mod click_pages;
 mod click_rows;
 mod clicks;
 mod gathered;
@@ -31,8 +32,9 @@ use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::{Any, AnyPool, Connection, Executor, Row, Transaction};
 
-pub(crate) use analytics::{ClickEvent, Column, Condition, Selection, Step};
+pub(crate) use analytics::{Column, Condition, Selection, Step};
 pub(crate) use click_batch::Batch;
+pub(crate) use click_pages::ClicksAndLinks;
 pub use clicks::{Click, ClickDetails};
 pub(crate) use gathered::Gathered;
 use key_order::KeyOrder;

@@ -1,0 +1,94 @@
+//! The clicks themselves, page by page and in parts of a page.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::analytics::push_conditions;
+use super::sql::Sql;
+use super::{Click, ClickDetails, Selection, Store, StoreError, Workspace, instant_of, links};
+use crate::links::Link;
+
+/// Clicks in their order, each with the number of its link, and these links as they are now, each once.
+#[derive(Debug)]
+pub(crate) struct ClicksAndLinks {
+    pub(crate) clicks: Vec<(Click, i64)>,
+    pub(crate) links: HashMap<i64, Link>,
+}
+
+impl Store {
+    /// The numbers of the clicks on a page, in order of time, and within a millisecond in that of recording.
+    pub(crate) async fn page_of_clicks(
+        &self,
+        workspace: &Workspace,
+        selection: &Selection,
+        newest_first: bool,
+        skip: i64,
+        size: i64,
+    ) -> Result<Vec<i64>, StoreError> {
+        let (from, to) = selection.range();
+        let mut sql = Sql::new("SELECT c.seq FROM clicks c WHERE c.workspace_seq = ");
+        sql.bind(workspace.seq).push(" AND c.at >= ").bind(from).push(" AND c.at < ").bind(to);
+        push_conditions(&mut sql, self.dialect, workspace, selection);
+        sql.push(if newest_first { " ORDER BY c.at DESC, c.seq DESC" } else { " ORDER BY c.at, c.seq" });
+        sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
+        sql.all(&self.read).await?.iter().map(|row| Ok(row.try_get("seq")?)).collect()
+    }
+
+    /// The clicks of a workspace with these numbers, in the order given. Those that were deleted with their links are left
+    /// out.
+    pub(crate) async fn clicks(
+        &self,
+        workspace: &Workspace,
+        seqs: &[i64],
+    ) -> Result<ClicksAndLinks, StoreError> {
+        let mut connection = self.read.acquire().await?;
+        let mut sql = Sql::new(
+            "SELECT c.seq, c.id, c.link_seq, c.at, c.url, c.continent, c.country, c.region, c.city, c.device, c.browser,
+             c.os, c.user_agent, c.trigger, c.referer, c.referer_url, c.ip FROM clicks c WHERE c.workspace_seq = ",
+        );
+        sql.bind(workspace.seq).push(" AND c.seq IN ").numbers(self.dialect, seqs);
+        let rows = sql.all(&mut *connection).await?;
+        let mut by_seq = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            by_seq.insert(row.try_get::<i64, _>("seq")?, row);
+        }
+        let of_links = rows.iter().map(|row| row.try_get("link_seq")).collect::<Result<Vec<i64>, _>>()?;
+        let links = links::load_map(&mut connection, of_links.into_iter()).await?;
+        let mut clicks = Vec::with_capacity(rows.len());
+        for row in seqs.iter().filter_map(|seq| by_seq.get(seq)) {
+            let link_seq = row.try_get("link_seq")?;
+            if let Some(link) = links.get(&link_seq) {
+                clicks.push((click(row, link)?, link_seq));
+            }
+        }
+        Ok(ClicksAndLinks { clicks, links })
+    }
+}
+
+fn click(row: &AnyRow, link: &Link) -> Result<Click, StoreError> {
+    let text = |column: &str| row.try_get::<String, _>(column);
+    let detail = |column: &str| text(column).map(Cow::Owned);
+    Ok(Click {
+        id: text("id")?,
+        link_id: link.id.clone(),
+        at: instant_of(row, "at")?,
+        details: ClickDetails {
+            url: detail("url")?,
+            continent: detail("continent")?,
+            country: detail("country")?,
+            region: detail("region")?,
+            city: detail("city")?,
+            device: detail("device")?,
+            browser: detail("browser")?,
+            os: detail("os")?,
+            user_agent: detail("user_agent")?,
+            trigger: detail("trigger")?,
+            referer: detail("referer")?,
+            referer_url: detail("referer_url")?,
+            ip: detail("ip")?,
+        },
+    })
+}
