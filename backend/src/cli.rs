@@ -94,7 +94,7 @@ pub(super) struct Database {
 Examples:
   backend serve --database sqlite:/var/lib/weir/weir.db --public-url https://go.example.com
   backend serve --database postgres://weir@db/weir --public-url https://go.example.com --listen 0.0.0.0:8080 \\
-      --internal-listen 10.0.0.5:8081 --country-header x-country --log-format json")]
+      --internal-listen 10.0.0.5:8081 --country-header x-country --trusted-hops 1 --log-format json")]
 pub(super) struct Serve {
     /// Where the API listens; port 0 takes a free one.
     #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8080")]
@@ -131,6 +131,9 @@ pub(super) struct Clicks {
     /// Counts a visitor (address and user agent) on one link once an hour.
     #[arg(long, env = "WEIR_ONCE_PER_HOUR")]
     pub(super) once_per_hour: bool,
+    /// Number of proxies in front of the service that append to X-Forwarded-For. 0 takes the connection's address.
+    #[arg(long, env = "WEIR_TRUSTED_HOPS", default_value = "0")]
+    pub(super) trusted_hops: u8,
     /// The header in which the gateway names the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
     #[arg(long, env = "WEIR_CONTINENT_HEADER")]
     pub(super) continent_header: Option<HeaderName>,
@@ -153,7 +156,12 @@ impl From<Clicks> for ClickRules {
             region: clicks.region_header,
             city: clicks.city_header,
         };
-        Self { count_bots: clicks.count_bots, once_per_hour: clicks.once_per_hour, location }
+        Self {
+            count_bots: clicks.count_bots,
+            once_per_hour: clicks.once_per_hour,
+            location,
+            trusted_hops: clicks.trusted_hops,
+        }
     }
 }
 

@@ -81,6 +81,9 @@ pub struct ClickRules {
     pub once_per_hour: bool,
     /// Where the visitor is.
     pub location: LocationHeaders,
+    /// How many proxies in front of the service append to `X-Forwarded-For`. The visitor's address is the entry that the
+    /// first of them appended. With 0, or where there are fewer entries, it is the connection's.
+    pub trusted_hops: u8,
 }
 
 /// The headers in which the gateway says where the visitor is. It has to remove them from what clients send.
@@ -166,7 +169,9 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
     visitor::describe(details, headers, &agent);
     details.url = destination.into();
     details.trigger = if qr { "qr" } else { "link" }.into();
-    let address = client_address(headers).or(peer).map(|ip| ip.to_canonical().to_string());
+    let address = client_address(headers, app.click_rules.trusted_hops)
+        .or(peer)
+        .map(|ip| ip.to_canonical().to_string());
     details.ip = address.unwrap_or_default().into();
     if app.click_rules.once_per_hour && app.repeats.is_repeated(&click) {
         app.metrics.clicks(ClickOutcome::Repeated, 1);
@@ -222,8 +227,10 @@ fn redirect(target: &RedirectTarget, destination: &str) -> Result<Response, ApiE
     Ok((StatusCode::FOUND, headers).into_response())
 }
 
-/// The visitor's address as the gateway saw it: the last entry of `X-Forwarded-For`, since only that is the gateway's.
-fn client_address(headers: &HeaderMap) -> Option<IpAddr> {
-    let last = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
-    last.rsplit(',').next()?.trim().parse().ok()
+/// The visitor's address as the first of `trusted_hops` proxies saw it. Only they are trusted: entries before theirs are
+/// the client's own.
+fn client_address(headers: &HeaderMap, trusted_hops: u8) -> Option<IpAddr> {
+    let fields = headers.get_all("x-forwarded-for").iter().rev();
+    let mut entries = fields.flat_map(|field| field.to_str().unwrap_or_default().rsplit(','));
+    entries.nth(usize::from(trusted_hops).checked_sub(1)?)?.trim().parse().ok()
 }

@@ -122,6 +122,8 @@ impl Launch {
             .arg("serve")
             .args(["--listen", &api.to_string(), "--internal-listen", &internal.to_string()])
             .args(["--database", &self.database, "--allow-private-webhooks"])
+            // The gateway.
+            .args(["--trusted-hops", "1"])
             .env("WEIR_INTERNAL_TOKEN", token);
         if let Some(url) = &self.public_url {
             command.args(["--public-url", url]);

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::body::{Change, Fields, wrong_type};
 use crate::error::ApiError;
-use crate::links::Details;
+use crate::links::{Details, key};
 #[cfg(feature = "openapi")]
 use crate::store::MAX_LINK_BYTES;
 use crate::when::{self, Edge};
@@ -316,25 +316,14 @@ fn destination(fields: &Fields<'_>, name: &str, text: &str) -> Result<String, Ap
     if host.contains('.') || host == "localhost" { Ok(with_scheme) } else { Err(invalid()) }
 }
 
-/// A short link's key, or the start of one: letters, digits, `_`, `-`, `.`, `/` and anything beyond ASCII.
+/// A short link's key, or the start of one.
 fn key(fields: &Fields<'_>, name: &str) -> Result<Option<String>, ApiError> {
     let Change::Set(text) = fields.text(name, MAX_KEY)? else { return Ok(None) };
-    let key = text.trim_matches('/');
-    if key.is_empty() {
-        return Ok(None);
+    match text.trim_matches('/') {
+        "" => Ok(None),
+        key if key::is_valid(key) => Ok(Some(key.to_owned())),
+        _ => Err(fields.invalid(name, "Invalid key.")),
     }
-    let allowed = |character: char| {
-        character.is_ascii_alphanumeric()
-            || matches!(character, '_' | '-' | '.' | '/')
-            || (!character.is_ascii() && !character.is_control() && !character.is_whitespace())
-    };
-    // Browsers resolve dot segments before they ask, so such a link could never be followed.
-    let dots = key.split('/').any(|segment| segment.is_empty() || segment == "." || segment == "..");
-    let reserved = key.starts_with('_') || key.ends_with(".php") || key.starts_with(".well-known");
-    if dots || reserved || !key.chars().all(allowed) {
-        return Err(fields.invalid(name, "Invalid key."));
-    }
-    Ok(Some(key.to_owned()))
 }
 
 fn external_id(fields: &Fields<'_>) -> Result<Change<String>, ApiError> {

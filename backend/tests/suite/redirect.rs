@@ -18,6 +18,10 @@ on_both_databases! {
     clicks_made_before_the_end_are_stored_by_it,
     places_are_what_the_gateway_says,
     a_visitor_may_be_counted_once_an_hour,
+    addresses_are_taken_from_trusted_proxies_only,
+    a_click_that_the_database_refuses_is_set_aside_and_the_others_are_recorded,
+    many_long_clicks_are_all_recorded,
+    keys_from_before_lead_where_they_led,
 }
 
 async fn people_and_libraries_are_counted_and_bots_and_heads_are_not(database: Database) {
@@ -102,7 +106,7 @@ async fn places_are_what_the_gateway_says(database: Database) {
         region: name("x-region"),
         city: name("x-city"),
     };
-    let clicks = ClickRules { location, ..ClickRules::default() };
+    let clicks = ClickRules { location, trusted_hops: 1, ..ClickRules::default() };
     let service = Service::with_settings(database, Settings { clicks, ..Settings::default() }).await;
     let link = json!({"url": "https://example.com/", "key": "k", "geo": {"de": "https://example.de/"}});
     service.link(&link).await;
@@ -124,7 +128,8 @@ async fn places_are_what_the_gateway_says(database: Database) {
 }
 
 async fn a_visitor_may_be_counted_once_an_hour(database: Database) {
-    let clicks = ClickRules { once_per_hour: true, count_bots: true, ..ClickRules::default() };
+    let clicks =
+        ClickRules { once_per_hour: true, count_bots: true, trusted_hops: 1, ..ClickRules::default() };
     let service = Service::with_settings(database, Settings { clicks, ..Settings::default() }).await;
     service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
     let count = async || service.get("/analytics").await.body["clicks"].as_i64().unwrap();
@@ -142,4 +147,118 @@ async fn a_visitor_may_be_counted_once_an_hour(database: Database) {
     service.follow(Method::GET, "/r/k", "Googlebot/2.1").await;
     service.backend.flush_clicks().await;
     assert_eq!(count().await, 4, "bots count where they are told to");
+}
+
+async fn addresses_are_taken_from_trusted_proxies_only(database: Database) {
+    let service = Service::start(database).await;
+    service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
+    let mut service = Some(service);
+    //  trusted proxies, X-Forwarded-For, and the address; the connection's is not known here
+    let table: [(u8, &[&str], &str); 10] = [
+        (0, &["192.0.2.7"], ""),
+        (0, &[], ""),
+        (1, &[], ""),
+        (1, &["192.0.2.7"], "192.0.2.7"),
+        (1, &["6.6.6.6, 192.0.2.7"], "192.0.2.7"),
+        (1, &["6.6.6.6", "192.0.2.7"], "192.0.2.7"),
+        (1, &["6.6.6.6, nonsense"], ""),
+        (2, &["6.6.6.6, 192.0.2.7, 10.0.0.1"], "192.0.2.7"),
+        (2, &["6.6.6.6, 192.0.2.7", "10.0.0.1"], "192.0.2.7"),
+        (2, &["10.0.0.1"], ""),
+    ];
+    for (trusted_hops, fields, expected) in table {
+        let clicks = ClickRules { trusted_hops, ..ClickRules::default() };
+        let running = service.take().unwrap().restart_with(Settings { clicks, ..Settings::default() }).await;
+        let headers: Vec<(&str, &str)> = fields.iter().map(|field| ("x-forwarded-for", *field)).collect();
+        follow_with(&running, &headers).await;
+        let event = &running.get("/events?limit=1").await.body[0];
+        assert_eq!(event["ip"], expected, "{trusted_hops} {fields:?}");
+        running.clock.advance(std::time::Duration::from_secs(1));
+        service = Some(running);
+    }
+}
+
+async fn a_click_that_the_database_refuses_is_set_aside_and_the_others_are_recorded(database: Database) {
+    let is_sqlite = database.url.starts_with("sqlite:");
+    let url = database.url.clone();
+    let location =
+        LocationHeaders { city: Some(HeaderName::from_static("x-city")), ..LocationHeaders::default() };
+    let clicks = ClickRules { location, ..ClickRules::default() };
+    let service = Service::with_settings(database, Settings { clicks, ..Settings::default() }).await;
+    service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
+    sqlx::any::install_default_drivers();
+    let mut connection = <sqlx::AnyConnection as sqlx::Connection>::connect(&url).await.unwrap();
+    let refuse = if is_sqlite {
+        "CREATE TRIGGER refuse BEFORE INSERT ON clicks WHEN NEW.city = 'poison' BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    } else {
+        "ALTER TABLE clicks ADD CHECK (city <> 'poison')"
+    };
+    sqlx::query(refuse).execute(&mut connection).await.unwrap();
+    for city in ["a", "b", "poison", "c", "d", "poison", "e"] {
+        let request = Request::get("/r/k").header("user-agent", CHROME).header("x-city", city);
+        assert_eq!(service.send(request.body(Body::empty()).unwrap()).await.status, 302);
+    }
+    service.backend.flush_clicks().await;
+    assert_eq!(service.get("/analytics").await.body["clicks"], 5);
+    let mut cities = service
+        .get("/events")
+        .await
+        .each("city")
+        .iter()
+        .map(|city| city.as_str().unwrap().to_owned())
+        .collect::<Vec<_>>();
+    cities.sort();
+    assert_eq!(cities, ["a", "b", "c", "d", "e"]);
+    let metrics = service.send_internal(Request::get("/metrics").body(Body::empty()).unwrap()).await;
+    let metrics = metrics.body.as_str().unwrap().to_owned();
+    assert!(metrics.contains("weir_backend_clicks_total{outcome=\"set_aside\"} 2"), "{metrics}");
+    assert!(metrics.contains("weir_backend_clicks_total{outcome=\"recorded\"} 5"), "{metrics}");
+    // Nothing is left that a process started next would try again.
+    let service = service.restart().await;
+    assert_eq!(service.get("/analytics").await.body["clicks"], 5);
+}
+
+async fn many_long_clicks_are_all_recorded(database: Database) {
+    const CLICKS: usize = 400;
+    let service = Service::start(database).await;
+    let hook = json!({"name": "x", "url": "http://127.0.0.1:9/", "triggers": ["link.clicked"], "linkScope": "workspace"});
+    assert_eq!(service.post("/webhooks", &hook).await.status, 201);
+    let description = "x".repeat(32_000);
+    service.link(&json!({"url": "https://example.com/", "key": "k", "description": description})).await;
+    // Each click has a destination of its own, and all together are more than is queued or recorded at once.
+    for n in 0..CLICKS {
+        let answer =
+            service.follow(Method::GET, &format!("/r/k?n={n}&x={}", "x".repeat(60_000)), CHROME).await;
+        assert_eq!(answer.status, 302);
+    }
+    service.backend.flush_clicks().await;
+    assert_eq!(service.get("/analytics").await.body["clicks"], CLICKS);
+    // A page of them comes in parts, each of a bounded size.
+    let parts = service.parts("/events?limit=200").await;
+    assert_eq!(parts.len(), 4, "{:?}", parts.iter().map(|part| part.len()).collect::<Vec<_>>());
+    let whole: serde_json::Value = serde_json::from_slice(&parts.concat()).unwrap();
+    assert_eq!(whole.as_array().unwrap().len(), 200);
+}
+
+async fn keys_from_before_lead_where_they_led(database: Database) {
+    let url = database.url.clone();
+    let service = Service::start(database).await;
+    for key in ["pаypal", "do\u{200b}cs", "do\u{202e}cs"] {
+        let answer = service.post("/links", &json!({"url": "https://example.com/", "key": key})).await;
+        assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."), "{key:?}");
+    }
+    // In a database whose order of keys is that of the keys, as it was before there was another.
+    sqlx::any::install_default_drivers();
+    let mut connection = <sqlx::AnyConnection as sqlx::Connection>::connect(&url).await.unwrap();
+    sqlx::query("UPDATE key_order SET secret = ''").execute(&mut connection).await.unwrap();
+    let service = service.restart().await;
+    service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
+    sqlx::query("UPDATE links SET key = $1, key_place = $1")
+        .bind("pаypal")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let answer = service.follow(Method::GET, "/r/p%D0%B0ypal", CHROME).await;
+    assert_eq!(answer.status, 302);
+    assert_eq!(service.get("/links/info?domain=s.test&key=p%D0%B0ypal").await.body["key"], "pаypal");
 }

@@ -7,6 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::Response;
 use backend::{AddressPolicy, Backend, Click, Options, PublicUrl, Settings, SteppedClock, Store, Workspace};
+use futures_util::StreamExt;
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -123,6 +124,14 @@ impl Service {
         response.into_body().collect().await.unwrap().to_bytes()
     }
 
+    /// The body of a successful answer, in the parts that it came in.
+    pub(crate) async fn parts(&self, path: &str) -> Vec<Bytes> {
+        let request = Request::get(path).header("authorization", format!("Bearer {}", self.key));
+        let response = self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body().into_data_stream().map(Result::unwrap).collect().await
+    }
+
     /// A request to the operators' listener.
     pub(crate) async fn send_internal(&self, request: Request<Body>) -> Answer {
         read(self.backend.internal_router().oneshot(request).await.unwrap()).await
@@ -184,6 +193,12 @@ impl Service {
         let mut service = Self::with(database, self.setup.clone()).await;
         service.key.clone_from(&self.key);
         service
+    }
+
+    /// As [`Self::restart`], with other settings.
+    pub(crate) async fn restart_with(mut self, settings: Settings) -> Self {
+        self.setup.settings = settings;
+        self.restart().await
     }
 
     /// Ends the service and starts another on the same database.
