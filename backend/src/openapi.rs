@@ -7,9 +7,12 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::Shared;
+use crate::body::MAX_ITEM;
 use crate::events::EventBody;
-use crate::links::bulk::BulkResult;
+use crate::links::bulk::{BulkResult, MAX_BULK};
+use crate::links::routes::MAX_SEARCH;
 use crate::links::{LinkBody, input};
+use crate::query::MAX_VALUES;
 use crate::webhooks::Trigger;
 use crate::webhooks::routes::{DeliveryBody, WebhookBody};
 use crate::{analytics, qr, selection};
@@ -103,7 +106,7 @@ fn paths() -> Value {
             "patch": operation("bulkUpdateLinks", vec![], Some(bulk_update()), 200, list_of("Link")),
             "delete": operation(
                 "bulkDeleteLinks",
-                vec![required(list_parameter("linkIds"))],
+                vec![required(list_parameter("linkIds", MAX_BULK))],
                 None,
                 200,
                 json!({
@@ -241,21 +244,26 @@ fn flag(name: &str) -> Value {
     query_parameter(name, json!({"type": "boolean"}))
 }
 
+/// A filter, which has to have a value.
+fn filter(name: &str) -> Value {
+    query_parameter(name, json!({"type": "string", "minLength": 1}))
+}
+
 /// A list of texts separated by commas.
-fn list_parameter(name: &str) -> Value {
-    let schema = json!({"type": "array", "items": {"type": "string"}});
+fn list_parameter(name: &str, max: usize) -> Value {
+    let schema = json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": max});
     json!({"name": name, "in": "query", "style": "form", "explode": false, "schema": schema})
 }
 
 fn required(mut parameter: Value) -> Value {
     parameter["required"] = json!(true);
-    parameter["schema"]["minItems"] = json!(1);
     parameter
 }
 
 fn link_filters() -> Vec<Value> {
-    let mut parameters = texts(&["domain", "tagId", "folderId", "search", "tenantId"]);
-    parameters.extend(["tagIds", "tagNames", "linkIds"].map(list_parameter));
+    let mut parameters: Vec<Value> = ["domain", "tagId", "folderId", "tenantId", "userId"].map(filter).into();
+    parameters.extend(["tagIds", "tagNames", "linkIds"].map(|name| list_parameter(name, MAX_VALUES)));
+    parameters.push(query_parameter("search", json!({"type": "string", "maxLength": MAX_SEARCH})));
     parameters.push(flag("showArchived"));
     parameters
 }
@@ -276,9 +284,11 @@ fn count_parameters() -> Vec<Value> {
 
 fn click_filters() -> Vec<Value> {
     let mut parameters = vec![choice("interval", selection::interval_names())];
-    parameters.extend(texts(&["start", "end", "timezone", "key", "externalId"]));
-    parameters.extend(selection::filter_names().map(text));
-    parameters.push(flag("qr"));
+    parameters.extend(texts(&["start", "end", "timezone"]));
+    parameters.extend(["key", "externalId", "customerId"].map(filter));
+    parameters.extend(selection::filter_names().map(filter));
+    parameters.push(choice("saleType", ["new", "recurring"]));
+    parameters.extend(["qr", "root"].map(flag));
     parameters
 }
 
@@ -315,7 +325,7 @@ fn analytics_answer() -> Value {
 /// A list of ids, or one text in which commas separate them.
 fn ids(max: u32) -> Value {
     json!({"oneOf": [
-        {"type": "array", "items": {"type": "string"}, "maxItems": max}, {"type": "string"}, {"type": "null"},
+        {"type": "array", "items": {"type": "string", "maxLength": MAX_ITEM}, "maxItems": max}, {"type": "string"}, {"type": "null"},
     ]})
 }
 

@@ -56,9 +56,10 @@ pub(crate) fn parse(
         ["last" | "past", unit] => past(Distance::of(&["1", unit]).or_else(|_| Distance::of(&[unit]))?),
         ["last" | "past", rest @ ..] | [rest @ .., "ago"] => past(Distance::of(rest)?),
         ["in", rest @ ..] | [rest @ .., "from", "now"] => future(Distance::of(rest)?),
-        [short] => match short.strip_prefix('-') {
-            Some(short) => past(Distance::of(&[short])?),
-            None => absolute(text, zone, edge),
+        [short] => match short.strip_prefix('-').map(|short| Distance::of(&[short])) {
+            Some(Ok(distance)) => past(distance),
+            // A year before 0 has a sign too.
+            Some(Err(_)) | None => absolute(text, zone, edge),
         },
         _ => absolute(text, zone, edge),
     }
@@ -272,6 +273,7 @@ mod tests {
             ("2026-01-05T10:00:00", "2026-01-05T10:00:00Z"),
             ("2026-01-05 10:00", "2026-01-05T10:00:00Z"),
             ("2026-01-05", "2026-01-05T00:00:00Z"),
+            ("-000001-01-05T10:00:00Z", "-000001-01-05T10:00:00Z"),
         ];
         for (text, expected) in table {
             assert_eq!(at(text).as_deref(), Ok(expected), "{text}");

@@ -52,8 +52,10 @@ fn make_every_call(kind: Kind, mut client: Command) {
         region: header("x-region"),
         city: header("x-city"),
     };
-    let settings =
-        Settings { clicks: ClickRules { location, trusted_hops: 1, ..ClickRules::default() }, ..Settings::default() };
+    let settings = Settings {
+        clicks: ClickRules { location, trusted_hops: 1, ..ClickRules::default() },
+        ..Settings::default()
+    };
     let start: Timestamp = "2026-03-15T09:34:56Z".parse().unwrap();
     let service = SteppedService::start_with(start, settings).unwrap();
     // Counted by the month, so that no call has to wait.

@@ -18,7 +18,7 @@ use crate::query::Query;
 use crate::store::{LinkSelector, NewLink};
 
 /// Most links that one call makes, changes or deletes.
-const MAX_BULK: usize = 100;
+pub(crate) const MAX_BULK: usize = 100;
 
 /// One answer of a bulk call, in the place of its request.
 #[derive(Debug, Serialize)]

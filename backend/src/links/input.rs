@@ -11,8 +11,6 @@ use url::Url;
 use crate::body::{Change, Fields, wrong_type};
 use crate::error::ApiError;
 use crate::links::{Details, key};
-#[cfg(feature = "openapi")]
-use crate::store::MAX_LINK_BYTES;
 use crate::when::{self, Edge};
 
 /// Longest destination, in characters.
@@ -108,8 +106,11 @@ const INSTANTS: [(&str, DetailInstant); 3] = [
 pub(crate) fn schema(required: &[&str]) -> Value {
     use serde_json::{Map, json};
 
+    use crate::body::MAX_ITEM;
+    use crate::store::MAX_LINK_BYTES;
+
     let text = |max: usize| json!({"type": ["string", "null"], "maxLength": max});
-    let list = json!({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_TAGS}, {"type": "null"}]});
+    let list = json!({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string", "maxLength": MAX_ITEM}, "maxItems": MAX_TAGS}, {"type": "null"}]});
     let mut properties = Map::new();
     let mut add = |name: &str, schema: Value| properties.insert(name.to_owned(), schema);
     add(
@@ -160,10 +161,14 @@ impl LinkInput {
     pub(crate) fn create(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
         let fields = Fields::of(value, at)?;
         fields.required_text("url", MAX_URL)?;
-        Self::update(value, at, now)
+        let input = Self::update(value, at, now)?;
+        match &input.key {
+            Some(key) if !key::is_valid(key) => Err(fields.invalid("key", key::INVALID)),
+            _ => Ok(input),
+        }
     }
 
-    /// Reads a body that changes a link; absent fields stay as they are. Fields that the API does not know are ignored.
+    /// Reads a body that changes a link; absent fields stay as they are. A link may keep a key that is not valid. Fields that the API does not know are ignored.
     pub(crate) fn update(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
         let fields = Fields::of(value, at)?;
         if let Change::Set(_) = fields.text("password", MAX_TEXT)? {
@@ -185,12 +190,12 @@ impl LinkInput {
         Ok(Self {
             url,
             domain: fields.text("domain", MAX_KEY)?.set().map(|domain| domain.to_lowercase()),
-            key: key(&fields, "key")?,
+            key: trimmed(&fields, "key")?,
             key_length: fields
                 .integer("keyLength", KEY_LENGTHS)?
                 .set()
                 .and_then(|length| length.try_into().ok()),
-            prefix: key(&fields, "prefix")?,
+            prefix: prefix(&fields)?,
             external_id: external_id(&fields)?,
             tenant_id: fields.text("tenantId", MAX_ID)?,
             folder_id: fields.text("folderId", MAX_KEY)?,
@@ -316,13 +321,17 @@ fn destination(fields: &Fields<'_>, name: &str, text: &str) -> Result<String, Ap
     if host.contains('.') || host == "localhost" { Ok(with_scheme) } else { Err(invalid()) }
 }
 
-/// A short link's key, or the start of one.
-fn key(fields: &Fields<'_>, name: &str) -> Result<Option<String>, ApiError> {
+/// A short link's key, or the start of one, without slashes at its ends.
+fn trimmed(fields: &Fields<'_>, name: &str) -> Result<Option<String>, ApiError> {
     let Change::Set(text) = fields.text(name, MAX_KEY)? else { return Ok(None) };
-    match text.trim_matches('/') {
-        "" => Ok(None),
-        key if key::is_valid(key) => Ok(Some(key.to_owned())),
-        _ => Err(fields.invalid(name, "Invalid key.")),
+    let key = text.trim_matches('/');
+    Ok((!key.is_empty()).then(|| key.to_owned()))
+}
+
+fn prefix(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
+    match trimmed(fields, "prefix")? {
+        Some(prefix) if !key::is_valid(&prefix) => Err(fields.invalid("prefix", key::INVALID)),
+        prefix => Ok(prefix),
     }
 }
 

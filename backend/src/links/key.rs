@@ -5,6 +5,9 @@ use unicode_security::general_security_profile::IdentifierType;
 use unicode_security::mixed_script::AugmentedScriptSet;
 use unicode_security::{GeneralSecurityProfile, MixedScript};
 
+/// What a request with another key is told.
+pub(crate) const INVALID: &str = "Invalid key.";
+
 const JOINER: char = '\u{200d}';
 const EMOJI_STYLE: char = '\u{fe0f}';
 const KEYCAP: char = '\u{20e3}';

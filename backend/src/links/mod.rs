@@ -2,7 +2,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod input;
-mod key;
+pub(crate) mod key;
 pub(crate) mod routes;
 
 use std::collections::BTreeMap;

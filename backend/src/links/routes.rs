@@ -170,7 +170,9 @@ fn not_found() -> ApiError {
 pub(super) fn refusal(conflict: &LinkConflict) -> ApiError {
     let code = match conflict {
         LinkConflict::Key | LinkConflict::ExternalId => Code::Conflict,
-        LinkConflict::UnknownTags(_) | LinkConflict::TooLarge(_) => Code::UnprocessableEntity,
+        LinkConflict::InvalidKey | LinkConflict::UnknownTags(_) | LinkConflict::TooLarge(_) => {
+            Code::UnprocessableEntity
+        }
     };
     ApiError::new(code, conflict.to_string())
 }

@@ -237,15 +237,19 @@ async fn announce(
         let clicks: Vec<_> =
             clicks.iter().filter(|counted| counted.link.workspace_seq == workspace).collect();
         let links = links::load_map(transaction, clicks.iter().map(|counted| counted.link.seq)).await?;
+        // By link and not by click: a webhook may name a thousand links.
+        let receivers: FxHashMap<i64, Vec<i64>> =
+            links.iter().map(|(seq, link)| (*seq, listening(&webhooks, link))).collect();
         let (mut events, mut bytes) = (Vec::new(), 0);
         for Counted { click, link } in clicks {
-            let Some(link) = links.get(&link.seq) else { continue };
-            let listening = listening(&webhooks, link);
-            if listening.is_empty() {
+            let (Some(link), Some(receivers)) = (links.get(&link.seq), receivers.get(&link.seq)) else {
+                continue;
+            };
+            if receivers.is_empty() {
                 continue;
             }
             bytes += link_size::bytes(link)? + at(batch.destinations(), click.destination)?.len();
-            events.push((Event::of_click(&batch.click(click)?, link, public), listening));
+            events.push((Event::of_click(&batch.click(click)?, link, public), receivers.clone()));
             if events.len() == EVENTS_AT_ONCE || bytes >= EVENT_BYTES_AT_ONCE {
                 enqueue_to(transaction, dialect, workspace, &events).await?;
                 events.clear();

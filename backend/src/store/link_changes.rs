@@ -14,7 +14,7 @@ use super::tags::{add_tags, resolve_tags};
 use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::ids;
 use crate::links::input::LinkInput;
-use crate::links::{Details, Link, PublicUrl, Tag, UtmParameters};
+use crate::links::{Details, Link, PublicUrl, Tag, UtmParameters, key};
 use crate::webhooks::{Event, Trigger};
 
 /// Attempts to find a random key that is free. With 36^7 keys even a domain with a billion links needs two.
@@ -32,6 +32,8 @@ pub(crate) struct NewLink {
 pub(crate) enum LinkConflict {
     #[error("Duplicate key: This short link already exists.")]
     Key,
+    #[error("custom: key: {}", key::INVALID)]
+    InvalidKey,
     #[error("A link with this externalId already exists in this workspace.")]
     ExternalId,
     #[error("Invalid tagIds detected: {}", .0.join(", "))]
@@ -446,6 +448,9 @@ impl Store {
             after.domain.clone_from(domain);
         }
         if let Some(key) = &input.key {
+            if *key != before.key && !key::is_valid(key) {
+                return Ok(Err(LinkConflict::InvalidKey));
+            }
             after.key.clone_from(key);
         }
         if let Some(archived) = input.archived {

@@ -14,6 +14,16 @@ pub(super) fn bytes(link: &Link) -> Result<usize, StoreError> {
     Ok(link.domain.len() + link.key.len() + link.url.len() + ids.sum::<usize>() + details)
 }
 
+/// The length of a text in JSON, in bytes.
+fn in_json(text: &str) -> usize {
+    let escaped = |byte| match byte {
+        ..b' ' => 6,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    text.bytes().map(escaped).sum()
+}
+
 /// The longest field of a link, as requests name it.
 pub(super) fn longest_field(link: &Link) -> &'static str {
     let details = &link.details;
@@ -27,8 +37,8 @@ pub(super) fn longest_field(link: &Link) -> &'static str {
         ("android", &details.android),
         ("comments", &details.comments),
     ];
-    let geo = details.geo.iter().flatten().map(|(country, url)| country.len() + url.len()).sum();
-    let texts = texts.into_iter().map(|(name, text)| (name, text.as_ref().map_or(0, String::len)));
+    let geo = details.geo.iter().flatten().map(|(country, url)| in_json(country) + in_json(url)).sum();
+    let texts = texts.into_iter().map(|(name, text)| (name, text.as_deref().map_or(0, in_json)));
     let fields = texts.chain([("url", link.url.len()), ("geo", geo)]);
     fields.max_by_key(|(_, length)| *length).map_or("url", |(name, _)| name)
 }

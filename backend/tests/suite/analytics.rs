@@ -19,6 +19,7 @@ on_both_databases! {
     clicks_are_grouped_by_whatever_is_known_of_them,
     filters_take_lists_and_their_negation_and_events_agree,
     intervals_and_time_zones_are_the_readers,
+    clicks_from_before_are_named_as_published,
 }
 
 async fn relative_and_absolute_ranges_are_exact_and_events_agree(database: Database) {
@@ -399,4 +400,52 @@ async fn intervals_and_time_zones_are_the_readers(database: Database) {
     let series = service.get("/analytics?groupBy=timeseries&start=2026-03-15&timezone=Asia/Kolkata").await;
     assert_eq!(series.body[0]["start"], "2026-03-14T18:30:00.000Z");
     assert_eq!(service.get("/analytics?groupBy=timeseries&event=leads").await.each("clicks").len(), 25);
+}
+
+async fn clicks_from_before_are_named_as_published(database: Database) {
+    let service = Service::start(database).await;
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    let phone = "Mozilla/5.0 (Linux; Android 14) Mobile Safari/537.36";
+    //  device, browser, system and user agent as they were, and the first three as they are published
+    let table = [
+        (["Desktop", "Chrome", "Mac OSX", ""], ["Desktop", "Chrome", "Mac OS"]),
+        (["Desktop", "Internet Explorer", "Windows 7", ""], ["Desktop", "IE", "Windows"]),
+        (["Desktop", "Edge", "Windows 10", ""], ["Desktop", "Edge", "Windows"]),
+        (["Desktop", "Edge", "Windows UNKNOWN Ver", ""], ["Desktop", "Edge", "Windows"]),
+        (["Mobile", "Internet Explorer", "Windows Phone OS", ""], ["Mobile", "IE", "Windows Phone"]),
+        (["Mobile", "Safari", "iPhone", ""], ["Mobile", "Safari", "iOS"]),
+        (["Mobile", "Safari", "iPad", ""], ["Tablet", "Safari", "iOS"]),
+        (["Mobile", "SamsungBrowser", "Android", phone], ["Mobile", "Samsung Internet", "Android"]),
+        (["Mobile", "Chrome", "Android", "Mozilla/5.0 (Linux; Android 14)"], ["Tablet", "Chrome", "Android"]),
+        (["Desktop", "Chrome", "ChromeOS", ""], ["Desktop", "Chrome", "Chrome OS"]),
+        (["Desktop", "Firefox", "Linux", ""], ["Desktop", "Firefox", "Linux"]),
+        (["Unknown", "HTTP Library", "Unknown", "curl/8"], ["Unknown", "HTTP Library", "Unknown"]),
+    ];
+    let clicks: Vec<Click> = table
+        .iter()
+        .map(|([device, browser, os, user_agent], _)| {
+            click(&service, link["id"].as_str().unwrap(), |details| {
+                details.device = (*device).into();
+                details.browser = (*browser).into();
+                details.os = (*os).into();
+                details.user_agent = (*user_agent).into();
+            })
+        })
+        .collect();
+    service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+    let step = if service.database().is_sqlite() {
+        include_str!("../../migrations/sqlite/0006_published_values.sql")
+    } else {
+        include_str!("../../migrations/postgres/0006_published_values.sql")
+    };
+    sqlx::raw_sql(step).execute(&mut service.database().connect().await).await.unwrap();
+    let events = service.get("/events?sortOrder=asc").await;
+    let found: Vec<[&str; 3]> = events
+        .body
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| ["device", "browser", "os"].map(|name| event[name].as_str().unwrap()))
+        .collect();
+    assert_eq!(found, table.map(|(_, published)| published));
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection, Executor};
+use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use tempfile::TempDir;
 
 /// Defines each story as two tests, `on_sqlite::…` and `on_postgres::…`.
@@ -59,6 +59,16 @@ impl Database {
 }
 
 impl Database {
+    /// A connection beside those of the service.
+    pub(crate) async fn connect(&self) -> AnyConnection {
+        sqlx::any::install_default_drivers();
+        AnyConnection::connect(&self.url).await.unwrap()
+    }
+
+    pub(crate) fn is_sqlite(&self) -> bool {
+        self.folder.is_some()
+    }
+
     /// The same PostgreSQL database for another service.
     pub(crate) fn shared(&self) -> Self {
         assert!(self.folder.is_none(), "a SQLite file goes with its owner");

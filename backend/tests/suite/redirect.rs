@@ -179,16 +179,13 @@ async fn addresses_are_taken_from_trusted_proxies_only(database: Database) {
 }
 
 async fn a_click_that_the_database_refuses_is_set_aside_and_the_others_are_recorded(database: Database) {
-    let is_sqlite = database.url.starts_with("sqlite:");
-    let url = database.url.clone();
     let location =
         LocationHeaders { city: Some(HeaderName::from_static("x-city")), ..LocationHeaders::default() };
     let clicks = ClickRules { location, ..ClickRules::default() };
     let service = Service::with_settings(database, Settings { clicks, ..Settings::default() }).await;
     service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
-    sqlx::any::install_default_drivers();
-    let mut connection = <sqlx::AnyConnection as sqlx::Connection>::connect(&url).await.unwrap();
-    let refuse = if is_sqlite {
+    let mut connection = service.database().connect().await;
+    let refuse = if service.database().is_sqlite() {
         "CREATE TRIGGER refuse BEFORE INSERT ON clicks WHEN NEW.city = 'poison' BEGIN SELECT RAISE(ABORT, 'refused'); END"
     } else {
         "ALTER TABLE clicks ADD CHECK (city <> 'poison')"
@@ -235,21 +232,19 @@ async fn many_long_clicks_are_all_recorded(database: Database) {
     assert_eq!(service.get("/analytics").await.body["clicks"], CLICKS);
     // A page of them comes in parts, each of a bounded size.
     let parts = service.parts("/events?limit=200").await;
-    assert_eq!(parts.len(), 4, "{:?}", parts.iter().map(|part| part.len()).collect::<Vec<_>>());
+    assert_eq!(parts.len(), 4, "{:?}", parts.iter().map(bytes::Bytes::len).collect::<Vec<_>>());
     let whole: serde_json::Value = serde_json::from_slice(&parts.concat()).unwrap();
     assert_eq!(whole.as_array().unwrap().len(), 200);
 }
 
 async fn keys_from_before_lead_where_they_led(database: Database) {
-    let url = database.url.clone();
     let service = Service::start(database).await;
     for key in ["pаypal", "do\u{200b}cs", "do\u{202e}cs"] {
         let answer = service.post("/links", &json!({"url": "https://example.com/", "key": key})).await;
         assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."), "{key:?}");
     }
     // In a database whose order of keys is that of the keys, as it was before there was another.
-    sqlx::any::install_default_drivers();
-    let mut connection = <sqlx::AnyConnection as sqlx::Connection>::connect(&url).await.unwrap();
+    let mut connection = service.database().connect().await;
     sqlx::query("UPDATE key_order SET secret = ''").execute(&mut connection).await.unwrap();
     let service = service.restart().await;
     service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
@@ -260,5 +255,11 @@ async fn keys_from_before_lead_where_they_led(database: Database) {
         .unwrap();
     let answer = service.follow(Method::GET, "/r/p%D0%B0ypal", CHROME).await;
     assert_eq!(answer.status, 302);
-    assert_eq!(service.get("/links/info?domain=s.test&key=p%D0%B0ypal").await.body["key"], "pаypal");
+    let link = service.get("/links/info?domain=s.test&key=p%D0%B0ypal").await.body;
+    assert_eq!(link["key"], "pаypal");
+    // It may be written back, and changed to no other of its kind.
+    let path = format!("/links/{}", link["id"].as_str().unwrap());
+    assert_eq!(service.patch(&path, &link).await.body, link);
+    let answer = service.patch(&path, &json!({"key": "pаypаl"})).await;
+    assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."));
 }

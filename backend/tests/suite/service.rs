@@ -132,6 +132,11 @@ impl Service {
         response.into_body().into_data_stream().map(Result::unwrap).collect().await
     }
 
+    /// The database, for what no request can do.
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
+    }
+
     /// A request to the operators' listener.
     pub(crate) async fn send_internal(&self, request: Request<Body>) -> Answer {
         read(self.backend.internal_router().oneshot(request).await.unwrap()).await

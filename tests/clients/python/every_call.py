@@ -1,4 +1,4 @@
-"""Every call that the published client offers for links, analytics and events: python every_call.py URL KEY CLICKS
+"""Every call that the published client offers for links, analytics, events and QR codes: python every_call.py URL KEY CLICKS
 
 CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and the answers about them.
 """
@@ -149,8 +149,17 @@ def events(events: Calls, table: dict) -> None:
     assert [event.country for event in events.list(request={"country": "US,DE", "start": "24 hours ago"})] == ["US", "DE"]
 
 
+def qr_codes(codes: Calls, address: str) -> None:
+    # The client sends its defaults along, and whole numbers as 600.0.
+    assert codes.get(request={"url": address})[1:4] == "PNG"
+    assert codes.get(request={"url": address, "size": 203, "margin": 0, "include_margin": False})[1:4] == "PNG"
+    too_small = {"url": address, "size": 20}
+    refused(errors.UnprocessableEntity, "unprocessable_entity", lambda: codes.get(request=too_small))
+
+
 def play(dub: Dub, name: str, suffix: str, run, table: dict) -> None:
     stories = [(links, dub.links, name), (analytics, dub.analytics, table), (events, dub.events, table)]
+    stories.append((qr_codes, dub.qr_codes, "https://example.com/"))
     for story, resource, argument in stories:
         calls = Calls(resource, suffix, run)
         story(calls, argument)

@@ -1,4 +1,4 @@
-// Every call that the published client offers for links, analytics and events: node every_call.mjs FOLDER URL KEY CLICKS
+// Every call that the published client offers for links, analytics, events and QR codes: node every_call.mjs FOLDER URL KEY CLICKS
 //
 // FOLDER has the installed client. CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and
 // the answers about them.
@@ -146,12 +146,19 @@ async function events(events, table) {
   assert.deepEqual(some.map((event) => event.country), ["US", "DE"]);
 }
 
+async function qrCodes(codes, url) {
+  assert.equal((await codes.get({ url })).slice(1, 4), "PNG");
+  assert.equal((await codes.get({ url, size: 203, margin: 0, includeMargin: false })).slice(1, 4), "PNG");
+  await refused(errors.UnprocessableEntity, "unprocessable_entity", () => codes.get({ url, size: 20 }));
+}
+
 const table = JSON.parse(readFileSync(clicksFile, "utf8"));
 const dub = new Dub({ token, serverURL });
 for (const [story, resource, argument] of [
   [links, dub.links, "node"],
   [analytics, dub.analytics, table],
   [events, dub.events, table],
+  [qrCodes, dub.qrCodes, "https://example.com/"],
 ]) {
   const { made, unmade } = calls(resource);
   await story(made, argument);
