@@ -41,12 +41,14 @@ pub struct Settings {
     pub internal_token: Option<String>,
     /// How long a request may take, from its headers to the answer; then it is answered 408.
     pub request_timeout: Duration,
+    /// Webhooks that a workspace may have.
+    pub max_webhooks: u32,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let request_timeout = Duration::from_secs(30);
-        Self { clicks: ClickRules::default(), internal_token: None, request_timeout }
+        Self { clicks: ClickRules::default(), internal_token: None, request_timeout, max_webhooks: 20 }
     }
 }
 
@@ -63,6 +65,7 @@ pub(crate) struct App {
     pub(crate) repeats: Repeats,
     pub(crate) agents: Agents,
     pub(crate) internal_token: Option<String>,
+    pub(crate) max_webhooks: u32,
     pub(crate) metrics: Metrics,
     /// Woken when something was written that webhooks may have to hear of.
     pub(crate) announced: Arc<Notify>,
@@ -121,6 +124,7 @@ impl Backend {
             repeats: Repeats::default(),
             agents: Agents::default(),
             internal_token: settings.internal_token,
+            max_webhooks: settings.max_webhooks,
             metrics,
             announced,
         };

@@ -119,8 +119,24 @@ pub(super) struct Serve {
     /// How long a request may take, in seconds; then it is answered 408.
     #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) request_timeout: u64,
+    /// Connections that each listener has at once; further ones wait until one is closed.
+    #[arg(long, env = "WEIR_MAX_CONNECTIONS", default_value = "4096", value_parser = connections)]
+    pub(super) max_connections: usize,
+    /// How long a client may take nothing of an answer, in seconds; then its connection is closed.
+    #[arg(long, env = "WEIR_WRITE_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(super) write_timeout: u64,
+    /// Webhooks that a workspace may have; those it has already are kept.
+    #[arg(long, env = "WEIR_MAX_WEBHOOKS", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) max_webhooks: u32,
     #[command(flatten)]
     pub(super) clicks: Clicks,
+}
+
+fn connections(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=1_000_000) => Ok(number),
+        Ok(_) | Err(_) => Err("expected a number from 1 to 1000000".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]

@@ -99,18 +99,23 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         if options.allow_private_webhooks { AddressPolicy::any() } else { AddressPolicy::public_only() };
     let store = Store::open(&options.database.url).await?;
     let public_url = PublicUrl::parse(&public_url)?.with_domains(options.domains);
+    let bounds = server::Bounds {
+        connections: options.max_connections,
+        write_timeout: Duration::from_secs(options.write_timeout),
+    };
     let settings = Settings {
         clicks: options.clicks.into(),
         internal_token: options.internal_token,
         request_timeout: Duration::from_secs(options.request_timeout),
+        max_webhooks: options.max_webhooks,
     };
     let options = Options { public_url, webhook_addresses };
     let backend = Backend::start_with(store, Clock::system(), options, settings);
     // What an earlier process has left in the spool counts from the first request on.
     backend.flush_clicks().await;
     let (stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(server::serve(public, backend.front(), stopped.clone()));
-    let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), stopped));
+    let serving = tokio::spawn(server::serve(public, backend.front(), bounds, stopped.clone()));
+    let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), bounds, stopped));
     // Scripts read these two lines to learn which ports were taken.
     let said = say!("listening on http://{public_address}\ninternal on http://{internal_address}");
     if let Err(error) = said {

@@ -10,8 +10,8 @@ use crate::app::Shared;
 use crate::events::EventBody;
 use crate::links::bulk::BulkResult;
 use crate::links::{LinkBody, input};
-use crate::webhooks::Trigger;
 use crate::webhooks::routes::{DeliveryBody, WebhookBody};
+use crate::webhooks::{self, Trigger};
 use crate::{analytics, qr, selection};
 
 pub(crate) async fn document(State(app): State<Shared>) -> Json<Value> {
@@ -142,6 +142,9 @@ fn paths() -> Value {
                 200,
                 done(),
             ),
+        },
+        "/webhooks/{id}/rotate-secret": {
+            "post": operation("rotateWebhookSecret", vec![webhook_id()], Some(rotation()), 200, reference("Webhook")),
         },
         "/webhooks/{id}/deliveries": {
             "get": operation("getDeliveries", vec![webhook_id()], None, 200, list_of("Delivery")),
@@ -338,11 +341,21 @@ fn new_webhook() -> Value {
     schema["required"] = json!(["name", "url", "triggers"]);
     if let Some(properties) = schema["properties"].as_object_mut() {
         properties.remove("disabled");
-        let description = "whsec_ and 24 to 64 bytes in Base64; made up if absent.";
-        let secret = json!({"type": ["string", "null"], "description": description});
-        properties.insert("secret".to_owned(), secret);
+        properties.insert("secret".to_owned(), secret());
     }
     schema
+}
+
+fn secret() -> Value {
+    let description = "whsec_ and 24 to 64 bytes in Base64; made up if absent.";
+    json!({"type": ["string", "null"], "description": description})
+}
+
+/// The body that gives a webhook another secret.
+fn rotation() -> Value {
+    let overlap =
+        json!({"type": ["integer", "null"], "minimum": 0, "maximum": webhooks::routes::MAX_OVERLAP});
+    json!({"type": "object", "properties": {"secret": secret(), "overlapSeconds": overlap}})
 }
 
 /// The body that changes a webhook.

@@ -19,20 +19,24 @@ macro_rules! step {
     };
 }
 
-const SQLITE: [Step; 5] = [
+const SQLITE: [Step; 7] = [
     step!("sqlite", 1, "schema"),
     step!("sqlite", 2, "packed_clicks"),
     step!("sqlite", 3, "spool"),
     step!("sqlite", 4, "key_directory"),
     step!("sqlite", 5, "key_order"),
+    step!("sqlite", 7, "deliveries_by_webhook"),
+    step!("sqlite", 8, "webhook_secrets"),
 ];
 
 #[cfg(feature = "postgres")]
-const POSTGRES: [Step; 4] = [
+const POSTGRES: [Step; 6] = [
     step!("postgres", 1, "schema"),
     step!("postgres", 2, "packed_clicks"),
     step!("postgres", 3, "key_directory"),
     step!("postgres", 4, "key_order"),
+    step!("postgres", 7, "deliveries_by_webhook"),
+    step!("postgres", 8, "webhook_secrets"),
 ];
 
 /// Those of a SQLite file.

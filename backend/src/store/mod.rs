@@ -41,7 +41,7 @@ pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, Red
 pub(crate) use outbox::{Attempt, DeliveryRecord, DueDelivery, Outcome};
 pub(crate) use spool::Spool;
 pub(crate) use top_links::TopLink;
-pub(crate) use webhooks::{NewWebhook, Scope, Webhook};
+pub(crate) use webhooks::{NewWebhook, Scope, Webhook, WebhookConflict};
 
 /// How long a SQLite writer waits for another process to finish its transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -2,6 +2,7 @@
 
 mod analytics;
 mod command;
+mod connections;
 mod database;
 mod errors;
 #[cfg(target_os = "linux")]
