@@ -21,7 +21,7 @@ use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::address::AddressPolicy;
 use crate::webhooks::delivery::Deliverer;
-use crate::{analytics, events, internal, links, packer, qr, redirect, request, webhooks};
+use crate::{analytics, events, internal, links, packer, qr, redirect, request, sweeper, webhooks};
 
 /// What an operator decides.
 #[derive(Clone, Debug)]
@@ -69,6 +69,8 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// Woken when something was written that webhooks may have to hear of.
     pub(crate) announced: Arc<Notify>,
+    /// Woken when a link was deleted.
+    pub(crate) deleted: Arc<Notify>,
 }
 
 pub(crate) type Shared = Arc<App>;
@@ -81,6 +83,7 @@ pub struct Backend {
     recorder: RecorderTask,
     deliverer: JoinHandle<()>,
     packer: JoinHandle<()>,
+    sweeper: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -111,7 +114,10 @@ impl Backend {
             metrics.clone(),
         );
         let deliverer = tokio::spawn(deliverer.run(stopped.clone()));
-        let packer = tokio::spawn(packer::run(store.clone(), clock.clone(), stopped));
+        let packer = tokio::spawn(packer::run(store.clone(), clock.clone(), stopped.clone()));
+        let deleted = Arc::new(Notify::new());
+        let sweeper = sweeper::run(store.clone(), clock.clone(), Arc::clone(&deleted), stopped);
+        let sweeper = tokio::spawn(sweeper);
         let surroundings = Arc::new(Surroundings::new(metrics.clone(), settings.request_timeout));
         let app = App {
             targets: Targets::new(store.clone(), clock.clone()),
@@ -127,8 +133,9 @@ impl Backend {
             max_webhooks: settings.max_webhooks,
             metrics,
             announced,
+            deleted,
         };
-        Self { app: Arc::new(app), surroundings, recorder: recorder_task, deliverer, packer, stop }
+        Self { app: Arc::new(app), surroundings, recorder: recorder_task, deliverer, packer, sweeper, stop }
     }
 
     /// The public routes: the API, the redirects and `/healthz`.
@@ -192,7 +199,11 @@ impl Backend {
     pub async fn shut_down(self) {
         self.recorder.finish().await;
         self.stop.send_replace(true);
-        for (task, what) in [(self.deliverer, "webhook deliveries"), (self.packer, "the packing of clicks")] {
+        for (task, what) in [
+            (self.deliverer, "webhook deliveries"),
+            (self.packer, "the packing of clicks"),
+            (self.sweeper, "the deletion of rows"),
+        ] {
             if let Err(error) = task.await {
                 tracing::error!(%error, what, "a background task ended abnormally");
             }

@@ -31,6 +31,7 @@ mod request;
 mod selection;
 pub mod server;
 mod store;
+mod sweeper;
 mod targets;
 mod visitor;
 mod webhooks;

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
+use super::deleted_links::push_not_deleted;
 use super::packed::{DAY, HOUR};
 use super::sql::Sql;
 use super::{Click, ClickDetails, Dialect, Store, StoreError, Workspace, instant_of, links};
@@ -240,6 +241,7 @@ pub(super) fn push_source(
 
 /// The conditions of a selection, on a table `c` of clicks or of a rollup.
 fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selection: &Selection) {
+    push_not_deleted(sql, workspace);
     let (on_clicks, on_links): (Vec<&Condition>, Vec<&Condition>) =
         selection.conditions.iter().partition(|condition| condition.column.level() == Level::Click);
     for condition in on_clicks {
@@ -360,6 +362,7 @@ impl Store {
     pub(crate) async fn first_click(&self, workspace: &Workspace) -> Result<Option<Timestamp>, StoreError> {
         let mut sql = Sql::new("SELECT MIN(c.at) AS at FROM clicks c WHERE c.workspace_seq = ");
         sql.bind(workspace.seq);
+        push_not_deleted(&mut sql, workspace);
         super::optional_instant_of(&sql.one(&self.read).await?, "at")
     }
 
@@ -387,7 +390,7 @@ impl Store {
         let links = links::load_map(&mut connection, seqs.iter().copied()).await?;
         let mut events = Vec::with_capacity(rows.len());
         for (row, seq) in rows.iter().zip(seqs) {
-            // A link that was deleted between the two queries took its clicks with it.
+            // Its link may have been deleted between the two queries.
             if let Some(link) = links.get(&seq) {
                 events.push(ClickEvent { click: click(row, link)?, link: link.clone() });
             }

@@ -209,6 +209,8 @@ impl Store {
             }
         });
         sql.texts(self.dialect, ids);
+        // Deleted ones are on no domain.
+        sql.push(" AND l.domain <> ''");
         if self.dialect == Dialect::Postgres {
             sql.push(" ORDER BY l.seq FOR KEY SHARE) c");
         }

@@ -19,7 +19,7 @@ macro_rules! step {
     };
 }
 
-const SQLITE: [Step; 7] = [
+const SQLITE: [Step; 8] = [
     step!("sqlite", 1, "schema"),
     step!("sqlite", 2, "packed_clicks"),
     step!("sqlite", 3, "spool"),
@@ -27,16 +27,18 @@ const SQLITE: [Step; 7] = [
     step!("sqlite", 5, "key_order"),
     step!("sqlite", 7, "deliveries_by_webhook"),
     step!("sqlite", 8, "webhook_secrets"),
+    step!("sqlite", 9, "deleted_links"),
 ];
 
 #[cfg(feature = "postgres")]
-const POSTGRES: [Step; 6] = [
+const POSTGRES: [Step; 7] = [
     step!("postgres", 1, "schema"),
     step!("postgres", 2, "packed_clicks"),
     step!("postgres", 3, "key_directory"),
     step!("postgres", 4, "key_order"),
     step!("postgres", 7, "deliveries_by_webhook"),
     step!("postgres", 8, "webhook_secrets"),
+    step!("postgres", 9, "deleted_links"),
 ];
 
 /// Those of a SQLite file.

@@ -7,6 +7,7 @@ mod analytics;
 mod click_batch;
 mod click_rows;
 mod clicks;
+mod deleted_links;
 mod gathered;
 mod key_order;
 mod keys;

@@ -173,6 +173,8 @@ async fn load(
         }
     });
     sql.numbers(dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());
+    // Deleted ones are on no domain.
+    sql.push(" AND l.domain <> ''");
     let loaded: String = sql.one(connection).await?.try_get(0)?;
     let loaded: Vec<Loaded> = from_json("links", &loaded)?;
     let mut links = FxHashMap::default();

@@ -140,7 +140,7 @@ impl Clicked {
     async fn rank_clicks(&mut self, from: Timestamp, to: Timestamp) -> Vec<(String, i64)> {
         let ranked = sqlx::query(
             "SELECT l.id, r.total FROM (SELECT c.link_seq, COUNT(*) AS total FROM clicks c WHERE c.workspace_seq = 1
-             AND c.at >= $1 AND c.at <= $2 GROUP BY c.link_seq ORDER BY total DESC, c.link_seq LIMIT $3) r
+             AND c.link_seq NOT IN (SELECT d.link_seq FROM deleted_links d) AND c.at >= $1 AND c.at <= $2 GROUP BY c.link_seq ORDER BY total DESC, c.link_seq LIMIT $3) r
              JOIN links l ON l.seq = r.link_seq ORDER BY r.total DESC, l.seq",
         );
         let ranked = ranked.bind(from.as_millisecond()).bind(to.as_millisecond()).bind(MOST);
