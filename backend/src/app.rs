@@ -9,6 +9,7 @@ use axum::routing;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
@@ -61,6 +62,7 @@ pub(crate) struct App {
     pub(crate) webhook_addresses: AddressPolicy,
     pub(crate) targets: Targets,
     pub(crate) recorder: Recorder,
+    pub(crate) admission: Admission,
     pub(crate) click_rules: ClickRules,
     pub(crate) repeats: Repeats,
     pub(crate) agents: Agents,
@@ -119,6 +121,7 @@ impl Backend {
         let sweeper = sweeper::run(store.clone(), clock.clone(), Arc::clone(&deleted), stopped);
         let sweeper = tokio::spawn(sweeper);
         let surroundings = Arc::new(Surroundings::new(metrics.clone(), settings.request_timeout));
+        let admission = Admission::new(store.analytics().readers);
         let app = App {
             targets: Targets::new(store.clone(), clock.clone()),
             store,
@@ -126,6 +129,7 @@ impl Backend {
             public_url: options.public_url,
             webhook_addresses: options.webhook_addresses,
             recorder,
+            admission,
             click_rules: settings.clicks,
             repeats: Repeats::default(),
             agents: Agents::default(),

@@ -125,6 +125,12 @@ pub(super) struct Serve {
     /// How long a client may take nothing of an answer, in seconds; then its connection is closed.
     #[arg(long, env = "WEIR_WRITE_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) write_timeout: u64,
+    /// Questions about clicks that are answered at once; one workspace has at most half of them.
+    #[arg(long, env = "WEIR_ANALYTICS_READERS", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(super) analytics_readers: u32,
+    /// How long a query about clicks may take, in seconds; then it is interrupted, and the question answered 503.
+    #[arg(long, env = "WEIR_ANALYTICS_TIMEOUT", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(super) analytics_timeout: u64,
     /// Webhooks that a workspace may have; those it has already are kept.
     #[arg(long, env = "WEIR_MAX_WEBHOOKS", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) max_webhooks: u32,

@@ -5,7 +5,7 @@ use axum::{Json, Router, routing};
 use serde::Serialize;
 
 use crate::analytics::Metric;
-use crate::app::Shared;
+use crate::app::{App, Shared};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::links::{LinkBody, PublicUrl, rfc3339};
@@ -125,6 +125,11 @@ async fn events(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Vec<EventBody>>, ApiError> {
+    let admitted = app.admission.admit(&caller.workspace).await?;
+    admitted.answer(async move { page(&app, &caller, &query).await }).await
+}
+
+async fn page(app: &App, caller: &Caller, query: &Query) -> Result<Json<Vec<EventBody>>, ApiError> {
     let metrics = [("clicks", Metric::Clicks), ("leads", Metric::Leads), ("sales", Metric::Sales)];
     let metric = query.choice("event", &metrics)?.unwrap_or(Metric::Clicks);
     let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
@@ -135,7 +140,7 @@ async fn events(
     // The published clients always send the deprecated `order=desc`, so only its other value says anything.
     let newest_first = query.choice("sortOrder", &directions)?.unwrap_or(true)
         && query.choice("order", &directions)?.unwrap_or(true);
-    let asked = Asked::read(&query, &app, &caller).await?;
+    let asked = Asked::read(query, app, caller).await?;
     let clicks = match metric {
         Metric::Clicks => {
             let skip = (page - 1) * limit;

@@ -6,6 +6,7 @@
 //!
 //! [`Store`] is the database, [`Backend`] the service on top of it, [`server`] its listeners.
 
+mod admission;
 pub(crate) mod analytics;
 mod app;
 mod auth;
@@ -42,6 +43,6 @@ pub use clock::{Clock, SteppedClock};
 pub use error::{ApiError, Code};
 pub use links::{InvalidPublicUrl, PublicUrl};
 pub use redirect::{ClickRules, Front, LocationHeaders};
-pub use store::{Click, ClickDetails, KeyRecord, Limits, Store, StoreError, Workspace};
+pub use store::{Analytics, Click, ClickDetails, KeyRecord, Limits, Store, StoreError, Workspace};
 pub use webhooks::address::AddressPolicy;
 pub use webhooks::signature;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use backend::import::{ImportError, Refused, import_csv};
 use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::{
-    AddressPolicy, Backend, Clock, InvalidPublicUrl, Limits, Options, PublicUrl, Settings, Store, StoreError,
-    server,
+    AddressPolicy, Analytics, Backend, Clock, InvalidPublicUrl, Limits, Options, PublicUrl, Settings, Store,
+    StoreError, server,
 };
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -97,7 +97,11 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     let public_url = options.public_url.unwrap_or_else(|| format!("http://{public_address}"));
     let webhook_addresses =
         if options.allow_private_webhooks { AddressPolicy::any() } else { AddressPolicy::public_only() };
-    let store = Store::open(&options.database.url).await?;
+    let analytics = Analytics {
+        readers: options.analytics_readers,
+        timeout: Duration::from_secs(options.analytics_timeout),
+    };
+    let store = Store::open_with(&options.database.url, analytics).await?;
     let public_url = PublicUrl::parse(&public_url)?.with_domains(options.domains);
     let bounds = server::Bounds {
         connections: options.max_connections,

@@ -177,6 +177,7 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
         (422, "A field is not valid."),
         (429, "The quota is used up; answered by the gateway."),
         (500, "The service failed."),
+        (503, "Not now; `Retry-After` says when."),
     ];
     for (status, description) in errors {
         let error = json!({"description": description, "content": content(reference("Error"))});

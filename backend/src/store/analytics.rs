@@ -289,7 +289,7 @@ impl Store {
     ) -> Result<i64, StoreError> {
         let mut sql = Sql::new("SELECT CAST(COALESCE(SUM(c.n), 0) AS BIGINT)");
         push_source(&mut sql, self.dialect, workspace, selection, selection.coarsest());
-        Ok(sql.number(&self.read).await?)
+        self.readers.acquire().await?.number(sql).await
     }
 
     /// Clicks by the values of `columns`, most first; groups without a value are left out.
@@ -330,7 +330,7 @@ impl Store {
         }
         sql.push(" LIMIT ").bind(i64::from(MAX_ROWS));
         let mut groups = Vec::new();
-        for row in sql.all(&self.read).await? {
+        for row in self.readers.acquire().await?.all(sql).await? {
             let values = (0..columns.len()).map(|index| row.try_get(index)).collect::<Result<Vec<_>, _>>()?;
             groups.push((values, row.try_get("total")?));
         }
@@ -354,7 +354,7 @@ impl Store {
         sql.bind(length).push(") AS step, CAST(SUM(c.n) AS BIGINT) AS total");
         push_source(&mut sql, self.dialect, workspace, selection, coarsest);
         sql.push(" GROUP BY 1 ORDER BY 1");
-        let rows = sql.all(&self.read).await?;
+        let rows = self.readers.acquire().await?.all(sql).await?;
         rows.iter().map(|row| Ok((row.try_get::<i64, _>("step")? * length, row.try_get("total")?))).collect()
     }
 
@@ -363,7 +363,7 @@ impl Store {
         let mut sql = Sql::new("SELECT MIN(c.at) AS at FROM clicks c WHERE c.workspace_seq = ");
         sql.bind(workspace.seq);
         push_not_deleted(&mut sql, workspace);
-        super::optional_instant_of(&sql.one(&self.read).await?, "at")
+        super::optional_instant_of(&self.readers.acquire().await?.one(sql).await?, "at")
     }
 
     /// A page of clicks in order of time, and within a millisecond in that of recording.
@@ -375,7 +375,6 @@ impl Store {
         skip: i64,
         size: i64,
     ) -> Result<Vec<ClickEvent>, StoreError> {
-        let mut connection = self.read.acquire().await?;
         let (from, to) = selection.range();
         let mut sql = Sql::new(
             "SELECT c.id, c.link_seq, c.at, c.url, c.continent, c.country, c.region, c.city, c.device, c.browser, c.os,
@@ -385,9 +384,9 @@ impl Store {
         push_conditions(&mut sql, self.dialect, workspace, selection);
         sql.push(if newest_first { " ORDER BY c.at DESC, c.seq DESC" } else { " ORDER BY c.at, c.seq" });
         sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        let rows = sql.all(&mut *connection).await?;
+        let rows = self.readers.acquire().await?.all(sql).await?;
         let seqs = rows.iter().map(|row| row.try_get("link_seq")).collect::<Result<Vec<i64>, _>>()?;
-        let links = links::load_map(&mut connection, seqs.iter().copied()).await?;
+        let links = links::load_map(&mut *self.read.acquire().await?, seqs.iter().copied()).await?;
         let mut events = Vec::with_capacity(rows.len());
         for (row, seq) in rows.iter().zip(seqs) {
             // Its link may have been deleted between the two queries.

@@ -1,8 +1,10 @@
 //! Questions about clicks at known instants.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
-use backend::{Click, ClickDetails};
+use axum::http::Method;
+use backend::{Analytics, Click, ClickDetails};
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -19,6 +21,7 @@ on_both_databases! {
     clicks_are_grouped_by_whatever_is_known_of_them,
     filters_take_lists_and_their_negation_and_events_agree,
     intervals_and_time_zones_are_the_readers,
+    a_query_that_takes_too_long_is_interrupted_and_answered_503,
 }
 
 async fn relative_and_absolute_ranges_are_exact_and_events_agree(database: Database) {
@@ -352,4 +355,28 @@ async fn intervals_and_time_zones_are_the_readers(database: Database) {
     let series = service.get("/analytics?groupBy=timeseries&start=2026-03-15&timezone=Asia/Kolkata").await;
     assert_eq!(series.body[0]["start"], "2026-03-14T18:30:00.000Z");
     assert_eq!(service.get("/analytics?groupBy=timeseries&event=leads").await.each("clicks").len(), 25);
+}
+
+async fn a_query_that_takes_too_long_is_interrupted_and_answered_503(database: Database) {
+    let analytics = Analytics { timeout: Duration::from_millis(1), ..Analytics::default() };
+    let service = Service::with_analytics(database, analytics).await;
+    let link = service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    let clicks: Vec<Click> = (0..20_000)
+        .map(|n| {
+            let mut click = Click::new(link["id"].as_str().unwrap(), service.now());
+            click.details.referer_url = format!("https://referer.test/{n}").into();
+            click
+        })
+        .collect();
+    service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+    let question = "/analytics?groupBy=referer_urls&interval=all";
+    // More often than there are readers.
+    for _ in 0..10 {
+        let answer = service.get(question).await;
+        let message = "The answer took too long. Ask about less, or later.";
+        assert_eq!(answer.error(), (503, "service_unavailable", message));
+        assert_eq!(answer.headers["retry-after"], "1");
+        assert_eq!(service.get("/links").await.status, 200);
+        assert_eq!(service.follow(Method::GET, "/r/k", "Googlebot/2.1").await.status, 302);
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use backend::{Click, Settings};
+use backend::{Analytics, Click};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor, Row};
@@ -40,9 +40,8 @@ impl Clicked {
         let is_sqlite = database.url.starts_with("sqlite:");
         let url = database.url.clone();
         // Counting millions of clicks takes longer than a request may.
-        let request_timeout = Duration::from_secs(600);
-        let settings = Settings { request_timeout, ..Settings::default() };
-        let service = Service::with_settings(database, settings).await;
+        let analytics = Analytics { timeout: Duration::from_secs(600), ..Analytics::default() };
+        let service = Service::with_analytics(database, analytics).await;
         let mut database = AnyConnection::connect(&url).await.unwrap();
         if is_sqlite {
             // As the service has it, so that the two compare.
