@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
-use crate::recorder::{Recorder, RecorderTask};
+use crate::recorder::{Recorder, RecorderTask, WhenFull};
 use crate::redirect::{ClickRules, Front, Repeats};
 use crate::request::Surroundings;
 use crate::store::Store;
@@ -44,12 +44,23 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// Webhooks that a workspace may have.
     pub max_webhooks: u32,
+    /// How long a short link leads where it led while the database is away.
+    pub max_stale: Duration,
+    /// What becomes of a click that there is no room for.
+    pub when_full: WhenFull,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let request_timeout = Duration::from_secs(30);
-        Self { clicks: ClickRules::default(), internal_token: None, request_timeout, max_webhooks: 20 }
+        Self {
+            clicks: ClickRules::default(),
+            internal_token: None,
+            request_timeout,
+            max_webhooks: 20,
+            max_stale: Duration::from_secs(600),
+            when_full: WhenFull::default(),
+        }
     }
 }
 
@@ -107,6 +118,7 @@ impl Backend {
             options.public_url.clone(),
             Arc::clone(&announced),
             metrics.clone(),
+            settings.when_full,
         );
         let deliverer = Deliverer::new(
             store.clone(),
@@ -123,7 +135,7 @@ impl Backend {
         let surroundings = Arc::new(Surroundings::new(metrics.clone(), settings.request_timeout));
         let admission = Admission::new(store.analytics().readers);
         let app = App {
-            targets: Targets::new(store.clone(), clock.clone()),
+            targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
             store,
             clock,
             public_url: options.public_url,

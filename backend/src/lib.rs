@@ -42,6 +42,7 @@ pub use app::{Backend, Options, Settings};
 pub use clock::{Clock, SteppedClock};
 pub use error::{ApiError, Code};
 pub use links::{InvalidPublicUrl, PublicUrl};
+pub use recorder::WhenFull;
 pub use redirect::{ClickRules, Front, LocationHeaders};
 pub use store::{Analytics, Click, ClickDetails, KeyRecord, Limits, Store, StoreError, Workspace};
 pub use webhooks::address::AddressPolicy;

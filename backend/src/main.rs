@@ -101,7 +101,10 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         readers: options.analytics_readers,
         timeout: Duration::from_secs(options.analytics_timeout),
     };
-    let store = Store::open_with(&options.database.url, analytics).await?;
+    let mut store = Store::open_with(&options.database.url, analytics).await?;
+    if let Some(spool) = options.spool {
+        store = store.with_spool(spool);
+    }
     let public_url = PublicUrl::parse(&public_url)?.with_domains(options.domains);
     let bounds = server::Bounds {
         connections: options.max_connections,
@@ -112,6 +115,8 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         internal_token: options.internal_token,
         request_timeout: Duration::from_secs(options.request_timeout),
         max_webhooks: options.max_webhooks,
+        max_stale: Duration::from_secs(options.max_stale),
+        when_full: options.when_full.into(),
     };
     let options = Options { public_url, webhook_addresses };
     let backend = Backend::start_with(store, Clock::system(), options, settings);

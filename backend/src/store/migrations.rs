@@ -10,6 +10,9 @@ type Step = (i64, &'static str, &'static str);
 
 /// The step that a file of `migrations/` is.
 macro_rules! step {
+    ($folder:literal, 10, $name:literal) => {
+        (10, $name, include_str!(concat!("../../migrations/", $folder, "/0010_", $name, ".sql")))
+    };
     ($folder:literal, $version:literal, $name:literal) => {
         (
             $version,
@@ -31,7 +34,7 @@ const SQLITE: [Step; 8] = [
 ];
 
 #[cfg(feature = "postgres")]
-const POSTGRES: [Step; 7] = [
+const POSTGRES: [Step; 8] = [
     step!("postgres", 1, "schema"),
     step!("postgres", 2, "packed_clicks"),
     step!("postgres", 3, "key_directory"),
@@ -39,6 +42,7 @@ const POSTGRES: [Step; 7] = [
     step!("postgres", 7, "deliveries_by_webhook"),
     step!("postgres", 8, "webhook_secrets"),
     step!("postgres", 9, "deleted_links"),
+    step!("postgres", 10, "spools"),
 ];
 
 /// Those of a SQLite file.

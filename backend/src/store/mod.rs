@@ -25,7 +25,7 @@ mod webhooks;
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -127,6 +127,8 @@ pub struct Store {
     key_order: Arc<KeyOrder>,
     /// Where clicks are safe until they are recorded.
     spool: Option<PathBuf>,
+    /// By which a database that several processes share knows the spool.
+    spool_id: Arc<OnceLock<String>>,
 }
 
 impl Store {
@@ -188,7 +190,8 @@ impl Store {
         let readers = Readers::sqlite(&url, analytics, pragmas).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = spool::path(&url)?;
-        Ok(Self { read, write, readers, analytics, dialect: Dialect::Sqlite, key_order, spool })
+        let (dialect, spool_id) = (Dialect::Sqlite, Arc::default());
+        Ok(Self { read, write, readers, analytics, dialect, key_order, spool, spool_id })
     }
 
     #[cfg(not(feature = "postgres"))]
@@ -203,8 +206,15 @@ impl Store {
         migrations::postgres().run(&pool).await?;
         let readers = Readers::postgres(url, analytics).await?;
         let key_order = Arc::new(KeyOrder::load(&pool).await?);
-        let dialect = Dialect::Postgres;
-        Ok(Self { read: pool.clone(), write: pool, readers, analytics, dialect, key_order, spool: None })
+        let (dialect, spool_id) = (Dialect::Postgres, Arc::default());
+        let (read, write, spool) = (pool.clone(), pool, None);
+        Ok(Self { read, write, readers, analytics, dialect, key_order, spool, spool_id })
+    }
+
+    /// Keeps clicks in a file until they are recorded, also where that is not done anyway. Each process needs one of its own.
+    #[must_use]
+    pub fn with_spool(self, file: PathBuf) -> Self {
+        Self { spool: Some(file), ..self }
     }
 
     /// How questions about clicks are answered.

@@ -4,6 +4,7 @@ mod analytics;
 mod command;
 mod connections;
 mod database;
+mod database_away;
 mod errors;
 #[cfg(target_os = "linux")]
 mod full_disk;

@@ -1,5 +1,6 @@
 //! A service in this process, with a database of its own and a clock that stands still.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::Router;
@@ -44,6 +45,7 @@ struct Setup {
     domains: Vec<String>,
     settings: Settings,
     analytics: Analytics,
+    spool: Option<PathBuf>,
 }
 
 impl Default for Setup {
@@ -53,6 +55,7 @@ impl Default for Setup {
             domains: Vec::new(),
             settings: Settings::default(),
             analytics: Analytics::default(),
+            spool: None,
         }
     }
 }
@@ -60,7 +63,10 @@ impl Default for Setup {
 async fn start(database: &Database, clock: &SteppedClock, setup: &Setup) -> Backend {
     let public_url = PublicUrl::parse("https://s.test").unwrap().with_domains(setup.domains.clone());
     let options = Options { public_url, webhook_addresses: setup.webhook_addresses.clone() };
-    let store = Store::open_with(&database.url, setup.analytics).await.unwrap();
+    let mut store = Store::open_with(&database.url, setup.analytics).await.unwrap();
+    if let Some(spool) = &setup.spool {
+        store = store.with_spool(spool.clone());
+    }
     Backend::start_with(store, clock.clock(), options, setup.settings.clone())
 }
 
@@ -89,6 +95,11 @@ impl Service {
     pub(crate) async fn with_analytics(database: Database, analytics: Analytics) -> Self {
         let settings = Settings { request_timeout: Duration::from_secs(600), ..Settings::default() };
         Self::with(database, Setup { settings, analytics, ..Setup::default() }).await
+    }
+
+    /// Keeps clicks in a file until they are recorded, if one is named.
+    pub(crate) async fn spooling(database: Database, spool: Option<PathBuf>, settings: Settings) -> Self {
+        Self::with(database, Setup { settings, spool, ..Setup::default() }).await
     }
 
     async fn with(database: Database, setup: Setup) -> Self {
