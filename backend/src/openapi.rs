@@ -10,6 +10,7 @@ use crate::app::Shared;
 use crate::events::EventBody;
 use crate::links::bulk::BulkResult;
 use crate::links::{LinkBody, input};
+use crate::store::REPLAYED_AT_ONCE;
 use crate::webhooks::routes::{DeliveryBody, WebhookBody};
 use crate::webhooks::{self, Trigger};
 use crate::{analytics, qr, selection};
@@ -147,7 +148,10 @@ fn paths() -> Value {
             "post": operation("rotateWebhookSecret", vec![webhook_id()], Some(rotation()), 200, reference("Webhook")),
         },
         "/webhooks/{id}/deliveries": {
-            "get": operation("getDeliveries", vec![webhook_id()], None, 200, list_of("Delivery")),
+            "get": operation("getDeliveries", delivery_parameters(webhook_id()), None, 200, list_of("Delivery")),
+        },
+        "/webhooks/{id}/deliveries/replay": {
+            "post": operation("replayEvents", vec![webhook_id()], Some(replay()), 200, replayed()),
         },
         "/webhooks/{id}/deliveries/{event}/replay": {
             "post": operation(
@@ -350,6 +354,36 @@ fn new_webhook() -> Value {
 fn secret() -> Value {
     let description = "whsec_ and 24 to 64 bytes in Base64; made up if absent.";
     json!({"type": ["string", "null"], "description": description})
+}
+
+fn delivery_parameters(webhook_id: Value) -> Vec<Value> {
+    let mut parameters = vec![webhook_id];
+    parameters.push(choice("status", webhooks::routes::STATUSES.map(|(name, _)| name)));
+    parameters.push(choice("event", Trigger::ALL.map(Trigger::name)));
+    parameters.extend(texts(&["start", "end"]));
+    parameters.extend([number("page", 1, 1_000), number("pageSize", 1, 100)]);
+    parameters
+}
+
+/// The body that says which events are sent again.
+fn replay() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "status": {"enum": ["delivered", "failed", null]},
+            "event": {"anyOf": [trigger(), {"type": "null"}]},
+            "start": {"type": ["string", "null"]},
+            "end": {"type": ["string", "null"]},
+            "eventIds": ids(REPLAYED_AT_ONCE),
+        },
+    })
+}
+
+fn replayed() -> Value {
+    json!({
+        "type": "object", "required": ["replayed", "more"],
+        "properties": {"replayed": {"type": "integer", "minimum": 0}, "more": {"type": "boolean"}},
+    })
 }
 
 /// The body that gives a webhook another secret.

@@ -40,7 +40,9 @@ use key_order::KeyOrder;
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
-pub(crate) use outbox::{Attempt, DeliveryRecord, DueDelivery, Outcome};
+pub(crate) use outbox::{
+    Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, DueDelivery, Outcome, REPLAYED_AT_ONCE,
+};
 pub use reader::Analytics;
 use reader::Readers;
 pub(crate) use spool::Spool;

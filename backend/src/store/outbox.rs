@@ -8,10 +8,10 @@ use super::sql::Sql;
 use super::webhooks::{Webhook, listeners};
 use super::{Dialect, Store, StoreError, Workspace, instant_of, optional_instant_of, to_json};
 use crate::links::Link;
-use crate::webhooks::Event;
+use crate::webhooks::{Event, Trigger};
 
-/// Deliveries in the log of a webhook that are shown at most.
-const LOG_SHOWN: i64 = 100;
+/// Events that one call sends again at most.
+pub(crate) const REPLAYED_AT_ONCE: u32 = 1_000;
 
 /// A delivery whose time has come, taken by this process until its lease ends.
 #[derive(Clone, Debug)]
@@ -61,6 +61,55 @@ pub(crate) struct DeliveryRecord {
     /// None once nothing more will be tried.
     pub(crate) due_at: Option<Timestamp>,
     pub(crate) attempts: Vec<Attempt>,
+}
+
+/// What has become of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeliveryStatus {
+    Pending,
+    Delivered,
+    Failed,
+}
+
+/// Which deliveries to a webhook are meant; empty fields do not narrow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeliveryFilter {
+    pub(crate) status: Option<DeliveryStatus>,
+    pub(crate) trigger: Option<Trigger>,
+    /// The first instant at which the event may have happened.
+    pub(crate) start: Option<Timestamp>,
+    /// The last.
+    pub(crate) end: Option<Timestamp>,
+    pub(crate) event_ids: Vec<String>,
+}
+
+impl DeliveryFilter {
+    /// Appends a source of the deliveries `w` that are meant, with their events `e`.
+    fn push(&self, sql: &mut Sql, dialect: Dialect, webhook: &Webhook) {
+        sql.push(
+            " FROM webhook_deliveries w JOIN webhook_events e ON e.seq = w.event_seq WHERE w.webhook_seq = ",
+        );
+        sql.bind(webhook.seq);
+        sql.push(match self.status {
+            None => "",
+            Some(DeliveryStatus::Pending) => " AND w.due_at IS NOT NULL",
+            Some(DeliveryStatus::Delivered) => " AND w.delivered_at IS NOT NULL",
+            Some(DeliveryStatus::Failed) => " AND w.due_at IS NULL AND w.delivered_at IS NULL",
+        });
+        if let Some(trigger) = self.trigger {
+            sql.push(" AND e.event = ").bind(trigger.name().to_owned());
+        }
+        if let Some(start) = self.start {
+            sql.push(" AND e.created_at >= ").bind(start.as_millisecond());
+        }
+        if let Some(end) = self.end {
+            sql.push(" AND e.created_at <= ").bind(end.as_millisecond());
+        }
+        if !self.event_ids.is_empty() {
+            let ids: Vec<&str> = self.event_ids.iter().map(String::as_str).collect();
+            sql.push(" AND e.id IN ").texts(dialect, &ids);
+        }
+    }
 }
 
 impl Store {
@@ -185,15 +234,22 @@ impl Store {
         Ok(())
     }
 
-    /// The latest deliveries to a webhook, newest first.
-    pub(crate) async fn deliveries(&self, webhook: &Webhook) -> Result<Vec<DeliveryRecord>, StoreError> {
+    /// A page of the deliveries to a webhook, newest first.
+    pub(crate) async fn deliveries(
+        &self,
+        webhook: &Webhook,
+        filter: &DeliveryFilter,
+        skip: i64,
+        size: i64,
+    ) -> Result<Vec<DeliveryRecord>, StoreError> {
         // One statement, so that a delivery and its attempts are of the same moment.
         let mut sql = Sql::new(
             "SELECT d.seq, e.id AS event_id, e.event, e.payload, e.created_at, d.delivered_at, d.due_at,
              a.at, a.http_status, a.error, a.response_body
-             FROM (SELECT w.* FROM webhook_deliveries w WHERE w.webhook_seq = ",
+             FROM (SELECT w.*",
         );
-        sql.bind(webhook.seq).push(" ORDER BY w.seq DESC LIMIT ").bind(LOG_SHOWN);
+        filter.push(&mut sql, self.dialect, webhook);
+        sql.push(" ORDER BY w.seq DESC LIMIT ").bind(size).push(" OFFSET ").bind(skip);
         sql.push(
             ") d JOIN webhook_events e ON e.seq = d.event_seq
              LEFT JOIN webhook_attempts a ON a.delivery_seq = d.seq ORDER BY d.seq DESC, a.seq",
@@ -240,6 +296,28 @@ impl Store {
         );
         sql.bind(webhook.seq).push(" AND e.id = ").bind(event_id.to_owned()).push(" ORDER BY d.seq LIMIT 1");
         Ok(sql.execute(&self.write).await? == 1)
+    }
+
+    /// Sends events once more to a webhook: those whose latest delivery `filter` lets through, the oldest first and not too
+    /// many. Returns how many.
+    pub(crate) async fn replay_all(
+        &self,
+        webhook: &Webhook,
+        filter: &DeliveryFilter,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let mut sql = Sql::new(
+            "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
+             SELECT w.event_seq, w.webhook_seq, 0, CAST(",
+        );
+        sql.bind(now.as_millisecond()).push(" AS BIGINT)");
+        filter.push(&mut sql, self.dialect, webhook);
+        sql.push(
+            " AND NOT EXISTS (SELECT 1 FROM webhook_deliveries n WHERE n.event_seq = w.event_seq
+             AND n.webhook_seq = w.webhook_seq AND n.seq > w.seq) ORDER BY w.seq LIMIT ",
+        );
+        sql.bind(i64::from(REPLAYED_AT_ONCE));
+        Ok(sql.execute(&self.write).await?)
     }
 
     /// Forgets events from before `before`, with their deliveries and attempts.

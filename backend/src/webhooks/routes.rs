@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Json, Router, routing};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -18,7 +19,12 @@ use crate::error::{ApiError, Code};
 use crate::ids;
 use crate::links::{Link, rfc3339};
 use crate::path::{Name, Names};
-use crate::store::{Attempt, Click, DeliveryRecord, NewWebhook, Scope, Webhook, WebhookConflict};
+use crate::query::Query;
+use crate::store::{
+    Attempt, Click, DeliveryFilter, DeliveryRecord, DeliveryStatus, NewWebhook, REPLAYED_AT_ONCE, Scope,
+    Webhook, WebhookConflict,
+};
+use crate::when::{self, Edge};
 
 /// Longest name, in characters.
 const MAX_NAME: usize = 40;
@@ -26,6 +32,16 @@ const MAX_NAME: usize = 40;
 const MAX_URL: usize = 2_048;
 /// Most links, and most folders, of a scope.
 const MAX_SCOPE: usize = 1_000;
+/// Deliveries on a page, unless asked for fewer; also the most.
+const PAGE_SIZE: i64 = 100;
+/// The last page.
+const MAX_PAGE: i64 = 1_000;
+/// What may have become of a delivery.
+pub(crate) const STATUSES: [(&str, DeliveryStatus); 3] = [
+    ("pending", DeliveryStatus::Pending),
+    ("delivered", DeliveryStatus::Delivered),
+    ("failed", DeliveryStatus::Failed),
+];
 /// How long deliveries are signed with both secrets after a rotation unless the request says otherwise, in seconds.
 const OVERLAP: u64 = 86_400;
 /// The longest such overlap, in seconds.
@@ -38,6 +54,7 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/webhooks/{id}/test", routing::post(test))
         .route("/webhooks/{id}/rotate-secret", routing::post(rotate_secret))
         .route("/webhooks/{id}/deliveries", routing::get(deliveries))
+        .route("/webhooks/{id}/deliveries/replay", routing::post(replay_all))
         .route("/webhooks/{id}/deliveries/{event}/replay", routing::post(replay))
 }
 
@@ -309,10 +326,62 @@ async fn deliveries(
     State(app): State<Shared>,
     caller: Caller,
     Name(id): Name,
+    query: Query,
 ) -> Result<Json<Vec<DeliveryBody>>, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
-    let records = app.store.deliveries(&webhook).await?;
+    let filter = delivery_filter(app.clock.now(), |name| Ok(query.text(name).map(str::to_owned)))?;
+    let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
+    let size = query.integer("pageSize", 1..=PAGE_SIZE, &format!("Max page size is {PAGE_SIZE}."))?;
+    let size = size.unwrap_or(PAGE_SIZE);
+    let records = app.store.deliveries(&webhook, &filter, (page - 1) * size, size).await?;
     Ok(Json(records.into_iter().map(DeliveryBody::of).collect()))
+}
+
+/// Which deliveries a request means, by what it says of each field.
+fn delivery_filter(
+    now: Timestamp,
+    said: impl Fn(&str) -> Result<Option<String>, ApiError>,
+) -> Result<DeliveryFilter, ApiError> {
+    let status = said("status")?.map(|word| {
+        STATUSES.iter().find(|(name, _)| *name == word).map(|(_, status)| *status).ok_or_else(|| {
+            let names = STATUSES.map(|(name, _)| name).join(", ");
+            ApiError::invalid("invalid_value", "status", &format!("Invalid option: expected one of {names}"))
+        })
+    });
+    let instant = |name: &str, edge| {
+        let parsed = said(name)?.map(|text| when::parse(&text, now, &TimeZone::UTC, edge));
+        parsed.transpose().map_err(|error| ApiError::invalid("custom", name, &error.to_string()))
+    };
+    Ok(DeliveryFilter {
+        status: status.transpose()?,
+        trigger: said("event")?.map(|event| trigger(&Value::String(event), "event")).transpose()?,
+        start: instant("start", Edge::Start)?,
+        end: instant("end", Edge::End)?,
+        event_ids: Vec::new(),
+    })
+}
+
+/// Sends again what the request describes: the events that it names, or those that were given up unless it says otherwise.
+async fn replay_all(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let fields = Fields::of(&body, "")?;
+    let webhook = enabled(&app, &caller, &id).await?;
+    let now = app.clock.now();
+    let mut filter = delivery_filter(now, |name| Ok(fields.text(name, MAX_URL)?.set()))?;
+    filter.event_ids = fields.texts("eventIds", REPLAYED_AT_ONCE as usize)?.set().unwrap_or_default();
+    if filter.status == Some(DeliveryStatus::Pending) {
+        return Err(fields.invalid("status", "Expected delivered or failed: what is pending is on its way"));
+    }
+    if filter.status.is_none() && filter.event_ids.is_empty() {
+        filter.status = Some(DeliveryStatus::Failed);
+    }
+    let replayed = app.store.replay_all(&webhook, &filter, now).await?;
+    app.announced.notify_one();
+    Ok(Json(json!({ "replayed": replayed, "more": replayed == u64::from(REPLAYED_AT_ONCE) })))
 }
 
 async fn replay(

@@ -46,6 +46,8 @@ on_both_databases! {
     ids_of_a_scope_that_is_not_there_are_refused,
     a_change_says_what_it_changed,
     both_secrets_sign_until_the_overlap_of_a_rotation_ends,
+    deliveries_are_filtered_and_paged,
+    events_that_were_given_up_are_sent_again_together,
 }
 
 async fn events_arrive_signed_with_the_link_and_the_click(database: Database) {
@@ -538,4 +540,99 @@ async fn both_secrets_sign_until_the_overlap_of_a_rotation_ends(database: Databa
     {
         assert_eq!(service.post(&rotate, &refused).await.error().0, 422, "{refused}");
     }
+}
+
+async fn deliveries_are_filtered_and_paged(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = webhook(&service, &receiver, &["link.created", "link.deleted"]).await;
+    let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
+    // An hour apart: one that is delivered, one that is tried again, one of another kind.
+    let first = service.link(&json!({"url": "https://example.com/1"})).await;
+    receiver.next().await;
+    log_after(&service, &webhook, 1).await;
+    service.clock.advance(Duration::from_secs(3_600));
+    receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+    service.link(&json!({"url": "https://example.com/2"})).await;
+    receiver.next().await;
+    log_after(&service, &webhook, 1).await;
+    service.delete(&format!("/links/{}", first["id"].as_str().unwrap())).await;
+    receiver.next().await;
+    let all = log_after(&service, &webhook, 1).await;
+    let (deleted, retried, delivered) = (&all[0]["eventId"], &all[1]["eventId"], &all[2]["eventId"]);
+    //  query                                       deliveries
+    let table = [
+        ("", vec![deleted, retried, delivered]),
+        ("status=delivered", vec![deleted, delivered]),
+        ("status=pending", vec![retried]),
+        ("status=failed", vec![]),
+        ("event=link.created", vec![retried, delivered]),
+        ("event=link.created&status=delivered", vec![delivered]),
+        ("end=30+minutes+ago", vec![delivered]),
+        ("start=2026-03-15T13:00:00Z", vec![deleted, retried]),
+        ("start=2026-03-15T12:00:00Z&end=2026-03-15T13:00:00Z", vec![delivered]),
+        ("pageSize=2", vec![deleted, retried]),
+        ("pageSize=2&page=2", vec![delivered]),
+        ("pageSize=2&page=3", vec![]),
+    ];
+    for (query, expected) in table {
+        let page = service.get(&format!("{path}?{query}")).await;
+        assert_eq!(page.each("eventId"), expected, "{query}");
+    }
+    for refused in ["status=lost", "event=lead.created", "start=soonish", "page=0", "pageSize=101"] {
+        assert_eq!(service.get(&format!("{path}?{refused}")).await.error().0, 422, "{refused}");
+    }
+}
+
+async fn events_that_were_given_up_are_sent_again_together(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = webhook(&service, &receiver, &["link.created"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    let replay = format!("{path}/deliveries/replay");
+    let mut ids = Vec::new();
+    for n in 0..3 {
+        service.link(&json!({"url": format!("https://example.com/{n}")})).await;
+        let event = receiver.next().await.json();
+        ids.push(event["id"].as_str().unwrap().to_owned());
+        log_after(&service, &webhook, 1).await;
+    }
+    let mut heard = async |count: usize| {
+        let mut heard = Vec::new();
+        for _ in 0..count {
+            heard.push(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
+        }
+        heard.sort();
+        // Each is written down as delivered before the next call asks for what is.
+        let deliveries = format!("{path}/deliveries?status=pending");
+        while service.get(&deliveries).await.body != json!([]) {
+            tokio::task::yield_now().await;
+        }
+        heard
+    };
+    let sorted = |ids: &[String]| {
+        let mut ids = ids.to_vec();
+        ids.sort();
+        ids
+    };
+    //  what is asked for, and what is sent again
+    let table = [
+        (json!({}), vec![]),
+        (json!({"status": "failed"}), vec![]),
+        (json!({"eventIds": [ids[1], ids[2]]}), sorted(&ids[1..])),
+        (json!({"status": "delivered"}), sorted(&ids)),
+        (json!({"status": "delivered", "event": "link.deleted"}), vec![]),
+        (json!({"status": "delivered", "end": "1 hour ago"}), vec![]),
+        (json!({"eventIds": ["evt_nobody"]}), vec![]),
+    ];
+    for (body, expected) in table {
+        let answer = service.post(&replay, &body).await.body;
+        assert_eq!(answer, json!({"replayed": expected.len(), "more": false}), "{body}");
+        assert_eq!(heard(expected.len()).await, expected, "{body}");
+    }
+    for refused in [json!({"status": "pending"}), json!({"event": "sale.created"}), json!({"eventIds": 7})] {
+        assert_eq!(service.post(&replay, &refused).await.error().0, 422, "{refused}");
+    }
+    service.patch(&path, &json!({"disabled": true})).await;
+    assert_eq!(service.post(&replay, &json!({})).await.error().0, 409);
 }
