@@ -112,20 +112,25 @@ pub(crate) fn grouping_names() -> impl Iterator<Item = &'static str> {
 }
 
 async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
+    let admitted = app.admission.admit(&caller.workspace).await?;
+    admitted.answer(async move { answer(&app, &caller, &query).await }).await
+}
+
+async fn answer(app: &App, caller: &Caller, query: &Query) -> Result<Response, ApiError> {
     let metric = query.choice("event", &METRICS)?.unwrap_or(Metric::Clicks);
     let group_by = query.choice("groupBy", &GROUPINGS)?.unwrap_or(GroupBy::Count);
-    let asked = Asked::read(&query, &app, &caller).await?;
+    let asked = Asked::read(query, app, caller).await?;
     let answer = match (group_by, metric) {
         (GroupBy::Count, Metric::Clicks) => {
             counted([], app.store.count_clicks(&caller.workspace, &asked.selection).await?)
         }
         (GroupBy::Count, Metric::Leads | Metric::Sales) => counted([], 0),
-        (GroupBy::Timeseries, metric) => timeseries(&app, &caller, &asked, metric).await?,
+        (GroupBy::Timeseries, metric) => timeseries(app, caller, &asked, metric).await?,
         (GroupBy::Nothing, _) | (GroupBy::TopLinks | GroupBy::Columns(_), Metric::Leads | Metric::Sales) => {
             json!([])
         }
-        (GroupBy::TopLinks, Metric::Clicks) => return top_links(&app, &caller, &asked).await,
-        (GroupBy::Columns(group), Metric::Clicks) => by_columns(&app, &caller, &asked, group).await?,
+        (GroupBy::TopLinks, Metric::Clicks) => return top_links(app, caller, &asked).await,
+        (GroupBy::Columns(group), Metric::Clicks) => by_columns(app, caller, &asked, group).await?,
     };
     Ok(Json(answer).into_response())
 }

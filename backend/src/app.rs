@@ -9,11 +9,12 @@ use axum::routing;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
-use crate::recorder::{Recorder, RecorderTask};
+use crate::recorder::{Recorder, RecorderTask, WhenFull};
 use crate::redirect::{ClickRules, Front, Repeats};
 use crate::request::Surroundings;
 use crate::store::Store;
@@ -21,7 +22,7 @@ use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::address::AddressPolicy;
 use crate::webhooks::delivery::Deliverer;
-use crate::{analytics, events, internal, links, packer, qr, redirect, request, webhooks};
+use crate::{analytics, events, internal, links, packer, qr, redirect, request, sweeper, webhooks};
 
 /// What an operator decides.
 #[derive(Clone, Debug)]
@@ -41,12 +42,25 @@ pub struct Settings {
     pub internal_token: Option<String>,
     /// How long a request may take, from its headers to the answer; then it is answered 408.
     pub request_timeout: Duration,
+    /// Webhooks that a workspace may have.
+    pub max_webhooks: u32,
+    /// How long a short link leads where it led while the database is away.
+    pub max_stale: Duration,
+    /// What becomes of a click that there is no room for.
+    pub when_full: WhenFull,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let request_timeout = Duration::from_secs(30);
-        Self { clicks: ClickRules::default(), internal_token: None, request_timeout }
+        Self {
+            clicks: ClickRules::default(),
+            internal_token: None,
+            request_timeout,
+            max_webhooks: 20,
+            max_stale: Duration::from_secs(600),
+            when_full: WhenFull::default(),
+        }
     }
 }
 
@@ -59,13 +73,17 @@ pub(crate) struct App {
     pub(crate) webhook_addresses: AddressPolicy,
     pub(crate) targets: Targets,
     pub(crate) recorder: Recorder,
+    pub(crate) admission: Admission,
     pub(crate) click_rules: ClickRules,
     pub(crate) repeats: Repeats,
     pub(crate) agents: Agents,
     pub(crate) internal_token: Option<String>,
+    pub(crate) max_webhooks: u32,
     pub(crate) metrics: Metrics,
     /// Woken when something was written that webhooks may have to hear of.
     pub(crate) announced: Arc<Notify>,
+    /// Woken when a link was deleted.
+    pub(crate) deleted: Arc<Notify>,
 }
 
 pub(crate) type Shared = Arc<App>;
@@ -78,6 +96,7 @@ pub struct Backend {
     recorder: RecorderTask,
     deliverer: JoinHandle<()>,
     packer: JoinHandle<()>,
+    sweeper: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -99,6 +118,7 @@ impl Backend {
             options.public_url.clone(),
             Arc::clone(&announced),
             metrics.clone(),
+            settings.when_full,
         );
         let deliverer = Deliverer::new(
             store.clone(),
@@ -108,23 +128,30 @@ impl Backend {
             metrics.clone(),
         );
         let deliverer = tokio::spawn(deliverer.run(stopped.clone()));
-        let packer = tokio::spawn(packer::run(store.clone(), clock.clone(), stopped));
+        let packer = tokio::spawn(packer::run(store.clone(), clock.clone(), stopped.clone()));
+        let deleted = Arc::new(Notify::new());
+        let sweeper = sweeper::run(store.clone(), clock.clone(), Arc::clone(&deleted), stopped);
+        let sweeper = tokio::spawn(sweeper);
         let surroundings = Arc::new(Surroundings::new(metrics.clone(), settings.request_timeout));
+        let admission = Admission::new(store.analytics().readers);
         let app = App {
-            targets: Targets::new(store.clone(), clock.clone()),
+            targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
             store,
             clock,
             public_url: options.public_url,
             webhook_addresses: options.webhook_addresses,
             recorder,
+            admission,
             click_rules: settings.clicks,
             repeats: Repeats::default(),
             agents: Agents::default(),
             internal_token: settings.internal_token,
+            max_webhooks: settings.max_webhooks,
             metrics,
             announced,
+            deleted,
         };
-        Self { app: Arc::new(app), surroundings, recorder: recorder_task, deliverer, packer, stop }
+        Self { app: Arc::new(app), surroundings, recorder: recorder_task, deliverer, packer, sweeper, stop }
     }
 
     /// The public routes: the API, the redirects and `/healthz`.
@@ -188,7 +215,11 @@ impl Backend {
     pub async fn shut_down(self) {
         self.recorder.finish().await;
         self.stop.send_replace(true);
-        for (task, what) in [(self.deliverer, "webhook deliveries"), (self.packer, "the packing of clicks")] {
+        for (task, what) in [
+            (self.deliverer, "webhook deliveries"),
+            (self.packer, "the packing of clicks"),
+            (self.sweeper, "the deletion of rows"),
+        ] {
             if let Err(error) = task.await {
                 tracing::error!(%error, what, "a background task ended abnormally");
             }

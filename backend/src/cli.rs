@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use axum::http::HeaderName;
 use backend::keys::{parse_limits, parse_plan};
-use backend::{ClickRules, Limits, LocationHeaders};
+use backend::{ClickRules, Limits, LocationHeaders, WhenFull};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A link and analytics API with webhooks.
@@ -119,8 +119,58 @@ pub(super) struct Serve {
     /// How long a request may take, in seconds; then it is answered 408.
     #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) request_timeout: u64,
+    /// Connections that each listener has at once; further ones wait until one is closed.
+    #[arg(long, env = "WEIR_MAX_CONNECTIONS", default_value = "4096", value_parser = connections)]
+    pub(super) max_connections: usize,
+    /// How long a client may take nothing of an answer, in seconds; then its connection is closed.
+    #[arg(long, env = "WEIR_WRITE_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(super) write_timeout: u64,
+    /// Questions about clicks that are answered at once; one workspace has at most half of them.
+    #[arg(long, env = "WEIR_ANALYTICS_READERS", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(super) analytics_readers: u32,
+    /// How long a query about clicks may take, in seconds; then it is interrupted, and the question answered 503.
+    #[arg(long, env = "WEIR_ANALYTICS_TIMEOUT", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(super) analytics_timeout: u64,
+    /// How long a short link leads where it led while the database is away, in seconds. Links that are not in memory are then
+    /// answered 503.
+    #[arg(long, env = "WEIR_MAX_STALE", default_value = "600", value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub(super) max_stale: u64,
+    /// What becomes of a click that there is no room for, while the database is away or behind, or the disk is full.
+    #[arg(long, env = "WEIR_WHEN_FULL", default_value = "wait")]
+    pub(super) when_full: Full,
+    /// A file in which clicks are safe until they are recorded in PostgreSQL, also while that is away. Each process needs one of
+    /// its own. Beside a SQLite file there is always one.
+    #[arg(long, env = "WEIR_SPOOL")]
+    pub(super) spool: Option<PathBuf>,
+    /// Webhooks that a workspace may have; those it has already are kept.
+    #[arg(long, env = "WEIR_MAX_WEBHOOKS", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) max_webhooks: u32,
     #[command(flatten)]
     pub(super) clicks: Clicks,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Full {
+    /// Redirects wait, and no click is lost.
+    Wait,
+    /// Redirects go on, and the click is not counted.
+    Drop,
+}
+
+impl From<Full> for WhenFull {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::Wait => Self::Wait,
+            Full::Drop => Self::Drop,
+        }
+    }
+}
+
+fn connections(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=1_000_000) => Ok(number),
+        Ok(_) | Err(_) => Err("expected a number from 1 to 1000000".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,8 @@
 //! The error envelope: `{"error": {"code", "message", "doc_url"}}`, one code per status, as the published clients parse it.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -34,6 +35,8 @@ pub enum Code {
     UnprocessableEntity,
     /// 500: the fault is ours.
     InternalServerError,
+    /// 503: not now; `Retry-After` says when.
+    ServiceUnavailable,
 }
 
 impl Code {
@@ -52,6 +55,7 @@ impl Code {
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnprocessableEntity => StatusCode::UNPROCESSABLE_ENTITY,
             Self::InternalServerError => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -91,6 +95,13 @@ impl ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
+        if error.is_interruption() {
+            tracing::warn!("a statement took too long and was interrupted");
+            return Self::new(
+                Code::ServiceUnavailable,
+                "The answer took too long. Ask about less, or later.",
+            );
+        }
         tracing::error!(error = %error, "the store failed");
         Self::new(Code::InternalServerError, "An internal server error occurred.")
     }
@@ -113,6 +124,10 @@ impl IntoResponse for ApiError {
         let status = self.code.status();
         let doc_url = format!("https://www.rfc-editor.org/rfc/rfc9110#status.{}", status.as_u16());
         let body = Body { code: self.code, message: &self.message, doc_url };
-        (status, Json(Envelope { error: body })).into_response()
+        let mut response = (status, Json(Envelope { error: body })).into_response();
+        if self.code == Code::ServiceUnavailable {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }

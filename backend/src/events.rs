@@ -129,6 +129,21 @@ impl<'a> EventBody<'a> {
 }
 
 async fn events(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
+    let admitted = app.admission.admit(&caller.workspace).await?;
+    // The first part is read before the answer begins, so that a database that fails is answered 500.
+    let (first, rest) = admitted.answer(async move { first_part(app, caller, &query).await }).await?;
+    let rest = stream::try_unfold(rest, |events| async move {
+        match events {
+            Some(events) => events.part().await.map(Some),
+            None => Ok(None),
+        }
+    });
+    let parts = stream::once(async { Ok(first) }).chain(rest);
+    Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(parts)).into_response())
+}
+
+/// Finds the events of a page, and reads the first of them.
+async fn first_part(app: Shared, caller: Caller, query: &Query) -> Result<(Bytes, Option<Events>), ApiError> {
     let metrics = [("clicks", Metric::Clicks), ("leads", Metric::Leads), ("sales", Metric::Sales)];
     let metric = query.choice("event", &metrics)?.unwrap_or(Metric::Clicks);
     let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
@@ -139,7 +154,7 @@ async fn events(State(app): State<Shared>, caller: Caller, query: Query) -> Resu
     // The published clients always send the deprecated `order=desc`, so only its other value says anything.
     let newest_first = query.choice("sortOrder", &directions)?.unwrap_or(true)
         && query.choice("order", &directions)?.unwrap_or(true);
-    let asked = Asked::read(&query, &app, &caller).await?;
+    let asked = Asked::read(query, &app, &caller).await?;
     let seqs = match metric {
         Metric::Clicks => {
             let skip = (page - 1) * limit;
@@ -149,16 +164,7 @@ async fn events(State(app): State<Shared>, caller: Caller, query: Query) -> Resu
     };
     let events =
         Events { app, workspace: caller.workspace, seqs: seqs.into_iter(), is_first: true, sent: false };
-    // The first part is read before the answer begins, so that a database that fails is answered 500.
-    let (first, rest) = events.part().await?;
-    let rest = stream::try_unfold(rest, |events| async move {
-        match events {
-            Some(events) => events.part().await.map(Some),
-            None => Ok(None),
-        }
-    });
-    let parts = stream::once(async { Ok(first) }).chain(rest);
-    Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(parts)).into_response())
+    Ok(events.part().await?)
 }
 
 /// The events of a page that are still to be sent.

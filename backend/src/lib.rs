@@ -6,6 +6,7 @@
 //!
 //! [`Store`] is the database, [`Backend`] the service on top of it, [`server`] its listeners.
 
+mod admission;
 pub(crate) mod analytics;
 mod app;
 mod auth;
@@ -31,6 +32,7 @@ mod request;
 mod selection;
 pub mod server;
 mod store;
+mod sweeper;
 mod targets;
 mod visitor;
 mod webhooks;
@@ -40,7 +42,8 @@ pub use app::{Backend, Options, Settings};
 pub use clock::{Clock, SteppedClock};
 pub use error::{ApiError, Code};
 pub use links::{InvalidPublicUrl, PublicUrl};
+pub use recorder::WhenFull;
 pub use redirect::{ClickRules, Front, LocationHeaders};
-pub use store::{Click, ClickDetails, KeyRecord, Limits, Store, StoreError, Workspace};
+pub use store::{Analytics, Click, ClickDetails, KeyRecord, Limits, Store, StoreError, Workspace};
 pub use webhooks::address::AddressPolicy;
 pub use webhooks::signature;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use backend::import::{ImportError, Refused, import_csv};
 use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::{
-    AddressPolicy, Backend, Clock, InvalidPublicUrl, Limits, Options, PublicUrl, Settings, Store, StoreError,
-    server,
+    AddressPolicy, Analytics, Backend, Clock, InvalidPublicUrl, Limits, Options, PublicUrl, Settings, Store,
+    StoreError, server,
 };
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -97,20 +97,34 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     let public_url = options.public_url.unwrap_or_else(|| format!("http://{public_address}"));
     let webhook_addresses =
         if options.allow_private_webhooks { AddressPolicy::any() } else { AddressPolicy::public_only() };
-    let store = Store::open(&options.database.url).await?;
+    let analytics = Analytics {
+        readers: options.analytics_readers,
+        timeout: Duration::from_secs(options.analytics_timeout),
+    };
+    let mut store = Store::open_with(&options.database.url, analytics).await?;
+    if let Some(spool) = options.spool {
+        store = store.with_spool(spool);
+    }
     let public_url = PublicUrl::parse(&public_url)?.with_domains(options.domains);
+    let bounds = server::Bounds {
+        connections: options.max_connections,
+        write_timeout: Duration::from_secs(options.write_timeout),
+    };
     let settings = Settings {
         clicks: options.clicks.into(),
         internal_token: options.internal_token,
         request_timeout: Duration::from_secs(options.request_timeout),
+        max_webhooks: options.max_webhooks,
+        max_stale: Duration::from_secs(options.max_stale),
+        when_full: options.when_full.into(),
     };
     let options = Options { public_url, webhook_addresses };
     let backend = Backend::start_with(store, Clock::system(), options, settings);
     // What an earlier process has left in the spool counts from the first request on.
     backend.flush_clicks().await;
     let (stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(server::serve(public, backend.front(), stopped.clone()));
-    let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), stopped));
+    let serving = tokio::spawn(server::serve(public, backend.front(), bounds, stopped.clone()));
+    let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), bounds, stopped));
     // Scripts read these two lines to learn which ports were taken.
     let said = say!("listening on http://{public_address}\ninternal on http://{internal_address}");
     if let Err(error) = said {

@@ -72,6 +72,8 @@ pub(crate) enum ClickOutcome {
     SetAside,
     /// Could not be stored before the process had to end.
     Lost,
+    /// There was no room for it, and redirects are not to wait.
+    Dropped,
 }
 
 fn name(method: &Method) -> &'static str {
@@ -148,6 +150,7 @@ impl Metrics {
             ClickOutcome::Orphaned => "orphaned",
             ClickOutcome::SetAside => "set_aside",
             ClickOutcome::Lost => "lost",
+            ClickOutcome::Dropped => "dropped",
         };
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         self.clicks.get_or_create(&Clicks { outcome }).inc_by(count);

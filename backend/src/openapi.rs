@@ -13,8 +13,9 @@ use crate::links::bulk::{BulkResult, MAX_BULK};
 use crate::links::routes::MAX_SEARCH;
 use crate::links::{LinkBody, input};
 use crate::query::MAX_VALUES;
-use crate::webhooks::Trigger;
+use crate::store::REPLAYED_AT_ONCE;
 use crate::webhooks::routes::{DeliveryBody, WebhookBody};
+use crate::webhooks::{self, Trigger};
 use crate::{analytics, qr, selection};
 
 pub(crate) async fn document(State(app): State<Shared>) -> Json<Value> {
@@ -146,8 +147,14 @@ fn paths() -> Value {
                 done(),
             ),
         },
+        "/webhooks/{id}/rotate-secret": {
+            "post": operation("rotateWebhookSecret", vec![webhook_id()], Some(rotation()), 200, reference("Webhook")),
+        },
         "/webhooks/{id}/deliveries": {
-            "get": operation("getDeliveries", vec![webhook_id()], None, 200, list_of("Delivery")),
+            "get": operation("getDeliveries", delivery_parameters(webhook_id()), None, 200, list_of("Delivery")),
+        },
+        "/webhooks/{id}/deliveries/replay": {
+            "post": operation("replayEvents", vec![webhook_id()], Some(replay()), 200, replayed()),
         },
         "/webhooks/{id}/deliveries/{event}/replay": {
             "post": operation(
@@ -177,6 +184,7 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
         (422, "A field is not valid."),
         (429, "The quota is used up; answered by the gateway."),
         (500, "The service failed."),
+        (503, "Not now; `Retry-After` says when."),
     ];
     for (status, description) in errors {
         let error = json!({"description": description, "content": content(reference("Error"))});
@@ -349,11 +357,51 @@ fn new_webhook() -> Value {
     schema["required"] = json!(["name", "url", "triggers"]);
     if let Some(properties) = schema["properties"].as_object_mut() {
         properties.remove("disabled");
-        let description = "whsec_ and 24 to 64 bytes in Base64; made up if absent.";
-        let secret = json!({"type": ["string", "null"], "description": description});
-        properties.insert("secret".to_owned(), secret);
+        properties.insert("secret".to_owned(), secret());
     }
     schema
+}
+
+fn secret() -> Value {
+    let description = "whsec_ and 24 to 64 bytes in Base64; made up if absent.";
+    json!({"type": ["string", "null"], "description": description})
+}
+
+fn delivery_parameters(webhook_id: Value) -> Vec<Value> {
+    let mut parameters = vec![webhook_id];
+    parameters.push(choice("status", webhooks::routes::STATUSES.map(|(name, _)| name)));
+    parameters.push(choice("event", Trigger::ALL.map(Trigger::name)));
+    parameters.extend(texts(&["start", "end"]));
+    parameters.extend([number("page", 1, 1_000), number("pageSize", 1, 100)]);
+    parameters
+}
+
+/// The body that says which events are sent again.
+fn replay() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "status": {"enum": ["delivered", "failed", null]},
+            "event": {"anyOf": [trigger(), {"type": "null"}]},
+            "start": {"type": ["string", "null"]},
+            "end": {"type": ["string", "null"]},
+            "eventIds": ids(REPLAYED_AT_ONCE),
+        },
+    })
+}
+
+fn replayed() -> Value {
+    json!({
+        "type": "object", "required": ["replayed", "more"],
+        "properties": {"replayed": {"type": "integer", "minimum": 0}, "more": {"type": "boolean"}},
+    })
+}
+
+/// The body that gives a webhook another secret.
+fn rotation() -> Value {
+    let overlap =
+        json!({"type": ["integer", "null"], "minimum": 0, "maximum": webhooks::routes::MAX_OVERLAP});
+    json!({"type": "object", "properties": {"secret": secret(), "overlapSeconds": overlap}})
 }
 
 /// The body that changes a webhook.

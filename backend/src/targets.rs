@@ -1,7 +1,8 @@
 //! Where short links lead, kept in memory.
 //!
 //! A link that is followed again and again is read again before what is known of it grows too old, together with others,
-//! so that only a first visit, or one after a pause, waits for the database.
+//! so that only a first visit, or one after a pause, waits for the database. While the database is away, a known link leads
+//! where it led, and one that is not known is refused at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use crate::clock::Clock;
+use crate::error::{ApiError, Code};
 use crate::store::{RedirectTarget, Store, StoreError};
 
 /// Targets kept in memory at most.
@@ -24,6 +26,14 @@ const TRUSTED: SignedDuration = SignedDuration::from_secs(1);
 const AGED: SignedDuration = SignedDuration::from_millis(750);
 /// How long a target that is to be read again waits for others.
 const GATHERING: Duration = Duration::from_millis(20);
+/// How long a visit of a link that is known waits for the database before the link leads where it led.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a visit of a link that is not known waits for the database, unless that is away already.
+const LONG_PATIENCE: Duration = Duration::from_secs(2);
+/// How often a database that is away is asked whether it is back.
+const PROBE_EVERY: Duration = Duration::from_millis(100);
+/// How long it may take to answer that.
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 /// Targets read again by one query at most.
 const AT_ONCE: usize = 1_000;
 
@@ -39,6 +49,10 @@ struct Known {
     store: Store,
     clock: Clock,
     seen: Cache<String, Arc<Seen>>,
+    /// How old a target may be that is trusted because the database is away.
+    max_stale: SignedDuration,
+    /// The database has failed or did not answer, and is asked until it does.
+    away: AtomicBool,
     /// Grows with each link that is forgotten.
     forgotten: AtomicU64,
 }
@@ -51,6 +65,26 @@ struct Seen {
     aged: AtomicBool,
 }
 
+/// Why nobody knows where a link leads.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LookUpError {
+    #[error("the database is away")]
+    Away,
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<LookUpError> for ApiError {
+    fn from(error: LookUpError) -> Self {
+        match error {
+            LookUpError::Away => {
+                Self::new(Code::ServiceUnavailable, "The link cannot be looked up now. Try again later.")
+            }
+            LookUpError::Store(error) => error.into(),
+        }
+    }
+}
+
 /// Domain and folded key.
 type Name = (String, String);
 
@@ -61,9 +95,15 @@ fn joined(domain: &str, folded_key: &str) -> String {
 
 impl Targets {
     /// Needs a tokio runtime.
-    pub(crate) fn new(store: Store, clock: Clock) -> Self {
-        let known = Known { store, clock, seen: Cache::new(KEPT), forgotten: AtomicU64::new(0) };
-        let known = Arc::new(known);
+    pub(crate) fn new(store: Store, clock: Clock, max_stale: Duration) -> Self {
+        let known = Arc::new(Known {
+            store,
+            clock,
+            seen: Cache::new(KEPT),
+            max_stale: SignedDuration::try_from(max_stale).unwrap_or(SignedDuration::MAX),
+            away: AtomicBool::new(false),
+            forgotten: AtomicU64::new(0),
+        });
         let (aged, names) = mpsc::channel(AT_ONCE);
         tokio::spawn(read_again(Arc::clone(&known), names));
         Self { known, aged }
@@ -74,10 +114,11 @@ impl Targets {
         &self,
         domain: &str,
         key: &str,
-    ) -> Result<Option<Arc<RedirectTarget>>, StoreError> {
+    ) -> Result<Option<Arc<RedirectTarget>>, LookUpError> {
         let now = self.known.clock.now();
         let folded = key.to_lowercase();
         let name = joined(domain, &folded);
+        let mut stale = None;
         if let Some(seen) = self.known.seen.get(&name) {
             let age = now.duration_since(seen.at).abs();
             if age < TRUSTED {
@@ -87,9 +128,12 @@ impl Targets {
                 }
                 return Ok(Some(Arc::clone(&seen.target)));
             }
+            if age < self.known.max_stale {
+                stale = Some(Arc::clone(&seen.target));
+            }
         }
         // On the heap, so that those who need not wait do not carry it along.
-        Box::pin(self.known.read(name, domain, &folded, now)).await
+        Box::pin(Known::read_or_trust(&self.known, name, domain, &folded, now, stale)).await
     }
 
     /// To be called after a link has changed.
@@ -100,6 +144,43 @@ impl Targets {
 }
 
 impl Known {
+    /// Reads a target, or trusts what was known of it while the database is away.
+    async fn read_or_trust(
+        self: &Arc<Self>,
+        name: String,
+        domain: &str,
+        folded_key: &str,
+        now: Timestamp,
+        stale: Option<Arc<RedirectTarget>>,
+    ) -> Result<Option<Arc<RedirectTarget>>, LookUpError> {
+        if !self.away.load(Ordering::SeqCst) {
+            let patience = if stale.is_some() { PATIENCE } else { LONG_PATIENCE };
+            match tokio::time::timeout(patience, self.read(name, domain, folded_key, now)).await {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(StoreError::Database(error))) => self.lose(&error),
+                Ok(Err(error)) => return Err(LookUpError::Store(error)),
+                Err(elapsed) => self.lose(&elapsed),
+            }
+        }
+        stale.map(Some).ok_or(LookUpError::Away)
+    }
+
+    /// The database is away, for a reason. It is asked from now on whether it is back.
+    fn lose(self: &Arc<Self>, reason: &dyn std::fmt::Display) {
+        if self.away.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        tracing::warn!(%reason, "the database is away: links lead where they led");
+        let known = Arc::clone(self);
+        tokio::spawn(async move {
+            while !matches!(tokio::time::timeout(PROBE_PATIENCE, known.store.ping()).await, Ok(Ok(()))) {
+                tokio::time::sleep(PROBE_EVERY).await;
+            }
+            known.away.store(false, Ordering::SeqCst);
+            tracing::info!("the database is back");
+        });
+    }
+
     async fn read(
         &self,
         name: String,
@@ -139,14 +220,16 @@ async fn read_again(known: Arc<Known>, mut names: mpsc::Receiver<Name>) {
             gathered.push(name);
         }
         let (now, forgotten) = (known.clock.now(), known.forgotten.load(Ordering::SeqCst));
-        match known.store.redirect_targets(&gathered).await {
+        let reading = known.store.redirect_targets(&gathered);
+        match tokio::time::timeout(LONG_PATIENCE, reading).await {
             // Those that are missing are gone, and found to be so by whoever asks for them next.
-            Ok(targets) => {
+            Ok(Ok(targets)) => {
                 for ((domain, key), target) in targets {
                     known.keep(&joined(&domain, &key), now, target, forgotten);
                 }
             }
-            Err(error) => tracing::warn!(%error, "links could not be read ahead"),
+            Ok(Err(error)) => tracing::warn!(%error, "links could not be read ahead"),
+            Err(elapsed) => known.lose(&elapsed),
         }
         gathered.clear();
     }

@@ -145,8 +145,9 @@ impl SteppedService {
             let public = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             let internal = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             let addresses = (public.local_addr()?, internal.local_addr()?);
-            tokio::spawn(server::serve(public, backend.front(), stopped.clone()));
-            tokio::spawn(server::serve(internal, backend.internal_router(), stopped));
+            let bounds = server::Bounds::default();
+            tokio::spawn(server::serve(public, backend.front(), bounds, stopped.clone()));
+            tokio::spawn(server::serve(internal, backend.internal_router(), bounds, stopped));
             anyhow::Ok((backend, addresses.0, addresses.1))
         })?;
         let directory = Directory { address: internal, token };

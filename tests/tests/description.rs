@@ -44,7 +44,7 @@ fn run(python: &std::path::Path, seconds: u32) {
             webhook_addresses: AddressPolicy::none(),
         };
         let backend = Backend::start(store, clock, options);
-        tokio::spawn(server::serve(listener, backend.front(), stopped));
+        tokio::spawn(server::serve(listener, backend.front(), server::Bounds::default(), stopped));
         (backend, address, key)
     });
     let output = Command::new(python)

@@ -124,6 +124,7 @@ pub(super) async fn delete(
     for link in &deleted {
         app.targets.forget(&link.domain, &link.key);
     }
+    app.deleted.notify_one();
     Ok(Json(json!({ "deletedCount": deleted.len() })))
 }
 

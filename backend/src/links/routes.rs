@@ -160,6 +160,7 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     let link = deleted.ok_or_else(not_found)?;
     app.targets.forget(&link.domain, &link.key);
     app.announced.notify_one();
+    app.deleted.notify_one();
     Ok(Json(json!({ "id": link.id })))
 }
 

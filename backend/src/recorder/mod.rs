@@ -2,7 +2,7 @@
 //!
 //! A redirect waits for a place in the queue, not for the database. What is queued is on its way to the disk within
 //! [`FLUSH_INTERVAL`], and stored on shutdown. When the database cannot keep up, or the disk is full, redirects wait until
-//! no click has been held for longer than [`HELD`]: clicks are never dropped, and a process that is killed loses at most
+//! no click has been held for longer than [`HELD`]: clicks are dropped only if that is asked for, and a process that is killed loses at most
 //! those that were answered in such a time. Those that are spooled are recorded by the process that is started next.
 
 mod backlog;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use self::writer::Sink;
 use crate::links::PublicUrl;
-use crate::metrics::Metrics;
+use crate::metrics::{ClickOutcome, Metrics};
 use crate::store::{Click, Gathered, Store};
 
 /// The longest that a click waits for others to be stored with.
@@ -35,10 +35,22 @@ const QUEUE: usize = 4 * BATCH;
 /// database takes.
 const QUEUE_BYTES: usize = 4 * BATCH_BYTES;
 
+/// What becomes of a click that there is no room for, while the database does not keep up or the disk is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Its redirect waits: no click is lost.
+    #[default]
+    Wait,
+    /// It is not counted: no redirect waits.
+    Drop,
+}
+
 /// Takes clicks. What it has taken is still stored once it is dropped.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     queue: Arc<Queue>,
+    metrics: Metrics,
+    when_full: WhenFull,
 }
 
 /// The task that stores what the recorder takes.
@@ -170,18 +182,23 @@ impl Recorder {
         public: PublicUrl,
         announced: Arc<Notify>,
         metrics: Metrics,
+        when_full: WhenFull,
     ) -> (Self, RecorderTask) {
         let queue = Arc::new(Queue::default());
-        let sink = Sink { store, public, announced, metrics };
+        let sink = Sink { store, public, announced, metrics: metrics.clone() };
         let task = tokio::spawn(writer::run(sink, Arc::clone(&queue)));
-        (Self { queue: Arc::clone(&queue) }, RecorderTask { queue, task })
+        (Self { queue: Arc::clone(&queue), metrics, when_full }, RecorderTask { queue, task })
     }
 
-    /// Queues a click; waits while the queue is full, or the database is behind.
+    /// Queues a click. While the queue is full, or the database is behind, it waits or is dropped.
     pub(crate) async fn record(&self, click: &Click) {
-        if !self.queue.offer(click) {
+        if self.queue.offer(click) {
+            return;
+        }
+        match self.when_full {
             // On the heap, so that those who need not wait do not carry it along.
-            Box::pin(self.record_once_there_is_room(click)).await;
+            WhenFull::Wait => Box::pin(self.record_once_there_is_room(click)).await,
+            WhenFull::Drop => self.metrics.clicks(ClickOutcome::Dropped, 1),
         }
     }
 

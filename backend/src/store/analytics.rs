@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
+use super::deleted_links::push_not_deleted;
 use super::packed::{DAY, HOUR};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace};
@@ -245,6 +246,7 @@ pub(super) fn push_source(
 
 /// The conditions of a selection, on a table `c` of clicks or of a rollup.
 pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selection: &Selection) {
+    push_not_deleted(sql, workspace);
     let (on_clicks, on_links): (Vec<&Condition>, Vec<&Condition>) =
         selection.conditions.iter().partition(|condition| condition.column.level() == Level::Click);
     for condition in on_clicks {
@@ -308,7 +310,7 @@ impl Store {
     ) -> Result<i64, StoreError> {
         let mut sql = Sql::new("SELECT CAST(COALESCE(SUM(c.n), 0) AS BIGINT)");
         push_source(&mut sql, self.dialect, workspace, selection, selection.coarsest());
-        Ok(sql.number(&self.read).await?)
+        self.readers.acquire().await?.number(sql).await
     }
 
     /// Clicks by the values of `columns`, most first; groups without a value are left out.
@@ -349,7 +351,7 @@ impl Store {
         }
         sql.push(" LIMIT ").bind(i64::from(MAX_ROWS));
         let mut groups = Vec::new();
-        for row in sql.all(&self.read).await? {
+        for row in self.readers.acquire().await?.all(sql).await? {
             let values = (0..columns.len()).map(|index| row.try_get(index)).collect::<Result<Vec<_>, _>>()?;
             groups.push((values, row.try_get("total")?));
         }
@@ -373,7 +375,7 @@ impl Store {
         sql.bind(length).push(") AS step, CAST(SUM(c.n) AS BIGINT) AS total");
         push_source(&mut sql, self.dialect, workspace, selection, coarsest);
         sql.push(" GROUP BY 1 ORDER BY 1");
-        let rows = sql.all(&self.read).await?;
+        let rows = self.readers.acquire().await?.all(sql).await?;
         rows.iter().map(|row| Ok((row.try_get::<i64, _>("step")? * length, row.try_get("total")?))).collect()
     }
 
@@ -381,7 +383,8 @@ impl Store {
     pub(crate) async fn first_click(&self, workspace: &Workspace) -> Result<Option<Timestamp>, StoreError> {
         let mut sql = Sql::new("SELECT MIN(c.at) AS at FROM clicks c WHERE c.workspace_seq = ");
         sql.bind(workspace.seq);
-        super::optional_instant_of(&sql.one(&self.read).await?, "at")
+        push_not_deleted(&mut sql, workspace);
+        super::optional_instant_of(&self.readers.acquire().await?.one(sql).await?, "at")
     }
 }
 

@@ -34,7 +34,8 @@ impl Store {
         push_conditions(&mut sql, self.dialect, workspace, selection);
         sql.push(if newest_first { " ORDER BY c.at DESC, c.seq DESC" } else { " ORDER BY c.at, c.seq" });
         sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        sql.all(&self.read).await?.iter().map(|row| Ok(row.try_get("seq")?)).collect()
+        let rows = self.readers.acquire().await?.all(sql).await?;
+        rows.iter().map(|row| Ok(row.try_get("seq")?)).collect()
     }
 
     /// The clicks of a workspace with these numbers, in the order given. Those that were deleted with their links are left

@@ -11,7 +11,6 @@ use super::click_batch::{Batch, Entry, Visitor, at};
 use super::click_rows::{Rollup, add_to_rollup, add_to_totals, insert_clicks};
 use super::outbox::{enqueue_to, listening};
 use super::packed::fold_in;
-use super::spool::mark_recorded;
 use super::sql::Sql;
 use super::webhooks::listeners;
 use super::{Dialect, Store, StoreError, from_json, link_size, links};
@@ -187,8 +186,10 @@ impl Store {
         add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Hourly).await?;
         add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Daily).await?;
         announce(&mut transaction, self.dialect, batch, &clicks, public).await?;
-        if let Some(number) = spooled {
-            mark_recorded(&mut transaction, number).await?;
+        if let Some(number) = spooled
+            && !self.mark_recorded(&mut transaction, number).await?
+        {
+            return Ok(clicks.len());
         }
         transaction.commit().await?;
         Ok(clicks.len())
@@ -211,6 +212,8 @@ impl Store {
             }
         });
         sql.texts(self.dialect, ids);
+        // Deleted ones are on no domain.
+        sql.push(" AND l.domain <> ''");
         if self.dialect == Dialect::Postgres {
             sql.push(" ORDER BY l.seq FOR KEY SHARE) c");
         }

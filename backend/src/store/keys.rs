@@ -69,7 +69,8 @@ impl Store {
     /// [`StoreError`] if the database fails.
     pub async fn workspace(&self, id: &str) -> Result<Option<Workspace>, StoreError> {
         let mut sql = Sql::new(WORKSPACE);
-        sql.push("WHERE w.id = ").bind(id.to_owned());
+        // The one that deleted links belong to is nobody's.
+        sql.push("WHERE w.seq > 0 AND w.id = ").bind(id.to_owned());
         sql.optional(&self.read).await?.as_ref().map(workspace).transpose()
     }
 

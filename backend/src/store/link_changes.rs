@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
+use super::deleted_links::put_out_of_reach;
 use super::key_order::Placed;
 use super::link_size::{self, MAX_LINK_BYTES};
 use super::links::{LINKS, LinkSelector, load, push_selectors};
@@ -204,7 +205,7 @@ impl Store {
         Ok(Ok(changed))
     }
 
-    /// Deletes links with their clicks, without telling webhooks. Those that the workspace does not have are left out.
+    /// Deletes links, without telling webhooks; the rows of their clicks go later. Those that the workspace does not have are left out.
     pub(crate) async fn delete_links(
         &self,
         workspace: &Workspace,
@@ -215,9 +216,8 @@ impl Store {
         push_selectors(&mut sql, workspace, selectors);
         sql.push(" ORDER BY l.seq");
         let links = self.load_to_change(&mut transaction, sql).await?;
-        let mut sql = Sql::new("DELETE FROM links WHERE seq IN ");
-        sql.list(links.iter().map(|link| link.seq));
-        sql.execute(&mut *transaction).await?;
+        let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
+        put_out_of_reach(&mut transaction, self.dialect, &seqs).await?;
         transaction.commit().await?;
         Ok(links)
     }
@@ -234,7 +234,7 @@ impl Store {
         load(transaction, sql).await
     }
 
-    /// Deletes a link with its clicks, and tells webhooks. None if the workspace has no such link.
+    /// Deletes a link and tells webhooks; the rows of its clicks go later. None if the workspace has no such link.
     pub(crate) async fn delete_link(
         &self,
         workspace: &Workspace,
@@ -245,12 +245,10 @@ impl Store {
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
-        let Some(link) = load(&mut transaction, sql).await?.pop() else { return Ok(None) };
+        let Some(link) = self.load_to_change(&mut transaction, sql).await?.pop() else { return Ok(None) };
         let event = Event::of_link(Trigger::Deleted, &link, public, now);
         enqueue(&mut transaction, self.dialect, workspace.seq, &link, event).await?;
-        let mut sql = Sql::new("DELETE FROM links WHERE seq = ");
-        sql.bind(link.seq);
-        sql.execute(&mut *transaction).await?;
+        put_out_of_reach(&mut transaction, self.dialect, &[link.seq]).await?;
         transaction.commit().await?;
         Ok(Some(link))
     }

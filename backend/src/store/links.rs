@@ -307,7 +307,7 @@ pub(super) async fn load(connection: &mut sqlx::AnyConnection, sql: Sql) -> Resu
     Ok(links)
 }
 
-/// The links of these numbers, whosever they are, by number.
+/// The links of these numbers, whosever they are, by number. Deleted ones, which are on no domain, are left out.
 pub(super) async fn load_map(
     connection: &mut sqlx::AnyConnection,
     seqs: impl Iterator<Item = i64>,
@@ -316,7 +316,7 @@ pub(super) async fn load_map(
     let mut links = HashMap::with_capacity(seqs.len());
     for chunk in seqs.chunks(LINKS_PER_QUERY) {
         let mut sql = Sql::new(LINKS);
-        sql.push("WHERE l.seq IN ").list(chunk.iter().copied());
+        sql.push("WHERE l.domain <> '' AND l.seq IN ").list(chunk.iter().copied());
         links.extend(load(connection, sql).await?.into_iter().map(|link| (link.seq, link)));
     }
     Ok(links)

@@ -19,22 +19,29 @@ macro_rules! step {
     };
 }
 
-const SQLITE: [Step; 6] = [
+const SQLITE: [Step; 9] = [
     step!("sqlite", 1, "schema"),
     step!("sqlite", 2, "packed_clicks"),
     step!("sqlite", 3, "spool"),
     step!("sqlite", 4, "key_directory"),
     step!("sqlite", 5, "key_order"),
     step!("sqlite", 6, "published_values"),
+    step!("sqlite", 7, "deliveries_by_webhook"),
+    step!("sqlite", 8, "webhook_secrets"),
+    step!("sqlite", 9, "deleted_links"),
 ];
 
 #[cfg(feature = "postgres")]
-const POSTGRES: [Step; 5] = [
+const POSTGRES: [Step; 9] = [
     step!("postgres", 1, "schema"),
     step!("postgres", 2, "packed_clicks"),
     step!("postgres", 3, "key_directory"),
     step!("postgres", 4, "key_order"),
-    step!("postgres", 6, "published_values"),
+    step!("postgres", 5, "published_values"),
+    step!("postgres", 6, "deliveries_by_webhook"),
+    step!("postgres", 7, "webhook_secrets"),
+    step!("postgres", 8, "deleted_links"),
+    step!("postgres", 9, "spools"),
 ];
 
 /// Those of a SQLite file.

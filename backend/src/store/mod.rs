@@ -8,6 +8,7 @@ mod click_batch;
 mod click_pages;
 mod click_rows;
 mod clicks;
+mod deleted_links;
 mod gathered;
 mod key_order;
 mod keys;
@@ -17,6 +18,7 @@ mod links;
 mod migrations;
 mod outbox;
 mod packed;
+mod reader;
 mod spool;
 mod sql;
 mod tags;
@@ -25,7 +27,7 @@ mod webhooks;
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -43,10 +45,14 @@ pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
 #[cfg(feature = "openapi")]
 pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
-pub(crate) use outbox::{Attempt, DeliveryRecord, DueDelivery, Outcome};
+pub(crate) use outbox::{
+    Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, DueDelivery, Outcome, REPLAYED_AT_ONCE,
+};
+pub use reader::Analytics;
+use reader::Readers;
 pub(crate) use spool::Spool;
 pub(crate) use top_links::TopLink;
-pub(crate) use webhooks::{NewWebhook, Scope, Webhook};
+pub(crate) use webhooks::{NewWebhook, Scope, Webhook, WebhookConflict};
 
 /// How long a SQLite writer waits for another process to finish its transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -116,6 +122,13 @@ impl StoreError {
     fn corrupt(what: &'static str, problem: &impl ToString) -> Self {
         Self::Corrupt { what, problem: problem.to_string() }
     }
+
+    /// Whether a statement took too long and was interrupted.
+    pub(crate) fn is_interruption(&self) -> bool {
+        let Self::Database(sqlx::Error::Database(error)) = self else { return false };
+        // SQLITE_INTERRUPT, and PostgreSQL's query_canceled.
+        error.code().is_some_and(|code| matches!(&*code, "9" | "57014"))
+    }
 }
 
 /// Where the two databases differ.
@@ -131,10 +144,15 @@ pub struct Store {
     read: AnyPool,
     /// One connection on SQLite, which has one writer at a time anyway: so writers queue here, fairly.
     write: AnyPool,
+    /// For questions about clicks, which may take long.
+    readers: Readers,
+    analytics: Analytics,
     dialect: Dialect,
     key_order: Arc<KeyOrder>,
     /// Where clicks are safe until they are recorded.
     spool: Option<PathBuf>,
+    /// By which a database that several processes share knows the spool.
+    spool_id: Arc<OnceLock<String>>,
 }
 
 impl Store {
@@ -143,17 +161,25 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the URL is not understood, the database cannot be reached or its schema not be updated.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
+        Self::open_with(url, Analytics::default()).await
+    }
+
+    /// As [`Self::open`], and decides how questions about clicks are answered.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn open_with(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
         if url.starts_with("sqlite:") {
-            Self::open_sqlite(url).await
+            Self::open_sqlite(url, analytics).await
         } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            Self::open_postgres(url).await
+            Self::open_postgres(url, analytics).await
         } else {
             Err(StoreError::UnknownDatabase { url: without_credentials(url) })
         }
     }
 
-    async fn open_sqlite(url: &str) -> Result<Self, StoreError> {
+    async fn open_sqlite(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
         // `mode=rwc` makes the file if there is none.
         let url = match url.split_once('?') {
             None => format!("{url}?mode=rwc"),
@@ -176,19 +202,7 @@ impl Store {
             });
             options.after_connect(move |connection, _| {
                 Box::pin(async move {
-                    let timeout = BUSY_TIMEOUT.as_millis();
-                    let bounds = format!(
-                        "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = {mapped}"
-                    );
-                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(bounds))).await?;
-                    // FULL: what is acknowledged survives also the loss of power. A checkpoint after 16 MiB instead of 4
-                    // writes pages that are changed again and again less often.
-                    connection
-                        .execute(sqlx::raw_sql(
-                            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-                             PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 4096;",
-                        ))
-                        .await?;
+                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas(cache, mapped)))).await?;
                     Ok(())
                 })
             })
@@ -196,23 +210,40 @@ impl Store {
         let write = pool(1, SQLITE_WRITER_CACHE, 0).connect_with(options.clone()).await?;
         migrations::sqlite().run(&write).await?;
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE, SQLITE_MAPPED).connect_with(options).await?;
+        let pragmas = pragmas(SQLITE_READER_CACHE, SQLITE_MAPPED);
+        let readers = Readers::sqlite(&url, analytics, pragmas).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = spool::path(&url)?;
-        Ok(Self { read, write, dialect: Dialect::Sqlite, key_order, spool })
+        let (dialect, spool_id) = (Dialect::Sqlite, Arc::default());
+        Ok(Self { read, write, readers, analytics, dialect, key_order, spool, spool_id })
     }
 
     #[cfg(not(feature = "postgres"))]
-    fn open_postgres(url: &str) -> impl Future<Output = Result<Self, StoreError>> {
+    fn open_postgres(url: &str, _: Analytics) -> impl Future<Output = Result<Self, StoreError>> {
         std::future::ready(Err(StoreError::WithoutPostgres { url: without_credentials(url) }))
     }
 
     #[cfg(feature = "postgres")]
-    async fn open_postgres(url: &str) -> Result<Self, StoreError> {
+    async fn open_postgres(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let pool = AnyPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).connect_with(options).await?;
         migrations::postgres().run(&pool).await?;
+        let readers = Readers::postgres(url, analytics).await?;
         let key_order = Arc::new(KeyOrder::load(&pool).await?);
-        Ok(Self { read: pool.clone(), write: pool, dialect: Dialect::Postgres, key_order, spool: None })
+        let (dialect, spool_id) = (Dialect::Postgres, Arc::default());
+        let (read, write, spool) = (pool.clone(), pool, None);
+        Ok(Self { read, write, readers, analytics, dialect, key_order, spool, spool_id })
+    }
+
+    /// Keeps clicks in a file until they are recorded, also where that is not done anyway. Each process needs one of its own.
+    #[must_use]
+    pub fn with_spool(self, file: PathBuf) -> Self {
+        Self { spool: Some(file), ..self }
+    }
+
+    /// How questions about clicks are answered.
+    pub(crate) fn analytics(&self) -> Analytics {
+        self.analytics
     }
 
     /// Begins a transaction that writes.
@@ -238,7 +269,20 @@ impl Store {
     pub async fn close(&self) {
         self.write.close().await;
         self.read.close().await;
+        self.readers.close().await;
     }
+}
+
+/// What each connection to a SQLite file is told, with the KiB that it keeps and the bytes that it maps.
+fn pragmas(cache: u32, mapped: u32) -> String {
+    let timeout = BUSY_TIMEOUT.as_millis();
+    // FULL: what is acknowledged survives also the loss of power. A checkpoint after 16 MiB instead of 4 writes pages that
+    // are changed again and again less often.
+    format!(
+        "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = {mapped};
+         PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
+         PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 4096;"
+    )
 }
 
 /// A database URL fit for a log.

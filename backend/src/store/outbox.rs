@@ -8,10 +8,10 @@ use super::sql::Sql;
 use super::webhooks::{Webhook, listeners};
 use super::{Dialect, Store, StoreError, Workspace, instant_of, optional_instant_of, to_json};
 use crate::links::Link;
-use crate::webhooks::Event;
+use crate::webhooks::{Event, Trigger};
 
-/// Deliveries in the log of a webhook that are shown at most.
-const LOG_SHOWN: i64 = 100;
+/// Events that one call sends again at most.
+pub(crate) const REPLAYED_AT_ONCE: u32 = 1_000;
 
 /// A delivery whose time has come, taken by this process until its lease ends.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct DueDelivery {
     pub(crate) payload: String,
     pub(crate) url: String,
     pub(crate) secret: String,
+    /// The secret from before the last rotation, while receivers may still know only that one.
+    pub(crate) old_secret: Option<String>,
     /// Attempts made before this one.
     pub(crate) attempts: u32,
 }
@@ -61,39 +63,103 @@ pub(crate) struct DeliveryRecord {
     pub(crate) attempts: Vec<Attempt>,
 }
 
+/// What has become of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeliveryStatus {
+    Pending,
+    Delivered,
+    Failed,
+}
+
+/// Which deliveries to a webhook are meant; empty fields do not narrow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeliveryFilter {
+    pub(crate) status: Option<DeliveryStatus>,
+    pub(crate) trigger: Option<Trigger>,
+    /// The first instant at which the event may have happened.
+    pub(crate) start: Option<Timestamp>,
+    /// The last.
+    pub(crate) end: Option<Timestamp>,
+    pub(crate) event_ids: Vec<String>,
+}
+
+impl DeliveryFilter {
+    /// Appends a source of the deliveries `w` that are meant, with their events `e`.
+    fn push(&self, sql: &mut Sql, dialect: Dialect, webhook: &Webhook) {
+        sql.push(
+            " FROM webhook_deliveries w JOIN webhook_events e ON e.seq = w.event_seq WHERE w.webhook_seq = ",
+        );
+        sql.bind(webhook.seq);
+        sql.push(match self.status {
+            None => "",
+            Some(DeliveryStatus::Pending) => " AND w.due_at IS NOT NULL",
+            Some(DeliveryStatus::Delivered) => " AND w.delivered_at IS NOT NULL",
+            Some(DeliveryStatus::Failed) => " AND w.due_at IS NULL AND w.delivered_at IS NULL",
+        });
+        if let Some(trigger) = self.trigger {
+            sql.push(" AND e.event = ").bind(trigger.name().to_owned());
+        }
+        if let Some(start) = self.start {
+            sql.push(" AND e.created_at >= ").bind(start.as_millisecond());
+        }
+        if let Some(end) = self.end {
+            sql.push(" AND e.created_at <= ").bind(end.as_millisecond());
+        }
+        if !self.event_ids.is_empty() {
+            let ids: Vec<&str> = self.event_ids.iter().map(String::as_str).collect();
+            sql.push(" AND e.id IN ").texts(dialect, &ids);
+        }
+    }
+}
+
 impl Store {
-    /// Takes up to `limit` deliveries that are due. Nobody else gets them before `lease` has passed: then they are due
-    /// again, since whoever took them must have died.
+    /// The enabled webhooks that deliveries are due to, up to `limit`, the one that has waited longest first. However many
+    /// deliveries a webhook has waiting, one of them is looked at.
+    pub(crate) async fn webhooks_due(&self, now: Timestamp, limit: i64) -> Result<Vec<i64>, StoreError> {
+        let mut sql = Sql::new("");
+        push_webhooks_due(&mut sql, now, limit);
+        sql.all(&self.read).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Takes deliveries that are due, the oldest first: of each webhook up to a number. Nobody else gets them before
+    /// `lease` has passed: then they are due again, since whoever took them must have died.
     pub(crate) async fn take_due_deliveries(
         &self,
-        limit: i64,
+        webhooks: &[(i64, i64)],
         lease: SignedDuration,
         now: Timestamp,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         let leased_until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
-        let mut sql = Sql::new("UPDATE webhook_deliveries SET due_at = ");
-        sql.bind(leased_until.as_millisecond());
-        sql.push(
-            " WHERE seq IN (SELECT d.seq FROM webhook_deliveries d JOIN webhooks h ON h.seq = d.webhook_seq
-             WHERE h.disabled_at IS NULL AND d.due_at <= ",
-        );
-        sql.bind(now.as_millisecond()).push(" ORDER BY d.due_at, d.seq LIMIT ").bind(limit);
-        if self.dialect == Dialect::Postgres {
-            sql.push(" FOR UPDATE OF d SKIP LOCKED");
+        let mut transaction = self.begin().await?;
+        let mut seqs = Vec::new();
+        for (webhook, limit) in webhooks {
+            let mut sql = Sql::new("UPDATE webhook_deliveries SET due_at = ");
+            sql.bind(leased_until.as_millisecond());
+            sql.push(
+                " WHERE seq IN (SELECT d.seq FROM webhook_deliveries d WHERE d.due_at IS NOT NULL AND d.webhook_seq = ",
+            );
+            sql.bind(*webhook).push(" AND d.due_at <= ").bind(now.as_millisecond());
+            sql.push(" ORDER BY d.due_at, d.seq LIMIT ").bind(*limit);
+            if self.dialect == Dialect::Postgres {
+                sql.push(" FOR UPDATE SKIP LOCKED");
+            }
+            sql.push(") RETURNING seq");
+            for row in sql.all(&mut *transaction).await? {
+                seqs.push(row.try_get::<i64, _>(0)?);
+            }
         }
-        sql.push(") RETURNING seq");
-        let taken = sql.all(&self.write).await?;
-        if taken.is_empty() {
-            return Ok(Vec::new());
-        }
-        let seqs = taken.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         let mut sql = Sql::new(
-            "SELECT d.seq, d.webhook_seq, e.id AS event_id, e.payload, h.url, h.secret, d.attempts
-             FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
-             JOIN webhooks h ON h.seq = d.webhook_seq WHERE d.seq IN ",
+            "SELECT d.seq, d.webhook_seq, e.id AS event_id, e.payload, h.url, h.secret, d.attempts,
+             CASE WHEN h.old_secret_until > ",
+        );
+        sql.bind(now.as_millisecond()).push(
+            " THEN h.old_secret END AS old_secret FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
+             JOIN webhooks h ON h.seq = d.webhook_seq WHERE h.disabled_at IS NULL AND d.seq IN ",
         );
         sql.list(seqs).push(" ORDER BY d.seq");
-        sql.all(&self.write).await?.iter().map(due_delivery).collect()
+        let due = sql.all(&mut *transaction).await?.iter().map(due_delivery).collect();
+        transaction.commit().await?;
+        due
     }
 
     /// Makes deliveries that a process took before it died due at once. Only for a database of one process.
@@ -168,15 +234,22 @@ impl Store {
         Ok(())
     }
 
-    /// The latest deliveries to a webhook, newest first.
-    pub(crate) async fn deliveries(&self, webhook: &Webhook) -> Result<Vec<DeliveryRecord>, StoreError> {
+    /// A page of the deliveries to a webhook, newest first.
+    pub(crate) async fn deliveries(
+        &self,
+        webhook: &Webhook,
+        filter: &DeliveryFilter,
+        skip: i64,
+        size: i64,
+    ) -> Result<Vec<DeliveryRecord>, StoreError> {
         // One statement, so that a delivery and its attempts are of the same moment.
         let mut sql = Sql::new(
             "SELECT d.seq, e.id AS event_id, e.event, e.payload, e.created_at, d.delivered_at, d.due_at,
              a.at, a.http_status, a.error, a.response_body
-             FROM (SELECT w.* FROM webhook_deliveries w WHERE w.webhook_seq = ",
+             FROM (SELECT w.*",
         );
-        sql.bind(webhook.seq).push(" ORDER BY w.seq DESC LIMIT ").bind(LOG_SHOWN);
+        filter.push(&mut sql, self.dialect, webhook);
+        sql.push(" ORDER BY w.seq DESC LIMIT ").bind(size).push(" OFFSET ").bind(skip);
         sql.push(
             ") d JOIN webhook_events e ON e.seq = d.event_seq
              LEFT JOIN webhook_attempts a ON a.delivery_seq = d.seq ORDER BY d.seq DESC, a.seq",
@@ -225,12 +298,49 @@ impl Store {
         Ok(sql.execute(&self.write).await? == 1)
     }
 
+    /// Sends events once more to a webhook: those whose latest delivery `filter` lets through, the oldest first and not too
+    /// many. Returns how many.
+    pub(crate) async fn replay_all(
+        &self,
+        webhook: &Webhook,
+        filter: &DeliveryFilter,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let mut sql = Sql::new(
+            "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
+             SELECT w.event_seq, w.webhook_seq, 0, CAST(",
+        );
+        sql.bind(now.as_millisecond()).push(" AS BIGINT)");
+        filter.push(&mut sql, self.dialect, webhook);
+        sql.push(
+            " AND NOT EXISTS (SELECT 1 FROM webhook_deliveries n WHERE n.event_seq = w.event_seq
+             AND n.webhook_seq = w.webhook_seq AND n.seq > w.seq) ORDER BY w.seq LIMIT ",
+        );
+        sql.bind(i64::from(REPLAYED_AT_ONCE));
+        Ok(sql.execute(&self.write).await?)
+    }
+
     /// Forgets events from before `before`, with their deliveries and attempts.
     pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<u64, StoreError> {
         let mut sql = Sql::new("DELETE FROM webhook_events WHERE created_at < ");
         sql.bind(before.as_millisecond());
         Ok(sql.execute(&self.write).await?)
     }
+}
+
+fn push_webhooks_due(sql: &mut Sql, now: Timestamp, limit: i64) {
+    // From one webhook that something waits for to the next, by the index.
+    sql.push(
+        "WITH RECURSIVE w (seq) AS (
+         SELECT MIN(d.webhook_seq) FROM webhook_deliveries d WHERE d.due_at IS NOT NULL
+         UNION ALL
+         SELECT (SELECT MIN(d.webhook_seq) FROM webhook_deliveries d
+         WHERE d.due_at IS NOT NULL AND d.webhook_seq > w.seq) FROM w WHERE w.seq IS NOT NULL)
+         SELECT q.seq FROM (SELECT h.seq, (SELECT MIN(d.due_at) FROM webhook_deliveries d
+         WHERE d.due_at IS NOT NULL AND d.webhook_seq = h.seq) AS due
+         FROM w JOIN webhooks h ON h.seq = w.seq WHERE h.disabled_at IS NULL) q WHERE q.due <= ",
+    );
+    sql.bind(now.as_millisecond()).push(" ORDER BY q.due, q.seq LIMIT ").bind(limit);
 }
 
 /// Writes an event about `link` for every webhook that hears of it.
@@ -299,6 +409,7 @@ fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
         payload: text("payload")?,
         url: text("url")?,
         secret: text("secret")?,
+        old_secret: row.try_get("old_secret")?,
         attempts: u32::try_from(attempts).map_err(|error| StoreError::corrupt("webhook attempts", &error))?,
     })
 }
@@ -326,4 +437,27 @@ fn attempt(row: &AnyRow) -> Result<Option<Attempt>, StoreError> {
         error: row.try_get("error")?,
         response_body: row.try_get("response_body")?,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_delivery_is_read_to_learn_which_webhooks_something_waits_for() {
+        let folder = TempDir::new().unwrap();
+        let store =
+            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let mut sql = Sql::new("EXPLAIN QUERY PLAN ");
+        push_webhooks_due(&mut sql, Timestamp::UNIX_EPOCH, 1);
+        let plan = sql.all(&store.write).await.unwrap();
+        let steps: Vec<String> = plan.iter().map(|row| row.try_get("detail").unwrap()).collect();
+        let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" d ")).collect();
+        assert!(reads.len() >= 3, "{steps:?}");
+        for step in reads {
+            assert!(step.starts_with("SEARCH d USING COVERING INDEX webhook_deliveries_due"), "{step}");
+        }
+    }
 }

@@ -1,9 +1,9 @@
-//! The spool: a file beside that of a SQLite database, in which clicks are safe from the end of the process until they are
-//! recorded.
+//! The spool: a file in which clicks are safe from the end of the process, and wait for a database that is away, until they
+//! are recorded.
 //!
 //! SQLite has one writer at a time, and records many clicks at once in much less time than as many in small parts. So
-//! they are written here first, batch by batch as they come, and recorded in greater numbers. PostgreSQL has many
-//! writers, and needs no spool.
+//! they are written to a file beside its own first, batch by batch as they come, and recorded in greater numbers. PostgreSQL
+//! has many writers, each with a spool of its own if the operator names one.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,7 +15,8 @@ use sqlx::sqlite::{
 use sqlx::{Any, Connection, Executor, Transaction};
 
 use super::sql::Sql;
-use super::{Store, StoreError};
+use super::{Dialect, Store, StoreError};
+use crate::ids;
 
 /// How long another process that ends has to leave the spool to this one.
 const WAIT: Duration = Duration::from_secs(1);
@@ -42,25 +43,31 @@ impl Store {
             // Enough for whatever happens to the process. When the power fails, clicks that are not recorded may go.
             .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(WAIT);
-        let recorded = Sql::new("SELECT recorded FROM spool").number(&self.read).await?;
         let opened = async {
             let mut file = SqliteConnection::connect_with(&options).await?;
             file.execute(
-                "CREATE TABLE IF NOT EXISTS batches (number INTEGER PRIMARY KEY, clicks BLOB NOT NULL)",
+                "CREATE TABLE IF NOT EXISTS batches (number INTEGER PRIMARY KEY, clicks BLOB NOT NULL);
+                 CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL)",
             )
             .await?;
             // The first to write has the file from here on.
-            sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded).execute(&mut file).await?;
-            Ok::<_, sqlx::Error>(file)
+            let name = "INSERT INTO identity (id) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM identity)";
+            sqlx::query(name).bind(ids::alphanumeric(25)).execute(&mut file).await?;
+            let id: String = sqlx::query_scalar("SELECT id FROM identity").fetch_one(&mut file).await?;
+            Ok::<_, sqlx::Error>((file, id))
         };
-        let mut file = match opened.await {
-            Ok(file) => file,
+        let (mut file, id) = match opened.await {
+            Ok(opened) => opened,
             Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| is_busy(&code)) => {
                 tracing::info!("another process spools clicks; this one records them as they come");
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
         };
+        let recorded = self.recorded_of(&id).await?;
+        sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded).execute(&mut file).await?;
+        // A process has one spool, so that it is set already only if that is opened again.
+        self.spool_id.get_or_init(|| id);
         let batches: Vec<(i64, Vec<u8>)> =
             sqlx::query_as("SELECT number, clicks FROM batches WHERE number > ? ORDER BY number")
                 .bind(recorded)
@@ -68,6 +75,37 @@ impl Store {
                 .await?;
         let last = batches.last().map_or(recorded, |(number, _)| *number);
         Ok(Some((Spool { file, last }, batches)))
+    }
+
+    /// The number of the last batch of a spool that is recorded.
+    async fn recorded_of(&self, spool: &str) -> Result<i64, StoreError> {
+        if self.dialect == Dialect::Sqlite {
+            return Ok(Sql::new("SELECT recorded FROM spool").number(&self.read).await?);
+        }
+        let mut sql = Sql::new("INSERT INTO spools (id, recorded) VALUES (");
+        sql.bind(spool.to_owned()).push(", 0) ON CONFLICT DO NOTHING");
+        sql.execute(&self.write).await?;
+        let mut sql = Sql::new("SELECT s.recorded FROM spools s WHERE s.id = ");
+        sql.bind(spool.to_owned());
+        Ok(sql.number(&self.read).await?)
+    }
+
+    /// Writes down, along with the clicks themselves, that all batches up to this one are recorded. False if they were
+    /// before, and this process has not heard of it.
+    pub(super) async fn mark_recorded(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        number: i64,
+    ) -> Result<bool, StoreError> {
+        let mut sql = match self.dialect {
+            Dialect::Sqlite => Sql::new("UPDATE spool SET recorded = "),
+            Dialect::Postgres => Sql::new("UPDATE spools SET recorded = "),
+        };
+        sql.bind(number).push(" WHERE recorded < ").bind(number);
+        if self.dialect == Dialect::Postgres {
+            sql.push(" AND id = ").bind(self.spool_id.get().cloned().unwrap_or_default());
+        }
+        Ok(sql.execute(&mut **transaction).await? == 1)
     }
 }
 
@@ -106,17 +144,6 @@ impl Spool {
         self.file.close().await?;
         Ok(())
     }
-}
-
-/// Writes down, along with the clicks themselves, that all batches up to this one are recorded.
-pub(super) async fn mark_recorded(
-    transaction: &mut Transaction<'static, Any>,
-    number: i64,
-) -> Result<(), StoreError> {
-    let mut sql = Sql::new("UPDATE spool SET recorded = ");
-    sql.bind(number);
-    sql.execute(&mut **transaction).await?;
-    Ok(())
 }
 
 /// Where the spool of a SQLite database is: beside its file, if it has one.

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query;
-use sqlx::{Any, Arguments, AssertSqlSafe, Encode, Row, Type};
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{Any, Arguments, AssertSqlSafe, Encode, Row, Sqlite, Type};
 
 use super::Dialect;
 
@@ -114,6 +115,15 @@ impl Sql {
             Some(error) => Err(error),
             None => Ok(sqlx::query_with(AssertSqlSafe(self.text), self.arguments)),
         }
+    }
+
+    /// The statement as SQLite itself takes it.
+    pub(super) fn for_sqlite(self) -> Result<Query<'static, Sqlite, SqliteArguments>, sqlx::Error> {
+        if let Some(error) = self.failure {
+            return Err(error);
+        }
+        let arguments = self.arguments.convert_into().map_err(sqlx::Error::Encode)?;
+        Ok(sqlx::query_with(AssertSqlSafe(self.text), arguments))
     }
 
     pub(super) async fn execute<'c>(

@@ -6,10 +6,11 @@
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
-use sqlx::{AnyConnection, Row};
+use sqlx::Row;
 
 use super::analytics::{MAX_ROWS, Selection, push_source};
 use super::packed::{DAY, HOUR, MINUTE, Minute, Sums, start_of, unpack};
+use super::reader::Reader;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, from_json, instant};
 
@@ -46,17 +47,17 @@ impl Store {
         workspace: &Workspace,
         selection: &Selection,
     ) -> Result<Vec<TopLink>, StoreError> {
-        let mut connection = self.read.acquire().await?;
+        let mut reader = self.readers.acquire().await?;
         let ranked = if selection.conditions.is_empty() {
-            rank(count_packed(&mut connection, workspace.seq, selection.range()).await?)
+            rank(count_packed(&mut reader, workspace.seq, selection.range()).await?)
         } else {
-            self.rank_by_query(&mut connection, workspace, selection).await?
+            self.rank_by_query(&mut reader, workspace, selection).await?
         };
         let mut top: Vec<TopLink> = Vec::new();
         let most = usize::from(MAX_ROWS);
         for chunk in ranked.chunks(most) {
             // Links that were deleted are missed here, and others move up.
-            let mut links = load(&mut connection, self.dialect, chunk).await?;
+            let mut links = load(&mut reader, self.dialect, chunk).await?;
             let loaded = chunk
                 .iter()
                 .filter_map(|(link, clicks)| Some(TopLink { clicks: *clicks, ..links.remove(link)? }));
@@ -70,14 +71,14 @@ impl Store {
 
     async fn rank_by_query(
         &self,
-        connection: &mut AnyConnection,
+        reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
     ) -> Result<Vec<(i64, i64)>, StoreError> {
         let mut sql = Sql::new("SELECT c.link_seq, CAST(SUM(c.n) AS BIGINT) AS total");
         push_source(&mut sql, self.dialect, workspace, selection, selection.coarsest());
         sql.push(" GROUP BY c.link_seq ORDER BY total DESC, c.link_seq LIMIT ").bind(i64::from(MAX_ROWS));
-        let rows = sql.all(connection).await?;
+        let rows = reader.all(sql).await?;
         rows.iter().map(|row| Ok((row.try_get("link_seq")?, row.try_get("total")?))).collect()
     }
 }
@@ -91,7 +92,7 @@ fn rank(counts: FxHashMap<i64, i64>) -> Vec<(i64, i64)> {
 
 /// The clicks of each link in `[from, to)`, deleted links among them.
 async fn count_packed(
-    connection: &mut AnyConnection,
+    reader: &mut Reader,
     workspace: i64,
     (from, to): (i64, i64),
 ) -> Result<FxHashMap<i64, i64>, StoreError> {
@@ -99,14 +100,14 @@ async fn count_packed(
     let mut sql = Sql::new("SELECT p.packed_until FROM packed_workspaces p WHERE p.workspace_seq = ");
     sql.bind(workspace);
     // What is packed meanwhile is read from the clicks, which stay where they are.
-    let packed_until = sql.optional(&mut *connection).await?.map_or(Ok(0), |row| row.try_get(0))?;
+    let packed_until = reader.optional(sql).await?.map_or(Ok(0), |row| row.try_get(0))?;
     for (length, from, to) in stretches(from, to.min(packed_until), DAY) {
         if length == MINUTE {
             let mut sql =
                 Sql::new("SELECT p.bucket, p.clicks FROM packed_minutes p WHERE p.workspace_seq = ");
             sql.bind(workspace).push(" AND p.bucket >= ").bind(start_of(from, MINUTE));
             sql.push(" AND p.bucket < ").bind(to);
-            for row in sql.all(&mut *connection).await? {
+            for row in reader.all(sql).await? {
                 let minute: i64 = row.try_get(0)?;
                 for (offset, link) in unpack::<Minute>(&row.try_get::<Vec<u8>, _>(1)?)? {
                     if (from..to).contains(&(minute + i64::from(offset))) {
@@ -118,7 +119,7 @@ async fn count_packed(
             let mut sql = Sql::new("SELECT p.sums FROM packed_sums p WHERE p.workspace_seq = ");
             sql.bind(workspace).push(" AND p.length = ").bind(length);
             sql.push(" AND p.bucket >= ").bind(from).push(" AND p.bucket < ").bind(to);
-            for row in sql.all(&mut *connection).await? {
+            for row in reader.all(sql).await? {
                 for (link, clicks) in unpack::<Sums>(&row.try_get::<Vec<u8>, _>(0)?)? {
                     *counts.entry(link.cast_signed()).or_default() += clicks.cast_signed();
                 }
@@ -128,7 +129,7 @@ async fn count_packed(
     let mut sql = Sql::new("SELECT c.link_seq, COUNT(*) FROM clicks c WHERE c.workspace_seq = ");
     sql.bind(workspace).push(" AND c.at >= ").bind(from.max(packed_until));
     sql.push(" AND c.at < ").bind(to).push(" GROUP BY c.link_seq");
-    for row in sql.all(&mut *connection).await? {
+    for row in reader.all(sql).await? {
         *counts.entry(row.try_get(0)?).or_default() += row.try_get::<i64, _>(1)?;
     }
     Ok(counts)
@@ -157,7 +158,7 @@ fn stretches(from: i64, to: i64, length: i64) -> Vec<(i64, i64, i64)> {
 
 /// The links of these numbers, by number, without their clicks.
 async fn load(
-    connection: &mut AnyConnection,
+    reader: &mut Reader,
     dialect: Dialect,
     ranked: &[(i64, i64)],
 ) -> Result<FxHashMap<i64, TopLink>, StoreError> {
@@ -173,7 +174,9 @@ async fn load(
         }
     });
     sql.numbers(dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());
-    let loaded: String = sql.one(connection).await?.try_get(0)?;
+    // Deleted ones are on no domain.
+    sql.push(" AND l.domain <> ''");
+    let loaded: String = reader.one(sql).await?.try_get(0)?;
     let loaded: Vec<Loaded> = from_json("links", &loaded)?;
     let mut links = FxHashMap::default();
     for (seq, id, domain, key, url, folder_id, details, created_at) in loaded {

@@ -5,7 +5,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::sql::Sql;
-use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
+use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::ids;
 use crate::links::Link;
 use crate::webhooks::Trigger;
@@ -32,7 +32,18 @@ pub(crate) struct Webhook {
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) scope: Scope,
     pub(crate) disabled_at: Option<Timestamp>,
+    /// Until when deliveries are signed with the secret from before the last rotation as well.
+    pub(crate) old_secret_until: Option<Timestamp>,
     pub(crate) created_at: Timestamp,
+}
+
+/// Why a webhook was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WebhookConflict {
+    /// The workspace has one with this URL.
+    Url,
+    /// The workspace has as many as it may have.
+    TooMany,
 }
 
 impl Webhook {
@@ -58,20 +69,31 @@ pub(crate) struct NewWebhook {
 
 const WEBHOOKS: &str =
     "SELECT h.seq, h.id, h.name, h.url, h.secret, h.triggers, h.link_scope, h.link_ids, h.folder_ids,
-    h.disabled_at, h.created_at FROM webhooks h WHERE h.workspace_seq = ";
+    h.disabled_at, h.old_secret_until, h.created_at FROM webhooks h WHERE h.workspace_seq = ";
 
 impl Store {
-    /// Makes a webhook. None if the workspace has one with this URL.
+    /// Makes a webhook in a workspace that may have `most` of them.
     pub(crate) async fn create_webhook(
         &self,
         workspace: &Workspace,
         new: &NewWebhook,
+        most: u32,
         now: Timestamp,
-    ) -> Result<Option<Webhook>, StoreError> {
+    ) -> Result<Result<Webhook, WebhookConflict>, StoreError> {
         let id = ids::sortable("wh_", now);
         let secret = new.secret.clone().unwrap_or_else(ids::webhook_secret);
         let (scope, link_ids, folder_ids) = scope_columns(&new.scope)?;
         let triggers = to_json("webhook triggers", &new.triggers)?;
+        let mut transaction = self.begin().await?;
+        if self.dialect == Dialect::Postgres {
+            // Two calls at once must not both find room for one.
+            let mut sql = Sql::new("SELECT w.seq FROM workspaces w WHERE w.seq = ");
+            sql.bind(workspace.seq).push(" FOR NO KEY UPDATE");
+            sql.one(&mut *transaction).await?;
+        }
+        let mut sql = Sql::new("SELECT COUNT(*) FROM webhooks h WHERE h.workspace_seq = ");
+        sql.bind(workspace.seq);
+        let full = sql.number(&mut *transaction).await? >= i64::from(most);
         let mut sql = Sql::new(
             "INSERT INTO webhooks (id, workspace_seq, name, url, secret, triggers, link_scope, link_ids, folder_ids,
              failures, created_at) VALUES ",
@@ -82,10 +104,34 @@ impl Store {
             row.bind(link_ids.clone()).bind(folder_ids.clone()).bind(0_i64).bind(now.as_millisecond());
         });
         sql.push(" ON CONFLICT DO NOTHING");
-        if sql.execute(&self.write).await? == 0 {
-            return Ok(None);
+        if sql.execute(&mut *transaction).await? == 0 {
+            return Ok(Err(WebhookConflict::Url));
         }
-        self.webhook(workspace, &id).await
+        if full {
+            return Ok(Err(WebhookConflict::TooMany));
+        }
+        let mut sql = Sql::new(WEBHOOKS);
+        sql.bind(workspace.seq).push(" AND h.id = ").bind(id);
+        let made = webhook(&sql.one(&mut *transaction).await?)?;
+        transaction.commit().await?;
+        Ok(Ok(made))
+    }
+
+    /// Gives a webhook another secret. Until `overlap_ends`, deliveries are signed with the present one as well.
+    pub(crate) async fn rotate_secret(
+        &self,
+        webhook: &Webhook,
+        secret: &str,
+        overlap_ends: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        let mut sql = Sql::new(match overlap_ends {
+            Some(_) => "UPDATE webhooks SET old_secret = secret, old_secret_until = ",
+            None => "UPDATE webhooks SET old_secret = NULL, old_secret_until = ",
+        });
+        sql.bind(overlap_ends.map(Timestamp::as_millisecond)).push(", secret = ").bind(secret.to_owned());
+        sql.push(" WHERE seq = ").bind(webhook.seq);
+        sql.execute(&self.write).await?;
+        Ok(())
     }
 
     /// The webhooks of a workspace, newest first.
@@ -176,6 +222,7 @@ fn webhook(row: &AnyRow) -> Result<Webhook, StoreError> {
         triggers: from_json("webhook triggers", &text("triggers")?)?,
         scope,
         disabled_at: optional_instant_of(row, "disabled_at")?,
+        old_secret_until: optional_instant_of(row, "old_secret_until")?,
         created_at: instant_of(row, "created_at")?,
     })
 }

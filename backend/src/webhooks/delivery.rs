@@ -1,5 +1,6 @@
 //! Sends what is due in the outbox.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use hyper_util::rt::TokioExecutor;
 use jiff::{SignedDuration, Timestamp};
 use rand::RngExt;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 use url::Url;
 
 use super::address::{AddressPolicy, CheckedResolver};
@@ -28,7 +29,9 @@ const RECEIVER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a process may keep a delivery before others take it for dead: the receiver's time, and as much again.
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
 /// Deliveries under way at once.
-const CONCURRENCY: usize = 64;
+const CONCURRENCY: usize = 256;
+/// Deliveries under way to one webhook, so that a receiver that does not answer keeps only its own waiting.
+const CONCURRENCY_OF_WEBHOOK: usize = 4;
 /// How much of a receiver's answer is kept for the log, in bytes.
 const RESPONSE_KEPT: usize = 1024;
 /// How often the outbox is looked at though nothing announced itself: events of other processes come without notice.
@@ -89,18 +92,21 @@ impl Deliverer {
         if let Err(error) = self.store.release_deliveries(self.clock.now()).await {
             tracing::error!(%error, "webhook deliveries of an earlier process could not be released");
         }
-        let mut under_way = JoinSet::new();
+        let mut under_way = UnderWay::default();
         let mut purged_at = Timestamp::MIN;
         while !*stop.borrow() {
             if self.clock.now().duration_since(purged_at) >= PURGE_EVERY {
                 purged_at = self.clock.now();
                 self.purge(purged_at).await;
             }
-            let room = CONCURRENCY.saturating_sub(under_way.len());
             // Counted from before the look, so that what falls due while it is under way is not overlooked.
             let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
-            let due = match self.take(room).await {
-                Ok(due) => due,
+            match self.take(&under_way.room_by_webhook()).await {
+                Ok(due) => {
+                    for delivery in due {
+                        under_way.start(self.clone(), delivery);
+                    }
+                }
                 Err(error) => {
                     tracing::error!(%error, "the webhook outbox could not be read");
                     tokio::select! {
@@ -109,23 +115,16 @@ impl Deliverer {
                     }
                     continue;
                 }
-            };
-            let idle = due.len() < room;
-            for delivery in due {
-                let deliverer = self.clone();
-                under_way.spawn(async move { deliverer.deliver(&delivery).await });
             }
-            if idle || under_way.len() >= CONCURRENCY {
-                tokio::select! {
-                    () = self.announced.notified() => {}
-                    () = self.clock.wait_until(look_again) => {}
-                    Some(_) = under_way.join_next() => {}
-                    _ = stop.wait_for(|stop| *stop) => break,
-                }
+            tokio::select! {
+                () = self.announced.notified() => {}
+                () = self.clock.wait_until(look_again) => {}
+                Some(()) = under_way.ended() => {}
+                _ = stop.wait_for(|stop| *stop) => break,
             }
-            while under_way.try_join_next().is_some() {}
+            under_way.forget_ended();
         }
-        while under_way.join_next().await.is_some() {}
+        while under_way.ended().await.is_some() {}
     }
 
     async fn purge(&self, now: Timestamp) {
@@ -137,9 +136,19 @@ impl Deliverer {
         }
     }
 
-    async fn take(&self, room: usize) -> Result<Vec<DueDelivery>, StoreError> {
-        let Some(room) = i64::try_from(room).ok().filter(|room| *room > 0) else { return Ok(Vec::new()) };
-        self.store.take_due_deliveries(room, LEASE, self.clock.now()).await
+    /// Takes what is due, as far as there is room.
+    async fn take(&self, room: &Room) -> Result<Vec<DueDelivery>, StoreError> {
+        if room.in_all == 0 {
+            return Ok(Vec::new());
+        }
+        let now = self.clock.now();
+        // More than those that have no room.
+        let due = self.store.webhooks_due(now, CONCURRENCY as i64).await?;
+        let wanted = room.share_out(due);
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.store.take_due_deliveries(&wanted, LEASE, now).await
     }
 
     async fn deliver(&self, delivery: &DueDelivery) {
@@ -184,6 +193,78 @@ impl Deliverer {
     }
 }
 
+/// The deliveries under way, each with its webhook.
+#[derive(Default)]
+struct UnderWay {
+    tasks: JoinSet<()>,
+    webhooks: HashMap<Id, i64>,
+}
+
+impl UnderWay {
+    fn start(&mut self, deliverer: Deliverer, delivery: DueDelivery) {
+        let webhook = delivery.webhook_seq;
+        let task = self.tasks.spawn(async move { deliverer.deliver(&delivery).await });
+        self.webhooks.insert(task.id(), webhook);
+    }
+
+    /// Returns once one has ended; None if none is under way.
+    async fn ended(&mut self) -> Option<()> {
+        let ended = self.tasks.join_next_with_id().await?;
+        self.forget(&ended);
+        Some(())
+    }
+
+    fn forget_ended(&mut self) {
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            self.forget(&ended);
+        }
+    }
+
+    fn forget(&mut self, ended: &Result<(Id, ()), JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => *id,
+            Err(error) => {
+                tracing::error!(%error, "a webhook delivery ended abnormally");
+                error.id()
+            }
+        };
+        self.webhooks.remove(&id);
+    }
+
+    fn room_by_webhook(&self) -> Room {
+        let mut busy: HashMap<i64, usize> = HashMap::new();
+        for webhook in self.webhooks.values() {
+            *busy.entry(*webhook).or_default() += 1;
+        }
+        Room { in_all: CONCURRENCY.saturating_sub(self.webhooks.len()), busy }
+    }
+}
+
+/// How many more deliveries may be under way.
+#[derive(Debug)]
+struct Room {
+    in_all: usize,
+    /// Those under way by webhook.
+    busy: HashMap<i64, usize>,
+}
+
+impl Room {
+    /// How many of each webhook are to be taken, those named first before the others.
+    fn share_out(&self, webhooks: Vec<i64>) -> Vec<(i64, i64)> {
+        let mut left = self.in_all;
+        let mut shares = Vec::new();
+        for webhook in webhooks {
+            let busy = self.busy.get(&webhook).copied().unwrap_or(0);
+            let share = CONCURRENCY_OF_WEBHOOK.saturating_sub(busy).min(left);
+            if share > 0 {
+                left -= share;
+                shares.push((webhook, share as i64));
+            }
+        }
+        shares
+    }
+}
+
 /// What a receiver said.
 #[derive(Debug)]
 struct Answer {
@@ -217,14 +298,21 @@ fn source_of(error: &hyper_util::client::legacy::Error) -> String {
 
 fn request(delivery: &DueDelivery, at: Timestamp) -> Result<Request<Full<Bytes>>, DeliveryError> {
     let body = Bytes::from(delivery.payload.clone());
-    let signature = signature::standard(&delivery.secret, &delivery.event_id, at.as_second(), &body)?;
+    let sign = |secret| signature::standard(secret, &delivery.event_id, at.as_second(), &body);
+    let mut signature = sign(&delivery.secret)?;
+    if let Some(old) = &delivery.old_secret {
+        signature.push(' ');
+        signature.push_str(&sign(old)?);
+    }
+    // There is room for one in it: the one that the receiver knows for sure.
+    let known = delivery.old_secret.as_ref().unwrap_or(&delivery.secret);
     Ok(Request::post(&delivery.url)
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, concat!("weir-backend/", env!("CARGO_PKG_VERSION")))
         .header("webhook-id", &delivery.event_id)
         .header("webhook-timestamp", at.as_second())
         .header("webhook-signature", signature)
-        .header("dub-signature", signature::dub(&delivery.secret, &body))
+        .header("dub-signature", signature::dub(known, &body))
         .body(Full::new(body))?)
 }
 
@@ -279,7 +367,25 @@ mod tests {
             payload: "{}".to_owned(),
             url: "https://rx.example.test/".to_owned(),
             secret: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX".to_owned(),
+            old_secret: None,
             attempts,
+        }
+    }
+
+    #[test]
+    fn no_webhook_takes_more_than_its_share() {
+        let full = CONCURRENCY_OF_WEBHOOK;
+        let room = |in_all, busy: &[(i64, usize)]| Room { in_all, busy: busy.iter().copied().collect() };
+        //  room                         due            taken of each
+        let table = [
+            (room(100, &[]), vec![1, 2], vec![(1, 4), (2, 4)]),
+            (room(100, &[(1, full)]), vec![1, 2], vec![(2, 4)]),
+            (room(100, &[(1, full - 1), (3, 1)]), vec![1, 2, 3], vec![(1, 1), (2, 4), (3, 3)]),
+            (room(5, &[]), vec![7, 8, 9], vec![(7, 4), (8, 1)]),
+            (room(0, &[]), vec![1], vec![]),
+        ];
+        for (room, due, taken) in table {
+            assert_eq!(room.share_out(due), taken, "{room:?}");
         }
     }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod address;
 pub(crate) mod delivery;
+mod receiver;
 pub(crate) mod routes;
 pub mod signature;
 

@@ -1,20 +1,30 @@
 //! The endpoints of webhooks.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Json, Router, routing};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::{Value, json};
-use url::Url;
 
+use super::receiver::{self, InvalidReceiver};
 use super::{Event, Trigger, parse_trigger, signature};
 use crate::app::{App, Shared};
 use crate::auth::Caller;
 use crate::body::{Change, Fields, JsonBody, wrong_type};
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
+use crate::ids;
 use crate::links::{Link, rfc3339};
 use crate::path::{Name, Names};
-use crate::store::{Attempt, Click, DeliveryRecord, NewWebhook, Scope, Webhook};
+use crate::query::Query;
+use crate::store::{
+    Attempt, Click, DeliveryFilter, DeliveryRecord, DeliveryStatus, NewWebhook, REPLAYED_AT_ONCE, Scope,
+    Webhook, WebhookConflict,
+};
+use crate::when::{self, Edge};
 
 /// Longest name, in characters.
 const MAX_NAME: usize = 40;
@@ -22,13 +32,29 @@ const MAX_NAME: usize = 40;
 const MAX_URL: usize = 2_048;
 /// Most links, and most folders, of a scope.
 const MAX_SCOPE: usize = 1_000;
+/// Deliveries on a page, unless asked for fewer; also the most.
+const PAGE_SIZE: i64 = 100;
+/// The last page.
+const MAX_PAGE: i64 = 1_000;
+/// What may have become of a delivery.
+pub(crate) const STATUSES: [(&str, DeliveryStatus); 3] = [
+    ("pending", DeliveryStatus::Pending),
+    ("delivered", DeliveryStatus::Delivered),
+    ("failed", DeliveryStatus::Failed),
+];
+/// How long deliveries are signed with both secrets after a rotation unless the request says otherwise, in seconds.
+const OVERLAP: u64 = 86_400;
+/// The longest such overlap, in seconds.
+pub(crate) const MAX_OVERLAP: u32 = 7 * 86_400;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
         .route("/webhooks", routing::get(list).post(create))
         .route("/webhooks/{id}", routing::get(one).patch(update).delete(delete))
         .route("/webhooks/{id}/test", routing::post(test))
+        .route("/webhooks/{id}/rotate-secret", routing::post(rotate_secret))
         .route("/webhooks/{id}/deliveries", routing::get(deliveries))
+        .route("/webhooks/{id}/deliveries/replay", routing::post(replay_all))
         .route("/webhooks/{id}/deliveries/{event}/replay", routing::post(replay))
 }
 
@@ -40,7 +66,11 @@ pub(crate) struct WebhookBody {
     id: String,
     name: String,
     url: String,
-    secret: String,
+    /// Only where it has just been made or rotated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    /// Until when deliveries are signed with the secret from before as well.
+    old_secret_until: Option<String>,
     triggers: Vec<Trigger>,
     link_scope: Option<&'static str>,
     link_ids: Vec<String>,
@@ -48,10 +78,14 @@ pub(crate) struct WebhookBody {
     disabled_at: Option<String>,
     installation_id: Option<String>,
     created_at: String,
+    /// The fields that a request to change the webhook has changed; only in its answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<Vec<&'static str>>,
 }
 
 impl WebhookBody {
-    fn of(webhook: Webhook) -> Self {
+    /// A webhook as it is shown at `now`, without its secret.
+    fn of(webhook: Webhook, now: Timestamp) -> Self {
         let (link_scope, link_ids, folder_ids) = match webhook.scope {
             Scope::Workspace => ("workspace", Vec::new(), Vec::new()),
             Scope::Links(ids) => ("links", ids, Vec::new()),
@@ -61,7 +95,8 @@ impl WebhookBody {
             id: webhook.id,
             name: webhook.name,
             url: webhook.url,
-            secret: webhook.secret,
+            secret: None,
+            old_secret_until: webhook.old_secret_until.filter(|until| *until > now).map(rfc3339),
             triggers: webhook.triggers,
             link_scope: Some(link_scope),
             link_ids,
@@ -69,7 +104,14 @@ impl WebhookBody {
             disabled_at: webhook.disabled_at.map(rfc3339),
             installation_id: None,
             created_at: rfc3339(webhook.created_at),
+            changed: None,
         }
+    }
+
+    /// A webhook with its secret.
+    fn with_secret(webhook: Webhook, now: Timestamp) -> Self {
+        let secret = Some(webhook.secret.clone());
+        Self { secret, ..Self::of(webhook, now) }
     }
 }
 
@@ -79,14 +121,22 @@ async fn create(
     JsonBody(body): JsonBody,
 ) -> Result<(StatusCode, Json<WebhookBody>), ApiError> {
     let new = new_webhook(&body, &app)?;
-    let webhook = app.store.create_webhook(&caller.workspace, &new, app.clock.now()).await?;
-    let webhook = webhook.ok_or_else(url_is_taken)?;
-    Ok((StatusCode::CREATED, Json(WebhookBody::of(webhook))))
+    let now = app.clock.now();
+    let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now).await?;
+    let webhook = made.map_err(|conflict| match conflict {
+        WebhookConflict::Url => url_is_taken(),
+        WebhookConflict::TooMany => {
+            let message = format!("A workspace has at most {} webhooks.", app.max_webhooks);
+            ApiError::new(Code::Forbidden, message)
+        }
+    })?;
+    Ok((StatusCode::CREATED, Json(WebhookBody::with_secret(webhook, now))))
 }
 
 async fn list(State(app): State<Shared>, caller: Caller) -> Result<Json<Vec<WebhookBody>>, ApiError> {
     let webhooks = app.store.webhooks(&caller.workspace).await?;
-    Ok(Json(webhooks.into_iter().map(WebhookBody::of).collect()))
+    let now = app.clock.now();
+    Ok(Json(webhooks.into_iter().map(|webhook| WebhookBody::of(webhook, now)).collect()))
 }
 
 async fn one(
@@ -95,7 +145,7 @@ async fn one(
     Name(id): Name,
 ) -> Result<Json<WebhookBody>, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?;
-    webhook.map(|webhook| Json(WebhookBody::of(webhook))).ok_or_else(not_found)
+    webhook.map(|webhook| Json(WebhookBody::of(webhook, app.clock.now()))).ok_or_else(not_found)
 }
 
 async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<Value>, ApiError> {
@@ -106,7 +156,8 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     }
 }
 
-/// Changes what the request names. `disabled: false` enables a webhook that was disabled for its failures.
+/// Changes what the request names, and says what that was. `disabled: false` enables a webhook that was disabled for its
+/// failures.
 async fn update(
     State(app): State<Shared>,
     caller: Caller,
@@ -114,7 +165,11 @@ async fn update(
     JsonBody(body): JsonBody,
 ) -> Result<Json<WebhookBody>, ApiError> {
     let fields = Fields::of(&body, "")?;
-    let mut webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
+    let before = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
+    if fields.get("secret").is_some_and(|secret| !secret.is_null()) {
+        return Err(fields.invalid("secret", "Expected none: POST /webhooks/{id}/rotate-secret changes it"));
+    }
+    let mut webhook = before.clone();
     if fields.get("name").is_some() {
         webhook.name = name(&fields)?;
     }
@@ -124,10 +179,7 @@ async fn update(
     if fields.get("triggers").is_some() {
         webhook.triggers = triggers(&fields)?;
     }
-    let scope = scope(&fields)?;
-    if fields.get("linkScope").is_some() {
-        webhook.scope = scope;
-    }
+    webhook.scope = scope(&fields, Some(&before.scope))?;
     match fields.boolean("disabled")? {
         Change::Set(true) => webhook.disabled_at = webhook.disabled_at.or(Some(app.clock.now())),
         Change::Set(false) => webhook.disabled_at = None,
@@ -137,7 +189,50 @@ async fn update(
         return Err(url_is_taken());
     }
     app.announced.notify_one();
-    Ok(Json(WebhookBody::of(webhook)))
+    let changed = changed(&before, &webhook);
+    Ok(Json(WebhookBody { changed: Some(changed), ..WebhookBody::of(webhook, app.clock.now()) }))
+}
+
+/// The fields in which two states of a webhook differ.
+fn changed(before: &Webhook, after: &Webhook) -> Vec<&'static str> {
+    let ids = |scope: &Scope| match scope {
+        Scope::Workspace => (Vec::new(), Vec::new()),
+        Scope::Links(ids) => (ids.clone(), Vec::new()),
+        Scope::Folders(ids) => (Vec::new(), ids.clone()),
+    };
+    let (ids_before, ids_after) = (ids(&before.scope), ids(&after.scope));
+    let differences = [
+        ("name", before.name != after.name),
+        ("url", before.url != after.url),
+        ("triggers", before.triggers != after.triggers),
+        ("linkScope", std::mem::discriminant(&before.scope) != std::mem::discriminant(&after.scope)),
+        ("linkIds", ids_before.0 != ids_after.0),
+        ("folderIds", ids_before.1 != ids_after.1),
+        ("disabled", before.disabled_at.is_some() != after.disabled_at.is_some()),
+    ];
+    differences.into_iter().filter(|(_, differ)| *differ).map(|(name, _)| name).collect()
+}
+
+/// Gives a webhook another secret: the one that the request brings, or one that is made up. For a while deliveries are
+/// signed with the one from before as well.
+async fn rotate_secret(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    JsonBody(body): JsonBody,
+) -> Result<Json<WebhookBody>, ApiError> {
+    let fields = Fields::of(&body, "")?;
+    let secret = secret(&fields)?.unwrap_or_else(ids::webhook_secret);
+    let overlap = fields.integer("overlapSeconds", 0..=u64::from(MAX_OVERLAP))?.set().unwrap_or(OVERLAP);
+    let mut webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
+    let now = app.clock.now();
+    webhook.old_secret_until = match overlap {
+        0 => None,
+        seconds => Some(now.saturating_add(Duration::from_secs(seconds)).unwrap_or(Timestamp::MAX)),
+    };
+    app.store.rotate_secret(&webhook, &secret, webhook.old_secret_until).await?;
+    webhook.secret = secret;
+    Ok(Json(WebhookBody::with_secret(webhook, now)))
 }
 
 /// Sends a made-up event of the kind that `trigger` names, signed and delivered like any other.
@@ -231,10 +326,62 @@ async fn deliveries(
     State(app): State<Shared>,
     caller: Caller,
     Name(id): Name,
+    query: Query,
 ) -> Result<Json<Vec<DeliveryBody>>, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
-    let records = app.store.deliveries(&webhook).await?;
+    let filter = delivery_filter(app.clock.now(), |name| Ok(query.text(name).map(str::to_owned)))?;
+    let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
+    let size = query.integer("pageSize", 1..=PAGE_SIZE, &format!("Max page size is {PAGE_SIZE}."))?;
+    let size = size.unwrap_or(PAGE_SIZE);
+    let records = app.store.deliveries(&webhook, &filter, (page - 1) * size, size).await?;
     Ok(Json(records.into_iter().map(DeliveryBody::of).collect()))
+}
+
+/// Which deliveries a request means, by what it says of each field.
+fn delivery_filter(
+    now: Timestamp,
+    said: impl Fn(&str) -> Result<Option<String>, ApiError>,
+) -> Result<DeliveryFilter, ApiError> {
+    let status = said("status")?.map(|word| {
+        STATUSES.iter().find(|(name, _)| *name == word).map(|(_, status)| *status).ok_or_else(|| {
+            let names = STATUSES.map(|(name, _)| name).join(", ");
+            ApiError::invalid("invalid_value", "status", &format!("Invalid option: expected one of {names}"))
+        })
+    });
+    let instant = |name: &str, edge| {
+        let parsed = said(name)?.map(|text| when::parse(&text, now, &TimeZone::UTC, edge));
+        parsed.transpose().map_err(|error| ApiError::invalid("custom", name, &error.to_string()))
+    };
+    Ok(DeliveryFilter {
+        status: status.transpose()?,
+        trigger: said("event")?.map(|event| trigger(&Value::String(event), "event")).transpose()?,
+        start: instant("start", Edge::Start)?,
+        end: instant("end", Edge::End)?,
+        event_ids: Vec::new(),
+    })
+}
+
+/// Sends again what the request describes: the events that it names, or those that were given up unless it says otherwise.
+async fn replay_all(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let fields = Fields::of(&body, "")?;
+    let webhook = enabled(&app, &caller, &id).await?;
+    let now = app.clock.now();
+    let mut filter = delivery_filter(now, |name| Ok(fields.text(name, MAX_URL)?.set()))?;
+    filter.event_ids = fields.texts("eventIds", REPLAYED_AT_ONCE as usize)?.set().unwrap_or_default();
+    if filter.status == Some(DeliveryStatus::Pending) {
+        return Err(fields.invalid("status", "Expected delivered or failed: what is pending is on its way"));
+    }
+    if filter.status.is_none() && filter.event_ids.is_empty() {
+        filter.status = Some(DeliveryStatus::Failed);
+    }
+    let replayed = app.store.replay_all(&webhook, &filter, now).await?;
+    app.announced.notify_one();
+    Ok(Json(json!({ "replayed": replayed, "more": replayed == u64::from(REPLAYED_AT_ONCE) })))
 }
 
 async fn replay(
@@ -269,19 +416,25 @@ fn not_found() -> ApiError {
 fn new_webhook(body: &Value, app: &App) -> Result<NewWebhook, ApiError> {
     let fields = Fields::of(body, "")?;
     let name = name(&fields)?;
-    let secret = fields.text("secret", MAX_URL)?.set();
-    if let Some(secret) = &secret {
-        signature::standard(secret, "", 0, b"")
-            .map_err(|error| fields.invalid("secret", &error.to_string()))?;
-    }
+    let secret = secret(&fields)?;
     let triggers = triggers(&fields)?;
     Ok(NewWebhook {
         name,
         url: receiver(&fields, &fields.required_text("url", MAX_URL)?, app)?,
         secret,
-        scope: scope(&fields)?,
+        scope: scope(&fields, None)?,
         triggers,
     })
+}
+
+/// The secret that a request brings, if it does.
+fn secret(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
+    let secret = fields.text("secret", MAX_URL)?.set();
+    if let Some(secret) = &secret {
+        signature::standard(secret, "", 0, b"")
+            .map_err(|error| fields.invalid("secret", &error.to_string()))?;
+    }
+    Ok(secret)
 }
 
 fn name(fields: &Fields<'_>) -> Result<String, ApiError> {
@@ -294,10 +447,8 @@ fn name(fields: &Fields<'_>) -> Result<String, ApiError> {
 }
 
 fn receiver(fields: &Fields<'_>, text: &str, app: &App) -> Result<String, ApiError> {
-    let url = Url::parse(text).map_err(|_| fields.invalid("url", "Invalid URL"))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(fields.invalid("url", "Invalid URL: expected http or https"));
-    }
+    let refused = |error: InvalidReceiver| fields.invalid("url", &error.to_string());
+    let url = receiver::parse(text).map_err(refused)?;
     if !app.webhook_addresses.allows_url(&url) {
         return Err(fields.invalid("url", "Invalid URL: the address is not public"));
     }
@@ -335,21 +486,42 @@ fn trigger(value: &Value, path: &str) -> Result<Trigger, ApiError> {
     })
 }
 
-/// The scope, which is the whole workspace where the request names none.
-fn scope(fields: &Fields<'_>) -> Result<Scope, ApiError> {
-    let link_ids = fields.texts("linkIds", MAX_SCOPE)?.set().unwrap_or_default();
-    let folder_ids = fields.texts("folderIds", MAX_SCOPE)?.set().unwrap_or_default();
-    let named = match fields.text("linkScope", MAX_NAME)? {
-        Change::Keep | Change::Clear => return Ok(Scope::Workspace),
-        Change::Set(named) => named,
+/// The scope that a request gives a webhook, which has `present` already if it is changed; a new one hears of the whole
+/// workspace unless the request says otherwise. Ids that would go unheard are refused.
+fn scope(fields: &Fields<'_>, present: Option<&Scope>) -> Result<Scope, ApiError> {
+    let (kind, kept) = match present {
+        None | Some(Scope::Workspace) => ("workspace", &[][..]),
+        Some(Scope::Links(ids)) => ("links", ids.as_slice()),
+        Some(Scope::Folders(ids)) => ("folders", ids.as_slice()),
     };
-    let missing = |name| Err(fields.invalid(name, "Expected at least one id for this scope"));
-    match named.as_str() {
-        "workspace" => Ok(Scope::Workspace),
-        "links" if link_ids.is_empty() => missing("linkIds"),
-        "links" => Ok(Scope::Links(link_ids)),
-        "folders" if folder_ids.is_empty() => missing("folderIds"),
-        "folders" => Ok(Scope::Folders(folder_ids)),
-        _ => Err(fields.invalid("linkScope", "Invalid option: expected one of workspace, folders, links")),
+    let named = fields.text("linkScope", MAX_NAME)?;
+    let named = match &named {
+        Change::Set(named) => named.as_str(),
+        Change::Clear => "workspace",
+        Change::Keep => kind,
+    };
+    let ids = |name: &str, of_kind: &str| {
+        let ids = match fields.texts(name, MAX_SCOPE)? {
+            Change::Set(ids) => ids,
+            Change::Keep if named == kind && named == of_kind => kept.to_vec(),
+            Change::Keep | Change::Clear => Vec::new(),
+        };
+        match (named == of_kind, ids.is_empty()) {
+            (true, true) => Err(fields.invalid(name, "Expected at least one id for this scope")),
+            (false, false) => {
+                let message = format!("Expected none without linkScope {of_kind}");
+                Err(fields.invalid(name, &message))
+            }
+            (true, false) | (false, true) => Ok(ids),
+        }
+    };
+    if !["workspace", "links", "folders"].contains(&named) {
+        return Err(fields.invalid("linkScope", "Invalid option: expected one of workspace, folders, links"));
     }
+    let (link_ids, folder_ids) = (ids("linkIds", "links")?, ids("folderIds", "folders")?);
+    Ok(match named {
+        "links" => Scope::Links(link_ids),
+        "folders" => Scope::Folders(folder_ids),
+        _ => Scope::Workspace,
+    })
 }

@@ -69,6 +69,13 @@ impl Database {
         self.folder.is_some()
     }
 
+    /// The same PostgreSQL database by way of another port of loopback, and its own port.
+    pub(crate) fn through(&self, port: u16) -> (Self, u16) {
+        let (server, name) = self.url.rsplit_once('/').unwrap();
+        let (server, own) = server.rsplit_once(':').unwrap();
+        (Self { url: format!("{server}:{port}/{name}"), folder: None }, own.parse().unwrap())
+    }
+
     /// The same PostgreSQL database for another service.
     pub(crate) fn shared(&self) -> Self {
         assert!(self.folder.is_none(), "a SQLite file goes with its owner");

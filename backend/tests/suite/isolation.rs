@@ -121,7 +121,9 @@ fn attempts(operation: &str, owned: &Owned) -> Vec<Attempt> {
         }
         "getWebhooks" => vec![ask(String::new(), empty())],
         "updateWebhook" => vec![tell(json!({"name": "theirs", "disabled": true}), Refused(404))],
-        "testWebhook" | "replayEvent" => vec![tell(json!({}), Refused(404))],
+        "testWebhook" | "rotateWebhookSecret" | "replayEvent" | "replayEvents" => {
+            vec![tell(json!({}), Refused(404))]
+        }
         // It knows nothing but what it is asked to draw, and needs no key.
         "getQRCode" => Vec::new(),
         "createLink" => vec![

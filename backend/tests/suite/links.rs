@@ -1,6 +1,9 @@
 //! Links: made alone and in bulk, listed, counted, deleted.
 
+use axum::http::StatusCode;
+use backend::Click;
 use serde_json::{Value, json};
+use sqlx::{AnyConnection, Connection, Row};
 
 use crate::database::{Database, on_both_databases};
 use crate::service::Service;
@@ -68,6 +71,7 @@ on_both_databases! {
     links_are_listed_newest_first_page_by_page,
     filters_of_links_never_widen_the_list,
     a_deleted_link_is_gone_with_its_clicks,
+    whoever_reads_finds_nothing_of_a_deleted_link_while_its_rows_go,
 }
 
 async fn a_link_shows_all_its_fields_whatever_was_given(database: Database) {
@@ -237,4 +241,66 @@ async fn a_deleted_link_is_gone_with_its_clicks(database: Database) {
     assert_eq!(service.follow("GET".parse().unwrap(), "/r/gone", "curl/8").await.status, 404);
     assert_eq!(service.get("/analytics").await.body["clicks"], 0);
     assert_eq!(service.get("/events").await.body, json!([]));
+}
+
+async fn whoever_reads_finds_nothing_of_a_deleted_link_while_its_rows_go(database: Database) {
+    const CLICKS: usize = 5_000;
+    let url = database.url.clone();
+    let service = Service::start(database).await;
+    let body = json!({"url": "https://example.com/x?utm_source=s", "key": "k", "externalId": "e", "tagNames": ["t"]});
+    let gone = service.link(&body).await;
+    let kept = service.link(&json!({"url": "https://example.com/y", "key": "y"})).await;
+    let (gone, kept) = (gone["id"].as_str().unwrap(), kept["id"].as_str().unwrap());
+    let hours: Vec<i64> = (0..CLICKS).map(|n| (n % 100) as i64).collect();
+    service.click_hours_ago(gone, &hours).await;
+    service.click_hours_ago(kept, &[1, 2, 30]).await;
+    assert_eq!(service.delete(&format!("/links/{gone}")).await.status, StatusCode::OK);
+
+    let again = service.link(&body).await;
+    assert_eq!(again["clicks"], 0);
+    let path = format!("/links/{gone}");
+    assert_eq!(service.get(&path).await.error().0, 404);
+    assert_eq!(service.delete(&path).await.error().0, 404);
+    assert_eq!(service.patch(&path, &json!({"title": "t"})).await.error().0, 404);
+    assert_eq!(service.get(&format!("/links?linkIds={gone}")).await.body, json!([]));
+    let counted = async |service: &Service| {
+        for interval in ["7d", "all"] {
+            let total = async |query: &str| {
+                let answer = service.get(&format!("/analytics?interval={interval}&{query}")).await.body;
+                let entries = answer.as_array().cloned().unwrap_or_else(|| vec![answer]);
+                entries.iter().map(|entry| entry["clicks"].as_i64().unwrap()).sum::<i64>()
+            };
+            for (group, expected) in [
+                ("count", 3),
+                ("timeseries", 3),
+                ("top_links", 3),
+                ("triggers", 3),
+                ("top_domains", 3),
+                ("utm_sources", 0),
+                ("top_link_tags", 0),
+            ] {
+                assert_eq!(total(&format!("groupBy={group}")).await, expected, "{group} over {interval}");
+            }
+            let events = service.get(&format!("/events?interval={interval}&limit=1000")).await;
+            assert_eq!(events.each("link_id"), vec![kept; 3]);
+        }
+    };
+    counted(&service).await;
+    // A click that was on its way.
+    let late = [Click::new(gone, service.now())];
+    let recorded = service.backend.store().record_clicks(&late, service.backend.public_url()).await.unwrap();
+    assert_eq!(recorded, 0);
+    let service = service.restart().await;
+    counted(&service).await;
+    let mut database = AnyConnection::connect(&url).await.unwrap();
+    let mut rows = async |table: &'static str| {
+        let count = sqlx::query(table).fetch_one(&mut database).await.unwrap();
+        count.get::<i64, _>(0)
+    };
+    while rows("SELECT COUNT(*) FROM deleted_links").await > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(rows("SELECT COUNT(*) FROM clicks").await, 3);
+    assert_eq!(rows("SELECT COUNT(*) FROM links").await, 2);
+    counted(&service).await;
 }

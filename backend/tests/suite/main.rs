@@ -3,7 +3,9 @@
 mod analytics;
 mod bounds;
 mod command;
+mod connections;
 mod database;
+mod database_away;
 mod errors;
 #[cfg(target_os = "linux")]
 mod full_disk;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -11,6 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use backend::server;
 use serde_json::Value;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -50,7 +52,7 @@ impl Receiver {
             .fallback(receive)
             .with_state(Inbox { arrived: send, answers: Arc::clone(&answers) });
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(server::serve(listener, router, stopped));
+        tokio::spawn(server::serve(listener, router, server::Bounds::default(), stopped));
         Self { address, arrived, answers, _stop: stop }
     }
 
@@ -79,4 +81,40 @@ async fn receive(State(inbox): State<Inbox>, headers: HeaderMap, body: Bytes) ->
     let answer = inbox.answers.lock().unwrap().pop_front();
     inbox.arrived.send(Delivery { headers, body }).unwrap();
     answer.unwrap_or_else(|| StatusCode::OK.into_response())
+}
+
+/// A receiver that takes what it is sent and never answers.
+pub(crate) struct Silent {
+    address: SocketAddr,
+    most: Arc<AtomicUsize>,
+}
+
+impl Silent {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let silent = Self { address, most: Arc::clone(&most) };
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let open = Arc::clone(&open);
+                most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    let mut bytes = [0; 4096];
+                    while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        silent
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// The most deliveries that it was sent at once.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
 }

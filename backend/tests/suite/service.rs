@@ -1,12 +1,15 @@
 //! A service in this process, with a database of its own and a clock that stands still.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::Response;
-use backend::{AddressPolicy, Backend, Click, Options, PublicUrl, Settings, SteppedClock, Store, Workspace};
+use backend::{
+    AddressPolicy, Analytics, Backend, Click, Options, PublicUrl, Settings, SteppedClock, Store, Workspace,
+};
 use futures_util::StreamExt;
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
@@ -42,18 +45,29 @@ struct Setup {
     webhook_addresses: AddressPolicy,
     domains: Vec<String>,
     settings: Settings,
+    analytics: Analytics,
+    spool: Option<PathBuf>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { webhook_addresses: AddressPolicy::any(), domains: Vec::new(), settings: Settings::default() }
+        Self {
+            webhook_addresses: AddressPolicy::any(),
+            domains: Vec::new(),
+            settings: Settings::default(),
+            analytics: Analytics::default(),
+            spool: None,
+        }
     }
 }
 
 async fn start(database: &Database, clock: &SteppedClock, setup: &Setup) -> Backend {
     let public_url = PublicUrl::parse("https://s.test").unwrap().with_domains(setup.domains.clone());
     let options = Options { public_url, webhook_addresses: setup.webhook_addresses.clone() };
-    let store = Store::open(&database.url).await.unwrap();
+    let mut store = Store::open_with(&database.url, setup.analytics).await.unwrap();
+    if let Some(spool) = &setup.spool {
+        store = store.with_spool(spool.clone());
+    }
     Backend::start_with(store, clock.clock(), options, setup.settings.clone())
 }
 
@@ -76,6 +90,17 @@ impl Service {
 
     pub(crate) async fn with_settings(database: Database, settings: Settings) -> Self {
         Self::with(database, Setup { settings, ..Setup::default() }).await
+    }
+
+    /// Bounds questions about clicks; requests may take as long as they like.
+    pub(crate) async fn with_analytics(database: Database, analytics: Analytics) -> Self {
+        let settings = Settings { request_timeout: Duration::from_secs(600), ..Settings::default() };
+        Self::with(database, Setup { settings, analytics, ..Setup::default() }).await
+    }
+
+    /// Keeps clicks in a file until they are recorded, if one is named.
+    pub(crate) async fn spooling(database: Database, spool: Option<PathBuf>, settings: Settings) -> Self {
+        Self::with(database, Setup { settings, spool, ..Setup::default() }).await
     }
 
     async fn with(database: Database, setup: Setup) -> Self {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use backend::{Click, Settings};
+use backend::{Analytics, Click};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor, Row};
@@ -40,9 +40,8 @@ impl Clicked {
         let is_sqlite = database.url.starts_with("sqlite:");
         let url = database.url.clone();
         // Counting millions of clicks takes longer than a request may.
-        let request_timeout = Duration::from_secs(600);
-        let settings = Settings { request_timeout, ..Settings::default() };
-        let service = Service::with_settings(database, settings).await;
+        let analytics = Analytics { timeout: Duration::from_secs(600), ..Analytics::default() };
+        let service = Service::with_analytics(database, analytics).await;
         let mut database = AnyConnection::connect(&url).await.unwrap();
         if is_sqlite {
             // As the service has it, so that the two compare.
@@ -140,7 +139,7 @@ impl Clicked {
     async fn rank_clicks(&mut self, from: Timestamp, to: Timestamp) -> Vec<(String, i64)> {
         let ranked = sqlx::query(
             "SELECT l.id, r.total FROM (SELECT c.link_seq, COUNT(*) AS total FROM clicks c WHERE c.workspace_seq = 1
-             AND c.at >= $1 AND c.at <= $2 GROUP BY c.link_seq ORDER BY total DESC, c.link_seq LIMIT $3) r
+             AND c.link_seq NOT IN (SELECT d.link_seq FROM deleted_links d) AND c.at >= $1 AND c.at <= $2 GROUP BY c.link_seq ORDER BY total DESC, c.link_seq LIMIT $3) r
              JOIN links l ON l.seq = r.link_seq ORDER BY r.total DESC, l.seq",
         );
         let ranked = ranked.bind(from.as_millisecond()).bind(to.as_millisecond()).bind(MOST);

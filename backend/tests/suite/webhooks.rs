@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
-use backend::{Click, signature};
+use backend::{Click, Settings, signature};
 use serde_json::{Value, json};
 
 use crate::database::{Database, on_both_databases};
-use crate::receiver::{Delivery, Receiver};
+use crate::receiver::{Delivery, Receiver, Silent};
 use crate::service::Service;
 
 async fn webhook(service: &Service, receiver: &Receiver, triggers: &[&str]) -> Value {
@@ -40,6 +40,14 @@ on_both_databases! {
     bulk_creation_tells_nobody,
     webhooks_are_made_listed_and_deleted,
     a_webhook_to_an_address_that_is_not_public_is_refused,
+    a_receiver_that_never_answers_delays_no_other,
+    what_waits_for_a_disabled_webhook_comes_once_it_is_enabled,
+    a_workspace_has_so_many_webhooks_and_one_for_each_address,
+    ids_of_a_scope_that_is_not_there_are_refused,
+    a_change_says_what_it_changed,
+    both_secrets_sign_until_the_overlap_of_a_rotation_ends,
+    deliveries_are_filtered_and_paged,
+    events_that_were_given_up_are_sent_again_together,
 }
 
 async fn events_arrive_signed_with_the_link_and_the_click(database: Database) {
@@ -321,9 +329,11 @@ async fn webhooks_are_made_listed_and_deleted(database: Database) {
     let service = Service::start(database).await;
     let receiver = Receiver::start().await;
     let webhook = webhook(&service, &receiver, &["link.created"]).await;
-    assert_eq!(service.get("/webhooks").await.body, json!([webhook]));
+    let mut shown = webhook.clone();
+    assert!(shown.as_object_mut().unwrap().remove("secret").is_some());
+    assert_eq!(service.get("/webhooks").await.body, json!([shown]));
     let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
-    assert_eq!(service.get(&path).await.body, webhook);
+    assert_eq!(service.get(&path).await.body, shown);
     let again = json!({"name": "rx", "url": webhook["url"], "triggers": ["link.created"]});
     let answer = service.post("/webhooks", &again).await;
     assert_eq!(answer.error(), (409, "conflict", "A Webhook with this URL already exists."));
@@ -351,4 +361,278 @@ async fn a_webhook_to_an_address_that_is_not_public_is_refused(database: Databas
             service.post("/webhooks", &json!({"name": "x", "url": url, "triggers": ["link.created"]})).await;
         assert_eq!(answer.error().0, 422, "{url}");
     }
+}
+
+async fn a_receiver_that_never_answers_delays_no_other(database: Database) {
+    const CLICKS: usize = 200;
+    let service = Service::start(database).await;
+    let silent = Silent::start().await;
+    let mut receiver = Receiver::start().await;
+    for url in [silent.url(), receiver.url("/")] {
+        let body = json!({"name": "rx", "url": url, "triggers": ["link.clicked"]});
+        assert_eq!(service.post("/webhooks", &body).await.status, StatusCode::CREATED);
+    }
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    service.click_hours_ago(link["id"].as_str().unwrap(), &[0; CLICKS]).await;
+    service.clock.advance(Duration::from_secs(1));
+    for _ in 0..CLICKS {
+        receiver.next().await;
+    }
+    assert!((1..=4).contains(&silent.most_at_once()), "{} at once", silent.most_at_once());
+}
+
+async fn what_waits_for_a_disabled_webhook_comes_once_it_is_enabled(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = webhook(&service, &receiver, &["link.created"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+    service.link(&json!({"url": "https://example.com"})).await;
+    let first = receiver.next().await.json();
+    log_after(&service, &webhook, 1).await;
+    service.patch(&path, &json!({"disabled": true})).await;
+    service.clock.advance(Duration::from_secs(3_600));
+    // Once another has heard of something later, the service has looked.
+    let other = json!({"name": "rx", "url": receiver.url("/other"), "triggers": ["link.updated"]});
+    let other = service.post("/webhooks", &other).await.body;
+    let test = format!("/webhooks/{}/test", other["id"].as_str().unwrap());
+    service.post(&test, &json!({})).await;
+    assert_eq!(receiver.next().await.json()["event"], "link.updated");
+    assert!(receiver.is_empty());
+    service.patch(&path, &json!({"disabled": false})).await;
+    assert_eq!(receiver.next().await.json(), first);
+}
+
+async fn a_workspace_has_so_many_webhooks_and_one_for_each_address(database: Database) {
+    let service = Service::with_settings(database, Settings { max_webhooks: 3, ..Settings::default() }).await;
+    //  address                           status
+    let table = [
+        ("http://rx.test/a", 201),
+        ("HTTP://RX.test:80/a", 409),
+        ("http://rx.test./a#fragment", 409),
+        ("http://rx.test/%61?", 409),
+        ("http://user:secret@rx.test/b", 422),
+        ("http://rx.test/b", 201),
+        ("http://rx.test/c", 201),
+        ("http://rx.test/d", 403),
+        ("http://rx.test/c", 409),
+    ];
+    for (url, status) in table {
+        let body = json!({"name": "rx", "url": url, "triggers": ["link.created"]});
+        assert_eq!(service.post("/webhooks", &body).await.status, status, "{url}");
+    }
+    let (_, key) = service.new_workspace("second").await;
+    let body = json!({"name": "rx", "url": "http://rx.test/a", "triggers": ["link.created"]});
+    let other = service.call_as(&key, Method::POST, "/webhooks", Some(&body)).await;
+    assert_eq!(other.status, StatusCode::CREATED, "{}", other.body);
+    let oldest = service.get("/webhooks").await.body[2]["id"].as_str().unwrap().to_owned();
+    service.delete(&format!("/webhooks/{oldest}")).await;
+    let body = json!({"name": "rx", "url": "http://rx.test/d", "triggers": ["link.created"]});
+    assert_eq!(service.post("/webhooks", &body).await.status, StatusCode::CREATED);
+}
+
+async fn ids_of_a_scope_that_is_not_there_are_refused(database: Database) {
+    let service = Service::start(database).await;
+    //  fields of a new webhook, and the refused one
+    let table = [
+        (json!({"linkIds": ["link_1"]}), Some("linkIds")),
+        (json!({"folderIds": ["f"]}), Some("folderIds")),
+        (json!({"linkScope": null, "linkIds": ["link_1"]}), Some("linkIds")),
+        (json!({"linkScope": "workspace", "linkIds": ["link_1"]}), Some("linkIds")),
+        (json!({"linkScope": "links", "linkIds": []}), Some("linkIds")),
+        (json!({"linkScope": "links", "linkIds": ["link_1"], "folderIds": ["f"]}), Some("folderIds")),
+        (json!({"linkScope": "domain"}), Some("linkScope")),
+        (json!({"linkIds": [], "folderIds": null}), None),
+        (json!({"linkScope": "links", "linkIds": ["link_1"], "folderIds": []}), None),
+    ];
+    for (n, (fields, refused)) in table.into_iter().enumerate() {
+        let url = format!("http://rx.test/{n}");
+        let mut body = json!({"name": "rx", "url": url, "triggers": ["link.created"]});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let answer = service.post("/webhooks", &body).await;
+        match refused {
+            Some(field) => {
+                let (status, _, message) = answer.error();
+                assert!(status == 422 && message.contains(field), "{fields}: {message}");
+            }
+            None => assert_eq!(answer.status, StatusCode::CREATED, "{fields}: {}", answer.body),
+        }
+    }
+}
+
+async fn a_change_says_what_it_changed(database: Database) {
+    let service = Service::start(database).await;
+    let body = json!({"name": "rx", "url": "http://rx.test/", "triggers": ["link.created"]});
+    let made = service.post("/webhooks", &body).await.body;
+    let path = format!("/webhooks/{}", made["id"].as_str().unwrap());
+    //  change, and the fields that it changes, or the refused one
+    let table = [
+        (json!({}), Ok(json!([]))),
+        (json!({"name": "rx", "url": "http://RX.test:80/#"}), Ok(json!([]))),
+        (json!({"name": "ry", "triggers": ["link.deleted"]}), Ok(json!(["name", "triggers"]))),
+        (json!({"linkIds": ["link_1"]}), Err("linkIds")),
+        (json!({"linkScope": "links", "linkIds": ["link_1"]}), Ok(json!(["linkScope", "linkIds"]))),
+        (json!({"linkIds": ["link_2"]}), Ok(json!(["linkIds"]))),
+        (json!({"linkIds": []}), Err("linkIds")),
+        (
+            json!({"linkScope": "folders", "folderIds": ["f"]}),
+            Ok(json!(["linkScope", "linkIds", "folderIds"])),
+        ),
+        (json!({"linkScope": null, "disabled": true}), Ok(json!(["linkScope", "folderIds", "disabled"]))),
+        (json!({"disabled": true}), Ok(json!([]))),
+        (json!({"secret": "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"}), Err("secret")),
+    ];
+    for (change, expected) in table {
+        let answer = service.patch(&path, &change).await;
+        match expected {
+            Ok(changed) => assert_eq!(answer.body["changed"], changed, "{change}: {}", answer.body),
+            Err(field) => {
+                let (status, _, message) = answer.error();
+                assert!(status == 422 && message.contains(field), "{change}: {message}");
+            }
+        }
+    }
+    let shown = service.get(&path).await.body;
+    assert_eq!((&shown["changed"], &shown["name"]), (&Value::Null, &json!("ry")));
+}
+
+async fn both_secrets_sign_until_the_overlap_of_a_rotation_ends(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let made = webhook(&service, &receiver, &["link.created"]).await;
+    let path = format!("/webhooks/{}", made["id"].as_str().unwrap());
+    let rotate = format!("{path}/rotate-secret");
+    let old = made["secret"].as_str().unwrap();
+    let rotated = service.post(&rotate, &json!({"overlapSeconds": 3_600})).await.body;
+    let new = rotated["secret"].as_str().unwrap();
+    assert_ne!(new, old);
+    assert_eq!(rotated["oldSecretUntil"], "2026-03-15T13:34:56.789Z");
+    assert_eq!(service.get(&path).await.body["secret"], Value::Null, "shown once");
+    let signed = async |receiver: &mut Receiver| {
+        service.post(&format!("{path}/test"), &json!({})).await;
+        let delivery = receiver.next().await;
+        // Else it might come again once the clock has been stepped.
+        log_after(&service, &made, 1).await;
+        let header = |name: &str| delivery.headers[name].to_str().unwrap().to_owned();
+        let timestamp: i64 = header("webhook-timestamp").parse().unwrap();
+        let by = |secret: &str| {
+            let standard =
+                signature::standard(secret, &header("webhook-id"), timestamp, &delivery.body).unwrap();
+            (standard, signature::dub(secret, &delivery.body))
+        };
+        (header("webhook-signature"), header("dub-signature"), by(old), by(new))
+    };
+    let (standard, dub, (old_standard, old_dub), (new_standard, _)) = signed(&mut receiver).await;
+    assert_eq!(standard, format!("{new_standard} {old_standard}"));
+    assert_eq!(dub, old_dub);
+    service.clock.advance(Duration::from_secs(3_600));
+    let (standard, dub, _, (new_standard, new_dub)) = signed(&mut receiver).await;
+    assert_eq!((standard, dub), (new_standard, new_dub));
+    assert_eq!(service.get(&path).await.body["oldSecretUntil"], Value::Null);
+
+    let given = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
+    let rotated = service.post(&rotate, &json!({"secret": given, "overlapSeconds": 0})).await.body;
+    assert_eq!((&rotated["secret"], &rotated["oldSecretUntil"]), (&json!(given), &Value::Null));
+    service.post(&format!("{path}/test"), &json!({})).await;
+    verify(&receiver.next().await, given);
+    for refused in
+        [json!({"secret": "short"}), json!({"overlapSeconds": 604_801}), json!({"overlapSeconds": -1})]
+    {
+        assert_eq!(service.post(&rotate, &refused).await.error().0, 422, "{refused}");
+    }
+}
+
+async fn deliveries_are_filtered_and_paged(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = webhook(&service, &receiver, &["link.created", "link.deleted"]).await;
+    let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
+    // An hour apart: one that is delivered, one that is tried again, one of another kind.
+    let first = service.link(&json!({"url": "https://example.com/1"})).await;
+    receiver.next().await;
+    log_after(&service, &webhook, 1).await;
+    service.clock.advance(Duration::from_secs(3_600));
+    receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+    service.link(&json!({"url": "https://example.com/2"})).await;
+    receiver.next().await;
+    log_after(&service, &webhook, 1).await;
+    service.delete(&format!("/links/{}", first["id"].as_str().unwrap())).await;
+    receiver.next().await;
+    let all = log_after(&service, &webhook, 1).await;
+    let (deleted, retried, delivered) = (&all[0]["eventId"], &all[1]["eventId"], &all[2]["eventId"]);
+    //  query                                       deliveries
+    let table = [
+        ("", vec![deleted, retried, delivered]),
+        ("status=delivered", vec![deleted, delivered]),
+        ("status=pending", vec![retried]),
+        ("status=failed", vec![]),
+        ("event=link.created", vec![retried, delivered]),
+        ("event=link.created&status=delivered", vec![delivered]),
+        ("end=30+minutes+ago", vec![delivered]),
+        ("start=2026-03-15T13:00:00Z", vec![deleted, retried]),
+        ("start=2026-03-15T12:00:00Z&end=2026-03-15T13:00:00Z", vec![delivered]),
+        ("pageSize=2", vec![deleted, retried]),
+        ("pageSize=2&page=2", vec![delivered]),
+        ("pageSize=2&page=3", vec![]),
+    ];
+    for (query, expected) in table {
+        let page = service.get(&format!("{path}?{query}")).await;
+        assert_eq!(page.each("eventId"), expected, "{query}");
+    }
+    for refused in ["status=lost", "event=lead.created", "start=soonish", "page=0", "pageSize=101"] {
+        assert_eq!(service.get(&format!("{path}?{refused}")).await.error().0, 422, "{refused}");
+    }
+}
+
+async fn events_that_were_given_up_are_sent_again_together(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = webhook(&service, &receiver, &["link.created"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    let replay = format!("{path}/deliveries/replay");
+    let mut ids = Vec::new();
+    for n in 0..3 {
+        service.link(&json!({"url": format!("https://example.com/{n}")})).await;
+        let event = receiver.next().await.json();
+        ids.push(event["id"].as_str().unwrap().to_owned());
+        log_after(&service, &webhook, 1).await;
+    }
+    let mut heard = async |count: usize| {
+        let mut heard = Vec::new();
+        for _ in 0..count {
+            heard.push(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
+        }
+        heard.sort();
+        // Each is written down as delivered before the next call asks for what is.
+        let deliveries = format!("{path}/deliveries?status=pending");
+        while service.get(&deliveries).await.body != json!([]) {
+            tokio::task::yield_now().await;
+        }
+        heard
+    };
+    let sorted = |ids: &[String]| {
+        let mut ids = ids.to_vec();
+        ids.sort();
+        ids
+    };
+    //  what is asked for, and what is sent again
+    let table = [
+        (json!({}), vec![]),
+        (json!({"status": "failed"}), vec![]),
+        (json!({"eventIds": [ids[1], ids[2]]}), sorted(&ids[1..])),
+        (json!({"status": "delivered"}), sorted(&ids)),
+        (json!({"status": "delivered", "event": "link.deleted"}), vec![]),
+        (json!({"status": "delivered", "end": "1 hour ago"}), vec![]),
+        (json!({"eventIds": ["evt_nobody"]}), vec![]),
+    ];
+    for (body, expected) in table {
+        let answer = service.post(&replay, &body).await.body;
+        assert_eq!(answer, json!({"replayed": expected.len(), "more": false}), "{body}");
+        assert_eq!(heard(expected.len()).await, expected, "{body}");
+    }
+    for refused in [json!({"status": "pending"}), json!({"event": "sale.created"}), json!({"eventIds": 7})] {
+        assert_eq!(service.post(&replay, &refused).await.error().0, 422, "{refused}");
+    }
+    service.patch(&path, &json!({"disabled": true})).await;
+    assert_eq!(service.post(&replay, &json!({})).await.error().0, 409);
 }

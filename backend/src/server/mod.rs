@@ -1,9 +1,12 @@
 //! The listeners: HTTP/1.1 with bounds on time and size, and an end that loses nothing.
 
+mod patience;
+
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,8 +19,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::ServiceExt;
+
+use self::patience::Patient;
 
 /// How long a client may take to send the headers of a request, and how long an idle connection is kept.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,6 +34,21 @@ const MAX_HEADERS: usize = 128;
 const DRAIN: Duration = Duration::from_secs(10);
 /// Pause after the system could not accept a connection, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a listener grants its clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections at once. Further ones wait until one of these is closed.
+    pub connections: usize,
+    /// How long a client may take nothing of an answer; then its connection is closed.
+    pub write_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { connections: 4_096, write_timeout: Duration::from_secs(30) }
+    }
+}
 
 /// What answers requests.
 pub trait Answer: Clone + Send + Sync + 'static {
@@ -49,15 +69,35 @@ impl Answer for Router {
 }
 
 /// Serves `answers` on `listener` until `stop` turns true, and then what is under way, for at most ten seconds.
-pub async fn serve(listener: TcpListener, answers: impl Answer, mut stop: watch::Receiver<bool>) {
+pub async fn serve(
+    listener: TcpListener,
+    answers: impl Answer,
+    bounds: Bounds,
+    mut stop: watch::Receiver<bool>,
+) {
     let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(bounds.connections));
     loop {
+        let accept = async {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                // Nobody closes it.
+                return std::future::pending().await;
+            };
+            listener.accept().await.map(|accepted| (place, accepted))
+        };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
-            Ok((stream, peer)) => serve_connection(stream, peer, answers.clone(), &graceful),
+            Ok((place, (stream, peer))) => {
+                // Answers are small and complete; waiting to fill a packet only delays them.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY could not be set");
+                }
+                let stream = Patient::new(stream, bounds.write_timeout);
+                serve_connection(stream, peer, place, answers.clone(), &graceful);
+            }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -73,11 +113,13 @@ pub async fn serve(listener: TcpListener, answers: impl Answer, mut stop: watch:
     }
 }
 
-fn serve_connection(stream: TcpStream, peer: SocketAddr, answers: impl Answer, graceful: &GracefulShutdown) {
-    // Answers are small and complete; waiting to fill a packet only delays them.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set");
-    }
+fn serve_connection(
+    stream: Patient<TcpStream>,
+    peer: SocketAddr,
+    place: OwnedSemaphorePermit,
+    answers: impl Answer,
+    graceful: &GracefulShutdown,
+) {
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let answers = answers.clone();
         async move { Ok::<_, Infallible>(answers.answer(request, peer).await) }
@@ -93,6 +135,7 @@ fn serve_connection(stream: TcpStream, peer: SocketAddr, answers: impl Answer, g
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection broke off");
         }
+        drop(place);
     });
 }
 

@@ -1,0 +1,169 @@
+//! Links that are deleted: out of everybody's reach at once, while their rows go bit by bit.
+//!
+//! A deleted link belongs to no workspace and is on no domain, so that nobody finds it and its key and external id are free.
+//! Whoever reads clicks leaves out those of the links in `deleted_links`.
+
+use sqlx::{Any, Row, Transaction};
+
+use super::sql::Sql;
+use super::{Dialect, Store, StoreError, Workspace};
+
+/// Rows that are deleted by one transaction at most.
+const ROWS_PER_STEP: i64 = 1_000;
+
+/// Appends the condition that a row `c` of clicks, or of a rollup, is of a link that is not deleted.
+pub(super) fn push_not_deleted(sql: &mut Sql, workspace: &Workspace) {
+    sql.push(" AND c.link_seq NOT IN (SELECT dl.link_seq FROM deleted_links dl WHERE dl.workspace_seq = ");
+    sql.bind(workspace.seq).push(")");
+}
+
+/// Puts links out of everybody's reach. They must be locked.
+pub(super) async fn put_out_of_reach(
+    transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
+    links: &[i64],
+) -> Result<(), StoreError> {
+    if links.is_empty() {
+        return Ok(());
+    }
+    let mut sql = Sql::new(
+        "INSERT INTO deleted_links (link_seq, workspace_seq) SELECT l.seq, l.workspace_seq FROM links l WHERE l.seq IN ",
+    );
+    sql.numbers(dialect, links);
+    sql.execute(&mut **transaction).await?;
+    let mut sql = Sql::new(
+        "UPDATE links SET workspace_seq = 0, domain = '', key_place = id, external_id = NULL WHERE seq IN ",
+    );
+    sql.numbers(dialect, links);
+    sql.execute(&mut **transaction).await?;
+    Ok(())
+}
+
+impl Store {
+    /// Deletes some rows of a deleted link, and the link itself after them. False if no link is left to be deleted, or
+    /// another process is at it.
+    pub(crate) async fn delete_rows(&self) -> Result<bool, StoreError> {
+        if Sql::new("SELECT dl.link_seq FROM deleted_links dl LIMIT 1").optional(&self.read).await?.is_none()
+        {
+            return Ok(false);
+        }
+        let mut transaction = self.begin().await?;
+        let mut sql = Sql::new("SELECT dl.link_seq FROM deleted_links dl ORDER BY dl.link_seq LIMIT 1");
+        if self.dialect == Dialect::Postgres {
+            sql.push(" FOR UPDATE SKIP LOCKED");
+        }
+        let Some(row) = sql.optional(&mut *transaction).await? else { return Ok(false) };
+        let link: i64 = row.try_get(0)?;
+        let mut left = ROWS_PER_STEP;
+        for table in [Rows::Clicks, Rows::Hourly, Rows::Daily] {
+            let sql = table.delete(link, left);
+            let deleted = sql.execute(&mut *transaction).await?;
+            left = left.saturating_sub_unsigned(deleted);
+            if left <= 0 {
+                break;
+            }
+        }
+        if left > 0 {
+            // Nothing is left but what goes with it.
+            let mut sql = Sql::new("DELETE FROM links WHERE seq = ");
+            sql.bind(link);
+            sql.execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(true)
+    }
+}
+
+/// What a link has many rows of.
+#[derive(Clone, Copy)]
+enum Rows {
+    Clicks,
+    Hourly,
+    Daily,
+}
+
+impl Rows {
+    /// The statement that deletes some of a link's.
+    fn delete(self, link: i64, limit: i64) -> Sql {
+        let (delete, choose, order) = match self {
+            Self::Clicks => (
+                "DELETE FROM clicks WHERE seq IN ",
+                "(SELECT c.seq FROM clicks c WHERE c.link_seq = ",
+                " ORDER BY c.at LIMIT ",
+            ),
+            Self::Hourly => (
+                "DELETE FROM clicks_hourly WHERE bucket IN ",
+                "(SELECT c.bucket FROM clicks_hourly c WHERE c.link_seq = ",
+                " ORDER BY c.bucket LIMIT ",
+            ),
+            Self::Daily => (
+                "DELETE FROM clicks_daily WHERE bucket IN ",
+                "(SELECT c.bucket FROM clicks_daily c WHERE c.link_seq = ",
+                " ORDER BY c.bucket LIMIT ",
+            ),
+        };
+        let mut sql = Sql::new(delete);
+        sql.push(choose).bind(link).push(order).bind(limit).push(")");
+        if !matches!(self, Self::Clicks) {
+            sql.push(" AND link_seq = ").bind(link);
+        }
+        sql
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use tempfile::TempDir;
+
+    use super::super::{Click, LinkSelector};
+    use super::*;
+    use crate::links::PublicUrl;
+    use crate::links::input::LinkInput;
+    use crate::links::routes::new_link;
+
+    async fn rows(store: &Store, query: &'static str) -> i64 {
+        Sql::new(query).number(&store.read).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn rows_go_in_bounded_steps_whatever_happens_to_the_process() {
+        const CLICKS: i64 = 2_500;
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let mut store = Store::open(&url).await.unwrap();
+        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
+        let workspace = store.create_workspace("test", now).await.unwrap();
+        let body = serde_json::json!({"url": "https://example.com", "tagNames": ["t"]});
+        let new = || new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let made = store.create_links(&workspace, &[new(), new()], now, None).await.unwrap();
+        let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
+        let clicks: Vec<Click> =
+            (0..CLICKS + 3).map(|n| Click::new(&ids[usize::from(n >= CLICKS)], now)).collect();
+        store.record_clicks(&clicks, &public).await.unwrap();
+        let gone = store.delete_links(&workspace, &[LinkSelector::Id(ids[0].clone())]).await.unwrap();
+        assert_eq!(gone.len(), 1);
+        let mut left = CLICKS + 3;
+        assert_eq!(rows(&store, "SELECT COUNT(*) FROM clicks").await, left, "none in the request");
+        let mut steps = 0;
+        while store.delete_rows().await.unwrap() {
+            steps += 1;
+            let now_left = rows(&store, "SELECT COUNT(*) FROM clicks").await;
+            assert!(left - now_left <= ROWS_PER_STEP, "{left} became {now_left}");
+            left = now_left;
+            store.close().await;
+            store = Store::open(&url).await.unwrap();
+        }
+        assert_eq!((steps, left), (3, 3));
+        for (table, expected) in [
+            ("SELECT COUNT(*) FROM links", 1),
+            ("SELECT COUNT(*) FROM link_tags", 1),
+            ("SELECT COUNT(*) FROM link_totals", 1),
+            ("SELECT COUNT(*) FROM clicks_hourly", 1),
+            ("SELECT COUNT(*) FROM clicks_daily", 1),
+            ("SELECT COUNT(*) FROM deleted_links", 0),
+        ] {
+            assert_eq!(rows(&store, table).await, expected, "{table}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Deletes the rows of deleted links in the background, a few at a time, so that nobody waits for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Notify, watch};
+
+use crate::clock::Clock;
+use crate::store::Store;
+
+/// Between two steps, for others who write.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How often rows are looked for though nobody has told of any: those of links that other processes have deleted.
+const EVERY: SignedDuration = SignedDuration::from_secs(60);
+
+/// Runs until `stop` turns true or its sender is gone. What is left then is deleted by the process that is started next.
+pub(crate) async fn run(store: Store, clock: Clock, deleted: Arc<Notify>, mut stop: watch::Receiver<bool>) {
+    while !*stop.borrow() {
+        let next = clock.now().saturating_add(EVERY).unwrap_or(Timestamp::MAX);
+        while !*stop.borrow() {
+            match store.delete_rows().await {
+                Ok(true) => tokio::time::sleep(PAUSE).await,
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::error!(%error, "rows of deleted links could not be deleted");
+                    break;
+                }
+            }
+        }
+        tokio::select! {
+            () = deleted.notified() => {}
+            () = clock.wait_until(next) => {}
+            // Also if nobody is left who could turn it.
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+}

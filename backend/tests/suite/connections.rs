@@ -1,0 +1,68 @@
+//! What a listener grants its clients.
+
+use std::time::Duration;
+
+use axum::{Router, routing};
+use backend::server::{self, Bounds};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: s.test\r\n\r\n";
+/// More than the system takes of an answer that nobody reads.
+const LARGE: usize = 64 << 20;
+
+async fn serve(bounds: Bounds, router: Router) -> (String, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(server::serve(listener, router, bounds, stopped));
+    (address, stop)
+}
+
+async fn is_answered(stream: &mut TcpStream) -> bool {
+    let mut bytes = [0; 1024];
+    let read = timeout(Duration::from_millis(500), stream.read(&mut bytes)).await;
+    read.is_ok_and(|read| bytes[..read.unwrap()].starts_with(b"HTTP/1.1 200"))
+}
+
+#[tokio::test]
+async fn a_connection_beyond_the_bound_waits_until_another_is_closed() {
+    let bounds = Bounds { connections: 2, ..Bounds::default() };
+    let (address, _stop) = serve(bounds, Router::new().route("/", routing::get(|| async { "ok" }))).await;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(REQUEST).await.unwrap();
+        streams.push(stream);
+    }
+    for (stream, answered) in streams.iter_mut().zip([true, true, false]) {
+        assert_eq!(is_answered(stream).await, answered);
+    }
+    streams.remove(0);
+    assert!(is_answered(&mut streams[1]).await);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_of_its_answer_is_given_up() {
+    let bounds = Bounds { write_timeout: Duration::from_millis(200), ..Bounds::default() };
+    let router = Router::new().route("/", routing::get(|| async { vec![b'x'; LARGE] }));
+    let (address, _stop) = serve(bounds, router).await;
+    let read = async |pause| {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(REQUEST).await.unwrap();
+        tokio::time::sleep(pause).await;
+        let (mut buffer, mut read) = (vec![0; 1 << 16], 0);
+        // A connection that was given up ends, or breaks.
+        while let Ok(Ok(bytes @ 1..)) = timeout(Duration::from_secs(5), stream.read(&mut buffer)).await {
+            read += bytes;
+            if read > LARGE {
+                break;
+            }
+        }
+        read
+    };
+    assert!(read(Duration::ZERO).await > LARGE);
+    assert!(read(Duration::from_secs(2)).await < LARGE);
+}

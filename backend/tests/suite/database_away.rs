@@ -1,0 +1,159 @@
+//! A database that does not answer, or cannot be reached, and is back later.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use backend::{Settings, WhenFull};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::database::Database;
+use crate::service::Service;
+
+/// Longer than a redirect may take while the database is away, and much less than a request may.
+const PROMPT: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Open,
+    /// Nothing gets through, and nobody is told.
+    Stalled,
+    /// Connections break, and no other is made.
+    Cut,
+}
+
+/// The way to a PostgreSQL.
+struct Proxy(watch::Sender<Way>);
+
+impl Proxy {
+    async fn to(database: &Database) -> (Self, Database) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (through, server) = database.through(port);
+        let (way, state) = watch::channel(Way::Open);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if *state.borrow() == Way::Cut {
+                    continue;
+                }
+                let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+                let ((from_client, to_client), (from_server, to_server)) =
+                    (client.into_split(), server.into_split());
+                tokio::spawn(carry(from_client, to_server, state.clone()));
+                tokio::spawn(carry(from_server, to_client, state.clone()));
+            }
+        });
+        (Self(way), through)
+    }
+
+    fn set(&self, way: Way) {
+        self.0.send_replace(way);
+    }
+}
+
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut way: watch::Receiver<Way>) {
+    let mut bytes = vec![0; 1 << 16];
+    let mut until_cut = way.clone();
+    let carrying = async {
+        while let Ok(read @ 1..) = from.read(&mut bytes).await {
+            if way.wait_for(|way| *way != Way::Stalled).await.is_err()
+                || to.write_all(&bytes[..read]).await.is_err()
+            {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = carrying => {}
+        _ = until_cut.wait_for(|way| *way == Way::Cut) => {}
+    }
+}
+
+async fn follow(service: &Service, key: &str) -> (StatusCode, bool) {
+    let request = Request::get(format!("/r/{key}")).header("user-agent", "curl/8");
+    let answer = timeout(PROMPT, service.send(request.body(Body::empty()).unwrap())).await;
+    let answer = answer.unwrap_or_else(|_| panic!("{key} is not answered"));
+    (answer.status, answer.headers.contains_key("retry-after"))
+}
+
+#[tokio::test]
+async fn known_links_lead_on_while_the_database_is_away_and_their_clicks_wait_in_the_spool() {
+    let folder = TempDir::new().unwrap();
+    let (proxy, database) = Proxy::to(&Database::postgres().await).await;
+    let settings = Settings { max_stale: Duration::from_secs(600), ..Settings::default() };
+    let service = Service::spooling(database, Some(folder.path().join("spool")), settings).await;
+    for key in ["k", "unseen"] {
+        service.link(&json!({"url": "https://example.com", "key": key})).await;
+    }
+    let mut clicks = 0;
+    for way in [Way::Stalled, Way::Cut] {
+        assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND);
+        service.backend.flush_clicks().await;
+        proxy.set(way);
+        service.clock.advance(Duration::from_secs(599));
+        for _ in 0..50 {
+            assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND, "{way:?}");
+        }
+        // Held for longer than a click is without a spool.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND, "{way:?}");
+        for _ in 0..50 {
+            assert_eq!(follow(&service, "unseen").await, (StatusCode::SERVICE_UNAVAILABLE, true), "{way:?}");
+        }
+        service.clock.advance(Duration::from_secs(2));
+        assert_eq!(follow(&service, "k").await, (StatusCode::SERVICE_UNAVAILABLE, true), "{way:?}");
+        proxy.set(Way::Open);
+        clicks += 53;
+        while follow(&service, "k").await.0 != StatusCode::FOUND {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        timeout(Duration::from_secs(20), service.backend.flush_clicks()).await.unwrap();
+        let counted = service.get("/analytics?interval=all").await.body;
+        assert_eq!(counted["clicks"], clicks, "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_spooled_is_recorded_by_the_next_process_and_once() {
+    let folder = TempDir::new().unwrap();
+    let database = Database::postgres().await;
+    let spool = Some(folder.path().join("spool"));
+    let mut service = Service::spooling(database, spool, Settings::default()).await;
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    for round in 1..=3 {
+        for _ in 0..100 {
+            assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND);
+        }
+        service = service.restart().await;
+        let counted = service.get("/analytics").await.body;
+        assert_eq!(counted["clicks"], 100 * round);
+    }
+}
+
+#[tokio::test]
+async fn clicks_without_room_wait_or_are_dropped_as_the_operator_says() {
+    for when_full in [WhenFull::Wait, WhenFull::Drop] {
+        let (proxy, database) = Proxy::to(&Database::postgres().await).await;
+        let settings = Settings { when_full, ..Settings::default() };
+        let service = Service::spooling(database, None, settings).await;
+        service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+        assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND);
+        service.backend.flush_clicks().await;
+        proxy.set(Way::Stalled);
+        assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND, "a first click is held");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let waits = timeout(Duration::from_secs(1), service.follow(Method::GET, "/r/k", "curl/8")).await;
+        assert_eq!(waits.is_err(), when_full == WhenFull::Wait, "{when_full:?}");
+        let metrics = Request::get("/metrics").body(Body::empty()).unwrap();
+        let metrics = service.send_internal(metrics).await.body.as_str().unwrap().to_owned();
+        let dropped = metrics.contains(r#"clicks_total{outcome="dropped"} 1"#);
+        assert_eq!(dropped, when_full == WhenFull::Drop, "{metrics}");
+        proxy.set(Way::Open);
+    }
+}
