@@ -4,10 +4,14 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
+use sqlx::any::AnyRow;
+#[cfg(feature = "postgres")]
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
-use sqlx::{Any, AnyPool, Executor, Row, Sqlite, SqlitePool};
+#[cfg(feature = "postgres")]
+use sqlx::{Any, AnyPool};
+use sqlx::{Executor, Row, Sqlite, SqlitePool};
 use tokio::time::Instant;
 
 use super::StoreError;
@@ -37,6 +41,7 @@ pub(super) enum Readers {
     /// Not by way of `Any`, since only SQLite's own connection can be told to interrupt a statement.
     Sqlite(SqlitePool, Duration),
     /// Its server interrupts statements.
+    #[cfg(feature = "postgres")]
     Postgres(AnyPool),
 }
 
@@ -44,6 +49,7 @@ pub(super) enum Readers {
 #[derive(Debug)]
 pub(super) enum Reader {
     Sqlite(PoolConnection<Sqlite>, Duration),
+    #[cfg(feature = "postgres")]
     Postgres(PoolConnection<Any>),
 }
 
@@ -82,6 +88,7 @@ impl Readers {
     pub(super) async fn acquire(&self) -> Result<Reader, StoreError> {
         Ok(match self {
             Self::Sqlite(pool, timeout) => Reader::Sqlite(pool.acquire().await?, *timeout),
+            #[cfg(feature = "postgres")]
             Self::Postgres(pool) => Reader::Postgres(pool.acquire().await?),
         })
     }
@@ -89,6 +96,7 @@ impl Readers {
     pub(super) async fn close(&self) {
         match self {
             Self::Sqlite(pool, _) => pool.close().await,
+            #[cfg(feature = "postgres")]
             Self::Postgres(pool) => pool.close().await,
         }
     }
@@ -97,6 +105,7 @@ impl Readers {
 impl Reader {
     pub(super) async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
         match self {
+            #[cfg(feature = "postgres")]
             Self::Postgres(connection) => Ok(sql.all(&mut **connection).await?),
             Self::Sqlite(connection, timeout) => {
                 let end = Instant::now() + *timeout;
