@@ -225,3 +225,24 @@ pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink) {
         backlog.done(&batches);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn batches_are_taken_and_held_back_by_their_bytes() {
+        let backlog = Backlog::new(Vec::new());
+        for number in 1..=4 {
+            assert!(!backlog.lock().is_full(), "before batch {number}");
+            backlog.push(number, 1, vec![0; MANY_BYTES]);
+        }
+        assert!(backlog.lock().is_full());
+        for number in 1..=4 {
+            let (taken, _) = backlog.next().await.unwrap();
+            assert_eq!(taken.iter().map(|batch| batch.number).collect::<Vec<_>>(), [number]);
+            backlog.done(&taken);
+            assert!(!backlog.lock().is_full(), "after batch {number}");
+        }
+    }
+}

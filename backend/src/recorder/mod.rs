@@ -245,3 +245,23 @@ impl RecorderTask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn long_clicks_fill_the_queue_by_their_bytes() {
+        let queue = Queue::default();
+        for taken in 0..=4 {
+            let mut click = Click::new("link_1", Timestamp::UNIX_EPOCH);
+            click.details.url = format!("{taken}{}", "x".repeat(BATCH_BYTES)).into();
+            assert_eq!(queue.offer(&click), taken < 4, "after {taken} clicks");
+            assert!(queue.lock().is_batch());
+            // How long this takes is not the matter.
+            queue.lock().since = None;
+        }
+    }
+}
