@@ -329,7 +329,7 @@ async fn deliveries(
     query: Query,
 ) -> Result<Json<Vec<DeliveryBody>>, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
-    let filter = delivery_filter(app.clock.now(), |name| Ok(query.text(name).map(str::to_owned)))?;
+    let filter = delivery_filter(app.clock.now(), |name| Ok(query.filter(name)?.map(str::to_owned)))?;
     let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
     let size = query.integer("pageSize", 1..=PAGE_SIZE, &format!("Max page size is {PAGE_SIZE}."))?;
     let size = size.unwrap_or(PAGE_SIZE);

@@ -579,7 +579,16 @@ async fn deliveries_are_filtered_and_paged(database: Database) {
         let page = service.get(&format!("{path}?{query}")).await;
         assert_eq!(page.each("eventId"), expected, "{query}");
     }
-    for refused in ["status=lost", "event=lead.created", "start=soonish", "page=0", "pageSize=101"] {
+    for refused in [
+        "status=lost",
+        "status=",
+        "event=",
+        "end=",
+        "event=lead.created",
+        "start=soonish",
+        "page=0",
+        "pageSize=101",
+    ] {
         assert_eq!(service.get(&format!("{path}?{refused}")).await.error().0, 422, "{refused}");
     }
 }
