@@ -190,6 +190,7 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
         let error = json!({"description": description, "content": content(reference("Error"))});
         responses.insert(status.to_string(), error);
     }
+    responses.insert("414".to_owned(), url_too_long());
     let mut operation = json!({"operationId": id});
     operation["parameters"] = Value::Array(parameters);
     operation["responses"] = Value::Object(responses);
@@ -197,6 +198,11 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
         operation["requestBody"] = json!({"required": true, "content": content(body)});
     }
     operation
+}
+
+/// The answer of the HTTP library, which reads the request line before the service does.
+fn url_too_long() -> Value {
+    json!({"description": "The URL is longer than 65,534 bytes. The answer has no body."})
 }
 
 /// The one operation that needs no key and answers with an image.
