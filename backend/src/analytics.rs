@@ -11,12 +11,12 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::app::{App, Shared};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::links::{PublicUrl, Tag, rfc3339};
 use crate::query::Query;
-use crate::selection::{Asked, Interval};
+use crate::selection::{ClickQuery, Interval};
+use crate::state::{App, Shared};
 use crate::store::{Column, Step, TopLink};
 
 pub(crate) fn router() -> Router<Shared> {
@@ -119,18 +119,18 @@ async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> R
 async fn answer(app: &App, caller: &Caller, query: &Query) -> Result<Response, ApiError> {
     let metric = query.choice("event", &METRICS)?.unwrap_or(Metric::Clicks);
     let group_by = query.choice("groupBy", &GROUPINGS)?.unwrap_or(GroupBy::Count);
-    let asked = Asked::read(query, app, caller).await?;
+    let click_query = ClickQuery::read(query, app, caller).await?;
     let answer = match (group_by, metric) {
         (GroupBy::Count, Metric::Clicks) => {
-            counted([], app.store.count_clicks(&caller.workspace, &asked.selection).await?)
+            counted([], app.store.count_clicks(&caller.workspace, &click_query.selection).await?)
         }
         (GroupBy::Count, Metric::Leads | Metric::Sales) => counted([], 0),
-        (GroupBy::Timeseries, metric) => timeseries(app, caller, &asked, metric).await?,
+        (GroupBy::Timeseries, metric) => timeseries(app, caller, &click_query, metric).await?,
         (GroupBy::Nothing, _) | (GroupBy::TopLinks | GroupBy::Columns(_), Metric::Leads | Metric::Sales) => {
             json!([])
         }
-        (GroupBy::TopLinks, Metric::Clicks) => return top_links(app, caller, &asked).await,
-        (GroupBy::Columns(group), Metric::Clicks) => by_columns(app, caller, &asked, group).await?,
+        (GroupBy::TopLinks, Metric::Clicks) => return top_links(app, caller, &click_query).await,
+        (GroupBy::Columns(group), Metric::Clicks) => by_columns(app, caller, &click_query, group).await?,
     };
     Ok(Json(answer).into_response())
 }
@@ -188,13 +188,18 @@ impl<'a> TopLinkBody<'a> {
     }
 }
 
-async fn top_links(app: &App, caller: &Caller, asked: &Asked) -> Result<Response, ApiError> {
-    let top = app.store.top_links(&caller.workspace, &asked.selection).await?;
+async fn top_links(app: &App, caller: &Caller, click_query: &ClickQuery) -> Result<Response, ApiError> {
+    let top = app.store.top_links(&caller.workspace, &click_query.selection).await?;
     let entries: Vec<_> = top.iter().map(|top| TopLinkBody::of(top, &app.public_url)).collect();
     Ok(Json(entries).into_response())
 }
 
-async fn by_columns(app: &App, caller: &Caller, asked: &Asked, group: Group) -> Result<Value, ApiError> {
+async fn by_columns(
+    app: &App,
+    caller: &Caller,
+    click_query: &ClickQuery,
+    group: Group,
+) -> Result<Value, ApiError> {
     let columns: &[(&'static str, Column)] = match group {
         Group::Continents => &[("continent", Column::Continent)],
         Group::Countries => &[("country", Column::Country)],
@@ -218,7 +223,7 @@ async fn by_columns(app: &App, caller: &Caller, asked: &Asked, group: Group) -> 
         Group::UtmContents => &[("utm_content", Column::UtmContent)],
     };
     let names: Vec<Column> = columns.iter().map(|(_, column)| *column).collect();
-    let groups = app.store.group_clicks(&caller.workspace, &asked.selection, &names).await?;
+    let groups = app.store.group_clicks(&caller.workspace, &click_query.selection, &names).await?;
     let mut entries = Vec::with_capacity(groups.len());
     let tags = if group == Group::Tags { app.store.tags(&caller.workspace).await? } else { Vec::new() };
     let tags: HashMap<&str, &Tag> = tags.iter().map(|tag| (tag.id.as_str(), tag)).collect();
@@ -263,11 +268,11 @@ enum Granularity {
 }
 
 impl Granularity {
-    fn of(asked: &Asked) -> Self {
-        match asked.interval {
+    fn of(click_query: &ClickQuery) -> Self {
+        match click_query.interval {
             Some(Interval::All | Interval::YearToDate | Interval::LastDays(365)) => Self::Month,
             _ => {
-                let length = asked.selection.end.duration_since(asked.selection.start);
+                let length = click_query.selection.end.duration_since(click_query.selection.start);
                 if length <= SignedDuration::from_hours(48) {
                     Self::Hour
                 } else if length <= SignedDuration::from_hours(24 * 180) {
@@ -280,8 +285,18 @@ impl Granularity {
     }
 }
 
-async fn timeseries(app: &App, caller: &Caller, asked: &Asked, metric: Metric) -> Result<Value, ApiError> {
-    let starts = buckets(&asked.zone, asked.selection.start, asked.selection.end, Granularity::of(asked));
+async fn timeseries(
+    app: &App,
+    caller: &Caller,
+    click_query: &ClickQuery,
+    metric: Metric,
+) -> Result<Value, ApiError> {
+    let starts = buckets(
+        &click_query.zone,
+        click_query.selection.start,
+        click_query.selection.end,
+        Granularity::of(click_query),
+    );
     let starts = starts.ok_or_else(|| {
         let message = format!(
             "Invalid range: a time series has at most {MAX_BUCKETS} months. Choose interval=1y, or a start at most 100 years \
@@ -292,7 +307,7 @@ async fn timeseries(app: &App, caller: &Caller, asked: &Asked, metric: Metric) -
     let mut counts = vec![0_i64; starts.len()];
     if metric == Metric::Clicks {
         let step = step_of(&starts);
-        for (at, clicks) in app.store.timeline(&caller.workspace, &asked.selection, step).await? {
+        for (at, clicks) in app.store.timeline(&caller.workspace, &click_query.selection, step).await? {
             // The first bucket starts at or before the first click that counts.
             let index = starts.partition_point(|start| start.as_millisecond() <= at).saturating_sub(1);
             if let Some(count) = counts.get_mut(index) {

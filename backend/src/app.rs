@@ -1,7 +1,6 @@
 //! The service put together: its state, its routes and its background work.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::response::IntoResponse;
@@ -10,89 +9,27 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
+use crate::click_rules::Repeats;
 use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
-use crate::recorder::{Recorder, RecorderTask, WhenFull};
-use crate::redirect::{ClickRules, Front, Repeats};
-use crate::request::Surroundings;
+use crate::recorder::{Recorder, RecorderTask};
+use crate::redirect::Front;
+use crate::request_scope::RequestScope;
+use crate::settings::Settings;
+use crate::state::{App, Shared};
 use crate::store::Store;
 use crate::targets::Targets;
 use crate::visitor::Agents;
-use crate::webhooks::address::AddressPolicy;
 use crate::webhooks::delivery::Deliverer;
-use crate::{analytics, events, internal, links, packer, qr, redirect, request, sweeper, webhooks};
-
-/// What an operator decides.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where clients reach the service, and so where short links live.
-    pub public_url: PublicUrl,
-    /// Which addresses webhooks may be sent to.
-    pub webhook_addresses: AddressPolicy,
-}
-
-/// What an operator may decide besides.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Which visits count as clicks, and what is known of them.
-    pub clicks: ClickRules,
-    /// The bearer token of `/internal/keys`. Without one the endpoint answers nobody.
-    pub internal_token: Option<String>,
-    /// How long a request may take, from its headers to the answer; then it is answered 408.
-    pub request_timeout: Duration,
-    /// Webhooks that a workspace may have.
-    pub max_webhooks: u32,
-    /// How long a short link leads where it led while the database is away.
-    pub max_stale: Duration,
-    /// What becomes of a click that there is no room for.
-    pub when_full: WhenFull,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let request_timeout = Duration::from_secs(30);
-        Self {
-            clicks: ClickRules::default(),
-            internal_token: None,
-            request_timeout,
-            max_webhooks: 20,
-            max_stale: Duration::from_secs(600),
-            when_full: WhenFull::default(),
-        }
-    }
-}
-
-/// What every handler sees.
-#[derive(Debug)]
-pub(crate) struct App {
-    pub(crate) store: Store,
-    pub(crate) clock: Clock,
-    pub(crate) public_url: PublicUrl,
-    pub(crate) webhook_addresses: AddressPolicy,
-    pub(crate) targets: Targets,
-    pub(crate) recorder: Recorder,
-    pub(crate) admission: Admission,
-    pub(crate) click_rules: ClickRules,
-    pub(crate) repeats: Repeats,
-    pub(crate) agents: Agents,
-    pub(crate) internal_token: Option<String>,
-    pub(crate) max_webhooks: u32,
-    pub(crate) metrics: Metrics,
-    /// Woken when something was written that webhooks may have to hear of.
-    pub(crate) announced: Arc<Notify>,
-    /// Woken when a link was deleted.
-    pub(crate) deleted: Arc<Notify>,
-}
-
-pub(crate) type Shared = Arc<App>;
+use crate::{analytics, events, internal, links, packer, qr, redirect, request_scope, sweeper, webhooks};
 
 /// The running service: a router to be served, and the work behind it.
 #[derive(Debug)]
 pub struct Backend {
     app: Shared,
-    surroundings: Arc<Surroundings>,
+    scope: Arc<RequestScope>,
     recorder: RecorderTask,
     deliverer: JoinHandle<()>,
     packer: JoinHandle<()>,
@@ -103,19 +40,13 @@ pub struct Backend {
 impl Backend {
     /// Starts the background work. Needs a tokio runtime.
     #[must_use]
-    pub fn start(store: Store, clock: Clock, options: Options) -> Self {
-        Self::start_with(store, clock, options, Settings::default())
-    }
-
-    /// As [`Self::start`], with settings of one's own.
-    #[must_use]
-    pub fn start_with(store: Store, clock: Clock, options: Options, settings: Settings) -> Self {
+    pub fn start(store: Store, clock: Clock, settings: Settings) -> Self {
         let metrics = Metrics::new();
         let announced = Arc::new(Notify::new());
         let (stop, stopped) = watch::channel(false);
         let (recorder, recorder_task) = Recorder::start(
             store.clone(),
-            options.public_url.clone(),
+            settings.public_url.clone(),
             Arc::clone(&announced),
             metrics.clone(),
             settings.when_full,
@@ -123,7 +54,7 @@ impl Backend {
         let deliverer = Deliverer::new(
             store.clone(),
             clock.clone(),
-            options.webhook_addresses.clone(),
+            settings.webhook_addresses.clone(),
             Arc::clone(&announced),
             metrics.clone(),
         );
@@ -132,14 +63,14 @@ impl Backend {
         let deleted = Arc::new(Notify::new());
         let sweeper = sweeper::run(store.clone(), clock.clone(), Arc::clone(&deleted), stopped);
         let sweeper = tokio::spawn(sweeper);
-        let surroundings = Arc::new(Surroundings::new(metrics.clone(), settings.request_timeout));
+        let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
         let admission = Admission::new(store.analytics().readers);
         let app = App {
             targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
             store,
             clock,
-            public_url: options.public_url,
-            webhook_addresses: options.webhook_addresses,
+            public_url: settings.public_url,
+            webhook_addresses: settings.webhook_addresses,
             recorder,
             admission,
             click_rules: settings.clicks,
@@ -151,7 +82,7 @@ impl Backend {
             announced,
             deleted,
         };
-        Self { app: Arc::new(app), surroundings, recorder: recorder_task, deliverer, packer, sweeper, stop }
+        Self { app: Arc::new(app), scope, recorder: recorder_task, deliverer, packer, sweeper, stop }
     }
 
     /// The public routes: the API, the redirects and `/healthz`.
@@ -170,16 +101,12 @@ impl Backend {
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.surroundings), request::surround))
+            .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.scope), request_scope::within))
     }
 
     /// The public routes as they are to be served.
     pub fn front(&self) -> Front {
-        Front {
-            app: Arc::clone(&self.app),
-            surroundings: Arc::clone(&self.surroundings),
-            router: self.router(),
-        }
+        Front { app: Arc::clone(&self.app), scope: Arc::clone(&self.scope), router: self.router() }
     }
 
     /// The routes for operators, to be served where clients cannot reach them.
@@ -190,7 +117,7 @@ impl Backend {
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.surroundings), request::surround))
+            .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.scope), request_scope::within))
     }
 
     /// The database.

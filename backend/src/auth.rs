@@ -4,8 +4,8 @@ use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
-use crate::app::Shared;
 use crate::error::{ApiError, Code};
+use crate::state::Shared;
 use crate::store::Workspace;
 
 /// The workspace whose key came with the request: `Authorization: Bearer <key>`. Its data is all that the request sees.

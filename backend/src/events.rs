@@ -12,12 +12,12 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
 use crate::analytics::Metric;
-use crate::app::Shared;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::links::{Link, LinkBody, rfc3339};
 use crate::query::Query;
-use crate::selection::Asked;
+use crate::selection::ClickQuery;
+use crate::state::Shared;
 use crate::store::{Click, ClicksAndLinks, StoreError, Workspace};
 
 /// Events on a page unless asked otherwise.
@@ -154,11 +154,13 @@ async fn first_part(app: Shared, caller: Caller, query: &Query) -> Result<(Bytes
     // The published clients always send the deprecated `order=desc`, so only its other value says anything.
     let newest_first = query.choice("sortOrder", &directions)?.unwrap_or(true)
         && query.choice("order", &directions)?.unwrap_or(true);
-    let asked = Asked::read(query, &app, &caller).await?;
+    let click_query = ClickQuery::read(query, &app, &caller).await?;
     let seqs = match metric {
         Metric::Clicks => {
             let skip = (page - 1) * limit;
-            app.store.page_of_clicks(&caller.workspace, &asked.selection, newest_first, skip, limit).await?
+            app.store
+                .page_of_clicks(&caller.workspace, &click_query.selection, newest_first, skip, limit)
+                .await?
         }
         Metric::Leads | Metric::Sales => Vec::new(),
     };

@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use serde::Serialize;
 
-use crate::app::Shared;
 use crate::error::{ApiError, Code};
 use crate::ids;
+use crate::state::Shared;
 use crate::store::Limits;
 
 pub(crate) fn router() -> Router<Shared> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use backend::import::{ImportError, Refused, import_csv};
 use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::{
-    AddressPolicy, Analytics, Backend, Clock, InvalidPublicUrl, Limits, Options, PublicUrl, Settings, Store,
+    AddressPolicy, Analytics, Backend, Clock, InvalidPublicUrl, Limits, PublicUrl, Settings, Store,
     StoreError, server,
 };
 use clap::Parser;
@@ -111,6 +111,8 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         write_timeout: Duration::from_secs(options.write_timeout),
     };
     let settings = Settings {
+        public_url,
+        webhook_addresses,
         clicks: options.clicks.into(),
         internal_token: options.internal_token,
         request_timeout: Duration::from_secs(options.request_timeout),
@@ -118,8 +120,7 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         max_stale: Duration::from_secs(options.max_stale),
         when_full: options.when_full.into(),
     };
-    let options = Options { public_url, webhook_addresses };
-    let backend = Backend::start_with(store, Clock::system(), options, settings);
+    let backend = Backend::start(store, Clock::system(), settings);
     // What an earlier process has left in the spool counts from the first request on.
     backend.flush_clicks().await;
     let (stop, stopped) = watch::channel(false);

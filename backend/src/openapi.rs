@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::app::Shared;
 use crate::body::MAX_ITEM;
 use crate::events::EventBody;
 use crate::links::bulk::{BulkResult, MAX_BULK};
 use crate::links::routes::MAX_SEARCH;
 use crate::links::{LinkBody, input};
 use crate::query::MAX_VALUES;
+use crate::state::Shared;
 use crate::store::REPLAYED_AT_ONCE;
 use crate::webhooks::routes::{DeliveryBody, WebhookBody};
 use crate::webhooks::{self, Trigger};

@@ -8,9 +8,9 @@ use axum::{Router, routing};
 use fast_qr::{ECL, QRBuilder, QRCode};
 use png::{BitDepth, ColorType, Encoder};
 
-use crate::app::Shared;
 use crate::error::{ApiError, Code};
 use crate::query::Query;
+use crate::state::Shared;
 
 /// Width and height of the image, in pixels: by default, at least and at most.
 pub(crate) const SIZE: (u32, u32, u32) = (600, 21, 4_096);

@@ -7,21 +7,18 @@ use std::sync::Arc;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router, routing};
 use hyper::body::Incoming;
-use jiff::{SignedDuration, Timestamp};
-use quick_cache::sync::Cache;
-use sha2::{Digest, Sha256};
 use url::{Url, form_urlencoded};
 
-use crate::app::{App, Shared};
 use crate::error::{ApiError, Code};
 use crate::metrics::ClickOutcome;
 use crate::path::{self, Name};
-use crate::request::{Surroundings, request_id};
+use crate::request_scope::{RequestScope, request_id};
 use crate::server::Answer;
+use crate::state::{App, Shared};
 use crate::store::{Click, RedirectTarget};
 use crate::visitor::{self, Agent};
 
@@ -51,7 +48,7 @@ async fn follow(
 #[derive(Clone, Debug)]
 pub struct Front {
     pub(crate) app: Shared,
-    pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) scope: Arc<RequestScope>,
     pub(crate) router: Router,
 }
 
@@ -66,73 +63,7 @@ impl Answer for Front {
             let key = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
             visit(&self.app, key, &parts, Some(peer.ip())).await.into_response()
         };
-        self.surroundings.handle(&parts.method, ROUTE, request_id(&parts.headers), visit).await
-    }
-}
-
-/// Which visits count as clicks, and which headers tell where the visitor is. By default everyone but bots counts, each
-/// time, and nothing is known of places.
-#[derive(Clone, Debug, Default)]
-pub struct ClickRules {
-    /// Counts crawlers and fetchers of previews too.
-    pub count_bots: bool,
-    /// Counts a visitor, told by address and user agent, on one link once an hour. Each process remembers its own
-    /// visitors.
-    pub once_per_hour: bool,
-    /// Where the visitor is.
-    pub location: LocationHeaders,
-    /// How many proxies in front of the service append to `X-Forwarded-For`. The visitor's address is the entry that the
-    /// first of them appended. With 0, or where there are fewer entries, it is the connection's.
-    pub trusted_hops: u8,
-}
-
-/// The headers in which the gateway says where the visitor is. It has to remove them from what clients send.
-#[derive(Clone, Debug, Default)]
-pub struct LocationHeaders {
-    /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
-    pub continent: Option<HeaderName>,
-    /// ISO 3166 code of two letters.
-    pub country: Option<HeaderName>,
-    /// ISO 3166-2 code, with or without the country in front.
-    pub region: Option<HeaderName>,
-    /// Name, percent-encoded where it is not ASCII.
-    pub city: Option<HeaderName>,
-}
-
-/// Visitors remembered at most, for [`ClickRules::once_per_hour`].
-const REMEMBERED_VISITORS: usize = 1_000_000;
-
-/// When visitors were last counted.
-#[derive(Debug)]
-pub(crate) struct Repeats {
-    counted: Cache<[u8; 32], Timestamp>,
-}
-
-impl Default for Repeats {
-    fn default() -> Self {
-        Self { counted: Cache::new(REMEMBERED_VISITORS) }
-    }
-}
-
-impl Repeats {
-    /// Whether this visitor was counted on this link within the hour before; if not, it is now.
-    fn is_repeated(&self, click: &Click) -> bool {
-        let mut visitor = Sha256::new();
-        let parts: [&str; 3] = [&click.link_id, &click.details.ip, &click.details.user_agent];
-        for part in parts {
-            visitor.update(part.len().to_le_bytes());
-            visitor.update(part);
-        }
-        let visitor: [u8; 32] = visitor.finalize().into();
-        if self
-            .counted
-            .get(&visitor)
-            .is_some_and(|at| click.at.duration_since(at) < SignedDuration::from_hours(1))
-        {
-            return true;
-        }
-        self.counted.insert(visitor, click.at);
-        false
+        self.scope.handle(&parts.method, ROUTE, request_id(&parts.headers), visit).await
     }
 }
 
@@ -169,9 +100,7 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
     visitor::describe(details, headers, &agent);
     details.url = destination.into();
     details.trigger = if qr { "qr" } else { "link" }.into();
-    let address = client_address(headers, app.click_rules.trusted_hops)
-        .or(peer)
-        .map(|ip| ip.to_canonical().to_string());
+    let address = app.click_rules.client_address(headers).or(peer).map(|ip| ip.to_canonical().to_string());
     details.ip = address.unwrap_or_default().into();
     if app.click_rules.once_per_hour && app.repeats.is_repeated(&click) {
         app.metrics.clicks(ClickOutcome::Repeated, 1);
@@ -225,12 +154,4 @@ fn redirect(target: &RedirectTarget, destination: &str) -> Result<Response, ApiE
         headers.insert("x-robots-tag", HeaderValue::from_static("googlebot: noindex"));
     }
     Ok((StatusCode::FOUND, headers).into_response())
-}
-
-/// The visitor's address as the first of `trusted_hops` proxies saw it. Only they are trusted: entries before theirs are
-/// the client's own.
-fn client_address(headers: &HeaderMap, trusted_hops: u8) -> Option<IpAddr> {
-    let fields = headers.get_all("x-forwarded-for").iter().rev();
-    let mut entries = fields.flat_map(|field| field.to_str().unwrap_or_default().rsplit(','));
-    entries.nth(usize::from(trusted_hops).checked_sub(1)?)?.trim().parse().ok()
 }

@@ -3,11 +3,11 @@
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
-use crate::app::App;
 use crate::auth::Caller;
 use crate::error::{ApiError, Code};
 use crate::links::routes::external_id;
 use crate::query::{MAX_VALUES, Query};
+use crate::state::App;
 use crate::store::{Column, Condition, LinkSelector, Selection};
 use crate::when::{self, Edge};
 
@@ -68,7 +68,7 @@ const FILTERS: [(&str, Column); 26] = [
 
 /// The range and filters of a request, and the time zone in which it counts days.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ClickQuery {
     pub(crate) selection: Selection,
     pub(crate) zone: TimeZone,
     /// The interval that the range comes from; None where the request gave `start`.
@@ -87,7 +87,7 @@ pub(crate) fn filter_names() -> impl Iterator<Item = &'static str> {
     FILTERS.into_iter().map(|(name, _)| name)
 }
 
-impl Asked {
+impl ClickQuery {
     /// Reads the range and the filters of a request.
     pub(crate) async fn read(query: &Query, app: &App, caller: &Caller) -> Result<Self, ApiError> {
         let now = app.clock.now();

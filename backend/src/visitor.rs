@@ -10,7 +10,7 @@ use quick_cache::sync::Cache;
 use url::Url;
 use woothee::parser::Parser;
 
-use crate::redirect::LocationHeaders;
+use crate::click_rules::LocationHeaders;
 use crate::store::ClickDetails;
 
 /// Fetchers of link previews and the like whose user agents do not call themselves bots.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use backend::{AddressPolicy, Options, PublicUrl, Settings, SteppedClock, Store, server};
+use backend::{AddressPolicy, ClickRules, PublicUrl, Settings, SteppedClock, Store, server};
 pub use demo::backend::{Backend, Directory, Keys, database_in};
 use demo::backend::{fresh_token, run, run_json};
 use jiff::Timestamp;
@@ -119,14 +119,14 @@ impl SteppedService {
     /// # Errors
     /// When it does not start.
     pub fn start(now: Timestamp) -> anyhow::Result<Self> {
-        Self::start_with(now, Settings::default())
+        Self::start_with(now, ClickRules::default())
     }
 
-    /// Starts it at `now`, with settings of its own.
+    /// Starts it at `now`, with rules of its own on what counts as a click.
     ///
     /// # Errors
     /// When it does not start.
-    pub fn start_with(now: Timestamp, settings: Settings) -> anyhow::Result<Self> {
+    pub fn start_with(now: Timestamp, clicks: ClickRules) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let database = database_in(folder.path());
         let keys = Keys::seed(crate::artifacts::command("backend"), &database)?;
@@ -134,14 +134,15 @@ impl SteppedService {
         let clock = SteppedClock::at(now);
         let (stop, stopped) = watch::channel(false);
         let token = fresh_token()?;
-        let settings = Settings { internal_token: Some(token.clone()), ..settings };
         let (backend, address, internal) = runtime.block_on(async {
             let store = Store::open(&database).await?;
-            let options = Options {
-                public_url: PublicUrl::parse(PUBLIC_URL)?,
+            let settings = Settings {
                 webhook_addresses: AddressPolicy::any(),
+                clicks,
+                internal_token: Some(token.clone()),
+                ..Settings::new(PublicUrl::parse(PUBLIC_URL)?)
             };
-            let backend = backend::Backend::start_with(store, clock.clock(), options, settings);
+            let backend = backend::Backend::start(store, clock.clock(), settings);
             let public = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             let internal = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             let addresses = (public.local_addr()?, internal.local_addr()?);

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use backend::{ClickRules, LocationHeaders, Settings};
+use backend::{ClickRules, LocationHeaders};
 use http::HeaderName;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -52,12 +52,9 @@ fn make_every_call(kind: Kind, mut client: Command) {
         region: header("x-region"),
         city: header("x-city"),
     };
-    let settings = Settings {
-        clicks: ClickRules { location, trusted_hops: 1, ..ClickRules::default() },
-        ..Settings::default()
-    };
+    let rules = ClickRules { location, trusted_hops: 1, ..ClickRules::default() };
     let start: Timestamp = "2026-03-15T09:34:56Z".parse().unwrap();
-    let service = SteppedService::start_with(start, settings).unwrap();
+    let service = SteppedService::start_with(start, rules).unwrap();
     // Counted by the month, so that no call has to wait.
     let policy = Policy::deployed()
         .unwrap()

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use backend::{AddressPolicy, Backend, Clock, Options, PublicUrl, Store, server};
+use backend::{AddressPolicy, Backend, Clock, PublicUrl, Settings, Store, server};
 use tests::artifacts;
 use tests::backend::database_in;
 use tests::soak::row;
@@ -38,12 +38,13 @@ fn run(python: &std::path::Path, seconds: u32) {
         let (_, key) = store.create_key(&workspace, "pro", None, clock.now()).await.unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let options = Options {
-            public_url: PublicUrl::parse(&format!("http://{address}")).unwrap(),
+        let public_url = PublicUrl::parse(&format!("http://{address}")).unwrap();
+        let settings = Settings {
             // Receivers are made up: nothing may be sent to whoever has such a name.
             webhook_addresses: AddressPolicy::none(),
+            ..Settings::new(public_url)
         };
-        let backend = Backend::start(store, clock, options);
+        let backend = Backend::start(store, clock, settings);
         tokio::spawn(server::serve(listener, backend.front(), server::Bounds::default(), stopped));
         (backend, address, key)
     });

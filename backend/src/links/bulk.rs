@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::LinkBody;
 use super::input::LinkInput;
 use super::routes::{new_link, refusal, selector, settle};
-use crate::app::Shared;
 use crate::auth::Caller;
 use crate::body::{Change, Fields, JsonBody, wrong_type};
 use crate::error::{ApiError, Code};
 use crate::query::Query;
+use crate::state::Shared;
 use crate::store::{LinkSelector, NewLink};
 
 /// Most links that one call makes, changes or deletes.

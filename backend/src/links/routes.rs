@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::input::LinkInput;
 use super::{LinkBody, PublicUrl, bulk};
-use crate::app::{App, Shared};
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
 use crate::path::Name;
 use crate::query::{MAX_VALUES, Query};
+use crate::state::{App, Shared};
 use crate::store::{Changed, LinkConflict, LinkFilter, LinkGroup, LinkOrder, LinkSelector, NewLink, Page};
 
 /// Links on a page, unless asked for fewer; also the most.
@@ -34,12 +34,12 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 /// A body that makes a link, and when it came.
-struct Asked {
+struct CreateLink {
     new: NewLink,
     now: Timestamp,
 }
 
-impl FromRequest<Shared> for Asked {
+impl FromRequest<Shared> for CreateLink {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Shared) -> Result<Self, ApiError> {
@@ -52,7 +52,7 @@ impl FromRequest<Shared> for Asked {
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    Asked { new, now }: Asked,
+    CreateLink { new, now }: CreateLink,
 ) -> Result<Json<LinkBody>, ApiError> {
     let made = app.store.create_links(&caller.workspace, &[new], now, Some(&app.public_url)).await?;
     app.announced.notify_one();
@@ -132,7 +132,7 @@ async fn update(
 async fn upsert(
     State(app): State<Shared>,
     caller: Caller,
-    Asked { new, now }: Asked,
+    CreateLink { new, now }: CreateLink,
 ) -> Result<Json<LinkBody>, ApiError> {
     let changed = app.store.upsert_link(&caller.workspace, &new, now, &app.public_url).await?;
     let changed = changed.map_err(|conflict| refusal(&conflict))?;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use self::writer::Sink;
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
-use crate::store::{Click, Gathered, Store};
+use crate::store::{Click, ClickBuffer, Store};
 
 /// The longest that a click waits for others to be stored with.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(40);
@@ -73,7 +73,7 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct Held {
-    clicks: Gathered,
+    clicks: ClickBuffer,
     /// When the oldest of `clicks` came.
     since: Option<Instant>,
     /// When the oldest click came of those that are being stored.
@@ -124,7 +124,7 @@ impl Queue {
     }
 
     /// Swaps what is queued for `clicks`, which is to be stored, and returns who waits for that.
-    fn take(&self, clicks: &mut Gathered) -> Vec<oneshot::Sender<()>> {
+    fn take(&self, clicks: &mut ClickBuffer) -> Vec<oneshot::Sender<()>> {
         let mut held = self.lock();
         std::mem::swap(&mut held.clicks, clicks);
         held.storing_since = held.since.take();

@@ -9,7 +9,7 @@ use super::Queue;
 use super::backlog::{self, Backlog};
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
-use crate::store::{Batch, Gathered, Spool, Store, StoreError};
+use crate::store::{Batch, ClickBuffer, Spool, Store, StoreError};
 
 /// Pause before a batch that the database refused is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -107,7 +107,7 @@ pub(super) async fn run(sink: Sink, queue: Arc<Queue>) {
 }
 
 async fn directly(sink: &Sink, queue: &Queue) {
-    let mut clicks = Gathered::default();
+    let mut clicks = ClickBuffer::default();
     while let Some(stopping) = queue.wait_for_batch().await {
         let flushes = queue.take(&mut clicks);
         if !clicks.is_empty() {
@@ -125,7 +125,7 @@ async fn directly(sink: &Sink, queue: &Queue) {
 async fn through_spool(sink: &Sink, queue: &Queue, mut spool: Spool, left: Vec<(i64, Vec<u8>)>) {
     let backlog = Arc::new(Backlog::new(left));
     let recording = tokio::spawn(backlog::record(Arc::clone(&backlog), sink.clone()));
-    let mut clicks = Gathered::default();
+    let mut clicks = ClickBuffer::default();
     while let Some(stopping) = queue.wait_for_batch().await {
         let flushes = queue.take(&mut clicks);
         if !clicks.is_empty() {

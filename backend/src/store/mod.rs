@@ -5,11 +5,11 @@
 
 mod analytics;
 mod click_batch;
+mod click_buffer;
 mod click_pages;
 mod click_rows;
 mod clicks;
 mod deleted_links;
-mod gathered;
 mod key_order;
 mod keys;
 mod link_changes;
@@ -36,9 +36,9 @@ use sqlx::{Any, AnyPool, Connection, Executor, Row, Transaction};
 
 pub(crate) use analytics::{Column, Condition, Selection, Step};
 pub(crate) use click_batch::Batch;
+pub(crate) use click_buffer::ClickBuffer;
 pub(crate) use click_pages::ClicksAndLinks;
 pub use clicks::{Click, ClickDetails};
-pub(crate) use gathered::Gathered;
 use key_order::KeyOrder;
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_changes::{Changed, LinkConflict, NewLink};

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::receiver::{self, InvalidReceiver};
 use super::{Event, Trigger, parse_trigger, signature};
-use crate::app::{App, Shared};
 use crate::auth::Caller;
 use crate::body::{Change, Fields, JsonBody, wrong_type};
 use crate::error::{ApiError, Code};
@@ -20,6 +19,7 @@ use crate::ids;
 use crate::links::{Link, rfc3339};
 use crate::path::{Name, Names};
 use crate::query::Query;
+use crate::state::{App, Shared};
 use crate::store::{
     Attempt, Click, DeliveryFilter, DeliveryRecord, DeliveryStatus, NewWebhook, REPLAYED_AT_ONCE, Scope,
     Webhook, WebhookConflict,

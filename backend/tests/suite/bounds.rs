@@ -7,7 +7,7 @@ use backend::{Click, Settings};
 use serde_json::{Value, json};
 
 use crate::database::{Database, on_both_databases};
-use crate::service::Service;
+use crate::service::{Service, settings};
 
 on_both_databases! {
     a_list_has_the_same_maximum_as_a_string_and_as_an_array,
@@ -81,7 +81,7 @@ async fn a_list_has_the_same_maximum_as_a_string_and_as_an_array(database: Datab
 async fn a_list_of_200_000_names_is_refused_before_any_work(database: Database) {
     // Far less than 200,000 tags take, and far more than a refusal does.
     let request_timeout = Duration::from_secs(5);
-    let service = Service::with_settings(database, Settings { request_timeout, ..Settings::default() }).await;
+    let service = Service::with_settings(database, Settings { request_timeout, ..settings() }).await;
     for values in list("name", 200_000) {
         let body = json!({"url": "https://example.com", "tagNames": values});
         assert_eq!(service.post("/links", &body).await.status, 422);

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::database::Database;
-use crate::service::Service;
+use crate::service::{Service, settings};
 
 /// Longer than a redirect may take while the database is away, and much less than a request may.
 const PROMPT: Duration = Duration::from_secs(5);
@@ -86,7 +86,7 @@ async fn follow(service: &Service, key: &str) -> (StatusCode, bool) {
 async fn known_links_lead_on_while_the_database_is_away_and_their_clicks_wait_in_the_spool() {
     let folder = TempDir::new().unwrap();
     let (proxy, database) = Proxy::to(&Database::postgres().await).await;
-    let settings = Settings { max_stale: Duration::from_secs(600), ..Settings::default() };
+    let settings = Settings { max_stale: Duration::from_secs(600), ..settings() };
     let service = Service::spooling(database, Some(folder.path().join("spool")), settings).await;
     for key in ["k", "unseen"] {
         service.link(&json!({"url": "https://example.com", "key": key})).await;
@@ -124,7 +124,7 @@ async fn what_is_spooled_is_recorded_by_the_next_process_and_once() {
     let folder = TempDir::new().unwrap();
     let database = Database::postgres().await;
     let spool = Some(folder.path().join("spool"));
-    let mut service = Service::spooling(database, spool, Settings::default()).await;
+    let mut service = Service::spooling(database, spool, settings()).await;
     service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     for round in 1..=3 {
         for _ in 0..100 {
@@ -140,7 +140,7 @@ async fn what_is_spooled_is_recorded_by_the_next_process_and_once() {
 async fn clicks_without_room_wait_or_are_dropped_as_the_operator_says() {
     for when_full in [WhenFull::Wait, WhenFull::Drop] {
         let (proxy, database) = Proxy::to(&Database::postgres().await).await;
-        let settings = Settings { when_full, ..Settings::default() };
+        let settings = Settings { when_full, ..settings() };
         let service = Service::spooling(database, None, settings).await;
         service.link(&json!({"url": "https://example.com", "key": "k"})).await;
         assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND);

@@ -8,7 +8,7 @@ use axum::http::{Method, Request};
 use backend::Settings;
 
 use crate::database::{Database, on_both_databases};
-use crate::service::{Answer, Service};
+use crate::service::{Answer, Service, settings};
 
 type Headers<'a> = &'a [(&'a str, &'a [u8])];
 
@@ -108,7 +108,7 @@ async fn a_body_beyond_the_bound_is_413(database: Database) {
 
 async fn a_request_that_does_not_arrive_in_time_is_408(database: Database) {
     let request_timeout = Duration::from_millis(20);
-    let service = Service::with_settings(database, Settings { request_timeout, ..Settings::default() }).await;
+    let service = Service::with_settings(database, Settings { request_timeout, ..settings() }).await;
     let key = format!("Bearer {}", service.key());
     let never = Body::from_stream(futures_util::stream::pending::<Result<Bytes, Infallible>>());
     let answer = send(&service, Method::POST, "/links", &[("authorization", key.as_bytes())], never).await;

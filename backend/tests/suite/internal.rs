@@ -6,7 +6,7 @@ use backend::Settings;
 use serde_json::json;
 
 use crate::database::{Database, on_both_databases};
-use crate::service::{Answer, Service};
+use crate::service::{Answer, Service, settings};
 
 on_both_databases! {
     the_directory_of_keys_is_polled_with_a_token_and_a_tag,
@@ -23,7 +23,7 @@ async fn keys(service: &Service, headers: &[(&str, &str)]) -> Answer {
 }
 
 async fn the_directory_of_keys_is_polled_with_a_token_and_a_tag(database: Database) {
-    let settings = Settings { internal_token: Some("s3cret".to_owned()), ..Settings::default() };
+    let settings = Settings { internal_token: Some("s3cret".to_owned()), ..settings() };
     let service = Service::with_settings(database, settings).await;
     let store = service.backend.store();
     let (workspace, _) = service.new_workspace("second").await;

@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 
 use crate::database::Database;
 use crate::receiver::Receiver;
-use crate::service::Service;
+use crate::service::{Service, settings};
 
 #[tokio::test]
 async fn a_change_of_the_keys_through_one_service_is_seen_by_another() {
     let database = Database::postgres().await;
-    let settings = Settings { internal_token: Some("s3cret".to_owned()), ..Settings::default() };
+    let settings = Settings { internal_token: Some("s3cret".to_owned()), ..settings() };
     let first = Service::with_settings(database.shared(), settings).await;
     let second = first.beside(database).await;
     let directory = async |service: &Service, tag: &str| {

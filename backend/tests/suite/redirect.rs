@@ -6,7 +6,7 @@ use backend::{ClickRules, LocationHeaders, Settings};
 use serde_json::json;
 
 use crate::database::{Database, on_both_databases};
-use crate::service::Service;
+use crate::service::{Service, settings};
 
 const CHROME: &str = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) \
                       Chrome/142.0.0.0 Safari/537.36";
@@ -107,7 +107,7 @@ async fn places_are_what_the_gateway_says(database: Database) {
         city: name("x-city"),
     };
     let clicks = ClickRules { location, trusted_hops: 1, ..ClickRules::default() };
-    let service = Service::with_settings(database, Settings { clicks, ..Settings::default() }).await;
+    let service = Service::with_settings(database, Settings { clicks, ..settings() }).await;
     let link = json!({"url": "https://example.com/", "key": "k", "geo": {"de": "https://example.de/"}});
     service.link(&link).await;
     let berlin = [("x-continent", "eu"), ("x-country", "de"), ("x-region", "BE"), ("x-city", "M%C3%BCnchen")];
@@ -130,7 +130,7 @@ async fn places_are_what_the_gateway_says(database: Database) {
 async fn a_visitor_may_be_counted_once_an_hour(database: Database) {
     let clicks =
         ClickRules { once_per_hour: true, count_bots: true, trusted_hops: 1, ..ClickRules::default() };
-    let service = Service::with_settings(database, Settings { clicks, ..Settings::default() }).await;
+    let service = Service::with_settings(database, Settings { clicks, ..settings() }).await;
     service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
     let count = async || service.get("/analytics").await.body["clicks"].as_i64().unwrap();
     for (address, minutes, expected) in [
@@ -168,7 +168,7 @@ async fn addresses_are_taken_from_trusted_proxies_only(database: Database) {
     ];
     for (trusted_hops, fields, expected) in table {
         let clicks = ClickRules { trusted_hops, ..ClickRules::default() };
-        let running = service.take().unwrap().restart_with(Settings { clicks, ..Settings::default() }).await;
+        let running = service.take().unwrap().restart_with(Settings { clicks, ..settings() }).await;
         let headers: Vec<(&str, &str)> = fields.iter().map(|field| ("x-forwarded-for", *field)).collect();
         follow_with(&running, &headers).await;
         let event = &running.get("/events?limit=1").await.body[0];
@@ -182,7 +182,7 @@ async fn a_click_that_the_database_refuses_is_set_aside_and_the_others_are_recor
     let location =
         LocationHeaders { city: Some(HeaderName::from_static("x-city")), ..LocationHeaders::default() };
     let clicks = ClickRules { location, ..ClickRules::default() };
-    let service = Service::with_settings(database, Settings { clicks, ..Settings::default() }).await;
+    let service = Service::with_settings(database, Settings { clicks, ..settings() }).await;
     service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
     let mut connection = service.database().connect().await;
     let refuse = if service.database().is_sqlite() {

@@ -8,7 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::Response;
 use backend::{
-    AddressPolicy, Analytics, Backend, Click, Options, PublicUrl, Settings, SteppedClock, Store, Workspace,
+    AddressPolicy, Analytics, Backend, Click, PublicUrl, Settings, SteppedClock, Store, Workspace,
 };
 use futures_util::StreamExt;
 use http_body_util::BodyExt;
@@ -42,8 +42,6 @@ pub(crate) struct Answer {
 /// What may differ from one service to the next.
 #[derive(Clone)]
 struct Setup {
-    webhook_addresses: AddressPolicy,
-    domains: Vec<String>,
     settings: Settings,
     analytics: Analytics,
     spool: Option<PathBuf>,
@@ -51,24 +49,22 @@ struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self {
-            webhook_addresses: AddressPolicy::any(),
-            domains: Vec::new(),
-            settings: Settings::default(),
-            analytics: Analytics::default(),
-            spool: None,
-        }
+        Self { settings: settings(), analytics: Analytics::default(), spool: None }
     }
 }
 
+/// The settings of a test's service: short links at `https://s.test`, webhooks to any address.
+pub(crate) fn settings() -> Settings {
+    let public_url = PublicUrl::parse("https://s.test").unwrap();
+    Settings { webhook_addresses: AddressPolicy::any(), ..Settings::new(public_url) }
+}
+
 async fn start(database: &Database, clock: &SteppedClock, setup: &Setup) -> Backend {
-    let public_url = PublicUrl::parse("https://s.test").unwrap().with_domains(setup.domains.clone());
-    let options = Options { public_url, webhook_addresses: setup.webhook_addresses.clone() };
     let mut store = Store::open_with(&database.url, setup.analytics).await.unwrap();
     if let Some(spool) = &setup.spool {
         store = store.with_spool(spool.clone());
     }
-    Backend::start_with(store, clock.clock(), options, setup.settings.clone())
+    Backend::start(store, clock.clock(), setup.settings.clone())
 }
 
 impl Service {
@@ -78,14 +74,16 @@ impl Service {
 
     /// Refuses webhooks to addresses that are not public, as a service does unless told otherwise.
     pub(crate) async fn guarded(database: Database) -> Self {
-        Self::with(database, Setup { webhook_addresses: AddressPolicy::public_only(), ..Setup::default() })
-            .await
+        let settings = Settings { webhook_addresses: AddressPolicy::public_only(), ..settings() };
+        Self::with(database, Setup { settings, ..Setup::default() }).await
     }
 
     /// Has domains beside its own.
     pub(crate) async fn on_domains(database: Database, domains: &[&str]) -> Self {
-        let domains = domains.iter().map(ToString::to_string).collect();
-        Self::with(database, Setup { domains, ..Setup::default() }).await
+        let domains: Vec<_> = domains.iter().map(ToString::to_string).collect();
+        let mut settings = settings();
+        settings.public_url = settings.public_url.with_domains(domains);
+        Self::with(database, Setup { settings, ..Setup::default() }).await
     }
 
     pub(crate) async fn with_settings(database: Database, settings: Settings) -> Self {
@@ -94,7 +92,7 @@ impl Service {
 
     /// Bounds questions about clicks; requests may take as long as they like.
     pub(crate) async fn with_analytics(database: Database, analytics: Analytics) -> Self {
-        let settings = Settings { request_timeout: Duration::from_secs(600), ..Settings::default() };
+        let settings = Settings { request_timeout: Duration::from_secs(600), ..settings() };
         Self::with(database, Setup { settings, analytics, ..Setup::default() }).await
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::database::{Database, on_both_databases};
 use crate::receiver::{Delivery, Receiver, Silent};
-use crate::service::Service;
+use crate::service::{Service, settings};
 
 async fn webhook(service: &Service, receiver: &Receiver, triggers: &[&str]) -> Value {
     let body = json!({"name": "rx", "url": receiver.url("/hook"), "triggers": triggers});
@@ -404,7 +404,7 @@ async fn what_waits_for_a_disabled_webhook_comes_once_it_is_enabled(database: Da
 }
 
 async fn a_workspace_has_so_many_webhooks_and_one_for_each_address(database: Database) {
-    let service = Service::with_settings(database, Settings { max_webhooks: 3, ..Settings::default() }).await;
+    let service = Service::with_settings(database, Settings { max_webhooks: 3, ..settings() }).await;
     //  address                           status
     let table = [
         ("http://rx.test/a", 201),

@@ -12,7 +12,7 @@ const SEPARATOR: char = '\0';
 
 /// Clicks in the order in which they came.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct ClickBuffer {
     links: Texts,
     destinations: Texts,
     /// The parts of each, joined.
@@ -65,7 +65,7 @@ struct Short {
     visitor: usize,
 }
 
-impl Gathered {
+impl ClickBuffer {
     pub(crate) fn push(&mut self, click: &Click) {
         let details = &click.details;
         self.joined.clear();
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_is_gathered_comes_out_as_it_went_in() {
-        let mut gathered = Gathered::default();
+        let mut gathered = ClickBuffer::default();
         for round in 0..3_i64 {
             let clicks: Vec<Click> = (0..10 * round)
                 .map(|n| {

@@ -1,4 +1,4 @@
-//! What surrounds every request: its id, its deadline, its line in the log and its place in the metrics.
+//! The scope of a request: its id, its deadline, its line in the log and its metrics.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,35 +21,31 @@ const MAX_REQUEST_ID: usize = 128;
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What is the same around every request.
+/// Gives each request its id, its deadline, its line in the log and its metrics.
 #[derive(Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct RequestScope {
     metrics: Metrics,
     /// How long a request may take, from its headers to the answer.
     timeout: Duration,
 }
 
-impl Surroundings {
+impl RequestScope {
     pub(crate) fn new(metrics: Metrics, timeout: Duration) -> Self {
         Self { metrics, timeout }
     }
 }
 
-/// Handles one request of the router with all that surrounds it.
-pub(crate) async fn surround(
-    State(surroundings): State<Arc<Surroundings>>,
-    request: Request,
-    next: Next,
-) -> Response {
+/// Runs a request of the router within the scope.
+pub(crate) async fn within(State(scope): State<Arc<RequestScope>>, request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let id = request_id(request.headers());
-    surroundings.handle(&method, route, id, next.run(request)).await
+    scope.handle(&method, route, id, next.run(request)).await
 }
 
-impl Surroundings {
-    /// Handles one request with all that surrounds it. The id is the client's, or the gateway's, if it sent one that is
+impl RequestScope {
+    /// Runs a handler within the scope. The id is the client's, or the gateway's, if it sent one that is
     /// fit for a log; the answer always names it.
     pub(crate) async fn handle(
         &self,
@@ -119,10 +115,10 @@ mod tests {
     #[tokio::test]
     async fn a_handler_that_panics_is_answered_500_and_counted() {
         let metrics = Metrics::new();
-        let surroundings = Surroundings::new(metrics.clone(), Duration::from_secs(30));
+        let scope = RequestScope::new(metrics.clone(), Duration::from_secs(30));
         let router = Router::new()
             .route("/broken", routing::get(broken))
-            .layer(middleware::from_fn_with_state(Arc::new(surroundings), surround));
+            .layer(middleware::from_fn_with_state(Arc::new(scope), within));
         let request = Request::get("/broken").header("x-request-id", "mine").body(Body::empty()).unwrap();
         let response = router.oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
