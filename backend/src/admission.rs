@@ -41,19 +41,21 @@ impl Admission {
 
     /// Waits a moment for a place.
     pub(crate) async fn admit(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
-        let of_workspace = self.of_workspace(workspace.seq);
-        let admitted = async {
-            // A workspace waits for its own questions first, so that few of them wait for those of others.
-            let of_workspace = of_workspace.acquire_owned().await.ok()?;
-            let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-            Some(Admitted { _of_all: of_all, _of_workspace: of_workspace })
-        };
-        tokio::time::timeout(PATIENCE, admitted).await.ok().flatten().ok_or_else(|| {
-            ApiError::new(
+        tokio::time::timeout(PATIENCE, self.admit_in_turn(workspace)).await.unwrap_or_else(|_elapsed| {
+            Err(ApiError::new(
                 Code::ServiceUnavailable,
                 "Too many questions about clicks at once. Try again later.",
-            )
+            ))
         })
+    }
+
+    /// Waits for a place, however long that takes: for a question that is answered in part.
+    pub(crate) async fn admit_in_turn(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
+        let closed = |_| ApiError::new(Code::InternalServerError, "An internal server error occurred.");
+        // A workspace waits for its own questions first, so that few of them wait for those of others.
+        let of_workspace = self.of_workspace(workspace.seq).acquire_owned().await.map_err(closed)?;
+        let of_all = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
+        Ok(Admitted { _of_all: of_all, _of_workspace: of_workspace })
     }
 
     fn of_workspace(&self, workspace: i64) -> Arc<Semaphore> {

@@ -1,7 +1,8 @@
 //! `GET /events`: the clicks themselves, page by page. A page is read and sent in parts, so that the memory that it takes
-//! does not grow with its length.
+//! does not grow with its length. Each part is read under admission.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -134,7 +135,7 @@ async fn events(State(app): State<Shared>, caller: Caller, query: Query) -> Resu
     let (first, rest) = admitted.answer(async move { first_part(app, caller, &query).await }).await?;
     let rest = stream::try_unfold(rest, |events| async move {
         match events {
-            Some(events) => events.part().await.map(Some),
+            Some(events) => events.next_part().await.map(Some),
             None => Ok(None),
         }
     });
@@ -181,6 +182,13 @@ struct Events {
 }
 
 impl Events {
+    /// Waits for a place, and gives it back as soon as the next events are read: a client that takes them slowly has none.
+    async fn next_part(self) -> Result<(Bytes, Option<Self>), ApiError> {
+        let app = Arc::clone(&self.app);
+        let admitted = app.admission.admit_in_turn(&self.workspace).await?;
+        admitted.answer(async move { Ok(self.part().await?) }).await
+    }
+
     /// Reads the next events and writes them as a part of a JSON list. None instead of the rest after the last part.
     async fn part(mut self) -> Result<(Bytes, Option<Self>), StoreError> {
         let seqs: Vec<i64> = self.seqs.by_ref().take(PART).collect();
@@ -207,5 +215,59 @@ impl Events {
             text.push(b']');
         }
         Ok((text.into(), (!is_last).then_some(self)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use serde_json::json;
+    use tempfile::TempDir;
+    use tokio::time::timeout;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::links::PublicUrl;
+    use crate::links::input::LinkInput;
+    use crate::store::NewLink;
+    use crate::{Analytics, Backend, Clock, Settings, Store};
+
+    #[tokio::test]
+    async fn a_place_is_taken_while_a_part_is_read_and_not_while_it_is_sent() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let analytics = Analytics { readers: 1, ..Analytics::default() };
+        let store = Store::open_with(&url, analytics).await.unwrap();
+        let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
+        let now = clock.now();
+        let workspace = store.create_workspace("test", now).await.unwrap();
+        let (_, key) = store.create_key(&workspace, "pro", None, now).await.unwrap();
+        let input = LinkInput::create(&json!({"url": "https://example.com"}), "", now).unwrap();
+        let links = [NewLink { input, domain: "s.test".to_owned() }];
+        let link = store.create_links(&workspace, &links, now, None).await.unwrap().remove(0).unwrap();
+        let clicks: Vec<Click> = (0..3 * PART).map(|_| Click::new(&link.id, now)).collect();
+        store.record_clicks(&clicks, &public).await.unwrap();
+        let backend = Backend::start(store, clock, Settings::new(public));
+        let app = backend.front().app;
+
+        let request = Request::get("/events?limit=1000&interval=all");
+        let request = request.header("authorization", format!("Bearer {key}")).body(Body::empty()).unwrap();
+        let mut parts = backend.router().oneshot(request).await.unwrap().into_body().into_data_stream();
+        let mut text = parts.next().await.unwrap().unwrap().to_vec();
+        // The client takes nothing more for now, and others are admitted.
+        let place = app.admission.admit(&workspace).await.unwrap();
+        let mut next = Box::pin(parts.next());
+        let read = timeout(Duration::from_millis(200), &mut next).await;
+        assert!(read.is_err(), "a part is read only by who has a place");
+        drop(place);
+        text.extend(timeout(Duration::from_secs(20), next).await.unwrap().unwrap().unwrap());
+        let rest: Vec<Bytes> = parts.map(Result::unwrap).collect().await;
+        let events: Vec<serde_json::Value> = serde_json::from_slice(&[text, rest.concat()].concat()).unwrap();
+        assert_eq!(events.len(), 3 * PART);
+        drop(app);
+        backend.shut_down().await;
     }
 }

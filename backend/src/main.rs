@@ -109,6 +109,7 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     let bounds = server::Bounds {
         connections: options.max_connections,
         write_timeout: Duration::from_secs(options.write_timeout),
+        ..server::Bounds::default()
     };
     let settings = Settings {
         public_url,

@@ -24,8 +24,6 @@ use tower::ServiceExt;
 
 use self::patience::Patient;
 
-/// How long a client may take to send the headers of a request, and how long an idle connection is kept.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most that is buffered of a request's headers, in bytes; beyond it the answer is 431.
 const MAX_HEADER_BYTES: usize = 128 * 1024;
 /// Headers in a request at most; beyond it the answer is 431.
@@ -42,11 +40,18 @@ pub struct Bounds {
     pub connections: usize,
     /// How long a client may take nothing of an answer; then its connection is closed.
     pub write_timeout: Duration,
+    /// How long a client may take to send the headers of a request, and how long an idle connection is kept. It also ends
+    /// the connection of a client that has vanished without closing it.
+    pub header_timeout: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { connections: 4_096, write_timeout: Duration::from_secs(30) }
+        Self {
+            connections: 4_096,
+            write_timeout: Duration::from_secs(30),
+            header_timeout: Duration::from_secs(60),
+        }
     }
 }
 
@@ -96,7 +101,7 @@ pub async fn serve(
                     tracing::debug!(%error, "TCP_NODELAY could not be set");
                 }
                 let stream = Patient::new(stream, bounds.write_timeout);
-                serve_connection(stream, peer, place, answers.clone(), &graceful);
+                serve_connection(stream, peer, place, answers.clone(), bounds.header_timeout, &graceful);
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -118,6 +123,7 @@ fn serve_connection(
     peer: SocketAddr,
     place: OwnedSemaphorePermit,
     answers: impl Answer,
+    header_timeout: Duration,
     graceful: &GracefulShutdown,
 ) {
     let service = service_fn(move |request: hyper::Request<Incoming>| {
@@ -126,7 +132,7 @@ fn serve_connection(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(header_timeout)
         .max_buf_size(MAX_HEADER_BYTES)
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service);

@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use axum::{Router, routing};
-use backend::server::{self, Bounds};
+use backend::Settings;
+use backend::server::{self, Answer, Bounds};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::database::Database;
+use crate::service::{Service, settings};
+
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: s.test\r\n\r\n";
 /// More than the system takes of an answer that nobody reads.
 const LARGE: usize = 64 << 20;
 
-async fn serve(bounds: Bounds, router: Router) -> (String, watch::Sender<bool>) {
+async fn serve(bounds: Bounds, router: impl Answer) -> (String, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (stop, stopped) = watch::channel(false);
@@ -65,4 +69,43 @@ async fn a_client_that_reads_nothing_of_its_answer_is_given_up() {
     };
     assert!(read(Duration::ZERO).await > LARGE);
     assert!(read(Duration::from_secs(2)).await < LARGE);
+}
+
+/// To the server, a client that vanished without closing its connection is one that neither sends nor takes anything.
+#[tokio::test]
+async fn the_connection_of_a_client_that_vanished_is_closed() {
+    const PATIENCE: Duration = Duration::from_millis(300);
+    let settings = Settings { request_timeout: PATIENCE, ..settings() };
+    let service = Service::with_settings(Database::sqlite(), settings).await;
+    let router = service.backend.router().route("/large", routing::get(|| async { vec![b'x'; LARGE] }));
+    let bounds = Bounds { connections: 1, write_timeout: PATIENCE, header_timeout: PATIENCE };
+    let (address, _stop) = serve(bounds, router).await;
+    let healthz = "GET /healthz HTTP/1.1\r\nhost: s.test\r\n\r\n";
+    let body = format!(
+        "POST /links HTTP/1.1\r\nhost: s.test\r\nauthorization: Bearer {}\r\ncontent-length: 100\r\n\r\n{{",
+        service.key()
+    );
+    //  when it vanished, what it had sent, and whether it had taken an answer
+    let table = [
+        ("before its request", "", false),
+        ("within the headers", "GET /healthz HTTP/1.1\r\nhost: s", false),
+        ("within the body", &body, false),
+        ("within the answer", "GET /large HTTP/1.1\r\nhost: s.test\r\n\r\n", false),
+        ("after the answer", healthz, true),
+    ];
+    for (vanished, sent, is_answered_before) in table {
+        let mut gone = TcpStream::connect(&address).await.unwrap();
+        gone.write_all(sent.as_bytes()).await.unwrap();
+        if is_answered_before {
+            assert!(is_answered(&mut gone).await);
+        }
+        // There is room for one connection.
+        let mut next = TcpStream::connect(&address).await.unwrap();
+        next.write_all(healthz.as_bytes()).await.unwrap();
+        let mut bytes = [0; 12];
+        let answered = timeout(Duration::from_secs(10), next.read_exact(&mut bytes)).await;
+        answered.unwrap_or_else(|_| panic!("{vanished}: the connection is kept")).unwrap();
+        assert_eq!(&bytes, b"HTTP/1.1 200", "{vanished}");
+        drop(gone);
+    }
 }
