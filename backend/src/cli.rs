@@ -43,9 +43,13 @@ pub(super) enum Command {
     Keys(Keys),
     /// Makes links of the lines of a CSV file, whose first line names the fields as the API does.
     ///
-    /// Empty cells are absent fields; flags are true or false; tagNames are parted by commas; geo and testVariants are JSON.
-    /// Lines that make no link are told with the reason, and keep none of the others from being made.
+    /// Empty cells are absent fields. Flags are true or false. Commas separate tagNames. geo is JSON. Columns that are not
+    /// fields of a link are ignored with a warning. Every other line is imported if a line is refused. The command prints a
+    /// refused line with its number, column, value and what is accepted, and in the end the number of links made and of lines
+    /// refused for each reason.
     #[command(after_help = "\
+Exit code: 0 if every line made a link, 3 if lines were refused, 1 if the import failed.
+
 Example, for a file that begins with url,key,title,tagNames:
   backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv")]
     Import {
@@ -63,6 +67,9 @@ Example, for a file that begins with url,key,title,tagNames:
         /// The file.
         file: PathBuf,
     },
+    /// Lists, replays and deletes clicks that the database refused.
+    #[command(subcommand)]
+    SetAside(SetAside),
     /// Makes a workspace with one key per plan, and prints the keys, which are not kept.
     Seed {
         #[command(flatten)]
@@ -87,6 +94,39 @@ pub(super) struct Database {
         hide_env_values = true
     )]
     pub(super) url: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum SetAside {
+    /// Prints a JSON object a line: the click's id, the reason, and the click.
+    List {
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Records the clicks, and keeps those that the database still refuses.
+    #[command(after_help = "\
+Exit code: 0 if every click was recorded, 3 if some are still refused, 1 if the command failed.
+
+Example:
+  backend set-aside replay --public-url https://go.example.com")]
+    Replay {
+        #[command(flatten)]
+        database: Database,
+        /// Where clients reach the API, as for serve: webhooks are told of the links' addresses.
+        #[arg(long, env = "WEIR_PUBLIC_URL")]
+        public_url: String,
+        /// Another domain that may carry short links; may be repeated.
+        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+        domains: Vec<String>,
+    },
+    /// Deletes clicks.
+    Delete {
+        #[command(flatten)]
+        database: Database,
+        /// Their ids, as `set-aside list` prints them.
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -280,6 +320,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 8);
+        assert_eq!(examples, 9);
     }
 }

@@ -68,11 +68,22 @@ pub struct ApiError {
     pub code: Code,
     /// What is wrong, for a person to read.
     pub message: String,
+    /// The field that is not valid, if it is one. The message names it too.
+    pub field: Option<InvalidField>,
+}
+
+/// A field that is not valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidField {
+    /// Where the field is: `url`, `geo.DE` or `tagIds[3]`.
+    pub path: String,
+    /// Why it is not valid.
+    pub reason: String,
 }
 
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), field: None }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -89,7 +100,10 @@ impl ApiError {
 
     /// A field that is not valid: `issue` is one of the published validator's words, `path` names the field.
     pub(crate) fn invalid(issue: &str, path: &str, message: &str) -> Self {
-        Self::new(Code::UnprocessableEntity, format!("{issue}: {path}: {message}"))
+        Self {
+            field: Some(InvalidField { path: path.to_owned(), reason: message.to_owned() }),
+            ..Self::new(Code::UnprocessableEntity, format!("{issue}: {path}: {message}"))
+        }
     }
 }
 

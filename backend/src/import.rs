@@ -3,9 +3,11 @@
 //! The first line names the fields as the API does (`url`, `key`, `externalId`, `tagNames` …). Empty cells are absent
 //! fields; flags are `true` or `false`; `geo` and `testVariants` are JSON.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Read;
 
-use csv::{ReaderBuilder, StringRecord, Trim};
+use csv::{ByteRecord, ReaderBuilder, StringRecord, Trim};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -13,20 +15,71 @@ use crate::error::ApiError;
 use crate::links::PublicUrl;
 use crate::links::input::{FLAG_NAMES, LinkInput};
 use crate::links::routes::new_link;
-use crate::store::{NewLink, Store, StoreError, Workspace};
+use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace};
 
-/// Links made in one transaction.
+/// Lines that are stored in one transaction.
 const BATCH: usize = 100;
+/// The characters of a cell that a message repeats.
+const SHOWN: usize = 60;
+/// A column that no message repeats cells of.
+const SECRET: &str = "password";
+
+/// The columns that are fields of a link, and what their cells may be.
+const COLUMNS: &[(&str, &str)] = &[
+    ("url", "an address of at most 32,000 characters, such as https://example.com/page"),
+    ("domain", "a domain that --public-url or --domain names"),
+    ("key", "up to 190 letters, digits, _, -, . and /, which no other link of the domain has"),
+    ("keyLength", "a whole number from 3 to 190"),
+    ("prefix", "up to 190 letters, digits, _, -, . and /"),
+    ("externalId", "up to 255 characters, which no other link of the workspace has"),
+    ("tenantId", "up to 255 characters"),
+    ("folderId", "up to 190 characters"),
+    ("archived", "true or false"),
+    ("tagIds", "ids of tags of the workspace, separated by commas"),
+    ("tagId", "the id of a tag of the workspace"),
+    ("tagNames", "up to 100 names of up to 255 characters, separated by commas"),
+    ("utm_source", "up to 255 characters"),
+    ("utm_medium", "up to 255 characters"),
+    ("utm_campaign", "up to 255 characters"),
+    ("utm_term", "up to 255 characters"),
+    ("utm_content", "up to 255 characters"),
+    ("ref", "up to 255 characters"),
+    ("doIndex", "true or false"),
+    ("programId", "up to 255 characters"),
+    ("partnerId", "up to 255 characters"),
+    ("title", "up to 32,000 characters"),
+    ("description", "up to 32,000 characters"),
+    ("image", "up to 32,000 characters"),
+    ("video", "up to 32,000 characters"),
+    ("comments", "up to 32,000 characters"),
+    ("expiredUrl", "an address, such as https://example.com/expired"),
+    ("ios", "an address, such as https://example.com/ios"),
+    ("android", "an address, such as https://example.com/android"),
+    ("expiresAt", "a time, such as 2026-12-31T23:59:59Z or 2026-12-31"),
+    ("testStartedAt", "a time, such as 2026-12-31T23:59:59Z or 2026-12-31"),
+    ("testCompletedAt", "a time, such as 2026-12-31T23:59:59Z or 2026-12-31"),
+    ("geo", r#"addresses by country in JSON, such as {"DE": "https://example.de"}"#),
+    ("password", "nothing: passwords are not supported"),
+    ("trackConversion", "false"),
+    ("proxy", "false"),
+    ("rewrite", "false"),
+    ("publicStats", "false"),
+    ("testVariants", "nothing, or []"),
+    ("webhookIds", "nothing"),
+];
 
 /// The file could not be read, or the links not be stored. What was made before stays.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The file is no CSV.
+    /// The file cannot be read.
     #[error("{0}")]
     Csv(#[from] csv::Error),
     /// A link needs a destination.
     #[error("the first line names no column \"url\"")]
     NoUrl,
+    /// A field cannot have two values.
+    #[error("the first line names the column {0:?} twice")]
+    RepeatedColumn(String),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -37,8 +90,10 @@ pub enum ImportError {
 pub struct Imported {
     /// Links made.
     pub made: u64,
-    /// Lines that made no link, and why.
-    pub refused: Vec<Refused>,
+    /// Lines that made no link.
+    pub refused: u64,
+    /// How many of them for each reason, which begins with the column.
+    pub reasons: BTreeMap<String, u64>,
     /// Bytes of the file read.
     pub bytes: u64,
 }
@@ -48,11 +103,87 @@ pub struct Imported {
 pub struct Refused {
     /// The line's number, from 1.
     pub line: u64,
+    /// The cell that is refused, if it is one.
+    pub cell: Option<Cell>,
     /// Why.
-    pub message: String,
+    pub reason: String,
 }
 
-/// Makes a link of every line of a CSV file. `progress` is called after every hundred.
+/// A cell of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The name of its column.
+    pub column: String,
+    /// The start of what is in it.
+    pub value: String,
+}
+
+impl Refused {
+    fn of_cell(line: u64, cells: &Cells<'_>, column: &str, reason: String) -> Self {
+        let value = if column == SECRET { "" } else { cells.of(column) };
+        let mut shown: String = value.chars().take(SHOWN).collect();
+        if shown.len() < value.len() {
+            shown.push('…');
+        }
+        Self { line, cell: Some(Cell { column: column.to_owned(), value: shown }), reason }
+    }
+
+    fn reason(&self) -> String {
+        match &self.cell {
+            Some(Cell { column, .. }) => format!("{column}: {}", self.reason),
+            None => self.reason.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, cell, reason } = self;
+        let Some(Cell { column, value }) = cell else { return write!(formatter, "line {line}: {reason}") };
+        write!(formatter, "line {line}, column {column}: {value:?}: {reason}")?;
+        match accepted(column) {
+            Some(accepted) => write!(formatter, " (accepted: {accepted})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The cells of a line, with the names of their columns.
+#[derive(Clone, Copy)]
+struct Cells<'a> {
+    columns: &'a StringRecord,
+    record: &'a StringRecord,
+}
+
+impl Cells<'_> {
+    /// Those that are not empty and of columns that links have.
+    fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.columns.iter().zip(self.record).filter(|(column, cell)| {
+            let is_field = accepted(column).is_some();
+            is_field && !cell.is_empty()
+        })
+    }
+
+    /// The cell of a column; empty if there is no such column.
+    fn of(&self, column: &str) -> &str {
+        self.fields().find(|(name, _)| *name == column).map_or("", |(_, cell)| cell)
+    }
+}
+
+/// What a cell of a column may be; None for columns that links do not have.
+fn accepted(column: &str) -> Option<&'static str> {
+    COLUMNS.iter().find(|(name, _)| *name == column).map(|(_, accepted)| *accepted)
+}
+
+/// A line on its way to a link.
+struct Line {
+    number: u64,
+    record: StringRecord,
+    link: NewLink,
+}
+
+/// Makes a link of every line of a CSV file. `report` is called after every hundred lines with those among them that were
+/// refused.
 ///
 /// # Errors
 /// [`ImportError`] if the file cannot be read or the database fails; a line that is not valid is no error, but refused.
@@ -62,66 +193,144 @@ pub async fn import_csv(
     public: &PublicUrl,
     file: impl Read,
     now: Timestamp,
-    mut progress: impl FnMut(&Imported),
+    mut report: impl FnMut(&Imported, &[Refused]),
 ) -> Result<Imported, ImportError> {
-    let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(file);
-    let headers = reader.headers()?.clone();
-    if !headers.iter().any(|name| name == "url") {
-        return Err(ImportError::NoUrl);
-    }
+    let mut reader = ReaderBuilder::new().trim(Trim::All).flexible(true).from_reader(file);
+    let columns = reader.headers()?.clone();
+    check(&columns)?;
     let mut imported = Imported::default();
-    let mut batch = Vec::with_capacity(BATCH);
-    let mut record = StringRecord::new();
-    while reader.read_record(&mut record)? {
-        let line = record.position().map_or(0, csv::Position::line);
-        match link(&headers, &record, public, now) {
-            Ok(link) => batch.push((line, link)),
-            Err(error) => imported.refused.push(Refused { line, message: error.message }),
+    let (mut lines, mut refused) = (Vec::new(), Vec::new());
+    let mut bytes = ByteRecord::new();
+    loop {
+        let is_over = !reader.read_byte_record(&mut bytes)?;
+        if !is_over {
+            let number = bytes.position().map_or(0, csv::Position::line);
+            match line(&columns, &bytes, number, public, now) {
+                Ok(line) => lines.push(line),
+                Err(refusal) => refused.push(refusal),
+            }
         }
-        if batch.len() == BATCH {
-            store_batch(store, workspace, &mut batch, now, &mut imported).await?;
+        if is_over || lines.len() + refused.len() == BATCH {
+            imported.made += make(store, workspace, &columns, &lines, now, &mut refused).await?;
+            refused.sort_by_key(|refused| refused.line);
+            for refused in &refused {
+                imported.refused += 1;
+                *imported.reasons.entry(refused.reason()).or_default() += 1;
+            }
             imported.bytes = reader.position().byte();
-            progress(&imported);
+            report(&imported, &refused);
+            lines.clear();
+            refused.clear();
+        }
+        if is_over {
+            return Ok(imported);
         }
     }
-    store_batch(store, workspace, &mut batch, now, &mut imported).await?;
-    imported.bytes = reader.position().byte();
-    imported.refused.sort_by_key(|refused| refused.line);
-    progress(&imported);
-    Ok(imported)
 }
 
-async fn store_batch(
+fn check(columns: &StringRecord) -> Result<(), ImportError> {
+    for (index, name) in columns.iter().enumerate() {
+        if accepted(name).is_none() {
+            tracing::warn!(column = name, "the column is ignored: links have no such field");
+        } else if columns.iter().take(index).any(|before| before == name) {
+            return Err(ImportError::RepeatedColumn(name.to_owned()));
+        }
+    }
+    if columns.iter().any(|name| name == "url") { Ok(()) } else { Err(ImportError::NoUrl) }
+}
+
+/// Makes links of lines, and returns how many. The lines of the others are added to `refused`.
+async fn make(
     store: &Store,
     workspace: &Workspace,
-    batch: &mut Vec<(u64, NewLink)>,
+    columns: &StringRecord,
+    lines: &[Line],
     now: Timestamp,
-    imported: &mut Imported,
-) -> Result<(), StoreError> {
-    let (lines, links): (Vec<u64>, Vec<NewLink>) = batch.drain(..).unzip();
-    let results = store.create_links(workspace, &links, now, None).await?;
-    for (line, result) in lines.into_iter().zip(results) {
+    refused: &mut Vec<Refused>,
+) -> Result<u64, StoreError> {
+    let links: Vec<NewLink> = lines.iter().map(|line| line.link.clone()).collect();
+    let results = match store.create_links(workspace, &links, now, None).await {
+        Ok(results) => results,
+        Err(refusal) if refusal.is_refusal() => match lines {
+            [] => return Err(refusal),
+            [line] => {
+                refused.push(Refused { line: line.number, cell: None, reason: refusal.to_string() });
+                return Ok(0);
+            }
+            // Only those that the database refuses.
+            _ => {
+                let (first, second) = lines.split_at(lines.len() / 2);
+                return Ok(Box::pin(make(store, workspace, columns, first, now, refused)).await?
+                    + Box::pin(make(store, workspace, columns, second, now, refused)).await?);
+            }
+        },
+        Err(error) => return Err(error),
+    };
+    let mut made = 0;
+    for (line, result) in lines.iter().zip(results) {
         match result {
-            Ok(_) => imported.made += 1,
-            Err(conflict) => imported.refused.push(Refused { line, message: conflict.to_string() }),
+            Ok(_) => made += 1,
+            Err(conflict) => {
+                let cells = Cells { columns, record: &line.record };
+                let (column, reason) = explain(&conflict, &cells);
+                refused.push(Refused::of_cell(line.number, &cells, column, reason));
+            }
         }
     }
-    Ok(())
+    Ok(made)
 }
 
-fn link(
-    headers: &StringRecord,
-    record: &StringRecord,
+/// The column whose cell is the reason why a link was not made, and why.
+fn explain(conflict: &LinkConflict, cells: &Cells<'_>) -> (&'static str, String) {
+    let column = match conflict {
+        LinkConflict::Key | LinkConflict::InvalidKey => "key",
+        LinkConflict::ExternalId => "externalId",
+        LinkConflict::UnknownTags(_) if cells.of("tagIds").is_empty() => "tagId",
+        LinkConflict::UnknownTags(_) => "tagIds",
+        LinkConflict::TooLarge(field) => field,
+    };
+    let reason = match conflict {
+        LinkConflict::InvalidKey => "Invalid key.".to_owned(),
+        LinkConflict::UnknownTags(_) => "The workspace has no such tag.".to_owned(),
+        LinkConflict::TooLarge(_) => "The link is too large.".to_owned(),
+        LinkConflict::Key | LinkConflict::ExternalId => conflict.to_string(),
+    };
+    (column, reason)
+}
+
+/// Reads a line.
+fn line(
+    columns: &StringRecord,
+    bytes: &ByteRecord,
+    number: u64,
     public: &PublicUrl,
     now: Timestamp,
-) -> Result<NewLink, ApiError> {
-    let mut fields = Map::new();
-    for (name, cell) in headers.iter().zip(record) {
-        if !cell.is_empty() {
-            fields.insert(name.to_owned(), value(name, cell));
-        }
+) -> Result<Line, Refused> {
+    let of_line = |reason| Refused { line: number, cell: None, reason };
+    if bytes.len() != columns.len() {
+        let (cells, expected) = (bytes.len(), columns.len());
+        let reason =
+            format!("{cells} cells where the first line has {expected}. Is a quotation mark left open?");
+        return Err(of_line(reason));
     }
-    new_link(LinkInput::create(&Value::Object(fields), "", now)?, public)
+    let record = StringRecord::from_byte_record(bytes.clone());
+    let record = record.map_err(|error| {
+        let column = columns.get(error.utf8_error().field()).unwrap_or_default();
+        of_line(format!("the cell of the column {column} is not UTF-8"))
+    })?;
+    let cells = Cells { columns, record: &record };
+    let fields: Map<String, Value> =
+        cells.fields().map(|(name, cell)| (name.to_owned(), value(name, cell))).collect();
+    let link = LinkInput::create(&Value::Object(fields), "", now).map_err(|error| match error.field {
+        Some(field) => {
+            let column = field.path.split(['.', '[']).next().unwrap_or_default();
+            Refused::of_cell(number, &cells, column, field.reason)
+        }
+        None => of_line(error.message),
+    })?;
+    let link = new_link(link, public)
+        .map_err(|ApiError { message, .. }| Refused::of_cell(number, &cells, "domain", message))?;
+    Ok(Line { number, record, link })
 }
 
 /// A cell as the JSON that a request would have. What is not of the field's type stays text, which is then refused.
@@ -131,5 +340,25 @@ fn value(name: &str, cell: &str) -> Value {
         "keyLength" | "geo" | "testVariants" => serde_json::from_str(cell).unwrap_or_else(|_| text()),
         _ if FLAG_NAMES.contains(&name) => cell.parse::<bool>().map_or_else(|_| text(), Value::from),
         _ => text(),
+    }
+}
+
+#[cfg(all(test, feature = "openapi"))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::links::input::schema;
+
+    #[test]
+    fn every_field_of_a_link_is_a_column() {
+        let schema = schema(&["url"]);
+        let fields: BTreeSet<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let columns: BTreeSet<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(columns.len(), COLUMNS.len(), "a column is there twice");
+        let others: Vec<&&str> = columns.difference(&fields).collect();
+        assert_eq!(fields.difference(&columns).count(), 0, "{fields:?}");
+        assert!(others.iter().all(|name| **name == SECRET), "{others:?}");
     }
 }

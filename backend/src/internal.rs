@@ -1,5 +1,7 @@
 //! The endpoints for operators and the gateway, on a listener that clients cannot reach.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
@@ -11,6 +13,9 @@ use crate::error::{ApiError, Code};
 use crate::ids;
 use crate::state::Shared;
 use crate::store::Limits;
+
+/// How long the metrics wait for the database.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -30,6 +35,20 @@ async fn readyz(State(app): State<Shared>) -> Response {
 }
 
 async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
+    let now = app.clock.now();
+    let outbox = match tokio::time::timeout(PATIENCE, app.store.outbox_backlog(now)).await {
+        Ok(Ok(outbox)) => Some(outbox),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the outbox could not be counted");
+            None
+        }
+        Err(_elapsed) => {
+            tracing::warn!("the outbox could not be counted in time");
+            None
+        }
+    };
+    app.metrics.outbox(outbox.as_ref(), now);
+    app.metrics.connections(&app.store.pools());
     let text = app.metrics.text().map_err(|error| {
         tracing::error!(%error, "metrics could not be written");
         ApiError::new(Code::InternalServerError, "An internal server error occurred.")

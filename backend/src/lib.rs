@@ -32,6 +32,7 @@ mod redirect;
 mod request_scope;
 mod selection;
 pub mod server;
+mod set_aside;
 mod settings;
 mod state;
 mod store;
@@ -44,11 +45,13 @@ mod when;
 pub use app::Backend;
 pub use click_rules::{ClickRules, LocationHeaders};
 pub use clock::{Clock, SteppedClock};
-pub use error::{ApiError, Code};
+pub use error::{ApiError, Code, InvalidField};
 pub use links::{InvalidPublicUrl, PublicUrl};
 pub use recorder::WhenFull;
 pub use redirect::Front;
 pub use settings::Settings;
-pub use store::{Analytics, Click, ClickDetails, KeyRecord, Limits, Store, StoreError, Workspace};
+pub use store::{
+    Analytics, Click, ClickDetails, KeyRecord, Limits, Replayed, SetAside, Store, StoreError, Workspace,
+};
 pub use webhooks::address::AddressPolicy;
 pub use webhooks::signature;

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use backend::import::{ImportError, Refused, import_csv};
+use backend::import::{ImportError, import_csv};
 use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::{
-    AddressPolicy, Analytics, Backend, Clock, InvalidPublicUrl, Limits, PublicUrl, Settings, Store,
+    AddressPolicy, Analytics, Backend, Clock, InvalidPublicUrl, Limits, PublicUrl, Replayed, Settings, Store,
     StoreError, server,
 };
 use clap::Parser;
@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
-use self::cli::{Cli, Command, Database, Keys, LogFormat, Serve};
+use self::cli::{Cli, Command, Database, Keys, LogFormat, Serve, SetAside};
 
 /// Prints a line on stdout; that nobody reads it any more is an error, not a panic.
 macro_rules! say {
@@ -30,6 +30,9 @@ macro_rules! say {
         writeln!(std::io::stdout(), $($argument)*).map_err(CliError::Output)
     };
 }
+
+/// The exit code of a command that did a part of what it was to do.
+const REFUSED: u8 = 3;
 
 #[derive(Debug, thiserror::Error)]
 enum CliError {
@@ -47,10 +50,14 @@ enum CliError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    #[error("{}: {source}", path.display())]
-    Import { path: PathBuf, source: ImportError },
-    #[error("{lines} lines were refused")]
-    LinesRefused { lines: usize },
+    #[error("{}: {source}. {made} links were made before", path.display())]
+    ImportStopped { path: PathBuf, made: u64, source: ImportError },
+    #[error("{0} lines were refused")]
+    LinesRefused(u64),
+    #[error("{0} clicks are still refused")]
+    ClicksRefused(usize),
+    #[error("no click with the id {0} is set aside")]
+    NotSetAside(String),
     #[error("output: {0}")]
     Output(std::io::Error),
     #[error("signals: {0}")]
@@ -80,13 +87,19 @@ async fn main() -> ExitCode {
         Command::Import { database, workspace, public_url, domains, file } => {
             import(&database, workspace, &public_url, domains, &file).await
         }
+        Command::SetAside(SetAside::List { database }) => list_set_aside(&database).await,
+        Command::SetAside(SetAside::Replay { database, public_url, domains }) => {
+            replay_set_aside(&database, &public_url, domains).await
+        }
+        Command::SetAside(SetAside::Delete { database, ids }) => delete_set_aside(&database, ids).await,
         Command::Seed { database, name, json } => seed(&database, &name, json).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
-            ExitCode::FAILURE
+            let is_partial = matches!(error, CliError::LinesRefused(_) | CliError::ClicksRefused(_));
+            if is_partial { ExitCode::from(REFUSED) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -212,21 +225,71 @@ async fn import(
         bar.set_style(style);
     }
     let now = Clock::system().now();
-    let imported = import_csv(&store, &workspace, &public_url, file, now, |imported| {
+    let (mut made, mut said) = (0, Ok(()));
+    let imported = import_csv(&store, &workspace, &public_url, file, now, |imported, refused| {
+        made = imported.made;
         bar.set_position(imported.bytes);
-        bar.set_message(format!("{} links", imported.made));
+        bar.set_message(format!("{made} links made, {} lines refused", imported.refused));
+        bar.suspend(|| {
+            for refused in refused {
+                if said.is_ok() {
+                    said = say!("{refused}");
+                }
+            }
+        });
     });
-    let imported = imported.await.map_err(|source| CliError::Import { path: path.to_owned(), source })?;
+    let imported = imported.await;
     bar.finish_and_clear();
     store.close().await;
-    for Refused { line, message } in &imported.refused {
-        say!("line {line}: {message}")?;
+    let imported =
+        imported.map_err(|source| CliError::ImportStopped { path: path.to_owned(), made, source })?;
+    said?;
+    say!("{} links made, {} lines refused", imported.made, imported.refused)?;
+    for (reason, lines) in &imported.reasons {
+        say!("  {lines} × {reason}")?;
     }
-    say!("{} links made, {} lines refused", imported.made, imported.refused.len())?;
-    match imported.refused.len() {
+    match imported.refused {
         0 => Ok(()),
-        lines => Err(CliError::LinesRefused { lines }),
+        lines => Err(CliError::LinesRefused(lines)),
     }
+}
+
+async fn list_set_aside(database: &Database) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    store.each_set_aside(|entry| say!("{}", entry.to_json())).await?;
+    store.close().await;
+    Ok(())
+}
+
+async fn replay_set_aside(
+    database: &Database,
+    public_url: &str,
+    domains: Vec<String>,
+) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let public_url = PublicUrl::parse(public_url)?.with_domains(domains);
+    let replayed = store.replay_set_aside(&public_url).await?;
+    store.close().await;
+    for (id, reason) in &replayed.refused {
+        say!("{id}: {reason}")?;
+    }
+    let Replayed { recorded, orphaned, refused } = replayed;
+    say!("{recorded} clicks recorded, {orphaned} on deleted links, {} still refused", refused.len())?;
+    match refused.len() {
+        0 => Ok(()),
+        clicks => Err(CliError::ClicksRefused(clicks)),
+    }
+}
+
+async fn delete_set_aside(database: &Database, ids: Vec<String>) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    for id in ids {
+        if !store.delete_set_aside(&id).await? {
+            return Err(CliError::NotSetAside(id));
+        }
+    }
+    store.close().await;
+    Ok(())
 }
 
 /// The plans of the contract; Enterprise has no quotas of its own, so its key brings them.

@@ -5,24 +5,34 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::http::Method;
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use rustc_hash::FxHashMap;
 
+use crate::store::{OutboxBacklog, PoolState};
+
 /// Upper bounds of the histogram of request times, in seconds.
 const SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
-/// The counters. Cheap to clone; clones count together.
+/// The counters and gauges. Cheap to clone; clones count together.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     requests: Family<Request, Counter>,
     seconds: Family<Route, Histogram>,
     clicks: Family<Clicks, Counter>,
     webhook_attempts: Family<Attempts, Counter>,
+    spool_clicks: Gauge,
+    spool_bytes: Gauge,
+    outbox_deliveries: Family<Outbox, Gauge>,
+    outbox_oldest: Family<Outbox, Gauge>,
+    connections: Family<Connections, Gauge>,
+    max_connections: Family<Pool, Gauge>,
     routes: Arc<RwLock<FxHashMap<String, Arc<Counted>>>>,
     registry: Arc<Mutex<Registry>>,
 }
@@ -58,6 +68,22 @@ struct Attempts {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Outbox {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Connections {
+    pool: &'static str,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Pool {
+    pool: &'static str,
+}
+
 /// What became of a click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClickOutcome {
@@ -68,9 +94,9 @@ pub(crate) enum ClickOutcome {
     Repeated,
     /// Its link was deleted meanwhile.
     Orphaned,
-    /// The database refuses it.
+    /// The database refuses it, and an operator may look at it.
     SetAside,
-    /// Could not be stored before the process had to end.
+    /// Could not be stored before the process had to end, or not be set aside.
     Lost,
     /// There was no room for it, and redirects are not to wait.
     Dropped,
@@ -89,6 +115,10 @@ fn name(method: &Method) -> &'static str {
     }
 }
 
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 fn histogram() -> Histogram {
     Histogram::new(SECONDS)
 }
@@ -104,9 +134,43 @@ impl Metrics {
         registry.register("clicks", "Clicks on short links", clicks.clone());
         let webhook_attempts = Family::default();
         registry.register("webhook_attempts", "Attempts to deliver webhook events", webhook_attempts.clone());
-        let registry = Arc::new(Mutex::new(registry));
-        let routes = Arc::default();
-        Self { requests, seconds, clicks, webhook_attempts, routes, registry }
+        let (spool_clicks, spool_bytes) = (Gauge::default(), Gauge::default());
+        registry.register("spool_clicks", "Clicks that are spooled and not recorded", spool_clicks.clone());
+        registry.register_with_unit(
+            "spool",
+            "Size of the clicks that are spooled and not recorded",
+            Unit::Bytes,
+            spool_bytes.clone(),
+        );
+        let (outbox_deliveries, outbox_oldest) = (Family::default(), Family::default());
+        registry.register(
+            "outbox_deliveries",
+            "Webhook deliveries that are not made",
+            outbox_deliveries.clone(),
+        );
+        registry.register_with_unit(
+            "outbox_oldest",
+            "Time since the oldest delivery fell due",
+            Unit::Seconds,
+            outbox_oldest.clone(),
+        );
+        let (connections, max_connections) = (Family::default(), Family::default());
+        registry.register("connections", "Connections to the database", connections.clone());
+        registry.register("connections_max", "Connections that a pool may have", max_connections.clone());
+        Self {
+            requests,
+            seconds,
+            clicks,
+            webhook_attempts,
+            spool_clicks,
+            spool_bytes,
+            outbox_deliveries,
+            outbox_oldest,
+            connections,
+            max_connections,
+            routes: Arc::default(),
+            registry: Arc::new(Mutex::new(registry)),
+        }
     }
 
     pub(crate) fn request(&self, method: &Method, route: &str, status: u16, took: Duration) {
@@ -160,7 +224,38 @@ impl Metrics {
         self.webhook_attempts.get_or_create(&Attempts { outcome }).inc();
     }
 
-    /// All counters, in the OpenMetrics text format.
+    /// What waits in the spool.
+    pub(crate) fn spool(&self, clicks: usize, bytes: usize) {
+        self.spool_clicks.set(gauge(clicks));
+        self.spool_bytes.set(gauge(bytes));
+    }
+
+    /// What waits in the outbox. Without an answer of the database there is no series, rather than an old one.
+    pub(crate) fn outbox(&self, waiting: Option<&OutboxBacklog>, now: Timestamp) {
+        let Some(waiting) = waiting else {
+            self.outbox_deliveries.clear();
+            self.outbox_oldest.clear();
+            return;
+        };
+        for (state, deliveries) in waiting.by_state() {
+            self.outbox_deliveries.get_or_create(&Outbox { state }).set(deliveries.count);
+            let since = deliveries.oldest.unwrap_or(now);
+            let seconds = now.duration_since(since).as_secs().max(0);
+            self.outbox_oldest.get_or_create(&Outbox { state }).set(seconds);
+        }
+    }
+
+    /// The connections to the database.
+    pub(crate) fn connections(&self, pools: &[PoolState]) {
+        for PoolState { pool, max, idle, used } in pools {
+            for (state, count) in [("idle", *idle), ("used", *used)] {
+                self.connections.get_or_create(&Connections { pool, state }).set(gauge(count));
+            }
+            self.max_connections.get_or_create(&Pool { pool }).set(i64::from(*max));
+        }
+    }
+
+    /// All counters and gauges, in the OpenMetrics text format.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);

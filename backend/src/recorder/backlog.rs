@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::writer::Sink;
-use crate::store::Batch;
+use super::writer::{Part, Sink};
+use crate::metrics::Metrics;
+use crate::store::{Batch, Progress};
 
 /// The longest that spooled clicks wait for others to be recorded with: recording many takes less for each.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -32,6 +33,7 @@ pub(super) struct Backlog {
     changed: Notify,
     /// Tells whoever spools that something was recorded.
     room: Notify,
+    metrics: Metrics,
 }
 
 #[derive(Debug)]
@@ -59,7 +61,7 @@ struct Spooled {
 
 impl Backlog {
     /// A backlog that begins with what another process has left.
-    pub(super) fn new(left: Vec<(i64, Vec<u8>)>) -> Self {
+    pub(super) fn new(left: Vec<(i64, Vec<u8>)>, metrics: Metrics) -> Self {
         let batches: VecDeque<Spooled> = left
             .into_iter()
             .map(|(number, bytes)| {
@@ -78,7 +80,8 @@ impl Backlog {
             closed: false,
             batches,
         };
-        Self { waiting: Mutex::new(waiting), changed: Notify::new(), room: Notify::new() }
+        metrics.spool(waiting.clicks, waiting.bytes);
+        Self { waiting: Mutex::new(waiting), changed: Notify::new(), room: Notify::new(), metrics }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -99,6 +102,7 @@ impl Backlog {
         waiting.batches.push_back(Spooled { number, clicks, bytes });
         waiting.last = number;
         waiting.since.get_or_insert_with(Instant::now);
+        self.metrics.spool(waiting.clicks, waiting.bytes);
         drop(waiting);
         self.changed.notify_one();
     }
@@ -163,6 +167,7 @@ impl Backlog {
         waiting.recorded = batches.last().map_or(waiting.recorded, |batch| batch.number);
         waiting.since = (!waiting.batches.is_empty()).then(Instant::now);
         waiting.answer();
+        self.metrics.spool(waiting.clicks, waiting.bytes);
         drop(waiting);
         self.room.notify_one();
     }
@@ -197,25 +202,31 @@ impl Waiting {
     }
 }
 
-/// Records the backlog until it is closed and empty.
-pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink) {
+/// Records the backlog until it is closed and empty. Of what another process has left, the first clicks may be recorded.
+pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, mut recorded_clicks: i64) {
     while let Some((batches, stopping)) = backlog.next().await {
-        let readable: Vec<Batch<'_>> = batches
-            .iter()
-            .filter_map(|batch| match Batch::decode(&batch.bytes) {
-                Ok(batch) => Some(batch),
+        let (Some(first), Some(last)) = (batches.first(), batches.last()) else { continue };
+        let mut readable = Vec::with_capacity(batches.len());
+        for batch in &batches {
+            match Batch::decode(&batch.bytes) {
+                Ok(batch) => readable.push(batch),
                 Err(error) => {
                     // How many clicks it had cannot be told.
                     tracing::error!(%error, batch = batch.number, "a batch is damaged and set aside");
-                    sink.damaged_batch();
-                    None
+                    let id = sink.store.spooled_batch_id(batch.number);
+                    if !sink.set_aside(&id, &batch.bytes, &error, None, stopping).await {
+                        tracing::warn!(batch = batch.number, "a damaged batch is left to the next process");
+                        return;
+                    }
                 }
-            })
-            .collect();
-        let last = batches.last().map(|batch| batch.number);
-        match Batch::join(&readable) {
+            }
+        }
+        let from = Progress { batch: first.number - 1, clicks: std::mem::take(&mut recorded_clicks) };
+        let part = Part { from, to: Progress { batch: last.number, clicks: 0 } };
+        let skipped = usize::try_from(from.clicks).unwrap_or_default();
+        match Batch::join(&readable).and_then(|joined| joined.without_first(skipped)) {
             Ok(joined) => {
-                if !sink.record(&joined, last, stopping).await {
+                if !sink.record(&joined, Some(part), stopping).await {
                     tracing::warn!(clicks = joined.len(), "clicks are left to the next process");
                     return;
                 }
@@ -232,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn batches_are_taken_and_held_back_by_their_bytes() {
-        let backlog = Backlog::new(Vec::new());
+        let backlog = Backlog::new(Vec::new(), Metrics::new());
         for number in 1..=4 {
             assert!(!backlog.lock().is_full(), "before batch {number}");
             backlog.push(number, 1, vec![0; MANY_BYTES]);

@@ -9,7 +9,7 @@ use super::Queue;
 use super::backlog::{self, Backlog};
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
-use crate::store::{Batch, ClickBuffer, Spool, Store, StoreError};
+use crate::store::{Batch, ClickBuffer, Left, Progress, Spool, Store, StoreError};
 
 /// Pause before a batch that the database refused is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -25,30 +25,63 @@ pub(super) struct Sink {
     pub(super) metrics: Metrics,
 }
 
+/// The part of a spool that a batch was read from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// How far the spool is recorded before the batch is.
+    pub(super) from: Progress,
+    /// How far it is with the batch.
+    pub(super) to: Progress,
+}
+
+impl Part {
+    /// The parts that the first `clicks` clicks were read from, and the others.
+    fn split(self, clicks: usize) -> (Self, Self) {
+        let clicks = self.from.clicks.saturating_add_unsigned(clicks as u64);
+        let middle = Progress { clicks, ..self.from };
+        (Self { to: middle, ..self }, Self { from: middle, ..self })
+    }
+}
+
 impl Sink {
     /// Records a batch, however often it has to be tried. False if the process is to end and it could not be.
-    pub(super) async fn record(&self, batch: &Batch<'_>, spooled: Option<i64>, stopping: bool) -> bool {
+    pub(super) async fn record(&self, batch: &Batch<'_>, part: Option<Part>, stopping: bool) -> bool {
+        let reached = part.map(|part| part.to);
+        let record = || self.store.record_batch(batch, &self.public, reached);
+        match self.insist(batch.len(), stopping, record).await {
+            None => false,
+            Some(Ok(recorded)) => {
+                self.metrics.clicks(ClickOutcome::Recorded, recorded);
+                let left_out = batch.len() - recorded;
+                if left_out > 0 {
+                    self.metrics.clicks(ClickOutcome::Orphaned, left_out);
+                    tracing::debug!(left_out, "clicks on links deleted meanwhile");
+                }
+                self.announced.notify_one();
+                true
+            }
+            Some(Err(refusal)) => self.record_in_parts(batch, part, stopping, &refusal).await,
+        }
+    }
+
+    /// Tries until the database does, or refuses, what is to be done with clicks. None if the process is to end and it has
+    /// done neither.
+    async fn insist<T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        clicks: usize,
+        stopping: bool,
+        attempt: impl Fn() -> F,
+    ) -> Option<Result<T, StoreError>> {
         let mut attempts = 0;
         loop {
-            match self.store.record_batch(batch, &self.public, spooled).await {
-                Ok(recorded) => {
-                    self.metrics.clicks(ClickOutcome::Recorded, recorded);
-                    let left_out = batch.len() - recorded;
-                    if left_out > 0 {
-                        self.metrics.clicks(ClickOutcome::Orphaned, left_out);
-                        tracing::debug!(left_out, "clicks on links deleted meanwhile");
-                    }
-                    self.announced.notify_one();
-                    return true;
-                }
-                Err(error) if error.is_refusal() && batch.len() > 0 => {
-                    return self.record_in_parts(batch, spooled, stopping, &error).await;
-                }
+            match attempt().await {
+                Ok(done) => return Some(Ok(done)),
+                Err(refusal) if refusal.is_refusal() && clicks > 0 => return Some(Err(refusal)),
                 Err(error) => {
                     attempts += 1;
-                    tracing::error!(%error, attempts, clicks = batch.len(), "clicks could not be recorded");
+                    tracing::error!(%error, attempts, clicks, "clicks could not be recorded");
                     if stopping && attempts >= FINAL_ATTEMPTS {
-                        return false;
+                        return None;
                     }
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
@@ -56,33 +89,71 @@ impl Sink {
         }
     }
 
-    /// Records the halves of a batch that the database refuses, and so on, until only the clicks that it refuses are left
-    /// out. After a process was killed in between, the first half may be recorded twice.
+    /// Records the halves of a batch that the database refuses, and so on, until only the clicks that it refuses are left.
+    /// Each part is recorded with how far the spool then is, so that a process that is killed in between records none twice.
     async fn record_in_parts(
         &self,
         batch: &Batch<'_>,
-        spooled: Option<i64>,
+        part: Option<Part>,
         stopping: bool,
         refusal: &StoreError,
     ) -> bool {
         match batch.halves() {
             Ok(Some((first, second))) => {
-                Box::pin(self.record(&first, None, stopping)).await
-                    && Box::pin(self.record(&second, spooled, stopping)).await
+                let (of_first, of_second) = part.map(|part| part.split(first.len())).unzip();
+                Box::pin(self.record(&first, of_first, stopping)).await
+                    && Box::pin(self.record(&second, of_second, stopping)).await
             }
-            Ok(None) | Err(_) => {
-                let (click, link) = batch.first().unwrap_or_default();
-                tracing::error!(error = %refusal, click, link, "the database refuses a click, which is set aside");
-                self.metrics.clicks(ClickOutcome::SetAside, batch.len());
+            Ok(None) | Err(_) => self.set_click_aside(batch, part, stopping, refusal).await,
+        }
+    }
+
+    async fn set_click_aside(
+        &self,
+        batch: &Batch<'_>,
+        part: Option<Part>,
+        stopping: bool,
+        refusal: &StoreError,
+    ) -> bool {
+        let (click, link) = batch.first().unwrap_or_default();
+        tracing::error!(error = %refusal, click, link, "the database refuses a click, which is set aside");
+        match batch.encode() {
+            Ok(bytes) => self.set_aside(click, &bytes, refusal, part, stopping).await,
+            Err(error) => {
+                tracing::error!(%error, click, "a click could not be set aside and is lost");
+                self.metrics.clicks(ClickOutcome::Lost, batch.len());
                 // The spool has to know that it is done with.
-                Box::pin(self.record(&Batch::default(), spooled, stopping)).await
+                Box::pin(self.record(&Batch::default(), part, stopping)).await
             }
         }
     }
 
-    /// Counts a spooled batch that cannot be read.
-    pub(super) fn damaged_batch(&self) {
-        self.metrics.clicks(ClickOutcome::SetAside, 1);
+    /// Sets an encoded batch aside. False if the process is to end and it could not be.
+    pub(super) async fn set_aside(
+        &self,
+        id: &str,
+        bytes: &[u8],
+        reason: &StoreError,
+        part: Option<Part>,
+        stopping: bool,
+    ) -> bool {
+        let (reason, reached) = (reason.to_string(), part.map(|part| part.to));
+        let set_aside = || self.store.set_aside(id, bytes, &reason, reached);
+        let outcome = match self.insist(1, stopping, set_aside).await {
+            None => return false,
+            Some(Ok(true)) => ClickOutcome::SetAside,
+            Some(Ok(false)) => {
+                tracing::error!(id, "as many clicks are set aside as may be; this one is lost");
+                ClickOutcome::Lost
+            }
+            Some(Err(error)) => {
+                tracing::error!(%error, id, "a click could not be set aside and is lost");
+                self.metrics.clicks(ClickOutcome::Lost, 1);
+                return Box::pin(self.record(&Batch::default(), part, stopping)).await;
+            }
+        };
+        self.metrics.clicks(outcome, 1);
+        true
     }
 
     async fn record_or_lose(&self, batch: &Batch<'_>, stopping: bool) {
@@ -122,9 +193,10 @@ async fn directly(sink: &Sink, queue: &Queue) {
     }
 }
 
-async fn through_spool(sink: &Sink, queue: &Queue, mut spool: Spool, left: Vec<(i64, Vec<u8>)>) {
-    let backlog = Arc::new(Backlog::new(left));
-    let recording = tokio::spawn(backlog::record(Arc::clone(&backlog), sink.clone()));
+async fn through_spool(sink: &Sink, queue: &Queue, mut spool: Spool, left: Left) {
+    let backlog = Arc::new(Backlog::new(left.batches, sink.metrics.clone()));
+    let recording = backlog::record(Arc::clone(&backlog), sink.clone(), left.recorded_clicks);
+    let recording = tokio::spawn(recording);
     let mut clicks = ClickBuffer::default();
     while let Some(stopping) = queue.wait_for_batch().await {
         let flushes = queue.take(&mut clicks);

@@ -100,6 +100,16 @@ impl<'a> Batch<'a> {
         Ok(Some((self.part(first)?, self.part(second)?)))
     }
 
+    /// The batch without its first `count` clicks.
+    pub(crate) fn without_first(self, count: usize) -> Result<Self, StoreError> {
+        if count == 0 { Ok(self) } else { self.part(self.clicks.get(count..).unwrap_or_default()) }
+    }
+
+    /// The clicks by themselves.
+    pub(super) fn unpack(&self) -> Result<Vec<Click>, StoreError> {
+        self.clicks.iter().map(|entry| self.click(entry)).collect()
+    }
+
     fn part(&self, clicks: &[Entry<'a>]) -> Result<Self, StoreError> {
         let mut builder = Builder::default();
         for click in clicks {
@@ -214,10 +224,6 @@ mod tests {
         click
     }
 
-    fn unpacked(batch: &Batch<'_>) -> Vec<Click> {
-        batch.clicks().iter().map(|entry| batch.click(entry).unwrap()).collect()
-    }
-
     #[test]
     fn joined_batches_hold_the_clicks_of_all_in_their_order() {
         let clicks: Vec<Click> = (0..20).map(click).collect();
@@ -225,9 +231,9 @@ mod tests {
             clicks.chunks(7).map(|clicks| Batch::of(clicks).encode().unwrap()).collect();
         let batches: Vec<Batch<'_>> = encoded.iter().map(|bytes| Batch::decode(bytes).unwrap()).collect();
         let joined = Batch::join(&batches).unwrap();
-        assert_eq!(unpacked(&joined), clicks);
+        assert_eq!(joined.unpack().unwrap(), clicks);
         assert_eq!((joined.links().len(), joined.destinations().len(), joined.visitors().len()), (3, 2, 5));
-        assert_eq!(unpacked(&Batch::join(&[]).unwrap()), []);
+        assert_eq!(Batch::join(&[]).unwrap().unpack().unwrap(), []);
     }
 
     #[test]
@@ -235,8 +241,15 @@ mod tests {
         let clicks: Vec<Click> = (0..5).map(click).collect();
         let batch = Batch::of(&clicks);
         let (first, second) = batch.halves().unwrap().unwrap();
-        assert_eq!((unpacked(&first), unpacked(&second)), (clicks[..2].to_vec(), clicks[2..].to_vec()));
+        assert_eq!(
+            (first.unpack().unwrap(), second.unpack().unwrap()),
+            (clicks[..2].to_vec(), clicks[2..].to_vec())
+        );
         assert_eq!((first.visitors().len(), second.visitors().len()), (2, 3));
+        for count in [0, 4, 5, 6] {
+            let left = Batch::of(&clicks).without_first(count).unwrap().unpack().unwrap();
+            assert_eq!(left, clicks[count.min(5)..], "without {count}");
+        }
         let one = Batch::of(&clicks[..1]);
         assert!(one.halves().unwrap().is_none() && Batch::default().halves().unwrap().is_none());
     }

@@ -1,7 +1,7 @@
 //! Recording clicks: the rows, the totals and rollups that follow from them, and the webhook events they cause.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
@@ -13,7 +13,7 @@ use super::outbox::{enqueue_to, listening};
 use super::packed::fold_in;
 use super::sql::Sql;
 use super::webhooks::listeners;
-use super::{Dialect, Store, StoreError, from_json, link_size, links};
+use super::{Dialect, Progress, Store, StoreError, from_json, link_size, links};
 use crate::ids;
 use crate::links::PublicUrl;
 use crate::webhooks::{Event, Trigger};
@@ -22,6 +22,12 @@ use crate::webhooks::{Event, Trigger};
 const EVENTS_AT_ONCE: usize = 512;
 /// About the most bytes that these events take: a link and a destination may be long.
 const EVENT_BYTES_AT_ONCE: usize = 16 * 1024 * 1024;
+/// About the most bytes that one transaction writes of webhook events. Clicks with more are recorded in parts.
+const EVENT_BYTES_PER_TRANSACTION: usize = 64 * 1024 * 1024;
+/// What an event takes besides its link's fields and the destination, in bytes: names, and what is known of the visitor.
+const EVENT_BYTES: usize = 4 * 1024;
+/// What a delivery takes, in bytes. It refers to its event.
+const DELIVERY_BYTES: usize = 128;
 
 /// One visit of a short link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,43 +161,64 @@ impl Store {
         self.record_batch(&Batch::of(clicks), public, None).await
     }
 
-    /// As [`Self::record_clicks`]. If the clicks were spooled, `spooled` is the number of the last batch of theirs, and
-    /// all up to that one are done with.
+    /// As [`Self::record_clicks`]. If the clicks were spooled, the spool is recorded as far as `reached` with them.
     pub(crate) async fn record_batch(
         &self,
         batch: &Batch<'_>,
         public: &PublicUrl,
-        spooled: Option<i64>,
+        reached: Option<Progress>,
     ) -> Result<usize, StoreError> {
         let mut transaction = self.begin().await?;
-        let links = self.lock_clicked(&mut transaction, batch.links()).await?;
+        let recorded = self.record_within(&mut transaction, batch, public).await?;
+        self.commit_recorded(transaction, reached).await?;
+        Ok(recorded)
+    }
+
+    /// Writes down how far the spool is recorded and commits. If that was written before, the transaction is one that was
+    /// committed without this process hearing of it, and is not committed again.
+    pub(super) async fn commit_recorded(
+        &self,
+        mut transaction: Transaction<'static, Any>,
+        reached: Option<Progress>,
+    ) -> Result<(), StoreError> {
+        if let Some(reached) = reached
+            && !self.mark_recorded(&mut transaction, reached).await?
+        {
+            return Ok(());
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Records clicks within a transaction. Returns how many were recorded.
+    pub(super) async fn record_within(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        batch: &Batch<'_>,
+        public: &PublicUrl,
+    ) -> Result<usize, StoreError> {
+        let links = self.lock_clicked(transaction, batch.links()).await?;
         let mut clicks = Vec::with_capacity(batch.len());
         for click in batch.clicks() {
             if let Some(link) = links.get(*at(batch.links(), click.link)?) {
                 clicks.push(Counted { click, link: *link });
             }
         }
+        let audience = audience(transaction, batch, &clicks).await?;
         let workspaces = clicks.iter().map(|counted| counted.link.workspace_seq).collect();
-        let packed = self.lock_packed(&mut transaction, &workspaces).await?;
-        insert_clicks(&mut transaction, self.dialect, batch, &clicks).await?;
+        let packed = self.lock_packed(transaction, &workspaces).await?;
+        insert_clicks(transaction, self.dialect, batch, &clicks).await?;
         for (workspace, packed_until) in packed {
             let of_workspace = clicks.iter().filter(|counted| counted.link.workspace_seq == workspace);
             let late: Vec<(i64, i64)> = of_workspace
                 .map(|counted| (counted.click.at, counted.link.seq))
                 .filter(|(at, _)| *at < packed_until)
                 .collect();
-            fold_in(&mut transaction, workspace, packed_until, &late).await?;
+            fold_in(transaction, workspace, packed_until, &late).await?;
         }
-        add_to_totals(&mut transaction, self.dialect, &clicks).await?;
-        add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Hourly).await?;
-        add_to_rollup(&mut transaction, self.dialect, &clicks, Rollup::Daily).await?;
-        announce(&mut transaction, self.dialect, batch, &clicks, public).await?;
-        if let Some(number) = spooled
-            && !self.mark_recorded(&mut transaction, number).await?
-        {
-            return Ok(clicks.len());
-        }
-        transaction.commit().await?;
+        add_to_totals(transaction, self.dialect, &clicks).await?;
+        add_to_rollup(transaction, self.dialect, &clicks, Rollup::Hourly).await?;
+        add_to_rollup(transaction, self.dialect, &clicks, Rollup::Daily).await?;
+        announce(transaction, self.dialect, batch, &clicks, &audience, public).await?;
         Ok(clicks.len())
     }
 
@@ -223,43 +250,78 @@ impl Store {
     }
 }
 
+/// The webhooks that hear of clicks on a link, by workspace and link. Links that no webhook hears of are left out.
+type Audience = BTreeMap<i64, FxHashMap<i64, Vec<i64>>>;
+
+/// Finds out who hears of clicks.
+///
+/// # Errors
+/// [`StoreError::TooManyEvents`] if the events are too large for one transaction; a single click's never are.
+async fn audience(
+    transaction: &mut Transaction<'static, Any>,
+    batch: &Batch<'_>,
+    clicks: &[Counted<'_>],
+) -> Result<Audience, StoreError> {
+    let workspaces: BTreeSet<i64> = clicks.iter().map(|counted| counted.link.workspace_seq).collect();
+    let (mut audience, mut bytes) = (Audience::new(), 0);
+    for workspace in workspaces {
+        let webhooks = listeners(transaction, workspace, Trigger::Clicked).await?;
+        if webhooks.is_empty() {
+            continue;
+        }
+        let clicks = || clicks.iter().filter(|counted| counted.link.workspace_seq == workspace);
+        let links = links::load_map(transaction, clicks().map(|counted| counted.link.seq)).await?;
+        // By link and not by click: a webhook may name a thousand links.
+        let mut receivers = FxHashMap::default();
+        let mut sizes = FxHashMap::default();
+        for (seq, link) in &links {
+            let listening = listening(&webhooks, link);
+            if !listening.is_empty() {
+                let deliveries = listening.len() * DELIVERY_BYTES;
+                sizes.insert(*seq, link_size::bytes(link)? + EVENT_BYTES + deliveries);
+                receivers.insert(*seq, listening);
+            }
+        }
+        for Counted { click, link } in clicks() {
+            if let Some(size) = sizes.get(&link.seq) {
+                bytes += size + at(batch.destinations(), click.destination)?.len();
+            }
+        }
+        audience.insert(workspace, receivers);
+    }
+    if bytes > EVENT_BYTES_PER_TRANSACTION && clicks.len() > 1 {
+        return Err(StoreError::TooManyEvents { bytes });
+    }
+    Ok(audience)
+}
+
 /// Writes a `link.clicked` event for each click that some webhook listens to.
 async fn announce(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
     batch: &Batch<'_>,
     clicks: &[Counted<'_>],
+    audience: &Audience,
     public: &PublicUrl,
 ) -> Result<(), StoreError> {
-    let workspaces: BTreeSet<i64> = clicks.iter().map(|counted| counted.link.workspace_seq).collect();
-    for workspace in workspaces {
-        let webhooks = listeners(transaction, workspace, Trigger::Clicked).await?;
-        if webhooks.is_empty() {
-            continue;
-        }
-        let clicks: Vec<_> =
-            clicks.iter().filter(|counted| counted.link.workspace_seq == workspace).collect();
-        let links = links::load_map(transaction, clicks.iter().map(|counted| counted.link.seq)).await?;
-        // By link and not by click: a webhook may name a thousand links.
-        let receivers: FxHashMap<i64, Vec<i64>> =
-            links.iter().map(|(seq, link)| (*seq, listening(&webhooks, link))).collect();
+    for (workspace, receivers) in audience {
+        let heard = || clicks.iter().filter(|counted| receivers.contains_key(&counted.link.seq));
+        // As they are with these clicks.
+        let links = links::load_map(transaction, heard().map(|counted| counted.link.seq)).await?;
         let (mut events, mut bytes) = (Vec::new(), 0);
-        for Counted { click, link } in clicks {
+        for Counted { click, link } in heard() {
             let (Some(link), Some(receivers)) = (links.get(&link.seq), receivers.get(&link.seq)) else {
                 continue;
             };
-            if receivers.is_empty() {
-                continue;
-            }
             bytes += link_size::bytes(link)? + at(batch.destinations(), click.destination)?.len();
             events.push((Event::of_click(&batch.click(click)?, link, public), receivers.clone()));
             if events.len() == EVENTS_AT_ONCE || bytes >= EVENT_BYTES_AT_ONCE {
-                enqueue_to(transaction, dialect, workspace, &events).await?;
+                enqueue_to(transaction, dialect, *workspace, &events).await?;
                 events.clear();
                 bytes = 0;
             }
         }
-        enqueue_to(transaction, dialect, workspace, &events).await?;
+        enqueue_to(transaction, dialect, *workspace, &events).await?;
     }
     Ok(())
 }

@@ -12,47 +12,52 @@ type Step = (i64, &'static str, &'static str);
 macro_rules! step {
     ($folder:literal, $version:literal, $name:literal) => {
         (
-            $version,
+            match i64::from_str_radix($version, 10) {
+                Ok(version) => version,
+                Err(_) => panic!("the name of a migration begins with a number"),
+            },
             $name,
-            include_str!(concat!("../../migrations/", $folder, "/000", $version, "_", $name, ".sql")),
+            include_str!(concat!("../../migrations/", $folder, "/", $version, "_", $name, ".sql")),
         )
     };
 }
 
-const SQLITE: [Step; 9] = [
-    step!("sqlite", 1, "schema"),
-    step!("sqlite", 2, "packed_clicks"),
-    step!("sqlite", 3, "spool"),
-    step!("sqlite", 4, "key_directory"),
-    step!("sqlite", 5, "key_order"),
-    step!("sqlite", 6, "published_values"),
-    step!("sqlite", 7, "deliveries_by_webhook"),
-    step!("sqlite", 8, "webhook_secrets"),
-    step!("sqlite", 9, "deleted_links"),
+const SQLITE: &[Step] = &[
+    step!("sqlite", "0001", "schema"),
+    step!("sqlite", "0002", "packed_clicks"),
+    step!("sqlite", "0003", "spool"),
+    step!("sqlite", "0004", "key_directory"),
+    step!("sqlite", "0005", "key_order"),
+    step!("sqlite", "0006", "published_values"),
+    step!("sqlite", "0007", "deliveries_by_webhook"),
+    step!("sqlite", "0008", "webhook_secrets"),
+    step!("sqlite", "0009", "deleted_links"),
+    step!("sqlite", "0012", "set_aside"),
 ];
 
 #[cfg(feature = "postgres")]
-const POSTGRES: [Step; 9] = [
-    step!("postgres", 1, "schema"),
-    step!("postgres", 2, "packed_clicks"),
-    step!("postgres", 3, "key_directory"),
-    step!("postgres", 4, "key_order"),
-    step!("postgres", 5, "published_values"),
-    step!("postgres", 6, "deliveries_by_webhook"),
-    step!("postgres", 7, "webhook_secrets"),
-    step!("postgres", 8, "deleted_links"),
-    step!("postgres", 9, "spools"),
+const POSTGRES: &[Step] = &[
+    step!("postgres", "0001", "schema"),
+    step!("postgres", "0002", "packed_clicks"),
+    step!("postgres", "0003", "key_directory"),
+    step!("postgres", "0004", "key_order"),
+    step!("postgres", "0005", "published_values"),
+    step!("postgres", "0006", "deliveries_by_webhook"),
+    step!("postgres", "0007", "webhook_secrets"),
+    step!("postgres", "0008", "deleted_links"),
+    step!("postgres", "0009", "spools"),
+    step!("postgres", "0012", "set_aside"),
 ];
 
 /// Those of a SQLite file.
 pub(super) fn sqlite() -> Migrator {
-    migrator(&SQLITE)
+    migrator(SQLITE)
 }
 
 /// Those of a database in PostgreSQL.
 #[cfg(feature = "postgres")]
 pub(super) fn postgres() -> Migrator {
-    migrator(&POSTGRES)
+    migrator(POSTGRES)
 }
 
 /// A database remembers version, description and a checksum of the file of each step that it has gone, and refuses others.

@@ -19,6 +19,7 @@ mod migrations;
 mod outbox;
 mod packed;
 mod reader;
+mod set_aside;
 mod spool;
 mod sql;
 mod tags;
@@ -46,11 +47,13 @@ pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
 pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
 pub(crate) use outbox::{
-    Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, DueDelivery, Outcome, REPLAYED_AT_ONCE,
+    Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, DueDelivery, OutboxBacklog, Outcome,
+    REPLAYED_AT_ONCE,
 };
 pub use reader::Analytics;
 use reader::Readers;
-pub(crate) use spool::Spool;
+pub use set_aside::{Replayed, SetAside};
+pub(crate) use spool::{Left, Progress, Spool, sqlite_spool};
 pub(crate) use top_links::TopLink;
 pub(crate) use webhooks::{NewWebhook, Scope, Webhook, WebhookConflict};
 
@@ -91,6 +94,12 @@ pub enum StoreError {
     /// The database failed.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
+    /// The webhook events of clicks are too large for one transaction. Those of fewer clicks are not.
+    #[error("{bytes} bytes of webhook events are too many for one transaction")]
+    TooManyEvents {
+        /// About their size.
+        bytes: usize,
+    },
     /// A row holds something that this version cannot read.
     #[error("stored {what}: {problem}")]
     Corrupt {
@@ -102,11 +111,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the database refused what it was given, and would do so again. False where it could not do its work, such
+    /// Whether what was to be written is refused, and would be again as a whole. False where it could not do its work, such
     /// as on a full disk or a lost connection.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
-            Self::Corrupt { .. } | Self::Database(sqlx::Error::Encode(_)) => true,
+            Self::Corrupt { .. } | Self::TooManyEvents { .. } | Self::Database(sqlx::Error::Encode(_)) => {
+                true
+            }
             Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
                 if code.len() == "22000".len() {
                     // PostgreSQL: data exceptions, violated constraints and exceeded limits.
@@ -117,6 +128,11 @@ impl StoreError {
             }),
             _ => false,
         }
+    }
+
+    /// The refusal of a URL that names no database.
+    pub(crate) fn unknown(url: &str) -> Self {
+        Self::UnknownDatabase { url: without_credentials(url) }
     }
 
     fn corrupt(what: &'static str, problem: &impl ToString) -> Self {
@@ -136,6 +152,24 @@ impl StoreError {
 enum Dialect {
     Sqlite,
     Postgres,
+}
+
+/// The connections of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolState {
+    pub(crate) pool: &'static str,
+    pub(crate) max: u32,
+    pub(crate) idle: usize,
+    pub(crate) used: usize,
+}
+
+impl PoolState {
+    fn of<DB: sqlx::Database>(name: &'static str, pool: &sqlx::Pool<DB>) -> Self {
+        // Read first: a connection that is given back in between is not counted twice.
+        let size = pool.size() as usize;
+        let idle = pool.num_idle().min(size);
+        Self { pool: name, max: pool.options().get_max_connections(), idle, used: size - idle }
+    }
 }
 
 /// The database. Cheap to clone.
@@ -175,7 +209,7 @@ impl Store {
         } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
             Self::open_postgres(url, analytics).await
         } else {
-            Err(StoreError::UnknownDatabase { url: without_credentials(url) })
+            Err(StoreError::unknown(url))
         }
     }
 
@@ -213,7 +247,7 @@ impl Store {
         let pragmas = pragmas(SQLITE_READER_CACHE, SQLITE_MAPPED);
         let readers = Readers::sqlite(&url, analytics, pragmas).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
-        let spool = spool::path(&url)?;
+        let spool = sqlite_spool(&url)?;
         let (dialect, spool_id) = (Dialect::Sqlite, Arc::default());
         Ok(Self { read, write, readers, analytics, dialect, key_order, spool, spool_id })
     }
@@ -263,6 +297,17 @@ impl Store {
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.read.execute("SELECT 1").await?;
         Ok(())
+    }
+
+    /// The connections of each pool.
+    pub(crate) fn pools(&self) -> Vec<PoolState> {
+        let mut pools = match self.dialect {
+            Dialect::Sqlite => vec![PoolState::of("read", &self.read), PoolState::of("write", &self.write)],
+            // One for both.
+            Dialect::Postgres => vec![PoolState::of("main", &self.write)],
+        };
+        pools.push(self.readers.state("analytics"));
+        pools
     }
 
     /// Closes all connections, after what they are doing.

@@ -112,7 +112,52 @@ impl DeliveryFilter {
     }
 }
 
+/// The deliveries that are not made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OutboxBacklog {
+    due: Waiting,
+    later: Waiting,
+    disabled: Waiting,
+}
+
+/// Deliveries in one state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) count: i64,
+    /// When the first of them fell, or falls, due.
+    pub(crate) oldest: Option<Timestamp>,
+}
+
+impl OutboxBacklog {
+    /// The deliveries by state: those that are due, those that are under way or to be tried later, and those to disabled
+    /// webhooks.
+    pub(crate) fn by_state(&self) -> [(&'static str, &Waiting); 3] {
+        [("due", &self.due), ("later", &self.later), ("disabled", &self.disabled)]
+    }
+}
+
 impl Store {
+    /// The deliveries that are not made.
+    pub(crate) async fn outbox_backlog(&self, now: Timestamp) -> Result<OutboxBacklog, StoreError> {
+        let mut sql =
+            Sql::new("SELECT CASE WHEN h.disabled_at IS NOT NULL THEN 'disabled' WHEN d.due_at <= ");
+        sql.bind(now.as_millisecond()).push(
+            " THEN 'due' ELSE 'later' END AS state, COUNT(*) AS deliveries, MIN(d.due_at) AS oldest
+             FROM webhook_deliveries d JOIN webhooks h ON h.seq = d.webhook_seq WHERE d.due_at IS NOT NULL GROUP BY 1",
+        );
+        let mut backlog = OutboxBacklog::default();
+        for row in sql.all(&self.read).await? {
+            let waiting =
+                Waiting { count: row.try_get("deliveries")?, oldest: optional_instant_of(&row, "oldest")? };
+            match row.try_get::<String, _>("state")?.as_str() {
+                "due" => backlog.due = waiting,
+                "disabled" => backlog.disabled = waiting,
+                _ => backlog.later = waiting,
+            }
+        }
+        Ok(backlog)
+    }
+
     /// The enabled webhooks that deliveries are due to, up to `limit`, the one that has waited longest first. However many
     /// deliveries a webhook has waiting, one of them is looked at.
     pub(crate) async fn webhooks_due(&self, now: Timestamp, limit: i64) -> Result<Vec<i64>, StoreError> {

@@ -14,8 +14,8 @@ use sqlx::{Any, AnyPool};
 use sqlx::{Executor, Row, Sqlite, SqlitePool};
 use tokio::time::Instant;
 
-use super::StoreError;
 use super::sql::Sql;
+use super::{PoolState, StoreError};
 
 /// Steps of SQLite's machine after which it is asked whether to go on: some microseconds.
 const STEPS: i32 = 10_000;
@@ -91,6 +91,14 @@ impl Readers {
             #[cfg(feature = "postgres")]
             Self::Postgres(pool) => Reader::Postgres(pool.acquire().await?),
         })
+    }
+
+    pub(super) fn state(&self, name: &'static str) -> PoolState {
+        match self {
+            Self::Sqlite(pool, _) => PoolState::of(name, pool),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => PoolState::of(name, pool),
+        }
     }
 
     pub(super) async fn close(&self) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteLockingMode, SqliteSynchronous,
 };
-use sqlx::{Any, Connection, Executor, Transaction};
+use sqlx::{Any, Connection, Executor, Row, Transaction};
 
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError};
@@ -22,6 +22,24 @@ use crate::ids;
 const WAIT: Duration = Duration::from_secs(1);
 /// Batches deleted by one transaction at most.
 const DELETED_AT_ONCE: i64 = 64;
+
+/// How far a spool is recorded: all batches up to a number, and some clicks after them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The number of the last batch that is recorded.
+    pub(crate) batch: i64,
+    /// The number of clicks of the batches after it that are recorded.
+    pub(crate) clicks: i64,
+}
+
+/// What a process finds in a spool.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// The batches that are not recorded, with their numbers.
+    pub(crate) batches: Vec<(i64, Vec<u8>)>,
+    /// The number of their first clicks that are recorded.
+    pub(crate) recorded_clicks: i64,
+}
 
 /// Batches of clicks by number, each as [`Batch::encode`](super::Batch::encode) made it. One process has it at a time.
 #[derive(Debug)]
@@ -33,7 +51,7 @@ pub(crate) struct Spool {
 impl Store {
     /// Opens the spool, with the batches in it that are not recorded. None if the database has none, or another process
     /// uses it.
-    pub(crate) async fn open_spool(&self) -> Result<Option<(Spool, Vec<(i64, Vec<u8>)>)>, StoreError> {
+    pub(crate) async fn open_spool(&self) -> Result<Option<(Spool, Left)>, StoreError> {
         let Some(path) = &self.spool else { return Ok(None) };
         let options = SqliteConnectOptions::new()
             .filename(path)
@@ -64,44 +82,59 @@ impl Store {
             }
             Err(error) => return Err(error.into()),
         };
-        let recorded = self.recorded_of(&id).await?;
-        sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded).execute(&mut file).await?;
+        let recorded = self.progress_of(&id).await?;
+        sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded.batch).execute(&mut file).await?;
         // A process has one spool, so that it is set already only if that is opened again.
         self.spool_id.get_or_init(|| id);
         let batches: Vec<(i64, Vec<u8>)> =
             sqlx::query_as("SELECT number, clicks FROM batches WHERE number > ? ORDER BY number")
-                .bind(recorded)
+                .bind(recorded.batch)
                 .fetch_all(&mut file)
                 .await?;
-        let last = batches.last().map_or(recorded, |(number, _)| *number);
-        Ok(Some((Spool { file, last }, batches)))
+        // If the file was removed, the clicks that are recorded ahead are not those of the next batch.
+        let next = recorded.batch + i64::from(recorded.clicks > 0);
+        let last = batches.last().map_or(next, |(number, _)| *number);
+        Ok(Some((Spool { file, last }, Left { batches, recorded_clicks: recorded.clicks })))
     }
 
-    /// The number of the last batch of a spool that is recorded.
-    async fn recorded_of(&self, spool: &str) -> Result<i64, StoreError> {
-        if self.dialect == Dialect::Sqlite {
-            return Ok(Sql::new("SELECT recorded FROM spool").number(&self.read).await?);
+    /// By which a batch of the spool is known beside those of other spools.
+    pub(crate) fn spooled_batch_id(&self, number: i64) -> String {
+        format!("{}/{number}", self.spool_id.get().map_or("", String::as_str))
+    }
+
+    /// How far a spool is recorded.
+    async fn progress_of(&self, spool: &str) -> Result<Progress, StoreError> {
+        let mut sql = match self.dialect {
+            Dialect::Sqlite => Sql::new("SELECT recorded, clicks_ahead FROM spool"),
+            Dialect::Postgres => {
+                let mut sql = Sql::new("INSERT INTO spools (id, recorded) VALUES (");
+                sql.bind(spool.to_owned()).push(", 0) ON CONFLICT DO NOTHING");
+                sql.execute(&self.write).await?;
+                Sql::new("SELECT recorded, clicks_ahead FROM spools WHERE id = ")
+            }
+        };
+        if self.dialect == Dialect::Postgres {
+            sql.bind(spool.to_owned());
         }
-        let mut sql = Sql::new("INSERT INTO spools (id, recorded) VALUES (");
-        sql.bind(spool.to_owned()).push(", 0) ON CONFLICT DO NOTHING");
-        sql.execute(&self.write).await?;
-        let mut sql = Sql::new("SELECT s.recorded FROM spools s WHERE s.id = ");
-        sql.bind(spool.to_owned());
-        Ok(sql.number(&self.read).await?)
+        let row = sql.one(&self.read).await?;
+        Ok(Progress { batch: row.try_get("recorded")?, clicks: row.try_get("clicks_ahead")? })
     }
 
-    /// Writes down, along with the clicks themselves, that all batches up to this one are recorded. False if they were
-    /// before, and this process has not heard of it.
+    /// Writes down, along with the clicks themselves, how far the spool is recorded. False if that was written before, and
+    /// this process has not heard of it.
     pub(super) async fn mark_recorded(
         &self,
         transaction: &mut Transaction<'static, Any>,
-        number: i64,
+        reached: Progress,
     ) -> Result<bool, StoreError> {
         let mut sql = match self.dialect {
             Dialect::Sqlite => Sql::new("UPDATE spool SET recorded = "),
             Dialect::Postgres => Sql::new("UPDATE spools SET recorded = "),
         };
-        sql.bind(number).push(" WHERE recorded < ").bind(number);
+        sql.bind(reached.batch).push(", clicks_ahead = ").bind(reached.clicks);
+        sql.push(" WHERE (recorded < ").bind(reached.batch);
+        sql.push(" OR (recorded = ").bind(reached.batch);
+        sql.push(" AND clicks_ahead < ").bind(reached.clicks).push("))");
         if self.dialect == Dialect::Postgres {
             sql.push(" AND id = ").bind(self.spool_id.get().cloned().unwrap_or_default());
         }
@@ -147,8 +180,8 @@ impl Spool {
 }
 
 /// Where the spool of a SQLite database is: beside its file, if it has one.
-pub(super) fn path(url: &str) -> Result<Option<PathBuf>, StoreError> {
-    if url.contains(":memory:") || url.contains("mode=memory") {
+pub(crate) fn sqlite_spool(url: &str) -> Result<Option<PathBuf>, StoreError> {
+    if !url.starts_with("sqlite:") || url.contains(":memory:") || url.contains("mode=memory") {
         return Ok(None);
     }
     let mut path = SqliteConnectOptions::from_str(url)?.get_filename().as_os_str().to_owned();
@@ -159,11 +192,13 @@ pub(super) fn path(url: &str) -> Result<Option<PathBuf>, StoreError> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use serde_json::json;
     use tempfile::TempDir;
 
-    use super::super::{Batch, Click};
+    use super::super::{Batch, Click, NewLink};
     use super::*;
     use crate::links::PublicUrl;
+    use crate::links::input::LinkInput;
 
     fn clicks(count: usize) -> Vec<Click> {
         (0..count).map(|n| Click::new(format!("link_{}", n % 3), Timestamp::UNIX_EPOCH)).collect()
@@ -179,22 +214,65 @@ mod tests {
         for (spooled, recorded, expected) in table {
             let store = Store::open(&url).await.unwrap();
             let (mut spool, left) = store.open_spool().await.unwrap().unwrap();
-            let mut numbers: Vec<i64> = left.iter().map(|(number, _)| *number).collect();
+            let mut numbers: Vec<i64> = left.batches.iter().map(|(number, _)| *number).collect();
             for count in 1..=spooled {
                 let clicks = clicks(count);
                 numbers.push(spool.append(&Batch::of(&clicks).encode().unwrap(), 0).await.unwrap());
             }
             if let Some(last) = numbers[..recorded].last() {
-                store.record_batch(&Batch::of(&clicks(1)), &public, Some(*last)).await.unwrap();
+                let reached = Progress { batch: *last, clicks: 0 };
+                store.record_batch(&Batch::of(&clicks(1)), &public, Some(reached)).await.unwrap();
             }
             // As when the process is killed.
             drop(spool);
             store.close().await;
             let store = Store::open(&url).await.unwrap();
             let (spool, left) = store.open_spool().await.unwrap().unwrap();
-            assert_eq!(left.len(), expected, "{spooled} spooled, {recorded} recorded");
+            assert_eq!(left.batches.len(), expected, "{spooled} spooled, {recorded} recorded");
             drop(spool);
             store.close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn the_parts_of_a_batch_are_recorded_once() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let (public, now) = (PublicUrl::parse("https://s.test").unwrap(), Timestamp::UNIX_EPOCH);
+        let mut store = Store::open(&url).await.unwrap();
+        let workspace = store.create_workspace("test", now).await.unwrap();
+        let input = LinkInput::create(&json!({"url": "https://example.com"}), "", now).unwrap();
+        let links = [NewLink { input, domain: "s.test".to_owned() }];
+        let link = store.create_links(&workspace, &links, now, None).await.unwrap().remove(0).unwrap();
+        let clicks: Vec<Click> = (0..10).map(|_| Click::new(&link.id, now)).collect();
+        let (mut spool, _) = store.open_spool().await.unwrap().unwrap();
+        for clicks in clicks.chunks(5) {
+            spool.append(&Batch::of(clicks).encode().unwrap(), 0).await.unwrap();
+        }
+        //  first click, how far the spool is recorded with it and others, and what is recorded and left then
+        let table = [
+            (0, (0, 7), 7, (2, 7)),
+            (7, (0, 8), 8, (2, 8)),
+            (8, (2, 0), 10, (0, 0)),
+            (0, (1, 3), 10, (0, 0)),
+        ];
+        for (first, (batch, ahead), recorded, (batches, recorded_clicks)) in table {
+            let until = if batch == 2 { clicks.len() } else { ahead };
+            let reached = Progress { batch, clicks: ahead as i64 };
+            // The second time as after a commit that the process has not heard of.
+            for _ in 0..2 {
+                let all = Batch::of(&clicks[..until]).without_first(first).unwrap();
+                store.record_batch(&all, &public, Some(reached)).await.unwrap();
+                let count = Sql::new("SELECT COUNT(*) FROM clicks").number(&store.read).await.unwrap();
+                assert_eq!(count, recorded, "{reached:?}");
+            }
+            // As when the process is killed.
+            drop(spool);
+            store.close().await;
+            store = Store::open(&url).await.unwrap();
+            let (opened, left) = store.open_spool().await.unwrap().unwrap();
+            assert_eq!((left.batches.len(), left.recorded_clicks), (batches, recorded_clicks), "{reached:?}");
+            spool = opened;
         }
     }
 

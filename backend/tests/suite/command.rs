@@ -44,31 +44,82 @@ fn links_are_imported_line_by_line() {
     let folder = TempDir::new().unwrap();
     let seeded = json(backend(&folder).args(["seed", "--json"]));
     let file = folder.path().join("links.csv");
-    let mut csv = "url,key,title,archived,tagNames,geo,unknown\n".to_owned();
+    let mut csv = b"url,key,title,archived,tagNames,geo,unknown\n".to_vec();
     for n in 0..250 {
-        csv.push_str(&format!("https://example.com/{n},k{n},\"a, \"\"b\"\"\",true,\"x,y\",\"{{\"\"DE\"\":\"\"de.test\"\"}}\",?\n"));
+        let line = format!(
+            "https://example.com/{n},k{n},\"a, \"\"b\"\"\",true,\"x,y\",\"{{\"\"DE\"\":\"\"de.test\"\"}}\",?\n"
+        );
+        csv.extend(line.bytes());
     }
-    csv.push_str("nonsense,,,,,,\nhttps://example.com/,K7,,,,,\nhttps://example.com/,,,maybe,,,\n");
+    let refused: [&[u8]; 7] = [
+        b"nonsense,,,,,,",
+        b"https://example.com/,K7,,,,,",
+        b"https://example.com/,,,maybe,,,",
+        b"https://example.com/,too,few",
+        b"https://example.com/,,caf\xe9,,,,",
+        b"https://example.com/,,,,,\"{\"\"D\"\": 1}\",",
+        b",,no address,,,,",
+    ];
+    for line in refused {
+        csv.extend(line);
+        csv.push(b'\n');
+    }
+    csv.extend(b"https://example.com/last,last,,,,,\n");
     std::fs::write(&file, csv).unwrap();
     let workspace = seeded["workspace"].as_str().unwrap();
     let mut import = backend(&folder);
     import.args(["import", "--public-url", "https://s.test", "--workspace", workspace]).arg(&file);
     let output = import.output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
+    let address = "an address of at most 32,000 characters, such as https://example.com/page";
+    let boolean = "Invalid input: expected boolean, received string";
+    let country = "Invalid key: expected an ISO 3166 country code of two letters";
+    let missing = "Invalid input: expected string, received undefined";
     assert_eq!(
         String::from_utf8(output.stdout).unwrap().lines().collect::<Vec<_>>(),
         [
-            "line 252: custom: url: Invalid destination URL",
-            "line 253: Duplicate key: This short link already exists.",
-            "line 254: invalid_type: archived: Invalid input: expected boolean, received string",
-            "250 links made, 3 lines refused",
+            &*format!("line 252, column url: \"nonsense\": Invalid destination URL (accepted: {address})"),
+            "line 253, column key: \"K7\": Duplicate key: This short link already exists. (accepted: up to 190 letters, \
+             digits, _, -, . and /, which no other link of the domain has)",
+            &*format!("line 254, column archived: \"maybe\": {boolean} (accepted: true or false)"),
+            "line 255: 3 cells where the first line has 7. Is a quotation mark left open?",
+            "line 256: the cell of the column title is not UTF-8",
+            &*format!(
+                "line 257, column geo: \"{{\\\"D\\\": 1}}\": {country} (accepted: addresses by country in JSON, such as \
+                 {{\"DE\": \"https://example.de\"}})"
+            ),
+            &*format!("line 258, column url: \"\": {missing} (accepted: {address})"),
+            "251 links made, 7 lines refused",
+            "  1 × 3 cells where the first line has 7. Is a quotation mark left open?",
+            &*format!("  1 × archived: {boolean}"),
+            &*format!("  1 × geo: {country}"),
+            "  1 × key: Duplicate key: This short link already exists.",
+            "  1 × the cell of the column title is not UTF-8",
+            "  1 × url: Invalid destination URL",
+            &*format!("  1 × url: {missing}"),
         ]
     );
-    std::fs::write(&file, "key,title\na,b\n").unwrap();
-    let output = import.output().unwrap();
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("links.csv: the first line names no column \"url\"")
-    );
+    let warned = String::from_utf8(output.stderr).unwrap();
+    assert!(warned.contains("the column is ignored") && warned.contains("unknown"), "{warned}");
+    //  first line and another, exit code, and what is said
+    let table = [
+        (
+            "key,title\na,b\n",
+            1,
+            "links.csv: the first line names no column \"url\". 0 links were made before",
+        ),
+        ("url,key,key\na.test,b,c\n", 1, "the first line names the column \"key\" twice"),
+        ("url,password\na.test,s3cret\n", 3, "1 lines were refused"),
+        ("url,title\na.test,all is well\n", 0, ""),
+    ];
+    for (csv, code, said) in table {
+        std::fs::write(&file, csv).unwrap();
+        let output = import.output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(code) && errors.contains(said), "{csv}: {errors}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(!printed.contains("s3cret"), "{printed}");
+    }
 }
 
 #[test]

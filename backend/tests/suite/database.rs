@@ -65,6 +65,16 @@ impl Database {
         AnyConnection::connect(&self.url).await.unwrap()
     }
 
+    /// Keeps clicks from being recorded, as long as the connection is there or until `ROLLBACK`. All else is answered by
+    /// PostgreSQL, and by SQLite what only reads.
+    pub(crate) async fn block_recording(&self) -> AnyConnection {
+        let mut connection = self.connect().await;
+        let block =
+            if self.is_sqlite() { "BEGIN IMMEDIATE" } else { "BEGIN; LOCK TABLE clicks IN EXCLUSIVE MODE" };
+        connection.execute(sqlx::raw_sql(block)).await.unwrap();
+        connection
+    }
+
     pub(crate) fn is_sqlite(&self) -> bool {
         self.folder.is_some()
     }
@@ -83,8 +93,31 @@ impl Database {
     }
 }
 
+/// A PostgreSQL for one test, which may be restarted.
+pub(crate) struct OwnServer(Server);
+
+impl OwnServer {
+    /// Starts it, with an empty database.
+    pub(crate) async fn start() -> (Self, Database) {
+        let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
+        server.connect().await.close().await.unwrap();
+        let url = server.url("postgres");
+        (Self(server), Database { url, folder: None })
+    }
+
+    /// Ends it as if it were killed, and starts it again.
+    pub(crate) async fn restart(&self) {
+        let mut restart = self.0.command("pg_ctl");
+        restart.args(["restart", "--mode", "immediate", "--wait", "--silent", "--log", "restarted.log"]);
+        restart.arg("--pgdata").arg(&self.0.data);
+        let restarted = tokio::task::spawn_blocking(move || restart.status()).await.unwrap().unwrap();
+        assert!(restarted.success());
+    }
+}
+
 struct Server {
     port: u16,
+    data: PathBuf,
     /// Ends the server when it is closed, which happens when this process ends.
     _shell: Child,
 }
@@ -93,19 +126,10 @@ impl Server {
     fn start() -> Self {
         let bin = bin();
         let data = TempDir::with_prefix("weir-postgres-").unwrap().keep();
-        let user = unprivileged();
-        if let Some((uid, gid)) = user {
+        if let Some((uid, gid)) = unprivileged() {
             chown(&data, Some(uid), Some(gid)).unwrap();
         }
-        let command = |program: &Path| {
-            let mut command = Command::new(program);
-            command.current_dir(&data).env_remove("PGDATA");
-            if let Some((uid, gid)) = user {
-                command.uid(uid).gid(gid);
-            }
-            command
-        };
-        let made = command(&bin.join("initdb"))
+        let made = command_in(&data, &bin.join("initdb"))
             .args([
                 "--auth=trust",
                 "--encoding=UTF8",
@@ -121,8 +145,9 @@ impl Server {
         let port = free_port();
         let log = std::fs::File::create(data.join("server.log")).unwrap();
         let script = r#""$1" -D "$2" -p "$3" -k "" -h 127.0.0.1 -c fsync=off -c max_connections=500 -c log_min_messages=fatal </dev/null &
-            server=$!; trap '' INT TERM HUP; cat >/dev/null; kill -QUIT "$server"; wait "$server"; rm -rf "$2""#;
-        let shell = command(Path::new("/bin/sh"))
+            trap '' INT TERM HUP; cat >/dev/null; read -r server <"$2/postmaster.pid"; kill -QUIT "$server"; wait
+            while kill -0 "$server" 2>/dev/null; do sleep 0.1; done; rm -rf "$2""#;
+        let shell = command_in(&data, Path::new("/bin/sh"))
             .args(["-c", script, "sh"])
             .arg(bin.join("postgres"))
             .arg(&data)
@@ -133,7 +158,12 @@ impl Server {
             .process_group(0)
             .spawn()
             .unwrap();
-        Self { port, _shell: shell }
+        Self { port, data, _shell: shell }
+    }
+
+    /// One of PostgreSQL's programs, as the user that the server runs as.
+    fn command(&self, program: &str) -> Command {
+        command_in(&self.data, &bin().join(program))
     }
 
     fn url(&self, database: &str) -> String {
@@ -153,8 +183,17 @@ impl Server {
     }
 }
 
+fn command_in(data: &Path, program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(data).env_remove("PGDATA");
+    if let Some((uid, gid)) = unprivileged() {
+        command.uid(uid).gid(gid);
+    }
+    command
+}
+
 /// Where PostgreSQL's programs are: on PATH, or where Debian puts those of the newest version.
-fn bin() -> PathBuf {
+pub(crate) fn bin() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).find(|folder| folder.join("initdb").is_file());
     let debian = || {

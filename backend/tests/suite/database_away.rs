@@ -1,20 +1,27 @@
 //! A database that does not answer, or cannot be reached, and is back later.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use backend::{Settings, WhenFull};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::database::Database;
+use crate::database::{Database, OwnServer};
+use crate::process::{Caller, Process, make_key};
+use crate::receiver::Receiver;
 use crate::service::{Service, settings};
+use crate::soak::row;
 
 /// Longer than a redirect may take while the database is away, and much less than a request may.
 const PROMPT: Duration = Duration::from_secs(5);
@@ -150,10 +157,129 @@ async fn clicks_without_room_wait_or_are_dropped_as_the_operator_says() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let waits = timeout(Duration::from_secs(1), service.follow(Method::GET, "/r/k", "curl/8")).await;
         assert_eq!(waits.is_err(), when_full == WhenFull::Wait, "{when_full:?}");
-        let metrics = Request::get("/metrics").body(Body::empty()).unwrap();
-        let metrics = service.send_internal(metrics).await.body.as_str().unwrap().to_owned();
+        let metrics = service.metrics().await;
         let dropped = metrics.contains(r#"clicks_total{outcome="dropped"} 1"#);
         assert_eq!(dropped, when_full == WhenFull::Drop, "{metrics}");
         proxy.set(Way::Open);
     }
+}
+
+#[tokio::test]
+async fn a_restart_of_postgresql_under_load_loses_nothing_and_redirects_go_on() {
+    restart_under_load(1, 200).await;
+}
+
+#[tokio::test]
+#[ignore = "one of the long forms: make soak"]
+async fn ten_restarts_of_postgresql_under_load_lose_nothing_and_redirects_go_on() {
+    const RESTARTS: usize = 10;
+    let Loaded { links, redirects, slowest } = restart_under_load(RESTARTS, 1_000).await;
+    row(
+        "PostgreSQL restarted under load",
+        format!("{RESTARTS} immediate restarts"),
+        format!(
+            "{links} links acknowledged and {redirects} clicks, none lost; the slowest redirect {slowest:.2?}"
+        ),
+    );
+}
+
+struct Loaded {
+    links: usize,
+    redirects: usize,
+    slowest: Duration,
+}
+
+/// Restarts PostgreSQL as if it were killed, while links are made and followed, each time after as many links. Then all that
+/// was acknowledged is looked for.
+#[expect(clippy::disallowed_methods, reason = "how long redirects take is a matter of real time")]
+async fn restart_under_load(restarts: usize, links: usize) -> Loaded {
+    let (server, database) = OwnServer::start().await;
+    let folder = TempDir::new().unwrap();
+    let spool = folder.path().join("spool");
+    let caller = Caller::new(make_key(&database.url));
+    let process = Arc::new(Process::start_with(&database.url, &["--spool", spool.to_str().unwrap()]));
+    let mut receiver = Receiver::start().await;
+    let webhook = json!({"name": "rx", "url": receiver.url("/"), "triggers": ["link.created"]});
+    caller.json(Method::POST, process.url("/webhooks"), &webhook).await.unwrap();
+    let link = json!({"url": "https://example.com", "key": "k"});
+    let link = caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
+
+    let (is_over, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut creating = JoinSet::new();
+    for _ in 0..4 {
+        let (caller, process) = (caller.clone(), Arc::clone(&process));
+        let (is_over, made) = (Arc::clone(&is_over), Arc::clone(&made));
+        creating.spawn(async move {
+            let mut ids = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let body = json!({"url": "https://example.com/"});
+                let (status, link) = caller.call(Method::POST, process.url("/links"), &body).await.unwrap();
+                // While the server is away none is made, and none acknowledged.
+                if status.is_success() {
+                    ids.push(link["id"].as_str().unwrap().to_owned());
+                    made.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    assert!(status.is_server_error(), "{status} {link}");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+            ids
+        });
+    }
+    let mut following = JoinSet::new();
+    for _ in 0..2 {
+        let (caller, process, is_over) = (caller.clone(), Arc::clone(&process), Arc::clone(&is_over));
+        following.spawn(async move {
+            let (mut redirects, mut slowest) = (0, Duration::ZERO);
+            while !is_over.load(Ordering::Relaxed) {
+                let started = std::time::Instant::now();
+                let redirect = caller.call(Method::GET, process.url("/r/k"), &Value::Null);
+                let (status, _) = timeout(PROMPT, redirect).await.expect("no redirect waits").unwrap();
+                assert_eq!(status, StatusCode::FOUND);
+                slowest = slowest.max(started.elapsed());
+                redirects += 1;
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            (redirects, slowest)
+        });
+    }
+    let mut wanted = 0;
+    for restart in 0..=restarts {
+        wanted = made.load(Ordering::Relaxed).max(wanted) + links;
+        let enough = async {
+            while made.load(Ordering::Relaxed) < wanted {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), enough).await.expect("links are made again");
+        if restart < restarts {
+            server.restart().await;
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let mut ids: BTreeSet<String> = creating.join_all().await.into_iter().flatten().collect();
+    ids.insert(link["id"].as_str().unwrap().to_owned());
+    let (redirects, slowest) = following
+        .join_all()
+        .await
+        .into_iter()
+        .fold((1, Duration::ZERO), |(all, slowest), (redirects, took)| (all + redirects, slowest.max(took)));
+
+    for id in &ids {
+        caller.json(Method::GET, process.url(&format!("/links/{id}")), &Value::Null).await.unwrap();
+    }
+    let counted = async {
+        let analytics = process.url("/analytics?interval=all");
+        while caller.json(Method::GET, analytics.clone(), &Value::Null).await.unwrap()["clicks"] != redirects
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), counted).await.expect("each redirect is counted, and once");
+    let mut unheard = ids.clone();
+    while !unheard.is_empty() {
+        unheard.remove(receiver.next().await.json()["data"]["id"].as_str().unwrap());
+    }
+    Loaded { links: ids.len(), redirects, slowest }
 }

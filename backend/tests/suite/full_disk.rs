@@ -32,7 +32,7 @@ async fn a_full_disk_delays_clicks_and_loses_none() {
     let folder = TempDir::new().unwrap();
     let database = database_in(folder.path());
     let caller = Caller::new(make_key(&database));
-    let process = Process::start_limited(&database, &folder.path().join("log"));
+    let process = Process::start_limited(&database, &folder.path().join("log"), &[]);
     let link = json!({"url": "https://example.com", "key": "k"});
     caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
     let follow = || caller.call(Method::GET, process.url("/r/k"), &Value::Null);
@@ -60,4 +60,44 @@ async fn a_full_disk_delays_clicks_and_loses_none() {
     }
     counted(&caller, &process, clicks).await;
     caller.json(Method::POST, process.url("/links"), &another).await.unwrap();
+}
+
+#[tokio::test]
+async fn redirects_go_on_while_the_disk_is_full_if_clicks_may_be_dropped() {
+    /// More than are held for lack of room.
+    const REDIRECTS: usize = 100;
+    let folder = TempDir::new().unwrap();
+    let database = database_in(folder.path());
+    let caller = Caller::new(make_key(&database));
+    let process = Process::start_limited(&database, &folder.path().join("log"), &["--when-full", "drop"]);
+    let link = json!({"url": "https://example.com", "key": "k"});
+    caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    let follow = async || {
+        let redirect = caller.call(Method::GET, process.url("/r/k"), &Value::Null);
+        let (status, _) = tokio::time::timeout(WAITS, redirect).await.expect("no redirect waits").unwrap();
+        assert_eq!(status, StatusCode::FOUND);
+    };
+    process.limit_files("1");
+    for _ in 0..REDIRECTS {
+        follow().await;
+        // Clicks that come at once might all be held.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    process.limit_files("unlimited");
+    let of_outcome = async |outcome: &str| {
+        let metrics = caller.text(process.internal_url("/metrics")).await.unwrap();
+        let name = format!("weir_backend_clicks_total{{outcome=\"{outcome}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name.as_str()));
+        line.map_or(0, |count| count.parse::<usize>().unwrap())
+    };
+    let all = async {
+        while of_outcome("recorded").await + of_outcome("dropped").await < REDIRECTS {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("each click is recorded or dropped");
+    let dropped = of_outcome("dropped").await;
+    assert!(dropped > 0);
+    follow().await;
+    counted(&caller, &process, (REDIRECTS - dropped + 1) as u64).await;
 }

@@ -1,17 +1,23 @@
 //! What operators and the gateway see.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::Request;
 use backend::Settings;
 use serde_json::json;
+use sqlx::Executor;
+use tempfile::TempDir;
 
 use crate::database::{Database, on_both_databases};
+use crate::receiver::Silent;
 use crate::service::{Answer, Service, settings};
 
 on_both_databases! {
     the_directory_of_keys_is_polled_with_a_token_and_a_tag,
     the_service_is_ready_and_counts_what_it_does,
     every_answer_names_its_request,
+    what_waits_is_gauged,
 }
 
 async fn keys(service: &Service, headers: &[(&str, &str)]) -> Answer {
@@ -88,5 +94,72 @@ async fn every_answer_names_its_request(database: Database) {
         let named = answer.headers["x-request-id"].to_str().unwrap();
         assert_eq!(named == id, kept, "{id:?} became {named:?}");
         assert!(kept || named.starts_with("req_"), "{named}");
+    }
+}
+
+/// The value of a series.
+fn value_of(metrics: &str, series: &str) -> Option<i64> {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(series));
+    line.map(|value| value.trim().parse().unwrap())
+}
+
+async fn within(waiting: impl Future<Output = ()>) {
+    tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("the gauges show it within 20 s");
+}
+
+async fn what_waits_is_gauged(database: Database) {
+    let folder = TempDir::new().unwrap();
+    let service = Service::spooling(database, Some(folder.path().join("spool")), settings()).await;
+    let silent = Silent::start().await;
+    let body = json!({"name": "rx", "url": silent.url(), "triggers": ["link.created"]});
+    let webhook = service.post("/webhooks", &body).await.body;
+    for key in ["k", "l", "m", "n", "o", "p"] {
+        service.link(&json!({"url": "https://example.com", "key": key})).await;
+    }
+    let gauged = async |expected: &[(&str, i64)]| loop {
+        let metrics = service.metrics().await;
+        if expected.iter().all(|(series, value)| value_of(&metrics, series) == Some(*value)) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    };
+    let outbox = |state: &str| {
+        let name = "weir_backend_outbox";
+        (
+            format!("{name}_deliveries{{state=\"{state}\"}}"),
+            format!("{name}_oldest_seconds{{state=\"{state}\"}}"),
+        )
+    };
+    let [(due, due_for), (later, _), (disabled, disabled_for)] = ["due", "later", "disabled"].map(outbox);
+    // Four are under way.
+    within(gauged(&[(&due, 2), (&later, 4), (&disabled, 0), (&due_for, 0)])).await;
+    service.clock.advance(Duration::from_secs(10));
+    within(gauged(&[(&due, 2), (&later, 4), (&due_for, 10)])).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    service.patch(&path, &json!({"disabled": true})).await;
+    within(gauged(&[(&due, 0), (&later, 0), (&disabled, 6), (&disabled_for, 10)])).await;
+
+    let (clicks, bytes) = ("weir_backend_spool_clicks", "weir_backend_spool_bytes");
+    within(gauged(&[(clicks, 0), (bytes, 0)])).await;
+    let mut block = service.database().block_recording().await;
+    for _ in 0..3 {
+        service.follow("GET".parse().unwrap(), "/r/k", "curl/8").await;
+    }
+    within(gauged(&[(clicks, 3)])).await;
+    assert!(value_of(&service.metrics().await, bytes).unwrap() > 0);
+    block.execute("ROLLBACK").await.unwrap();
+    within(gauged(&[(clicks, 0), (bytes, 0)])).await;
+
+    let pools: &[(&str, i64)] =
+        if service.database().is_sqlite() { &[("read", 4), ("write", 1)] } else { &[("main", 16)] };
+    let metrics = service.metrics().await;
+    for (pool, max) in pools.iter().chain(&[("analytics", 4)]) {
+        let of = |state: &str| {
+            value_of(&metrics, &format!("weir_backend_connections{{pool=\"{pool}\",state=\"{state}\"}}"))
+                .unwrap()
+        };
+        let may = value_of(&metrics, &format!("weir_backend_connections_max{{pool=\"{pool}\"}}"));
+        assert_eq!(may, Some(*max), "{metrics}");
+        assert!((1..=*max).contains(&(of("idle") + of("used"))), "{metrics}");
     }
 }

@@ -84,7 +84,10 @@ async fn kill_while_creating(killed_after: usize) -> (usize, usize) {
     let process = Process::start(&database);
     for id in &ids {
         let found = caller.json(Method::GET, process.url(&format!("/links/{id}")), &Value::Null).await;
-        assert!(found.is_some(), "{id} is lost");
+        let found = found.unwrap_or_else(|| panic!("{id} is lost"));
+        let redirect = process.url(&format!("/r/{}", found["key"].as_str().unwrap()));
+        let (status, _) = caller.call(Method::GET, redirect, &Value::Null).await.unwrap();
+        assert_eq!(status, StatusCode::FOUND, "{id}");
     }
     let acknowledged = ids.len();
     let mut deliveries = 0;

@@ -22,6 +22,7 @@ mod qr;
 mod receiver;
 mod redirect;
 mod service;
+mod set_aside;
 #[path = "../../../tests/src/soak.rs"]
 #[expect(unreachable_pub, reason = "shared with a library")]
 mod soak;

@@ -23,20 +23,25 @@ pub(crate) const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Geck
 pub(crate) struct Process {
     child: Child,
     address: String,
+    internal: String,
 }
 
 impl Process {
     pub(crate) fn start(database: &str) -> Self {
-        Self::run(Command::new(env!("CARGO_BIN_EXE_backend")), database)
+        Self::start_with(database, &[])
+    }
+
+    pub(crate) fn start_with(database: &str, options: &[&str]) -> Self {
+        Self::run(Command::new(env!("CARGO_BIN_EXE_backend")), database, options)
     }
 
     /// Starts one that is told of a file that may not grow, rather than ended, and that logs to such a file.
     #[cfg(target_os = "linux")]
-    pub(crate) fn start_limited(database: &str, log: &Path) -> Self {
+    pub(crate) fn start_limited(database: &str, log: &Path, options: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.stderr(File::create(log).unwrap());
         command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_backend")]);
-        Self::run(command, database)
+        Self::run(command, database, options)
     }
 
     /// Lets files grow up to a size in bytes, which is as if the disk were full.
@@ -48,22 +53,28 @@ impl Process {
         assert!(limited.unwrap().success());
     }
 
-    fn run(mut command: Command, database: &str) -> Self {
+    fn run(mut command: Command, database: &str, options: &[&str]) -> Self {
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"])
             .args(["--allow-private-webhooks", "--database", database])
+            .args(options)
             .env("RUST_LOG", "error")
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let address = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
-        assert!(lines.next().unwrap().starts_with("internal on "));
-        Self { child, address }
+        let internal = lines.next().unwrap().strip_prefix("internal on ").unwrap().to_owned();
+        Self { child, address, internal }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.address)
+    }
+
+    /// An address of the operators' listener.
+    pub(crate) fn internal_url(&self, path: &str) -> String {
+        format!("{}{path}", self.internal)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -130,6 +141,14 @@ impl Caller {
         let status = response.status();
         let bytes = Body::new(response.into_body()).collect().await.ok()?.to_bytes();
         Some((status, serde_json::from_slice(&bytes).unwrap_or_default()))
+    }
+
+    /// The text of an answer; None if the process was gone before it had answered.
+    pub(crate) async fn text(&self, url: String) -> Option<String> {
+        let request = Request::get(url).body(Full::default()).unwrap();
+        let response = self.client.request(request).await.ok()?;
+        let bytes = Body::new(response.into_body()).collect().await.ok()?.to_bytes();
+        Some(String::from_utf8(bytes.into()).unwrap())
     }
 
     /// The JSON of a successful answer; None if the process was gone before it had answered.

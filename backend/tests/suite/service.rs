@@ -165,6 +165,12 @@ impl Service {
         read(self.backend.internal_router().oneshot(request).await.unwrap()).await
     }
 
+    /// The text that operators' tools scrape.
+    pub(crate) async fn metrics(&self) -> String {
+        let request = Request::get("/metrics").body(Body::empty()).unwrap();
+        self.send_internal(request).await.body.as_str().unwrap().to_owned()
+    }
+
     /// A request with `key`.
     pub(crate) async fn call_as(
         &self,

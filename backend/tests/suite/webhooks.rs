@@ -1,11 +1,12 @@
 //! Webhooks: made, told of events, signed, tried again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use backend::{Click, Settings, signature};
 use serde_json::{Value, json};
+use sqlx::Executor;
 
 use crate::database::{Database, on_both_databases};
 use crate::receiver::{Delivery, Receiver, Silent};
@@ -48,6 +49,7 @@ on_both_databases! {
     both_secrets_sign_until_the_overlap_of_a_rotation_ends,
     deliveries_are_filtered_and_paged,
     events_that_were_given_up_are_sent_again_together,
+    so_many_events_are_sent_again_at_once,
 }
 
 async fn events_arrive_signed_with_the_link_and_the_click(database: Database) {
@@ -494,6 +496,8 @@ async fn a_change_says_what_it_changed(database: Database) {
     }
     let shown = service.get(&path).await.body;
     assert_eq!((&shown["changed"], &shown["name"]), (&Value::Null, &json!("ry")));
+    let changed = service.patch(&path, &json!({"name": "rz"})).await.body;
+    assert!(changed.get("secret").is_none(), "a change does not show the secret: {changed}");
 }
 
 async fn both_secrets_sign_until_the_overlap_of_a_rotation_ends(database: Database) {
@@ -644,4 +648,29 @@ async fn events_that_were_given_up_are_sent_again_together(database: Database) {
     }
     service.patch(&path, &json!({"disabled": true})).await;
     assert_eq!(service.post(&replay, &json!({})).await.error().0, 409);
+}
+
+async fn so_many_events_are_sent_again_at_once(database: Database) {
+    const AT_ONCE: usize = 1_000;
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    let webhook = webhook(&service, &receiver, &["link.clicked"]).await;
+    service.click_hours_ago(link["id"].as_str().unwrap(), &[0; AT_ONCE + 1]).await;
+    // Before the service has looked.
+    let mut connection = service.database().connect().await;
+    connection.execute("UPDATE webhook_deliveries SET due_at = NULL").await.unwrap();
+    let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
+    assert_eq!(service.get(&format!("{path}?status=failed")).await.body.as_array().unwrap().len(), 100);
+    assert_eq!(service.get(&format!("{path}?status=failed&page=11")).await.body.as_array().unwrap().len(), 1);
+    //  what is sent again by default, and whether there is more
+    for (replayed, more) in [(AT_ONCE, true), (1, false), (0, false)] {
+        let answer = service.post(&format!("{path}/replay"), &json!({})).await;
+        assert_eq!(answer.body, json!({"replayed": replayed, "more": more}));
+    }
+    let mut heard = BTreeSet::new();
+    for _ in 0..=AT_ONCE {
+        heard.insert(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(heard.len(), AT_ONCE + 1);
 }
