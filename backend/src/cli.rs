@@ -67,6 +67,20 @@ Example, for a file that begins with url,key,title,tagNames:
         /// The file.
         file: PathBuf,
     },
+    /// Copies the database and the spool of clicks to a new folder, while the service runs.
+    #[command(after_help = "\
+PostgreSQL needs pg_dump, of its own version or a later one.
+
+Examples:
+  backend backup --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
+  backend backup --database postgres://weir@db/weir --spool /var/lib/weir/clicks /var/backups/weir-2026-03-15")]
+    Backup(Backup),
+    /// Puts a backup in place of a database that does not exist (SQLite), or is empty (PostgreSQL).
+    #[command(after_help = "\
+Examples:
+  backend restore --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
+  backend restore --database postgres://weir@db/weir --spool /var/lib/weir/clicks /var/backups/weir-2026-03-15")]
+    Restore(Backup),
     /// Lists, replays and deletes clicks that the database refused.
     #[command(subcommand)]
     SetAside(SetAside),
@@ -94,6 +108,17 @@ pub(super) struct Database {
         hide_env_values = true
     )]
     pub(super) url: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Backup {
+    #[command(flatten)]
+    pub(super) database: Database,
+    /// The file that a process names with --spool; may be repeated. The spool beside a SQLite file need not be named.
+    #[arg(long = "spool", env = "WEIR_SPOOL", value_delimiter = ',')]
+    pub(super) spools: Vec<PathBuf>,
+    /// The folder of the backup.
+    pub(super) folder: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
@@ -320,6 +345,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 9);
+        assert_eq!(examples, 13);
     }
 }

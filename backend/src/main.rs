@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use backend::backup::{BackupError, backup, restore};
 use backend::import::{ImportError, import_csv};
 use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::{
@@ -58,6 +59,8 @@ enum CliError {
     ClicksRefused(usize),
     #[error("no click with the id {0} is set aside")]
     NotSetAside(String),
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     #[error("output: {0}")]
     Output(std::io::Error),
     #[error("signals: {0}")]
@@ -86,6 +89,12 @@ async fn main() -> ExitCode {
         Command::Keys(Keys::Revoke { database, id }) => revoke_key(&database, id).await,
         Command::Import { database, workspace, public_url, domains, file } => {
             import(&database, workspace, &public_url, domains, &file).await
+        }
+        Command::Backup(options) => {
+            backup(&options.database.url, &options.spools, &options.folder).await.map_err(CliError::from)
+        }
+        Command::Restore(options) => {
+            restore(&options.database.url, &options.spools, &options.folder).await.map_err(CliError::from)
         }
         Command::SetAside(SetAside::List { database }) => list_set_aside(&database).await,
         Command::SetAside(SetAside::Replay { database, public_url, domains }) => {

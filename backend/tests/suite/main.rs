@@ -1,6 +1,7 @@
 //! The service as its callers see it: requests in, responses out, on a clock that the tests step.
 
 mod analytics;
+mod backup;
 mod bounds;
 mod command;
 mod connections;

@@ -1,0 +1,314 @@
+//! Backups that are made while the service runs, and put back in a new place.
+//!
+//! A backup is a folder with a copy of the database (`weir.db` of SQLite, `weir.pgdump` of PostgreSQL) and one of each spool
+//! (`clicks-1`, …). The spools are copied first: a click that is recorded in between is in both copies, and the number of
+//! the last recorded batch, which is part of the database, keeps it from being recorded twice. In the other order it might
+//! be in neither.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{Connection, Executor};
+use url::Url;
+
+use crate::store::{self, StoreError};
+
+/// The copy of a SQLite file.
+const SQLITE: &str = "weir.db";
+/// The dump of a PostgreSQL database, in `pg_dump`'s custom format.
+const POSTGRES: &str = "weir.pgdump";
+/// Copies of a spool that are tried. One fails if the service empties the spool's log meanwhile, which takes it much longer
+/// than the copy does.
+const ATTEMPTS: usize = 100;
+/// Bytes of the header of SQLite's write-ahead log, which is another one after the log was begun anew.
+const WAL_HEADER: u64 = 32;
+/// How long a SQLite file may be locked by others.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why there is no backup, or why it was not put back.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file, or the folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nothing is overwritten.
+    #[error("{}: there is something already", .0.display())]
+    Exists(PathBuf),
+    /// A copy is not what it should be.
+    #[error("{}: the copy is damaged: {problem}", path.display())]
+    Damaged {
+        /// The copy.
+        path: PathBuf,
+        /// What SQLite found.
+        problem: String,
+    },
+    /// The service changed a spool faster than it could be copied.
+    #[error("{}: the spool changed during each of {ATTEMPTS} copies", .0.display())]
+    Unsteady(PathBuf),
+    /// Each spool of the backup needs a place.
+    #[error("the backup has {found} spools, and --spool names {named} files for them")]
+    Spools {
+        /// Spools in the backup.
+        found: usize,
+        /// Files named for them.
+        named: usize,
+    },
+    /// PostgreSQL's program failed.
+    #[error("{program}: {message}")]
+    Program {
+        /// Which.
+        program: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// The database failed, or is none that the service can use.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A database, by what is done to copy it.
+enum Place {
+    /// The file, and its spool.
+    Sqlite(PathBuf, PathBuf),
+    /// The URL.
+    Postgres(Url),
+}
+
+impl Place {
+    fn of(database: &str) -> Result<Self, BackupError> {
+        if let Some(spool) = store::sqlite_spool(database)? {
+            let file = SqliteConnectOptions::from_str(database).map_err(StoreError::from)?;
+            return Ok(Self::Sqlite(file.get_filename().to_owned(), spool));
+        }
+        match Url::parse(database) {
+            Ok(url) if url.scheme().starts_with("postgres") => Ok(Self::Postgres(url)),
+            Ok(_) | Err(_) => Err(StoreError::unknown(database).into()),
+        }
+    }
+
+    /// Where the spools are: those named, or else the one beside a SQLite file.
+    fn spools(&self, named: &[PathBuf]) -> Vec<PathBuf> {
+        match self {
+            Self::Sqlite(_, spool) if named.is_empty() => vec![spool.clone()],
+            Self::Sqlite(..) | Self::Postgres(_) => named.to_vec(),
+        }
+    }
+}
+
+/// Copies a database, and the spools of the processes that use it, to a new folder. The spool of SQLite need not be named.
+///
+/// # Errors
+/// [`BackupError`]; then there is no such folder.
+pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
+    let place = Place::of(database)?;
+    // Without a slash at its end.
+    let folder = folder.components().as_path();
+    if folder.exists() {
+        return Err(BackupError::Exists(folder.to_owned()));
+    }
+    let incomplete = with_suffix(folder, ".incomplete");
+    fs::create_dir(&incomplete).map_err(failed(&incomplete))?;
+    let copied = copy_to(&place, spools, &incomplete).await;
+    let done = copied.and_then(|()| fs::rename(&incomplete, folder).map_err(failed(folder)));
+    if done.is_err()
+        && let Err(error) = fs::remove_dir_all(&incomplete)
+    {
+        tracing::warn!(%error, folder = %incomplete.display(), "an incomplete backup is left");
+    }
+    done
+}
+
+async fn copy_to(place: &Place, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
+    let spools = place.spools(spools);
+    for (number, spool) in (1..).zip(spools.iter().filter(|spool| spool.exists())) {
+        copy_spool(spool, &folder.join(format!("clicks-{number}"))).await?;
+    }
+    match place {
+        Place::Sqlite(file, _) => {
+            let copy = folder.join(SQLITE);
+            let options = SqliteConnectOptions::new().filename(file).busy_timeout(BUSY_TIMEOUT);
+            let copied = async {
+                let mut connection = SqliteConnection::connect_with(&options).await?;
+                let copy = copy.to_string_lossy().into_owned();
+                sqlx::query("VACUUM INTO ?").bind(copy).execute(&mut connection).await?;
+                connection.close().await
+            };
+            copied.await.map_err(StoreError::from)?;
+            sync(&copy)
+        }
+        Place::Postgres(url) => {
+            let copy = folder.join(POSTGRES);
+            let arguments = ["--format=custom", "--no-owner", "--no-privileges", "--file"].map(OsStr::new);
+            run("pg_dump", url, &[&arguments[..], &[copy.as_os_str()]].concat()).await?;
+            sync(&copy)
+        }
+    }
+}
+
+/// Puts a backup in place of a database that does not exist, or is empty. The spool of SQLite need not be named.
+///
+/// # Errors
+/// [`BackupError`]; then the database is not there, or still empty.
+pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
+    let place = Place::of(database)?;
+    let copies: Vec<PathBuf> = (1..)
+        .map(|number| folder.join(format!("clicks-{number}")))
+        .take_while(|copy| copy.exists())
+        .collect();
+    let spools = place.spools(spools);
+    // There are fewer copies where a process had spooled nothing yet.
+    if copies.len() > spools.len() {
+        return Err(BackupError::Spools { found: copies.len(), named: spools.len() });
+    }
+    let mut present = spools.clone();
+    if let Place::Sqlite(file, _) = &place {
+        present.extend([file.clone(), with_suffix(file, "-wal")]);
+    }
+    present.retain(|path| path.exists());
+    if let Some(path) = present.pop() {
+        return Err(BackupError::Exists(path));
+    }
+    let restored = restore_to(&place, &copies, &spools, folder).await;
+    if restored.is_err() {
+        for spool in spools.iter().filter(|spool| spool.exists()) {
+            fs::remove_file(spool).map_err(failed(spool))?;
+        }
+    }
+    restored
+}
+
+async fn restore_to(
+    place: &Place,
+    copies: &[PathBuf],
+    spools: &[PathBuf],
+    folder: &Path,
+) -> Result<(), BackupError> {
+    for (copy, spool) in copies.iter().zip(spools) {
+        put(copy, spool).await?;
+    }
+    match place {
+        // Last, so that no service finds it without its spool.
+        Place::Sqlite(file, _) => put(&folder.join(SQLITE), file).await,
+        Place::Postgres(url) => {
+            let dump = folder.join(POSTGRES);
+            let arguments = ["--single-transaction", "--no-owner", "--no-privileges"].map(OsStr::new);
+            run("pg_restore", url, &[&arguments[..], &[dump.as_os_str()]].concat()).await
+        }
+    }
+}
+
+/// Copies the spool of a service that runs, which alone has the file open. The log beside it is copied last. Unless it was
+/// begun anew meanwhile, it has every page that has changed since it was begun, and makes up for those that the service wrote
+/// to the file during the copy.
+async fn copy_spool(spool: &Path, copy: &Path) -> Result<(), BackupError> {
+    let (log, copied_log) = (with_suffix(spool, "-wal"), with_suffix(copy, "-wal"));
+    for _ in 0..ATTEMPTS {
+        let header = wal_header(&log)?;
+        fs::copy(spool, copy).map_err(failed(spool))?;
+        let is_steady = match &header {
+            Some(_) => match fs::copy(&log, &copied_log) {
+                Ok(_) => wal_header(&copied_log)? == header,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                Err(error) => return Err(failed(&log)(error)),
+            },
+            None => true,
+        };
+        if is_steady && wal_header(&log)? == header {
+            check(copy).await?;
+            return sync(copy);
+        }
+        if copied_log.exists() {
+            fs::remove_file(&copied_log).map_err(failed(&copied_log))?;
+        }
+    }
+    Err(BackupError::Unsteady(spool.to_owned()))
+}
+
+/// The header of a write-ahead log. None if nothing was logged.
+fn wal_header(log: &Path) -> Result<Option<Vec<u8>>, BackupError> {
+    let mut header = Vec::new();
+    match File::open(log) {
+        Ok(file) => _ = file.take(WAL_HEADER).read_to_end(&mut header).map_err(failed(log))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(log)(error)),
+    }
+    Ok((header.len() as u64 == WAL_HEADER).then_some(header))
+}
+
+/// Makes one file of a copy and its log, and looks whether it is whole.
+async fn check(copy: &Path) -> Result<(), BackupError> {
+    let checked = async {
+        let mut file = SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(copy)).await?;
+        file.execute("PRAGMA journal_mode = DELETE").await?;
+        let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&mut file).await?;
+        file.close().await?;
+        Ok::<_, sqlx::Error>(found)
+    };
+    match checked.await.map_err(StoreError::from)?.as_str() {
+        "ok" => Ok(()),
+        problem => Err(BackupError::Damaged { path: copy.to_owned(), problem: problem.to_owned() }),
+    }
+}
+
+/// Copies a SQLite file so that it is there wholly or not at all.
+async fn put(copy: &Path, file: &Path) -> Result<(), BackupError> {
+    let incomplete = with_suffix(file, ".incomplete");
+    fs::copy(copy, &incomplete).map_err(failed(copy))?;
+    let checked = match check(&incomplete).await {
+        Ok(()) => sync(&incomplete),
+        Err(error) => Err(error),
+    };
+    let done = checked.and_then(|()| fs::rename(&incomplete, file).map_err(failed(file)));
+    if done.is_err() {
+        fs::remove_file(&incomplete).map_err(failed(&incomplete))?;
+    }
+    done
+}
+
+fn sync(path: &Path) -> Result<(), BackupError> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(failed(path))
+}
+
+/// Runs one of PostgreSQL's programs on a database.
+async fn run(program: &'static str, database: &Url, arguments: &[&OsStr]) -> Result<(), BackupError> {
+    let mut database = database.clone();
+    let mut command = Command::new(program);
+    // Whoever may list processes sees their arguments.
+    if let Some(password) = database.password() {
+        let password = percent_encoding::percent_decode_str(password).decode_utf8_lossy().into_owned();
+        command.env("PGPASSWORD", password);
+        // Only a URL without a host can have none.
+        let _has_host = database.set_password(None);
+    }
+    command.args(arguments).arg("--dbname").arg(database.as_str());
+    let failed = |message: String| BackupError::Program { program, message };
+    let ran = tokio::task::spawn_blocking(move || command.output()).await;
+    let output =
+        ran.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> BackupError {
+    let path = path.to_owned();
+    move |source| BackupError::File { path: path.clone(), source }
+}

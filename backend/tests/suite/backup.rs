@@ -1,0 +1,172 @@
+//! Backups of a service that runs, restored in another place.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+use sqlx::Executor;
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use crate::database::{self, Database, on_both_databases};
+use crate::process::{Caller, Process, make_key};
+
+on_both_databases! {
+    a_backup_under_load_has_every_link_that_was_acknowledged_before,
+    a_backup_has_the_clicks_that_are_spooled,
+    nothing_is_overwritten,
+}
+
+/// A database with its spool, where it is not found by itself.
+struct Place {
+    database: Database,
+    spool: Option<PathBuf>,
+}
+
+impl Place {
+    fn of(database: Database, folder: &Path, name: &str) -> Self {
+        let spool = (!database.is_sqlite()).then(|| folder.join(name));
+        Self { database, spool }
+    }
+
+    /// An empty one of the same kind.
+    async fn another(&self, folder: &Path, name: &str) -> Self {
+        let database =
+            if self.database.is_sqlite() { Database::sqlite() } else { Database::postgres().await };
+        Self::of(database, folder, name)
+    }
+
+    fn options(&self) -> Vec<&str> {
+        self.spool.iter().flat_map(|spool| ["--spool", spool.to_str().unwrap()]).collect()
+    }
+
+    fn start(&self) -> Process {
+        Process::start_with(&self.database.url, &self.options())
+    }
+
+    /// Runs `backend backup` or `backend restore`.
+    async fn run(&self, command: &str, folder: &Path) -> Output {
+        let mut backend = Command::new(env!("CARGO_BIN_EXE_backend"));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(database::bin()).chain(std::env::split_paths(&path));
+        backend.env("PATH", std::env::join_paths(path).unwrap());
+        backend.args([command, "--database", &self.database.url]).args(self.options()).arg(folder);
+        tokio::task::spawn_blocking(move || backend.output()).await.unwrap().unwrap()
+    }
+}
+
+fn assert_done(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn a_backup_under_load_has_every_link_that_was_acknowledged_before(database: Database) {
+    const BEFORE: usize = 300;
+    let folder = TempDir::new().unwrap();
+    let place = Place::of(database, folder.path(), "spool");
+    let caller = Caller::new(make_key(&place.database.url));
+    let process = Arc::new(place.start());
+    let link = json!({"url": "https://example.com", "key": "k"});
+    caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    let (acknowledged, is_over) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(AtomicBool::new(false)));
+    let mut load = JoinSet::new();
+    for _ in 0..4 {
+        let (caller, process) = (caller.clone(), Arc::clone(&process));
+        let (acknowledged, is_over) = (Arc::clone(&acknowledged), Arc::clone(&is_over));
+        load.spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                let body = json!({"url": "https://example.com/"});
+                let link = caller.json(Method::POST, process.url("/links"), &body).await.unwrap();
+                acknowledged.lock().await.insert(link["id"].as_str().unwrap().to_owned());
+                let (status, _) = caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
+                assert_eq!(status, StatusCode::FOUND);
+            }
+        });
+    }
+    while acknowledged.lock().await.len() < BEFORE {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let before = acknowledged.lock().await.clone();
+    let copy = folder.path().join("backup");
+    assert_done(&place.run("backup", &copy).await);
+    let after = acknowledged.lock().await.len();
+    assert!(after > before.len(), "links are made during the backup");
+    is_over.store(true, Ordering::Relaxed);
+    load.join_all().await;
+
+    let restored = place.another(folder.path(), "restored-spool").await;
+    assert_done(&restored.run("restore", &copy).await);
+    let restored_process = restored.start();
+    for id in &before {
+        let found = caller.json(Method::GET, restored_process.url(&format!("/links/{id}")), &Value::Null);
+        assert!(found.await.is_some(), "{id} is lost");
+    }
+    // It goes on from there, and so does the one that was copied.
+    for process in [&*process, &restored_process] {
+        let another = json!({"url": "https://example.com/another"});
+        caller.json(Method::POST, process.url("/links"), &another).await.unwrap();
+    }
+    let counted = async |process: &Process| {
+        let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
+        counted["clicks"].as_u64().unwrap()
+    };
+    let (copied, all) = (counted(&restored_process).await, acknowledged.lock().await.len() as u64);
+    assert!(copied <= all, "{copied} of {all} clicks were copied");
+}
+
+async fn a_backup_has_the_clicks_that_are_spooled(database: Database) {
+    const CLICKS: u64 = 50;
+    let folder = TempDir::new().unwrap();
+    let place = Place::of(database, folder.path(), "spool");
+    let caller = Caller::new(make_key(&place.database.url));
+    let process = place.start();
+    let link = json!({"url": "https://example.com", "key": "k"});
+    caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    let mut block = place.database.block_recording().await;
+    for _ in 0..CLICKS {
+        caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
+    }
+    let spooled = async {
+        let spooled = format!("weir_backend_spool_clicks {CLICKS}\n");
+        while !caller.text(process.internal_url("/metrics")).await.unwrap().contains(&spooled) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), spooled).await.expect("the clicks are spooled");
+    let copy = folder.path().join("backup");
+    assert_done(&place.run("backup", &copy).await);
+    block.execute("ROLLBACK").await.unwrap();
+
+    let restored = place.another(folder.path(), "restored-spool").await;
+    assert_done(&restored.run("restore", &copy).await);
+    for start in ["first", "second"] {
+        let process = restored.start();
+        let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
+        assert_eq!(counted["clicks"], CLICKS, "{start} start");
+    }
+}
+
+async fn nothing_is_overwritten(database: Database) {
+    let folder = TempDir::new().unwrap();
+    let place = Place::of(database, folder.path(), "spool");
+    make_key(&place.database.url);
+    let copy = folder.path().join("backup");
+    assert_done(&place.run("backup", &copy).await);
+    for command in ["backup", "restore"] {
+        let output = place.run(command, &copy).await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let expected = ["there is something already", "already exists"];
+        assert!(
+            !output.status.success() && expected.iter().any(|text| said.contains(text)),
+            "{command}: {said}"
+        );
+    }
+    assert!(!folder.path().join("backup.incomplete").exists());
+    let nowhere = place.run("restore", &folder.path().join("no-such-backup")).await;
+    assert!(!nowhere.status.success(), "there is no such backup");
+}
