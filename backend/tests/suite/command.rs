@@ -151,6 +151,32 @@ fn serve(folder: &TempDir, arguments: &[&str]) -> Child {
 }
 
 #[test]
+fn the_token_of_the_operators_listener_may_be_in_a_file() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, " \n").unwrap();
+    let options = ["--internal-token-file", file.to_str().unwrap()];
+    let refused = serve(&folder, &options).wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("the token is empty"), "{refused:?}");
+    std::fs::write(&file, "s3cret\n").unwrap();
+    let mut serving = serve(&folder, &options);
+    let mut lines = BufReader::new(serving.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.find_map(|line| line.strip_prefix("internal on http://").map(str::to_owned)).unwrap();
+    for (token, status) in [("s3cret", "200"), ("other", "401")] {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let request = format!(
+            "GET /internal/keys HTTP/1.1\r\nhost: s.test\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+    }
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+}
+
+#[test]
 fn each_line_of_the_log_names_its_request_in_either_format() {
     for format in ["text", "json"] {
         let folder = TempDir::new().unwrap();

@@ -27,6 +27,8 @@ mod set_aside;
 #[path = "../../../tests/src/soak.rs"]
 #[expect(unreachable_pub, reason = "shared with a library")]
 mod soak;
+#[cfg(target_os = "linux")]
+mod systemd;
 mod top_links;
 mod webhooks;
 mod workspaces;
