@@ -284,7 +284,7 @@ fn sync(path: &Path) -> Result<(), BackupError> {
 async fn run(program: &'static str, database: &Url, arguments: &[&OsStr]) -> Result<(), BackupError> {
     let mut database = database.clone();
     let mut command = Command::new(program);
-    // Whoever may list processes sees their arguments.
+    // Other users of the machine see the arguments of processes.
     if let Some(password) = database.password() {
         let password = percent_encoding::percent_decode_str(password).decode_utf8_lossy().into_owned();
         command.env("PGPASSWORD", password);

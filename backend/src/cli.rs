@@ -69,7 +69,7 @@ Example, for a file that begins with url,key,title,tagNames:
     },
     /// Copies the database and the spool of clicks to a new folder, while the service runs.
     #[command(after_help = "\
-PostgreSQL needs pg_dump, of its own version or a later one.
+With PostgreSQL, pg_dump must be on PATH and at least as new as the server.
 
 Examples:
   backend backup --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15

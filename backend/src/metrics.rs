@@ -230,7 +230,7 @@ impl Metrics {
         self.spool_bytes.set(gauge(bytes));
     }
 
-    /// What waits in the outbox. Without an answer of the database there is no series, rather than an old one.
+    /// What waits in the outbox. If the database does not answer, the series are absent.
     pub(crate) fn outbox(&self, waiting: Option<&OutboxBacklog>, now: Timestamp) {
         let Some(waiting) = waiting else {
             self.outbox_deliveries.clear();
