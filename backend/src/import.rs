@@ -1,8 +1,9 @@
 //! Links from a CSV file, through the same checks as those of a request.
 //!
 //! The first line names the fields as the API does (`url`, `key`, `externalId`, `tagNames` …). Empty cells are absent
-//! fields; flags are `true` or `false`; `geo` and `testVariants` are JSON.
+//! fields; flags are `true` or `false`; `geo` and `testVariants` are JSON. Tags that are named and do not exist are made.
 
+use std::collections::HashSet;
 use std::io::Read;
 
 use csv::{ReaderBuilder, StringRecord, Trim};
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::links::PublicUrl;
-use crate::links::input::{FLAG_NAMES, LinkInput};
+use crate::links::input::{FLAG_NAMES, LinkInput, TagSelection};
 use crate::links::routes::new_link;
 use crate::store::{NewLink, Store, StoreError, Workspace};
 
@@ -70,12 +71,16 @@ pub async fn import_csv(
         return Err(ImportError::NoUrl);
     }
     let mut imported = Imported::default();
+    let mut tags = HashSet::new();
     let mut batch = Vec::with_capacity(BATCH);
     let mut record = StringRecord::new();
     while reader.read_record(&mut record)? {
         let line = record.position().map_or(0, csv::Position::line);
         match link(&headers, &record, public, now) {
-            Ok(link) => batch.push((line, link)),
+            Ok(link) => {
+                make_tags(store, workspace, &link, &mut tags, now).await?;
+                batch.push((line, link));
+            }
             Err(error) => imported.refused.push(Refused { line, message: error.message }),
         }
         if batch.len() == BATCH {
@@ -89,6 +94,23 @@ pub async fn import_csv(
     imported.refused.sort_by_key(|refused| refused.line);
     progress(&imported);
     Ok(imported)
+}
+
+/// Makes the tags that a link names and that are not in `made` yet. A link whose tag cannot be made is refused later.
+async fn make_tags(
+    store: &Store,
+    workspace: &Workspace,
+    link: &NewLink,
+    made: &mut HashSet<String>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let Some(TagSelection::Names(names)) = &link.input.tags else { return Ok(()) };
+    for name in names {
+        if made.insert(name.clone()) {
+            let _exists: Result<_, _> = store.create_tag(workspace, name, None, now).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn store_batch(

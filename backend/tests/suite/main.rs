@@ -6,7 +6,9 @@ mod command;
 mod connections;
 mod database;
 mod database_away;
+mod domains;
 mod errors;
+mod folders;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod internal;
@@ -25,6 +27,7 @@ mod service;
 #[path = "../../../tests/src/soak.rs"]
 #[expect(unreachable_pub, reason = "shared with a library")]
 mod soak;
+mod tags;
 mod top_links;
 mod webhooks;
 mod workspaces;
