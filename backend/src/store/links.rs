@@ -182,7 +182,7 @@ impl Store {
         let mut sql = Sql::new("SELECT ");
         sql.push(column).push(from);
         self.push_filter(&mut sql, workspace, filter);
-        sql.push(" GROUP BY ").push(column).push(" ORDER BY total DESC, value");
+        sql.push(" GROUP BY ").push(column).push(" ORDER BY total DESC, value NULLS FIRST");
         let rows = sql.all(&self.read).await?;
         rows.iter().map(|row| Ok((row.try_get("value")?, row.try_get("total")?))).collect()
     }

@@ -201,18 +201,20 @@ pub(super) async fn resolve_tags<'a>(
     let by_id = places(tags.iter().map(|tag| tag.id.as_str()));
     let by_name = places(tags.iter().map(|tag| tag.name.to_ascii_lowercase()));
     let select = |selection: Option<&TagSelection>| {
-        let (field, wanted, place): (_, _, &dyn Fn(&str) -> Option<usize>) = match selection {
+        let (field, wanted) = match selection {
             None => return Ok(Vec::new()),
-            Some(TagSelection::Ids(ids)) => ("tagIds", ids, &|id| by_id.get(id).copied()),
-            Some(TagSelection::Names(names)) => {
-                ("tagNames", names, &|name| by_name.get(&name.to_ascii_lowercase()).copied())
-            }
+            Some(TagSelection::Ids(ids)) => ("tagIds", ids),
+            Some(TagSelection::Names(names)) => ("tagNames", names),
+        };
+        let place = |value: &str| match selection {
+            Some(TagSelection::Names(_)) => by_name.get(&value.to_ascii_lowercase()),
+            Some(TagSelection::Ids(_)) | None => by_id.get(value),
         };
         let mut found = BTreeSet::new();
         let mut values = Vec::new();
         for value in wanted {
             match place(value) {
-                Some(place) => _ = found.insert(place),
+                Some(place) => _ = found.insert(*place),
                 None => values.push(value.clone()),
             }
         }

@@ -94,7 +94,7 @@ def folders(folders: Calls, name: str) -> None:
 
 
 def domains(domains: Calls, host: str) -> None:
-    page = domains.list(request={"archived": False, "search": host, "page_size": 1})
+    page = domains.list(request={"archived": False, "search": host, "page": 1, "page_size": 2})
     assert isinstance(page, operations.ListDomainsResponse), page
     (domain,) = page.result
     assert (domain.slug, domain.primary, domain.verified, domain.archived) == (host, True, True, False), domain
