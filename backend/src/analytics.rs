@@ -13,11 +13,12 @@ use serde_json::{Map, Value, json};
 
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::links::{PublicUrl, Tag, rfc3339};
+use crate::folders::Folder;
+use crate::links::{PublicUrl, rfc3339};
 use crate::query::Query;
 use crate::selection::{ClickQuery, Interval};
 use crate::state::{App, Shared};
-use crate::store::{Column, Step, TopLink};
+use crate::store::{Column, Step, TagFilter, TopLink};
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/analytics", routing::get(analytics))
@@ -225,8 +226,20 @@ async fn by_columns(
     let names: Vec<Column> = columns.iter().map(|(_, column)| *column).collect();
     let groups = app.store.group_clicks(&caller.workspace, &click_query.selection, &names).await?;
     let mut entries = Vec::with_capacity(groups.len());
-    let tags = if group == Group::Tags { app.store.tags(&caller.workspace).await? } else { Vec::new() };
-    let tags: HashMap<&str, &Tag> = tags.iter().map(|tag| (tag.id.as_str(), tag)).collect();
+    let ids = || groups.iter().filter_map(|(values, _)| values.first().cloned()).collect::<Vec<_>>();
+    let named: HashMap<String, Value> = match group {
+        Group::Folders => {
+            let folders = app.store.folders_of(&caller.workspace, &ids()).await?;
+            let named = |folder: Folder| (folder.id.clone(), json!({"id": folder.id, "name": folder.name}));
+            folders.into_iter().map(named).collect()
+        }
+        Group::Tags => {
+            let (tags, page) = (TagFilter { ids: Some(ids()), ..TagFilter::default() }, (0, i64::MAX));
+            let tags = app.store.list_tags(&caller.workspace, &tags, page).await?;
+            tags.into_iter().map(|tag| (tag.id.clone(), json!(tag))).collect()
+        }
+        _ => HashMap::new(),
+    };
     for (values, clicks) in groups {
         let mut fields: Vec<(&'static str, Value)> =
             columns.iter().zip(&values).map(|((field, _), value)| (*field, json!(value))).collect();
@@ -234,9 +247,8 @@ async fn by_columns(
             // The published shape names the places above and below; a star stands for all of them.
             Group::Countries => fields.extend([("region", json!("*")), ("city", json!("*"))]),
             Group::Regions => fields.push(("city", json!("*"))),
-            // A folder is known by nothing but its id.
-            Group::Folders => fields.push(("folder", json!({ "id": values[0], "name": values[0] }))),
-            Group::Tags => fields.push(("tag", json!(tags.get(values[0].as_str())))),
+            Group::Folders => fields.push(("folder", json!(named.get(&values[0])))),
+            Group::Tags => fields.push(("tag", json!(named.get(&values[0])))),
             Group::Continents
             | Group::Cities
             | Group::Devices

@@ -23,7 +23,10 @@ use crate::store::Store;
 use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::delivery::Deliverer;
-use crate::{analytics, events, internal, links, packer, qr, redirect, request_scope, sweeper, webhooks};
+use crate::{
+    analytics, domains, events, folders, internal, links, packer, qr, redirect, request_scope, sweeper, tags,
+    webhooks,
+};
 
 /// The running service: a router to be served, and the work behind it.
 #[derive(Debug)]
@@ -89,6 +92,9 @@ impl Backend {
     pub fn router(&self) -> Router {
         let router = Router::new()
             .merge(links::routes::router())
+            .merge(tags::router())
+            .merge(folders::router())
+            .merge(domains::router())
             .merge(analytics::router())
             .merge(events::router())
             .merge(webhooks::routes::router())

@@ -136,11 +136,27 @@ impl<'a> Fields<'a> {
         match self.text(name, max)? {
             Change::Set(text) => Ok(text),
             Change::Clear => Err(wrong_type(&self.path(name), "string", &Value::Null)),
-            Change::Keep => {
-                let message = "Invalid input: expected string, received undefined";
-                Err(ApiError::invalid("invalid_type", &self.path(name), message))
-            }
+            Change::Keep => Err(self.missing(name)),
         }
+    }
+
+    /// The name of something: a text that is not empty, without spaces at its ends.
+    pub(crate) fn name(&self, name: &str, max: usize) -> Result<Option<String>, ApiError> {
+        match self.text(name, max)? {
+            Change::Keep => Ok(None),
+            Change::Clear => Err(wrong_type(&self.path(name), "string", &Value::Null)),
+            Change::Set(text) if text.trim().is_empty() => {
+                let message = "Too small: expected string to have >=1 characters";
+                Err(ApiError::invalid("too_small", &self.path(name), message))
+            }
+            Change::Set(text) => Ok(Some(text.trim().to_owned())),
+        }
+    }
+
+    /// The refusal of a body without a text that has to be there.
+    pub(crate) fn missing(&self, name: &str) -> ApiError {
+        let message = "Invalid input: expected string, received undefined";
+        ApiError::invalid("invalid_type", &self.path(name), message)
     }
 
     pub(crate) fn boolean(&self, name: &str) -> Result<Change<bool>, ApiError> {

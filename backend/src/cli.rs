@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use axum::http::HeaderName;
 use backend::keys::{parse_limits, parse_plan};
-use backend::{ClickRules, Limits, LocationHeaders, WhenFull};
+use backend::{ClickRules, Limits, LocationHeaders, WhenFull, parse_domain};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A link and analytics API with webhooks.
@@ -41,12 +41,15 @@ pub(super) enum Command {
     /// Makes, lists and revokes API keys.
     #[command(subcommand)]
     Keys(Keys),
+    /// Assigns domains to workspaces, and releases and lists them.
+    #[command(subcommand)]
+    Domains(Domains),
     /// Makes links of the lines of a CSV file, whose first line names the fields as the API does.
     ///
-    /// Empty cells are absent fields. Flags are true or false. Commas separate tagNames. geo is JSON. Columns that are not
-    /// fields of a link are ignored with a warning. Every other line is imported if a line is refused. The command prints a
-    /// refused line with its number, column, value and what is accepted, and in the end the number of links made and of lines
-    /// refused for each reason.
+    /// Empty cells are absent fields. Flags are true or false. Commas separate tagNames, and tags that do not exist are made.
+    /// geo is JSON. Columns that are not fields of a link are ignored with a warning. Every other line is imported if a line is
+    /// refused. The command prints a refused line with its number, column, value and what is accepted, and in the end the
+    /// number of links made and of lines refused for each reason.
     #[command(after_help = "\
 Exit code: 0 if every line made a link, 3 if lines were refused, 1 if the import failed.
 
@@ -175,7 +178,8 @@ pub(super) struct Serve {
     /// Lets webhooks go to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     pub(super) allow_private_webhooks: bool,
-    /// Another domain that leads here and may carry short links; may be repeated.
+    /// Another domain that leads here and may carry short links; may be repeated. Every workspace may use it unless
+    /// `backend domains assign` assigns it to one.
     #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
     pub(super) domains: Vec<String>,
     /// The bearer token of /internal/keys on the internal listener.
@@ -325,6 +329,43 @@ Examples:
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(super) enum Domains {
+    /// Assigns a domain to a workspace. Other workspaces can then no longer create links on it.
+    ///
+    /// The domain is one that `serve` knows: a --domain, or the host of --public-url. Links of other workspaces that are on it
+    /// already keep working. Running services apply the change at once.
+    #[command(after_help = "\
+Example:
+  backend domains assign --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D go.example.com")]
+    Assign {
+        #[command(flatten)]
+        database: Database,
+        /// The id of the workspace.
+        #[arg(long)]
+        workspace: String,
+        /// The domain.
+        #[arg(value_parser = parse_domain)]
+        domain: String,
+    },
+    /// Releases a domain. All workspaces can then create links on it.
+    Release {
+        #[command(flatten)]
+        database: Database,
+        /// The domain.
+        #[arg(value_parser = parse_domain)]
+        domain: String,
+    },
+    /// Lists the domains that are assigned, with their workspaces.
+    List {
+        #[command(flatten)]
+        database: Database,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -348,6 +389,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 13);
+        assert_eq!(examples, 14);
     }
 }

@@ -1,9 +1,9 @@
 //! Links from a CSV file, through the same checks as those of a request.
 //!
 //! The first line names the fields as the API does (`url`, `key`, `externalId`, `tagNames` …). Empty cells are absent
-//! fields; flags are `true` or `false`; `geo` and `testVariants` are JSON.
+//! fields; flags are `true` or `false`; `geo` and `testVariants` are JSON. Tags that are named and do not exist are made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::links::PublicUrl;
-use crate::links::input::{FLAG_NAMES, LinkInput};
+use crate::links::input::{FLAG_NAMES, LinkInput, TagSelection};
 use crate::links::routes::new_link;
 use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace};
 
@@ -33,7 +33,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("prefix", "up to 190 letters, digits, _, -, . and /"),
     ("externalId", "up to 255 characters, which no other link of the workspace has"),
     ("tenantId", "up to 255 characters"),
-    ("folderId", "up to 190 characters"),
+    ("folderId", "the id of a folder of the workspace"),
     ("archived", "true or false"),
     ("tagIds", "ids of tags of the workspace, separated by commas"),
     ("tagId", "the id of a tag of the workspace"),
@@ -200,13 +200,17 @@ pub async fn import_csv(
     check(&columns)?;
     let mut imported = Imported::default();
     let (mut lines, mut refused) = (Vec::new(), Vec::new());
+    let mut tags = HashSet::new();
     let mut bytes = ByteRecord::new();
     loop {
         let is_over = !reader.read_byte_record(&mut bytes)?;
         if !is_over {
             let number = bytes.position().map_or(0, csv::Position::line);
             match line(&columns, &bytes, number, public, now) {
-                Ok(line) => lines.push(line),
+                Ok(line) => {
+                    make_tags(store, workspace, &line.link, &mut tags, now).await?;
+                    lines.push(line);
+                }
                 Err(refusal) => refused.push(refusal),
             }
         }
@@ -237,6 +241,23 @@ fn check(columns: &StringRecord) -> Result<(), ImportError> {
         }
     }
     if columns.iter().any(|name| name == "url") { Ok(()) } else { Err(ImportError::NoUrl) }
+}
+
+/// Makes the tags that a link names and that are not in `made` yet. A link whose tag cannot be made is refused later.
+async fn make_tags(
+    store: &Store,
+    workspace: &Workspace,
+    link: &NewLink,
+    made: &mut HashSet<String>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let Some(TagSelection::Names(names)) = &link.input.tags else { return Ok(()) };
+    for name in names {
+        if made.insert(name.clone()) {
+            let _exists: Result<_, _> = store.create_tag(workspace, name, None, now).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes links of lines, and returns how many. The lines of the others are added to `refused`.
@@ -285,15 +306,16 @@ fn explain(conflict: &LinkConflict, cells: &Cells<'_>) -> (&'static str, String)
     let column = match conflict {
         LinkConflict::Key | LinkConflict::InvalidKey => "key",
         LinkConflict::ExternalId => "externalId",
-        LinkConflict::UnknownTags(_) if cells.of("tagIds").is_empty() => "tagId",
-        LinkConflict::UnknownTags(_) => "tagIds",
-        LinkConflict::TooLarge(field) => field,
+        LinkConflict::Domain => "domain",
+        LinkConflict::Unknown { field: "tagIds", .. } if cells.of("tagIds").is_empty() => "tagId",
+        LinkConflict::Unknown { field, .. } | LinkConflict::TooLarge(field) => field,
     };
     let reason = match conflict {
         LinkConflict::InvalidKey => "Invalid key.".to_owned(),
-        LinkConflict::UnknownTags(_) => "The workspace has no such tag.".to_owned(),
+        LinkConflict::Unknown { field: "folderId", .. } => "The workspace has no such folder.".to_owned(),
+        LinkConflict::Unknown { .. } => "The workspace has no such tag.".to_owned(),
         LinkConflict::TooLarge(_) => "The link is too large.".to_owned(),
-        LinkConflict::Key | LinkConflict::ExternalId => conflict.to_string(),
+        LinkConflict::Key | LinkConflict::ExternalId | LinkConflict::Domain => conflict.to_string(),
     };
     (column, reason)
 }

@@ -14,8 +14,10 @@ pub mod backup;
 pub mod body;
 mod click_rules;
 mod clock;
+mod domains;
 mod error;
 mod events;
+mod folders;
 pub mod ids;
 pub mod import;
 mod internal;
@@ -38,6 +40,7 @@ mod settings;
 mod state;
 mod store;
 mod sweeper;
+mod tags;
 mod targets;
 mod visitor;
 mod webhooks;
@@ -46,13 +49,15 @@ mod when;
 pub use app::Backend;
 pub use click_rules::{ClickRules, LocationHeaders};
 pub use clock::{Clock, SteppedClock};
+pub use domains::{InvalidDomain, parse_domain};
 pub use error::{ApiError, Code, InvalidField};
 pub use links::{InvalidPublicUrl, PublicUrl};
 pub use recorder::WhenFull;
 pub use redirect::Front;
 pub use settings::Settings;
 pub use store::{
-    Analytics, Click, ClickDetails, KeyRecord, Limits, Replayed, SetAside, Store, StoreError, Workspace,
+    Analytics, AssignedDomain, Click, ClickDetails, DomainConflict, KeyRecord, Limits, Replayed, SetAside,
+    Store, StoreError, Workspace,
 };
 pub use webhooks::address::AddressPolicy;
 pub use webhooks::signature;

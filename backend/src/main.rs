@@ -13,8 +13,8 @@ use backend::backup::{BackupError, backup, restore};
 use backend::import::{ImportError, import_csv};
 use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::{
-    AddressPolicy, Analytics, Backend, Clock, InvalidPublicUrl, Limits, PublicUrl, Replayed, Settings, Store,
-    StoreError, server,
+    AddressPolicy, Analytics, AssignedDomain, Backend, Clock, DomainConflict, InvalidPublicUrl, Limits,
+    PublicUrl, Replayed, Settings, Store, StoreError, Workspace, server,
 };
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
-use self::cli::{Cli, Command, Database, Keys, LogFormat, Serve, SetAside};
+use self::cli::{Cli, Command, Database, Domains, Keys, LogFormat, Serve, SetAside};
 
 /// Prints a line on stdout; that nobody reads it any more is an error, not a panic.
 macro_rules! say {
@@ -45,6 +45,10 @@ enum CliError {
     Limits(#[from] InvalidLimits),
     #[error("no workspace has the id {0}")]
     UnknownWorkspace(String),
+    #[error(transparent)]
+    Domain(#[from] DomainConflict),
+    #[error("the domain {0} is not assigned")]
+    UnassignedDomain(String),
     #[error("no key has the id {0}, or it was revoked before")]
     UnknownKey(String),
     #[error("{address}: {source}")]
@@ -89,6 +93,11 @@ async fn main() -> ExitCode {
         }
         Command::Keys(Keys::List { database, json }) => list_keys(&database, json).await,
         Command::Keys(Keys::Revoke { database, id }) => revoke_key(&database, id).await,
+        Command::Domains(Domains::Assign { database, workspace, domain }) => {
+            assign_domain(&database, workspace, &domain).await
+        }
+        Command::Domains(Domains::Release { database, domain }) => release_domain(&database, domain).await,
+        Command::Domains(Domains::List { database, json }) => list_domains(&database, json).await,
         Command::Import { database, workspace, public_url, domains, file } => {
             import(&database, workspace, &public_url, domains, &file).await
         }
@@ -193,7 +202,7 @@ async fn create_key(
     let store = Store::open(&database.url).await?;
     let now = Clock::system().now();
     let workspace = match workspace {
-        Some(id) => store.workspace(id).await?.ok_or_else(|| CliError::UnknownWorkspace(id.to_owned()))?,
+        Some(id) => known_workspace(&store, id.to_owned()).await?,
         None => store.create_workspace(plan, now).await?,
     };
     let (id, key) = store.create_key(&workspace, plan, limits, now).await?;
@@ -228,6 +237,41 @@ async fn revoke_key(database: &Database, id: String) -> Result<(), CliError> {
     if revoked { Ok(()) } else { Err(CliError::UnknownKey(id)) }
 }
 
+async fn assign_domain(database: &Database, workspace: String, domain: &str) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let workspace = known_workspace(&store, workspace).await?;
+    store.assign_domain(&workspace, domain, Clock::system().now()).await??;
+    store.close().await;
+    Ok(())
+}
+
+async fn release_domain(database: &Database, domain: String) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let released = store.release_domain(&domain).await?;
+    store.close().await;
+    if released { Ok(()) } else { Err(CliError::UnassignedDomain(domain)) }
+}
+
+async fn list_domains(database: &Database, as_json: bool) -> Result<(), CliError> {
+    let store = Store::open(&database.url).await?;
+    let domains = store.assigned_domains().await?;
+    if as_json {
+        let domain =
+            |domain: &AssignedDomain| json!({ "domain": domain.name, "workspace": domain.workspace });
+        say!("{}", json!(domains.iter().map(domain).collect::<Vec<_>>()))?;
+    } else {
+        for domain in domains {
+            say!("{}  {}", domain.workspace, domain.name)?;
+        }
+    }
+    store.close().await;
+    Ok(())
+}
+
+async fn known_workspace(store: &Store, id: String) -> Result<Workspace, CliError> {
+    store.workspace(&id).await?.ok_or(CliError::UnknownWorkspace(id))
+}
+
 async fn import(
     database: &Database,
     workspace: String,
@@ -237,8 +281,7 @@ async fn import(
 ) -> Result<(), CliError> {
     let store = Store::open(&database.url).await?;
     let public_url = PublicUrl::parse(public_url)?.with_domains(domains);
-    let found = store.workspace(&workspace).await?;
-    let workspace = found.ok_or(CliError::UnknownWorkspace(workspace))?;
+    let workspace = known_workspace(&store, workspace).await?;
     let unreadable = |source| CliError::File { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
     // Drawn on stderr, and only where that is a terminal.

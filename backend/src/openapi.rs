@@ -7,16 +7,17 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::body::MAX_ITEM;
+use crate::domains::DomainBody;
 use crate::events::EventBody;
+use crate::folders::{ACCESS_LEVEL, FolderBody, MAX_DESCRIPTION};
 use crate::links::bulk::{BulkResult, MAX_BULK};
-use crate::links::routes::MAX_SEARCH;
-use crate::links::{LinkBody, input};
-use crate::query::MAX_VALUES;
+use crate::links::{LinkBody, TAG_COLORS, input};
+use crate::query::{MAX_PAGE, MAX_SEARCH, MAX_VALUES};
 use crate::state::Shared;
 use crate::store::REPLAYED_AT_ONCE;
 use crate::webhooks::routes::{DeliveryBody, WebhookBody};
 use crate::webhooks::{self, Trigger};
-use crate::{analytics, qr, selection};
+use crate::{analytics, domains, folders, qr, selection, tags};
 
 pub(crate) async fn document(State(app): State<Shared>) -> Json<Value> {
     Json(describe(app.public_url.base()))
@@ -41,6 +42,8 @@ fn schemas() -> Value {
     let mut named: Vec<(String, RefOr<Schema>)> = Vec::new();
     add::<LinkBody>(&mut named);
     add::<BulkResult>(&mut named);
+    add::<FolderBody>(&mut named);
+    add::<DomainBody>(&mut named);
     add::<EventBody<'_>>(&mut named);
     add::<WebhookBody>(&mut named);
     add::<DeliveryBody>(&mut named);
@@ -77,6 +80,8 @@ fn list_of(name: &str) -> Value {
 fn paths() -> Value {
     let link = || reference("Link");
     let id = || path_parameter("id", "The link's id, or ext_ and its external id.");
+    let tag_id = || path_parameter("id", "The tag's id.");
+    let folder_id = || path_parameter("id", "The folder's id.");
     let webhook_id = || path_parameter("id", "The webhook's id.");
     let done = || json!({"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}});
     json!({
@@ -121,6 +126,25 @@ fn paths() -> Value {
             "patch": operation("updateLink", vec![id()], Some(reference("UpdateLink")), 200, link()),
             "put": operation("replaceLink", vec![id()], Some(reference("UpdateLink")), 200, link()),
             "delete": operation("deleteLink", vec![id()], None, 200, done()),
+        },
+        "/tags": {
+            "get": operation("getTags", tag_parameters(), None, 200, list_of("Tag")),
+            "post": operation("createTag", vec![], Some(new_tag()), 201, reference("Tag")),
+        },
+        "/tags/{id}": {
+            "patch": operation("updateTag", vec![tag_id()], Some(tag_changes()), 200, reference("Tag")),
+            "delete": operation("deleteTag", vec![tag_id()], None, 200, done()),
+        },
+        "/folders": {
+            "get": operation("listFolders", page_parameters(folders::PAGE_SIZE), None, 200, list_of("Folder")),
+            "post": operation("createFolder", vec![], Some(folder(&["name"])), 201, reference("Folder")),
+        },
+        "/folders/{id}": {
+            "patch": operation("updateFolder", vec![folder_id()], Some(folder(&[])), 200, reference("Folder")),
+            "delete": operation("deleteFolder", vec![folder_id()], None, 200, done()),
+        },
+        "/domains": {
+            "get": operation("listDomains", domain_parameters(), None, 200, list_of("Domain")),
         },
         "/analytics": {
             "get": operation("retrieveAnalytics", analytics_parameters(), None, 200, analytics_answer()),
@@ -250,7 +274,8 @@ fn choice<'a>(name: &str, words: impl IntoIterator<Item = &'a str>) -> Value {
     query_parameter(name, json!({"type": "string", "enum": words.into_iter().collect::<Vec<_>>()}))
 }
 
-fn number(name: &str, minimum: u32, maximum: u32) -> Value {
+fn number(name: &str, minimum: u32, maximum: impl Into<Value>) -> Value {
+    let maximum = maximum.into();
     query_parameter(name, json!({"type": "integer", "minimum": minimum, "maximum": maximum}))
 }
 
@@ -277,16 +302,68 @@ fn required(mut parameter: Value) -> Value {
 fn link_filters() -> Vec<Value> {
     let mut parameters: Vec<Value> = ["domain", "tagId", "folderId", "tenantId", "userId"].map(filter).into();
     parameters.extend(["tagIds", "tagNames", "linkIds"].map(|name| list_parameter(name, MAX_VALUES)));
-    parameters.push(query_parameter("search", json!({"type": "string", "maxLength": MAX_SEARCH})));
+    parameters.push(search());
     parameters.push(flag("showArchived"));
     parameters
+}
+
+fn search() -> Value {
+    query_parameter("search", json!({"type": "string", "maxLength": MAX_SEARCH}))
+}
+
+/// What a list takes whose pages have at most `size` entries.
+fn page_parameters(size: u32) -> Vec<Value> {
+    vec![search(), number("page", 1, MAX_PAGE), number("pageSize", 1, size)]
+}
+
+fn tag_parameters() -> Vec<Value> {
+    let mut parameters = page_parameters(tags::PAGE_SIZE);
+    parameters.push(list_parameter("ids", MAX_VALUES));
+    parameters.extend([choice("sortBy", ["name", "createdAt"]), choice("sortOrder", ["asc", "desc"])]);
+    parameters
+}
+
+fn domain_parameters() -> Vec<Value> {
+    let mut parameters = page_parameters(domains::PAGE_SIZE);
+    parameters.push(flag("archived"));
+    parameters
+}
+
+/// The body that changes a tag.
+fn tag_changes() -> Value {
+    let name = json!({"type": "string", "minLength": 1, "maxLength": MAX_ITEM});
+    let mut color = json!({"enum": TAG_COLORS});
+    if let Some(colors) = color["enum"].as_array_mut() {
+        colors.push(Value::Null);
+    }
+    json!({"type": "object", "properties": {"name": name, "tag": name, "color": color}})
+}
+
+/// The body that makes a tag.
+fn new_tag() -> Value {
+    let mut schema = tag_changes();
+    schema["anyOf"] = json!([{"required": ["name"]}, {"required": ["tag"]}]);
+    schema
+}
+
+/// The body that makes or changes a folder.
+fn folder(required: &[&str]) -> Value {
+    json!({
+        "type": "object",
+        "required": required,
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": folders::MAX_NAME},
+            "description": {"type": ["string", "null"], "maxLength": MAX_DESCRIPTION},
+            "accessLevel": {"enum": [ACCESS_LEVEL, null]},
+        },
+    })
 }
 
 fn list_parameters() -> Vec<Value> {
     let mut parameters = link_filters();
     parameters.extend(texts(&["startingAfter", "endingBefore"]));
     parameters.push(choice("sortBy", ["createdAt", "clicks", "lastClicked", "saleAmount"]));
-    parameters.extend([number("page", 1, 1_000), number("pageSize", 1, 100)]);
+    parameters.extend([number("page", 1, MAX_PAGE), number("pageSize", 1, 100)]);
     parameters
 }
 
@@ -378,7 +455,7 @@ fn delivery_parameters(webhook_id: Value) -> Vec<Value> {
     parameters.push(choice("status", webhooks::routes::STATUSES.map(|(name, _)| name)));
     parameters.push(choice("event", Trigger::ALL.map(Trigger::name)));
     parameters.extend(texts(&["start", "end"]));
-    parameters.extend([number("page", 1, 1_000), number("pageSize", 1, 100)]);
+    parameters.extend([number("page", 1, MAX_PAGE), number("pageSize", 1, 100)]);
     parameters
 }
 

@@ -10,6 +10,11 @@ use crate::error::ApiError;
 /// Most values of a filter.
 pub(crate) const MAX_VALUES: usize = 1_000;
 
+/// Longest text that is searched for, in characters.
+pub(crate) const MAX_SEARCH: usize = 1_000;
+/// The last page of a list.
+pub(crate) const MAX_PAGE: i64 = 1_000;
+
 /// The parameters of a request, decoded (`+` and `%20` are spaces), in order. Unknown ones are ignored by whoever reads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
@@ -67,6 +72,26 @@ impl Query {
             }
             value => Ok(value),
         }
+    }
+
+    /// The text that entries of a list have to contain.
+    pub(crate) fn search(&self) -> Result<Option<&str>, ApiError> {
+        match self.text("search") {
+            Some(search) if search.chars().count() > MAX_SEARCH => {
+                let message = format!("Too big: expected string to have <={MAX_SEARCH} characters");
+                Err(ApiError::invalid("too_big", "search", &message))
+            }
+            search => Ok(search),
+        }
+    }
+
+    /// A page of a list: the number of entries before it, and the largest number on it, which is `size` unless the request
+    /// asks for fewer.
+    pub(crate) fn page(&self, size: i64) -> Result<(i64, i64), ApiError> {
+        let page = self.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
+        let asked = self.integer("pageSize", 1..=size, &format!("Max page size is {size}."))?;
+        let size = asked.unwrap_or(size);
+        Ok(((page - 1) * size, size))
     }
 
     pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {

@@ -33,7 +33,7 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// Woken when something was written that webhooks may have to hear of.
     pub(crate) announced: Arc<Notify>,
-    /// Woken when a link was deleted.
+    /// Woken when a link, a tag or a folder was deleted.
     pub(crate) deleted: Arc<Notify>,
 }
 

@@ -1,4 +1,5 @@
-//! Deletes the rows of deleted links in the background, a few at a time, so that nobody waits for them.
+//! Deletes what deleted links, tags and folders leave behind, in the background and a few rows at a time, so that nobody
+//! waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// Between two steps, for others who write.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often rows are looked for though nobody has told of any: those of links that other processes have deleted.
+/// How often rows are looked for though nobody has told of any: those of what other processes have deleted.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 
 /// Runs until `stop` turns true or its sender is gone. What is left then is deleted by the process that is started next.
@@ -19,11 +20,11 @@ pub(crate) async fn run(store: Store, clock: Clock, deleted: Arc<Notify>, mut st
     while !*stop.borrow() {
         let next = clock.now().saturating_add(EVERY).unwrap_or(Timestamp::MAX);
         while !*stop.borrow() {
-            match store.delete_rows().await {
+            match step(&store).await {
                 Ok(true) => tokio::time::sleep(PAUSE).await,
                 Ok(false) => break,
                 Err(error) => {
-                    tracing::error!(%error, "rows of deleted links could not be deleted");
+                    tracing::error!(%error, "what deleted links, tags and folders left behind could not be deleted");
                     break;
                 }
             }
@@ -35,4 +36,9 @@ pub(crate) async fn run(store: Store, clock: Clock, deleted: Arc<Notify>, mut st
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }
+}
+
+/// Deletes some rows. False if there are none.
+async fn step(store: &Store) -> Result<bool, StoreError> {
+    Ok(store.delete_rows().await? || store.sweep_tags().await? || store.sweep_folders().await?)
 }

@@ -191,6 +191,10 @@ fn only_reads_of_analytics_and_events_use_the_analytics_limits(kind: Kind) {
         (method("POST", "/links/bulk"), standard),
         (method("GET", "/webhooks"), standard),
         (method("POST", "/webhooks"), standard),
+        (method("GET", "/tags"), standard),
+        (method("POST", "/folders"), standard),
+        (method("GET", "/domains"), standard),
+        (method("GET", "/partners/analytics"), standard),
         (method("GET", "/nowhere"), standard),
     ];
     for (request, limit) in rows {

@@ -55,7 +55,7 @@ pub(crate) struct LinkInput {
 pub(crate) enum TagSelection {
     /// By id; each has to exist in the workspace.
     Ids(Vec<String>),
-    /// By name; those that do not exist are made.
+    /// By name, in upper or lower case; each has to exist in the workspace.
     Names(Vec<String>),
 }
 
@@ -198,7 +198,7 @@ impl LinkInput {
             prefix: prefix(&fields)?,
             external_id: external_id(&fields)?,
             tenant_id: fields.text("tenantId", MAX_ID)?,
-            folder_id: fields.text("folderId", MAX_KEY)?,
+            folder_id: folder_id(&fields)?,
             archived: fields.boolean("archived")?.set(),
             tags: tags(&fields)?,
             parameters,
@@ -345,6 +345,13 @@ fn external_id(fields: &Fields<'_>) -> Result<Change<String>, ApiError> {
             }
             Ok(Change::Set(id.to_owned()))
         }
+        other => Ok(other),
+    }
+}
+
+fn folder_id(fields: &Fields<'_>) -> Result<Change<String>, ApiError> {
+    match fields.text("folderId", MAX_KEY)? {
+        Change::Set(id) if id.is_empty() => Ok(Change::Clear),
         other => Ok(other),
     }
 }

@@ -92,7 +92,7 @@ fn is_false(flag: &bool) -> bool {
 pub(crate) struct Tag {
     /// `tag_` and a ULID.
     pub(crate) id: String,
-    /// Unique in the workspace.
+    /// Unique in the workspace, in upper or lower case.
     pub(crate) name: String,
     /// One of [`TAG_COLORS`].
     pub(crate) color: String,
@@ -140,9 +140,15 @@ impl PublicUrl {
         self
     }
 
+    /// The domains that links may live on, the default one first.
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &str> {
+        let others = self.other_domains.iter().map(String::as_str).filter(|other| *other != self.host);
+        std::iter::once(self.host.as_str()).chain(others)
+    }
+
     /// Whether links may live on `domain`.
     pub(crate) fn has_domain(&self, domain: &str) -> bool {
-        domain == self.host || self.other_domains.iter().any(|other| other == domain)
+        self.domains().any(|known| known == domain)
     }
 
     /// The domain that a request with this `Host` header is for.

@@ -11,16 +11,12 @@ use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
 use crate::path::Name;
-use crate::query::{MAX_VALUES, Query};
+use crate::query::{MAX_PAGE, MAX_VALUES, Query};
 use crate::state::{App, Shared};
 use crate::store::{Changed, LinkConflict, LinkFilter, LinkGroup, LinkOrder, LinkSelector, NewLink, Page};
 
 /// Links on a page, unless asked for fewer; also the most.
 const PAGE_SIZE: i64 = 100;
-/// The last page that an offset reaches; beyond it, cursors.
-const MAX_PAGE: i64 = 1_000;
-/// Longest text that is searched for, in characters.
-pub(crate) const MAX_SEARCH: usize = 1_000;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -171,7 +167,8 @@ fn not_found() -> ApiError {
 pub(super) fn refusal(conflict: &LinkConflict) -> ApiError {
     let code = match conflict {
         LinkConflict::Key | LinkConflict::ExternalId => Code::Conflict,
-        LinkConflict::InvalidKey | LinkConflict::UnknownTags(_) | LinkConflict::TooLarge(_) => {
+        LinkConflict::Domain => Code::Forbidden,
+        LinkConflict::InvalidKey | LinkConflict::Unknown { .. } | LinkConflict::TooLarge(_) => {
             Code::UnprocessableEntity
         }
     };
@@ -202,19 +199,10 @@ pub(crate) fn new_link(input: LinkInput, public: &PublicUrl) -> Result<NewLink, 
 }
 
 fn check_domain(domain: &str, public: &PublicUrl) -> Result<(), ApiError> {
-    if public.has_domain(domain) {
-        Ok(())
-    } else {
-        Err(ApiError::new(Code::Forbidden, "Domain does not belong to workspace."))
-    }
+    if public.has_domain(domain) { Ok(()) } else { Err(refusal(&LinkConflict::Domain)) }
 }
 
 fn filter(query: &Query) -> Result<LinkFilter, ApiError> {
-    let search = query.text("search");
-    if search.is_some_and(|search| search.chars().count() > MAX_SEARCH) {
-        let message = format!("Too big: expected string to have <={MAX_SEARCH} characters");
-        return Err(ApiError::invalid("too_big", "search", &message));
-    }
     let tag_ids = [query.list("tagIds", MAX_VALUES)?, query.list("tagId", MAX_VALUES)?];
     Ok(LinkFilter {
         domain: query.filter("domain")?.map(str::to_lowercase),
@@ -223,7 +211,7 @@ fn filter(query: &Query) -> Result<LinkFilter, ApiError> {
         folder_id: query.filter("folderId")?.map(|id| (id != "unsorted").then(|| id.to_owned())),
         tenant_id: query.filter("tenantId")?.map(str::to_owned),
         has_user: query.filter("userId")?.is_some(),
-        search: search.map(str::to_owned),
+        search: query.search()?.map(str::to_owned),
         link_ids: query.list("linkIds", MAX_VALUES)?,
         show_archived: query.boolean("showArchived")?.unwrap_or(false),
     })

@@ -50,6 +50,7 @@ pub(crate) enum Column {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Link,
+    Folder,
     Tag,
     Click,
 }
@@ -60,7 +61,6 @@ impl Column {
             Self::LinkId
             | Self::Domain
             | Self::TenantId
-            | Self::FolderId
             | Self::UtmSource
             | Self::UtmMedium
             | Self::UtmCampaign
@@ -69,6 +69,7 @@ impl Column {
             | Self::PartnerId
             | Self::ProgramId
             | Self::Absent => Level::Link,
+            Self::FolderId => Level::Folder,
             Self::TagId => Level::Tag,
             Self::Continent
             | Self::Country
@@ -272,20 +273,24 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
     }
     sql.push(" AND c.link_seq IN (SELECT l.seq FROM links l WHERE l.workspace_seq = ").bind(workspace.seq);
     for condition in on_links {
-        if condition.column.level() == Level::Tag {
-            sql.push(if condition.negated { " AND l.seq NOT IN " } else { " AND l.seq IN " });
-            sql.push(
-                "(SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE g.id IN ",
-            );
-            sql.texts(dialect, &condition.values).push(")");
-        } else if condition.negated {
-            sql.push(" AND COALESCE(").push(condition.column.sql(dialect)).push(", '') NOT IN ");
-            sql.texts(dialect, &condition.values);
+        let column = condition.column.sql(dialect);
+        match (condition.column.level(), condition.negated) {
+            (Level::Tag, negated) => {
+                sql.push(if negated { " AND l.seq NOT IN " } else { " AND l.seq IN " });
+                sql.push("(SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq");
+                sql.push(" WHERE g.workspace_seq = ").bind(workspace.seq);
+                sql.push(" AND g.id IN ").texts(dialect, &condition.values).push(")");
+                continue;
+            }
+            (_, false) => sql.push(" AND ").push(column).push(" IN "),
+            (_, true) => sql.push(" AND COALESCE(").push(column).push(", '') NOT IN "),
+        };
+        if condition.column.level() == Level::Folder {
+            // Links may still name one that is deleted.
+            sql.push("(SELECT d.id FROM folders d WHERE d.workspace_seq = ").bind(workspace.seq);
+            sql.push(" AND d.id IN ").texts(dialect, &condition.values).push(")");
         } else {
-            sql.push(" AND ")
-                .push(condition.column.sql(dialect))
-                .push(" IN ")
-                .texts(dialect, &condition.values);
+            sql.texts(dialect, &condition.values);
         }
     }
     sql.push(")");
@@ -293,11 +298,16 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
 
 /// The tables that `columns` need beside `c`.
 fn push_joins(sql: &mut Sql, columns: &[Column]) {
-    if columns.iter().any(|column| column.level() == Level::Link) {
+    let any = |levels: &[Level]| columns.iter().any(|column| levels.contains(&column.level()));
+    if any(&[Level::Link, Level::Folder]) {
         sql.push(" JOIN links l ON l.seq = c.link_seq");
     }
-    if columns.iter().any(|column| column.level() == Level::Tag) {
-        sql.push(" JOIN link_tags lt ON lt.link_seq = c.link_seq JOIN tags g ON g.seq = lt.tag_seq");
+    if any(&[Level::Folder]) {
+        sql.push(" JOIN folders d ON d.workspace_seq = l.workspace_seq AND d.id = l.folder_id");
+    }
+    if any(&[Level::Tag]) {
+        sql.push(" JOIN link_tags lt ON lt.link_seq = c.link_seq");
+        sql.push(" JOIN tags g ON g.seq = lt.tag_seq AND g.workspace_seq > 0");
     }
 }
 

@@ -134,6 +134,7 @@ mod tests {
         let mut store = Store::open(&url).await.unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
+        store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
         let body = serde_json::json!({"url": "https://example.com", "tagNames": ["t"]});
         let new = || new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
         let made = store.create_links(&workspace, &[new(), new()], now, None).await.unwrap();

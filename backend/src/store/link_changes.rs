@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
 use super::deleted_links::put_out_of_reach;
+use super::domains::domains_of_others;
+use super::folders::known_folders;
 use super::key_order::Placed;
 use super::link_size::{self, MAX_LINK_BYTES};
 use super::links::{LINKS, LinkSelector, load, push_selectors};
@@ -37,11 +39,22 @@ pub(crate) enum LinkConflict {
     InvalidKey,
     #[error("A link with this externalId already exists in this workspace.")]
     ExternalId,
-    #[error("Invalid tagIds detected: {}", .0.join(", "))]
-    UnknownTags(Vec<String>),
+    /// The field names tags or a folder that the workspace does not have.
+    #[error("Invalid {field} detected: {}", .values.join(", "))]
+    Unknown { field: &'static str, values: Vec<String> },
+    #[error("Domain does not belong to workspace.")]
+    Domain,
     /// The link would be too large; its longest field is named.
     #[error("too_big: {0}: Too big: expected the link to have <={MAX_LINK_BYTES} bytes")]
     TooLarge(&'static str),
+}
+
+impl LinkConflict {
+    /// The conflict of a link whose folder is not among `known`.
+    fn of_folder(folder: Option<&String>, known: &HashSet<String>) -> Option<Self> {
+        let unknown = folder.filter(|folder| !known.contains(*folder))?;
+        Some(Self::Unknown { field: "folderId", values: vec![unknown.clone()] })
+    }
 }
 
 /// A link in the making.
@@ -72,7 +85,7 @@ impl Store {
     ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
         let drafts = self.draft(workspace, links, now);
         let mut transaction = self.begin().await?;
-        let results = self.create(&mut transaction, workspace, links, drafts, now).await?;
+        let results = self.create(&mut transaction, workspace, links, drafts).await?;
         if let Some(public) = announce {
             for link in results.iter().filter_map(|result| result.as_ref().ok()) {
                 let event = Event::of_link(Trigger::Created, link, public, now);
@@ -96,7 +109,7 @@ impl Store {
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
         let Some(link) = self.load_to_change(&mut transaction, sql).await?.pop() else { return Ok(None) };
-        let tags = match self.wanted_tags(&mut transaction, workspace, input, now).await? {
+        let tags = match self.check(&mut transaction, workspace, input).await? {
             Ok(tags) => tags,
             Err(conflict) => return Ok(Some(Err(conflict))),
         };
@@ -117,13 +130,8 @@ impl Store {
         now: Timestamp,
         public: &PublicUrl,
     ) -> Result<Result<Changed, LinkConflict>, StoreError> {
-        let mut transaction = self.begin().await?;
-        if self.dialect == Dialect::Postgres {
-            // Two calls at once must not both find nothing and both make a link.
-            let mut sql = Sql::new("SELECT w.seq FROM workspaces w WHERE w.seq = ");
-            sql.bind(workspace.seq).push(" FOR NO KEY UPDATE");
-            sql.one(&mut *transaction).await?;
-        }
+        // Two calls at once must not both find nothing and both make a link.
+        let mut transaction = self.begin_alone(workspace).await?;
         let mut sql = Sql::new(LINKS);
         sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
         let url = new.input.destination(None);
@@ -134,7 +142,7 @@ impl Store {
         sql.push(" AND l.url = ").bind(url).push(" ORDER BY l.seq LIMIT 1");
         let result = match self.load_to_change(&mut transaction, sql).await?.pop() {
             Some(link) => {
-                let tags = match self.wanted_tags(&mut transaction, workspace, &new.input, now).await? {
+                let tags = match self.check(&mut transaction, workspace, &new.input).await? {
                     Ok(tags) => tags,
                     Err(conflict) => return Ok(Err(conflict)),
                 };
@@ -148,7 +156,7 @@ impl Store {
             None => {
                 let links = std::slice::from_ref(new);
                 let drafts = self.draft(workspace, links, now);
-                match self.create(&mut transaction, workspace, links, drafts, now).await?.pop() {
+                match self.create(&mut transaction, workspace, links, drafts).await?.pop() {
                     Some(Ok(link)) => Ok(Changed { before: None, after: link }),
                     Some(Err(conflict)) => Err(conflict),
                     None => Err(LinkConflict::Key),
@@ -175,7 +183,7 @@ impl Store {
         push_selectors(&mut sql, workspace, selectors);
         sql.push(" ORDER BY l.seq");
         let links = self.load_to_change(&mut transaction, sql).await?;
-        let tags = match self.wanted_tags(&mut transaction, workspace, input, now).await? {
+        let tags = match self.check(&mut transaction, workspace, input).await? {
             Ok(tags) => tags,
             Err(conflict) => return Ok(Err(conflict)),
         };
@@ -303,32 +311,34 @@ impl Store {
         workspace: &Workspace,
         links: &[NewLink],
         drafts: Vec<Draft>,
-        now: Timestamp,
     ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
         let mut results = vec![None; links.len()];
+        let domains = drafts.iter().map(|draft| draft.link.domain.as_str());
+        let domains_of_others = domains_of_others(transaction, self.dialect, workspace, domains).await?;
+        let folders = drafts.iter().filter_map(|draft| draft.link.folder_id.as_deref());
+        let folders = known_folders(transaction, self.dialect, workspace, folders).await?;
+        let tags = drafts.iter().map(|draft| links[draft.index].input.tags.as_ref());
+        let tags = resolve_tags(transaction, workspace, self.dialect, tags).await?;
         let mut fitting = Vec::with_capacity(drafts.len());
-        for draft in drafts {
-            if link_size::bytes(&draft.link)? <= MAX_LINK_BYTES {
-                fitting.push(draft);
+        for (mut draft, tags) in drafts.into_iter().zip(tags) {
+            let tags = if link_size::bytes(&draft.link)? > MAX_LINK_BYTES {
+                Err(LinkConflict::TooLarge(link_size::longest_field(&draft.link)))
+            } else if domains_of_others.contains(&draft.link.domain) {
+                Err(LinkConflict::Domain)
+            } else if let Some(conflict) = LinkConflict::of_folder(draft.link.folder_id.as_ref(), &folders) {
+                Err(conflict)
             } else {
-                let field = link_size::longest_field(&draft.link);
-                results[draft.index] = Some(Err(LinkConflict::TooLarge(field)));
+                tags
+            };
+            match tags {
+                Ok(tags) => {
+                    draft.link.tags = tags;
+                    fitting.push(draft);
+                }
+                Err(conflict) => results[draft.index] = Some(Err(conflict)),
             }
         }
         let mut drafts = fitting;
-        let tags = drafts.iter().map(|draft| links[draft.index].input.tags.as_ref());
-        let mut tags = resolve_tags(transaction, workspace, self.dialect, tags, now).await?.into_iter();
-        drafts.retain_mut(|draft| match tags.next() {
-            Some(Ok(tags)) => {
-                draft.link.tags = tags;
-                true
-            }
-            Some(Err(conflict)) => {
-                results[draft.index] = Some(Err(conflict));
-                false
-            }
-            None => true,
-        });
         for _ in 0..KEY_ATTEMPTS {
             let inserted = self.insert(transaction, workspace, &drafts).await?;
             let mut taken = Vec::new();
@@ -414,19 +424,25 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// The tags that `input` puts on links. None if it says nothing of tags.
-    async fn wanted_tags(
+    /// Checks the folder and the tags that `input` names, and returns the tags that it puts on links. None if it says
+    /// nothing of tags.
+    async fn check(
         &self,
         transaction: &mut Transaction<'static, Any>,
         workspace: &Workspace,
         input: &LinkInput,
-        now: Timestamp,
     ) -> Result<Result<Option<Vec<Tag>>, LinkConflict>, StoreError> {
+        let folder = input.folder_id.clone().set();
+        let folders =
+            known_folders(transaction, self.dialect, workspace, folder.as_deref().into_iter()).await?;
+        if let Some(conflict) = LinkConflict::of_folder(folder.as_ref(), &folders) {
+            return Ok(Err(conflict));
+        }
         if input.tags.is_none() {
             return Ok(Ok(None));
         }
         let wanted = std::iter::once(input.tags.as_ref());
-        let tags = resolve_tags(transaction, workspace, self.dialect, wanted, now).await?.pop();
+        let tags = resolve_tags(transaction, workspace, self.dialect, wanted).await?.pop();
         Ok(tags.transpose())
     }
 
@@ -470,6 +486,12 @@ impl Store {
             return Ok(Err(LinkConflict::TooLarge(link_size::longest_field(&after))));
         }
         after.updated_at = now;
+        if after.domain != before.domain {
+            let domain = std::iter::once(after.domain.as_str());
+            if !domains_of_others(transaction, self.dialect, workspace, domain).await?.is_empty() {
+                return Ok(Err(LinkConflict::Domain));
+            }
+        }
         if external_id_is_taken(transaction, workspace, &after).await? {
             return Ok(Err(LinkConflict::ExternalId));
         }

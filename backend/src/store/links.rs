@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
+use super::names::folded;
 use super::sql::Sql;
 use super::tags::tag;
-use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
+use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::links::{Details, Link, Tag};
 
 /// Links named in one query; SQLite takes at most 32,766 arguments.
@@ -88,8 +89,9 @@ fn redirect_target(row: &AnyRow) -> Result<RedirectTarget, StoreError> {
 }
 
 pub(super) const LINKS: &str = "SELECT l.seq, l.id, w.id AS workspace_id, l.domain, l.key, l.url, l.external_id, l.tenant_id,
-    l.folder_id, l.archived, l.details, l.created_at, l.updated_at, COALESCE(t.clicks, 0) AS clicks, t.last_clicked
-    FROM links l JOIN workspaces w ON w.seq = l.workspace_seq LEFT JOIN link_totals t ON t.link_seq = l.seq ";
+    f.id AS folder_id, l.archived, l.details, l.created_at, l.updated_at, COALESCE(t.clicks, 0) AS clicks, t.last_clicked
+    FROM links l JOIN workspaces w ON w.seq = l.workspace_seq LEFT JOIN link_totals t ON t.link_seq = l.seq
+    LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id ";
 
 impl Store {
     /// The link that `selector` names in the workspace.
@@ -164,19 +166,23 @@ impl Store {
     ) -> Result<Vec<(Option<String>, i64)>, StoreError> {
         let (column, from) = match by {
             LinkGroup::Domain => ("l.domain", " AS value, COUNT(*) AS total FROM links l "),
-            LinkGroup::FolderId => ("l.folder_id", " AS value, COUNT(*) AS total FROM links l "),
+            LinkGroup::FolderId => (
+                "f.id",
+                " AS value, COUNT(*) AS total FROM links l
+                 LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id ",
+            ),
             // Links are made by keys, so all have the same user: none.
             LinkGroup::UserId => ("CAST(NULL AS TEXT)", " AS value, COUNT(*) AS total FROM links l "),
             LinkGroup::TagId => (
                 "g.id",
                 " AS value, COUNT(*) AS total FROM links l JOIN link_tags k ON k.link_seq = l.seq
-                 JOIN tags g ON g.seq = k.tag_seq ",
+                 JOIN tags g ON g.seq = k.tag_seq AND g.workspace_seq > 0 ",
             ),
         };
         let mut sql = Sql::new("SELECT ");
         sql.push(column).push(from);
         self.push_filter(&mut sql, workspace, filter);
-        sql.push(" GROUP BY ").push(column).push(" ORDER BY total DESC, value");
+        sql.push(" GROUP BY ").push(column).push(" ORDER BY total DESC, value NULLS FIRST");
         let rows = sql.all(&self.read).await?;
         rows.iter().map(|row| Ok((row.try_get("value")?, row.try_get("total")?))).collect()
     }
@@ -235,8 +241,14 @@ impl Store {
         }
         match &filter.folder_id {
             None => {}
-            Some(None) => _ = sql.push(" AND l.folder_id IS NULL"),
-            Some(Some(folder)) => _ = sql.push(" AND l.folder_id = ").bind(folder.clone()),
+            Some(None) => {
+                sql.push(" AND NOT EXISTS (SELECT 1 FROM folders d WHERE d.workspace_seq = l.workspace_seq");
+                sql.push(" AND d.id = l.folder_id)");
+            }
+            Some(Some(folder)) => {
+                sql.push(" AND l.folder_id = (SELECT d.id FROM folders d WHERE d.workspace_seq = ");
+                sql.bind(workspace.seq).push(" AND d.id = ").bind(folder.clone()).push(")");
+            }
         }
         if filter.has_user {
             sql.push(" AND FALSE");
@@ -244,31 +256,20 @@ impl Store {
         if let Some(ids) = &filter.link_ids {
             sql.push(" AND l.id IN ").texts(self.dialect, ids);
         }
-        let tagged =
-            " AND l.seq IN (SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE ";
+        let tagged = " AND l.seq IN (SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE g.workspace_seq = ";
         for ids in &filter.tag_ids {
-            sql.push(tagged).push("g.id IN ").texts(self.dialect, ids).push(")");
+            sql.push(tagged).bind(workspace.seq);
+            sql.push(" AND g.id IN ").texts(self.dialect, ids).push(")");
         }
         if let Some(names) = &filter.tag_names {
-            sql.push(tagged).push("g.name IN ").texts(self.dialect, names).push(")");
+            sql.push(tagged).bind(workspace.seq).push(" AND ").folded(self.dialect, "g.name");
+            sql.push(" IN ").texts(self.dialect, &folded(names)).push(")");
         }
         if let Some(search) = &filter.search {
-            let like = match self.dialect {
-                Dialect::Sqlite => " LIKE ",
-                Dialect::Postgres => " ILIKE ",
-            };
-            let pattern = format!("%{}%", escape_like(search));
-            sql.push(" AND (l.url")
-                .push(like)
-                .bind(pattern.clone())
-                .push(" ESCAPE '\\' OR (l.domain || '/' || l.key)");
-            sql.push(like).bind(pattern).push(" ESCAPE '\\')");
+            sql.push(" AND (").contains(self.dialect, "l.url", search);
+            sql.push(" OR ").contains(self.dialect, "(l.domain || '/' || l.key)", search).push(")");
         }
     }
-}
-
-fn escape_like(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_")
 }
 
 /// Several links at once, by id and external id.
@@ -293,8 +294,8 @@ pub(super) async fn load(connection: &mut sqlx::AnyConnection, sql: Sql) -> Resu
         return Ok(links);
     }
     let mut sql = Sql::new(
-        "SELECT lt.link_seq, g.id, g.name, g.color FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq
-         WHERE lt.link_seq IN ",
+        "SELECT lt.link_seq, g.id, g.name, g.color FROM link_tags lt
+         JOIN tags g ON g.seq = lt.tag_seq AND g.workspace_seq > 0 WHERE lt.link_seq IN ",
     );
     sql.list(links.iter().map(|link| link.seq)).push(" ORDER BY g.seq");
     let mut tags: BTreeMap<i64, Vec<Tag>> = BTreeMap::new();

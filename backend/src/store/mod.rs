@@ -10,12 +10,15 @@ mod click_pages;
 mod click_rows;
 mod clicks;
 mod deleted_links;
+mod domains;
+mod folders;
 mod key_order;
 mod keys;
 mod link_changes;
 mod link_size;
 mod links;
 mod migrations;
+mod names;
 mod outbox;
 mod packed;
 mod reader;
@@ -40,12 +43,15 @@ pub(crate) use click_batch::Batch;
 pub(crate) use click_buffer::ClickBuffer;
 pub(crate) use click_pages::ClicksAndLinks;
 pub use clicks::{Click, ClickDetails};
+pub use domains::{AssignedDomain, DomainConflict};
+pub(crate) use folders::MAX_FOLDERS;
 use key_order::KeyOrder;
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_changes::{Changed, LinkConflict, NewLink};
 #[cfg(feature = "openapi")]
 pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
+pub(crate) use names::NameConflict;
 pub(crate) use outbox::{
     Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, DueDelivery, OutboxBacklog, Outcome,
     REPLAYED_AT_ONCE,
@@ -54,6 +60,8 @@ pub use reader::Analytics;
 use reader::Readers;
 pub use set_aside::{Replayed, SetAside};
 pub(crate) use spool::{Left, Progress, Spool, sqlite_spool};
+use sql::Sql;
+pub(crate) use tags::{MAX_TAGS, TagFilter, TagOrder};
 pub(crate) use top_links::TopLink;
 pub(crate) use webhooks::{NewWebhook, Scope, Webhook, WebhookConflict};
 
@@ -287,6 +295,18 @@ impl Store {
             Dialect::Sqlite => self.write.begin_with("BEGIN IMMEDIATE").await?,
             Dialect::Postgres => self.write.begin().await?,
         };
+        Ok(transaction)
+    }
+
+    /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them both
+    /// find a name free.
+    async fn begin_alone(&self, workspace: &Workspace) -> Result<Transaction<'static, Any>, StoreError> {
+        let mut transaction = self.begin().await?;
+        if self.dialect == Dialect::Postgres {
+            let mut sql = Sql::new("SELECT w.seq FROM workspaces w WHERE w.seq = ");
+            sql.bind(workspace.seq).push(" FOR NO KEY UPDATE");
+            sql.one(&mut *transaction).await?;
+        }
         Ok(transaction)
     }
 

@@ -78,6 +78,24 @@ impl Sql {
         self.bind(list.to_string()).push(after).push(")")
     }
 
+    /// Appends a column in lower case, as the indexes of names have it. Only letters of ASCII change.
+    pub(super) fn folded(&mut self, dialect: Dialect, column: &'static str) -> &mut Self {
+        self.push("lower(").push(column).push(match dialect {
+            Dialect::Sqlite => ")",
+            Dialect::Postgres => " COLLATE \"C\")",
+        })
+    }
+
+    /// Appends the condition that a text contains another, in upper or lower case.
+    pub(super) fn contains(&mut self, dialect: Dialect, column: &'static str, text: &str) -> &mut Self {
+        let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+        self.push(column).push(match dialect {
+            Dialect::Sqlite => " LIKE ",
+            Dialect::Postgres => " ILIKE ",
+        });
+        self.bind(format!("%{escaped}%")).push(" ESCAPE '\\'")
+    }
+
     /// Appends a source of rows: the elements of a JSON list in their order, each as `value` with its place, from 0 on, as
     /// `key`. However many they are, they are one argument.
     pub(super) fn each(&mut self, dialect: Dialect, list: String) -> &mut Self {

@@ -1,101 +1,238 @@
 //! Tags, and which links carry them.
+//!
+//! A deleted tag belongs to workspace 0, so that no request finds it and its name is free. The sweeper then removes it from its
+//! links.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::link_changes::LinkConflict;
+use super::names::{Kind, NameConflict, check_new, folded, is_taken};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::ids;
 use crate::links::input::TagSelection;
 use crate::links::{Link, TAG_COLORS, Tag};
 
-/// Where the tags of these ids or names are in a list.
-type Places<'a> = HashMap<&'a str, usize>;
+/// Maximum number of tags of a workspace. Existing tags beyond it are kept.
+pub(crate) const MAX_TAGS: u32 = 5_000;
+/// Maximum number of links that one transaction removes a deleted tag from.
+const LINKS_PER_STEP: i64 = 1_000;
+
+/// The order of a list of tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TagOrder {
+    #[default]
+    Name,
+    CreatedAt,
+}
+
+/// The tags that a list selects, and their order. Empty fields select all tags.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TagFilter {
+    /// Part of the name.
+    pub(crate) search: Option<String>,
+    pub(crate) ids: Option<Vec<String>>,
+    pub(crate) order: TagOrder,
+    pub(crate) descending: bool,
+}
+
+const TAGS: &str = "SELECT g.id, g.name, g.color FROM tags g WHERE g.workspace_seq = ";
 
 impl Store {
-    /// The tags of a workspace.
-    pub(crate) async fn tags(&self, workspace: &Workspace) -> Result<Vec<Tag>, StoreError> {
-        let mut sql = Sql::new("SELECT g.id, g.name, g.color FROM tags g WHERE g.workspace_seq = ");
-        sql.bind(workspace.seq).push(" ORDER BY g.seq");
+    /// The tags that `filter` lets through, `size` of them after the first `skip`.
+    pub(crate) async fn list_tags(
+        &self,
+        workspace: &Workspace,
+        filter: &TagFilter,
+        (skip, size): (i64, i64),
+    ) -> Result<Vec<Tag>, StoreError> {
+        let mut sql = Sql::new(TAGS);
+        sql.bind(workspace.seq);
+        if let Some(search) = &filter.search {
+            sql.push(" AND ").contains(self.dialect, "g.name", search);
+        }
+        if let Some(ids) = &filter.ids {
+            sql.push(" AND g.id IN ").texts(self.dialect, ids);
+        }
+        let descending = if filter.descending { " DESC" } else { "" };
+        sql.push(" ORDER BY ");
+        if filter.order == TagOrder::Name {
+            sql.folded(self.dialect, "g.name").push(descending).push(", ");
+        }
+        sql.push("g.seq").push(descending);
+        sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
         sql.all(&self.read).await?.iter().map(tag).collect()
+    }
+
+    /// Makes a tag. Without `color`, its colour follows from its name.
+    pub(crate) async fn create_tag(
+        &self,
+        workspace: &Workspace,
+        name: &str,
+        color: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Result<Tag, NameConflict>, StoreError> {
+        let shade = || TAG_COLORS[name.bytes().map(usize::from).sum::<usize>() % TAG_COLORS.len()];
+        let color = color.unwrap_or_else(shade).to_owned();
+        let tag = Tag { id: ids::sortable("tag_", now), name: name.to_owned(), color };
+        let mut transaction = self.begin_alone(workspace).await?;
+        let checked = check_new(&mut transaction, self.dialect, workspace, Kind::Tag, name, MAX_TAGS).await?;
+        if let Err(conflict) = checked {
+            return Ok(Err(conflict));
+        }
+        let mut sql = Sql::new("INSERT INTO tags (workspace_seq, id, name, color) VALUES ");
+        sql.rows(&[()], |row, ()| {
+            row.bind(workspace.seq).bind(tag.id.clone()).bind(tag.name.clone()).bind(tag.color.clone());
+        });
+        sql.execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(Ok(tag))
+    }
+
+    /// Changes the name and the colour of a tag. None if the workspace has no such tag.
+    pub(crate) async fn update_tag(
+        &self,
+        workspace: &Workspace,
+        id: &str,
+        name: Option<&str>,
+        color: Option<&str>,
+    ) -> Result<Option<Result<Tag, NameConflict>>, StoreError> {
+        let mut transaction = self.begin_alone(workspace).await?;
+        let mut sql = Sql::new(TAGS);
+        sql.bind(workspace.seq).push(" AND g.id = ").bind(id.to_owned());
+        if sql.optional(&mut *transaction).await?.is_none() {
+            return Ok(None);
+        }
+        if let Some(name) = name
+            && is_taken(&mut transaction, self.dialect, workspace, Kind::Tag, name, id).await?
+        {
+            return Ok(Some(Err(NameConflict::Taken)));
+        }
+        let mut sql = Sql::new("UPDATE tags SET name = COALESCE(");
+        sql.bind(name.map(str::to_owned)).push(", name), color = COALESCE(").bind(color.map(str::to_owned));
+        sql.push(", color) WHERE workspace_seq = ").bind(workspace.seq);
+        sql.push(" AND id = ").bind(id.to_owned()).push(" RETURNING id, name, color");
+        let Some(row) = sql.optional(&mut *transaction).await? else { return Ok(None) };
+        transaction.commit().await?;
+        Ok(Some(Ok(tag(&row)?)))
+    }
+
+    /// Deletes a tag. Its links lose it at once, and the sweeper deletes the rows. False if the workspace has no such tag.
+    pub(crate) async fn delete_tag(&self, workspace: &Workspace, id: &str) -> Result<bool, StoreError> {
+        let mut sql = Sql::new("UPDATE tags SET workspace_seq = 0, name = id WHERE workspace_seq = ");
+        sql.bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
+        Ok(sql.execute(&self.write).await? == 1)
+    }
+
+    /// Removes a deleted tag from some of its links, and deletes it after the last. False if there is no deleted tag, or another
+    /// process works on it.
+    pub(crate) async fn sweep_tags(&self) -> Result<bool, StoreError> {
+        let deleted = "SELECT g.seq FROM tags g WHERE g.workspace_seq = 0 LIMIT 1";
+        if Sql::new(deleted).optional(&self.read).await?.is_none() {
+            return Ok(false);
+        }
+        let mut transaction = self.begin().await?;
+        let mut sql = Sql::new(deleted);
+        if self.dialect == Dialect::Postgres {
+            sql.push(" FOR UPDATE SKIP LOCKED");
+        }
+        let Some(row) = sql.optional(&mut *transaction).await? else { return Ok(false) };
+        let tag: i64 = row.try_get(0)?;
+        let mut sql = Sql::new("DELETE FROM link_tags WHERE tag_seq = ");
+        sql.bind(tag).push(" AND link_seq IN (SELECT lt.link_seq FROM link_tags lt WHERE lt.tag_seq = ");
+        sql.bind(tag).push(" ORDER BY lt.link_seq LIMIT ").bind(LINKS_PER_STEP);
+        if self.dialect == Dialect::Postgres {
+            // In the order in which requests lock links, so that the two never deadlock.
+            sql.push(" FOR UPDATE");
+        }
+        sql.push(")");
+        if sql.execute(&mut *transaction).await? < LINKS_PER_STEP.unsigned_abs() {
+            let mut sql = Sql::new("DELETE FROM tags WHERE seq = ");
+            sql.bind(tag);
+            sql.execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(true)
     }
 }
 
-/// The tags that each of several selections means, in the order in which the tags were made. Those that are named and do
-/// not exist are made.
+/// The tags that each of several selections means, in the order in which the tags were made.
 pub(super) async fn resolve_tags<'a>(
     transaction: &mut Transaction<'static, Any>,
     workspace: &Workspace,
     dialect: Dialect,
     selections: impl Iterator<Item = Option<&'a TagSelection>>,
-    now: Timestamp,
 ) -> Result<Vec<Result<Vec<Tag>, LinkConflict>>, StoreError> {
     let selections: Vec<_> = selections.collect();
-    // Sorted, so that two transactions that make the same tags wait for each other instead of deadlocking.
     let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
     for selection in selections.iter().flatten() {
         match selection {
-            TagSelection::Ids(wanted) => ids.extend(wanted.iter().map(String::as_str)),
-            TagSelection::Names(wanted) => names.extend(wanted.iter().map(String::as_str)),
+            TagSelection::Ids(wanted) => ids.extend(wanted.iter().map(|id| [id.clone()])),
+            TagSelection::Names(wanted) => names.extend(folded(wanted).into_iter().map(|name| [name])),
         }
     }
-    let (ids, names): (Vec<&str>, Vec<&str>) = (ids.into_iter().collect(), names.into_iter().collect());
-    make_missing_tags(transaction, workspace, dialect, &names, now).await?;
-    let mut tags = Vec::new();
-    if !ids.is_empty() || !names.is_empty() {
-        let mut sql = Sql::new("SELECT g.id, g.name, g.color FROM tags g WHERE g.workspace_seq = ");
-        sql.bind(workspace.seq).push(" AND (g.id IN ").texts(dialect, &ids);
-        sql.push(" OR g.name IN ").texts(dialect, &names).push(") ORDER BY g.seq");
-        tags = sql.all(&mut **transaction).await?.iter().map(tag).collect::<Result<Vec<_>, _>>()?;
-    }
-    let by_id: Places<'_> = tags.iter().enumerate().map(|(place, tag)| (tag.id.as_str(), place)).collect();
-    let by_name: Places<'_> =
-        tags.iter().enumerate().map(|(place, tag)| (tag.name.as_str(), place)).collect();
-    let pick =
-        |places: BTreeSet<usize>| places.into_iter().filter_map(|place| tags.get(place)).cloned().collect();
-    let select = |selection: Option<&TagSelection>| match selection {
-        None => Ok(Vec::new()),
-        Some(TagSelection::Names(names)) => {
-            Ok(pick(names.iter().filter_map(|name| by_name.get(name.as_str())).copied().collect()))
+    let mut found = BTreeMap::new();
+    for (wanted, by_id) in [(ids, true), (names, false)] {
+        if wanted.is_empty() {
+            continue;
         }
-        Some(TagSelection::Ids(ids)) => {
-            let unknown: Vec<String> =
-                ids.iter().filter(|id| !by_id.contains_key(id.as_str())).cloned().collect();
-            if !unknown.is_empty() {
-                return Err(LinkConflict::UnknownTags(unknown));
+        let mut sql = Sql::new("SELECT g.seq, g.id, g.name, g.color FROM ");
+        sql.each(dialect, to_json("tags", &wanted)?);
+        sql.push(" CROSS JOIN tags g WHERE g.workspace_seq = ").bind(workspace.seq).push(" AND ");
+        if by_id {
+            sql.push("g.id")
+        } else {
+            sql.folded(dialect, "g.name")
+        };
+        sql.push(" = value->>0");
+        if dialect == Dialect::Postgres {
+            // Keeps the tags until the links that carry them are written.
+            sql.push(" FOR KEY SHARE OF g");
+        }
+        for row in sql.all(&mut **transaction).await? {
+            found.insert(row.try_get::<i64, _>("seq")?, tag(&row)?);
+        }
+    }
+    let tags: Vec<Tag> = found.into_values().collect();
+    let by_id = places(tags.iter().map(|tag| tag.id.as_str()));
+    let by_name = places(tags.iter().map(|tag| tag.name.to_ascii_lowercase()));
+    let select = |selection: Option<&TagSelection>| {
+        let (field, wanted) = match selection {
+            None => return Ok(Vec::new()),
+            Some(TagSelection::Ids(ids)) => ("tagIds", ids),
+            Some(TagSelection::Names(names)) => ("tagNames", names),
+        };
+        let place = |value: &str| match selection {
+            Some(TagSelection::Names(_)) => by_name.get(&value.to_ascii_lowercase()),
+            Some(TagSelection::Ids(_)) | None => by_id.get(value),
+        };
+        let mut found = BTreeSet::new();
+        let mut values = Vec::new();
+        for value in wanted {
+            match place(value) {
+                Some(place) => _ = found.insert(*place),
+                None => values.push(value.clone()),
             }
-            Ok(pick(ids.iter().filter_map(|id| by_id.get(id.as_str())).copied().collect()))
         }
+        if !values.is_empty() {
+            return Err(LinkConflict::Unknown { field, values });
+        }
+        Ok(found.into_iter().filter_map(|place| tags.get(place)).cloned().collect())
     };
     Ok(selections.into_iter().map(select).collect())
 }
 
-/// Makes those of `names` that the workspace does not have.
-async fn make_missing_tags(
-    transaction: &mut Transaction<'static, Any>,
-    workspace: &Workspace,
-    dialect: Dialect,
-    names: &[&str],
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    if names.is_empty() {
-        return Ok(());
+/// The first place of each value in a list. An earlier version may have made names that differ only in case.
+fn places<T: std::hash::Hash + Eq>(values: impl Iterator<Item = T>) -> HashMap<T, usize> {
+    let mut places = HashMap::new();
+    for (place, value) in values.enumerate() {
+        places.entry(value).or_insert(place);
     }
-    let rows = names.iter().map(|name| {
-        // The colour follows from the name, so that it is the same wherever the tag is made.
-        let shade = name.bytes().map(usize::from).sum::<usize>() % TAG_COLORS.len();
-        (ids::sortable("tag_", now), name, TAG_COLORS[shade])
-    });
-    let mut sql = Sql::new("INSERT INTO tags (workspace_seq, id, name, color) SELECT CAST(");
-    sql.bind(workspace.seq).push(" AS BIGINT), value->>0, value->>1, value->>2 FROM ");
-    sql.each(dialect, to_json("tags", &rows.collect::<Vec<_>>())?);
-    sql.in_order(dialect).push(" ON CONFLICT DO NOTHING");
-    sql.execute(&mut **transaction).await?;
-    Ok(())
+    places
 }
 
 /// Puts the tags that links carry on their stored selves.
@@ -118,4 +255,50 @@ pub(super) async fn add_tags<'a>(
 
 pub(super) fn tag(row: &AnyRow) -> Result<Tag, StoreError> {
     Ok(Tag { id: row.try_get("id")?, name: row.try_get("name")?, color: row.try_get("color")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::links::PublicUrl;
+    use crate::links::input::LinkInput;
+    use crate::links::routes::new_link;
+
+    async fn rows(store: &Store, query: &'static str) -> i64 {
+        Sql::new(query).number(&store.read).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_a_deleted_tag_or_folder_leaves_goes_in_bounded_steps() {
+        const LINKS: usize = 2_500;
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let store = Store::open(&url).await.unwrap();
+        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
+        let workspace = store.create_workspace("test", now).await.unwrap();
+        let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
+        let folder = store.create_folder(&workspace, "f", None, now).await.unwrap().unwrap();
+        let body = json!({"url": "https://example.com", "tagIds": [tag.id], "folderId": folder.id});
+        let new = new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let made = store.create_links(&workspace, &vec![new; LINKS], now, None).await.unwrap();
+        assert!(made.iter().all(Result::is_ok));
+        assert!(!store.sweep_tags().await.unwrap() && !store.sweep_folders().await.unwrap());
+        assert!(store.delete_tag(&workspace, &tag.id).await.unwrap());
+        assert!(store.delete_folder(&workspace, &folder.id).await.unwrap());
+
+        let tagged = "SELECT COUNT(*) FROM link_tags";
+        let filed = "SELECT COUNT(*) FROM links WHERE folder_id IS NOT NULL";
+        assert_eq!((rows(&store, tagged).await, rows(&store, filed).await), (2_500, 2_500), "later");
+        for left in [1_500, 500, 0] {
+            assert!(store.sweep_tags().await.unwrap() && store.sweep_folders().await.unwrap());
+            assert_eq!((rows(&store, tagged).await, rows(&store, filed).await), (left, left));
+        }
+        assert!(!store.sweep_tags().await.unwrap() && !store.sweep_folders().await.unwrap());
+        for table in ["SELECT COUNT(*) FROM tags", "SELECT COUNT(*) FROM deleted_folders"] {
+            assert_eq!(rows(&store, table).await, 0, "{table}");
+        }
+    }
 }

@@ -165,12 +165,14 @@ async fn load(
     // All in one row: thousands of rows take longer to hand over than to find.
     let mut sql = Sql::new(match dialect {
         Dialect::Sqlite => {
-            "SELECT json_group_array(json_array(l.seq, l.id, l.domain, l.key, l.url, l.folder_id, json(l.details),
-             l.created_at)) FROM links l WHERE l.seq IN "
+            "SELECT json_group_array(json_array(l.seq, l.id, l.domain, l.key, l.url, f.id, json(l.details),
+             l.created_at)) FROM links l
+             LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id WHERE l.seq IN "
         }
         Dialect::Postgres => {
-            "SELECT CAST(COALESCE(json_agg(json_build_array(l.seq, l.id, l.domain, l.key, l.url, l.folder_id,
-             CAST(l.details AS JSON), l.created_at)), '[]') AS TEXT) FROM links l WHERE l.seq IN "
+            "SELECT CAST(COALESCE(json_agg(json_build_array(l.seq, l.id, l.domain, l.key, l.url, f.id,
+             CAST(l.details AS JSON), l.created_at)), '[]') AS TEXT) FROM links l
+             LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id WHERE l.seq IN "
         }
     });
     sql.numbers(dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());

@@ -5,7 +5,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
+use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::ids;
 use crate::links::Link;
 use crate::webhooks::Trigger;
@@ -84,13 +84,7 @@ impl Store {
         let secret = new.secret.clone().unwrap_or_else(ids::webhook_secret);
         let (scope, link_ids, folder_ids) = scope_columns(&new.scope)?;
         let triggers = to_json("webhook triggers", &new.triggers)?;
-        let mut transaction = self.begin().await?;
-        if self.dialect == Dialect::Postgres {
-            // Two calls at once must not both find room for one.
-            let mut sql = Sql::new("SELECT w.seq FROM workspaces w WHERE w.seq = ");
-            sql.bind(workspace.seq).push(" FOR NO KEY UPDATE");
-            sql.one(&mut *transaction).await?;
-        }
+        let mut transaction = self.begin_alone(workspace).await?;
         let mut sql = Sql::new("SELECT COUNT(*) FROM webhooks h WHERE h.workspace_seq = ");
         sql.bind(workspace.seq);
         let full = sql.number(&mut *transaction).await? >= i64::from(most);

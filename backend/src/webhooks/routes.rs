@@ -34,8 +34,6 @@ const MAX_URL: usize = 2_048;
 const MAX_SCOPE: usize = 1_000;
 /// Deliveries on a page, unless asked for fewer; also the most.
 const PAGE_SIZE: i64 = 100;
-/// The last page.
-const MAX_PAGE: i64 = 1_000;
 /// What may have become of a delivery.
 pub(crate) const STATUSES: [(&str, DeliveryStatus); 3] = [
     ("pending", DeliveryStatus::Pending),
@@ -330,10 +328,8 @@ async fn deliveries(
 ) -> Result<Json<Vec<DeliveryBody>>, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
     let filter = delivery_filter(app.clock.now(), |name| Ok(query.filter(name)?.map(str::to_owned)))?;
-    let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
-    let size = query.integer("pageSize", 1..=PAGE_SIZE, &format!("Max page size is {PAGE_SIZE}."))?;
-    let size = size.unwrap_or(PAGE_SIZE);
-    let records = app.store.deliveries(&webhook, &filter, (page - 1) * size, size).await?;
+    let (skip, size) = query.page(PAGE_SIZE)?;
+    let records = app.store.deliveries(&webhook, &filter, skip, size).await?;
     Ok(Json(records.into_iter().map(DeliveryBody::of).collect()))
 }
 

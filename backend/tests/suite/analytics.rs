@@ -180,8 +180,10 @@ fn click(service: &Service, id: &str, set: impl FnOnce(&mut ClickDetails)) -> Cl
 /// Two links and five clicks that differ in everything.
 async fn varied(database: Database) -> Service {
     let service = Service::start(database).await;
+    service.tags(&["x", "y"]).await;
+    let folder = service.folder("f").await;
     let a = json!({
-        "url": "https://example.com/a?utm_source=news", "key": "a", "externalId": "a", "tenantId": "t", "folderId": "f",
+        "url": "https://example.com/a?utm_source=news", "key": "a", "externalId": "a", "tenantId": "t", "folderId": folder,
         "tagNames": ["x", "y"], "partnerId": "p",
     });
     let a = service.link(&a).await;
@@ -222,7 +224,7 @@ type Grouping = (&'static str, &'static [&'static str], &'static [(i64, &'static
 async fn clicks_are_grouped_by_whatever_is_known_of_them(database: Database) {
     let service = varied(database).await;
     //  groupBy            fields of the groups                  their clicks and values, most first
-    let table: [Grouping; 17] = [
+    let table: [Grouping; 16] = [
         ("continents", &["continent"], &[(2, &["EU"]), (1, &["NA"])]),
         (
             "countries",
@@ -249,7 +251,6 @@ async fn clicks_are_grouped_by_whatever_is_known_of_them(database: Database) {
         ("top_urls", &["url"], &[(1, &["https://example.com/a?x=1"]), (1, &["https://example.com/a?x=2"])]),
         ("top_base_urls", &["url"], &[(2, &["https://example.com/a"])]),
         ("top_domains", &["domain"], &[(5, &["s.test"])]),
-        ("top_folders", &["folderId"], &[(3, &["f"])]),
         ("utm_sources", &["utm_source"], &[(3, &["news"])]),
         ("utm_mediums", &["utm_medium"], &[]),
     ];
@@ -272,6 +273,12 @@ async fn clicks_are_grouped_by_whatever_is_known_of_them(database: Database) {
     let tags = service.get("/analytics?groupBy=top_link_tags").await;
     assert_eq!(tags.each("clicks"), [5, 3]);
     assert_eq!(tags.body[0]["tag"]["name"], "y");
+    let folders = service.get("/analytics?groupBy=top_folders").await;
+    let folder = &service.get("/links/ext_a").await.body["folderId"];
+    let expected = json!([{
+        "folderId": folder, "folder": {"id": folder, "name": "f"}, "clicks": 3, "leads": 0, "sales": 0, "saleAmount": 0,
+    }]);
+    assert_eq!(folders.body, expected);
 }
 
 async fn filters_take_lists_and_their_negation_and_events_agree(database: Database) {
@@ -280,6 +287,7 @@ async fn filters_take_lists_and_their_negation_and_events_agree(database: Databa
     let (a, b) = (info("a").await, info("b").await);
     let (a_id, x) = (a["id"].as_str().unwrap(), a["tags"][0]["id"].as_str().unwrap());
     let y = b["tags"][0]["id"].as_str().unwrap();
+    let folder = a["folderId"].as_str().unwrap();
     //  filter                                       clicks
     let table = [
         ("country=DE".to_owned(), 1),
@@ -310,7 +318,10 @@ async fn filters_take_lists_and_their_negation_and_events_agree(database: Databa
         ("linkId=link_nobody".to_owned(), 0),
         ("tenantId=t".to_owned(), 3),
         ("tenantId=-t".to_owned(), 2),
-        ("folderId=-f".to_owned(), 2),
+        (format!("folderId={folder}"), 3),
+        (format!("folderId=-{folder}"), 2),
+        ("folderId=fold_nobody".to_owned(), 0),
+        ("tagId=tag_nobody".to_owned(), 0),
         ("utm_source=news".to_owned(), 3),
         ("utm_source=-news".to_owned(), 2),
         (format!("tagId={x}"), 3),

@@ -123,10 +123,25 @@ fn links_are_imported_line_by_line() {
 }
 
 #[test]
+fn domains_are_assigned_listed_and_released() {
+    let folder = TempDir::new().unwrap();
+    let seeded = json(backend(&folder).args(["seed", "--json"]));
+    let workspace = seeded["workspace"].as_str().unwrap();
+    let run = |arguments: &[&str]| backend(&folder).arg("domains").args(arguments).output().unwrap();
+    assert!(run(&["assign", "--workspace", workspace, "Go.example.com"]).status.success());
+    let listed = json(backend(&folder).args(["domains", "list", "--json"]));
+    assert_eq!(listed, serde_json::json!([{"domain": "go.example.com", "workspace": workspace}]));
+    let shown = String::from_utf8(run(&["list"]).stdout).unwrap();
+    assert_eq!(shown, format!("{workspace}  go.example.com\n"));
+    assert!(run(&["release", "go.example.com"]).status.success());
+    assert!(run(&["list"]).stdout.is_empty());
+}
+
+#[test]
 fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
     let no_quota = "--limits: the plan enterprise has no quotas of its own";
-    let table: [(&[&str], &str); 6] = [
+    let table: [(&[&str], &str); 9] = [
         (&["keys", "create", "--plan", "Pro"], "Pro"),
         (&["keys", "create", "--plan", "pro", "--limits", "standard=60/fortnight"], "60/fortnight"),
         (
@@ -136,6 +151,12 @@ fn what_is_wrong_on_the_command_line_is_named() {
         (&["keys", "create", "--plan", "enterprise"], no_quota),
         (&["keys", "create", "--plan", "enterprise", "--limits", "analytics=20/second"], no_quota),
         (&["keys", "revoke", "key_nobody"], "no key has the id key_nobody"),
+        (&["domains", "assign", "--workspace", "ws_nobody", "go.test"], "no workspace has the id ws_nobody"),
+        (
+            &["domains", "assign", "--workspace", "ws_nobody", "https://go.test"],
+            "expected the name of a host",
+        ),
+        (&["domains", "release", "go.test"], "the domain go.test is not assigned"),
     ];
     for (arguments, expected) in table {
         let output = backend(&folder).args(arguments).output().unwrap();

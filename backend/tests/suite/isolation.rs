@@ -17,6 +17,8 @@ on_both_databases! {
 /// What one workspace has, and another asks for.
 struct Owned {
     link: Value,
+    tag: String,
+    folder: String,
     webhook: String,
     event: String,
 }
@@ -38,9 +40,10 @@ enum Got {
 use Got::{New, Only, Refused};
 
 async fn owned(service: &Service) -> Owned {
+    let (tag, folder) = (service.tags(&["mine"]).await.remove(0), service.folder("mine").await);
     let link = json!({
-        "url": "https://example.com/mine", "key": "mine", "externalId": "mine", "tenantId": "t", "folderId": "f",
-        "tagNames": ["mine"],
+        "url": "https://example.com/mine", "key": "mine", "externalId": "mine", "tenantId": "t", "folderId": folder,
+        "tagIds": [tag],
     });
     let link = service.link(&link).await;
     service.click_hours_ago(link["id"].as_str().unwrap(), &[1, 2]).await;
@@ -48,13 +51,13 @@ async fn owned(service: &Service) -> Owned {
     let webhook = json!({"name": "x", "url": "http://127.0.0.1:9/", "triggers": ["link.created"]});
     let webhook = service.post("/webhooks", &webhook).await.body["id"].as_str().unwrap().to_owned();
     let event = service.post(&format!("/webhooks/{webhook}/test"), &json!({})).await.body;
-    Owned { link, webhook, event: event["id"].as_str().unwrap().to_owned() }
+    Owned { link, tag, folder, webhook, event: event["id"].as_str().unwrap().to_owned() }
 }
 
 /// What a stranger may try on an endpoint. Those that make something come last, since they change what others find.
 fn attempts(operation: &str, owned: &Owned) -> Vec<Attempt> {
     let link = owned.link["id"].as_str().unwrap();
-    let tag = owned.link["tags"][0]["id"].as_str().unwrap();
+    let Owned { tag, folder, .. } = owned;
     let ask = |query: String, got: Got| (query, Value::Null, got);
     let tell = |body: Value, got: Got| (String::new(), body, got);
     let none = || Only(json!({"clicks": 0, "leads": 0, "sales": 0, "saleAmount": 0}));
@@ -63,7 +66,7 @@ fn attempts(operation: &str, owned: &Owned) -> Vec<Attempt> {
         format!("linkId={link}"),
         format!("tagId={tag}"),
         "tenantId=t".to_owned(),
-        "folderId=f".to_owned(),
+        format!("folderId={folder}"),
         "domain=s.test".to_owned(),
         "interval=all".to_owned(),
         String::new(),
@@ -73,6 +76,7 @@ fn attempts(operation: &str, owned: &Owned) -> Vec<Attempt> {
         "search=mine".to_owned(),
         "tagNames=mine".to_owned(),
         format!("tagIds={tag}"),
+        format!("folderId={folder}"),
         format!("linkIds={link}"),
         "showArchived=true".to_owned(),
         String::new(),
@@ -120,6 +124,13 @@ fn attempts(operation: &str, owned: &Owned) -> Vec<Attempt> {
             rows
         }
         "getWebhooks" => vec![ask(String::new(), empty())],
+        "getTags" => vec![ask(String::new(), empty()), ask(format!("ids={tag}&search=mine"), empty())],
+        "listFolders" => vec![ask(String::new(), empty()), ask("search=mine".to_owned(), empty())],
+        "updateTag" | "updateFolder" => vec![tell(json!({"name": "theirs"}), Refused(404))],
+        "deleteTag" | "deleteFolder" => vec![ask(String::new(), Refused(404))],
+        // The service's only one is everybody's.
+        "listDomains" => Vec::new(),
+        "createTag" | "createFolder" => vec![tell(json!({"name": "mine"}), New)],
         "updateWebhook" => vec![tell(json!({"name": "theirs", "disabled": true}), Refused(404))],
         "testWebhook" | "rotateWebhookSecret" | "replayEvent" | "replayEvents" => {
             vec![tell(json!({}), Refused(404))]
@@ -129,10 +140,12 @@ fn attempts(operation: &str, owned: &Owned) -> Vec<Attempt> {
         "createLink" => vec![
             tell(json!({"url": "https://example.com", "key": "mine"}), Refused(409)),
             tell(json!({"url": "https://example.com", "tagIds": [tag]}), Refused(422)),
+            tell(json!({"url": "https://example.com", "tagNames": ["mine"]}), Refused(422)),
+            tell(json!({"url": "https://example.com", "folderId": folder}), Refused(422)),
             tell(json!({"url": "https://example.com/mine", "externalId": "mine"}), New),
         ],
         "upsertLink" => vec![tell(json!({"url": owned.link["url"], "key": "theirs"}), New)],
-        "bulkCreateLinks" => vec![tell(json!([{"url": owned.link["url"], "tagNames": ["mine"]}]), New)],
+        "bulkCreateLinks" => vec![tell(json!([{"url": owned.link["url"]}]), New)],
         "createWebhook" => {
             let body = json!({"name": "x", "url": "http://127.0.0.1:9/", "triggers": ["link.created"]});
             vec![tell(body, New)]
@@ -151,8 +164,7 @@ fn assert_got(got: &Got, answer: &Answer, owned: &Owned, what: &str) {
             for made in made {
                 assert!(made["id"].is_string(), "{what}: {made}");
                 assert!(made["id"] != owned.link["id"] && made["id"] != *owned.webhook, "{what}: {made}");
-                let tag = made.pointer("/tags/0/id");
-                assert!(tag.is_none() || tag != owned.link.pointer("/tags/0/id"), "{what}: {made}");
+                assert!(made["id"] != *owned.tag && made["id"] != *owned.folder, "{what}: {made}");
             }
         }
     }
@@ -168,6 +180,8 @@ async fn seen_by_the_owner(service: &Service, owned: &Owned) -> Vec<Value> {
         "/analytics?groupBy=top_links",
         "/events",
         "/webhooks",
+        "/tags",
+        "/folders",
     ] {
         seen.push(service.get(path).await.body);
     }
@@ -186,8 +200,12 @@ async fn two_workspaces_have_nothing_of_each_other_on_any_endpoint(database: Dat
     let mut endpoints = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
-            let id =
-                if path.starts_with("/links") { owned.link["id"].as_str().unwrap() } else { &owned.webhook };
+            let id = match path.split('/').nth(1).unwrap() {
+                "links" => owned.link["id"].as_str().unwrap(),
+                "tags" => &owned.tag,
+                "folders" => &owned.folder,
+                _ => &owned.webhook,
+            };
             let path = path.replace("{id}", id).replace("{event}", &owned.event);
             assert!(!path.contains('{'), "{path} has a variable part that nobody has filled");
             let method: Method = method.to_uppercase().parse().unwrap();
@@ -197,6 +215,7 @@ async fn two_workspaces_have_nothing_of_each_other_on_any_endpoint(database: Dat
     // An upsert finds what the stranger has made before, so it comes before what makes something in any case.
     let makes_something = |operation: &str| match operation {
         "upsertLink" => 1,
+        "createTag" | "createFolder" => 3,
         operation if operation.to_lowercase().contains("create") => 2,
         _ => 0,
     };
@@ -222,6 +241,12 @@ async fn two_workspaces_may_use_the_same_names(database: Database) {
     let service = Service::start(database).await;
     let (_, stranger) = service.new_workspace("second").await;
     let link = json!({"url": "https://example.com", "externalId": "e", "tagNames": ["t"]});
+    for path in ["/tags", "/folders"] {
+        for key in [service.key(), &stranger] {
+            let made = service.call_as(key, Method::POST, path, Some(&json!({"name": "t"}))).await;
+            assert_eq!(made.status, 201, "{path}");
+        }
+    }
     let mine = service.link(&link).await;
     let theirs = service.call_as(&stranger, Method::POST, "/links", Some(&link)).await.body;
     assert_ne!(mine["tags"][0]["id"], theirs["tags"][0]["id"]);

@@ -28,6 +28,7 @@ fn id(link: &Value) -> &str {
 
 async fn a_change_touches_what_it_names_and_nothing_else(database: Database) {
     let service = Service::start(database).await;
+    service.tags(&["t"]).await;
     let made = service
         .link(&json!({"url": "https://example.com/a?utm_source=x", "title": "A", "tagNames": "t"}))
         .await;
@@ -50,12 +51,13 @@ async fn a_change_touches_what_it_names_and_nothing_else(database: Database) {
 
 async fn every_field_can_be_set_and_emptied(database: Database) {
     let service = Service::start(database).await;
+    let folder = service.folder("f").await;
     let table = [
         ("externalId", json!("e"), Value::Null),
         ("tenantId", json!("t"), Value::Null),
         ("programId", json!("p"), Value::Null),
         ("partnerId", json!("p"), Value::Null),
-        ("folderId", json!("fold_1"), Value::Null),
+        ("folderId", json!(folder), Value::Null),
         ("comments", json!("c"), Value::Null),
         ("expiresAt", json!("2026-05-01T00:00:00.000Z"), Value::Null),
         ("expiredUrl", json!("https://over.test"), Value::Null),
@@ -132,6 +134,8 @@ async fn a_change_into_another_links_way_is_refused(database: Database) {
         (json!({"externalId": "a"}), 409, "A link with this externalId already exists in this workspace."),
         (json!({"domain": "other.test"}), 403, "Domain does not belong to workspace."),
         (json!({"tagIds": ["tag_nobody"]}), 422, "Invalid tagIds detected: tag_nobody"),
+        (json!({"tagNames": ["nobody", "none"]}), 422, "Invalid tagNames detected: nobody, none"),
+        (json!({"folderId": "fold_nobody"}), 422, "Invalid folderId detected: fold_nobody"),
         (json!({"url": "nonsense"}), 422, "custom: url: Invalid destination URL"),
         (json!({"url": null}), 422, "invalid_type: url: Invalid input: expected string, received null"),
     ];
@@ -172,6 +176,7 @@ async fn a_bulk_change_leaves_out_what_is_not_there(database: Database) {
     let service = Service::start(database).await;
     let a = service.link(&json!({"url": "https://example.com/a", "externalId": "a"})).await;
     let b = service.link(&json!({"url": "https://example.com/b", "externalId": "b"})).await;
+    service.tags(&["x"]).await;
     let body =
         json!({"linkIds": [id(&b), "link_nobody", id(&a)], "data": {"tagNames": ["x"], "utm_source": "s"}});
     let answer = service.patch("/links/bulk", &body).await;
@@ -236,17 +241,24 @@ async fn a_link_is_found_by_each_of_its_names(database: Database) {
 
 async fn links_are_counted_by_what_they_share(database: Database) {
     let service = Service::start(database).await;
-    service.link(&json!({"url": "https://example.com/a", "folderId": "f", "tagNames": ["t", "u"]})).await;
+    service.tags(&["t", "u"]).await;
+    let folder = service.folder("f").await;
+    service.link(&json!({"url": "https://example.com/a", "folderId": folder, "tagNames": ["t", "u"]})).await;
     service.link(&json!({"url": "https://example.com/b", "tagNames": ["t"]})).await;
     service.link(&json!({"url": "https://example.com/c", "archived": true})).await;
     let count = async |query: &str| service.get(&format!("/links/count?{query}")).await.body;
     assert_eq!(count("").await, 2);
     assert_eq!(count("showArchived=true").await, 3);
-    assert_eq!(count("folderId=f").await, 1);
+    assert_eq!(count(&format!("folderId={folder}")).await, 1);
+    assert_eq!(count("folderId=fold_nobody").await, 0);
     assert_eq!(count("folderId=unsorted").await, 1);
     assert_eq!(count("tagNames=t").await, 2);
-    assert_eq!(count("tagNames=u,x").await, 1);
+    assert_eq!(count("tagNames=U,x").await, 1);
     assert_eq!(count("groupBy=domain").await, json!([{"domain": "s.test", "_count": 2}]));
+    assert_eq!(
+        count("groupBy=folderId").await,
+        json!([{"folderId": null, "_count": 1}, {"folderId": folder, "_count": 1}])
+    );
     assert_eq!(count("groupBy=userId").await, json!([{"userId": null, "_count": 2}]));
     let tags = service.get("/links/count?groupBy=tagId").await;
     assert_eq!(tags.each("_count"), [2, 1]);

@@ -203,6 +203,7 @@ async fn links_are_listed_newest_first_page_by_page(database: Database) {
 
 async fn filters_of_links_never_widen_the_list(database: Database) {
     let service = Service::start(database).await;
+    service.tags(&["x", "y"]).await;
     let x = service.link(&json!({"url": "https://example.com/x", "key": "x", "tagNames": ["x"]})).await;
     let y = service.link(&json!({"url": "https://example.com/y", "key": "y", "tagNames": ["y"]})).await;
     let tag = |link: &Value| link["tags"][0]["id"].as_str().unwrap().to_owned();
@@ -248,6 +249,7 @@ async fn whoever_reads_finds_nothing_of_a_deleted_link_while_its_rows_go(databas
     let url = database.url.clone();
     let service = Service::start(database).await;
     let body = json!({"url": "https://example.com/x?utm_source=s", "key": "k", "externalId": "e", "tagNames": ["t"]});
+    service.tags(&["t"]).await;
     let gone = service.link(&body).await;
     let kept = service.link(&json!({"url": "https://example.com/y", "key": "y"})).await;
     let (gone, kept) = (gone["id"].as_str().unwrap(), kept["id"].as_str().unwrap());

@@ -7,7 +7,9 @@ mod command;
 mod connections;
 mod database;
 mod database_away;
+mod domains;
 mod errors;
+mod folders;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod internal;
@@ -29,6 +31,7 @@ mod set_aside;
 mod soak;
 #[cfg(target_os = "linux")]
 mod systemd;
+mod tags;
 mod top_links;
 mod webhooks;
 mod workspaces;

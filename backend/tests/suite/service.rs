@@ -13,7 +13,7 @@ use backend::{
 use futures_util::StreamExt;
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::database::Database;
@@ -216,6 +216,24 @@ impl Service {
         let answer = self.post("/links", body).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
         answer.body
+    }
+
+    /// Makes tags and returns their ids.
+    pub(crate) async fn tags(&self, names: &[&str]) -> Vec<String> {
+        let mut ids = Vec::new();
+        for name in names {
+            let answer = self.post("/tags", &json!({"name": name})).await;
+            assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.body);
+            ids.push(answer.body["id"].as_str().unwrap().to_owned());
+        }
+        ids
+    }
+
+    /// Makes a folder and returns its id.
+    pub(crate) async fn folder(&self, name: &str) -> String {
+        let answer = self.post("/folders", &json!({"name": name})).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.body);
+        answer.body["id"].as_str().unwrap().to_owned()
     }
 
     pub(crate) async fn shut_down(self) {

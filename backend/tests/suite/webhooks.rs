@@ -193,11 +193,12 @@ async fn a_scope_narrows_what_is_heard(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let a = service.link(&json!({"url": "https://example.com/a", "key": "a"})).await;
-    service.link(&json!({"url": "https://example.com/b", "key": "b", "folderId": "f"})).await;
+    let folder = service.folder("f").await;
+    service.link(&json!({"url": "https://example.com/b", "key": "b", "folderId": folder})).await;
     service.link(&json!({"url": "https://example.com/c", "key": "c"})).await;
     let scopes = [
         json!({"linkScope": "links", "linkIds": [a["id"]]}),
-        json!({"linkScope": "folders", "folderIds": ["f"]}),
+        json!({"linkScope": "folders", "folderIds": [folder]}),
     ];
     for (path, scope) in ["/links", "/folders"].iter().zip(scopes) {
         let mut body = json!({"name": "rx", "url": receiver.url(path), "triggers": ["link.clicked"]});

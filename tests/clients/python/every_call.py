@@ -1,4 +1,4 @@
-"""Every call that the published client offers for links, analytics, events and QR codes: python every_call.py URL KEY CLICKS
+"""Every call that the published client offers for links, tags, folders, domains, analytics, events and QR codes: python every_call.py URL KEY CLICKS
 
 CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and the answers about them.
 """
@@ -53,6 +53,76 @@ def assert_like(parsed: list, expected: list, what: str) -> None:
     assert len(parsed) == len(expected) and shown_fields == expected, (what, parsed)
 
 
+def tags(tags: Calls, name: str) -> None:
+    """Leaves a tag of that name for the links."""
+    tag = tags.create(request={"name": name, "color": "blue"})
+    assert isinstance(tag, components.LinkTagSchemaOutput), tag
+    assert (tag.name, tag.color.value) == (name, "blue"), tag
+    other = tags.create(request={"tag": f"{name}-2"})
+    refused(errors.Conflict, "conflict", lambda: tags.create(request={"name": name.upper()}))
+    refused(errors.UnprocessableEntity, "unprocessable_entity", lambda: tags.create(request={"name": ""}))
+
+    updated = tags.update(id=other.id, request_body={"name": f"{name}-3", "color": "pink"})
+    assert (updated.id, updated.name, updated.color.value) == (other.id, f"{name}-3", "pink"), updated
+    assert tags.list(request={"search": name}) == [tag, updated]
+    newest = {"search": name, "sort_by": "createdAt", "sort_order": "desc", "page": 1, "page_size": 1}
+    assert tags.list(request=newest) == [updated]
+    assert tags.list(request={"ids": [tag.id, "tag_nobody"]}) == [tag]
+
+    assert tags.delete(id=other.id).id == other.id
+    refused(errors.NotFound, "not_found", lambda: tags.update(id=other.id, request_body={"name": "x"}))
+    refused(errors.NotFound, "not_found", lambda: tags.delete(id=other.id))
+
+
+def folders(folders: Calls, name: str) -> None:
+    folder = folders.create(request={"name": name, "description": "d"})
+    assert isinstance(folder, components.FolderSchema), folder
+    assert (folder.name, folder.description) == (name, "d"), folder
+    assert (folder.type.value, folder.access_level.value) == ("default", "write"), folder
+    refused(errors.Conflict, "conflict", lambda: folders.create(request={"name": name.upper()}))
+    read_only = {"name": "x", "access_level": "read"}
+    refused(errors.UnprocessableEntity, "unprocessable_entity", lambda: folders.create(request=read_only))
+
+    changes = {"name": f"{name}-2", "description": None, "access_level": "write"}
+    updated = folders.update(id=folder.id, request_body=changes)
+    assert (updated.id, updated.name, updated.description) == (folder.id, f"{name}-2", None), updated
+    assert folders.list(request={"search": name, "page": 1, "page_size": 1}) == [updated]
+
+    assert folders.delete(id=folder.id).id == folder.id
+    refused(errors.NotFound, "not_found", lambda: folders.update(id=folder.id, request_body={"name": "x"}))
+    refused(errors.NotFound, "not_found", lambda: folders.delete(id=folder.id))
+
+
+def domains(domains: Calls, host: str) -> None:
+    page = domains.list(request={"archived": False, "search": host, "page": 1, "page_size": 2})
+    assert isinstance(page, operations.ListDomainsResponse), page
+    (domain,) = page.result
+    assert (domain.slug, domain.primary, domain.verified, domain.archived) == (host, True, True, False), domain
+    assert domain.registered_domain is None and page.next() is None, page
+    # Domains are named on the command line.
+    refused(errors.NotFound, "not_found", lambda: domains.update(slug=host, request_body={"archived": True}))
+    refused(errors.NotFound, "not_found", lambda: domains.delete(slug=host))
+    refused(errors.NotFound, "not_found", lambda: domains.register(request={"domain": "go.link"}))
+    refused(errors.NotFound, "not_found", lambda: domains.check_status(request={"domains": "go.link"}))
+    try:
+        domains.create(request={"slug": "go.test"})
+    except errors.SDKError as refusal:
+        assert refusal.status_code == 405, refusal
+    else:
+        raise AssertionError("405 was expected")
+
+
+def absent(dub: Dub, suffix: str, run) -> None:
+    """What the service does not have is told so in the published form."""
+    lead = {"click_id": "c", "event_name": "e", "customer_external_id": "x"}
+    sale = {"customer_external_id": "x", "amount": 1}
+    calls = [(dub.track, "lead", lead), (dub.track, "sale", sale)]
+    calls += [(resource, "list", {}) for resource in (dub.customers, dub.partners, dub.commissions, dub.payouts)]
+    for resource, name, request in calls:
+        call = getattr(resource, name + suffix)
+        refused(errors.NotFound, "not_found", lambda: run(call(request=request)))
+
+
 def links(links: Calls, name: str) -> None:
     before = links.count(request={})
     # A slash in an external id is not escaped by this client.
@@ -76,6 +146,10 @@ def links(links: Calls, name: str) -> None:
     refused(errors.NotFound, "not_found", lambda: links.get(request={"link_id": "link_nobody"}))
     refused(errors.Conflict, "conflict", lambda: links.create(request={"url": "https://example.com", "key": name}))
     refused(errors.UnprocessableEntity, "unprocessable_entity", lambda: links.create(request={"url": "nonsense"}))
+    unknown_tag = {"url": "https://example.com", "tag_names": ["nobody"]}
+    refused(errors.UnprocessableEntity, "unprocessable_entity", lambda: links.create(request=unknown_tag))
+    unknown_folder = {"url": "https://example.com", "folder_id": "fold_nobody"}
+    refused(errors.UnprocessableEntity, "unprocessable_entity", lambda: links.create(request=unknown_folder))
 
     updated = links.update(link_id=f"ext_{external}", request_body={"url": "https://example.com/new", "archived": True})
     assert (updated.id, updated.url, updated.archived) == (link.id, "https://example.com/new", True), updated
@@ -158,12 +232,14 @@ def qr_codes(codes: Calls, address: str) -> None:
 
 
 def play(dub: Dub, name: str, suffix: str, run, table: dict) -> None:
-    stories = [(links, dub.links, name), (analytics, dub.analytics, table), (events, dub.events, table)]
+    stories = [(tags, dub.tags, name), (folders, dub.folders, name), (domains, dub.domains, "links.example.test")]
+    stories += [(links, dub.links, name), (analytics, dub.analytics, table), (events, dub.events, table)]
     stories.append((qr_codes, dub.qr_codes, "https://example.com/"))
     for story, resource, argument in stories:
         calls = Calls(resource, suffix, run)
         story(calls, argument)
         assert not calls.unmade, f"{type(resource).__name__}: not called: {calls.unmade}"
+    absent(dub, suffix, run)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// Every call that the published client offers for links, analytics, events and QR codes: node every_call.mjs FOLDER URL KEY CLICKS
+// Every call that the published client offers for links, tags, folders, domains, analytics, events and QR codes: node every_call.mjs FOLDER URL KEY CLICKS
 //
 // FOLDER has the installed client. CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and
 // the answers about them.
@@ -45,6 +45,75 @@ function assertLike(parsed, expected, what) {
 
 const ids = (links) => links.map((link) => link.id);
 
+/** Leaves a tag of that name for the links. */
+async function tags(tags, name) {
+  const tag = await tags.create({ name, color: "blue" });
+  assert.deepEqual([tag.name, tag.color], [name, "blue"]);
+  const other = await tags.create({ tag: `${name}-2` });
+  await refused(errors.Conflict, "conflict", () => tags.create({ name: name.toUpperCase() }));
+  await refused(errors.UnprocessableEntity, "unprocessable_entity", () => tags.create({ name: "" }));
+
+  const updated = await tags.update(other.id, { name: `${name}-3`, color: "pink" });
+  assert.deepEqual(updated, { id: other.id, name: `${name}-3`, color: "pink" });
+  assert.deepEqual(await tags.list({ search: name }), [tag, updated]);
+  const newest = { search: name, sortBy: "createdAt", sortOrder: "desc", page: 1, pageSize: 1 };
+  assert.deepEqual(await tags.list(newest), [updated]);
+  assert.deepEqual(await tags.list({ ids: [tag.id, "tag_nobody"] }), [tag]);
+
+  assert.equal((await tags.delete(other.id)).id, other.id);
+  await refused(errors.NotFound, "not_found", () => tags.update(other.id, { name: "x" }));
+  await refused(errors.NotFound, "not_found", () => tags.delete(other.id));
+}
+
+async function folders(folders, name) {
+  const folder = await folders.create({ name, description: "d" });
+  assert.deepEqual(
+    [folder.name, folder.description, folder.type, folder.accessLevel],
+    [name, "d", "default", "write"],
+  );
+  await refused(errors.Conflict, "conflict", () => folders.create({ name: name.toUpperCase() }));
+  await refused(errors.UnprocessableEntity, "unprocessable_entity", () =>
+    folders.create({ name: "x", accessLevel: "read" }),
+  );
+
+  const updated = await folders.update(folder.id, { name: `${name}-2`, description: null, accessLevel: "write" });
+  assert.deepEqual([updated.id, updated.name, updated.description], [folder.id, `${name}-2`, null]);
+  assert.deepEqual(await folders.list({ search: name, page: 1, pageSize: 1 }), [updated]);
+
+  assert.equal((await folders.delete(folder.id)).id, folder.id);
+  await refused(errors.NotFound, "not_found", () => folders.update(folder.id, { name: "x" }));
+  await refused(errors.NotFound, "not_found", () => folders.delete(folder.id));
+}
+
+async function domains(domains, host) {
+  const listed = [];
+  for await (const page of await domains.list({ archived: false, search: host, pageSize: 1 })) {
+    listed.push(...page.result);
+  }
+  assert.deepEqual(
+    listed.map((domain) => [domain.slug, domain.primary, domain.verified, domain.archived, domain.registeredDomain]),
+    [[host, true, true, false, null]],
+  );
+  // Domains are named on the command line.
+  await refused(errors.NotFound, "not_found", () => domains.update(host, { archived: true }));
+  await refused(errors.NotFound, "not_found", () => domains.delete(host));
+  await refused(errors.NotFound, "not_found", () => domains.register({ domain: "go.link" }));
+  await refused(errors.NotFound, "not_found", () => domains.checkStatus({ domains: "go.link" }));
+  await assert.rejects(domains.create({ slug: "go.test" }), { statusCode: 405 });
+}
+
+/** What the service does not have is told so in the published form. */
+async function absent(dub) {
+  const lead = { clickId: "c", eventName: "e", customerExternalId: "x" };
+  for (const call of [
+    () => dub.track.lead(lead),
+    () => dub.track.sale({ customerExternalId: "x", amount: 1 }),
+    ...[dub.customers, dub.partners, dub.commissions, dub.payouts].map((resource) => () => resource.list({})),
+  ]) {
+    await refused(errors.NotFound, "not_found", call);
+  }
+}
+
 async function links(links, name) {
   const before = await links.count();
   const externalId = `${name}/1`;
@@ -67,7 +136,13 @@ async function links(links, name) {
   }
   await refused(errors.NotFound, "not_found", () => links.get({ linkId: "link_nobody" }));
   await refused(errors.Conflict, "conflict", () => links.create({ url: "https://example.com", key: name }));
-  await refused(errors.UnprocessableEntity, "unprocessable_entity", () => links.create({ url: "nonsense" }));
+  for (const wrong of [
+    { url: "nonsense" },
+    { url: "https://example.com", tagNames: ["nobody"] },
+    { url: "https://example.com", folderId: "fold_nobody" },
+  ]) {
+    await refused(errors.UnprocessableEntity, "unprocessable_entity", () => links.create(wrong));
+  }
 
   const updated = await links.update(`ext_${externalId}`, { url: "https://example.com/new", archived: true });
   assert.deepEqual([updated.id, updated.url, updated.archived], [link.id, "https://example.com/new", true]);
@@ -155,6 +230,9 @@ async function qrCodes(codes, url) {
 const table = JSON.parse(readFileSync(clicksFile, "utf8"));
 const dub = new Dub({ token, serverURL });
 for (const [story, resource, argument] of [
+  [tags, dub.tags, "node"],
+  [folders, dub.folders, "node"],
+  [domains, dub.domains, "links.example.test"],
   [links, dub.links, "node"],
   [analytics, dub.analytics, table],
   [events, dub.events, table],
@@ -164,3 +242,4 @@ for (const [story, resource, argument] of [
   await story(made, argument);
   assert.deepEqual([...unmade], [], `${resource.constructor.name}: not called`);
 }
+await absent(dub);

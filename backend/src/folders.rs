@@ -1,0 +1,149 @@
+//! Folders of links, and their endpoints.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::{Json, Router, routing};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::auth::Caller;
+use crate::body::{Change, Fields, JsonBody, MAX_ITEM};
+use crate::error::{ApiError, Code};
+use crate::links::rfc3339;
+use crate::path::Name;
+use crate::query::Query;
+use crate::state::Shared;
+use crate::store::{MAX_FOLDERS, NameConflict};
+
+/// Longest name, in characters.
+pub(crate) const MAX_NAME: usize = 190;
+/// Longest description, in characters.
+pub(crate) const MAX_DESCRIPTION: usize = 500;
+/// Folders on a page, unless asked for fewer; also the most.
+pub(crate) const PAGE_SIZE: u32 = 50;
+/// The access of every key of a workspace to its folders.
+pub(crate) const ACCESS_LEVEL: &str = "write";
+
+/// A place for links. A link is in one folder or in none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Folder {
+    /// `fold_` and a ULID, or the `folderId` of links from an earlier version.
+    pub(crate) id: String,
+    /// Unique in the workspace, in upper or lower case.
+    pub(crate) name: String,
+    pub(crate) description: Option<String>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+}
+
+/// A folder as responses show it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Folder))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FolderBody {
+    id: String,
+    name: String,
+    description: Option<String>,
+    /// Always `default`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// Always `write`: a key may do anything in its workspace.
+    access_level: &'static str,
+    created_at: String,
+    updated_at: String,
+}
+
+impl From<Folder> for FolderBody {
+    fn from(folder: Folder) -> Self {
+        Self {
+            id: folder.id,
+            name: folder.name,
+            description: folder.description,
+            kind: "default",
+            access_level: ACCESS_LEVEL,
+            created_at: rfc3339(folder.created_at),
+            updated_at: rfc3339(folder.updated_at),
+        }
+    }
+}
+
+/// What a request says of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FolderInput {
+    pub(crate) name: Option<String>,
+    pub(crate) description: Change<String>,
+}
+
+impl FolderInput {
+    fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
+        if let Change::Set(level) = fields.text("accessLevel", MAX_ITEM)?
+            && level != ACCESS_LEVEL
+        {
+            return Err(fields.invalid("accessLevel", "Not supported: expected write"));
+        }
+        let description = fields.text("description", MAX_DESCRIPTION)?;
+        Ok(Self { name: fields.name("name", MAX_NAME)?, description })
+    }
+}
+
+pub(crate) fn router() -> Router<Shared> {
+    Router::new()
+        .route("/folders", routing::get(list).post(create))
+        .route("/folders/{id}", routing::patch(update).delete(delete))
+}
+
+async fn list(
+    State(app): State<Shared>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Vec<FolderBody>>, ApiError> {
+    let (search, page) = (query.search()?, query.page(PAGE_SIZE.into())?);
+    let folders = app.store.list_folders(&caller.workspace, search, page).await?;
+    Ok(Json(folders.into_iter().map(FolderBody::from).collect()))
+}
+
+async fn create(
+    State(app): State<Shared>,
+    caller: Caller,
+    JsonBody(body): JsonBody,
+) -> Result<(StatusCode, Json<FolderBody>), ApiError> {
+    let fields = Fields::of(&body, "")?;
+    let input = FolderInput::read(&fields)?;
+    let name = input.name.ok_or_else(|| fields.missing("name"))?;
+    let (description, now) = (input.description.set(), app.clock.now());
+    let made = app.store.create_folder(&caller.workspace, &name, description.as_deref(), now).await?;
+    Ok((StatusCode::CREATED, Json(made.map_err(refusal)?.into())))
+}
+
+async fn update(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    JsonBody(body): JsonBody,
+) -> Result<Json<FolderBody>, ApiError> {
+    let input = FolderInput::read(&Fields::of(&body, "")?)?;
+    let changed = app.store.update_folder(&caller.workspace, &id, &input, app.clock.now()).await?;
+    Ok(Json(changed.ok_or_else(not_found)?.map_err(refusal)?.into()))
+}
+
+async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<Value>, ApiError> {
+    if !app.store.delete_folder(&caller.workspace, &id).await? {
+        return Err(not_found());
+    }
+    app.deleted.notify_one();
+    Ok(Json(json!({ "id": id })))
+}
+
+fn refusal(conflict: NameConflict) -> ApiError {
+    match conflict {
+        NameConflict::Taken => ApiError::conflict("A folder with that name already exists."),
+        NameConflict::TooMany => {
+            ApiError::new(Code::Forbidden, format!("A workspace has at most {MAX_FOLDERS} folders."))
+        }
+    }
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("Folder not found.")
+}
