@@ -11,15 +11,18 @@ type Step = (i64, &'static str, &'static str);
 /// The step that a file of `migrations/` is.
 macro_rules! step {
     ($folder:literal, $version:literal, $name:literal) => {
+        step!($folder, "000", $version, $name)
+    };
+    ($folder:literal, $zeros:literal, $version:literal, $name:literal) => {
         (
             $version,
             $name,
-            include_str!(concat!("../../migrations/", $folder, "/000", $version, "_", $name, ".sql")),
+            include_str!(concat!("../../migrations/", $folder, "/", $zeros, $version, "_", $name, ".sql")),
         )
     };
 }
 
-const SQLITE: [Step; 9] = [
+const SQLITE: [Step; 10] = [
     step!("sqlite", 1, "schema"),
     step!("sqlite", 2, "packed_clicks"),
     step!("sqlite", 3, "spool"),
@@ -29,10 +32,11 @@ const SQLITE: [Step; 9] = [
     step!("sqlite", 7, "deliveries_by_webhook"),
     step!("sqlite", 8, "webhook_secrets"),
     step!("sqlite", 9, "deleted_links"),
+    step!("sqlite", "00", 10, "retention"),
 ];
 
 #[cfg(feature = "postgres")]
-const POSTGRES: [Step; 9] = [
+const POSTGRES: [Step; 10] = [
     step!("postgres", 1, "schema"),
     step!("postgres", 2, "packed_clicks"),
     step!("postgres", 3, "key_directory"),
@@ -42,6 +46,7 @@ const POSTGRES: [Step; 9] = [
     step!("postgres", 7, "webhook_secrets"),
     step!("postgres", 8, "deleted_links"),
     step!("postgres", 9, "spools"),
+    step!("postgres", "00", 10, "retention"),
 ];
 
 /// Those of a SQLite file.

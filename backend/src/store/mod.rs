@@ -10,6 +10,7 @@ mod click_pages;
 mod click_rows;
 mod clicks;
 mod deleted_links;
+mod full_addresses;
 mod key_order;
 mod keys;
 mod link_changes;
@@ -19,6 +20,7 @@ mod migrations;
 mod outbox;
 mod packed;
 mod reader;
+mod retention;
 mod spool;
 mod sql;
 mod tags;
@@ -91,6 +93,12 @@ pub enum StoreError {
     /// The database failed.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
+    /// A question needs clicks that are deleted.
+    #[error("clicks from before {kept_from} are deleted")]
+    Expired {
+        /// The first instant whose clicks are kept.
+        kept_from: Timestamp,
+    },
     /// A row holds something that this version cannot read.
     #[error("stored {what}: {problem}")]
     Corrupt {
@@ -215,7 +223,9 @@ impl Store {
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = spool::path(&url)?;
         let (dialect, spool_id) = (Dialect::Sqlite, Arc::default());
-        Ok(Self { read, write, readers, analytics, dialect, key_order, spool, spool_id })
+        let store = Self { read, write, readers, analytics, dialect, key_order, spool, spool_id };
+        store.truncate_addresses().await?;
+        Ok(store)
     }
 
     #[cfg(not(feature = "postgres"))]
@@ -232,7 +242,9 @@ impl Store {
         let key_order = Arc::new(KeyOrder::load(&pool).await?);
         let (dialect, spool_id) = (Dialect::Postgres, Arc::default());
         let (read, write, spool) = (pool.clone(), pool, None);
-        Ok(Self { read, write, readers, analytics, dialect, key_order, spool, spool_id })
+        let store = Self { read, write, readers, analytics, dialect, key_order, spool, spool_id };
+        store.truncate_addresses().await?;
+        Ok(store)
     }
 
     /// Keeps clicks in a file until they are recorded, also where that is not done anyway. Each process needs one of its own.

@@ -75,7 +75,7 @@ fn links_are_imported_line_by_line() {
 fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
     let no_quota = "--limits: the plan enterprise has no quotas of its own";
-    let table: [(&[&str], &str); 6] = [
+    let table: [(&[&str], &str); 8] = [
         (&["keys", "create", "--plan", "Pro"], "Pro"),
         (&["keys", "create", "--plan", "pro", "--limits", "standard=60/fortnight"], "60/fortnight"),
         (
@@ -85,6 +85,8 @@ fn what_is_wrong_on_the_command_line_is_named() {
         (&["keys", "create", "--plan", "enterprise"], no_quota),
         (&["keys", "create", "--plan", "enterprise", "--limits", "analytics=20/second"], no_quota),
         (&["keys", "revoke", "key_nobody"], "no key has the id key_nobody"),
+        (&["serve", "--retention", "0"], "0 is not in 1..=36500"),
+        (&["serve", "--ip", "whole"], "full, truncated, none"),
     ];
     for (arguments, expected) in table {
         let output = backend(&folder).args(arguments).output().unwrap();

@@ -1,5 +1,6 @@
 //! The service as its callers see it: requests in, responses out, on a clock that the tests step.
 
+mod addresses;
 mod analytics;
 mod bounds;
 mod command;
@@ -21,6 +22,7 @@ mod processes;
 mod qr;
 mod receiver;
 mod redirect;
+mod retention;
 mod service;
 #[path = "../../../tests/src/soak.rs"]
 #[expect(unreachable_pub, reason = "shared with a library")]
