@@ -125,11 +125,8 @@ async fn addresses_from_before_are_truncated_whatever_is_kept_now(database: Data
         receiver.next().await;
         service.clock.advance(Duration::from_secs(1));
     }
-    let step = if service.database().is_sqlite() {
-        include_str!("../../migrations/sqlite/0010_retention.sql")
-    } else {
-        include_str!("../../migrations/postgres/0010_retention.sql")
-    };
+    // The same on both databases.
+    let step = include_str!("../../migrations/sqlite/0010_retention.sql");
     let mut connection = service.database().connect().await;
     sqlx::raw_sql("DROP TABLE retention; DROP TABLE full_addresses").execute(&mut connection).await.unwrap();
     sqlx::raw_sql(step).execute(&mut connection).await.unwrap();
