@@ -17,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::recorder::{Recorder, RecorderTask};
 use crate::redirect::Front;
 use crate::request_scope::RequestScope;
+use crate::retention::Retention;
 use crate::settings::Settings;
 use crate::state::{App, Shared};
 use crate::store::Store;
@@ -24,8 +25,8 @@ use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::delivery::Deliverer;
 use crate::{
-    analytics, domains, events, folders, internal, links, packer, qr, redirect, request_scope, sweeper, tags,
-    webhooks,
+    analytics, domains, events, folders, internal, links, packer, qr, redirect, request_scope, retention,
+    sweeper, tags, webhooks,
 };
 
 /// The running service: a router to be served, and the work behind it.
@@ -37,6 +38,7 @@ pub struct Backend {
     deliverer: JoinHandle<()>,
     packer: JoinHandle<()>,
     sweeper: JoinHandle<()>,
+    retention: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -64,8 +66,10 @@ impl Backend {
         let deliverer = tokio::spawn(deliverer.run(stopped.clone()));
         let packer = tokio::spawn(packer::run(store.clone(), clock.clone(), stopped.clone()));
         let deleted = Arc::new(Notify::new());
-        let sweeper = sweeper::run(store.clone(), clock.clone(), Arc::clone(&deleted), stopped);
+        let sweeper = sweeper::run(store.clone(), clock.clone(), Arc::clone(&deleted), stopped.clone());
         let sweeper = tokio::spawn(sweeper);
+        let retention = Retention::new(settings.retention);
+        let deletion = tokio::spawn(retention::run(store.clone(), clock.clone(), retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
         let admission = Admission::new(store.analytics().readers);
         let app = App {
@@ -81,11 +85,13 @@ impl Backend {
             agents: Agents::default(),
             internal_token: settings.internal_token,
             max_webhooks: settings.max_webhooks,
+            retention,
             metrics,
             announced,
             deleted,
         };
-        Self { app: Arc::new(app), scope, recorder: recorder_task, deliverer, packer, sweeper, stop }
+        let (app, recorder) = (Arc::new(app), recorder_task);
+        Self { app, scope, recorder, deliverer, packer, sweeper, retention: deletion, stop }
     }
 
     /// The public routes: the API, the redirects and `/healthz`.
@@ -152,6 +158,7 @@ impl Backend {
             (self.deliverer, "webhook deliveries"),
             (self.packer, "the packing of clicks"),
             (self.sweeper, "the deletion of rows"),
+            (self.retention, "the deletion of expired clicks"),
         ] {
             if let Err(error) = task.await {
                 tracing::error!(%error, what, "a background task ended abnormally");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use axum::http::HeaderName;
 use backend::keys::{parse_limits, parse_plan};
-use backend::{ClickRules, Limits, LocationHeaders, WhenFull, parse_domain};
+use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, WhenFull, parse_domain};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A link and analytics API with webhooks.
@@ -162,7 +162,8 @@ Example:
 Examples:
   backend serve --database sqlite:/var/lib/weir/weir.db --public-url https://go.example.com
   backend serve --database postgres://weir@db/weir --public-url https://go.example.com --listen 0.0.0.0:8080 \\
-      --internal-listen 10.0.0.5:8081 --country-header x-country --trusted-hops 1 --log-format json")]
+      --internal-listen 10.0.0.5:8081 --country-header x-country --trusted-hops 1 --log-format json
+  backend serve --public-url https://go.example.com --retention 90 --ip none")]
 pub(super) struct Serve {
     /// Where the API listens; port 0 takes a free one.
     #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8080")]
@@ -217,6 +218,10 @@ pub(super) struct Serve {
     /// Webhooks that a workspace may have; those it has already are kept.
     #[arg(long, env = "WEIR_MAX_WEBHOOKS", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) max_webhooks: u32,
+    /// Number of days that clicks are kept. Totals of links, and counts by hour and day, stay [default: clicks are kept for
+    /// ever].
+    #[arg(long, value_name = "DAYS", env = "WEIR_RETENTION", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(super) retention: Option<u32>,
     #[command(flatten)]
     pub(super) clicks: Clicks,
 }
@@ -256,6 +261,9 @@ pub(super) struct Clicks {
     /// Number of proxies in front of the service that append to X-Forwarded-For. 0 takes the connection's address.
     #[arg(long, env = "WEIR_TRUSTED_HOPS", default_value = "0")]
     pub(super) trusted_hops: u8,
+    /// How much of a visitor's address is stored, and sent in events and webhooks. --once-per-hour uses all of it in any case.
+    #[arg(long, env = "WEIR_IP", default_value = "truncated")]
+    pub(super) ip: Ip,
     /// The header in which the gateway names the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
     #[arg(long, env = "WEIR_CONTINENT_HEADER")]
     pub(super) continent_header: Option<HeaderName>,
@@ -268,6 +276,26 @@ pub(super) struct Clicks {
     /// The header in which the gateway names the visitor's city.
     #[arg(long, env = "WEIR_CITY_HEADER")]
     pub(super) city_header: Option<HeaderName>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Ip {
+    /// All of it, of clicks from now on.
+    Full,
+    /// The network: /24 of IPv4, /48 of IPv6.
+    Truncated,
+    /// Nothing: the API shows "".
+    None,
+}
+
+impl From<Ip> for KeptAddress {
+    fn from(ip: Ip) -> Self {
+        match ip {
+            Ip::Full => Self::Full,
+            Ip::Truncated => Self::Truncated,
+            Ip::None => Self::None,
+        }
+    }
 }
 
 impl From<Clicks> for ClickRules {
@@ -283,6 +311,7 @@ impl From<Clicks> for ClickRules {
             once_per_hour: clicks.once_per_hour,
             location,
             trusted_hops: clicks.trusted_hops,
+            ip: clicks.ip.into(),
         }
     }
 }

@@ -8,6 +8,7 @@ use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 
 use crate::store::Click;
+use crate::visitor_address::KeptAddress;
 
 /// Which visits count as clicks, and which headers tell where the visitor is. By default everyone but bots counts, each
 /// time, and the visitor's location is unknown.
@@ -15,14 +16,16 @@ use crate::store::Click;
 pub struct ClickRules {
     /// Counts crawlers and fetchers of previews too.
     pub count_bots: bool,
-    /// Counts a visitor, told by address and user agent, on one link once an hour. Each process remembers its own
-    /// visitors.
+    /// Counts a visitor, told by the whole address and the user agent, on one link once an hour. Each process remembers its
+    /// own visitors, in memory and by a hash.
     pub once_per_hour: bool,
     /// Where the visitor is.
     pub location: LocationHeaders,
     /// How many proxies in front of the service append to `X-Forwarded-For`. The visitor's address is the entry that the
     /// first of them appended. With 0, or where there are fewer entries, it is the connection's.
     pub trusted_hops: u8,
+    /// How much of the visitor's address is kept.
+    pub ip: KeptAddress,
 }
 
 impl ClickRules {
@@ -64,10 +67,11 @@ impl Default for Repeats {
 }
 
 impl Repeats {
-    /// Whether this visitor was counted on this link within the hour before; if not, it is now.
-    pub(crate) fn is_repeated(&self, click: &Click) -> bool {
+    /// Whether the visitor with this address was counted on this link within the hour before; if not, it is now.
+    pub(crate) fn is_repeated(&self, click: &Click, address: Option<IpAddr>) -> bool {
         let mut visitor = Sha256::new();
-        let parts: [&str; 3] = [&click.link_id, &click.details.ip, &click.details.user_agent];
+        let address = address.map(|address| address.to_string()).unwrap_or_default();
+        let parts: [&str; 3] = [&click.link_id, &address, &click.details.user_agent];
         for part in parts {
             visitor.update(part.len().to_le_bytes());
             visitor.update(part);

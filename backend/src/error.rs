@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::links::rfc3339;
 use crate::store::StoreError;
 
 /// What went wrong, by the status it is answered with.
@@ -115,6 +116,14 @@ impl From<StoreError> for ApiError {
                 Code::ServiceUnavailable,
                 "The answer took too long. Ask about less, or later.",
             );
+        }
+        if let StoreError::Expired { kept_from } = error {
+            let kept_from = rfc3339(kept_from);
+            let message = format!(
+                "Invalid range: clicks from before {kept_from} are deleted. The earliest start is {kept_from}. From before it, \
+                 clicks can be counted by link and time, in whole UTC hours."
+            );
+            return Self::invalid("custom", "start", &message);
         }
         tracing::error!(error = %error, "the store failed");
         Self::new(Code::InternalServerError, "An internal server error occurred.")

@@ -33,6 +33,7 @@ mod query;
 mod recorder;
 mod redirect;
 mod request_scope;
+mod retention;
 mod selection;
 pub mod server;
 mod set_aside;
@@ -43,6 +44,7 @@ mod sweeper;
 mod tags;
 mod targets;
 mod visitor;
+mod visitor_address;
 mod webhooks;
 mod when;
 
@@ -59,5 +61,6 @@ pub use store::{
     Analytics, AssignedDomain, Click, ClickDetails, DomainConflict, KeyRecord, Limits, Replayed, SetAside,
     Store, StoreError, Workspace,
 };
+pub use visitor_address::KeptAddress;
 pub use webhooks::address::AddressPolicy;
 pub use webhooks::signature;

@@ -124,6 +124,8 @@ async fn main() -> ExitCode {
     }
 }
 
+const SECONDS_PER_DAY: u64 = 86_400;
+
 async fn serve(options: Serve) -> Result<(), CliError> {
     let internal_token = match &options.internal_token_file {
         None => options.internal_token,
@@ -157,6 +159,7 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         max_webhooks: options.max_webhooks,
         max_stale: Duration::from_secs(options.max_stale),
         when_full: options.when_full.into(),
+        retention: options.retention.map(|days| Duration::from_secs(u64::from(days) * SECONDS_PER_DAY)),
     };
     let backend = Backend::start(store, Clock::system(), settings);
     // What an earlier process has left in the spool counts from the first request on.

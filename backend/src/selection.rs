@@ -99,8 +99,9 @@ impl ClickQuery {
         let interval = query.choice("interval", &INTERVALS)?;
         let (start, end) = range(query, app, caller, now, &zone, interval).await?;
         let conditions = conditions(query, app, caller).await?;
+        let kept_from = app.retention.kept_from(now);
         let interval = interval.filter(|_| query.text("start").is_none());
-        Ok(Self { selection: Selection { start, end, conditions }, zone, interval })
+        Ok(Self { selection: Selection { start, end, conditions, kept_from }, zone, interval })
     }
 }
 
@@ -127,7 +128,7 @@ async fn range(
             match interval.unwrap_or(Interval::Last(DAY)) {
                 Interval::All => app
                     .store
-                    .first_click(&caller.workspace)
+                    .first_click(&caller.workspace, app.retention.kept_from(now))
                     .await?
                     .map_or(caller.workspace.created_at, |first| first.min(caller.workspace.created_at)),
                 interval => start_of(interval, end, zone).ok_or_else(|| {

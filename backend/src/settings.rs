@@ -26,11 +26,13 @@ pub struct Settings {
     pub max_stale: Duration,
     /// What happens to a click when the buffer is full.
     pub when_full: WhenFull,
+    /// How long clicks are kept; for ever if absent. Their rollups stay.
+    pub retention: Option<Duration>,
 }
 
 impl Settings {
     /// The defaults for a service at this URL: webhooks only to public addresses, 30 s for a request, 20 webhooks a
-    /// workspace, short links from memory for 10 minutes while the database is away.
+    /// workspace, short links from memory for 10 minutes while the database is away, clicks kept for ever.
     #[must_use]
     pub fn new(public_url: PublicUrl) -> Self {
         Self {
@@ -42,6 +44,7 @@ impl Settings {
             max_webhooks: 20,
             max_stale: Duration::from_secs(600),
             when_full: WhenFull::default(),
+            retention: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
 use crate::recorder::Recorder;
+use crate::retention::Retention;
 use crate::store::Store;
 use crate::targets::Targets;
 use crate::visitor::Agents;
@@ -30,6 +31,7 @@ pub(crate) struct App {
     pub(crate) agents: Agents,
     pub(crate) internal_token: Option<String>,
     pub(crate) max_webhooks: u32,
+    pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,
     /// Woken when something was written that webhooks may have to hear of.
     pub(crate) announced: Arc<Notify>,

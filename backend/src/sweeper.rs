@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::store::{Store, StoreError};
 
 /// Between two steps, for others who write.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 /// How often rows are looked for though nobody has told of any: those of what other processes have deleted.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 

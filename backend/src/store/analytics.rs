@@ -8,8 +8,9 @@ use sqlx::Row;
 
 use super::deleted_links::push_not_deleted;
 use super::packed::{DAY, HOUR};
+use super::retention::kept_from;
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace};
+use super::{Dialect, Store, StoreError, Workspace, optional_instant_of};
 
 /// Rows of an answer at most.
 pub(super) const MAX_ROWS: u16 = 5_000;
@@ -56,6 +57,11 @@ enum Level {
 }
 
 impl Column {
+    /// Whether only the single click has its value.
+    pub(super) fn is_of_click(self) -> bool {
+        self.level() == Level::Click
+    }
+
     fn level(self) -> Level {
         match self {
             Self::LinkId
@@ -142,6 +148,8 @@ pub(crate) struct Selection {
     /// The last instant that counts.
     pub(crate) end: Timestamp,
     pub(crate) conditions: Vec<Condition>,
+    /// The first instant whose clicks the operator keeps.
+    pub(crate) kept_from: Timestamp,
 }
 
 /// The steps in which a timeline is counted. Bounds of the reader's buckets must fall on them.
@@ -155,10 +163,10 @@ pub(crate) enum Step {
 
 /// A stretch of time and the table that answers for it. `to` is the first instant after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    table: Table,
-    from: i64,
-    to: i64,
+pub(super) struct Piece {
+    pub(super) table: Table,
+    pub(super) from: i64,
+    pub(super) to: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +178,7 @@ pub(super) enum Table {
 
 /// Splits `[from, to)` so that each part is read from the coarsest table whose rows lie wholly within it. `coarsest`
 /// bounds the choice.
-fn pieces(from: i64, to: i64, coarsest: Table) -> Vec<Piece> {
+pub(super) fn pieces(from: i64, to: i64, coarsest: Table) -> Vec<Piece> {
     let (length, table, finer) = match coarsest {
         Table::Clicks => {
             return if from < to { vec![Piece { table: coarsest, from, to }] } else { Vec::new() };
@@ -200,7 +208,7 @@ impl Selection {
 
     /// The coarsest table that can answer: rollups know only links.
     pub(super) fn coarsest(&self) -> Table {
-        let about_links = self.conditions.iter().all(|condition| condition.column.level() != Level::Click);
+        let about_links = self.conditions.iter().all(|condition| !condition.column.is_of_click());
         if about_links { Table::Daily } else { Table::Clicks }
     }
 }
@@ -249,7 +257,7 @@ pub(super) fn push_source(
 pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selection: &Selection) {
     push_not_deleted(sql, workspace);
     let (on_clicks, on_links): (Vec<&Condition>, Vec<&Condition>) =
-        selection.conditions.iter().partition(|condition| condition.column.level() == Level::Click);
+        selection.conditions.iter().partition(|condition| condition.column.is_of_click());
     for condition in on_clicks {
         sql.push(if condition.negated { " AND NOT (" } else { " AND (" });
         match condition.column {
@@ -318,9 +326,11 @@ impl Store {
         workspace: &Workspace,
         selection: &Selection,
     ) -> Result<i64, StoreError> {
+        let coarsest = selection.coarsest();
+        let mut reader = self.reader_for(workspace, selection, coarsest).await?;
         let mut sql = Sql::new("SELECT CAST(COALESCE(SUM(c.n), 0) AS BIGINT)");
-        push_source(&mut sql, self.dialect, workspace, selection, selection.coarsest());
-        self.readers.acquire().await?.number(sql).await
+        push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+        reader.number(sql).await
     }
 
     /// Clicks by the values of `columns`, most first; groups without a value are left out.
@@ -330,7 +340,9 @@ impl Store {
         selection: &Selection,
         columns: &[Column],
     ) -> Result<Vec<(Vec<String>, i64)>, StoreError> {
-        let about_clicks = columns.iter().any(|column| column.level() == Level::Click);
+        let about_clicks = columns.iter().any(|column| column.is_of_click());
+        let coarsest = if about_clicks { Table::Clicks } else { selection.coarsest() };
+        let mut reader = self.reader_for(workspace, selection, coarsest).await?;
         let mut sql = Sql::new("SELECT ");
         for column in columns {
             sql.push(column.sql(self.dialect)).push(", ");
@@ -344,7 +356,7 @@ impl Store {
             push_conditions(&mut sql, self.dialect, workspace, selection);
         } else {
             sql.push("CAST(SUM(c.n) AS BIGINT) AS total");
-            push_source(&mut sql, self.dialect, workspace, selection, selection.coarsest());
+            push_source(&mut sql, self.dialect, workspace, selection, coarsest);
             push_joins(&mut sql, columns);
             sql.push(" WHERE c.n > 0");
         }
@@ -361,7 +373,7 @@ impl Store {
         }
         sql.push(" LIMIT ").bind(i64::from(MAX_ROWS));
         let mut groups = Vec::new();
-        for row in self.readers.acquire().await?.all(sql).await? {
+        for row in reader.all(sql).await? {
             let values = (0..columns.len()).map(|index| row.try_get(index)).collect::<Result<Vec<_>, _>>()?;
             groups.push((values, row.try_get("total")?));
         }
@@ -381,20 +393,34 @@ impl Store {
             Step::Day => (DAY, Table::Daily),
         };
         let coarsest = if selection.coarsest() == Table::Daily { coarsest } else { Table::Clicks };
+        let mut reader = self.reader_for(workspace, selection, coarsest).await?;
         let mut sql = Sql::new("SELECT (c.t / ");
         sql.bind(length).push(") AS step, CAST(SUM(c.n) AS BIGINT) AS total");
         push_source(&mut sql, self.dialect, workspace, selection, coarsest);
         sql.push(" GROUP BY 1 ORDER BY 1");
-        let rows = self.readers.acquire().await?.all(sql).await?;
+        let rows = reader.all(sql).await?;
         rows.iter().map(|row| Ok((row.try_get::<i64, _>("step")? * length, row.try_get("total")?))).collect()
     }
 
-    /// The instant of the first click of a workspace.
-    pub(crate) async fn first_click(&self, workspace: &Workspace) -> Result<Option<Timestamp>, StoreError> {
+    /// The instant of the first click of a workspace, or the start of its hour if clicks are kept only from later on.
+    pub(crate) async fn first_click(
+        &self,
+        workspace: &Workspace,
+        retained_from: Timestamp,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let mut reader = self.readers.acquire().await?;
+        let kept_from = kept_from(&mut reader, retained_from).await?;
+        let mut sql = Sql::new("SELECT MIN(c.bucket) AS at FROM clicks_hourly c WHERE c.workspace_seq = ");
+        sql.bind(workspace.seq).push(" AND c.bucket < ").bind(kept_from);
+        push_not_deleted(&mut sql, workspace);
+        let earlier = optional_instant_of(&reader.one(sql).await?, "at")?;
+        if earlier.is_some() {
+            return Ok(earlier);
+        }
         let mut sql = Sql::new("SELECT MIN(c.at) AS at FROM clicks c WHERE c.workspace_seq = ");
         sql.bind(workspace.seq);
         push_not_deleted(&mut sql, workspace);
-        super::optional_instant_of(&self.readers.acquire().await?.one(sql).await?, "at")
+        optional_instant_of(&reader.one(sql).await?, "at")
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::analytics::push_conditions;
+use super::analytics::{Table, push_conditions};
 use super::sql::Sql;
 use super::{Click, ClickDetails, Selection, Store, StoreError, Workspace, instant_of, links};
 use crate::links::Link;
@@ -28,18 +28,18 @@ impl Store {
         skip: i64,
         size: i64,
     ) -> Result<Vec<i64>, StoreError> {
+        let mut reader = self.reader_for(workspace, selection, Table::Clicks).await?;
         let (from, to) = selection.range();
         let mut sql = Sql::new("SELECT c.seq FROM clicks c WHERE c.workspace_seq = ");
         sql.bind(workspace.seq).push(" AND c.at >= ").bind(from).push(" AND c.at < ").bind(to);
         push_conditions(&mut sql, self.dialect, workspace, selection);
         sql.push(if newest_first { " ORDER BY c.at DESC, c.seq DESC" } else { " ORDER BY c.at, c.seq" });
         sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        let rows = self.readers.acquire().await?.all(sql).await?;
+        let rows = reader.all(sql).await?;
         rows.iter().map(|row| Ok(row.try_get("seq")?)).collect()
     }
 
-    /// The clicks of a workspace with these numbers, in the order given. Those that were deleted with their links are left
-    /// out.
+    /// The clicks of a workspace with these numbers, in the order given. Those that were deleted are left out.
     pub(crate) async fn clicks(
         &self,
         workspace: &Workspace,

@@ -69,7 +69,7 @@ pub struct ClickDetails {
     pub referer: Cow<'static, str>,
     /// The whole referer.
     pub referer_url: Cow<'static, str>,
-    /// Address of the visitor; empty where it is not known.
+    /// What is kept of the visitor's address; empty where that is nothing, or the address is not known.
     pub ip: Cow<'static, str>,
 }
 

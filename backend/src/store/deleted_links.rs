@@ -9,7 +9,7 @@ use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace};
 
 /// Rows that are deleted by one transaction at most.
-const ROWS_PER_STEP: i64 = 1_000;
+pub(super) const ROWS_PER_STEP: i64 = 1_000;
 
 /// Appends the condition that a row `c` of clicks, or of a rollup, is of a link that is not deleted.
 pub(super) fn push_not_deleted(sql: &mut Sql, workspace: &Workspace) {

@@ -32,6 +32,7 @@ const SQLITE: &[Step] = &[
     step!("sqlite", "0007", "deliveries_by_webhook"),
     step!("sqlite", "0008", "webhook_secrets"),
     step!("sqlite", "0009", "deleted_links"),
+    step!("sqlite", "0010", "retention"),
     step!("sqlite", "0011", "tags_folders_domains"),
     step!("sqlite", "0012", "set_aside"),
 ];
@@ -47,6 +48,7 @@ const POSTGRES: &[Step] = &[
     step!("postgres", "0007", "webhook_secrets"),
     step!("postgres", "0008", "deleted_links"),
     step!("postgres", "0009", "spools"),
+    step!("postgres", "0010", "retention"),
     step!("postgres", "0011", "tags_folders_domains"),
     step!("postgres", "0012", "set_aside"),
 ];

@@ -12,6 +12,7 @@ mod clicks;
 mod deleted_links;
 mod domains;
 mod folders;
+mod full_addresses;
 mod key_order;
 mod keys;
 mod link_changes;
@@ -22,6 +23,7 @@ mod names;
 mod outbox;
 mod packed;
 mod reader;
+mod retention;
 mod set_aside;
 mod spool;
 mod sql;
@@ -107,6 +109,12 @@ pub enum StoreError {
     TooManyEvents {
         /// About their size.
         bytes: usize,
+    },
+    /// A question needs clicks that are deleted.
+    #[error("clicks from before {kept_from} are deleted")]
+    Expired {
+        /// The first instant whose clicks are kept.
+        kept_from: Timestamp,
     },
     /// A row holds something that this version cannot read.
     #[error("stored {what}: {problem}")]
@@ -257,7 +265,9 @@ impl Store {
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = sqlite_spool(&url)?;
         let (dialect, spool_id) = (Dialect::Sqlite, Arc::default());
-        Ok(Self { read, write, readers, analytics, dialect, key_order, spool, spool_id })
+        let store = Self { read, write, readers, analytics, dialect, key_order, spool, spool_id };
+        store.truncate_addresses().await?;
+        Ok(store)
     }
 
     #[cfg(not(feature = "postgres"))]
@@ -274,7 +284,9 @@ impl Store {
         let key_order = Arc::new(KeyOrder::load(&pool).await?);
         let (dialect, spool_id) = (Dialect::Postgres, Arc::default());
         let (read, write, spool) = (pool.clone(), pool, None);
-        Ok(Self { read, write, readers, analytics, dialect, key_order, spool, spool_id })
+        let store = Self { read, write, readers, analytics, dialect, key_order, spool, spool_id };
+        store.truncate_addresses().await?;
+        Ok(store)
     }
 
     /// Keeps clicks in a file until they are recorded, also where that is not done anyway. Each process needs one of its own.

@@ -1,7 +1,8 @@
 //! Clicks packed so that many are read at once: minutes of single clicks, and hours and days of sums by link.
 //!
-//! What is packed equals the clicks at all times: minutes are packed once they are past, under the lock that recording
-//! takes as well, and a click that comes later still is folded into what is packed by the transaction that records it.
+//! What is packed equals the clicks that were recorded, at all times: minutes are packed once they are past, under the lock
+//! that recording takes as well, and a click that comes later still is folded into what is packed by the transaction that
+//! records it. When clicks expire, their minutes are deleted like the clicks themselves, and the sums stay.
 //! Links that are deleted stay in what is packed; whoever reads it finds out when they look for the link.
 
 use std::collections::{BTreeMap, BTreeSet};

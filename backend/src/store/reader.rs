@@ -1,5 +1,5 @@
 //! The connections that questions about clicks are answered over: apart from those for all else, and with an end to each
-//! statement.
+//! statement. All statements of a question see the database as the first of them does.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,11 +7,10 @@ use std::time::Duration;
 use sqlx::any::AnyRow;
 #[cfg(feature = "postgres")]
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 #[cfg(feature = "postgres")]
 use sqlx::{Any, AnyPool};
-use sqlx::{Executor, Row, Sqlite, SqlitePool};
+use sqlx::{Executor, Row, Sqlite, SqlitePool, Transaction};
 use tokio::time::Instant;
 
 use super::sql::Sql;
@@ -19,6 +18,10 @@ use super::{PoolState, StoreError};
 
 /// Steps of SQLite's machine after which it is asked whether to go on: some microseconds.
 const STEPS: i32 = 10_000;
+
+/// In PostgreSQL, each statement of any other transaction sees what was committed before it.
+#[cfg(feature = "postgres")]
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// How questions about clicks are answered.
 #[derive(Clone, Copy, Debug)]
@@ -45,12 +48,12 @@ pub(super) enum Readers {
     Postgres(AnyPool),
 }
 
-/// One of them.
+/// One of them, in a transaction.
 #[derive(Debug)]
 pub(super) enum Reader {
-    Sqlite(PoolConnection<Sqlite>, Duration),
+    Sqlite(Transaction<'static, Sqlite>, Duration),
     #[cfg(feature = "postgres")]
-    Postgres(PoolConnection<Any>),
+    Postgres(Transaction<'static, Any>),
 }
 
 impl Readers {
@@ -87,9 +90,9 @@ impl Readers {
 
     pub(super) async fn acquire(&self) -> Result<Reader, StoreError> {
         Ok(match self {
-            Self::Sqlite(pool, timeout) => Reader::Sqlite(pool.acquire().await?, *timeout),
+            Self::Sqlite(pool, timeout) => Reader::Sqlite(pool.begin().await?, *timeout),
             #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => Reader::Postgres(pool.acquire().await?),
+            Self::Postgres(pool) => Reader::Postgres(pool.begin_with(SNAPSHOT).await?),
         })
     }
 

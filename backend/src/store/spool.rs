@@ -14,12 +14,15 @@ use sqlx::sqlite::{
 };
 use sqlx::{Any, Connection, Executor, Row, Transaction};
 
+use super::full_addresses::truncate_batch;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError};
 use crate::ids;
 
 /// How long another process that ends has to leave the spool to this one.
 const WAIT: Duration = Duration::from_secs(1);
+/// The number, in the file's header, of its contents' form. In form 0, batches have visitors' addresses as they came.
+const FORM: i64 = 1;
 /// Batches deleted by one transaction at most.
 const DELETED_AT_ONCE: i64 = 64;
 
@@ -82,6 +85,7 @@ impl Store {
             }
             Err(error) => return Err(error.into()),
         };
+        truncate_addresses(&mut file).await?;
         let recorded = self.progress_of(&id).await?;
         sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded.batch).execute(&mut file).await?;
         // A process has one spool, so that it is set already only if that is opened again.
@@ -140,6 +144,29 @@ impl Store {
         }
         Ok(sql.execute(&mut **transaction).await? == 1)
     }
+}
+
+/// Truncates the addresses in a file from an earlier version.
+async fn truncate_addresses(file: &mut SqliteConnection) -> Result<(), StoreError> {
+    let form: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *file).await?;
+    if form >= FORM {
+        return Ok(());
+    }
+    let mut transaction = file.begin().await?;
+    let numbers: Vec<i64> =
+        sqlx::query_scalar("SELECT number FROM batches").fetch_all(&mut *transaction).await?;
+    for number in numbers {
+        let batch = sqlx::query_scalar("SELECT clicks FROM batches WHERE number = ?").bind(number);
+        let batch: Vec<u8> = batch.fetch_one(&mut *transaction).await?;
+        // One that is damaged is set aside when it is to be recorded.
+        if let Ok(batch) = truncate_batch(&batch) {
+            let update = sqlx::query("UPDATE batches SET clicks = ? WHERE number = ?");
+            update.bind(batch).bind(number).execute(&mut *transaction).await?;
+        }
+    }
+    transaction.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {FORM}")))).await?;
+    transaction.commit().await?;
+    Ok(())
 }
 
 fn is_busy(code: &str) -> bool {
@@ -274,6 +301,28 @@ mod tests {
             assert_eq!((left.batches.len(), left.recorded_clicks), (batches, recorded_clicks), "{reached:?}");
             spool = opened;
         }
+    }
+
+    #[tokio::test]
+    async fn addresses_in_a_file_from_before_are_truncated_once() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let mut click = Click::new("link_1", Timestamp::UNIX_EPOCH);
+        click.details.ip = "192.0.2.7".into();
+        let batch = Batch::of(std::slice::from_ref(&click)).encode().unwrap();
+        let store = Store::open(&url).await.unwrap();
+        let (mut spool, _) = store.open_spool().await.unwrap().unwrap();
+        spool.append(&batch, 0).await.unwrap();
+        spool.append(b"damaged", 0).await.unwrap();
+        spool.file.execute("PRAGMA user_version = 0").await.unwrap();
+        drop(spool);
+        let (mut spool, left) = store.open_spool().await.unwrap().unwrap();
+        assert_eq!(left.batches, [(1, truncate_batch(&batch).unwrap()), (2, b"damaged".to_vec())]);
+        // This one was kept whole because the operator says so.
+        spool.append(&batch, 2).await.unwrap();
+        drop(spool);
+        let (_spool, left) = store.open_spool().await.unwrap().unwrap();
+        assert_eq!(left.batches, [(3, batch)]);
     }
 
     #[tokio::test]

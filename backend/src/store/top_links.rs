@@ -47,7 +47,7 @@ impl Store {
         workspace: &Workspace,
         selection: &Selection,
     ) -> Result<Vec<TopLink>, StoreError> {
-        let mut reader = self.readers.acquire().await?;
+        let mut reader = self.reader_for(workspace, selection, selection.coarsest()).await?;
         let ranked = if selection.conditions.is_empty() {
             rank(count_packed(&mut reader, workspace.seq, selection.range()).await?)
         } else {
@@ -99,7 +99,6 @@ async fn count_packed(
     let mut counts = FxHashMap::default();
     let mut sql = Sql::new("SELECT p.packed_until FROM packed_workspaces p WHERE p.workspace_seq = ");
     sql.bind(workspace);
-    // What is packed meanwhile is read from the clicks, which stay where they are.
     let packed_until = reader.optional(sql).await?.map_or(Ok(0), |row| row.try_get(0))?;
     for (length, from, to) in stretches(from, to.min(packed_until), DAY) {
         if length == MINUTE {

@@ -141,7 +141,7 @@ fn domains_are_assigned_listed_and_released() {
 fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
     let no_quota = "--limits: the plan enterprise has no quotas of its own";
-    let table: [(&[&str], &str); 9] = [
+    let table: [(&[&str], &str); 11] = [
         (&["keys", "create", "--plan", "Pro"], "Pro"),
         (&["keys", "create", "--plan", "pro", "--limits", "standard=60/fortnight"], "60/fortnight"),
         (
@@ -157,6 +157,8 @@ fn what_is_wrong_on_the_command_line_is_named() {
             "expected the name of a host",
         ),
         (&["domains", "release", "go.test"], "the domain go.test is not assigned"),
+        (&["serve", "--retention", "0"], "0 is not in 1..=36500"),
+        (&["serve", "--ip", "whole"], "full, truncated, none"),
     ];
     for (arguments, expected) in table {
         let output = backend(&folder).args(arguments).output().unwrap();

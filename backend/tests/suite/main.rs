@@ -1,5 +1,6 @@
 //! The service as its callers see it: requests in, responses out, on a clock that the tests step.
 
+mod addresses;
 mod analytics;
 mod backup;
 mod bounds;
@@ -24,6 +25,7 @@ mod processes;
 mod qr;
 mod receiver;
 mod redirect;
+mod retention;
 mod service;
 mod set_aside;
 #[path = "../../../tests/src/soak.rs"]

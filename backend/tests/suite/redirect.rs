@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{HeaderName, Method, Request};
-use backend::{ClickRules, LocationHeaders, Settings};
+use backend::{ClickRules, KeptAddress, LocationHeaders, Settings};
 use serde_json::json;
 
 use crate::database::{Database, on_both_databases};
@@ -119,7 +119,7 @@ async fn places_are_what_the_gateway_says(database: Database) {
     assert_eq!(events.each("country"), ["DE", "Unknown"]);
     assert_eq!(events.body[0]["click"]["region"], "DE-BE");
     assert_eq!(events.each("city"), ["München", "Unknown"]);
-    assert_eq!(events.each("ip"), ["", "192.0.2.7"]);
+    assert_eq!(events.each("ip"), ["", "192.0.2.0"]);
     let cities = service.get("/analytics?groupBy=cities").await;
     assert_eq!(
         cities.body,
@@ -167,7 +167,7 @@ async fn addresses_are_taken_from_trusted_proxies_only(database: Database) {
         (2, &["10.0.0.1"], ""),
     ];
     for (trusted_hops, fields, expected) in table {
-        let clicks = ClickRules { trusted_hops, ..ClickRules::default() };
+        let clicks = ClickRules { trusted_hops, ip: KeptAddress::Full, ..ClickRules::default() };
         let running = service.take().unwrap().restart_with(Settings { clicks, ..settings() }).await;
         let headers: Vec<(&str, &str)> = fields.iter().map(|field| ("x-forwarded-for", *field)).collect();
         follow_with(&running, &headers).await;

@@ -1,0 +1,180 @@
+//! The horizon: clicks from before it have expired. Questions that need them are refused at once, and their rows are
+//! deleted bit by bit. Totals, rollups and packed sums go on counting them.
+//!
+//! The horizon is written down before anything is deleted, and never moves back. So a reader, which sees one state of the
+//! database, knows of every deletion that it sees, also of those by other processes and under earlier settings.
+
+use jiff::Timestamp;
+use sqlx::Row;
+
+use super::analytics::{Selection, Table, pieces, push_source};
+use super::deleted_links::ROWS_PER_STEP;
+use super::packed::{HOUR, start_of};
+use super::reader::Reader;
+use super::sql::Sql;
+use super::{Dialect, Store, StoreError, Workspace, instant};
+
+/// Packed minutes that are deleted by one transaction at most. Each may have thousands of clicks.
+const MINUTES_PER_STEP: i64 = 60;
+
+const HORIZON: &str = "SELECT r.kept_from FROM retention r";
+
+/// The horizon in Unix milliseconds: the one that is written down, or the operator's if that is later.
+pub(super) async fn kept_from(reader: &mut Reader, retained_from: Timestamp) -> Result<i64, StoreError> {
+    Ok(reader.number(Sql::new(HORIZON)).await?.max(retained_from.as_millisecond()))
+}
+
+impl Store {
+    /// A reader for a question that rollups up to `coarsest` help to answer. The question is refused if it needs clicks that
+    /// have expired. Rollups tell whether there were any.
+    pub(super) async fn reader_for(
+        &self,
+        workspace: &Workspace,
+        selection: &Selection,
+        coarsest: Table,
+    ) -> Result<Reader, StoreError> {
+        let mut reader = self.readers.acquire().await?;
+        let (from, to) = selection.range();
+        let mut needed = pieces(from, to, coarsest);
+        needed.retain(|piece| piece.table == Table::Clicks);
+        if needed.is_empty() {
+            return Ok(reader);
+        }
+        let kept_from = kept_from(&mut reader, selection.kept_from).await?;
+        for piece in needed.iter().filter(|piece| piece.from < kept_from) {
+            // Whole hours without conditions on clicks, which rollups answer for.
+            let until = start_of(piece.to + HOUR - 1, HOUR).min(kept_from);
+            let about_links = selection.conditions.iter().filter(|condition| !condition.column.is_of_click());
+            let expired = Selection {
+                start: instant(start_of(piece.from, HOUR))?,
+                end: instant(until - 1)?,
+                conditions: about_links.cloned().collect(),
+                kept_from: selection.kept_from,
+            };
+            let mut sql = Sql::new("SELECT c.link_seq");
+            push_source(&mut sql, self.dialect, workspace, &expired, Table::Daily);
+            sql.push(" LIMIT 1");
+            if reader.optional(sql).await?.is_some() {
+                return Err(StoreError::Expired { kept_from: instant(kept_from)? });
+            }
+        }
+        Ok(reader)
+    }
+
+    /// Moves the horizon on to an instant, which has to be on an hour, and returns where it is.
+    pub(crate) async fn expire_clicks(&self, before: Timestamp) -> Result<Timestamp, StoreError> {
+        let before = before.as_millisecond();
+        let written = Sql::new(HORIZON).number(&self.read).await?;
+        if written >= before {
+            return instant(written);
+        }
+        let mut sql = Sql::new("UPDATE retention SET kept_from = ");
+        sql.bind(before).push(" WHERE kept_from < ").bind(before);
+        sql.execute(&self.write).await?;
+        instant(Sql::new(HORIZON).number(&self.read).await?)
+    }
+
+    /// The workspaces that have clicks from before the horizon.
+    pub(crate) async fn workspaces_with_expired_clicks(
+        &self,
+        kept_from: Timestamp,
+    ) -> Result<Vec<i64>, StoreError> {
+        let kept_from = kept_from.as_millisecond();
+        let mut sql = Sql::new(
+            "SELECT p.workspace_seq FROM packed_workspaces p WHERE EXISTS (SELECT 1 FROM clicks c
+             WHERE c.workspace_seq = p.workspace_seq AND c.at < ",
+        );
+        sql.bind(kept_from).push(
+            ") OR EXISTS (SELECT 1 FROM packed_minutes m WHERE m.workspace_seq = p.workspace_seq AND m.bucket < ",
+        );
+        sql.bind(kept_from).push(") ORDER BY p.workspace_seq");
+        let rows = sql.all(&self.read).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Deletes some clicks of a workspace from before the horizon, in one transaction. True if there may be more.
+    pub(crate) async fn delete_expired_clicks(
+        &self,
+        workspace: i64,
+        kept_from: Timestamp,
+    ) -> Result<bool, StoreError> {
+        // They are in all sums before they go, and what is packed stays packed.
+        if self.pack_clicks(workspace, kept_from).await? {
+            return Ok(true);
+        }
+        let kept_from = kept_from.as_millisecond();
+        let skip_locked = match self.dialect {
+            Dialect::Sqlite => ")",
+            // Another process may be at it.
+            Dialect::Postgres => " FOR UPDATE SKIP LOCKED)",
+        };
+        let mut transaction = self.begin().await?;
+        let mut sql =
+            Sql::new("DELETE FROM clicks WHERE seq IN (SELECT c.seq FROM clicks c WHERE c.workspace_seq = ");
+        sql.bind(workspace).push(" AND c.at < ").bind(kept_from);
+        sql.push(" ORDER BY c.at LIMIT ").bind(ROWS_PER_STEP).push(skip_locked);
+        let clicks = sql.execute(&mut *transaction).await?;
+        let mut sql = Sql::new("DELETE FROM packed_minutes WHERE workspace_seq = ");
+        sql.bind(workspace)
+            .push(" AND bucket IN (SELECT m.bucket FROM packed_minutes m WHERE m.workspace_seq = ");
+        sql.bind(workspace).push(" AND m.bucket < ").bind(kept_from);
+        sql.push(" ORDER BY m.bucket LIMIT ").bind(MINUTES_PER_STEP).push(skip_locked);
+        let minutes = sql.execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(clicks >= ROWS_PER_STEP.cast_unsigned() || minutes >= MINUTES_PER_STEP.cast_unsigned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use tempfile::TempDir;
+
+    use super::super::Click;
+    use super::*;
+    use crate::links::PublicUrl;
+    use crate::links::input::LinkInput;
+    use crate::links::routes::new_link;
+
+    async fn rows(store: &Store, query: &'static str) -> i64 {
+        Sql::new(query).number(&store.read).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn expired_clicks_go_in_bounded_steps_whatever_happens_to_the_process() {
+        const CLICKS: i64 = 2_500;
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let mut store = Store::open(&url).await.unwrap();
+        let public = PublicUrl::parse("https://s.test").unwrap();
+        let horizon: Timestamp = "2026-02-13T12:00:00Z".parse().unwrap();
+        let workspace = store.create_workspace("test", horizon).await.unwrap();
+        let body = serde_json::json!({"url": "https://example.com"});
+        let link = new_link(LinkInput::create(&body, "", horizon).unwrap(), &public).unwrap();
+        let link = store.create_links(&workspace, &[link], horizon, None).await.unwrap().remove(0).unwrap();
+        // One a minute, and three that are kept.
+        let clicks: Vec<Click> = (-3..CLICKS)
+            .map(|n| Click::new(link.id.as_str(), horizon - SignedDuration::from_mins(n + 1)))
+            .collect();
+        store.record_clicks(&clicks, &public).await.unwrap();
+        assert_eq!(store.expire_clicks(horizon).await.unwrap(), horizon);
+        assert_eq!(store.expire_clicks(Timestamp::UNIX_EPOCH).await.unwrap(), horizon, "never moves back");
+        let (mut clicks, mut minutes, mut steps) = (CLICKS + 3, CLICKS, 0);
+        loop {
+            let expired = store.workspaces_with_expired_clicks(horizon).await.unwrap();
+            let Some(workspace) = expired.first() else { break };
+            store.delete_expired_clicks(*workspace, horizon).await.unwrap();
+            let clicks_left = rows(&store, "SELECT COUNT(*) FROM clicks").await;
+            let minutes_left = rows(&store, "SELECT COUNT(*) FROM packed_minutes").await;
+            assert!(clicks - clicks_left <= ROWS_PER_STEP, "{clicks} clicks became {clicks_left}");
+            assert!(minutes - minutes_left <= MINUTES_PER_STEP, "{minutes} minutes became {minutes_left}");
+            (clicks, minutes, steps) = (clicks_left, minutes_left, steps + 1);
+            store.close().await;
+            store = Store::open(&url).await.unwrap();
+        }
+        assert_eq!((clicks, minutes, steps), (3, 0, 42));
+        let counted = rows(&store, "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_daily").await;
+        assert_eq!(counted, CLICKS + 3);
+        assert_eq!(rows(&store, "SELECT COUNT(*) FROM packed_sums WHERE length = 3600000").await, 42);
+    }
+}

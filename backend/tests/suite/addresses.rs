@@ -1,0 +1,151 @@
+//! How much of a visitor's address is kept.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use backend::{ClickRules, KeptAddress, Settings};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::database::{Database, on_both_databases};
+use crate::process::BROWSER;
+use crate::receiver::Receiver;
+use crate::service::{Service, settings};
+
+on_both_databases! {
+    as_much_of_an_address_is_stored_and_sent_as_the_operator_says,
+    repeats_are_told_by_the_whole_address,
+    no_file_holds_more_of_an_address_than_is_kept,
+    addresses_from_before_are_truncated_whatever_is_kept_now,
+}
+
+fn keeping(ip: KeptAddress) -> Settings {
+    let clicks = ClickRules { ip, trusted_hops: 1, ..ClickRules::default() };
+    Settings { clicks, ..settings() }
+}
+
+/// Follows the short link `k` from an address.
+async fn follow_from(service: &Service, address: &str) {
+    let request = Request::get("/r/k").header("user-agent", BROWSER).header("x-forwarded-for", address);
+    assert_eq!(service.send(request.body(Body::empty()).unwrap()).await.status, 302);
+    service.backend.flush_clicks().await;
+}
+
+/// Makes the short link `k` and a webhook that hears of its clicks, and returns the webhook's id.
+async fn link_and_webhook(service: &Service, receiver: &Receiver) -> String {
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    let webhook = json!({
+        "name": "rx", "url": receiver.url("/"), "triggers": ["link.clicked"], "linkScope": "workspace",
+    });
+    service.post("/webhooks", &webhook).await.body["id"].as_str().unwrap().to_owned()
+}
+
+async fn as_much_of_an_address_is_stored_and_sent_as_the_operator_says(database: Database) {
+    let mut receiver = Receiver::start().await;
+    let mut service = Service::start(database).await;
+    link_and_webhook(&service, &receiver).await;
+    //  what is kept, address, and what is stored of it
+    let table = [
+        (KeptAddress::default(), "192.0.2.77", "192.0.2.0"),
+        (KeptAddress::Truncated, "::ffff:192.0.2.77", "192.0.2.0"),
+        (KeptAddress::Truncated, "2001:db8:1:2:3:4:5:6", "2001:db8:1::"),
+        (KeptAddress::Truncated, "nonsense", ""),
+        (KeptAddress::Full, "192.0.2.77", "192.0.2.77"),
+        (KeptAddress::Full, "2001:db8:1:2:3:4:5:6", "2001:db8:1:2:3:4:5:6"),
+        (KeptAddress::None, "192.0.2.77", ""),
+        (KeptAddress::None, "2001:db8:1:2:3:4:5:6", ""),
+    ];
+    for (kept, address, expected) in table {
+        service = service.restart_with(keeping(kept)).await;
+        service.clock.advance(Duration::from_secs(1));
+        follow_from(&service, address).await;
+        let event = &service.get("/events?limit=1").await.body[0];
+        assert_eq!((&event["ip"], &event["click"]["ip"]), (&json!(expected), &json!(expected)), "{kept:?}");
+        assert_eq!(receiver.next().await.json()["data"]["click"]["ip"], expected, "{kept:?} {address}");
+    }
+}
+
+async fn repeats_are_told_by_the_whole_address(database: Database) {
+    let mut service = Service::start(database).await;
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    let mut expected = 0;
+    for kept in [KeptAddress::Full, KeptAddress::Truncated, KeptAddress::None] {
+        let mut settings = keeping(kept);
+        settings.clicks.once_per_hour = true;
+        service = service.restart_with(settings).await;
+        // Two of the same network, and one that comes again.
+        for (address, counts) in [("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.1", 0)] {
+            follow_from(&service, address).await;
+            expected += counts;
+            assert_eq!(service.get("/analytics").await.body["clicks"], expected, "{kept:?} {address}");
+        }
+    }
+}
+
+/// Whether a file of a folder has these bytes.
+fn is_in_a_file(folder: &Path, text: &str) -> bool {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.into_iter().any(|file| {
+        let bytes = std::fs::read(file).unwrap();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    })
+}
+
+async fn no_file_holds_more_of_an_address_than_is_kept(database: Database) {
+    let folder = TempDir::new().unwrap();
+    let of_database =
+        database.url.strip_prefix("sqlite:").map(|file| PathBuf::from(file).parent().unwrap().to_owned());
+    let spool = (!database.is_sqlite()).then(|| folder.path().join("spool"));
+    let folder = of_database.unwrap_or_else(|| folder.path().to_owned());
+    let mut service = Service::spooling(database, spool, settings()).await;
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    for (kept, address, stored) in [
+        (KeptAddress::Truncated, "198.51.100.77", Some("198.51.100.0")),
+        (KeptAddress::None, "198.51.100.78", None),
+        (KeptAddress::Full, "198.51.100.79", Some("198.51.100.79")),
+    ] {
+        service = service.restart_with(keeping(kept)).await;
+        follow_from(&service, address).await;
+        assert_eq!(is_in_a_file(&folder, address), stored == Some(address), "{kept:?}");
+        if let Some(stored) = stored {
+            assert!(is_in_a_file(&folder, stored), "{kept:?}");
+        }
+    }
+}
+
+async fn addresses_from_before_are_truncated_whatever_is_kept_now(database: Database) {
+    let mut receiver = Receiver::start().await;
+    let service = Service::with_settings(database, keeping(KeptAddress::Full)).await;
+    let webhook = link_and_webhook(&service, &receiver).await;
+    let addresses = ["192.0.2.77", "2001:db8:1:2:3:4:5:6", "nonsense", "2001:db8::1"];
+    for address in addresses {
+        follow_from(&service, address).await;
+        receiver.next().await;
+        service.clock.advance(Duration::from_secs(1));
+    }
+    // The same on both databases.
+    let step = include_str!("../../migrations/sqlite/0010_retention.sql");
+    let mut connection = service.database().connect().await;
+    sqlx::raw_sql("DROP TABLE retention; DROP TABLE full_addresses").execute(&mut connection).await.unwrap();
+    sqlx::raw_sql(step).execute(&mut connection).await.unwrap();
+    let service = service.restart().await;
+    follow_from(&service, "192.0.2.78").await;
+    receiver.next().await;
+    let truncated = ["192.0.2.0", "2001:db8:1::", "", "2001:db8::", "192.0.2.78"];
+    assert_eq!(service.get("/events?sortOrder=asc").await.each("ip"), truncated);
+    // A database is truncated once: what was kept whole since then stays so.
+    let service = service.restart().await;
+    assert_eq!(service.get("/events?sortOrder=asc").await.each("ip"), truncated);
+    // Also in what is sent again.
+    let filter = json!({"status": "delivered"});
+    let answer = service.post(&format!("/webhooks/{webhook}/deliveries/replay"), &filter).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let mut sent: Vec<Value> = Vec::new();
+    for _ in truncated {
+        sent.push(receiver.next().await.json()["data"]["click"]["ip"].clone());
+    }
+    sent.sort_by_key(|address| address.as_str().unwrap().to_owned());
+    assert_eq!(sent, ["", "192.0.2.0", "192.0.2.78", "2001:db8:1::", "2001:db8::"]);
+}
