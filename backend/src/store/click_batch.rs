@@ -1,17 +1,15 @@
-//! A batch of clicks, with what repeats in it only once: short enough to be spooled, and quick to write.
-
-use std::collections::HashMap;
-use std::hash::Hash;
+//! A batch of clicks in a compact form: the spool stores it, and few statements record it. Repeated values are stored once.
 
 use serde::{Deserialize, Serialize};
 
 use super::clicks::{Click, ClickDetails};
+use super::interner::Interner;
 use super::{StoreError, instant};
 
-/// What many clicks have in common, in the order of the table's columns: all of a visitor but the address.
+/// A visitor without the address, in the order of the table's columns. Many clicks share it.
 pub(super) type Visitor<'a> = [&'a str; 11];
 
-/// Clicks in the order in which they were made.
+/// Clicks in order of arrival.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Batch<'a> {
     #[serde(borrow)]
@@ -24,7 +22,7 @@ pub(crate) struct Batch<'a> {
     pub(super) clicks: Vec<Entry<'a>>,
 }
 
-/// A click, with the places of its link, destination and visitor among those of the batch.
+/// A click. `link`, `destination` and `visitor` are slots in the lists of the batch.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Entry<'a> {
     pub(super) id: &'a str,
@@ -37,32 +35,15 @@ pub(super) struct Entry<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn of(clicks: &'a [Click]) -> Self {
-        let mut builder = Builder::default();
-        for click in clicks {
-            let details = &click.details;
-            let entry = Entry {
-                id: &click.id,
-                ip: &details.ip,
-                at: click.at.as_millisecond(),
-                link: builder.links.place(&click.link_id),
-                destination: builder.destinations.place(&details.url),
-                visitor: builder.visitors.place(details.visitor()),
-            };
-            builder.clicks.push(entry);
-        }
-        builder.finish()
-    }
-
-    /// One batch of several, in their order.
+    /// Joins several batches. The clicks keep their order.
     pub(crate) fn join(batches: &[Self]) -> Result<Self, StoreError> {
         let mut builder = Builder::default();
         for batch in batches {
-            let links: Vec<usize> = batch.links.iter().map(|link| builder.links.place(link)).collect();
+            let links: Vec<usize> = batch.links.iter().map(|link| builder.links.slot(link)).collect();
             let destinations: Vec<usize> =
-                batch.destinations.iter().map(|url| builder.destinations.place(url)).collect();
+                batch.destinations.iter().map(|url| builder.destinations.slot(url)).collect();
             let visitors: Vec<usize> =
-                batch.visitors.iter().map(|visitor| builder.visitors.place(*visitor)).collect();
+                batch.visitors.iter().map(|visitor| builder.visitors.slot(*visitor)).collect();
             for click in &batch.clicks {
                 builder.clicks.push(Entry {
                     link: *at(&links, click.link)?,
@@ -79,7 +60,7 @@ impl<'a> Batch<'a> {
         postcard::to_allocvec(self).map_err(|error| StoreError::corrupt("clicks", &error))
     }
 
-    /// Reads an encoded batch, in which every click has a link, a destination and a visitor.
+    /// Decodes a batch. Fails if a click refers to a link, destination or visitor that the batch does not have.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, StoreError> {
         let batch: Self =
             postcard::from_bytes(bytes).map_err(|error| StoreError::corrupt("spooled clicks", &error))?;
@@ -91,7 +72,7 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
-    /// The two halves of a batch, each with what its clicks need and nothing else. None if it has fewer than two clicks.
+    /// The two halves of a batch, each with the values that its clicks use. None if the batch has fewer than two clicks.
     pub(crate) fn halves(&self) -> Result<Option<(Self, Self)>, StoreError> {
         if self.clicks.len() < 2 {
             return Ok(None);
@@ -114,27 +95,27 @@ impl<'a> Batch<'a> {
         let mut builder = Builder::default();
         for click in clicks {
             builder.clicks.push(Entry {
-                link: builder.links.place(at(&self.links, click.link)?),
-                destination: builder.destinations.place(at(&self.destinations, click.destination)?),
-                visitor: builder.visitors.place(*at(&self.visitors, click.visitor)?),
+                link: builder.links.slot(at(&self.links, click.link)?),
+                destination: builder.destinations.slot(at(&self.destinations, click.destination)?),
+                visitor: builder.visitors.slot(*at(&self.visitors, click.visitor)?),
                 ..*click
             });
         }
         Ok(builder.finish())
     }
 
-    /// The id of the first click and that of its link, for a log.
+    /// The ids of the first click and its link, for the log.
     pub(crate) fn first(&self) -> Option<(&'a str, &'a str)> {
         let click = self.clicks.first()?;
         Some((click.id, *self.links.get(click.link)?))
     }
 
-    /// How many clicks.
+    /// Number of clicks.
     pub(crate) fn len(&self) -> usize {
         self.clicks.len()
     }
 
-    /// The ids of the links clicked, each once.
+    /// The ids of the clicked links, without duplicates.
     pub(super) fn links(&self) -> &[&'a str] {
         &self.links
     }
@@ -151,7 +132,7 @@ impl<'a> Batch<'a> {
         &self.clicks
     }
 
-    /// One of the clicks by itself.
+    /// One click with all its values.
     pub(super) fn click(&self, entry: &Entry<'_>) -> Result<Click, StoreError> {
         let (destination, visitor) =
             (at(&self.destinations, entry.destination)?, at(&self.visitors, entry.visitor)?);
@@ -164,46 +145,25 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// What a batch says is at this place of a list.
-pub(super) fn at<T>(list: &[T], place: usize) -> Result<&T, StoreError> {
-    list.get(place).ok_or_else(|| StoreError::corrupt("batch of clicks", &"a place that is not in its list"))
-}
-
-/// Values in the order in which they came first, each once.
-struct Words<T> {
-    list: Vec<T>,
-    places: HashMap<T, usize>,
-}
-
-impl<T> Default for Words<T> {
-    fn default() -> Self {
-        Self { list: Vec::new(), places: HashMap::new() }
-    }
-}
-
-impl<T: Copy + Eq + Hash> Words<T> {
-    fn place(&mut self, word: T) -> usize {
-        *self.places.entry(word).or_insert_with(|| {
-            self.list.push(word);
-            self.list.len() - 1
-        })
-    }
+/// The value in a slot.
+pub(super) fn at<T>(list: &[T], slot: usize) -> Result<&T, StoreError> {
+    list.get(slot).ok_or_else(|| StoreError::corrupt("batch of clicks", &"a slot is out of range"))
 }
 
 #[derive(Default)]
 struct Builder<'a> {
-    links: Words<&'a str>,
-    destinations: Words<&'a str>,
-    visitors: Words<Visitor<'a>>,
+    links: Interner<&'a str>,
+    destinations: Interner<&'a str>,
+    visitors: Interner<Visitor<'a>>,
     clicks: Vec<Entry<'a>>,
 }
 
 impl<'a> Builder<'a> {
     fn finish(self) -> Batch<'a> {
         Batch {
-            links: self.links.list,
-            destinations: self.destinations.list,
-            visitors: self.visitors.list,
+            links: self.links.into_values(),
+            destinations: self.destinations.into_values(),
+            visitors: self.visitors.into_values(),
             clicks: self.clicks,
         }
     }
@@ -213,6 +173,7 @@ impl<'a> Builder<'a> {
 mod tests {
     use jiff::Timestamp;
 
+    use super::super::ClickBuffer;
     use super::*;
 
     fn click(number: i64) -> Click {
@@ -224,11 +185,15 @@ mod tests {
         click
     }
 
+    fn buffer(clicks: &[Click]) -> ClickBuffer {
+        clicks.iter().collect()
+    }
+
     #[test]
     fn joined_batches_hold_the_clicks_of_all_in_their_order() {
         let clicks: Vec<Click> = (0..20).map(click).collect();
         let encoded: Vec<Vec<u8>> =
-            clicks.chunks(7).map(|clicks| Batch::of(clicks).encode().unwrap()).collect();
+            clicks.chunks(7).map(|clicks| buffer(clicks).batch().encode().unwrap()).collect();
         let batches: Vec<Batch<'_>> = encoded.iter().map(|bytes| Batch::decode(bytes).unwrap()).collect();
         let joined = Batch::join(&batches).unwrap();
         assert_eq!(joined.unpack().unwrap(), clicks);
@@ -239,28 +204,28 @@ mod tests {
     #[test]
     fn halves_hold_the_clicks_in_their_order_and_nothing_else() {
         let clicks: Vec<Click> = (0..5).map(click).collect();
-        let batch = Batch::of(&clicks);
-        let (first, second) = batch.halves().unwrap().unwrap();
+        let whole = buffer(&clicks);
+        let (first, second) = whole.batch().halves().unwrap().unwrap();
         assert_eq!(
             (first.unpack().unwrap(), second.unpack().unwrap()),
             (clicks[..2].to_vec(), clicks[2..].to_vec())
         );
         assert_eq!((first.visitors().len(), second.visitors().len()), (2, 3));
         for count in [0, 4, 5, 6] {
-            let left = Batch::of(&clicks).without_first(count).unwrap().unpack().unwrap();
+            let left = whole.batch().without_first(count).unwrap().unpack().unwrap();
             assert_eq!(left, clicks[count.min(5)..], "without {count}");
         }
-        let one = Batch::of(&clicks[..1]);
-        assert!(one.halves().unwrap().is_none() && Batch::default().halves().unwrap().is_none());
+        let one = buffer(&clicks[..1]);
+        assert!(one.batch().halves().unwrap().is_none() && Batch::default().halves().unwrap().is_none());
     }
 
     #[test]
-    fn bytes_that_are_no_batch_are_refused() {
-        let clicks = [click(1), click(2)];
-        let batch = Batch::of(&clicks);
+    fn malformed_batches_are_refused() {
+        let buffer = buffer(&[click(1), click(2)]);
+        let batch = buffer.batch();
         let bytes = batch.encode().unwrap();
         assert!(Batch::decode(&bytes[..bytes.len() - 1]).is_err());
-        let astray = Batch { clicks: vec![Entry { visitor: 9, ..batch.clicks[0] }], ..Batch::of(&clicks) };
+        let astray = Batch { clicks: vec![Entry { visitor: 9, ..batch.clicks[0] }], ..buffer.batch() };
         assert!(Batch::join(std::slice::from_ref(&astray)).is_err());
         assert!(Batch::decode(&astray.encode().unwrap()).is_err());
     }

@@ -1,59 +1,32 @@
-//! Clicks gathered in memory until they are stored: what repeats among them is kept once, and no click has memory of its
-//! own that one thread takes and another gives back.
-
-use foldhash::fast::RandomState;
-use indexmap::IndexSet;
+//! Clicks collected in memory until they are stored.
+//!
+//! Repeated texts are stored once. A click has no allocation of its own, because one thread would allocate it and another
+//! would free it.
 
 use super::click_batch::{Batch, Entry, Visitor};
 use super::clicks::Click;
+use super::interner::Interner;
 
-/// Between the parts of a visitor. No header carries it, nor does what is decoded of one.
+/// Separates the parts of a visitor. Headers cannot contain this character, and neither can values decoded from headers.
 const SEPARATOR: char = '\0';
 
-/// Clicks in the order in which they came.
+/// Clicks in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct ClickBuffer {
-    links: Texts,
-    destinations: Texts,
-    /// The parts of each, joined.
-    visitors: Texts,
-    /// The ids and addresses of the clicks, one after the other.
+    links: Interner<Box<str>>,
+    destinations: Interner<Box<str>>,
+    /// The parts of each visitor, joined by [`SEPARATOR`].
+    visitors: Interner<Box<str>>,
+    /// Total length of the links, destinations and visitors.
+    interned_bytes: usize,
+    /// The ids and addresses of all clicks, concatenated.
     texts: String,
     clicks: Vec<Short>,
-    /// Where the parts of a visitor are joined.
+    /// Scratch space in which [`Self::push`] joins the parts of a visitor.
     joined: String,
 }
 
-/// Texts in the order in which they came first, each once.
-#[derive(Debug, Default)]
-struct Texts {
-    set: IndexSet<Box<str>, RandomState>,
-    /// The length of all texts together.
-    bytes: usize,
-}
-
-impl Texts {
-    fn place(&mut self, text: &str) -> usize {
-        match self.set.get_index_of(text) {
-            Some(place) => place,
-            None => {
-                self.bytes += text.len();
-                self.set.insert_full(text.into()).0
-            }
-        }
-    }
-
-    fn list(&self) -> Vec<&str> {
-        self.set.iter().map(|text| &**text).collect()
-    }
-
-    fn clear(&mut self) {
-        self.set.clear();
-        self.bytes = 0;
-    }
-}
-
-/// A click: where its id and its address end among the texts, and the places of what else it has.
+/// A click: the ends of its id and address in `texts`, its time, and the slots of its repeated values.
 #[derive(Clone, Copy, Debug)]
 struct Short {
     id_end: usize,
@@ -63,6 +36,14 @@ struct Short {
     link: usize,
     destination: usize,
     visitor: usize,
+}
+
+/// The slot of a text. Adds the length of a new text to `bytes`.
+fn intern(texts: &mut Interner<Box<str>>, text: &str, bytes: &mut usize) -> usize {
+    texts.find(text).unwrap_or_else(|| {
+        *bytes += text.len();
+        texts.slot(text.into())
+    })
 }
 
 impl ClickBuffer {
@@ -82,9 +63,9 @@ impl ClickBuffer {
             id_end,
             ip_end: self.texts.len(),
             at: click.at.as_millisecond(),
-            link: self.links.place(&click.link_id),
-            destination: self.destinations.place(&details.url),
-            visitor: self.visitors.place(&self.joined),
+            link: intern(&mut self.links, &click.link_id, &mut self.interned_bytes),
+            destination: intern(&mut self.destinations, &details.url, &mut self.interned_bytes),
+            visitor: intern(&mut self.visitors, &self.joined, &mut self.interned_bytes),
         });
     }
 
@@ -92,24 +73,26 @@ impl ClickBuffer {
         self.clicks.len()
     }
 
-    /// The length of all texts, each of which is kept once.
+    /// Total length of all texts. Repeated texts count once.
     pub(crate) fn bytes(&self) -> usize {
-        self.links.bytes + self.destinations.bytes + self.visitors.bytes + self.texts.len()
+        self.interned_bytes + self.texts.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.clicks.is_empty()
     }
 
-    /// Forgets all clicks, and keeps the memory for others.
+    /// Removes all clicks and keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
         for texts in [&mut self.links, &mut self.destinations, &mut self.visitors] {
             texts.clear();
         }
+        self.interned_bytes = 0;
         self.texts.clear();
         self.clicks.clear();
     }
 
+    /// The clicks as a batch that borrows from the buffer.
     pub(crate) fn batch(&self) -> Batch<'_> {
         let mut start = 0;
         let clicks = self.clicks.iter().map(|click| {
@@ -119,19 +102,29 @@ impl ClickBuffer {
             let Short { at, link, destination, visitor, .. } = *click;
             Entry { id, ip, at, link, destination, visitor }
         });
-        let visitors = self.visitors.set.iter().map(|joined| {
+        let visitors = self.visitors.iter().map(|joined| {
             let mut visitor = Visitor::default();
-            for (place, part) in visitor.iter_mut().zip(joined.split(SEPARATOR)) {
-                *place = part;
+            for (field, part) in visitor.iter_mut().zip(joined.split(SEPARATOR)) {
+                *field = part;
             }
             visitor
         });
         Batch {
+            links: self.links.iter().map(|link| &**link).collect(),
+            destinations: self.destinations.iter().map(|url| &**url).collect(),
             visitors: visitors.collect(),
             clicks: clicks.collect(),
-            links: self.links.list(),
-            destinations: self.destinations.list(),
         }
+    }
+}
+
+impl<'a> FromIterator<&'a Click> for ClickBuffer {
+    fn from_iter<I: IntoIterator<Item = &'a Click>>(clicks: I) -> Self {
+        let mut buffer = Self::default();
+        for click in clicks {
+            buffer.push(click);
+        }
+        buffer
     }
 }
 
@@ -142,8 +135,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gathered_comes_out_as_it_went_in() {
-        let mut gathered = ClickBuffer::default();
+    fn a_batch_holds_the_clicks_of_its_buffer() {
+        let mut buffer = ClickBuffer::default();
         for round in 0..3_i64 {
             let clicks: Vec<Click> = (0..10 * round)
                 .map(|n| {
@@ -156,18 +149,18 @@ mod tests {
                 })
                 .collect();
             for click in &clicks {
-                gathered.push(click);
+                buffer.push(click);
             }
-            assert_eq!((gathered.len(), gathered.is_empty()), (clicks.len(), round == 0));
-            let batch = gathered.batch();
+            assert_eq!((buffer.len(), buffer.is_empty()), (clicks.len(), round == 0));
+            let batch = buffer.batch();
             let unpacked: Vec<Click> =
                 batch.clicks().iter().map(|entry| batch.click(entry).unwrap()).collect();
             assert_eq!(unpacked, clicks);
             assert!(batch.links().len() <= 3);
             let lengths = |texts: &[&str]| texts.iter().map(|text| text.len()).sum::<usize>();
             let at_least = lengths(batch.links()) + lengths(batch.destinations());
-            assert!(gathered.bytes() >= at_least && (gathered.bytes() > 0) == (round > 0));
-            gathered.clear();
+            assert!(buffer.bytes() >= at_least && (buffer.bytes() > 0) == (round > 0));
+            buffer.clear();
         }
     }
 }

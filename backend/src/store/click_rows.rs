@@ -1,5 +1,5 @@
-//! Clicks written by few statements, each of which takes all its rows as one argument: binding thousands of values takes
-//! longer than writing them.
+//! The statements that record clicks. Each statement takes all its rows as one argument, because binding thousands of
+//! values takes longer than writing the rows.
 
 use rustc_hash::FxHashMap;
 use sqlx::{Any, Transaction};
@@ -10,7 +10,7 @@ use super::packed::{DAY, HOUR, start_of};
 use super::sql::Sql;
 use super::{Dialect, StoreError, to_json};
 
-/// Writes the rows of clicks, in the order given.
+/// Inserts the rows of clicks in the given order.
 pub(super) async fn insert_clicks(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
@@ -25,36 +25,36 @@ pub(super) async fn insert_clicks(
         })
         .collect();
     let mut sql =
-        Sql::new("WITH d AS MATERIALIZED (SELECT CAST(key AS BIGINT) AS place, value->>0 AS url FROM ");
+        Sql::new("WITH d AS MATERIALIZED (SELECT CAST(key AS BIGINT) AS slot, value->>0 AS url FROM ");
     sql.each(dialect, to_json("clicks", &destinations)?);
     sql.push(
-        "), v AS MATERIALIZED (SELECT CAST(key AS BIGINT) AS place, value->>0 AS continent, value->>1 AS country, value->>2 AS region,
+        "), v AS MATERIALIZED (SELECT CAST(key AS BIGINT) AS slot, value->>0 AS continent, value->>1 AS country, value->>2 AS region,
          value->>3 AS city, value->>4 AS device, value->>5 AS browser, value->>6 AS os, value->>7 AS user_agent,
          value->>8 AS via, value->>9 AS referer, value->>10 AS referer_url FROM ",
     );
     sql.each(dialect, to_json("clicks", &batch.visitors())?);
     sql.push(
-        "), c AS NOT MATERIALIZED (SELECT CAST(key AS BIGINT) AS place, value->>0 AS id, CAST(value->>1 AS BIGINT) AS workspace_seq,
+        "), c AS NOT MATERIALIZED (SELECT CAST(key AS BIGINT) AS position, value->>0 AS id, CAST(value->>1 AS BIGINT) AS workspace_seq,
          CAST(value->>2 AS BIGINT) AS link_seq, CAST(value->>3 AS BIGINT) AS at,
          CAST(value->>4 AS BIGINT) AS destination, CAST(value->>5 AS BIGINT) AS visitor, value->>6 AS ip FROM ",
     );
     sql.each(dialect, to_json("clicks", &rows)?);
-    // SQLite joins crosswise in the order written, so that the rows come in that of the clicks.
+    // SQLite evaluates a cross join in the written order, so the rows keep the order of the clicks.
     sql.push(
         ") INSERT INTO clicks (id, workspace_seq, link_seq, at, url, continent, country, region, city, device, browser,
          os, user_agent, trigger, referer, referer_url, ip) SELECT c.id, c.workspace_seq, c.link_seq, c.at, d.url,
          v.continent, v.country, v.region, v.city, v.device, v.browser, v.os, v.user_agent, v.via, v.referer,
-         v.referer_url, c.ip FROM c CROSS JOIN d CROSS JOIN v WHERE d.place = c.destination AND v.place = c.visitor",
+         v.referer_url, c.ip FROM c CROSS JOIN d CROSS JOIN v WHERE d.slot = c.destination AND v.slot = c.visitor",
     );
     if dialect == Dialect::Postgres {
-        sql.push(" ORDER BY c.place");
+        sql.push(" ORDER BY c.position");
     }
     sql.execute(&mut **transaction).await?;
     Ok(())
 }
 
-// The rows of these statements are sorted, so that two processes that count the same links wait for each other instead
-// of deadlocking.
+// The rows of these statements are sorted. Two processes that count the same links then wait for each other instead of
+// deadlocking.
 
 /// Adds clicks to the totals of their links.
 pub(super) async fn add_to_totals(
@@ -85,7 +85,7 @@ pub(super) async fn add_to_totals(
     Ok(())
 }
 
-/// Clicks summed up by link and stretch of time.
+/// Clicks per link and UTC hour or day.
 #[derive(Clone, Copy)]
 pub(super) enum Rollup {
     Hourly,

@@ -13,7 +13,7 @@ use super::outbox::{enqueue_to, listening};
 use super::packed::fold_in;
 use super::sql::Sql;
 use super::webhooks::listeners;
-use super::{Dialect, Progress, Store, StoreError, from_json, link_size, links};
+use super::{ClickBuffer, Dialect, Progress, Store, StoreError, from_json, link_size, links};
 use crate::ids;
 use crate::links::PublicUrl;
 use crate::webhooks::{Event, Trigger};
@@ -158,7 +158,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the database fails; then nothing is recorded.
     pub async fn record_clicks(&self, clicks: &[Click], public: &PublicUrl) -> Result<usize, StoreError> {
-        self.record_batch(&Batch::of(clicks), public, None).await
+        self.record_batch(&clicks.iter().collect::<ClickBuffer>().batch(), public, None).await
     }
 
     /// As [`Self::record_clicks`]. If the clicks were spooled, the spool is recorded as far as `reached` with them.

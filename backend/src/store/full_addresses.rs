@@ -152,7 +152,7 @@ mod tests {
     use jiff::Timestamp;
     use tempfile::TempDir;
 
-    use super::super::Click;
+    use super::super::{Click, ClickBuffer};
     use super::*;
 
     #[tokio::test]
@@ -191,7 +191,8 @@ mod tests {
                 click
             })
             .collect();
-        let truncated = truncate_batch(&Batch::of(&clicks).encode().unwrap()).unwrap();
+        let truncated =
+            truncate_batch(&clicks.iter().collect::<ClickBuffer>().batch().encode().unwrap()).unwrap();
         let truncated = Batch::decode(&truncated).unwrap();
         let unpacked: Vec<Click> =
             truncated.clicks().iter().map(|entry| truncated.click(entry).unwrap()).collect();

@@ -13,6 +13,7 @@ mod deleted_links;
 mod domains;
 mod folders;
 mod full_addresses;
+mod interner;
 mod key_order;
 mod keys;
 mod link_changes;

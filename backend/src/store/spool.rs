@@ -222,13 +222,14 @@ mod tests {
     use serde_json::json;
     use tempfile::TempDir;
 
-    use super::super::{Batch, Click, NewLink};
+    use super::super::{Click, ClickBuffer, NewLink};
     use super::*;
     use crate::links::PublicUrl;
     use crate::links::input::LinkInput;
 
-    fn clicks(count: usize) -> Vec<Click> {
-        (0..count).map(|n| Click::new(format!("link_{}", n % 3), Timestamp::UNIX_EPOCH)).collect()
+    fn clicks(count: usize) -> ClickBuffer {
+        let click = |n: usize| Click::new(format!("link_{}", n % 3), Timestamp::UNIX_EPOCH);
+        (0..count).map(click).collect::<Vec<_>>().iter().collect()
     }
 
     #[tokio::test]
@@ -244,11 +245,11 @@ mod tests {
             let mut numbers: Vec<i64> = left.batches.iter().map(|(number, _)| *number).collect();
             for count in 1..=spooled {
                 let clicks = clicks(count);
-                numbers.push(spool.append(&Batch::of(&clicks).encode().unwrap(), 0).await.unwrap());
+                numbers.push(spool.append(&clicks.batch().encode().unwrap(), 0).await.unwrap());
             }
             if let Some(last) = numbers[..recorded].last() {
                 let reached = Progress { batch: *last, clicks: 0 };
-                store.record_batch(&Batch::of(&clicks(1)), &public, Some(reached)).await.unwrap();
+                store.record_batch(&clicks(1).batch(), &public, Some(reached)).await.unwrap();
             }
             // As when the process is killed.
             drop(spool);
@@ -274,7 +275,7 @@ mod tests {
         let clicks: Vec<Click> = (0..10).map(|_| Click::new(&link.id, now)).collect();
         let (mut spool, _) = store.open_spool().await.unwrap().unwrap();
         for clicks in clicks.chunks(5) {
-            spool.append(&Batch::of(clicks).encode().unwrap(), 0).await.unwrap();
+            spool.append(&clicks.iter().collect::<ClickBuffer>().batch().encode().unwrap(), 0).await.unwrap();
         }
         //  first click, how far the spool is recorded with it and others, and what is recorded and left then
         let table = [
@@ -288,7 +289,8 @@ mod tests {
             let reached = Progress { batch, clicks: ahead as i64 };
             // The second time as after a commit that the process has not heard of.
             for _ in 0..2 {
-                let all = Batch::of(&clicks[..until]).without_first(first).unwrap();
+                let buffer: ClickBuffer = clicks[..until].iter().collect();
+                let all = buffer.batch().without_first(first).unwrap();
                 store.record_batch(&all, &public, Some(reached)).await.unwrap();
                 let count = Sql::new("SELECT COUNT(*) FROM clicks").number(&store.read).await.unwrap();
                 assert_eq!(count, recorded, "{reached:?}");
@@ -309,7 +311,8 @@ mod tests {
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let mut click = Click::new("link_1", Timestamp::UNIX_EPOCH);
         click.details.ip = "192.0.2.7".into();
-        let batch = Batch::of(std::slice::from_ref(&click)).encode().unwrap();
+        let buffer: ClickBuffer = std::iter::once(&click).collect();
+        let batch = buffer.batch().encode().unwrap();
         let store = Store::open(&url).await.unwrap();
         let (mut spool, _) = store.open_spool().await.unwrap().unwrap();
         spool.append(&batch, 0).await.unwrap();
