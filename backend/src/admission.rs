@@ -1,4 +1,5 @@
-//! Who may ask about clicks at the same time: as many as there are readers, of one workspace half as many.
+//! Limits the number of concurrent analytics queries: in all, to the number of reader connections, and per workspace,
+//! to half of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,41 +11,41 @@ use tracing::Instrument;
 use crate::error::{ApiError, Code};
 use crate::store::Workspace;
 
-/// How long a question waits for others to be answered.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum wait for a permit.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The places there are.
+/// The permits for analytics queries.
 #[derive(Debug)]
 pub(crate) struct Admission {
     all: Arc<Semaphore>,
     share: usize,
-    /// The places of each workspace that has asked something lately.
+    /// The permits of each workspace with a query that runs or waits.
     of_workspace: Mutex<HashMap<i64, Arc<Semaphore>>>,
 }
 
-/// A place, until the question is answered.
+/// A permit for one query. It is released when the query ends.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    _of_all: OwnedSemaphorePermit,
+    _global: OwnedSemaphorePermit,
     _of_workspace: OwnedSemaphorePermit,
 }
 
 impl Admission {
-    pub(crate) fn new(places: u32) -> Self {
-        let places = places as usize;
+    pub(crate) fn new(permits: u32) -> Self {
+        let permits = permits as usize;
         Self {
-            all: Arc::new(Semaphore::new(places)),
-            share: places.div_ceil(2),
+            all: Arc::new(Semaphore::new(permits)),
+            share: permits.div_ceil(2),
             of_workspace: Mutex::default(),
         }
     }
 
-    /// Waits a moment for a place.
+    /// Waits up to [`MAX_WAIT`] for a permit.
     pub(crate) async fn admit(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
-        tokio::time::timeout(PATIENCE, self.admit_in_turn(workspace)).await.unwrap_or_else(|_elapsed| {
+        tokio::time::timeout(MAX_WAIT, self.admit_in_turn(workspace)).await.unwrap_or_else(|_elapsed| {
             Err(ApiError::new(
                 Code::ServiceUnavailable,
-                "Too many questions about clicks at once. Try again later.",
+                "Too many concurrent analytics queries. Try again later.",
             ))
         })
     }
@@ -52,23 +53,24 @@ impl Admission {
     /// Waits for a place, however long that takes: for a question that is answered in part.
     pub(crate) async fn admit_in_turn(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
         let closed = |_| ApiError::new(Code::InternalServerError, "An internal server error occurred.");
-        // A workspace waits for its own questions first, so that few of them wait for those of others.
+        // The permit of the workspace comes first, so that a query that waits for its own workspace holds no global
+        // permit.
         let of_workspace = self.of_workspace(workspace.seq).acquire_owned().await.map_err(closed)?;
-        let of_all = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
-        Ok(Admitted { _of_all: of_all, _of_workspace: of_workspace })
+        let global = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
+        Ok(Admitted { _global: global, _of_workspace: of_workspace })
     }
 
     fn of_workspace(&self, workspace: i64) -> Arc<Semaphore> {
         let mut all = self.of_workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever has a place, or waits for one, holds another handle.
-        all.retain(|_, places| Arc::strong_count(places) > 1);
+        // A permit and a waiting query each hold a clone of the semaphore.
+        all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
         Arc::clone(all.entry(workspace).or_insert_with(|| Arc::new(Semaphore::new(self.share))))
     }
 }
 
 impl Admitted {
-    /// Answers the question. The place is taken until that is done, or was interrupted, even if nobody waits for the answer
-    /// any more: the database is at it all the same.
+    /// Runs the query. The permit stays taken until the query ends or is interrupted, even if the client has
+    /// disconnected, because the database still works on it.
     pub(crate) async fn answer<T: Send + 'static>(
         self,
         answer: impl Future<Output = Result<T, ApiError>> + Send + 'static,
@@ -79,7 +81,7 @@ impl Admitted {
             answer
         };
         tokio::spawn(answering.in_current_span()).await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a question ended abnormally");
+            tracing::error!(%error, "an analytics query panicked");
             Err(ApiError::new(Code::InternalServerError, "An internal server error occurred."))
         })
     }
@@ -96,28 +98,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_workspace_has_at_most_half_of_the_places() {
+    async fn a_workspace_gets_at_most_half_of_the_permits() {
         let admission = Admission::new(4);
         let mut admitted = Vec::new();
-        //  workspace that asks, whether it is admitted
+        //  workspace, admitted
         for (asking, expected) in [(1, true), (1, true), (1, false), (2, true), (2, true), (3, false)] {
-            let place = admission.admit(&workspace(asking)).await;
-            assert_eq!(place.is_ok(), expected, "{asking} after {}", admitted.len());
-            if let Err(error) = &place {
+            let permit = admission.admit(&workspace(asking)).await;
+            assert_eq!(permit.is_ok(), expected, "{asking} after {}", admitted.len());
+            if let Err(error) = &permit {
                 assert_eq!(error.code, Code::ServiceUnavailable);
             }
-            admitted.extend(place);
+            admitted.extend(permit);
         }
         drop(admitted.remove(0));
         assert!(admission.admit(&workspace(3)).await.is_ok());
     }
 
     #[tokio::test]
-    async fn a_place_is_taken_until_the_answer_is_there_though_nobody_waits_for_it() {
+    async fn a_permit_is_held_until_the_query_ends_though_the_client_is_gone() {
         let admission = Admission::new(1);
         let (finish, finished) = tokio::sync::oneshot::channel::<()>();
-        let place = admission.admit(&workspace(1)).await.unwrap();
-        let answer = place.answer(async move {
+        let permit = admission.admit(&workspace(1)).await.unwrap();
+        let answer = permit.answer(async move {
             finished.await.unwrap();
             Ok(())
         });
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn workspaces_that_ask_nothing_are_forgotten() {
+    async fn idle_workspaces_are_forgotten() {
         let admission = Admission::new(2);
         for seq in 0..100 {
             admission.admit(&workspace(seq)).await.unwrap();

@@ -1,4 +1,4 @@
-//! `GET /analytics`: clicks counted, in all or by what they have in common.
+//! `GET /analytics`: counts of clicks, in total or in groups.
 
 use std::collections::HashMap;
 
@@ -24,18 +24,18 @@ pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/analytics", routing::get(analytics))
 }
 
-/// What an answer is grouped by.
+/// The value of `groupBy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GroupBy {
     Count,
     Timeseries,
     TopLinks,
     Columns(Group),
-    /// By something that clicks here never have.
+    /// Groups by a property that no click has.
     Nothing,
 }
 
-/// Grouping by the values of one or more columns: the column and the field it is shown in.
+/// Groups by one or more columns. Each column appears in its own field of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {
     Continents,
@@ -91,7 +91,7 @@ const GROUPINGS: [(&str, GroupBy); 28] = [
     ("top_partner_tags", GroupBy::Nothing),
 ];
 
-/// What is counted. Only clicks happen here; the others are known, and always zero.
+/// The counted event. Only clicks are recorded; leads and sales are always zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metric {
     Clicks,
@@ -106,7 +106,7 @@ const METRICS: [(&str, Metric); 4] = [
     ("composite", Metric::Clicks),
 ];
 
-/// The words that `groupBy` takes.
+/// The values of `groupBy`.
 #[cfg(feature = "openapi")]
 pub(crate) fn grouping_names() -> impl Iterator<Item = &'static str> {
     GROUPINGS.into_iter().map(|(name, _)| name)
@@ -136,7 +136,7 @@ async fn answer(app: &App, caller: &Caller, query: &Query) -> Result<Response, A
     Ok(Json(answer).into_response())
 }
 
-/// An entry of an answer: its own fields, and all four metrics.
+/// An entry of the response: the given fields and all four metrics.
 fn counted(fields: impl IntoIterator<Item = (&'static str, Value)>, clicks: i64) -> Value {
     let mut entry: Map<String, Value> =
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -146,7 +146,7 @@ fn counted(fields: impl IntoIterator<Item = (&'static str, Value)>, clicks: i64)
     Value::Object(entry)
 }
 
-/// A link among the most clicked.
+/// An entry of `top_links`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TopLinkBody<'a> {
@@ -244,7 +244,7 @@ async fn by_columns(
         let mut fields: Vec<(&'static str, Value)> =
             columns.iter().zip(&values).map(|((field, _), value)| (*field, json!(value))).collect();
         match group {
-            // The published shape names the places above and below; a star stands for all of them.
+            // The published shape includes the other levels of the location. `*` stands for all values.
             Group::Countries => fields.extend([("region", json!("*")), ("city", json!("*"))]),
             Group::Regions => fields.push(("city", json!("*"))),
             Group::Folders => fields.push(("folder", json!(named.get(&values[0])))),
@@ -271,7 +271,7 @@ async fn by_columns(
     Ok(Value::Array(entries))
 }
 
-/// How long one entry of a time series is.
+/// Length of one entry of a time series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Granularity {
     Hour,
@@ -320,7 +320,7 @@ async fn timeseries(
     if metric == Metric::Clicks {
         let step = step_of(&starts);
         for (at, clicks) in app.store.timeline(&caller.workspace, &click_query.selection, step).await? {
-            // The first bucket starts at or before the first click that counts.
+            // The first bucket starts at or before the first counted click.
             let index = starts.partition_point(|start| start.as_millisecond() <= at).saturating_sub(1);
             if let Some(count) = counts.get_mut(index) {
                 *count += clicks;
@@ -332,10 +332,10 @@ async fn timeseries(
     Ok(entries.collect())
 }
 
-/// Most entries of a time series: the months of 100 years.
+/// Maximum number of entries of a time series: the months of 100 years.
 const MAX_BUCKETS: usize = 1_200;
 
-/// The starts of all hours, days or months of `zone` that a range touches, both ends included. None if there are more than
+/// The starts of all hours, days or months of `zone` that overlap the range. None if there are more than
 /// [`MAX_BUCKETS`].
 fn buckets(
     zone: &TimeZone,
@@ -348,7 +348,8 @@ fn buckets(
     let mut starts = Vec::new();
     match granularity {
         Granularity::Hour => {
-            // The minutes past the hour in this zone; hours are then steps of absolute time, also when clocks change.
+            // Hours start at full hours of this zone and are steps of absolute time, so that changes of the clock do
+            // not matter.
             let past = SignedDuration::new(
                 i64::from(first.minute()) * 60 + i64::from(first.second()),
                 first.subsec_nanosecond(),
@@ -384,7 +385,7 @@ fn buckets(
     Some(starts)
 }
 
-/// The coarsest step on which all buckets start.
+/// The coarsest step at which all buckets start.
 fn step_of(starts: &[Timestamp]) -> Step {
     let all_on = |length: i64| starts.iter().all(|start| start.as_millisecond().rem_euclid(length) == 0);
     if all_on(86_400_000) {

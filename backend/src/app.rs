@@ -1,4 +1,4 @@
-//! The service put together: its state, its routes and its background work.
+//! The assembled service: its state, routes and background tasks.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::{
     sweeper, tags, webhooks,
 };
 
-/// The running service: a router to be served, and the work behind it.
+/// The running service: its router and background tasks.
 #[derive(Debug)]
 pub struct Backend {
     app: Shared,
@@ -43,7 +43,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Starts the background work. Needs a tokio runtime.
+    /// Starts the background tasks. Requires a tokio runtime.
     #[must_use]
     pub fn start(store: Store, clock: Clock, settings: Settings) -> Self {
         let metrics = Metrics::new();
@@ -94,7 +94,7 @@ impl Backend {
         Self { app, scope, recorder, deliverer, packer, sweeper, retention: deletion, stop }
     }
 
-    /// The public routes: the API, the redirects and `/healthz`.
+    /// The public routes: the API, redirects and `/healthz`.
     pub fn router(&self) -> Router {
         let router = Router::new()
             .merge(links::routes::router())
@@ -116,12 +116,12 @@ impl Backend {
             .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.scope), request_scope::within))
     }
 
-    /// The public routes as they are to be served.
+    /// The public listener's handler. It serves redirects without the router.
     pub fn front(&self) -> Front {
         Front { app: Arc::clone(&self.app), scope: Arc::clone(&self.scope), router: self.router() }
     }
 
-    /// The routes for operators, to be served where clients cannot reach them.
+    /// The internal routes, for a listener that clients cannot reach.
     pub fn internal_router(&self) -> Router {
         Router::new()
             .merge(internal::router())
@@ -138,19 +138,19 @@ impl Backend {
         &self.app.store
     }
 
-    /// Where short links live.
+    /// The public URL of short links.
     #[must_use]
     pub fn public_url(&self) -> &PublicUrl {
         &self.app.public_url
     }
 
-    /// Returns once every click made before the call is stored.
+    /// Returns when all clicks before the call are stored.
     pub async fn flush_clicks(&self) {
         self.app.recorder.flush().await;
     }
 
-    /// Stops the background work: stores the clicks that are queued, finishes the deliveries that are under way, and
-    /// closes the database. Call it once no request is served any more.
+    /// Stops the background tasks: stores the queued clicks, finishes running deliveries and closes the database. Call
+    /// it after the last request.
     pub async fn shut_down(self) {
         self.recorder.finish().await;
         self.stop.send_replace(true);

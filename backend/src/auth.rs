@@ -1,4 +1,4 @@
-//! Who is calling.
+//! Authentication by API key.
 
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
@@ -8,7 +8,8 @@ use crate::error::{ApiError, Code};
 use crate::state::Shared;
 use crate::store::Workspace;
 
-/// The workspace whose key came with the request: `Authorization: Bearer <key>`. Its data is all that the request sees.
+/// The workspace of the request's API key (`Authorization: Bearer <key>`). A request accesses only the data of this
+/// workspace.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) workspace: Workspace,
@@ -26,13 +27,13 @@ impl FromRequestParts<Shared> for Caller {
     }
 }
 
-/// The key, as bytes: one that is no text is just a key that nobody has.
+/// The key of the request. A key that is not UTF-8 is an unknown key.
 fn bearer_key(parts: &Parts) -> Result<&[u8], ApiError> {
     let mut values = parts.headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else {
         return Err(ApiError::new(Code::Unauthorized, "Missing Authorization header."));
     };
-    // Whoever counts requests in front of this service must not see another caller than it does.
+    // A gateway that counts requests could otherwise read a different key from the one that the service reads.
     if values.next().is_some() {
         return Err(ApiError::bad_request("More than one Authorization header."));
     }

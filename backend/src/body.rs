@@ -1,4 +1,4 @@
-//! Reading JSON bodies field by field, with the published validator's form of message: `<issue>: <path>: <what>`.
+//! Parses JSON bodies field by field. Errors have the published validator's format: `<issue>: <path>: <message>`.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Code};
 
-/// The largest body that is read, in bytes.
+/// Maximum size of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
-/// Longest text in a list, in characters.
+/// Maximum length of a text in a list, in characters.
 pub(crate) const MAX_ITEM: usize = 255;
 
-/// A request's body as JSON of any shape.
+/// A request body with any JSON value.
 #[derive(Debug)]
 pub(crate) struct JsonBody(pub(crate) Value);
 
@@ -39,20 +39,20 @@ async fn read(request: Request) -> Result<Bytes, ApiError> {
     }
 }
 
-/// What a request says of one field.
+/// The effect of a request on one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Change<T> {
-    /// Nothing: the field stays as it is.
+    /// Absent: the field keeps its value.
     #[default]
     Keep,
-    /// `null`: the field is emptied.
+    /// `null`: the field is cleared.
     Clear,
-    /// A value.
+    /// A new value.
     Set(T),
 }
 
 impl<T> Change<T> {
-    /// Applies the change to a field that may be empty.
+    /// Applies the change to an optional field.
     pub(crate) fn apply(self, field: &mut Option<T>) {
         match self {
             Self::Keep => {}
@@ -61,7 +61,7 @@ impl<T> Change<T> {
         }
     }
 
-    /// The value, if there is one.
+    /// The new value, if the request has one.
     pub(crate) fn set(self) -> Option<T> {
         match self {
             Self::Set(value) => Some(value),
@@ -70,16 +70,16 @@ impl<T> Change<T> {
     }
 }
 
-/// A JSON object and where it stands in the body.
+/// A JSON object and its path in the body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
     map: &'a Map<String, Value>,
-    /// Empty at the top, `[1]` in the second item of a list, `data` in a field of that name.
+    /// The path: empty for the body itself, `[1]` for the second item of a list, `data` for the field of that name.
     at: &'a str,
 }
 
 impl<'a> Fields<'a> {
-    /// The object at `at`, or the refusal of whatever else stands there.
+    /// The object at the path `at`. Any other value is an error.
     pub(crate) fn of(value: &'a Value, at: &'a str) -> Result<Self, ApiError> {
         match value {
             Value::Object(map) => Ok(Self { map, at }),
@@ -92,7 +92,7 @@ impl<'a> Fields<'a> {
         if self.at.is_empty() { name.to_owned() } else { format!("{}.{name}", self.at) }
     }
 
-    /// A refusal of the field `name`.
+    /// The error for an invalid value of the field `name`.
     pub(crate) fn invalid(&self, name: &str, message: &str) -> ApiError {
         ApiError::invalid("custom", &self.path(name), message)
     }
@@ -113,7 +113,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A text of at most `max` characters.
+    /// A string of at most `max` characters.
     pub(crate) fn text(&self, name: &str, max: usize) -> Result<Change<String>, ApiError> {
         self.change(name, |value| {
             let Value::String(text) = value else {
@@ -123,7 +123,7 @@ impl<'a> Fields<'a> {
                 let message = format!("Too big: expected string to have <={max} characters");
                 return Err(ApiError::invalid("too_big", &self.path(name), &message));
             }
-            // Neither database nor header can carry it, and nobody means it.
+            // PostgreSQL and HTTP headers cannot contain NUL.
             if text.contains('\0') {
                 return Err(self.invalid(name, "Invalid string: must not contain NUL"));
             }
@@ -131,7 +131,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A text that has to be there.
+    /// A required string of at most `max` characters.
     pub(crate) fn required_text(&self, name: &str, max: usize) -> Result<String, ApiError> {
         match self.text(name, max)? {
             Change::Set(text) => Ok(text),
@@ -165,7 +165,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A whole number within `bounds`.
+    /// An integer within `bounds`.
     pub(crate) fn integer(
         &self,
         name: &str,
@@ -187,8 +187,8 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A list of at most `max` texts of at most [`MAX_ITEM`] characters. A string stands for a list separated by commas,
-    /// and has the same maximum.
+    /// A list of at most `max` strings of at most [`MAX_ITEM`] characters each. A string is a comma-separated list with
+    /// the same maximum.
     pub(crate) fn texts(&self, name: &str, max: usize) -> Result<Change<Vec<String>>, ApiError> {
         self.change(name, |value| {
             let texts: Vec<&str> = match value {
@@ -216,17 +216,17 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The values of a list that is written as one string. Empty values are left out.
+/// The values of a comma-separated list, without empty ones.
 pub(crate) fn split_list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// The refusal of a list of more than `max` values.
+/// The error for a list of more than `max` values.
 pub(crate) fn too_many(path: &str, max: usize) -> ApiError {
     ApiError::invalid("too_big", path, &format!("Too big: expected array to have <={max} items"))
 }
 
-/// The refusal of a value of the wrong JSON type.
+/// The error for a value of the wrong JSON type.
 pub(crate) fn wrong_type(path: &str, expected: &str, received: &Value) -> ApiError {
     let received = match received {
         Value::Null => "null",

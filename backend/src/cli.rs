@@ -21,16 +21,16 @@ Examples:
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) command: Command,
-    /// How log lines are written to stderr. Which are is RUST_LOG's matter, such as RUST_LOG=backend=debug.
+    /// Log format on stderr. RUST_LOG sets the log level, for example RUST_LOG=backend=debug.
     #[arg(long, global = true, env = "WEIR_LOG_FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -38,18 +38,16 @@ pub(super) enum LogFormat {
 pub(super) enum Command {
     /// Serves the API until SIGINT or SIGTERM.
     Serve(Box<Serve>),
-    /// Makes, lists and revokes API keys.
+    /// Creates, lists and revokes API keys.
     #[command(subcommand)]
     Keys(Keys),
     /// Assigns domains to workspaces, and releases and lists them.
     #[command(subcommand)]
     Domains(Domains),
-    /// Makes links of the lines of a CSV file, whose first line names the fields as the API does.
+    /// Creates a link for each line of a CSV file. The first line contains the API's field names.
     ///
-    /// Empty cells are absent fields. Flags are true or false. Commas separate tagNames, and tags that do not exist are made.
-    /// geo is JSON. Columns that are not fields of a link are ignored with a warning. Every other line is imported if a line is
-    /// refused. The command prints a refused line with its number, column, value and what is accepted, and in the end the
-    /// number of links made and of lines refused for each reason.
+    /// An empty cell is an absent field. Boolean fields are true or false, tagNames is comma-separated, and geo and
+    /// testVariants are JSON. Refused lines are printed with the reason. They do not affect the other lines.
     #[command(after_help = "\
 Exit code: 0 if every line made a link, 3 if lines were refused, 1 if the import failed.
 
@@ -58,16 +56,16 @@ Example, for a file that begins with url,key,title,tagNames:
     Import {
         #[command(flatten)]
         database: Database,
-        /// The id of the workspace that gets the links.
+        /// Id of the workspace in which the links are created.
         #[arg(long)]
         workspace: String,
-        /// Where clients reach the API: its host is the links' domain.
+        /// Public URL of the API. Its host is the default domain of the links.
         #[arg(long, env = "WEIR_PUBLIC_URL")]
         public_url: String,
-        /// Another domain that may carry short links; may be repeated.
+        /// Another domain for short links. May be repeated.
         #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
         domains: Vec<String>,
-        /// The file.
+        /// Path of the CSV file.
         file: PathBuf,
     },
     /// Copies the database and the spool of clicks to a new folder, while the service runs.
@@ -87,11 +85,11 @@ Examples:
     /// Lists, replays and deletes clicks that the database refused.
     #[command(subcommand)]
     SetAside(SetAside),
-    /// Makes a workspace with one key per plan, and prints the keys, which are not kept.
+    /// Creates a workspace with one key per plan and prints the keys. They cannot be shown again.
     Seed {
         #[command(flatten)]
         database: Database,
-        /// The workspace's name.
+        /// Name of the workspace.
         #[arg(long, default_value = "demo")]
         name: String,
         /// Prints JSON.
@@ -102,8 +100,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(super) struct Database {
-    /// sqlite:<file>, made if it does not exist, or postgres://<user>@<host>/<name>. Beside a SQLite file is another,
-    /// <file>-clicks, where clicks are kept until they are recorded.
+    /// Database URL: sqlite:<file>, which is created if it does not exist, or postgres://<user>@<host>/<name>. Clicks
+    /// that are not recorded yet are in a second file next to the SQLite file, <file>-clicks.
     #[arg(
         long = "database",
         env = "WEIR_DATABASE",
@@ -143,7 +141,7 @@ Example:
         /// Where clients reach the API, as for serve: webhooks are told of the links' addresses.
         #[arg(long, env = "WEIR_PUBLIC_URL")]
         public_url: String,
-        /// Another domain that may carry short links; may be repeated.
+        /// Another domain for short links. May be repeated.
         #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
         domains: Vec<String>,
     },
@@ -165,57 +163,57 @@ Examples:
       --internal-listen 10.0.0.5:8081 --country-header x-country --trusted-hops 1 --log-format json
   backend serve --public-url https://go.example.com --retention 90 --ip none")]
 pub(super) struct Serve {
-    /// Where the API listens; port 0 takes a free one.
+    /// Address of the API. Port 0 selects a free port.
     #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8080")]
     pub(super) listen: SocketAddr,
-    /// Where operators' endpoints listen; keep it from clients.
+    /// Address of the internal listener: /readyz, /metrics and /internal/keys. Clients must not be able to reach it.
     #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8081")]
     pub(super) internal_listen: SocketAddr,
-    /// Where clients reach the API; short links are <URL>/r/<key>. By default the address that it listens on.
+    /// Public URL of the API. Short links are <URL>/r/<key> [default: the address of --listen].
     #[arg(long, env = "WEIR_PUBLIC_URL")]
     pub(super) public_url: Option<String>,
     #[command(flatten)]
     pub(super) database: Database,
-    /// Lets webhooks go to private, loopback and link-local addresses.
+    /// Allows webhooks to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     pub(super) allow_private_webhooks: bool,
-    /// Another domain that leads here and may carry short links; may be repeated. Every workspace may use it unless
-    /// `backend domains assign` assigns it to one.
+    /// Another domain for short links, which resolves to this service. May be repeated.
     #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
     pub(super) domains: Vec<String>,
-    /// The bearer token of /internal/keys on the internal listener.
+    /// Bearer token of /internal/keys.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
     pub(super) internal_token: Option<String>,
     /// A file with this token, such as a credential of systemd. White space around the token is ignored.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN_FILE", conflicts_with = "internal_token")]
     pub(super) internal_token_file: Option<PathBuf>,
-    /// How long a request may take, in seconds; then it is answered 408.
+    /// Time limit of a request, in seconds. After it, the response is 408.
     #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) request_timeout: u64,
-    /// Connections that each listener has at once; further ones wait until one is closed.
+    /// Maximum number of connections of each listener. Further connections wait until one closes.
     #[arg(long, env = "WEIR_MAX_CONNECTIONS", default_value = "4096", value_parser = connections)]
     pub(super) max_connections: usize,
-    /// How long a client may take nothing of an answer, in seconds; then its connection is closed.
+    /// Maximum time for which a client may read nothing of a response, in seconds. After it, the connection is closed.
     #[arg(long, env = "WEIR_WRITE_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) write_timeout: u64,
-    /// Questions about clicks that are answered at once; one workspace has at most half of them.
+    /// Maximum number of concurrent analytics queries. One workspace uses at most half of them.
     #[arg(long, env = "WEIR_ANALYTICS_READERS", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(super) analytics_readers: u32,
-    /// How long a query about clicks may take, in seconds; then it is interrupted, and the question answered 503.
+    /// Time limit of an analytics query, in seconds. After it, the response is 503.
     #[arg(long, env = "WEIR_ANALYTICS_TIMEOUT", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) analytics_timeout: u64,
-    /// How long a short link leads where it led while the database is away, in seconds. Links that are not in memory are then
-    /// answered 503.
+    /// Time for which cached short links are followed while the database is unavailable, in seconds. Other links are
+    /// answered with 503.
     #[arg(long, env = "WEIR_MAX_STALE", default_value = "600", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub(super) max_stale: u64,
-    /// What becomes of a click that there is no room for, while the database is away or behind, or the disk is full.
+    /// Behaviour of redirects while the click buffer is full, because the database is slow or unavailable or the disk
+    /// is full.
     #[arg(long, env = "WEIR_WHEN_FULL", default_value = "wait")]
     pub(super) when_full: Full,
-    /// A file in which clicks are safe until they are recorded in PostgreSQL, also while that is away. Each process needs one of
-    /// its own. Beside a SQLite file there is always one.
+    /// File that stores clicks until they are recorded in PostgreSQL, also while PostgreSQL is unavailable. Each
+    /// process needs a separate file. With SQLite, there is always such a file.
     #[arg(long, env = "WEIR_SPOOL")]
     pub(super) spool: Option<PathBuf>,
-    /// Webhooks that a workspace may have; those it has already are kept.
+    /// Maximum number of webhooks in a workspace. Existing webhooks are kept.
     #[arg(long, env = "WEIR_MAX_WEBHOOKS", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) max_webhooks: u32,
     /// Number of days that clicks are kept. Totals of links, and counts by hour and day, stay [default: clicks are kept for
@@ -230,7 +228,7 @@ pub(super) struct Serve {
 pub(super) enum Full {
     /// Redirects wait, and no click is lost.
     Wait,
-    /// Redirects go on, and the click is not counted.
+    /// Redirects continue, and their clicks are not counted.
     Drop,
 }
 
@@ -252,28 +250,29 @@ fn connections(text: &str) -> Result<usize, String> {
 
 #[derive(Debug, Args)]
 pub(super) struct Clicks {
-    /// Counts crawlers and fetchers of link previews too.
+    /// Also counts crawlers and link preview fetchers.
     #[arg(long, env = "WEIR_COUNT_BOTS")]
     pub(super) count_bots: bool,
-    /// Counts a visitor (address and user agent) on one link once an hour.
+    /// Counts each visitor (address and user agent) at most once per hour and link.
     #[arg(long, env = "WEIR_ONCE_PER_HOUR")]
     pub(super) once_per_hour: bool,
-    /// Number of proxies in front of the service that append to X-Forwarded-For. 0 takes the connection's address.
+    /// Number of proxies in front of the service that append to X-Forwarded-For. With 0, the visitor's address is the
+    /// peer address of the connection.
     #[arg(long, env = "WEIR_TRUSTED_HOPS", default_value = "0")]
     pub(super) trusted_hops: u8,
     /// How much of a visitor's address is stored, and sent in events and webhooks. --once-per-hour uses all of it in any case.
     #[arg(long, env = "WEIR_IP", default_value = "truncated")]
     pub(super) ip: Ip,
-    /// The header in which the gateway names the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
+    /// Header in which the gateway sends the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
     #[arg(long, env = "WEIR_CONTINENT_HEADER")]
     pub(super) continent_header: Option<HeaderName>,
-    /// The header in which the gateway names the visitor's country (ISO 3166, two letters).
+    /// Header in which the gateway sends the visitor's country (ISO 3166, two letters).
     #[arg(long, env = "WEIR_COUNTRY_HEADER")]
     pub(super) country_header: Option<HeaderName>,
-    /// The header in which the gateway names the visitor's region (ISO 3166-2).
+    /// Header in which the gateway sends the visitor's region (ISO 3166-2).
     #[arg(long, env = "WEIR_REGION_HEADER")]
     pub(super) region_header: Option<HeaderName>,
-    /// The header in which the gateway names the visitor's city.
+    /// Header in which the gateway sends the visitor's city.
     #[arg(long, env = "WEIR_CITY_HEADER")]
     pub(super) city_header: Option<HeaderName>,
 }
@@ -318,7 +317,7 @@ impl From<Clicks> for ClickRules {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Keys {
-    /// Makes a key and prints it. It is not kept and cannot be shown again.
+    /// Creates a key and prints it. It cannot be shown again.
     #[command(after_help = "\
 Examples:
   backend keys create --plan pro
@@ -327,25 +326,25 @@ Examples:
     Create {
         #[command(flatten)]
         database: Database,
-        /// The plan whose quotas the gateway applies.
+        /// Plan of the key. The gateway applies its quotas.
         #[arg(long, value_parser = parse_plan)]
         plan: String,
-        /// Quotas in place of the plan's, such as standard=5000/minute,analytics=20/second. The plan enterprise has none
-        /// of its own, so its keys need them.
+        /// Quotas that override the plan's, for example standard=5000/minute,analytics=20/second. Required for the plan
+        /// enterprise, which has no default quotas.
         #[arg(long, value_parser = parse_limits)]
         limits: Option<Limits>,
-        /// The id of the workspace whose data the key opens; a new one if none is named.
+        /// Id of the workspace that the key can access [default: a new workspace].
         #[arg(long)]
         workspace: Option<String>,
         /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Lists the keys that are not revoked.
+    /// Lists the active keys.
     List {
         #[command(flatten)]
         database: Database,
-        /// Prints the JSON list that the gateway's configuration takes as `subscribers`.
+        /// Prints JSON in the format of `subscribers` in the gateway's configuration.
         #[arg(long)]
         json: bool,
     },
@@ -353,7 +352,7 @@ Examples:
     Revoke {
         #[command(flatten)]
         database: Database,
-        /// The key's id, as `keys list` shows it.
+        /// Id of the key, as printed by `keys list`.
         id: String,
     },
 }
@@ -401,7 +400,7 @@ mod tests {
 
     use super::*;
 
-    /// All help there is.
+    /// The help texts of the command and all subcommands.
     fn helps(command: &mut clap::Command) -> Vec<String> {
         let mut texts = vec![command.render_long_help().to_string()];
         texts.extend(command.get_subcommands_mut().flat_map(helps));

@@ -1,4 +1,4 @@
-//! Which visits count as clicks, and where the visitor is.
+//! Settings that decide which visits count as clicks, and where the visitor's location comes from.
 
 use std::net::IpAddr;
 
@@ -10,27 +10,27 @@ use sha2::{Digest, Sha256};
 use crate::store::Click;
 use crate::visitor_address::KeptAddress;
 
-/// Which visits count as clicks, and which headers tell where the visitor is. By default everyone but bots counts, each
-/// time, and the visitor's location is unknown.
+/// Settings of click counting. By default, every visit except those of bots counts, and the visitor's location is
+/// unknown.
 #[derive(Clone, Debug, Default)]
 pub struct ClickRules {
-    /// Counts crawlers and fetchers of previews too.
+    /// Also counts crawlers and link preview fetchers.
     pub count_bots: bool,
-    /// Counts a visitor, told by the whole address and the user agent, on one link once an hour. Each process remembers its
-    /// own visitors, in memory and by a hash.
+    /// Counts each visitor, identified by address and user agent, at most once per hour and link. Each process has its
+    /// own memory of visitors.
     pub once_per_hour: bool,
-    /// Where the visitor is.
+    /// The headers with the visitor's location.
     pub location: LocationHeaders,
-    /// How many proxies in front of the service append to `X-Forwarded-For`. The visitor's address is the entry that the
-    /// first of them appended. With 0, or where there are fewer entries, it is the connection's.
+    /// Number of trusted proxies that append to `X-Forwarded-For`. The visitor's address is the entry that the first of
+    /// these proxies appended. It is the peer address of the connection if the number is 0 or the header has fewer
+    /// entries.
     pub trusted_hops: u8,
     /// How much of the visitor's address is kept.
     pub ip: KeptAddress,
 }
 
 impl ClickRules {
-    /// The visitor's address as the first of the trusted proxies saw it. Only they are trusted: entries before theirs are
-    /// the client's own.
+    /// The visitor's address as seen by the first trusted proxy. Clients can forge the entries before it.
     pub(crate) fn client_address(&self, headers: &HeaderMap) -> Option<IpAddr> {
         let fields = headers.get_all("x-forwarded-for").iter().rev();
         let mut entries = fields.flat_map(|field| field.to_str().unwrap_or_default().rsplit(','));
@@ -38,23 +38,24 @@ impl ClickRules {
     }
 }
 
-/// The headers in which the gateway says where the visitor is. It has to remove them from what clients send.
+/// The headers with which the gateway states the visitor's location. The gateway must remove these headers from client
+/// requests.
 #[derive(Clone, Debug, Default)]
 pub struct LocationHeaders {
     /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
     pub continent: Option<HeaderName>,
-    /// ISO 3166 code of two letters.
+    /// Two-letter ISO 3166 code.
     pub country: Option<HeaderName>,
-    /// ISO 3166-2 code, with or without the country in front.
+    /// ISO 3166-2 code, with or without the country.
     pub region: Option<HeaderName>,
-    /// Name, percent-encoded where it is not ASCII.
+    /// Name of the city. Non-ASCII characters are percent-encoded.
     pub city: Option<HeaderName>,
 }
 
-/// Visitors remembered at most, for [`ClickRules::once_per_hour`].
+/// Maximum number of remembered visitors for [`ClickRules::once_per_hour`].
 const REMEMBERED_VISITORS: usize = 1_000_000;
 
-/// When visitors were last counted.
+/// The time at which each visitor was last counted.
 #[derive(Debug)]
 pub(crate) struct Repeats {
     counted: Cache<[u8; 32], Timestamp>,

@@ -1,11 +1,11 @@
-//! Where the service gets the time from: the system, or a test's hand.
+//! The service's source of time: the system clock or a clock that tests control.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
-/// The time as the service sees it. Cheap to clone; clones show the same time.
+/// The service's clock. Cheap to clone; all clones show the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
@@ -16,13 +16,13 @@ enum Source {
 }
 
 impl Clock {
-    /// The system's clock.
+    /// The system clock.
     #[must_use]
     pub fn system() -> Self {
         Self(Source::System)
     }
 
-    /// The present instant, in whole milliseconds, which is all that the API shows and the store keeps.
+    /// The current time in whole milliseconds, the precision of the API and the store.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the one place where the service reads the system's clock")]
     pub fn now(&self) -> Timestamp {
@@ -33,7 +33,7 @@ impl Clock {
         Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
     }
 
-    /// Returns once the clock shows `instant` or later.
+    /// Waits until the clock shows `instant` or later.
     pub async fn wait_until(&self, instant: Timestamp) {
         match &self.0 {
             Source::System => {
@@ -42,7 +42,7 @@ impl Clock {
             }
             Source::Stepped(at) => {
                 if at.clone().wait_for(|now| *now >= instant).await.is_err() {
-                    // Nobody can step the clock any more, so the instant never comes.
+                    // The sender is gone, so the instant cannot be reached.
                     std::future::pending::<()>().await;
                 }
             }
@@ -50,7 +50,7 @@ impl Clock {
     }
 }
 
-/// A clock that stands still until it is stepped, for tests.
+/// A clock for tests. It moves only when it is stepped.
 #[derive(Debug)]
 pub struct SteppedClock(watch::Sender<Timestamp>);
 
@@ -61,14 +61,14 @@ impl SteppedClock {
         Self(watch::Sender::new(instant))
     }
 
-    /// The clock to hand to the service.
+    /// The clock for the service.
     #[must_use]
     pub fn clock(&self) -> Clock {
         Clock(Source::Stepped(self.0.subscribe()))
     }
 
-    /// Steps the clock forward and wakes whatever waited for the instants passed. Saturates at the last instant that
-    /// a [`Timestamp`] can show.
+    /// Advances the clock and wakes the tasks that wait for the passed instants. Saturates at the maximum
+    /// [`Timestamp`].
     pub fn advance(&self, step: Duration) {
         let step = SignedDuration::try_from(step).unwrap_or(SignedDuration::MAX);
         self.0.send_modify(|now| *now = now.saturating_add(step).unwrap_or(Timestamp::MAX));

@@ -9,39 +9,39 @@ use serde::Serialize;
 use crate::links::rfc3339;
 use crate::store::StoreError;
 
-/// What went wrong, by the status it is answered with.
+/// The error code, which determines the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
-    /// 400: the request cannot be read.
+    /// 400: the request is malformed.
     BadRequest,
-    /// 401: no key, or one that is not known.
+    /// 401: the key is missing or unknown.
     Unauthorized,
-    /// 403: the key may not do this.
+    /// 403: the key does not have permission.
     Forbidden,
-    /// 404: no such thing in the key's workspace.
+    /// 404: the workspace has no such object.
     NotFound,
-    /// 405: the path exists, the method does not.
+    /// 405: the path exists, but not with this method.
     MethodNotAllowed,
-    /// 408: the request took too long to arrive or to be answered.
+    /// 408: the request was not received or answered in time.
     RequestTimeout,
-    /// 409: it exists already.
+    /// 409: the object already exists.
     Conflict,
-    /// 410: it existed, until it expired.
+    /// 410: the link has expired.
     Gone,
     /// 413: the body is larger than [`crate::body::MAX_BODY_BYTES`].
     PayloadTooLarge,
-    /// 422: the request can be read, but a field of it is not valid.
+    /// 422: the request is well-formed, but a field is invalid.
     UnprocessableEntity,
-    /// 500: the fault is ours.
+    /// 500: an internal error.
     InternalServerError,
-    /// 503: not now; `Retry-After` says when.
+    /// 503: the service cannot answer now. `Retry-After` states when to retry.
     ServiceUnavailable,
 }
 
 impl Code {
-    /// The status that this code is answered with.
+    /// The HTTP status of this code.
     #[must_use]
     pub fn status(self) -> StatusCode {
         match self {
@@ -61,13 +61,13 @@ impl Code {
     }
 }
 
-/// A refusal, ready to be sent.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// Which kind of refusal.
+    /// The error code.
     pub code: Code,
-    /// What is wrong, for a person to read.
+    /// The message for people.
     pub message: String,
     /// The field that is not valid, if it is one. The message names it too.
     pub field: Option<InvalidField>,
@@ -111,7 +111,7 @@ impl ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         if error.is_interruption() {
-            tracing::warn!("a statement took too long and was interrupted");
+            tracing::warn!("a query exceeded its time limit and was interrupted");
             return Self::new(
                 Code::ServiceUnavailable,
                 "The answer took too long. Ask about less, or later.",
@@ -125,7 +125,7 @@ impl From<StoreError> for ApiError {
             );
             return Self::invalid("custom", "start", &message);
         }
-        tracing::error!(error = %error, "the store failed");
+        tracing::error!(error = %error, "database error");
         Self::new(Code::InternalServerError, "An internal server error occurred.")
     }
 }

@@ -1,5 +1,5 @@
-//! `GET /events`: the clicks themselves, page by page. A page is read and sent in parts, so that the memory that it takes
-//! does not grow with its length. Each part is read under admission.
+//! `GET /events`: the clicks, page by page. A page is read and sent in chunks, so that memory use does not depend on
+//! the page size.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::selection::ClickQuery;
 use crate::state::Shared;
 use crate::store::{Click, ClicksAndLinks, StoreError, Workspace};
 
-/// Events on a page unless asked otherwise.
+/// Default number of events on a page.
 const DEFAULT_LIMIT: i64 = 100;
-/// Events on a page at most.
+/// Maximum number of events on a page.
 const MAX_LIMIT: i64 = 1_000;
-/// The last page that can be asked for.
+/// Maximum page number.
 const MAX_PAGE: i64 = 1_000_000;
-/// Events that are read and sent at once.
+/// Number of events in a chunk.
 const PART: usize = 64;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/events", routing::get(events))
 }
 
-/// What is known of a click, as events and webhooks show it.
+/// A click in events and webhook payloads.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Click))]
 #[serde(rename_all = "camelCase")]
@@ -81,7 +81,8 @@ impl ClickBody {
     }
 }
 
-/// An event. The fields below `link` repeat those of the click and the link, as the published clients require.
+/// An event. The fields below `link` repeat fields of the click and the link, because the published clients require
+/// them.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Event))]
 pub(crate) struct EventBody<'a> {
@@ -100,7 +101,7 @@ pub(crate) struct EventBody<'a> {
     device: &'a str,
     browser: &'a str,
     os: &'a str,
-    /// 1 if the link was followed through its QR code.
+    /// 1 if the visitor followed the QR code.
     qr: u8,
     ip: &'a str,
 }
@@ -131,7 +132,7 @@ impl<'a> EventBody<'a> {
 
 async fn events(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let admitted = app.admission.admit(&caller.workspace).await?;
-    // The first part is read before the answer begins, so that a database that fails is answered 500.
+    // The first chunk is read before the response starts, so that a database error is answered with 500.
     let (first, rest) = admitted.answer(async move { first_part(app, caller, &query).await }).await?;
     let rest = stream::try_unfold(rest, |events| async move {
         match events {
@@ -143,7 +144,7 @@ async fn events(State(app): State<Shared>, caller: Caller, query: Query) -> Resu
     Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(parts)).into_response())
 }
 
-/// Finds the events of a page, and reads the first of them.
+/// Selects the events of a page and reads the first chunk.
 async fn first_part(app: Shared, caller: Caller, query: &Query) -> Result<(Bytes, Option<Events>), ApiError> {
     let metrics = [("clicks", Metric::Clicks), ("leads", Metric::Leads), ("sales", Metric::Sales)];
     let metric = query.choice("event", &metrics)?.unwrap_or(Metric::Clicks);
@@ -152,7 +153,7 @@ async fn first_part(app: Shared, caller: Caller, query: &Query) -> Result<(Bytes
     let limit = limit.unwrap_or(DEFAULT_LIMIT);
     query.choice("sortBy", &[("timestamp", ())])?;
     let directions = [("desc", true), ("asc", false)];
-    // The published clients always send the deprecated `order=desc`, so only its other value says anything.
+    // The published clients always send the deprecated `order=desc`, so only `asc` is significant.
     let newest_first = query.choice("sortOrder", &directions)?.unwrap_or(true)
         && query.choice("order", &directions)?.unwrap_or(true);
     let click_query = ClickQuery::read(query, &app, &caller).await?;
@@ -170,14 +171,14 @@ async fn first_part(app: Shared, caller: Caller, query: &Query) -> Result<(Bytes
     Ok(events.part().await?)
 }
 
-/// The events of a page that are still to be sent.
+/// The remaining events of a page.
 struct Events {
     app: Shared,
     workspace: Workspace,
     seqs: std::vec::IntoIter<i64>,
-    /// Nothing was sent before.
+    /// No event was sent yet.
     is_first: bool,
-    /// An event was sent before.
+    /// At least one event was sent.
     sent: bool,
 }
 
@@ -189,7 +190,7 @@ impl Events {
         admitted.answer(async move { Ok(self.part().await?) }).await
     }
 
-    /// Reads the next events and writes them as a part of a JSON list. None instead of the rest after the last part.
+    /// Reads the next chunk and writes it as part of a JSON array. None after the last chunk.
     async fn part(mut self) -> Result<(Bytes, Option<Self>), StoreError> {
         let seqs: Vec<i64> = self.seqs.by_ref().take(PART).collect();
         let ClicksAndLinks { clicks, links } = self.app.store.clicks(&self.workspace, &seqs).await?;

@@ -1,7 +1,7 @@
-//! Links from a CSV file, through the same checks as those of a request.
+//! Import of links from a CSV file, with the same checks as the API.
 //!
-//! The first line names the fields as the API does (`url`, `key`, `externalId`, `tagNames` …). Empty cells are absent
-//! fields; flags are `true` or `false`; `geo` and `testVariants` are JSON. Tags that are named and do not exist are made.
+//! The first line contains the API's field names (`url`, `key`, `externalId`, `tagNames` …). An empty cell is an absent
+//! field. Boolean fields are `true` or `false`. `geo` and `testVariants` are JSON.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -68,14 +68,14 @@ const COLUMNS: &[(&str, &str)] = &[
     ("webhookIds", "nothing"),
 ];
 
-/// The file could not be read, or the links not be stored. What was made before stays.
+/// The import failed. Links created before the error remain.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file cannot be read.
     #[error("{0}")]
     Csv(#[from] csv::Error),
-    /// A link needs a destination.
-    #[error("the first line names no column \"url\"")]
+    /// The required column `url` is missing.
+    #[error("the first line has no column \"url\"")]
     NoUrl,
     /// A field cannot have two values.
     #[error("the first line names the column {0:?} twice")]
@@ -85,27 +85,27 @@ pub enum ImportError {
     Store(#[from] StoreError),
 }
 
-/// How far an import has come.
+/// The progress of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Links made.
+    /// Number of created links.
     pub made: u64,
-    /// Lines that made no link.
+    /// The refused lines.
     pub refused: u64,
     /// How many of them for each reason, which begins with the column.
     pub reasons: BTreeMap<String, u64>,
-    /// Bytes of the file read.
+    /// Number of bytes read from the file.
     pub bytes: u64,
 }
 
-/// A line that made no link.
+/// A refused line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The line's number, from 1.
+    /// The line number, starting at 1.
     pub line: u64,
     /// The cell that is refused, if it is one.
     pub cell: Option<Cell>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -182,11 +182,11 @@ struct Line {
     link: NewLink,
 }
 
-/// Makes a link of every line of a CSV file. `report` is called after every hundred lines with those among them that were
-/// refused.
+/// Creates a link for each line of a CSV file. Calls `progress` after every hundred lines.
 ///
 /// # Errors
-/// [`ImportError`] if the file cannot be read or the database fails; a line that is not valid is no error, but refused.
+/// [`ImportError`] if the file cannot be read or the database fails. Invalid lines are not errors; the result lists
+/// them.
 pub async fn import_csv(
     store: &Store,
     workspace: &Workspace,
@@ -355,7 +355,8 @@ fn line(
     Ok(Line { number, record, link })
 }
 
-/// A cell as the JSON that a request would have. What is not of the field's type stays text, which is then refused.
+/// Converts a cell to the JSON type of its field. A value of another type stays a string, which the later check
+/// refuses.
 fn value(name: &str, cell: &str) -> Value {
     let text = || Value::from(cell);
     match name {

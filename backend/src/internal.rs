@@ -1,4 +1,4 @@
-//! The endpoints for operators and the gateway, on a listener that clients cannot reach.
+//! The endpoints for operators and the gateway. Clients cannot reach their listener.
 
 use std::time::Duration;
 
@@ -50,14 +50,14 @@ async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
     app.metrics.outbox(outbox.as_ref(), now);
     app.metrics.connections(&app.store.pools());
     let text = app.metrics.text().map_err(|error| {
-        tracing::error!(%error, "metrics could not be written");
+        tracing::error!(%error, "could not encode metrics");
         ApiError::new(Code::InternalServerError, "An internal server error occurred.")
     })?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, content_type)], text).into_response())
 }
 
-/// The keys that the gateway lets through, with their plans: what its directory polls.
+/// The active keys and their plans, which the gateway's directory polls.
 #[derive(Debug, Serialize)]
 struct Directory {
     keys: Vec<Entry>,
@@ -76,7 +76,7 @@ async fn keys(State(app): State<Shared>, headers: HeaderMap) -> Result<Response,
         return Err(ApiError::new(Code::Forbidden, "No token is configured for this endpoint."));
     };
     let given = headers.get(AUTHORIZATION).map(|value| ids::sha256(value.as_bytes()));
-    // Hashes are compared, so that the time it takes tells nothing about the token.
+    // Comparing hashes avoids a timing side channel on the token.
     if given != Some(ids::sha256(format!("Bearer {token}").as_bytes())) {
         return Err(ApiError::new(Code::Unauthorized, "The token is missing or wrong."));
     }
@@ -94,7 +94,7 @@ async fn keys(State(app): State<Shared>, headers: HeaderMap) -> Result<Response,
     };
     let directory = Directory { keys: app.store.keys().await?.into_iter().map(entry).collect() };
     let body = serde_json::to_vec(&directory).map_err(|error| {
-        tracing::error!(%error, "the directory could not be written");
+        tracing::error!(%error, "could not encode the key directory");
         ApiError::new(Code::InternalServerError, "An internal server error occurred.")
     })?;
     Ok((about, [(CONTENT_TYPE, "application/json")], body).into_response())

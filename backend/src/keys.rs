@@ -1,4 +1,4 @@
-//! Keys as operators name them: plans, limits, and the list that the gateway's configuration takes.
+//! API keys in the command and in the gateway's configuration: plans, limits and subscribers.
 
 use std::num::NonZeroU32;
 
@@ -8,46 +8,45 @@ use crate::store::{KeyRecord, Limits};
 
 /// The units of a quota's window.
 const UNITS: [&str; 5] = ["second", "minute", "hour", "day", "month"];
-/// Longest name of a plan or class.
+/// Maximum length of the name of a plan or class.
 const MAX_NAME: usize = 32;
 
-/// Plans whose quotas are agreed with each customer, so that the gateway has none for them.
+/// Plans whose quotas are set per key, because the gateway has no quotas for these plans.
 const CUSTOM_PLANS: [&str; 1] = ["enterprise"];
-/// The class of all requests that are in no other. A key without a quota for it could do nothing, so the gateway refuses a
-/// configuration that has one.
+/// The class of requests that match no other class. The gateway refuses a subscriber without a quota for this class.
 const DEFAULT_CLASS: &str = "standard";
 
-/// A plan, class or quota that the gateway would not understand.
+/// A plan, class or quota that the gateway would refuse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLimits {
-    /// Not a name.
+    /// The name is invalid.
     #[error("{name:?}: expected 1 to {MAX_NAME} of a-z, 0-9, _ and -")]
     Name {
-        /// What was given.
+        /// The input.
         name: String,
     },
-    /// No `=` between class and quota.
+    /// The `=` between class and quota is missing.
     #[error("{limit:?}: expected <class>=<quota>, such as standard=5000/minute")]
     NoClass {
-        /// What was given.
+        /// The input.
         limit: String,
     },
-    /// A key that would have no quota at all.
+    /// The plan has no default quotas and the key has none either.
     #[error(
-        "the plan {plan} has no quotas of its own: name the key's, at least {DEFAULT_CLASS}=<count>/<unit>"
+        "the plan {plan} has no default quotas: set those of the key, at least {DEFAULT_CLASS}=<count>/<unit>"
     )]
     Missing {
         /// The plan.
         plan: String,
     },
-    /// Not a quota.
+    /// The quota is invalid.
     #[error(
         "{class}: {quota:?}: expected a count from 1 to 4294967295, / and second, minute, hour, day or month"
     )]
     Quota {
-        /// Whose quota it is.
+        /// The class of the quota.
         class: String,
-        /// What was given.
+        /// The input.
         quota: String,
     },
 }
@@ -55,7 +54,7 @@ pub enum InvalidLimits {
 /// Checks the name of a plan: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
 ///
 /// # Errors
-/// [`InvalidLimits::Name`] if it is none.
+/// [`InvalidLimits::Name`] if the name is invalid.
 pub fn parse_plan(name: &str) -> Result<String, InvalidLimits> {
     let allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
@@ -65,10 +64,10 @@ pub fn parse_plan(name: &str) -> Result<String, InvalidLimits> {
     Ok(name.to_owned())
 }
 
-/// Reads `standard=5000/minute,analytics=20/second`. A class that is named again gets another quota.
+/// Parses `standard=5000/minute,analytics=20/second`. A class may occur several times, with one quota each.
 ///
 /// # Errors
-/// [`InvalidLimits`] at the first part that is not understood.
+/// [`InvalidLimits`] for the first invalid part.
 pub fn parse_limits(text: &str) -> Result<Limits, InvalidLimits> {
     let mut limits = Limits::new();
     for part in text.split(',').map(str::trim) {
@@ -89,10 +88,10 @@ pub fn parse_limits(text: &str) -> Result<Limits, InvalidLimits> {
     Ok(limits)
 }
 
-/// Checks that a key of a plan whose quotas are agreed with each customer brings its own.
+/// Checks that a key has quotas if its plan has no default quotas.
 ///
 /// # Errors
-/// [`InvalidLimits::Missing`] if it does not.
+/// [`InvalidLimits::Missing`] if the key has none.
 pub fn check_limits(plan: &str, limits: Option<&Limits>) -> Result<(), InvalidLimits> {
     let has_quota = limits.is_some_and(|limits| limits.contains_key(DEFAULT_CLASS));
     if CUSTOM_PLANS.contains(&plan) && !has_quota {
@@ -101,7 +100,8 @@ pub fn check_limits(plan: &str, limits: Option<&Limits>) -> Result<(), InvalidLi
     Ok(())
 }
 
-/// A key as an entry of the gateway's `subscribers`. Every key is a subscriber of its own, since quotas are per key.
+/// A key as an entry of `subscribers` in the gateway's configuration. Each key is a separate subscriber, because quotas
+/// apply per key.
 #[derive(Clone, Debug, Serialize)]
 pub struct Subscriber {
     id: String,
@@ -122,14 +122,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_class_by_class() {
+    fn limits_are_parsed_by_class() {
         let limits = parse_limits("standard=5000/minute, analytics=20/second,standard=100000/day").unwrap();
         assert_eq!(limits["standard"], ["5000/minute", "100000/day"]);
         assert_eq!(limits["analytics"], ["20/second"]);
     }
 
     #[test]
-    fn what_the_gateway_would_refuse_is_refused_here() {
+    fn limits_that_the_gateway_would_refuse_are_refused() {
         for text in [
             "",
             "standard",

@@ -1,10 +1,10 @@
-//! A link and analytics API with webhooks: what stands behind the gateway.
+//! A link and analytics API with webhooks. It runs behind the gateway.
 //!
-//! It makes short links, follows and counts clicks on them, answers questions about the clicks, and pushes events to
-//! webhooks. All data belongs to a workspace and is reached with one of its API keys. It refuses nobody for asking too
-//! often: quotas are the gateway's business.
+//! The service creates short links, redirects visitors, records clicks, answers analytics queries and sends events to
+//! webhooks. All data belongs to a workspace, and an API key gives access to one workspace. The gateway enforces
+//! quotas; this service does not limit request rates.
 //!
-//! [`Store`] is the database, [`Backend`] the service on top of it, [`server`] its listeners.
+//! [`Store`] is the database, [`Backend`] the service that uses it, and [`server`] contains the listeners.
 
 mod admission;
 pub(crate) mod analytics;

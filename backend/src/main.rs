@@ -25,7 +25,7 @@ use tracing_subscriber::EnvFilter;
 
 use self::cli::{Cli, Command, Database, Domains, Keys, LogFormat, Serve, SetAside};
 
-/// Prints a line on stdout; that nobody reads it any more is an error, not a panic.
+/// Prints to stdout. A closed pipe is an error instead of a panic.
 macro_rules! say {
     ($($argument:tt)*) => {
         writeln!(std::io::stdout(), $($argument)*).map_err(CliError::Output)
@@ -49,7 +49,7 @@ enum CliError {
     Domain(#[from] DomainConflict),
     #[error("the domain {0} is not assigned")]
     UnassignedDomain(String),
-    #[error("no key has the id {0}, or it was revoked before")]
+    #[error("no active key has the id {0}")]
     UnknownKey(String),
     #[error("{address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
@@ -80,7 +80,8 @@ async fn main() -> ExitCode {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // Told on stderr too, and by a panic if that cannot be written, such as to a file on a disk that is full.
+        // The subscriber would report its own errors on stderr too, and panic if stderr cannot be written, for example
+        // on a full disk.
         .log_internal_errors(false);
     match cli.log_format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
@@ -162,15 +163,15 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         retention: options.retention.map(|days| Duration::from_secs(u64::from(days) * SECONDS_PER_DAY)),
     };
     let backend = Backend::start(store, Clock::system(), settings);
-    // What an earlier process has left in the spool counts from the first request on.
+    // Clicks that an earlier process left in the spool count from the first request on.
     backend.flush_clicks().await;
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(server::serve(public, backend.front(), bounds, stopped.clone()));
     let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), bounds, stopped));
-    // Scripts read these two lines to learn which ports were taken.
+    // Scripts parse these two lines to find the ports.
     let said = say!("listening on http://{public_address}\ninternal on http://{internal_address}");
     if let Err(error) = said {
-        tracing::warn!(%error, "nobody hears where the service listens");
+        tracing::warn!(%error, "could not print the addresses of the listeners");
     }
     server::stop_signal().await.map_err(CliError::Signals)?;
     tracing::info!("stopping");
@@ -287,7 +288,7 @@ async fn import(
     let workspace = known_workspace(&store, workspace).await?;
     let unreadable = |source| CliError::File { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
-    // Drawn on stderr, and only where that is a terminal.
+    // The progress bar is drawn on stderr if that is a terminal.
     let bar = ProgressBar::new(file.metadata().map_err(unreadable)?.len());
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}  {eta} left") {
         bar.set_style(style);
@@ -312,7 +313,7 @@ async fn import(
     let imported =
         imported.map_err(|source| CliError::ImportStopped { path: path.to_owned(), made, source })?;
     said?;
-    say!("{} links made, {} lines refused", imported.made, imported.refused)?;
+    say!("{} links created, {} lines refused", imported.made, imported.refused)?;
     for (reason, lines) in &imported.reasons {
         say!("  {lines} × {reason}")?;
     }
@@ -360,7 +361,7 @@ async fn delete_set_aside(database: &Database, ids: Vec<String>) -> Result<(), C
     Ok(())
 }
 
-/// The plans of the contract; Enterprise has no quotas of its own, so its key brings them.
+/// The plans of the API. `enterprise` has no default quotas, so its key gets some.
 const SEEDED: [(&str, Option<&str>); 5] = [
     ("free", None),
     ("pro", None),

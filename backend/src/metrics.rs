@@ -1,4 +1,4 @@
-//! What the service counts about itself, in Prometheus' text form.
+//! Prometheus metrics of the service.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::store::{OutboxBacklog, PoolState};
 
-/// Upper bounds of the histogram of request times, in seconds.
+/// Bucket bounds of the request duration histogram, in seconds.
 const SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
 /// The counters and gauges. Cheap to clone; clones count together.
@@ -37,7 +37,7 @@ pub(crate) struct Metrics {
     registry: Arc<Mutex<Registry>>,
 }
 
-/// The counters of one route, at hand without their labels.
+/// The counters of one route, resolved once so that a request needs no label lookup.
 #[derive(Debug)]
 struct Counted {
     seconds: Histogram,
@@ -46,9 +46,9 @@ struct Counted {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Request {
-    /// `other` for those that nobody knows, so that clients cannot make up any number of them.
+    /// The request method, or `other` for an unknown method, so that clients cannot create arbitrary labels.
     method: &'static str,
-    /// The pattern that matched, so that there are as many as there are routes.
+    /// The matched route pattern, so that the number of labels is bounded.
     route: String,
     status: u16,
 }
@@ -84,21 +84,21 @@ struct Pool {
     pool: &'static str,
 }
 
-/// What became of a click.
+/// The outcome of a click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClickOutcome {
     Recorded,
-    /// Made by a bot.
+    /// The visitor is a bot.
     Bot,
-    /// Counted before, within the hour.
+    /// The visitor was already counted within the hour.
     Repeated,
-    /// Its link was deleted meanwhile.
+    /// The link was deleted before the click was recorded.
     Orphaned,
-    /// The database refuses it, and an operator may look at it.
+    /// The database refused the click.
     SetAside,
-    /// Could not be stored before the process had to end, or not be set aside.
+    /// The click could not be stored before the process ended.
     Lost,
-    /// There was no room for it, and redirects are not to wait.
+    /// The buffer was full and `WhenFull::Drop` is set.
     Dropped,
 }
 

@@ -1,4 +1,5 @@
-//! `GET /openapi.json`: the API described, from the types that are sent and the tables that requests are read with.
+//! `GET /openapi.json`: a description of the API. It is derived from the response types and from the tables with which
+//! requests are parsed.
 
 use axum::Json;
 use axum::extract::State;
@@ -37,7 +38,7 @@ fn describe(server: &str) -> Value {
     })
 }
 
-/// The named schemas: those of the responses, with all that they mention, and those of the bodies.
+/// The named schemas: the responses with all types that they use, and the request bodies.
 fn schemas() -> Value {
     let mut named: Vec<(String, RefOr<Schema>)> = Vec::new();
     add::<LinkBody>(&mut named);
@@ -192,7 +193,7 @@ fn paths() -> Value {
     })
 }
 
-/// An operation with its answer, and the errors that every operation may answer.
+/// An operation with its response and the errors that all operations share.
 fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16, answer: Value) -> Value {
     let mut responses = Map::new();
     let content = |schema: Value| json!({"application/json": {"schema": schema}});
@@ -224,12 +225,12 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
     operation
 }
 
-/// The answer of the HTTP library, which reads the request line before the service does.
+/// The HTTP library sends this response, because it parses the request line before the service does.
 fn url_too_long() -> Value {
     json!({"description": "The URL is longer than 65,534 bytes. The answer has no body."})
 }
 
-/// The one operation that needs no key and answers with an image.
+/// The only operation that needs no key and returns an image.
 fn qr_code() -> Value {
     let (_, min_size, max_size) = qr::SIZE;
     let url = json!({"type": "string", "minLength": 1, "maxLength": qr::MAX_TEXT});
@@ -283,12 +284,12 @@ fn flag(name: &str) -> Value {
     query_parameter(name, json!({"type": "boolean"}))
 }
 
-/// A filter, which has to have a value.
+/// A filter. Its value must not be empty.
 fn filter(name: &str) -> Value {
     query_parameter(name, json!({"type": "string", "minLength": 1}))
 }
 
-/// A list of texts separated by commas.
+/// A comma-separated list of strings.
 fn list_parameter(name: &str, max: usize) -> Value {
     let schema = json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": max});
     json!({"name": name, "in": "query", "style": "form", "explode": false, "schema": schema})
@@ -413,7 +414,7 @@ fn analytics_answer() -> Value {
     json!({"oneOf": [entry, {"type": "array", "items": entry}]})
 }
 
-/// A list of ids, or one text in which commas separate them.
+/// A list of ids, as an array or as a comma-separated string.
 fn ids(max: u32) -> Value {
     json!({"oneOf": [
         {"type": "array", "items": {"type": "string", "maxLength": MAX_ITEM}, "maxItems": max}, {"type": "string"}, {"type": "null"},
@@ -459,7 +460,7 @@ fn delivery_parameters(webhook_id: Value) -> Vec<Value> {
     parameters
 }
 
-/// The body that says which events are sent again.
+/// The body that selects the events to send again.
 fn replay() -> Value {
     json!({
         "type": "object",
@@ -480,7 +481,7 @@ fn replayed() -> Value {
     })
 }
 
-/// The body that gives a webhook another secret.
+/// The body that replaces the secret of a webhook.
 fn rotation() -> Value {
     let overlap =
         json!({"type": ["integer", "null"], "minimum": 0, "maximum": webhooks::routes::MAX_OVERLAP});

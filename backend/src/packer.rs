@@ -1,4 +1,4 @@
-//! Packs the clicks of past minutes, so that questions about many of them are answered quickly.
+//! A background task that packs the clicks of past minutes, so that queries over many clicks are fast.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
@@ -6,22 +6,22 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::store::{Store, StoreError};
 
-/// How long a minute is past before it is packed. Clicks that come later still are folded in one by one.
+/// Delay after the end of a minute before it is packed. Later clicks of the minute are added one by one.
 const DELAY: SignedDuration = SignedDuration::from_secs(5);
-/// How often past minutes are looked for.
+/// Interval between two runs.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 
-/// Runs until `stop` turns true or its sender is gone. Several processes on one database may do so at once.
+/// Runs until `stop` is true or its sender is dropped. Several processes may run it on one database.
 pub(crate) async fn run(store: Store, clock: Clock, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         let now = clock.now();
         if let Err(error) = pack(&store, now, &stop).await {
-            tracing::error!(%error, "clicks could not be packed");
+            tracing::error!(%error, "could not pack clicks");
         }
         let next = now.saturating_add(EVERY).unwrap_or(Timestamp::MAX);
         tokio::select! {
             () = clock.wait_until(next) => {}
-            // Also if nobody is left who could turn it.
+            // This branch is also taken when the sender is dropped.
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }

@@ -1,15 +1,15 @@
-//! Reading the variable parts of a path.
+//! Extractors for path parameters.
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 
 use crate::error::ApiError;
 
-/// The one variable part of a path, decoded.
+/// The only path parameter, decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Name(pub(crate) String);
 
-/// The two variable parts of a path, decoded.
+/// The two path parameters, decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Names(pub(crate) String, pub(crate) String);
 
@@ -35,12 +35,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
     }
 }
 
-/// The name in a part of a path as it was sent, if it needs no decoding.
+/// The parameter as sent, if it contains no escapes.
 pub(crate) fn plain(part: &str) -> Option<&str> {
     (!part.is_empty() && !part.contains('%')).then_some(part)
 }
 
-/// Bytes that are no UTF-8, and NUL, which the database cannot carry, are the name of nothing.
+/// A parameter that is not UTF-8, or contains NUL, cannot name an object: PostgreSQL does not store such values.
 fn is_name(text: &str) -> bool {
     !text.contains('\0')
 }

@@ -1,4 +1,5 @@
-//! `GET /qr`: a short link as a QR code, where the `qrCode` of links leads. It needs no key, since it tells nothing.
+//! `GET /qr`: a QR code of a URL. The `qrCode` field of links contains such an address. The endpoint needs no key,
+//! because it reveals no data.
 
 use std::io;
 
@@ -12,21 +13,21 @@ use crate::error::{ApiError, Code};
 use crate::query::Query;
 use crate::state::Shared;
 
-/// Width and height of the image, in pixels: by default, at least and at most.
+/// Width and height of the image, in pixels: default, minimum and maximum.
 pub(crate) const SIZE: (u32, u32, u32) = (600, 21, 4_096);
-/// The quiet zone around the code, in modules: by default and at most.
+/// Width of the quiet zone, in modules: default and maximum.
 pub(crate) const MARGIN: (u32, u32) = (2, 64);
-/// Longest text, in bytes: what the largest code of the lowest level of correction carries, whatever the bytes
-/// are. Of digits alone more would fit in, but the API's description has one length.
+/// Maximum length of the text, in bytes: the capacity of the largest code at the lowest level of error correction in
+/// byte mode. Digits alone would allow more, but the API has one maximum.
 pub(crate) const MAX_TEXT: usize = 2_953;
-/// How much of the code may be unreadable: 7, 15, 25 or 30 %.
+/// The level of error correction: 7, 15, 25 or 30 % of the code may be unreadable.
 const LEVELS: [(&str, ECL); 4] = [("L", ECL::L), ("M", ECL::M), ("Q", ECL::Q), ("H", ECL::H)];
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/qr", routing::get(qr))
 }
 
-/// The words that `level` takes.
+/// The values of `level`.
 #[cfg(feature = "openapi")]
 pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
     LEVELS.into_iter().map(|(name, _)| name)
@@ -64,13 +65,13 @@ async fn qr(query: Query) -> Result<Response, ApiError> {
         ApiError::invalid("too_small", "size", "Too small: the code and its margin do not fit")
     })?;
     let image = encode(size, &rows, colors).map_err(|error| {
-        tracing::error!(%error, "a QR code could not be written");
+        tracing::error!(%error, "could not encode a QR code");
         ApiError::new(Code::InternalServerError, "An internal server error occurred.")
     })?;
     Ok(([(CONTENT_TYPE, "image/png"), (CACHE_CONTROL, "public, max-age=86400")], image).into_response())
 }
 
-/// A colour such as `#1a2b3c`, with or without the sign in front.
+/// Parses a colour such as `#1a2b3c`. The `#` is optional.
 fn color(query: &Query, name: &str, default: [u8; 3]) -> Result<[u8; 3], ApiError> {
     let Some(text) = query.text(name) else { return Ok(default) };
     let mut color = default;
@@ -79,8 +80,8 @@ fn color(query: &Query, name: &str, default: [u8; 3]) -> Result<[u8; 3], ApiErro
     Ok(color)
 }
 
-/// The image's rows of one bit a pixel, each filled up to a whole byte. Modules are squares of whole pixels; what is left
-/// of the width goes to the margin. None if a module would be smaller than a pixel.
+/// The rows of the image, one bit per pixel, padded to whole bytes. Modules are squares of whole pixels, and the
+/// remaining width belongs to the margin. None if a module would be smaller than a pixel.
 fn draw(code: &QRCode, size: u32, margin: u32) -> Option<Vec<u8>> {
     let modules = u32::try_from(code.size).ok()?;
     let module = size / (modules + 2 * margin);

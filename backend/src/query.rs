@@ -1,4 +1,4 @@
-//! Reading query strings, where every value is text and lists are separated by commas.
+//! Parses query strings. All values are strings, and lists are comma-separated.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -7,7 +7,7 @@ use url::form_urlencoded;
 use crate::body::{split_list, too_many};
 use crate::error::ApiError;
 
-/// Most values of a filter.
+/// Maximum number of values of a filter.
 pub(crate) const MAX_VALUES: usize = 1_000;
 
 /// Longest text that is searched for, in characters.
@@ -15,7 +15,7 @@ pub(crate) const MAX_SEARCH: usize = 1_000;
 /// The last page of a list.
 pub(crate) const MAX_PAGE: i64 = 1_000;
 
-/// The parameters of a request, decoded (`+` and `%20` are spaces), in order. Unknown ones are ignored by whoever reads.
+/// The decoded parameters of a request in their order (`+` and `%20` are spaces). Unknown parameters are ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -31,7 +31,7 @@ impl Query {
     pub(crate) fn parse(query: &str) -> Result<Self, ApiError> {
         let pairs: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         match pairs.iter().find(|(_, value)| value.contains('\0')) {
-            // Neither database nor header can carry it, and nobody means it.
+            // PostgreSQL cannot store NUL.
             Some((name, _)) => Err(ApiError::invalid("custom", name, "Invalid string: must not contain NUL")),
             None => Ok(Self(pairs)),
         }
@@ -47,8 +47,8 @@ impl Query {
         self.last(name).filter(|value| !value.is_empty())
     }
 
-    /// The values of a list of at most `max`: separated by commas, or given as repeated parameters. None if the parameter
-    /// is absent. A list without values is refused, because it would select everything.
+    /// The values of a list of at most `max` values, given as a comma-separated value or as repeated parameters. None
+    /// if the parameter is absent. An empty list is refused, because it would select everything.
     pub(crate) fn list(&self, name: &str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
         let mut parameters = self.0.iter().filter(|(key, _)| key == name).peekable();
         if parameters.peek().is_none() {
@@ -106,7 +106,7 @@ impl Query {
         }
     }
 
-    /// A whole number. `too_big` is the message where it is beyond `bounds`.
+    /// An integer within `bounds`. `too_big` is the message for a number outside them.
     pub(crate) fn integer(
         &self,
         name: &str,
@@ -115,7 +115,7 @@ impl Query {
     ) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.last(name) else { return Ok(None) };
         let invalid = || ApiError::invalid("invalid_type", name, "Invalid input: expected a whole number");
-        // The published Python client sends whole numbers with a fraction: `600.0`.
+        // The published Python client sends integers with a fraction: `600.0`.
         let digits = match text.split_once('.') {
             Some((digits, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => digits,
             _ => text,
@@ -133,7 +133,7 @@ impl Query {
         }
     }
 
-    /// One of a few words.
+    /// One of the given values.
     pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>, ApiError> {
         let Some(text) = self.last(name) else { return Ok(None) };
         match choices.iter().find(|(word, _)| *word == text) {

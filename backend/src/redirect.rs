@@ -1,4 +1,4 @@
-//! Short links at work: `GET /r/{key}` answers 302 and counts the click.
+//! `GET /r/{key}`: redirects to the destination of a short link with 302 and records the click.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -22,10 +22,10 @@ use crate::state::{App, Shared};
 use crate::store::{Click, RedirectTarget};
 use crate::visitor::{self, Agent};
 
-/// Query parameters of the short link that are for the service and not for the destination.
+/// Query parameters of the short link that are not passed on to the destination.
 const OWN_PARAMETERS: [&str; 2] = ["qr", "redir_url"];
 
-/// Where short links are.
+/// The path prefix of short links.
 const PREFIX: &str = "/r/";
 const ROUTE: &str = "/r/{*key}";
 
@@ -43,8 +43,8 @@ async fn follow(
     visit(&app, &key, &parts, peer.map(|Extension(peer)| peer.0.ip())).await
 }
 
-/// The public listener. Redirects, which are most of what comes, go by without the router, where it would do nothing for
-/// them: it takes longer than all else about them.
+/// The handler of the public listener. It answers redirects, which are most of the traffic, without the router: the
+/// router would take longer than the rest of a redirect.
 #[derive(Clone, Debug)]
 pub struct Front {
     pub(crate) app: Shared,
@@ -115,7 +115,7 @@ fn not_found() -> ApiError {
     ApiError::not_found("Link not found.")
 }
 
-/// The destination for this visitor: by device, else by country, else the link's.
+/// The destination for this visitor: that of the device, else that of the country, else the default.
 fn destination<'a>(target: &'a RedirectTarget, agent: &Agent, country: &str) -> &'a str {
     let for_device = match agent.os.as_ref() {
         "iOS" => target.details.ios.as_deref(),
@@ -126,7 +126,7 @@ fn destination<'a>(target: &'a RedirectTarget, agent: &Agent, country: &str) -> 
     for_device.or(by_country).unwrap_or(&target.url)
 }
 
-/// The destination with the short link's own query parameters merged in; they win over those it had.
+/// Merges the short link's query parameters into the destination. They replace parameters of the same name.
 fn with_parameters(destination: &str, query: &str) -> String {
     let added: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes())
         .into_owned()
@@ -149,7 +149,7 @@ fn redirect(target: &RedirectTarget, destination: &str) -> Result<Response, ApiE
     })?;
     let mut headers = HeaderMap::new();
     headers.insert(LOCATION, location);
-    // Every visit is to be counted.
+    // Caches must not answer later visits, because each visit counts.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if !target.details.do_index {
         headers.insert("x-robots-tag", HeaderValue::from_static("googlebot: noindex"));

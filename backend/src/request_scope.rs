@@ -1,4 +1,4 @@
-//! The scope of a request: its id, its deadline, its line in the log and its metrics.
+//! The scope of a request: its id, deadline, log line and metrics.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::error::{ApiError, Code};
 use crate::ids;
 use crate::metrics::Metrics;
 
-/// The longest id that a client may give its request, in bytes.
+/// Maximum length of a client's request id, in bytes.
 const MAX_REQUEST_ID: usize = 128;
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Gives each request its id, its deadline, its line in the log and its metrics.
+/// Assigns each request its id and deadline, and records its log line and metrics.
 #[derive(Debug)]
 pub(crate) struct RequestScope {
     metrics: Metrics,
-    /// How long a request may take, from its headers to the answer.
+    /// Time limit of a request, from its headers to the response.
     timeout: Duration,
 }
 
@@ -35,7 +35,7 @@ impl RequestScope {
     }
 }
 
-/// Runs a request of the router within the scope.
+/// Middleware that runs a routed request within the scope.
 pub(crate) async fn within(State(scope): State<Arc<RequestScope>>, request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
@@ -45,8 +45,8 @@ pub(crate) async fn within(State(scope): State<Arc<RequestScope>>, request: Requ
 }
 
 impl RequestScope {
-    /// Runs a handler within the scope. The id is the client's, or the gateway's, if it sent one that is
-    /// fit for a log; the answer always names it.
+    /// Runs a handler within the scope. The request id is that of the client or gateway if it is fit for a log. The
+    /// response always contains the id.
     pub(crate) async fn handle(
         &self,
         method: &Method,
@@ -84,7 +84,7 @@ impl RequestScope {
     }
 }
 
-/// The id of a request: its own, if it has one that is fit for a log.
+/// The request's own id, if it is fit for a log, or a generated one.
 pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     let fit = |id: &&HeaderValue| {
         let id = id.as_bytes();

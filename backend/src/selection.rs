@@ -1,4 +1,4 @@
-//! Which clicks a request asks about: the range and the filters that analytics and events share.
+//! The selection of clicks: the range and filters that `/analytics` and `/events` share.
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
@@ -11,7 +11,7 @@ use crate::state::App;
 use crate::store::{Column, Condition, LinkSelector, Selection};
 use crate::when::{self, Edge};
 
-/// A range that requests name in a word.
+/// A value of `interval`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interval {
     Last(SignedDuration),
@@ -36,7 +36,7 @@ const INTERVALS: [(&str, Interval); 9] = [
     ("all", Interval::All),
 ];
 
-/// The filters on clicks, and the columns they look at.
+/// The filters on clicks and their columns.
 const FILTERS: [(&str, Column); 26] = [
     ("domain", Column::Domain),
     ("linkId", Column::LinkId),
@@ -66,29 +66,29 @@ const FILTERS: [(&str, Column); 26] = [
     ("partnerTagId", Column::Absent),
 ];
 
-/// The range and filters of a request, and the time zone in which it counts days.
+/// The range and filters of a request, and its time zone.
 #[derive(Clone, Debug)]
 pub(crate) struct ClickQuery {
     pub(crate) selection: Selection,
     pub(crate) zone: TimeZone,
-    /// The interval that the range comes from; None where the request gave `start`.
+    /// The interval of the range. None if the request has a `start`.
     pub(crate) interval: Option<Interval>,
 }
 
-/// The words that `interval` takes.
+/// The values of `interval`.
 #[cfg(feature = "openapi")]
 pub(crate) fn interval_names() -> impl Iterator<Item = &'static str> {
     INTERVALS.into_iter().map(|(name, _)| name)
 }
 
-/// The filters whose value is a list, possibly negated.
+/// The filters that take lists, which may be negated.
 #[cfg(feature = "openapi")]
 pub(crate) fn filter_names() -> impl Iterator<Item = &'static str> {
     FILTERS.into_iter().map(|(name, _)| name)
 }
 
 impl ClickQuery {
-    /// Reads the range and the filters of a request.
+    /// Parses the range and filters of a request.
     pub(crate) async fn read(query: &Query, app: &App, caller: &Caller) -> Result<Self, ApiError> {
         let now = app.clock.now();
         let zone = match query.text("timezone") {
@@ -105,7 +105,7 @@ impl ClickQuery {
     }
 }
 
-/// `start` and `end` win over `interval`. `end` alone ends the interval, which then starts as long before it.
+/// `start` and `end` take precedence over `interval`. `end` without `start` is the end of the interval.
 async fn range(
     query: &Query,
     app: &App,
@@ -148,12 +148,12 @@ async fn range(
     Ok((start, end))
 }
 
-/// Where an interval that ends at `end` starts; None where that is before all time.
+/// The start of an interval that ends at `end`. None if it cannot be represented.
 fn start_of(interval: Interval, end: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let last = end.to_zoned(zone.clone());
     let first = match interval {
         Interval::Last(duration) => return end.checked_sub(duration).ok(),
-        // Whole days: the last of them is the one that `end` falls on.
+        // Whole days, of which the last contains `end`.
         Interval::LastDays(days) => last.date().checked_sub((days - 1).days()).ok()?,
         Interval::MonthToDate => last.date().first_of_month(),
         Interval::QuarterToDate => {
@@ -178,7 +178,7 @@ async fn conditions(query: &Query, app: &App, caller: &Caller) -> Result<Vec<Con
         let trigger = vec!["qr".to_owned()];
         conditions.push(Condition { column: Column::Trigger, values: trigger, negated: !qr });
     }
-    // These name one link, which has to exist.
+    // These parameters name one link. It must exist.
     let by_key = match (query.filter("domain")?, query.filter("key")?) {
         (Some(domain), Some(key)) => {
             Some(LinkSelector::Key { domain: domain.to_lowercase(), key: key.to_owned() })
@@ -197,8 +197,8 @@ async fn conditions(query: &Query, app: &App, caller: &Caller) -> Result<Vec<Con
     Ok(conditions)
 }
 
-/// The conditions of filters on data that clicks and links here never have. No click has a customer or a sale, and no link
-/// is the root of its domain.
+/// The conditions of filters on data that does not exist here. No click has a customer or a sale, and no link is the
+/// root of its domain.
 fn conditions_on_absent_data(query: &Query) -> Result<Vec<Condition>, ApiError> {
     if query.text("query").is_some() {
         let message = "Metadata filters apply to leads and sales, which are not recorded.";
@@ -213,7 +213,7 @@ fn conditions_on_absent_data(query: &Query) -> Result<Vec<Condition>, ApiError> 
     Ok(is_empty.into_iter().filter(|is_empty| *is_empty).map(|_| none()).collect())
 }
 
-/// `a,b` selects clicks with one of the values, `-a,b` those with none of them.
+/// `a,b` selects either value; `-a,b` excludes both.
 fn filter_values(query: &Query, name: &str) -> Result<Option<(Vec<String>, bool)>, ApiError> {
     let Some(mut values) = query.list(name, MAX_VALUES)? else { return Ok(None) };
     let negated = values.first().is_some_and(|first| first.starts_with('-'));
@@ -227,12 +227,12 @@ fn filter_values(query: &Query, name: &str) -> Result<Option<(Vec<String>, bool)
     Ok(Some((values, negated)))
 }
 
-/// The spelling that is stored, where requests may use another.
+/// The stored spelling of a value that requests may spell differently.
 fn spelled(column: Column, values: Vec<String>) -> Vec<String> {
     let spell = |value: String| match column {
         Column::Country | Column::Region | Column::Continent => value.to_uppercase(),
         Column::Domain => value.to_lowercase(),
-        // These are compared in lower case.
+        // These values are compared in lower case.
         Column::Device | Column::Browser | Column::Os => value.to_lowercase(),
         Column::LinkId
         | Column::TenantId

@@ -1,4 +1,4 @@
-//! What an operator decides.
+//! Settings of the service.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use crate::links::PublicUrl;
 use crate::recorder::WhenFull;
 use crate::webhooks::address::AddressPolicy;
 
-/// What an operator decides. [`Settings::new`] has the defaults.
+/// Settings of the service. [`Settings::new`] returns the defaults.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where clients reach the service, and so where short links live.
+    /// The public URL of the service and its short links.
     pub public_url: PublicUrl,
-    /// Which addresses webhooks may be sent to.
+    /// The addresses to which webhooks may be sent.
     pub webhook_addresses: AddressPolicy,
-    /// Which visits count as clicks, and what is known of them.
+    /// Which visits count as clicks, and which data of the visitor is recorded.
     pub clicks: ClickRules,
-    /// The bearer token of `/internal/keys`. Without one the endpoint answers nobody.
+    /// The bearer token of `/internal/keys`. Without a token, the endpoint refuses all requests.
     pub internal_token: Option<String>,
-    /// How long a request may take, from its headers to the answer; then it is answered 408.
+    /// Time limit of a request, from its headers to the response. After it, the response is 408.
     pub request_timeout: Duration,
-    /// Webhooks that a workspace may have.
+    /// Maximum number of webhooks in a workspace.
     pub max_webhooks: u32,
-    /// How long a short link leads where it led while the database is away.
+    /// Time for which a cached link is followed while the database is unavailable.
     pub max_stale: Duration,
-    /// What happens to a click when the buffer is full.
+    /// Behaviour of redirects while the click buffer is full.
     pub when_full: WhenFull,
     /// How long clicks are kept; for ever if absent. Their rollups stay.
     pub retention: Option<Duration>,
 }
 
 impl Settings {
-    /// The defaults for a service at this URL: webhooks only to public addresses, 30 s for a request, 20 webhooks a
-    /// workspace, short links from memory for 10 minutes while the database is away, clicks kept for ever.
+    /// The defaults for a service at this URL: webhooks to public addresses only, 30 s per request, 20 webhooks per
+    /// workspace, and cached links for 10 minutes while the database is unavailable.
     #[must_use]
     pub fn new(public_url: PublicUrl) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What handlers share.
+//! The state that handlers share.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::address::AddressPolicy;
 
-/// What every handler sees.
+/// The shared state of all handlers.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) store: Store,
@@ -33,7 +33,7 @@ pub(crate) struct App {
     pub(crate) max_webhooks: u32,
     pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,
-    /// Woken when something was written that webhooks may have to hear of.
+    /// Notified when an event for webhooks was written.
     pub(crate) announced: Arc<Notify>,
     /// Woken when a link, a tag or a folder was deleted.
     pub(crate) deleted: Arc<Notify>,

@@ -10,12 +10,12 @@ use tokio::sync::{Notify, watch};
 use crate::clock::Clock;
 use crate::store::{Store, StoreError};
 
-/// Between two steps, for others who write.
+/// Pause between two steps, in which other writers proceed.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// How often rows are looked for though nobody has told of any: those of what other processes have deleted.
+/// Interval of the check without a notification. It finds the links that other processes have deleted.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 
-/// Runs until `stop` turns true or its sender is gone. What is left then is deleted by the process that is started next.
+/// Runs until `stop` is true or its sender is dropped. The next process deletes the remaining rows.
 pub(crate) async fn run(store: Store, clock: Clock, deleted: Arc<Notify>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         let next = clock.now().saturating_add(EVERY).unwrap_or(Timestamp::MAX);
@@ -32,7 +32,7 @@ pub(crate) async fn run(store: Store, clock: Clock, deleted: Arc<Notify>, mut st
         tokio::select! {
             () = deleted.notified() => {}
             () = clock.wait_until(next) => {}
-            // Also if nobody is left who could turn it.
+            // This branch is also taken when the sender is dropped.
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }

@@ -1,8 +1,8 @@
-//! Where short links lead, kept in memory.
+//! A cache of short-link destinations.
 //!
-//! A link that is followed again and again is read again before what is known of it grows too old, together with others,
-//! so that only a first visit, or one after a pause, waits for the database. While the database is away, a known link leads
-//! where it led, and one that is not known is refused at once.
+//! A link that is visited often is refreshed before its entry expires, together with other links. Only the first visit,
+//! or one after a pause, waits for the database. While the database is unavailable, cached links are followed and other
+//! links are refused at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,27 +17,28 @@ use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::store::{RedirectTarget, Store, StoreError};
 
-/// Targets kept in memory at most.
+/// Maximum number of cached targets.
 const KEPT: usize = 100_000;
-/// How long a target is trusted; a change made through this process is seen at once, one made through another within
+/// Lifetime of a target. Changes through this process take effect at once, and changes through other processes within
 /// this time.
 const TRUSTED: SignedDuration = SignedDuration::from_secs(1);
-/// The age from which on a target that is asked for is read again.
+/// Age at which a visited target is refreshed.
 const AGED: SignedDuration = SignedDuration::from_millis(750);
-/// How long a target that is to be read again waits for others.
+/// Delay of a refresh, in which other targets join it.
 const GATHERING: Duration = Duration::from_millis(20);
-/// How long a visit of a link that is known waits for the database before the link leads where it led.
+/// Maximum wait of a visit for the database if the link is cached.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How long a visit of a link that is not known waits for the database, unless that is away already.
+/// Maximum wait of a visit for the database if the link is not cached. There is no wait once the database is known to
+/// be unavailable.
 const LONG_PATIENCE: Duration = Duration::from_secs(2);
-/// How often a database that is away is asked whether it is back.
+/// Interval of the checks whether the database is available again.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// How long it may take to answer that.
+/// Time limit of such a check.
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);
-/// Targets read again by one query at most.
+/// Maximum number of targets that one query refreshes.
 const AT_ONCE: usize = 1_000;
 
-/// Where short links lead, as seen lately.
+/// The cache of targets.
 #[derive(Debug)]
 pub(crate) struct Targets {
     known: Arc<Known>,
@@ -49,11 +50,11 @@ struct Known {
     store: Store,
     clock: Clock,
     seen: Cache<String, Arc<Seen>>,
-    /// How old a target may be that is trusted because the database is away.
+    /// Maximum age of a target that is used while the database is unavailable.
     max_stale: SignedDuration,
-    /// The database has failed or did not answer, and is asked until it does.
+    /// The database has failed or timed out, and a task checks when it is available again.
     away: AtomicBool,
-    /// Grows with each link that is forgotten.
+    /// Number of invalidations so far.
     forgotten: AtomicU64,
 }
 
@@ -61,14 +62,14 @@ struct Known {
 struct Seen {
     at: Timestamp,
     target: Arc<RedirectTarget>,
-    /// Somebody has asked for it to be read again.
+    /// A refresh is scheduled.
     aged: AtomicBool,
 }
 
-/// Why nobody knows where a link leads.
+/// The reason why a target could not be determined.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookUpError {
-    #[error("the database is away")]
+    #[error("the database is unavailable")]
     Away,
     #[error(transparent)]
     Store(StoreError),
@@ -85,16 +86,16 @@ impl From<LookUpError> for ApiError {
     }
 }
 
-/// Domain and folded key.
+/// Domain and lower-case key.
 type Name = (String, String);
 
-/// What a link is kept under. A domain has no slash.
+/// The cache key of a link. A domain contains no slash.
 fn joined(domain: &str, folded_key: &str) -> String {
     [domain, "/", folded_key].concat()
 }
 
 impl Targets {
-    /// Needs a tokio runtime.
+    /// Requires a tokio runtime.
     pub(crate) fn new(store: Store, clock: Clock, max_stale: Duration) -> Self {
         let known = Arc::new(Known {
             store,
@@ -109,7 +110,7 @@ impl Targets {
         Self { known, aged }
     }
 
-    /// Where `key` on `domain` leads, if it is a link.
+    /// The target of `key` on `domain`, if there is such a link.
     pub(crate) async fn find(
         &self,
         domain: &str,
@@ -123,7 +124,7 @@ impl Targets {
             let age = now.duration_since(seen.at).abs();
             if age < TRUSTED {
                 if age >= AGED && !seen.aged.swap(true, Ordering::Relaxed) {
-                    // If too many wait already, this one is read when it is too old.
+                    // If the queue is full, a later visit reads the target when it has expired.
                     let _full = self.aged.try_send((domain.to_owned(), folded));
                 }
                 return Ok(Some(Arc::clone(&seen.target)));
@@ -132,11 +133,11 @@ impl Targets {
                 stale = Some(Arc::clone(&seen.target));
             }
         }
-        // On the heap, so that those who need not wait do not carry it along.
+        // Boxed, so that the usual case does not carry this future.
         Box::pin(Known::read_or_trust(&self.known, name, domain, &folded, now, stale)).await
     }
 
-    /// To be called after a link has changed.
+    /// Invalidates a link. Call this after each change of a link.
     pub(crate) fn forget(&self, domain: &str, key: &str) {
         self.known.forgotten.fetch_add(1, Ordering::SeqCst);
         self.known.seen.remove(&joined(domain, &key.to_lowercase()));
@@ -144,7 +145,7 @@ impl Targets {
 }
 
 impl Known {
-    /// Reads a target, or trusts what was known of it while the database is away.
+    /// Reads a target from the database. Falls back to the cached target while the database is unavailable.
     async fn read_or_trust(
         self: &Arc<Self>,
         name: String,
@@ -165,19 +166,19 @@ impl Known {
         stale.map(Some).ok_or(LookUpError::Away)
     }
 
-    /// The database is away, for a reason. It is asked from now on whether it is back.
+    /// Marks the database as unavailable and starts the checks.
     fn lose(self: &Arc<Self>, reason: &dyn std::fmt::Display) {
         if self.away.swap(true, Ordering::SeqCst) {
             return;
         }
-        tracing::warn!(%reason, "the database is away: links lead where they led");
+        tracing::warn!(%reason, "the database is unavailable: redirects use cached links");
         let known = Arc::clone(self);
         tokio::spawn(async move {
             while !matches!(tokio::time::timeout(PROBE_PATIENCE, known.store.ping()).await, Ok(Ok(()))) {
                 tokio::time::sleep(PROBE_EVERY).await;
             }
             known.away.store(false, Ordering::SeqCst);
-            tracing::info!("the database is back");
+            tracing::info!("the database is available again");
         });
     }
 
@@ -196,20 +197,20 @@ impl Known {
         Ok(Some(self.keep(&name, now, target, forgotten)))
     }
 
-    /// Keeps a target that was read after `forgotten` links had been forgotten.
+    /// Caches a target that was read after `forgotten` invalidations.
     fn keep(&self, name: &str, at: Timestamp, target: RedirectTarget, forgotten: u64) -> Arc<RedirectTarget> {
         let target = Arc::new(normalized(target));
         let seen = Seen { at, target: Arc::clone(&target), aged: AtomicBool::new(false) };
         self.seen.insert(name.to_owned(), Arc::new(seen));
         if self.forgotten.load(Ordering::SeqCst) != forgotten {
-            // It may be one that has changed since it was read.
+            // The link may have changed since the read.
             self.seen.remove(name);
         }
         target
     }
 }
 
-/// Reads targets again that have aged, until nobody asks any more.
+/// Refreshes the scheduled targets until the cache is dropped.
 async fn read_again(known: Arc<Known>, mut names: mpsc::Receiver<Name>) {
     let mut gathered = Vec::new();
     while names.recv_many(&mut gathered, AT_ONCE).await > 0 {
@@ -222,20 +223,20 @@ async fn read_again(known: Arc<Known>, mut names: mpsc::Receiver<Name>) {
         let (now, forgotten) = (known.clock.now(), known.forgotten.load(Ordering::SeqCst));
         let reading = known.store.redirect_targets(&gathered);
         match tokio::time::timeout(LONG_PATIENCE, reading).await {
-            // Those that are missing are gone, and found to be so by whoever asks for them next.
+            // Missing links were deleted. The next visit finds this out.
             Ok(Ok(targets)) => {
                 for ((domain, key), target) in targets {
                     known.keep(&joined(&domain, &key), now, target, forgotten);
                 }
             }
-            Ok(Err(error)) => tracing::warn!(%error, "links could not be read ahead"),
+            Ok(Err(error)) => tracing::warn!(%error, "could not refresh cached links"),
             Err(elapsed) => known.lose(&elapsed),
         }
         gathered.clear();
     }
 }
 
-/// A target with its destinations as they are sent.
+/// A target with its destinations as header values.
 fn normalized(mut target: RedirectTarget) -> RedirectTarget {
     let details = &mut target.details;
     let others = [&mut details.ios, &mut details.android, &mut details.expired_url];

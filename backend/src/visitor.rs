@@ -1,4 +1,4 @@
-//! What a request says of the visitor who made it.
+//! Properties of a visitor, derived from the request.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use woothee::parser::Parser;
 use crate::click_rules::LocationHeaders;
 use crate::store::ClickDetails;
 
-/// Fetchers of link previews and the like whose user agents do not call themselves bots.
+/// Link preview fetchers and similar programs whose user agents do not identify them as bots.
 const PREVIEW_FETCHERS: [&str; 8] = [
     "facebookexternalhit",
     "facebookcatalog",
@@ -25,24 +25,24 @@ const PREVIEW_FETCHERS: [&str; 8] = [
     "google-inspectiontool",
 ];
 
-/// Longest user agent and referer that are kept, in characters.
+/// Maximum stored length of user agents and referers, in characters.
 const MAX_KEPT: usize = 1_024;
 
-/// Longest name of a place that is kept, in characters.
+/// Maximum stored length of a city's name, in characters.
 const MAX_PLACE: usize = 100;
-/// The continents that the published clients can parse.
+/// The continents that the published clients accept.
 const CONTINENTS: [&str; 7] = ["AF", "AN", "AS", "EU", "NA", "OC", "SA"];
 
 const UNKNOWN: Cow<'static, str> = Cow::Borrowed("Unknown");
 
-/// What a user agent says of itself.
+/// The properties of a user agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agent {
     pub(crate) device: &'static str,
     pub(crate) browser: Cow<'static, str>,
     pub(crate) os: Cow<'static, str>,
-    /// A crawler or a fetcher of previews, not a person. HTTP libraries are not counted among them: whoever follows a
-    /// link with one follows it on purpose.
+    /// The user agent is a crawler or link preview fetcher. HTTP libraries are not bots, because their users follow
+    /// links on purpose.
     pub(crate) is_bot: bool,
 }
 
@@ -68,13 +68,13 @@ impl Agent {
     }
 }
 
-/// Whether the parser's operating system and the user agent are those of a tablet. The parser has no category for them.
-/// Android's browsers say `Mobile` on phones only.
+/// Whether the user agent is a tablet, for which the parser has no category. Android browsers include `Mobile` only on
+/// phones.
 fn is_tablet(os: &str, user_agent: &str) -> bool {
     os == "iPad" || (os == "Android" && !user_agent.contains("Mobile"))
 }
 
-/// The parser's name of a browser as the published API spells it.
+/// Maps the parser's name of a browser to that of the published API.
 fn published_browser(name: &str) -> Cow<'static, str> {
     match name {
         woothee::woothee::VALUE_UNKNOWN => UNKNOWN,
@@ -85,7 +85,7 @@ fn published_browser(name: &str) -> Cow<'static, str> {
     }
 }
 
-/// The parser's name of an operating system as the published API spells it, without a version.
+/// Maps the parser's name of an operating system to that of the published API, without a version.
 fn published_os(name: &str) -> Cow<'static, str> {
     match name {
         woothee::woothee::VALUE_UNKNOWN => UNKNOWN,
@@ -98,11 +98,11 @@ fn published_os(name: &str) -> Cow<'static, str> {
     }
 }
 
-/// User agents remembered at most.
+/// Maximum number of cached user agents.
 const REMEMBERED_AGENTS: usize = 10_000;
 
-/// What user agents say of themselves, as read before: there are far fewer of them than visits, and reading one takes
-/// longer than all else about a redirect.
+/// A cache of parsed user agents. Visits repeat the same user agents, and parsing one takes longer than the rest of a
+/// redirect.
 #[derive(Debug)]
 pub(crate) struct Agents {
     read: Cache<String, Arc<Agent>>,
@@ -116,7 +116,7 @@ impl Default for Agents {
 
 impl Agents {
     pub(crate) fn parse(&self, user_agent: &str) -> Arc<Agent> {
-        // Nobody is to fill the memory with them.
+        // Long user agents are not cached, to bound the memory.
         if user_agent.len() > MAX_KEPT {
             return Arc::new(Agent::parse(user_agent));
         }
@@ -129,7 +129,7 @@ impl Agents {
     }
 }
 
-/// Adds where the visitor is, as far as the gateway says.
+/// Adds the visitor's location from the gateway's headers.
 pub(crate) fn locate(details: &mut ClickDetails, headers: &HeaderMap, names: &LocationHeaders) {
     let value = |name: &Option<HeaderName>| {
         let text = headers.get(name.as_ref()?)?.to_str().ok()?;
@@ -156,7 +156,7 @@ pub(crate) fn locate(details: &mut ClickDetails, headers: &HeaderMap, names: &Lo
     }
 }
 
-/// Adds what the request says of the visitor's browser and of where they come from.
+/// Adds the visitor's browser and referer.
 pub(crate) fn describe(details: &mut ClickDetails, headers: &HeaderMap, agent: &Agent) {
     details.device = Cow::Borrowed(agent.device);
     details.browser.clone_from(&agent.browser);
@@ -172,7 +172,7 @@ pub(crate) fn describe(details: &mut ClickDetails, headers: &HeaderMap, agent: &
     }
 }
 
-/// As much of a text as is kept.
+/// Truncates a text to its maximum stored length.
 fn kept(text: &str) -> String {
     if text.len() <= MAX_KEPT { text.to_owned() } else { text.chars().take(MAX_KEPT).collect() }
 }

@@ -1,14 +1,14 @@
-//! Instants as people write them: `24 hours ago`, `2026-01-05`, `2026-01-05T10:00:00Z`.
+//! Parses instants: `24 hours ago`, `2026-01-05`, `2026-01-05T10:00:00Z`.
 //!
-//! The whole text has to be an expression; dates are not looked for inside other words. Relative expressions mean exact
-//! instants: `24 hours ago` is the present minus 24 hours, not the start of a day. A day is 24 hours and a week is
-//! seven of them; months, quarters and years are steps of the calendar in the given time zone.
+//! The whole text must be an expression; dates inside other words do not count. Relative expressions are exact: `24
+//! hours ago` is now minus 24 hours, not the start of a day. A day is 24 hours and a week is 7 days. Months, quarters
+//! and years are calendar steps in the given time zone.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, ToSpan};
 
-/// The text is not an instant, or one out of bounds.
+/// The text is not an instant, or the instant is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "Invalid date: expected RFC 3339 such as 2026-01-05T10:00:00Z, a day such as 2026-01-05, or a time such as \
@@ -16,7 +16,7 @@ use jiff::{Span, Timestamp, ToSpan};
 )]
 pub(crate) struct InvalidInstant;
 
-/// Which end of a range is meant, where a text names a whole day.
+/// The end of a range for which a text is parsed. It matters if the text names a whole day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edge {
     /// The first instant of the day.
@@ -25,13 +25,13 @@ pub(crate) enum Edge {
     End,
 }
 
-/// Longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 const MAX_LENGTH: usize = 255;
 
-/// The instant that `text` names when the clock shows `now`. Days and times without an offset are those of `zone`.
+/// Parses `text` relative to `now`. Days, and times without an offset, are in `zone`.
 ///
 /// # Errors
-/// [`InvalidInstant`] if the text is not wholly an expression, or the instant cannot be represented.
+/// [`InvalidInstant`] if the text is not an expression or the instant cannot be represented.
 pub(crate) fn parse(
     text: &str,
     now: Timestamp,
@@ -58,14 +58,14 @@ pub(crate) fn parse(
         ["in", rest @ ..] | [rest @ .., "from", "now"] => future(Distance::of(rest)?),
         [short] => match short.strip_prefix('-').map(|short| Distance::of(&[short])) {
             Some(Ok(distance)) => past(distance),
-            // A year before 0 has a sign too.
+            // Years before 0 have a sign too.
             Some(Err(_)) | None => absolute(text, zone, edge),
         },
         _ => absolute(text, zone, edge),
     }
 }
 
-/// How far an instant is from the present.
+/// Distance of an instant from now.
 #[derive(Clone, Copy, Debug, Default)]
 struct Distance {
     months: i64,
@@ -73,7 +73,7 @@ struct Distance {
 }
 
 impl Distance {
-    /// Reads amounts with their units: `24 hours`, `24h`, `half an hour`, `2 days and 3 hours`.
+    /// Parses amounts with units: `24 hours`, `24h`, `half an hour`, `2 days and 3 hours`.
     fn of(mut words: &[&str]) -> Result<Self, InvalidInstant> {
         let mut distance = Self::default();
         loop {
@@ -101,7 +101,7 @@ impl Distance {
         }
     }
 
-    /// Adds thousandths of a unit. Months and longer units have no fractions.
+    /// Adds thousandths of a unit. Months and longer units must be whole.
     fn add(&mut self, thousandths: i64, unit: &str) -> Result<(), InvalidInstant> {
         let seconds = match unit {
             "s" | "sec" | "secs" | "second" | "seconds" => Some(1),
@@ -141,12 +141,12 @@ impl Distance {
     }
 }
 
-/// How many bytes at the start of a word are those of a number.
+/// Length of the number at the start of a word, in bytes.
 fn digits(word: &str) -> usize {
     word.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count()
 }
 
-/// A number in digits or as a word, in thousandths.
+/// Parses a number in digits or words, in thousandths.
 fn number(word: &str) -> Result<i64, InvalidInstant> {
     const WORDS: [&str; 12] =
         ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
@@ -159,7 +159,7 @@ fn number(word: &str) -> Result<i64, InvalidInstant> {
     }
 }
 
-/// `24` or `1.5`, in thousandths.
+/// Parses `24` or `1.5`, in thousandths.
 fn decimal(text: &str) -> Result<i64, InvalidInstant> {
     let (whole, fraction) = match text.split_once('.') {
         Some((_, "")) => return Err(InvalidInstant),
@@ -179,15 +179,15 @@ fn absolute(text: &str, zone: &TimeZone, edge: Edge) -> Result<Timestamp, Invali
     if let Ok(instant) = text.parse::<Timestamp>() {
         return Ok(instant);
     }
-    // The forms without separators are too easily something else.
+    // Forms without separators are too ambiguous.
     if text.as_bytes().get(4) != Some(&b'-') || text.as_bytes().get(7) != Some(&b'-') {
         return Err(InvalidInstant);
     }
-    // `Date` and `DateTime` parse each other's texts, so the length tells which was meant.
+    // `Date` and `DateTime` accept each other's texts, so the length decides.
     if text.len() == "2026-01-05".len() {
         return day(text.parse::<Date>().map_err(|_| InvalidInstant)?, zone, edge);
     }
-    // A civil time with a zone or an offset would have parsed as an instant above.
+    // A civil time with a zone or offset has already parsed as an instant.
     if text.contains(['[', 'Z', 'z', '+']) {
         return Err(InvalidInstant);
     }

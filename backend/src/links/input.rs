@@ -1,4 +1,4 @@
-//! From a request's JSON to a link: every field with its bounds.
+//! Parses the fields of a link in a request.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,27 +13,27 @@ use crate::error::ApiError;
 use crate::links::{Details, key};
 use crate::when::{self, Edge};
 
-/// Longest destination, in characters.
+/// Maximum length of a destination, in characters.
 const MAX_URL: usize = 32_000;
-/// Longest key and domain, in characters.
+/// Maximum length of keys and domains, in characters.
 const MAX_KEY: usize = 190;
-/// Longest external or tenant id and campaign parameter, in characters.
+/// Maximum length of external ids, tenant ids and campaign parameters, in characters.
 const MAX_ID: usize = 255;
-/// Longest title, description, comment or image address, in characters.
+/// Maximum length of titles, descriptions, comments and image URLs, in characters.
 const MAX_TEXT: usize = 32_000;
-/// Lengths that a random key may be asked for in.
+/// Permitted lengths of a random key.
 const KEY_LENGTHS: RangeInclusive<u64> = 3..=190;
-/// Most tags on one link.
+/// Maximum number of tags of a link.
 const MAX_TAGS: usize = 100;
 
-/// Schemes that would run in, or read from, the visitor's browser rather than lead somewhere.
+/// Schemes that execute code in the browser or read from it.
 const FORBIDDEN_SCHEMES: [&str; 6] = ["javascript", "data", "vbscript", "file", "blob", "about"];
 
-/// The query parameters of a destination that a link's fields set.
+/// The query parameters of a destination that fields of the link set.
 const URL_PARAMETERS: [&str; 6] =
     ["utm_source", "utm_medium", "utm_campaign", "utm_term", "utm_content", "ref"];
 
-/// What a request says of a link, checked field by field.
+/// The fields of a link in a request, after validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkInput {
     pub(crate) url: Option<String>,
@@ -50,10 +50,10 @@ pub(crate) struct LinkInput {
     details: DetailsInput,
 }
 
-/// The tags that a request puts on a link.
+/// The tags that a request selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TagSelection {
-    /// By id; each has to exist in the workspace.
+    /// By id. Each tag must exist in the workspace.
     Ids(Vec<String>),
     /// By name, in upper or lower case; each has to exist in the workspace.
     Names(Vec<String>),
@@ -70,13 +70,13 @@ struct DetailsInput {
 type DetailText = fn(&mut Details) -> &mut Option<String>;
 type DetailInstant = fn(&mut Details) -> &mut Option<Timestamp>;
 
-/// The names of all fields that are true or false.
+/// The names of all boolean fields.
 pub(crate) const FLAG_NAMES: [&str; 6] =
     ["archived", "trackConversion", "proxy", "rewrite", "doIndex", "publicStats"];
 
-/// Published flags whose effect does not exist here: `true` is refused.
+/// Published flags whose effect does not exist here. `true` is refused.
 const FLAGS_WITHOUT_EFFECT: [&str; 4] = ["trackConversion", "proxy", "rewrite", "publicStats"];
-/// Published lists whose effect does not exist here: a list that is not empty is refused.
+/// Published lists whose effect does not exist here. A non-empty list is refused.
 const LISTS_WITHOUT_EFFECT: [&str; 2] = ["testVariants", "webhookIds"];
 
 const TEXTS: [(&str, usize, DetailText); 7] = [
@@ -101,7 +101,7 @@ const INSTANTS: [(&str, DetailInstant); 3] = [
     ("testCompletedAt", |details| &mut details.test_completed_at),
 ];
 
-/// The JSON schema of a body that makes or changes a link, from the same tables that read it.
+/// The JSON schema of a body that creates or updates a link, derived from the tables with which bodies are parsed.
 #[cfg(feature = "openapi")]
 pub(crate) fn schema(required: &[&str]) -> Value {
     use serde_json::{Map, json};
@@ -157,7 +157,7 @@ pub(crate) fn schema(required: &[&str]) -> Value {
 }
 
 impl LinkInput {
-    /// Reads a body that makes a link: as [`Self::update`], with the destination required.
+    /// Parses a body that creates a link: like [`Self::update`], with a required destination.
     pub(crate) fn create(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
         let fields = Fields::of(value, at)?;
         fields.required_text("url", MAX_URL)?;
@@ -168,7 +168,8 @@ impl LinkInput {
         }
     }
 
-    /// Reads a body that changes a link; absent fields stay as they are. A link may keep a key that is not valid. Fields that the API does not know are ignored.
+    /// Parses a body that updates a link. Absent fields keep their values. A link may keep an invalid key. Unknown
+    /// fields are ignored.
     pub(crate) fn update(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
         let fields = Fields::of(value, at)?;
         if let Change::Set(_) = fields.text("password", MAX_TEXT)? {
@@ -206,7 +207,7 @@ impl LinkInput {
         })
     }
 
-    /// The destination after this input: the new one, or the one it had, with the campaign parameters applied.
+    /// The destination with the campaign parameters of this input: the new destination, or `before`.
     pub(crate) fn destination(&self, current: Option<&str>) -> String {
         let url = self.url.as_deref().or(current).unwrap_or_default();
         if self.parameters.is_empty() {
@@ -279,7 +280,7 @@ impl DetailsInput {
     }
 }
 
-/// Refuses values that ask for an effect that does not exist here. `false`, null and the empty list ask for none.
+/// Refuses values whose effect does not exist here. `false`, null and the empty list are accepted.
 fn refuse_without_effect(fields: &Fields<'_>) -> Result<(), ApiError> {
     for name in FLAGS_WITHOUT_EFFECT {
         if fields.boolean(name)? == Change::Set(true) {
@@ -299,12 +300,12 @@ fn refuse_without_effect(fields: &Fields<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A destination as the caller wrote it, with `https://` in front where it named no scheme.
+/// Parses a destination. `https://` is added if the scheme is missing.
 fn destination(fields: &Fields<'_>, name: &str, text: &str) -> Result<String, ApiError> {
     let invalid = || fields.invalid(name, "Invalid destination URL");
     let text = text.trim();
     if let Ok(url) = Url::parse(text) {
-        // `localhost:3000` and `example.com:8080/x` parse as a scheme and its data.
+        // `localhost:3000` and `example.com:8080/x` parse as URLs with a scheme.
         let names_port = !text.contains("://")
             && text.split_once(':').is_some_and(|(host, rest)| {
                 (host.contains('.') || host == "localhost")
@@ -321,7 +322,7 @@ fn destination(fields: &Fields<'_>, name: &str, text: &str) -> Result<String, Ap
     if host.contains('.') || host == "localhost" { Ok(with_scheme) } else { Err(invalid()) }
 }
 
-/// A short link's key, or the start of one, without slashes at its ends.
+/// Parses a key or prefix and removes slashes at its ends.
 fn trimmed(fields: &Fields<'_>, name: &str) -> Result<Option<String>, ApiError> {
     let Change::Set(text) = fields.text(name, MAX_KEY)? else { return Ok(None) };
     let key = text.trim_matches('/');
@@ -362,7 +363,7 @@ fn tags(fields: &Fields<'_>) -> Result<Option<TagSelection>, ApiError> {
         ("tagId", TagSelection::Ids),
         ("tagNames", TagSelection::Names),
     ];
-    // The first that is there counts; the others have to make sense all the same.
+    // The first present field counts. The others are validated all the same.
     let mut selected = None;
     for (name, select) in selection {
         match fields.texts(name, MAX_TAGS)? {

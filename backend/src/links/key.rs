@@ -1,11 +1,11 @@
-//! What a short link's key may be, so that one that looks like another is another, and what a reader sees is what is there.
+//! Validation of keys. A key must not look like another key, and must not contain invisible characters.
 
 use unicode_properties::UnicodeEmoji;
 use unicode_security::general_security_profile::IdentifierType;
 use unicode_security::mixed_script::AugmentedScriptSet;
 use unicode_security::{GeneralSecurityProfile, MixedScript};
 
-/// What a request with another key is told.
+/// The message for an invalid key.
 pub(crate) const INVALID: &str = "Invalid key.";
 
 const JOINER: char = '\u{200d}';
@@ -14,10 +14,10 @@ const KEYCAP: char = '\u{20e3}';
 const BLACK_FLAG: char = '\u{1f3f4}';
 const END_OF_TAGS: char = '\u{e007f}';
 
-/// Whether a key, or the start of one, is valid: letters, digits, `_`, `-`, `.`, `/` and whatever is visible beyond ASCII,
-/// with letters of one script in each segment.
+/// Whether a key or prefix is valid: letters, digits, `_`, `-`, `.`, `/` and visible non-ASCII characters, with letters
+/// of one script in each segment.
 pub(crate) fn is_valid(key: &str) -> bool {
-    // Browsers resolve dot segments before they ask, so such a link could never be followed.
+    // Browsers resolve dot segments before the request, so such a link could not be visited.
     let dots = key.split('/').any(|segment| segment.is_empty() || segment == "." || segment == "..");
     let reserved = key.starts_with('_') || key.ends_with(".php") || key.starts_with(".well-known");
     !dots
@@ -33,15 +33,15 @@ fn is_allowed(character: char) -> bool {
         || (!character.is_ascii() && !character.is_control() && !character.is_whitespace())
 }
 
-/// Whether a character is invisible, or changes the direction of others.
+/// Whether a character is invisible or changes the direction of text.
 fn is_invisible(character: char) -> bool {
     let ignorable =
         character.identifier_type().is_some_and(|kind| matches!(kind, IdentifierType::Default_Ignorable));
-    // A pattern without dots, and the marks of annotations.
+    // The blank Braille pattern and interlinear annotation characters.
     ignorable || matches!(character, '\u{2800}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// Whether all invisible characters are parts of emoji.
+/// Whether all invisible characters are part of emoji.
 fn shows_all_of_itself(key: &str) -> bool {
     let characters: Vec<char> = key.chars().collect();
     let at = |place: usize| characters.get(place).copied();
@@ -49,7 +49,7 @@ fn shows_all_of_itself(key: &str) -> bool {
     while let Some(character) = at(place) {
         let before = place.checked_sub(1).and_then(at);
         if is_tag(character) {
-            // The flag of a part of a country: a black flag, and the letters of the part's code.
+            // A subdivision flag: a black flag followed by the tag letters of the subdivision's code.
             let length = characters[place..].iter().take_while(|other| is_tag(**other)).count();
             let last = at(place + length - 1);
             if before != Some(BLACK_FLAG) || length < 2 || last != Some(END_OF_TAGS) {
@@ -85,8 +85,8 @@ fn is_emoji(character: char) -> bool {
     !character.is_ascii() && character.is_emoji_char()
 }
 
-/// Whether the letters of a segment are of one script, or of Latin and one of the scripts of East Asia that are written
-/// along with it: the level "highly restrictive" of UTS 39.
+/// Whether the letters of a segment belong to one script, or to Latin and an East Asian script that is used with it:
+/// the level "highly restrictive" of UTS 39.
 fn is_of_one_script(segment: &str) -> bool {
     if segment.is_single_script() {
         return true;

@@ -1,4 +1,4 @@
-//! Short links: what they are, how requests describe them, and their endpoints.
+//! Short links: their types, the parsing of requests, and the endpoints.
 
 pub(crate) mod bulk;
 pub(crate) mod input;
@@ -13,15 +13,15 @@ use url::Url;
 
 use crate::ids;
 
-/// How an instant is written in JSON: RFC 3339 in UTC with milliseconds.
+/// An instant in JSON: RFC 3339 in UTC with milliseconds.
 pub(crate) fn rfc3339(instant: Timestamp) -> String {
     format!("{instant:.3}")
 }
 
-/// A short link as the store keeps it.
+/// A short link in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// The store's number for it; never shown, never reused. 0 if it was not loaded from there.
+    /// The store's number of the link. It is never shown or reused. 0 if the link is not stored.
     pub(crate) seq: i64,
     /// `link_` and a ULID.
     pub(crate) id: String,
@@ -41,8 +41,7 @@ pub(crate) struct Link {
     pub(crate) updated_at: Timestamp,
 }
 
-/// The fields of a link that no query looks at; kept as one JSON document, in which those that are empty are left
-/// out: most are.
+/// The fields of a link that no query reads. They are stored as a JSON document without empty fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Details {
@@ -70,7 +69,7 @@ pub(crate) struct Details {
     pub(crate) ios: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) android: Option<String>,
-    /// Upper-case ISO 3166 country code to destination.
+    /// Destinations by upper-case ISO 3166 country code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) geo: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +85,7 @@ fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// A label that links of one workspace share.
+/// A label for links of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct Tag {
@@ -98,11 +97,11 @@ pub(crate) struct Tag {
     pub(crate) color: String,
 }
 
-/// The colours that the published clients can parse.
+/// The colours that the published clients accept.
 pub(crate) const TAG_COLORS: [&str; 8] =
     ["red", "yellow", "green", "blue", "purple", "brown", "gray", "pink"];
 
-/// Where short links live: `<base>/r/<key>`.
+/// The public URL. Short links are `<base>/r/<key>`.
 #[derive(Clone, Debug)]
 pub struct PublicUrl {
     base: Url,
@@ -110,7 +109,7 @@ pub struct PublicUrl {
     other_domains: Vec<String>,
 }
 
-/// The public URL cannot carry short links.
+/// The public URL is not valid for short links.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("public URL {url:?}: expected http:// or https:// with a host, without query and fragment")]
 pub struct InvalidPublicUrl {
@@ -118,10 +117,10 @@ pub struct InvalidPublicUrl {
 }
 
 impl PublicUrl {
-    /// Checks the address under which clients reach the service.
+    /// Parses the public URL of the service.
     ///
     /// # Errors
-    /// [`InvalidPublicUrl`] if it is no HTTP URL with a host, or has a query or fragment.
+    /// [`InvalidPublicUrl`] if it is not an HTTP URL with a host, or has a query or fragment.
     pub fn parse(text: &str) -> Result<Self, InvalidPublicUrl> {
         let invalid = || InvalidPublicUrl { url: text.to_owned() };
         let base = Url::parse(text.trim_end_matches('/')).map_err(|_| invalid())?;
@@ -133,7 +132,7 @@ impl PublicUrl {
         Ok(Self { base, host, other_domains: Vec::new() })
     }
 
-    /// Lets links also live on other domains that lead to this service: `https://<domain>/r/<key>`.
+    /// Permits links on further domains that resolve to this service: `https://<domain>/r/<key>`.
     #[must_use]
     pub fn with_domains(mut self, domains: impl IntoIterator<Item = String>) -> Self {
         self.other_domains = domains.into_iter().map(|domain| domain.to_lowercase()).collect();
@@ -146,12 +145,12 @@ impl PublicUrl {
         std::iter::once(self.host.as_str()).chain(others)
     }
 
-    /// Whether links may live on `domain`.
+    /// Whether links may be on `domain`.
     pub(crate) fn has_domain(&self, domain: &str) -> bool {
         self.domains().any(|known| known == domain)
     }
 
-    /// The domain that a request with this `Host` header is for.
+    /// The domain of a request with this `Host` header.
     pub(crate) fn domain_of_host<'a>(&'a self, host: Option<&str>) -> &'a str {
         if self.other_domains.is_empty() {
             return &self.host;
@@ -161,19 +160,19 @@ impl PublicUrl {
         other.unwrap_or(&self.host)
     }
 
-    /// The address itself, without a slash at its end.
+    /// The URL without a trailing slash.
     pub(crate) fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// The domain of links that name none.
+    /// The domain of links that do not specify one.
     #[must_use]
     pub fn default_domain(&self) -> &str {
         &self.host
     }
 
-    /// The address of the short link `key` on `domain`. Links of the default domain are under the public URL, with its
-    /// port and path; those of other domains at the root of theirs.
+    /// The URL of the short link `key` on `domain`. Links on the default domain use the public URL with its port and
+    /// path; links on other domains are at the root of the domain.
     #[must_use]
     pub fn short_link(&self, domain: &str, key: &str) -> String {
         let key = percent_encoding::utf8_percent_encode(key, KEY_IN_PATH);
@@ -189,11 +188,11 @@ impl PublicUrl {
     }
 }
 
-/// What is escaped in a key when it is put into a path: everything but the characters that a URL takes as they are.
+/// The characters of a key that are escaped in a path.
 const KEY_IN_PATH: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/').remove(b'~');
 
-/// A link as every response shows it. All fields are always present, since the published clients require them.
+/// A link in responses. All fields are present, because the published clients require them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Link))]
 #[serde(rename_all = "camelCase")]
@@ -203,7 +202,7 @@ pub(crate) struct LinkBody {
     domain: String,
     key: String,
     url: String,
-    /// Always false, as are the other flags whose effect does not exist here.
+    /// Always false, like all flags whose effect does not exist here.
     track_conversion: bool,
     external_id: Option<String>,
     tenant_id: Option<String>,
@@ -213,7 +212,7 @@ pub(crate) struct LinkBody {
     expires_at: Option<String>,
     expired_url: Option<String>,
     disabled_at: Option<String>,
-    /// Always null: links cannot be protected by a password.
+    /// Always null: links have no password protection.
     password: Option<String>,
     proxy: bool,
     title: Option<String>,
@@ -245,7 +244,7 @@ pub(crate) struct LinkBody {
     test_variants: Option<Vec<String>>,
     test_started_at: Option<String>,
     test_completed_at: Option<String>,
-    /// Always null: links are made by keys, not by people.
+    /// Always null: links are created by keys, not by users.
     user_id: Option<String>,
     workspace_id: String,
     clicks: i64,
@@ -263,7 +262,7 @@ pub(crate) struct LinkBody {
 }
 
 impl Link {
-    /// A link that does not exist, to show what links look like.
+    /// A sample link that is not stored.
     pub(crate) fn sample(workspace_id: &str, domain: &str, now: Timestamp) -> Self {
         Self {
             seq: 0,
@@ -285,7 +284,7 @@ impl Link {
         }
     }
 
-    /// The link as responses and webhooks show it.
+    /// The link in responses and webhook payloads.
     pub(crate) fn body(&self, public: &PublicUrl) -> LinkBody {
         let details = self.details.clone();
         let short_link = public.short_link(&self.domain, &self.key);
@@ -346,7 +345,7 @@ impl Link {
     }
 }
 
-/// The campaign parameters in a destination's query; empty ones count as absent.
+/// The campaign parameters in the query of a destination. Empty parameters count as absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UtmParameters {
     pub(crate) source: Option<String>,
@@ -359,7 +358,7 @@ pub(crate) struct UtmParameters {
 impl UtmParameters {
     pub(crate) fn of(url: &str) -> Self {
         let mut utm = Self::default();
-        // Most have none, and need no look at their other parts.
+        // Most parameters are not campaign parameters, so the prefix is checked first.
         if !url.contains('?') {
             return utm;
         }

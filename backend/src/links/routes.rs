@@ -15,7 +15,7 @@ use crate::query::{MAX_PAGE, MAX_VALUES, Query};
 use crate::state::{App, Shared};
 use crate::store::{Changed, LinkConflict, LinkFilter, LinkGroup, LinkOrder, LinkSelector, NewLink, Page};
 
-/// Links on a page, unless asked for fewer; also the most.
+/// Default and maximum number of links on a page.
 const PAGE_SIZE: i64 = 100;
 
 pub(crate) fn router() -> Router<Shared> {
@@ -25,11 +25,11 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/links/count", routing::get(count))
         .route("/links/info", routing::get(info))
         .route("/links/upsert", routing::put(upsert))
-        // The rest of the path, since the published Python client does not escape a slash in an external id.
+        // A wildcard, because the published Python client does not escape slashes in external ids.
         .route("/links/{*id}", routing::get(one).patch(update).put(update).delete(delete))
 }
 
-/// A body that makes a link, and when it came.
+/// A body that creates a link, and the time of the request.
 struct CreateLink {
     new: NewLink,
     now: Timestamp,
@@ -135,7 +135,7 @@ async fn upsert(
     Ok(Json(settle(&app, &changed)))
 }
 
-/// What follows from a change of a link, and the link as it is now.
+/// Invalidates the cached link after an update and notifies the webhook sender. Returns the body of the response.
 pub(super) fn settle(app: &App, changed: &Changed) -> LinkBody {
     if let Some(before) = &changed.before {
         app.targets.forget(&before.domain, &before.key);
@@ -175,7 +175,7 @@ pub(super) fn refusal(conflict: &LinkConflict) -> ApiError {
     ApiError::new(code, conflict.to_string())
 }
 
-/// A link's name in a path: its id, or `ext_` and its external id.
+/// A link in a path: its id, or `ext_` and its external id.
 pub(super) fn selector(id: &str) -> LinkSelector {
     match id.strip_prefix("ext_") {
         Some(external) => LinkSelector::ExternalId(external.to_owned()),
@@ -183,7 +183,7 @@ pub(super) fn selector(id: &str) -> LinkSelector {
     }
 }
 
-/// A link's external id in a query, where it has to say what it is.
+/// An external id in a query. The prefix `ext_` is required.
 pub(crate) fn external_id(text: &str) -> Result<LinkSelector, ApiError> {
     match text.strip_prefix("ext_") {
         Some(id) => Ok(LinkSelector::ExternalId(id.to_owned())),
@@ -191,7 +191,7 @@ pub(crate) fn external_id(text: &str) -> Result<LinkSelector, ApiError> {
     }
 }
 
-/// Puts a new link on its domain.
+/// Selects the domain of a new link and checks that the workspace may use it.
 pub(crate) fn new_link(input: LinkInput, public: &PublicUrl) -> Result<NewLink, ApiError> {
     let domain = input.domain.clone().unwrap_or_else(|| public.default_domain().to_owned());
     check_domain(&domain, public)?;
@@ -222,13 +222,13 @@ fn page(query: &Query, size: i64) -> Result<Page, ApiError> {
         ("createdAt", LinkOrder::CreatedAt),
         ("clicks", LinkOrder::Clicks),
         ("lastClicked", LinkOrder::LastClicked),
-        // Nothing is sold through links, so all amounts are equal.
+        // There are no sales, so all amounts are equal.
         ("saleAmount", LinkOrder::CreatedAt),
     ];
     let order = query.choice("sortBy", &orders)?.unwrap_or_default();
     let number =
         query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}; use startingAfter."))?;
-    // A client that follows pages by cursor may send `page` as well; the cursor says more.
+    // Clients may send `page` together with a cursor. The cursor takes precedence.
     match (query.text("startingAfter"), query.text("endingBefore")) {
         (Some(_), Some(_)) => Err(ApiError::new(
             Code::UnprocessableEntity,

@@ -1,4 +1,4 @@
-//! Clicks that are spooled and not recorded yet.
+//! The backlog: spooled clicks that are not recorded yet.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,27 +11,27 @@ use super::writer::{Part, Sink};
 use crate::metrics::Metrics;
 use crate::store::{Batch, Progress};
 
-/// The longest that spooled clicks wait for others to be recorded with: recording many takes less for each.
+/// Maximum delay before spooled clicks are recorded. Recording many clicks together takes less time per click.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// As few clicks do not wait for others.
+/// Up to this number of clicks are recorded without delay.
 const FEW: usize = 128;
-/// As many clicks do not wait for others, and about as many are recorded at once at most.
+/// From this number of clicks on, they are recorded without delay. It is also the approximate maximum of a transaction.
 const MANY: usize = 32_768;
-/// Batches of as many bytes do not wait for others, and about as many are recorded at once at most: far fewer than the
-/// largest value that a database takes.
+/// From this size on, in bytes, batches are recorded without delay. It is also the approximate maximum of a
+/// transaction, and far below the maximum size of a value in both databases.
 const MANY_BYTES: usize = 32 * 1024 * 1024;
-/// Clicks in the backlog, beyond which no more are spooled. They take about 50 bytes each.
+/// Maximum number of clicks in the backlog, above which no more are spooled. A click takes about 50 bytes.
 const MOST: usize = 8 * MANY;
-/// Bytes in the backlog, beyond which no more are spooled.
+/// Maximum size of the backlog, in bytes, above which no more clicks are spooled.
 const MOST_BYTES: usize = 4 * MANY_BYTES;
 
-/// Batches that are spooled and not recorded.
+/// Spooled batches that are not recorded.
 #[derive(Debug)]
 pub(super) struct Backlog {
     waiting: Mutex<Waiting>,
-    /// Tells whoever records of a batch, a flush or the end.
+    /// Notifies the recording task of a batch, a flush or the shutdown.
     changed: Notify,
-    /// Tells whoever spools that something was recorded.
+    /// Notifies the spooling task that batches were recorded.
     room: Notify,
     metrics: Metrics,
 }
@@ -41,13 +41,13 @@ struct Waiting {
     batches: VecDeque<Spooled>,
     clicks: usize,
     bytes: usize,
-    /// When the oldest batch came, or the last that was recorded was done.
+    /// The arrival of the oldest batch or the end of the last transaction, whichever is later.
     since: Option<Instant>,
-    /// The last batch that was spooled.
+    /// The number of the last spooled batch.
     last: i64,
-    /// The last batch that is recorded.
+    /// The number of the last recorded batch.
     recorded: i64,
-    /// Answered once all batches up to the number are recorded.
+    /// Flushes, each answered when all batches up to its number are recorded.
     flushes: Vec<(i64, oneshot::Sender<()>)>,
     closed: bool,
 }
@@ -60,7 +60,7 @@ struct Spooled {
 }
 
 impl Backlog {
-    /// A backlog that begins with what another process has left.
+    /// A backlog with the batches that an earlier process left.
     pub(super) fn new(left: Vec<(i64, Vec<u8>)>, metrics: Metrics) -> Self {
         let batches: VecDeque<Spooled> = left
             .into_iter()
@@ -88,7 +88,7 @@ impl Backlog {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns once more may be spooled.
+    /// Waits until the backlog has room.
     pub(super) async fn room(&self) {
         while self.lock().is_full() {
             self.room.notified().await;
@@ -107,7 +107,7 @@ impl Backlog {
         self.changed.notify_one();
     }
 
-    /// Answers once all that was pushed before is recorded.
+    /// Answers the flushes when all batches that were pushed before are recorded.
     pub(super) fn flush(&self, flushes: Vec<oneshot::Sender<()>>) {
         if flushes.is_empty() {
             return;
@@ -120,18 +120,19 @@ impl Backlog {
         self.changed.notify_one();
     }
 
-    /// The last batch that is recorded; 0 if none is since this process began.
+    /// The number of the last recorded batch. 0 if this process has recorded none.
     pub(super) fn recorded(&self) -> i64 {
         self.lock().recorded
     }
 
-    /// To be recorded is what is here, and nothing more comes.
+    /// Closes the backlog. The remaining batches are still recorded.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
     }
 
-    /// What is to be recorded next, and whether the process is to end; None once it is to end and all is recorded.
+    /// Waits for the next batches to record. The boolean is true if the backlog is closed. None if it is closed and
+    /// empty.
     async fn next(&self) -> Option<(Vec<Spooled>, bool)> {
         loop {
             let due = {
@@ -196,7 +197,7 @@ impl Waiting {
         let recorded = self.recorded;
         let empty = self.clicks == 0 && self.batches.is_empty();
         for (_, done) in self.flushes.extract_if(.., |(last, _)| empty || *last <= recorded) {
-            // Whoever asked may have gone.
+            // The receiver may have been dropped.
             let _gone = done.send(());
         }
     }
@@ -211,8 +212,8 @@ pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, mut recorded_click
             match Batch::decode(&batch.bytes) {
                 Ok(batch) => readable.push(batch),
                 Err(error) => {
-                    // How many clicks it had cannot be told.
-                    tracing::error!(%error, batch = batch.number, "a batch is damaged and set aside");
+                    // The number of clicks in the batch is unknown.
+                    tracing::error!(%error, batch = batch.number, "set aside a damaged batch of clicks");
                     let id = sink.store.spooled_batch_id(batch.number);
                     if !sink.set_aside(&id, &batch.bytes, &error, None, stopping).await {
                         tracing::warn!(batch = batch.number, "a damaged batch is left to the next process");
@@ -227,11 +228,11 @@ pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, mut recorded_click
         match Batch::join(&readable).and_then(|joined| joined.without_first(skipped)) {
             Ok(joined) => {
                 if !sink.record(&joined, Some(part), stopping).await {
-                    tracing::warn!(clicks = joined.len(), "clicks are left to the next process");
+                    tracing::warn!(clicks = joined.len(), "clicks remain in the spool for the next process");
                     return;
                 }
             }
-            Err(error) => tracing::error!(%error, "batches are lost"),
+            Err(error) => tracing::error!(%error, "lost batches of clicks"),
         }
         backlog.done(&batches);
     }

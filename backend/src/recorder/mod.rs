@@ -1,9 +1,9 @@
-//! Clicks on their way to the store: through a bounded queue, in batches.
+//! The recording of clicks: a bounded queue, and batches that go to the spool or the database.
 //!
-//! A redirect waits for a place in the queue, not for the database. What is queued is on its way to the disk within
-//! [`FLUSH_INTERVAL`], and stored on shutdown. When the database cannot keep up, or the disk is full, redirects wait until
-//! no click has been held for longer than [`HELD`]: clicks are dropped only if that is asked for, and a process that is killed loses at most
-//! those that were answered in such a time. Those that are spooled are recorded by the process that is started next.
+//! A redirect waits for room in the queue, never for the database. Queued clicks are stored within [`FLUSH_INTERVAL`]
+//! and during a shutdown. While the database is slow or the disk is full, redirects wait until no click is older than
+//! [`HELD`]. Clicks are dropped only with [`WhenFull::Drop`]. A killed process loses at most the clicks of such a
+//! period. The next process records the spooled clicks.
 
 mod backlog;
 mod writer;
@@ -20,32 +20,33 @@ use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
 use crate::store::{Click, ClickBuffer, Store};
 
-/// The longest that a click waits for others to be stored with.
+/// Maximum delay before a click is stored.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(40);
-/// How long the oldest click may be held before no more are taken. With the time that answers take, it stays below the
-/// 100 ms that are promised.
+/// Maximum age of the oldest unstored click. Beyond it, no more clicks are taken. Together with the time of a response,
+/// it stays below the promised 100 ms.
 const HELD: Duration = Duration::from_millis(80);
-/// As many clicks do not wait for more.
+/// From this number of clicks on, they are stored without delay.
 const BATCH: usize = 4_096;
-/// Clicks of as many bytes do not wait for more.
+/// From this size on, in bytes, clicks are stored without delay.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// Clicks waiting at most.
+/// Maximum number of queued clicks.
 const QUEUE: usize = 4 * BATCH;
-/// Bytes of the clicks waiting at most, but for the last click's. A batch is then far from the largest value that a
-/// database takes.
+/// Maximum size of the queued clicks, in bytes, without the last click. A batch is then far below the maximum size of a
+/// value in both databases.
 const QUEUE_BYTES: usize = 4 * BATCH_BYTES;
 
-/// What becomes of a click that there is no room for, while the database does not keep up or the disk is full.
+/// Behaviour of a redirect while the click buffer is full, because the database is slow or unavailable or the disk is
+/// full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Its redirect waits: no click is lost.
+    /// The redirect waits, and no click is lost.
     #[default]
     Wait,
-    /// It is not counted: no redirect waits.
+    /// The redirect continues, and its click is not counted.
     Drop,
 }
 
-/// Takes clicks. What it has taken is still stored once it is dropped.
+/// Queues clicks. Dropping it closes the queue; the queued clicks are still stored.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     queue: Arc<Queue>,
@@ -53,41 +54,40 @@ pub(crate) struct Recorder {
     when_full: WhenFull,
 }
 
-/// The task that stores what the recorder takes.
+/// The task that stores the queued clicks.
 #[derive(Debug)]
 pub(crate) struct RecorderTask {
     queue: Arc<Queue>,
     task: JoinHandle<()>,
 }
 
-/// Where clicks wait. A list under a lock, and not a channel, so that a click costs its writer nothing until it is taken
-/// with all others.
+/// The queue of clicks. It is a list under a lock instead of a channel, so that the writer takes all clicks at once.
 #[derive(Debug, Default)]
 struct Queue {
     held: Mutex<Held>,
-    /// Tells the writer of a first click, a full batch, a flush or the end.
+    /// Notifies the writer of a first click, a full batch, a flush or the shutdown.
     changed: Notify,
-    /// Tells those who wait for a place that there may be one.
+    /// Notifies waiting redirects that there may be room.
     room: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     clicks: ClickBuffer,
-    /// When the oldest of `clicks` came.
+    /// Arrival of the oldest click in `clicks`.
     since: Option<Instant>,
-    /// When the oldest click came of those that are being stored.
+    /// Arrival of the oldest click that is being stored.
     storing_since: Option<Instant>,
-    /// Answered once all clicks queued before are stored.
+    /// Flushes, answered when all earlier clicks are stored.
     flushes: Vec<oneshot::Sender<()>>,
-    /// Nothing more is taken.
+    /// The queue takes no more clicks.
     closed: bool,
-    /// All is stored that ever will be.
+    /// The writer has ended.
     ended: bool,
 }
 
 impl Held {
-    /// Whether the clicks are to be stored without waiting for more.
+    /// Whether the clicks are stored without delay.
     fn is_batch(&self) -> bool {
         self.clicks.len() >= BATCH || self.clicks.bytes() >= BATCH_BYTES
     }
@@ -98,12 +98,12 @@ impl Queue {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a click; false while there is no room.
+    /// Queues a click. False if the queue is full.
     fn offer(&self, click: &Click) -> bool {
         let now = Instant::now();
         let mut held = self.lock();
         if held.closed {
-            tracing::error!("a click came after the recorder had stopped and is lost");
+            tracing::error!("lost a click that arrived after the shutdown of the recorder");
             return true;
         }
         let oldest = held.storing_since.or(held.since);
@@ -123,7 +123,7 @@ impl Queue {
         true
     }
 
-    /// Swaps what is queued for `clicks`, which is to be stored, and returns who waits for that.
+    /// Swaps the queued clicks with the empty `clicks`. Returns the pending flushes.
     fn take(&self, clicks: &mut ClickBuffer) -> Vec<oneshot::Sender<()>> {
         let mut held = self.lock();
         std::mem::swap(&mut held.clicks, clicks);
@@ -131,21 +131,21 @@ impl Queue {
         std::mem::take(&mut held.flushes)
     }
 
-    /// What was taken is stored.
+    /// Marks the taken clicks as stored.
     fn stored(&self) {
         self.lock().storing_since = None;
         self.room.notify_waiters();
     }
 
-    /// Nobody stores anything any more.
+    /// Marks the end of the writer.
     fn end(&self) {
         let mut held = self.lock();
         held.ended = true;
-        // Whoever asked since the last look finds out by this.
+        // Dropping the senders wakes the flushes that were added since the last batch.
         held.flushes.clear();
     }
 
-    /// Returns once a batch is to be stored, with whether the process is to end; None if that is so and all is stored.
+    /// Waits until a batch is to be stored. The result is true during a shutdown, and None after the last batch.
     async fn wait_for_batch(&self) -> Option<bool> {
         loop {
             let due = {
@@ -190,13 +190,13 @@ impl Recorder {
         (Self { queue: Arc::clone(&queue), metrics, when_full }, RecorderTask { queue, task })
     }
 
-    /// Queues a click. While the queue is full, or the database is behind, it waits or is dropped.
+    /// Queues a click. While the queue is full, it waits or drops the click, depending on [`WhenFull`].
     pub(crate) async fn record(&self, click: &Click) {
         if self.queue.offer(click) {
             return;
         }
         match self.when_full {
-            // On the heap, so that those who need not wait do not carry it along.
+            // Boxed, so that the usual case does not carry this future.
             WhenFull::Wait => Box::pin(self.record_once_there_is_room(click)).await,
             WhenFull::Drop => self.metrics.clicks(ClickOutcome::Dropped, 1),
         }
@@ -205,7 +205,8 @@ impl Recorder {
     async fn record_once_there_is_room(&self, click: &Click) {
         loop {
             let mut room = std::pin::pin!(self.queue.room.notified());
-            // From here on no call is missed, and there may have been one since the click was refused.
+            // Notifications count from here on. There may have been room since the click was refused, so the queue is
+            // tried again.
             room.as_mut().enable();
             if self.queue.offer(click) {
                 return;
@@ -214,7 +215,7 @@ impl Recorder {
         }
     }
 
-    /// Returns once all clicks queued before are stored.
+    /// Waits until all clicks queued before are stored.
     pub(crate) async fn flush(&self) {
         let (done, stored) = oneshot::channel();
         {
@@ -225,7 +226,7 @@ impl Recorder {
             held.flushes.push(done);
         }
         self.queue.changed.notify_one();
-        // An error means that the writer has stopped, and it stores everything before it does.
+        // An error means that the writer has ended, after it stored everything.
         stored.await.unwrap_or_default();
     }
 }
@@ -237,11 +238,11 @@ impl Drop for Recorder {
 }
 
 impl RecorderTask {
-    /// Stores what is queued and ends the task.
+    /// Stores the queued clicks and ends the task.
     pub(crate) async fn finish(self) {
         self.queue.close();
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "the click recorder ended abnormally");
+            tracing::error!(%error, "the click recorder panicked");
         }
     }
 }
@@ -260,7 +261,7 @@ mod tests {
             click.details.url = format!("{taken}{}", "x".repeat(BATCH_BYTES)).into();
             assert_eq!(queue.offer(&click), taken < 4, "after {taken} clicks");
             assert!(queue.lock().is_batch());
-            // How long this takes is not the matter.
+            // The test must not depend on time.
             queue.lock().since = None;
         }
     }

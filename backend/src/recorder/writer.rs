@@ -1,4 +1,4 @@
-//! Batches of clicks taken from the queue and stored: through the spool where the database has one.
+//! The writer: stores the queued clicks, in the spool if the database has one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
 use crate::store::{Batch, ClickBuffer, Left, Progress, Spool, Store, StoreError};
 
-/// Pause before a batch that the database refused is tried again.
+/// Pause before a failed batch is retried.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// Attempts to store the last batches when the process is to end.
+/// Maximum number of attempts for a batch during a shutdown.
 const FINAL_ATTEMPTS: u32 = 10;
 
-/// Where clicks are recorded. Cheap to clone.
+/// The database and what recording notifies. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Sink {
     pub(super) store: Store,
@@ -44,7 +44,7 @@ impl Part {
 }
 
 impl Sink {
-    /// Records a batch, however often it has to be tried. False if the process is to end and it could not be.
+    /// Records a batch and retries until it succeeds. False if it fails during a shutdown.
     pub(super) async fn record(&self, batch: &Batch<'_>, part: Option<Part>, stopping: bool) -> bool {
         let reached = part.map(|part| part.to);
         let record = || self.store.record_batch(batch, &self.public, reached);
@@ -55,7 +55,7 @@ impl Sink {
                 let left_out = batch.len() - recorded;
                 if left_out > 0 {
                     self.metrics.clicks(ClickOutcome::Orphaned, left_out);
-                    tracing::debug!(left_out, "clicks on links deleted meanwhile");
+                    tracing::debug!(left_out, "left out clicks on deleted links");
                 }
                 self.announced.notify_one();
                 true
@@ -79,7 +79,7 @@ impl Sink {
                 Err(refusal) if refusal.is_refusal() && clicks > 0 => return Some(Err(refusal)),
                 Err(error) => {
                     attempts += 1;
-                    tracing::error!(%error, attempts, clicks, "clicks could not be recorded");
+                    tracing::error!(%error, attempts, clicks, "could not record clicks");
                     if stopping && attempts >= FINAL_ATTEMPTS {
                         return None;
                     }
@@ -89,8 +89,8 @@ impl Sink {
         }
     }
 
-    /// Records the halves of a batch that the database refuses, and so on, until only the clicks that it refuses are left.
-    /// Each part is recorded with how far the spool then is, so that a process that is killed in between records none twice.
+    /// Records the halves of a refused batch, and their halves, until only the refused clicks are left out. If the
+    /// process is killed in between, the first half may be recorded twice.
     async fn record_in_parts(
         &self,
         batch: &Batch<'_>,
@@ -116,13 +116,13 @@ impl Sink {
         refusal: &StoreError,
     ) -> bool {
         let (click, link) = batch.first().unwrap_or_default();
-        tracing::error!(error = %refusal, click, link, "the database refuses a click, which is set aside");
+        tracing::error!(error = %refusal, click, link, "set aside a click that the database refused");
         match batch.encode() {
             Ok(bytes) => self.set_aside(click, &bytes, refusal, part, stopping).await,
             Err(error) => {
                 tracing::error!(%error, click, "a click could not be set aside and is lost");
                 self.metrics.clicks(ClickOutcome::Lost, batch.len());
-                // The spool has to know that it is done with.
+                // An empty batch marks the spooled batch as recorded.
                 Box::pin(self.record(&Batch::default(), part, stopping)).await
             }
         }
@@ -158,19 +158,19 @@ impl Sink {
 
     async fn record_or_lose(&self, batch: &Batch<'_>, stopping: bool) {
         if !self.record(batch, None, stopping).await {
-            tracing::error!(clicks = batch.len(), "clicks are lost");
+            tracing::error!(clicks = batch.len(), "lost clicks");
             self.metrics.clicks(ClickOutcome::Lost, batch.len());
         }
     }
 }
 
-/// Stores what is queued until the queue is closed and empty.
+/// Stores the queued clicks until the queue is closed and empty.
 pub(super) async fn run(sink: Sink, queue: Arc<Queue>) {
     match sink.store.open_spool().await {
         Ok(Some((spool, left))) => through_spool(&sink, &queue, spool, left).await,
         Ok(None) => directly(&sink, &queue).await,
         Err(error) => {
-            tracing::error!(%error, "clicks cannot be spooled, and are recorded as they come");
+            tracing::error!(%error, "could not open the spool; clicks are recorded directly");
             directly(&sink, &queue).await;
         }
     }
@@ -187,7 +187,7 @@ async fn directly(sink: &Sink, queue: &Queue) {
         clicks.clear();
         queue.stored();
         for done in flushes {
-            // Whoever asked may have gone.
+            // The receiver may have been dropped.
             let _gone = done.send(());
         }
     }
@@ -210,10 +210,10 @@ async fn through_spool(sink: &Sink, queue: &Queue, mut spool: Spool, left: Left)
     }
     backlog.close();
     if let Err(error) = recording.await {
-        tracing::error!(%error, "the recording of spooled clicks ended abnormally");
+        tracing::error!(%error, "the recording of spooled clicks panicked");
     }
     if let Err(error) = spool.close(backlog.recorded()).await {
-        tracing::warn!(%error, "the spool could not be closed");
+        tracing::warn!(%error, "could not close the spool");
     }
 }
 
@@ -227,7 +227,7 @@ async fn append(sink: &Sink, spool: &mut Spool, backlog: &Backlog, batch: &Batch
         match appended.await {
             Ok((number, bytes)) => return backlog.push(number, batch.len(), bytes),
             Err(error) => {
-                tracing::error!(%error, clicks = batch.len(), "clicks could not be spooled");
+                tracing::error!(%error, clicks = batch.len(), "could not spool clicks");
                 if stopping || error.is_refusal() {
                     return sink.record_or_lose(batch, stopping).await;
                 }

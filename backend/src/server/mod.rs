@@ -1,4 +1,4 @@
-//! The listeners: HTTP/1.1 with bounds on time and size, and an end that loses nothing.
+//! The listeners: HTTP/1.1 with limits on time and size, and a graceful shutdown.
 
 mod patience;
 
@@ -24,24 +24,23 @@ use tower::ServiceExt;
 
 use self::patience::Patient;
 
-/// The most that is buffered of a request's headers, in bytes; beyond it the answer is 431.
+/// Maximum size of a request's headers, in bytes. Larger headers are answered with 431.
 const MAX_HEADER_BYTES: usize = 128 * 1024;
-/// Headers in a request at most; beyond it the answer is 431.
+/// Maximum number of headers in a request. More headers are answered with 431.
 const MAX_HEADERS: usize = 128;
-/// How long requests under way may take once the server is told to stop.
+/// Time limit for running requests after a shutdown began.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Pause after the system could not accept a connection, such as for want of file descriptors.
+/// Pause after a failed `accept`, for example when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a listener grants its clients.
+/// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections at once. Further ones wait until one of these is closed.
+    /// Maximum number of connections. Further connections wait until one closes.
     pub connections: usize,
-    /// How long a client may take nothing of an answer; then its connection is closed.
+    /// Maximum time for which a client may read nothing of a response. After it, the connection is closed.
     pub write_timeout: Duration,
-    /// How long a client may take to send the headers of a request, and how long an idle connection is kept. It also ends
-    /// the connection of a client that has vanished without closing it.
+    /// Time limit for the headers of a request, which also applies to idle connections.
     pub header_timeout: Duration,
 }
 
@@ -55,9 +54,9 @@ impl Default for Bounds {
     }
 }
 
-/// What answers requests.
+/// A request handler.
 pub trait Answer: Clone + Send + Sync + 'static {
-    /// Answers one, which came from `peer`.
+    /// Handles a request from `peer`.
     fn answer(
         self,
         request: hyper::Request<Incoming>,
@@ -73,7 +72,7 @@ impl Answer for Router {
     }
 }
 
-/// Serves `answers` on `listener` until `stop` turns true, and then what is under way, for at most ten seconds.
+/// Serves `answers` on `listener` until `stop` is true, then finishes the running requests for at most ten seconds.
 pub async fn serve(
     listener: TcpListener,
     answers: impl Answer,
@@ -81,30 +80,30 @@ pub async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(bounds.connections));
+    let permits = Arc::new(Semaphore::new(bounds.connections));
     loop {
         let accept = async {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-                // Nobody closes it.
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+                // The semaphore is never closed.
                 return std::future::pending().await;
             };
-            listener.accept().await.map(|accepted| (place, accepted))
+            listener.accept().await.map(|accepted| (permit, accepted))
         };
         let accepted = tokio::select! {
             accepted = accept => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
-            Ok((place, (stream, peer))) => {
-                // Answers are small and complete; waiting to fill a packet only delays them.
+            Ok((permit, (stream, peer))) => {
+                // Responses are small and complete, so Nagle's algorithm would only delay them.
                 if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "TCP_NODELAY could not be set");
+                    tracing::debug!(%error, "could not set TCP_NODELAY");
                 }
                 let stream = Patient::new(stream, bounds.write_timeout);
-                serve_connection(stream, peer, place, answers.clone(), bounds.header_timeout, &graceful);
+                serve_connection(stream, peer, permit, answers.clone(), bounds.header_timeout, &graceful);
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -113,7 +112,7 @@ pub async fn serve(
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
         tracing::warn!(
             seconds = DRAIN.as_secs(),
-            "requests were still under way when the time to finish was over"
+            "requests were still running at the end of the shutdown timeout"
         );
     }
 }
@@ -121,7 +120,7 @@ pub async fn serve(
 fn serve_connection(
     stream: Patient<TcpStream>,
     peer: SocketAddr,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
     answers: impl Answer,
     header_timeout: Duration,
     graceful: &GracefulShutdown,
@@ -139,16 +138,16 @@ fn serve_connection(
     let connection = graceful.watch(connection);
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection broke off");
+            tracing::debug!(%error, "connection error");
         }
-        drop(place);
+        drop(permit);
     });
 }
 
-/// Returns at the first SIGINT or SIGTERM.
+/// Waits for SIGINT or SIGTERM.
 ///
 /// # Errors
-/// If the signals cannot be listened for.
+/// If the signal handlers cannot be installed.
 pub async fn stop_signal() -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! A connection that is given up once its client takes nothing for too long.
+//! A write timeout for connections: writes fail if the client reads nothing for too long.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// A stream whose writes fail once none has got on for a time.
+/// A stream whose writes fail after a time without progress.
 #[derive(Debug)]
 pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// Runs while a write waits for the client. Made by the first that does.
+    /// The timer of a pending write. The first pending write creates it.
     waiting: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
 }
@@ -23,7 +23,7 @@ impl<S> Patient<S> {
         Self { stream, patience, waiting: None, is_waiting: false }
     }
 
-    /// What a write has come to, and what follows from it for the time that is left.
+    /// Handles the result of a write, and starts, checks or stops the timer.
     fn judge<T>(&mut self, context: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if write.is_ready() {
             self.is_waiting = false;
@@ -35,7 +35,7 @@ impl<S> Patient<S> {
             self.is_waiting = true;
         }
         ready!(waiting.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads no data")))
     }
 }
 
@@ -92,11 +92,11 @@ mod tests {
     const PATIENCE: Duration = Duration::from_millis(500);
 
     #[tokio::test]
-    async fn a_client_that_takes_something_in_time_is_waited_for() {
+    async fn a_write_succeeds_while_the_client_reads_something_in_time() {
         let (stream, mut client) = tokio::io::duplex(8);
         let reading = tokio::spawn(async move {
             let mut bytes = [0; 8];
-            // For longer in all than it is waited for at once.
+            // The total exceeds the timeout, but no single wait does.
             for _ in 0..8 {
                 tokio::time::sleep(PATIENCE / 5).await;
                 client.read_exact(&mut bytes).await.unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_nothing_is_given_up() {
+    async fn a_write_fails_when_the_client_reads_nothing() {
         let (stream, _client) = tokio::io::duplex(8);
         let started = Instant::now();
         let error = Patient::new(stream, PATIENCE).write_all(&[1; 64]).await.unwrap_err();

@@ -1,7 +1,7 @@
-//! Questions about clicks: how many, by what, and when.
+//! Analytics queries: counts of clicks, in total, by group and over time.
 //!
-//! Whole UTC days and hours are read from the rollups and only the ragged ends of a range from the clicks themselves,
-//! unless a question is about something that only the single click knows.
+//! Whole UTC days and hours are read from the rollups, and the ends of the range from the clicks. Queries about
+//! properties of single clicks read only the clicks.
 
 use jiff::Timestamp;
 use sqlx::Row;
@@ -12,10 +12,10 @@ use super::retention::kept_from;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, optional_instant_of};
 
-/// Rows of an answer at most.
+/// Maximum number of rows in a result.
 pub(super) const MAX_ROWS: u16 = 5_000;
 
-/// What clicks can be told apart by.
+/// A property of clicks for filters and groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
     LinkId,
@@ -30,7 +30,7 @@ pub(crate) enum Column {
     UtmContent,
     PartnerId,
     ProgramId,
-    /// A value that no link has.
+    /// A property that no link has.
     Absent,
     Continent,
     Country,
@@ -43,11 +43,11 @@ pub(crate) enum Column {
     Referer,
     RefererUrl,
     Url,
-    /// The destination without its query.
+    /// The destination without its query string.
     BaseUrl,
 }
 
-/// Where a column's value is found.
+/// The table of a column's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Link,
@@ -132,36 +132,36 @@ impl Column {
     }
 }
 
-/// A column's value is, or is not, one of a list.
+/// A condition on the value of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) column: Column,
     pub(crate) values: Vec<String>,
-    /// True: none of `values`; links and clicks without a value qualify.
+    /// If true, the value must not be one of `values`. Links and clicks without a value match.
     pub(crate) negated: bool,
 }
 
-/// Which clicks of a workspace are meant.
+/// A selection of a workspace's clicks.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     pub(crate) start: Timestamp,
-    /// The last instant that counts.
+    /// The last selected instant.
     pub(crate) end: Timestamp,
     pub(crate) conditions: Vec<Condition>,
     /// The first instant whose clicks the operator keeps.
     pub(crate) kept_from: Timestamp,
 }
 
-/// The steps in which a timeline is counted. Bounds of the reader's buckets must fall on them.
+/// The time step of a timeline. The bounds of the caller's buckets must be multiples of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// For time zones whose offset is no whole hour.
+    /// For time zones with an offset that is not a multiple of an hour.
     QuarterHour,
     Hour,
     Day,
 }
 
-/// A stretch of time and the table that answers for it. `to` is the first instant after it.
+/// A range of time and the table that is read for it. `to` is exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) table: Table,
@@ -176,8 +176,8 @@ pub(super) enum Table {
     Daily,
 }
 
-/// Splits `[from, to)` so that each part is read from the coarsest table whose rows lie wholly within it. `coarsest`
-/// bounds the choice.
+/// Splits `[from, to)` into parts, each for the coarsest table whose rows lie within it. `coarsest` is the coarsest
+/// permitted table.
 pub(super) fn pieces(from: i64, to: i64, coarsest: Table) -> Vec<Piece> {
     let (length, table, finer) = match coarsest {
         Table::Clicks => {
@@ -198,22 +198,23 @@ pub(super) fn pieces(from: i64, to: i64, coarsest: Table) -> Vec<Piece> {
 }
 
 impl Selection {
-    /// The half-open range in milliseconds. Nothing is older than the epoch.
+    /// The selected range in Unix milliseconds, half-open. There are no clicks before the epoch.
     pub(super) fn range(&self) -> (i64, i64) {
-        // A start between two milliseconds leaves out the earlier one.
+        // A start between two milliseconds excludes the earlier one.
         let start = self.start.as_millisecond();
         let ragged = i64::from(self.start.subsec_nanosecond() % 1_000_000 > 0);
         ((start + ragged).max(0), self.end.as_millisecond().max(-1) + 1)
     }
 
-    /// The coarsest table that can answer: rollups know only links.
+    /// The coarsest table that can evaluate the conditions. Rollups contain only the link.
     pub(super) fn coarsest(&self) -> Table {
         let about_links = self.conditions.iter().all(|condition| !condition.column.is_of_click());
         if about_links { Table::Daily } else { Table::Clicks }
     }
 }
 
-/// The query's source of clicks: `c`, with `link_seq`, `t` (its instant, or start of its bucket) and `n`.
+/// Appends the source `c` of a query: the columns `link_seq`, `t` (instant of the click or start of the bucket) and `n`
+/// (number of clicks).
 pub(super) fn push_source(
     sql: &mut Sql,
     dialect: Dialect,
@@ -253,7 +254,7 @@ pub(super) fn push_source(
     sql.push(") c");
 }
 
-/// The conditions of a selection, on a table `c` of clicks or of a rollup.
+/// Appends the conditions of a selection on `c`, a table of clicks or a rollup.
 pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selection: &Selection) {
     push_not_deleted(sql, workspace);
     let (on_clicks, on_links): (Vec<&Condition>, Vec<&Condition>) =
@@ -265,7 +266,7 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
                 sql.push("lower(").push(condition.column.sql(dialect)).push(")");
             }
             Column::Region => {
-                // The subdivision's code without that of its country.
+                // The code of the region without the country.
                 sql.push(match dialect {
                     Dialect::Sqlite => "substr(c.region, instr(c.region, '-') + 1)",
                     Dialect::Postgres => "split_part(c.region, '-', 2)",
@@ -304,7 +305,7 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
     sql.push(")");
 }
 
-/// The tables that `columns` need beside `c`.
+/// Appends the joins that `columns` need.
 fn push_joins(sql: &mut Sql, columns: &[Column]) {
     let any = |levels: &[Level]| columns.iter().any(|column| levels.contains(&column.level()));
     if any(&[Level::Link, Level::Folder]) {
@@ -320,7 +321,7 @@ fn push_joins(sql: &mut Sql, columns: &[Column]) {
 }
 
 impl Store {
-    /// How many clicks.
+    /// Number of selected clicks.
     pub(crate) async fn count_clicks(
         &self,
         workspace: &Workspace,
@@ -333,7 +334,7 @@ impl Store {
         reader.number(sql).await
     }
 
-    /// Clicks by the values of `columns`, most first; groups without a value are left out.
+    /// Number of clicks by the values of `columns`, in descending order. Groups without a value are left out.
     pub(crate) async fn group_clicks(
         &self,
         workspace: &Workspace,
@@ -380,7 +381,8 @@ impl Store {
         Ok(groups)
     }
 
-    /// Clicks by step: the step's start in Unix milliseconds and the count. Steps without clicks are left out.
+    /// Number of clicks by step. Each entry has the start of the step in Unix milliseconds. Steps without clicks are
+    /// left out.
     pub(crate) async fn timeline(
         &self,
         workspace: &Workspace,
@@ -402,7 +404,7 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get::<i64, _>("step")? * length, row.try_get("total")?))).collect()
     }
 
-    /// The instant of the first click of a workspace, or the start of its hour if clicks are kept only from later on.
+    /// The instant of the workspace's first click.
     pub(crate) async fn first_click(
         &self,
         workspace: &Workspace,

@@ -1,4 +1,4 @@
-//! The clicks themselves, page by page and in parts of a page.
+//! Pages of clicks, which are read in chunks.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use super::sql::Sql;
 use super::{Click, ClickDetails, Selection, Store, StoreError, Workspace, instant_of, links};
 use crate::links::Link;
 
-/// Clicks in their order, each with the number of its link, and these links as they are now, each once.
+/// Clicks in order, each with the number of its link, and the current state of these links.
 #[derive(Debug)]
 pub(crate) struct ClicksAndLinks {
     pub(crate) clicks: Vec<(Click, i64)>,
@@ -19,7 +19,7 @@ pub(crate) struct ClicksAndLinks {
 }
 
 impl Store {
-    /// The numbers of the clicks on a page, in order of time, and within a millisecond in that of recording.
+    /// The numbers of the clicks on a page, in order of time. Clicks of the same millisecond are in order of recording.
     pub(crate) async fn page_of_clicks(
         &self,
         workspace: &Workspace,
@@ -39,7 +39,7 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get("seq")?)).collect()
     }
 
-    /// The clicks of a workspace with these numbers, in the order given. Those that were deleted are left out.
+    /// The clicks of a workspace with these numbers, in the given order. Clicks of deleted links are left out.
     pub(crate) async fn clicks(
         &self,
         workspace: &Workspace,

@@ -1,4 +1,4 @@
-//! Recording clicks: the rows, the totals and rollups that follow from them, and the webhook events they cause.
+//! Recording of clicks: their rows, the totals, rollups and packed clicks, and their webhook events.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use crate::ids;
 use crate::links::PublicUrl;
 use crate::webhooks::{Event, Trigger};
 
-/// Events of clicks that are put together before they are written.
+/// Maximum number of click events in one statement.
 const EVENTS_AT_ONCE: usize = 512;
 /// About the most bytes that these events take: a link and a destination may be long.
 const EVENT_BYTES_AT_ONCE: usize = 16 * 1024 * 1024;
@@ -29,23 +29,23 @@ const EVENT_BYTES: usize = 4 * 1024;
 /// What a delivery takes, in bytes. It refers to its event.
 const DELIVERY_BYTES: usize = 128;
 
-/// One visit of a short link.
+/// A visit of a short link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Click {
     /// Sixteen random letters and digits.
     pub id: String,
     /// The id of the link, `link_…`.
     pub link_id: String,
-    /// When it happened, in whole milliseconds.
+    /// The time, in whole milliseconds.
     pub at: Timestamp,
-    /// Who clicked, and how.
+    /// The visitor, the referer and the destination.
     pub details: ClickDetails,
 }
 
-/// What is known of a visitor. `Unknown` where nothing is, `(direct)` where there is no referer.
+/// The details of a click. The default of unknown fields is `Unknown`, and `(direct)` for the referer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClickDetails {
-    /// The destination that the visitor was sent to.
+    /// The destination to which the visitor was redirected.
     pub url: Cow<'static, str>,
     /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
     pub continent: Cow<'static, str>,
@@ -73,7 +73,7 @@ pub struct ClickDetails {
     pub ip: Cow<'static, str>,
 }
 
-/// The fields that many clicks have in common, each borrowed, in the order of the table's columns.
+/// Borrows the fields that many clicks share, in the order of the table's columns.
 macro_rules! visitor_of {
     ($details:ident, $($borrow:tt)+) => {
         [
@@ -93,7 +93,7 @@ macro_rules! visitor_of {
 }
 
 impl ClickDetails {
-    /// Those of a visitor on the way to a destination.
+    /// The details of a click from its parts.
     pub(super) fn of(visitor: &Visitor<'_>, url: &str, ip: &str) -> Self {
         let owned = |text: &str| Cow::Owned(text.to_owned());
         let mut details = Self { url: owned(url), ip: owned(ip), ..Self::default() };
@@ -131,37 +131,38 @@ impl Default for ClickDetails {
 }
 
 impl Click {
-    /// A click on `link_id` at `at` by a visitor of whom nothing is known.
+    /// A click on `link_id` at `at` by an unknown visitor.
     #[must_use]
     pub fn new(link_id: impl Into<String>, at: Timestamp) -> Self {
         Self { id: ids::alphanumeric(16), link_id: link_id.into(), at, details: ClickDetails::default() }
     }
 }
 
-/// A link as far as clicks on it need to know it.
+/// The numbers of a clicked link and its workspace.
 #[derive(Clone, Copy)]
 pub(super) struct Clicked {
     pub(super) seq: i64,
     pub(super) workspace_seq: i64,
 }
 
-/// A click of a batch whose link exists.
+/// A click of a batch, and its link.
 pub(super) struct Counted<'a> {
     pub(super) click: &'a Entry<'a>,
     pub(super) link: Clicked,
 }
 
 impl Store {
-    /// Records clicks, with all that follows from them, in one transaction. Clicks on links that do not exist (any
-    /// more) are left out. Returns how many were recorded.
+    /// Records clicks in one transaction, with the totals, rollups and webhook events. Clicks on missing links are left
+    /// out. Returns the number of recorded clicks.
     ///
     /// # Errors
-    /// [`StoreError`] if the database fails; then nothing is recorded.
+    /// [`StoreError`] if the database fails. Nothing is recorded then.
     pub async fn record_clicks(&self, clicks: &[Click], public: &PublicUrl) -> Result<usize, StoreError> {
         self.record_batch(&clicks.iter().collect::<ClickBuffer>().batch(), public, None).await
     }
 
-    /// As [`Self::record_clicks`]. If the clicks were spooled, the spool is recorded as far as `reached` with them.
+    /// Like [`Self::record_clicks`]. `spooled` is the number of the last spooled batch that `batch` contains. The
+    /// transaction marks all batches up to it as recorded.
     pub(crate) async fn record_batch(
         &self,
         batch: &Batch<'_>,
@@ -222,13 +223,13 @@ impl Store {
         Ok(clicks.len())
     }
 
-    /// The links clicked, by id, protected from deletion until the transaction ends.
+    /// The clicked links by id, locked against deletion until the transaction ends.
     async fn lock_clicked(
         &self,
         transaction: &mut Transaction<'static, Any>,
         ids: &[&str],
     ) -> Result<FxHashMap<String, Clicked>, StoreError> {
-        // All in one row: many rows take longer to hand over than to find.
+        // One row with all links, because reading many rows takes longer than finding them.
         let mut sql = Sql::new(match self.dialect {
             Dialect::Sqlite => {
                 "SELECT json_group_array(json_array(l.id, l.seq, l.workspace_seq)) FROM links l WHERE l.id IN "
@@ -239,7 +240,7 @@ impl Store {
             }
         });
         sql.texts(self.dialect, ids);
-        // Deleted ones are on no domain.
+        // Deleted links have no domain.
         sql.push(" AND l.domain <> ''");
         if self.dialect == Dialect::Postgres {
             sql.push(" ORDER BY l.seq FOR KEY SHARE) c");
@@ -271,7 +272,7 @@ async fn audience(
         }
         let clicks = || clicks.iter().filter(|counted| counted.link.workspace_seq == workspace);
         let links = links::load_map(transaction, clicks().map(|counted| counted.link.seq)).await?;
-        // By link and not by click: a webhook may name a thousand links.
+        // Computed per link instead of per click, because a scope may contain a thousand links.
         let mut receivers = FxHashMap::default();
         let mut sizes = FxHashMap::default();
         for (seq, link) in &links {
@@ -295,7 +296,7 @@ async fn audience(
     Ok(audience)
 }
 
-/// Writes a `link.clicked` event for each click that some webhook listens to.
+/// Writes a `link.clicked` event for each click that a webhook receives.
 async fn announce(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,

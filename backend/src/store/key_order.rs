@@ -1,9 +1,9 @@
-//! The order in which the keys of short links are indexed.
+//! The sort keys by which the keys of short links are indexed.
 //!
-//! Random keys lie anywhere in an index, so that of a hundred links made at once each changes a page of its own. Keys that end in
-//! seven letters and digits, as those made up here do, are therefore indexed by their place in a permutation of all of
-//! these: FF1 of NIST SP 800-38G, under a secret of the database. Keys are made up place by place. They lie side by side in
-//! the index, and are random to whoever does not know the secret.
+//! Random keys are spread over the whole index, so that each of a hundred links created together changes a different
+//! page. A key that ends in seven letters and digits, like a generated key, is therefore indexed by a sort key: a
+//! permutation of these seven characters, FF1 of NIST SP 800-38G with a secret of the database. Keys are generated in
+//! the order of their sort keys. They are adjacent in the index and unpredictable without the secret.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,33 +16,33 @@ use sqlx::{AnyPool, Row};
 use super::StoreError;
 use crate::ids::{self, KEY_ALPHABET, KEY_LENGTH};
 
-/// How many keys of [`KEY_LENGTH`] there are.
+/// Number of keys of [`KEY_LENGTH`].
 const KEYS: u64 = (KEY_ALPHABET.len() as u64).pow(KEY_LENGTH as u32);
-/// Bytes of the secret.
+/// Length of the secret, in bytes.
 const SECRET: usize = 32;
 
-/// The order of the keys of one database.
+/// The sort order of the keys of a database.
 pub(super) struct KeyOrder {
-    /// None if the database has links from before there was one: their keys are indexed as they are.
+    /// None if the database contained links before sort keys existed. Their sort keys are the lower-case keys.
     permutation: Option<FF1<Aes256>>,
-    /// The place of the next key that is made up.
+    /// The number of the next generated sort key.
     next: AtomicU64,
 }
 
-/// A key and its place in the index.
+/// A key and its sort key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(super) struct SortedKey {
     pub(super) key: String,
-    pub(super) place: String,
+    pub(super) sort_key: String,
 }
 
 impl KeyOrder {
-    /// The order of the keys of the database that `pool` leads to.
+    /// Loads the order of a database.
     pub(super) async fn load(pool: &AnyPool) -> Result<Self, StoreError> {
         Self::new(sqlx::query("SELECT secret FROM key_order").fetch_one(pool).await?.try_get(0)?)
     }
 
-    /// `secret` is hexadecimal, or empty if keys are to be indexed as they are.
+    /// `secret` is hexadecimal. If it is empty, sort keys are lower-case keys.
     fn new(secret: &str) -> Result<Self, StoreError> {
         let corrupt = |problem: &dyn fmt::Display| StoreError::corrupt("key order", &problem.to_string());
         let permutation = if secret.is_empty() {
@@ -52,52 +52,53 @@ impl KeyOrder {
             hex::decode_to_slice(secret, &mut bytes).map_err(|error| corrupt(&error))?;
             Some(FF1::new(&bytes, KEY_ALPHABET.len() as u32).map_err(|error| corrupt(&error))?)
         };
-        // Wherever others began that make up keys for this database: two that meet would find each other's keys taken.
+        // A random start, because two processes with the same start would generate the same keys.
         let next = AtomicU64::new(rand::rng().random_range(0..KEYS));
         Ok(Self { permutation, next })
     }
 
-    /// The place of a key, which is that of no other, but for those that differ only in case.
-    pub(super) fn place_of(&self, key: &str) -> String {
+    /// The sort key of `key`. Keys that differ only in case have the same sort key, all others have different ones.
+    pub(super) fn sort_key(&self, key: &str) -> String {
         let folded = key.to_lowercase();
         let end = folded.rfind('/').map_or(0, |slash| slash + 1);
         let permuted = self.permutation.as_ref().zip(numerals(&folded[end..]));
         match permuted.and_then(|(permutation, end)| permutation.decrypt(&[], &end).ok()) {
-            Some(place) => folded[..end].to_owned() + &text(place),
+            Some(permuted) => folded[..end].to_owned() + &text(permuted),
             None => folded,
         }
     }
 
-    /// A key that nobody can guess and that most likely no link has yet, below `prefix` if there is one.
-    pub(super) fn make_up(&self, prefix: Option<&str>) -> Placed {
-        let Placed { key, place } = self.next();
+    /// Generates an unpredictable key, which is most likely unused, under the given prefix.
+    pub(super) fn generate(&self, prefix: Option<&str>) -> SortedKey {
+        let SortedKey { key, sort_key } = self.next();
         match prefix {
-            None => Placed { key, place },
-            Some(prefix) => {
-                Placed { key: format!("{prefix}/{key}"), place: format!("{}/{place}", prefix.to_lowercase()) }
-            }
+            None => SortedKey { key, sort_key },
+            Some(prefix) => SortedKey {
+                key: format!("{prefix}/{key}"),
+                sort_key: format!("{}/{sort_key}", prefix.to_lowercase()),
+            },
         }
     }
 
-    fn next(&self) -> Placed {
+    fn next(&self) -> SortedKey {
         let mut number = self.next.fetch_add(1, Ordering::Relaxed) % KEYS;
-        let mut place = vec![0; KEY_LENGTH];
-        for digit in place.iter_mut().rev() {
+        let mut digits = vec![0; KEY_LENGTH];
+        for digit in digits.iter_mut().rev() {
             *digit = (number % KEY_ALPHABET.len() as u64) as u16;
             number /= KEY_ALPHABET.len() as u64;
         }
-        let place = FlexibleNumeralString::from(place);
-        match self.permutation.as_ref().and_then(|permutation| permutation.encrypt(&[], &place).ok()) {
-            Some(key) => Placed { key: text(key), place: text(place) },
+        let digits = FlexibleNumeralString::from(digits);
+        match self.permutation.as_ref().and_then(|permutation| permutation.encrypt(&[], &digits).ok()) {
+            Some(key) => SortedKey { key: text(key), sort_key: text(digits) },
             None => {
                 let key = ids::short_key(KEY_LENGTH);
-                Placed { place: key.clone(), key }
+                SortedKey { sort_key: key.clone(), key }
             }
         }
     }
 }
 
-/// The digits of a text of [`KEY_LENGTH`] characters that all are in [`KEY_ALPHABET`].
+/// The digits of a text of [`KEY_LENGTH`] characters of [`KEY_ALPHABET`]. None for any other text.
 fn numerals(text: &str) -> Option<FlexibleNumeralString> {
     if text.len() != KEY_LENGTH {
         return None;
@@ -113,7 +114,7 @@ fn text(numerals: FlexibleNumeralString) -> String {
 
 impl fmt::Debug for KeyOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the secret.
+        // The secret is left out.
         f.debug_struct("KeyOrder").field("permuted", &self.permutation.is_some()).finish_non_exhaustive()
     }
 }
@@ -127,9 +128,9 @@ mod tests {
     const SECRET: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
     #[test]
-    fn places_of_keys_outlive_the_program() {
+    fn sort_keys_are_stable() {
         let order = KeyOrder::new(SECRET).unwrap();
-        //  key            place, as databases have it
+        //  key            sort key, as in existing databases
         let table = [
             ("abcdefg", "9jjbdfw"),
             ("ABCDEFG", "9jjbdfw"),
@@ -142,60 +143,60 @@ mod tests {
             ("ÄÖÜßabc", "äöüßabc"),
             ("", ""),
         ];
-        for (key, place) in table {
-            assert_eq!(order.place_of(key), place, "{key}");
+        for (key, sort_key) in table {
+            assert_eq!(order.sort_key(key), sort_key, "{key}");
         }
     }
 
     #[test]
-    fn every_key_has_a_place_of_its_own() {
+    fn every_key_has_a_sort_key_its_own() {
         for secret in [SECRET, ""] {
             let order = KeyOrder::new(secret).unwrap();
             let keys = (0..50_000).map(|number| format!("{number:07}"));
-            let places: HashSet<String> = keys.map(|key| order.place_of(&key)).collect();
-            assert_eq!(places.len(), 50_000, "{secret}");
+            let sort_keys: HashSet<String> = keys.map(|key| order.sort_key(&key)).collect();
+            assert_eq!(sort_keys.len(), 50_000, "{secret}");
         }
     }
 
     #[test]
-    fn keys_are_made_up_in_the_order_of_their_places() {
+    fn keys_are_generated_in_the_order_of_their_sort_keys() {
         let order = KeyOrder::new(SECRET).unwrap();
         order.next.store(KEYS - 500, Ordering::Relaxed);
         let mut last = None;
         for _ in 0..500 {
-            let Placed { key, place } = order.make_up(None);
-            assert_eq!(order.place_of(&key), place);
-            assert!(last.as_ref() < Some(&place), "{place} after {last:?}");
-            last = Some(place);
+            let SortedKey { key, sort_key } = order.generate(None);
+            assert_eq!(order.sort_key(&key), sort_key);
+            assert!(last.as_ref() < Some(&sort_key), "{sort_key} after {last:?}");
+            last = Some(sort_key);
         }
-        assert_eq!(order.make_up(Some("Sale")).place, "sale/0000000");
+        assert_eq!(order.generate(Some("Sale")).sort_key, "sale/0000000");
     }
 
     #[test]
-    fn another_secret_is_another_order() {
+    fn another_secret_gives_another_order() {
         let (one, other) =
             (KeyOrder::new(SECRET).unwrap(), KeyOrder::new(&SECRET.replace('0', "1")).unwrap());
         for order in [&one, &other] {
             order.next.store(7, Ordering::Relaxed);
         }
-        assert_ne!(one.make_up(None).key, other.make_up(None).key);
+        assert_ne!(one.generate(None).key, other.generate(None).key);
     }
 
     #[test]
-    fn without_a_secret_keys_are_random_and_lie_where_they_are() {
+    fn without_a_secret_keys_are_random_and_sort_as_themselves() {
         let order = KeyOrder::new("").unwrap();
-        let made: HashSet<String> = (0..100)
-            .map(|_| order.make_up(None))
-            .map(|made| {
-                assert_eq!(made.key, made.place);
-                made.key
+        let generated: HashSet<String> = (0..100)
+            .map(|_| order.generate(None))
+            .map(|generated| {
+                assert_eq!(generated.key, generated.sort_key);
+                generated.key
             })
             .collect();
-        assert_eq!(made.len(), 100);
+        assert_eq!(generated.len(), 100);
     }
 
     #[test]
-    fn a_secret_that_is_none_is_named() {
+    fn malformed_secrets_are_refused() {
         for secret in ["00", "zz", &SECRET[1..]] {
             let error = KeyOrder::new(secret).unwrap_err().to_string();
             assert!(error.starts_with("stored key order: "), "{error}");

@@ -10,40 +10,41 @@ use super::sql::Sql;
 use super::{Store, StoreError, from_json, instant_of, to_json};
 use crate::ids;
 
-/// Quotas of one key by class, such as `{"standard": ["5000/minute"]}`. The service only keeps them for the gateway.
+/// Quotas of a key by class, for example `{"standard": ["5000/minute"]}`. The gateway applies them; this service only
+/// stores them.
 pub type Limits = BTreeMap<String, Vec<String>>;
 
-/// All data belongs to a workspace; keys only see that of their own.
+/// A workspace. It owns all data, and a key gives access to one workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workspace {
     pub(crate) seq: i64,
     /// `ws_` and a ULID.
     pub id: String,
-    /// For people.
+    /// The name for people.
     pub name: String,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
 }
 
-/// A key as the store knows it: by hash.
+/// An API key. The store has only its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
     /// `key_` and a ULID.
     pub id: String,
-    /// The id of the workspace whose data it opens.
+    /// The id of the key's workspace.
     pub workspace: String,
     /// SHA-256 of the key, lower-case hexadecimal.
     pub sha256: String,
-    /// The plan whose quotas the gateway applies.
+    /// The plan. The gateway applies its quotas.
     pub plan: String,
-    /// Quotas in place of the plan's.
+    /// Quotas that override the plan's.
     pub limits: Option<Limits>,
 }
 
 const WORKSPACE: &str = "SELECT w.seq, w.id, w.name, w.created_at FROM workspaces w ";
 
 impl Store {
-    /// Makes a workspace.
+    /// Creates a workspace.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
@@ -69,12 +70,12 @@ impl Store {
     /// [`StoreError`] if the database fails.
     pub async fn workspace(&self, id: &str) -> Result<Option<Workspace>, StoreError> {
         let mut sql = Sql::new(WORKSPACE);
-        // The one that deleted links belong to is nobody's.
+        // Deleted links belong to a workspace with an empty id, which no request may access.
         sql.push("WHERE w.seq > 0 AND w.id = ").bind(id.to_owned());
         sql.optional(&self.read).await?.as_ref().map(workspace).transpose()
     }
 
-    /// Makes a key and returns its id and the key itself, which is not kept and cannot be shown again.
+    /// Creates a key and returns its id and the key. The key is not stored and cannot be shown again.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
@@ -97,7 +98,7 @@ impl Store {
         Ok((id, key))
     }
 
-    /// Revokes a key by its id. False if there is no such key, or it was revoked before.
+    /// Revokes a key by id. False if there is no such active key.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
@@ -108,8 +109,8 @@ impl Store {
         Ok(sql.execute(&self.write).await? == 1)
     }
 
-    /// A text that is another one after every change of the keys, whichever process makes it. Asked for before
-    /// [`Self::keys`], it is never newer than what that returns.
+    /// The version of the list of keys. It changes with each change of the keys by any process. A version that is read
+    /// before [`Self::keys`] is never newer than the keys.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
@@ -117,7 +118,7 @@ impl Store {
         Ok(Sql::new("SELECT d.version FROM key_directory d").one(&self.read).await?.try_get(0)?)
     }
 
-    /// All keys that are not revoked, oldest first.
+    /// All active keys, oldest first.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
@@ -129,7 +130,7 @@ impl Store {
         sql.all(&self.read).await?.iter().map(key_record).collect()
     }
 
-    /// The workspace that a key opens.
+    /// The workspace of an API key.
     pub(crate) async fn workspace_of_key(&self, key: &[u8]) -> Result<Option<Workspace>, StoreError> {
         let mut sql = Sql::new(WORKSPACE);
         sql.push("JOIN api_keys k ON k.workspace_seq = w.seq WHERE k.revoked_at IS NULL AND k.sha256 = ");

@@ -8,7 +8,7 @@ use sqlx::{Any, Row, Transaction};
 use super::deleted_links::put_out_of_reach;
 use super::domains::domains_of_others;
 use super::folders::known_folders;
-use super::key_order::Placed;
+use super::key_order::SortedKey;
 use super::link_size::{self, MAX_LINK_BYTES};
 use super::links::{LINKS, LinkSelector, load, push_selectors};
 use super::outbox::enqueue;
@@ -57,12 +57,12 @@ impl LinkConflict {
     }
 }
 
-/// A link in the making.
+/// A link that is checked and not written yet.
 struct Draft {
-    /// Which of the links that are asked for it is.
+    /// Index of the request that asks for it.
     index: usize,
-    /// That of its key.
-    place: String,
+    /// Sort key of the link's key.
+    sort_key: String,
     link: Link,
 }
 
@@ -130,13 +130,13 @@ impl Store {
         now: Timestamp,
         public: &PublicUrl,
     ) -> Result<Result<Changed, LinkConflict>, StoreError> {
-        // Two calls at once must not both find nothing and both make a link.
+        // Two concurrent calls must not both find no link and both create one.
         let mut transaction = self.begin_alone(workspace).await?;
         let mut sql = Sql::new(LINKS);
         sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
         let url = new.input.destination(None);
         if self.dialect == Dialect::Postgres {
-            // Its index holds hashes, because the entry of an index has at most 2,704 bytes.
+            // The index contains hashes, because an entry of an index has at most 2,704 bytes.
             sql.push(" AND md5(l.url) = md5(").bind(url.clone()).push(")");
         }
         sql.push(" AND l.url = ").bind(url).push(" ORDER BY l.seq LIMIT 1");
@@ -265,9 +265,9 @@ impl Store {
     fn draft(&self, workspace: &Workspace, links: &[NewLink], now: Timestamp) -> Vec<Draft> {
         let draft = |(index, new): (usize, &NewLink)| {
             let input = &new.input;
-            let Placed { key, place } = match (&input.key, input.key_length) {
-                (Some(key), _) => Placed { place: self.key_order.place_of(key), key: key.clone() },
-                (None, None | Some(ids::KEY_LENGTH)) => self.key_order.make_up(input.prefix.as_deref()),
+            let SortedKey { key, sort_key } = match (&input.key, input.key_length) {
+                (Some(key), _) => SortedKey { sort_key: self.key_order.sort_key(key), key: key.clone() },
+                (None, None | Some(ids::KEY_LENGTH)) => self.key_order.generate(input.prefix.as_deref()),
                 (None, Some(_)) => self.random_key(input),
             };
             let mut details = Details::default();
@@ -290,18 +290,18 @@ impl Store {
                 created_at: now,
                 updated_at: now,
             };
-            Draft { index, place, link }
+            Draft { index, sort_key, link }
         };
         links.iter().enumerate().map(draft).collect()
     }
 
-    fn random_key(&self, input: &LinkInput) -> Placed {
+    fn random_key(&self, input: &LinkInput) -> SortedKey {
         let random = ids::short_key(input.key_length.unwrap_or(ids::KEY_LENGTH));
         let key = match &input.prefix {
             Some(prefix) => format!("{prefix}/{random}"),
             None => random,
         };
-        Placed { place: self.key_order.place_of(&key), key }
+        SortedKey { sort_key: self.key_order.sort_key(&key), key }
     }
 
     /// Makes links of their drafts; the answers are in the order of `links`.
@@ -351,10 +351,10 @@ impl Store {
                 } else if input.key.is_some() {
                     results[draft.index] = Some(Err(LinkConflict::Key));
                 } else {
-                    // Not the next in order, which the next link may have as well.
-                    let Placed { key, place } = self.random_key(input);
+                    // A random key instead of the next key in order, which the next link may have as well.
+                    let SortedKey { key, sort_key } = self.random_key(input);
                     draft.link.key = key;
-                    draft.place = place;
+                    draft.sort_key = sort_key;
                     taken.push(draft);
                 }
             }
@@ -380,13 +380,13 @@ impl Store {
             return Ok(HashSet::new());
         }
         let mut rows = Vec::with_capacity(drafts.len());
-        for Draft { link, place, .. } in drafts {
+        for Draft { link, sort_key, .. } in drafts {
             let utm = UtmParameters::of(&link.url);
             rows.push((
                 &link.id,
                 &link.domain,
                 &link.key,
-                place,
+                sort_key,
                 &link.url,
                 utm.source,
                 utm.medium,
@@ -480,7 +480,7 @@ impl Store {
         if after == before {
             return Ok(Ok(Changed { before: Some(before), after }));
         }
-        // A link from before the bound may still be made smaller.
+        // A link from an earlier version that exceeds the maximum may be updated if it does not grow.
         let bytes = link_size::bytes(&after)?;
         if bytes > MAX_LINK_BYTES && bytes > link_size::bytes(&before)? {
             return Ok(Err(LinkConflict::TooLarge(link_size::longest_field(&after))));
@@ -500,7 +500,7 @@ impl Store {
         }
         match self.write(transaction, &after).await {
             Ok(()) => {}
-            // Taken by another process since the look a moment ago.
+            // Another process has taken the key since the check.
             Err(StoreError::Database(sqlx::Error::Database(error))) if error.is_unique_violation() => {
                 return Ok(Err(LinkConflict::Key));
             }
@@ -526,7 +526,7 @@ impl Store {
         sql.push(", key = ")
             .bind(link.key.clone())
             .push(", key_place = ")
-            .bind(self.key_order.place_of(&link.key));
+            .bind(self.key_order.sort_key(&link.key));
         sql.push(", url = ").bind(link.url.clone());
         sql.push(", utm_source = ").bind(utm.source).push(", utm_medium = ").bind(utm.medium);
         sql.push(", utm_campaign = ").bind(utm.campaign).push(", utm_term = ").bind(utm.term);
@@ -554,7 +554,7 @@ impl Store {
         link: &Link,
     ) -> Result<bool, StoreError> {
         let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.domain = ");
-        sql.bind(link.domain.clone()).push(" AND l.key_place = ").bind(self.key_order.place_of(&link.key));
+        sql.bind(link.domain.clone()).push(" AND l.key_place = ").bind(self.key_order.sort_key(&link.key));
         sql.push(" AND l.id <> ").bind(link.id.clone());
         Ok(sql.optional(&mut **transaction).await?.is_some())
     }

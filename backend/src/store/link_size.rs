@@ -1,10 +1,10 @@
-//! How large a link may be in the database.
+//! Maximum size of a link in the database.
 
 use super::{StoreError, to_json};
 use crate::links::Link;
 
-/// Largest link, in bytes: its domain, key, destination and ids, and its other fields as JSON. Links from before this
-/// bound may be larger.
+/// Maximum size of a link, in bytes: its domain, key, destination and ids, and its other fields as JSON. Links from
+/// earlier versions may be larger.
 pub(crate) const MAX_LINK_BYTES: usize = 64 * 1024;
 
 /// The size of a link, in bytes.
@@ -14,7 +14,7 @@ pub(super) fn bytes(link: &Link) -> Result<usize, StoreError> {
     Ok(link.domain.len() + link.key.len() + link.url.len() + ids.sum::<usize>() + details)
 }
 
-/// The length of a text in JSON, in bytes.
+/// Length of a text as JSON, in bytes.
 fn in_json(text: &str) -> usize {
     let escaped = |byte| match byte {
         ..b' ' => 6,
@@ -24,7 +24,7 @@ fn in_json(text: &str) -> usize {
     text.bytes().map(escaped).sum()
 }
 
-/// The longest field of a link, as requests name it.
+/// The longest field of a link, by its name in requests.
 pub(super) fn longest_field(link: &Link) -> &'static str {
     let details = &link.details;
     let texts = [

@@ -1,4 +1,4 @@
-//! Links found, listed and counted.
+//! Queries for links: one link, lists and counts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,10 +11,10 @@ use super::tags::tag;
 use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::links::{Details, Link, Tag};
 
-/// Links named in one query; SQLite takes at most 32,766 arguments.
+/// Maximum number of links in one query. SQLite permits 32,766 arguments.
 const LINKS_PER_QUERY: usize = 5_000;
 
-/// How a request names one link.
+/// A link in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LinkSelector {
     Id(String),
@@ -22,25 +22,25 @@ pub(crate) enum LinkSelector {
     Key { domain: String, key: String },
 }
 
-/// Which links of a workspace are meant; empty fields do not narrow.
+/// A filter for links. Empty fields do not restrict it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkFilter {
     pub(crate) domain: Option<String>,
-    /// Of each list, a link has to have one.
+    /// The link must have at least one tag of each list.
     pub(crate) tag_ids: Vec<Vec<String>>,
     pub(crate) tag_names: Option<Vec<String>>,
-    /// `Some(None)`: links in no folder.
+    /// `Some(None)` selects links without a folder.
     pub(crate) folder_id: Option<Option<String>>,
     pub(crate) tenant_id: Option<String>,
-    /// Part of the destination, or of the short link without its scheme.
+    /// A substring of the destination, or of the short link without its scheme.
     pub(crate) search: Option<String>,
     pub(crate) link_ids: Option<Vec<String>>,
     pub(crate) show_archived: bool,
-    /// Links that a user made. There are none, because links are made with keys.
+    /// True if the filter names a user. No link matches, because links are created by keys.
     pub(crate) has_user: bool,
 }
 
-/// What links are counted by.
+/// The property by which links are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkGroup {
     Domain,
@@ -49,7 +49,7 @@ pub(crate) enum LinkGroup {
     UserId,
 }
 
-/// The order of a list; always the largest first.
+/// The order of a list, which is always descending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LinkOrder {
     #[default]
@@ -58,20 +58,20 @@ pub(crate) enum LinkOrder {
     LastClicked,
 }
 
-/// Which part of a list is meant.
+/// A page of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Page {
     Offset {
         skip: i64,
         order: LinkOrder,
     },
-    /// Those made before the link of this id.
+    /// The links created before the link with this id.
     StartingAfter(String),
-    /// The nearest of those made after the link of this id.
+    /// The first links created after the link with this id.
     EndingBefore(String),
 }
 
-/// What a redirect needs to know of a link.
+/// The data of a link that a redirect needs.
 #[derive(Clone, Debug)]
 pub(crate) struct RedirectTarget {
     pub(crate) link_id: String,
@@ -94,7 +94,7 @@ pub(super) const LINKS: &str = "SELECT l.seq, l.id, w.id AS workspace_id, l.doma
     LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id ";
 
 impl Store {
-    /// The link that `selector` names in the workspace.
+    /// The selected link of the workspace.
     pub(crate) async fn link(
         &self,
         workspace: &Workspace,
@@ -106,8 +106,8 @@ impl Store {
         Ok(load(&mut connection, sql).await?.pop())
     }
 
-    /// A page of the links that `filter` lets through, newest first unless the page says otherwise. None if the page
-    /// starts at a link that the workspace does not have.
+    /// A page of the filtered links, newest first unless the page specifies another order. None if the workspace does
+    /// not have the link of the cursor.
     pub(crate) async fn list_links(
         &self,
         workspace: &Workspace,
@@ -146,7 +146,7 @@ impl Store {
         Ok(Some(links))
     }
 
-    /// How many links `filter` lets through.
+    /// Number of filtered links.
     pub(crate) async fn count_links(
         &self,
         workspace: &Workspace,
@@ -157,7 +157,7 @@ impl Store {
         Ok(sql.number(&self.read).await?)
     }
 
-    /// How many links `filter` lets through, by the values of `by`, most first.
+    /// Number of filtered links by the values of `by`, in descending order.
     pub(crate) async fn count_links_by(
         &self,
         workspace: &Workspace,
@@ -171,7 +171,7 @@ impl Store {
                 " AS value, COUNT(*) AS total FROM links l
                  LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id ",
             ),
-            // Links are made by keys, so all have the same user: none.
+            // Links are created by keys, so no link has a user.
             LinkGroup::UserId => ("CAST(NULL AS TEXT)", " AS value, COUNT(*) AS total FROM links l "),
             LinkGroup::TagId => (
                 "g.id",
@@ -187,26 +187,26 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get("value")?, row.try_get("total")?))).collect()
     }
 
-    /// Where the short link with this key, in lower case, on `domain` leads, whosever it is.
+    /// The target of the short link on `domain` with this key in lower case, in any workspace.
     pub(crate) async fn redirect_target(
         &self,
         domain: &str,
         folded_key: &str,
     ) -> Result<Option<RedirectTarget>, StoreError> {
         let mut sql = Sql::new("SELECT l.id, l.url, l.details FROM links l WHERE l.domain = ");
-        sql.bind(domain.to_owned()).push(" AND l.key_place = ").bind(self.key_order.place_of(folded_key));
+        sql.bind(domain.to_owned()).push(" AND l.key_place = ").bind(self.key_order.sort_key(folded_key));
         sql.optional(&self.read).await?.as_ref().map(redirect_target).transpose()
     }
 
-    /// As [`Self::redirect_target`] for many, by domain and key in lower case. Those that are no links are left out.
+    /// Like [`Self::redirect_target`], for many pairs of domain and lower-case key. Missing links are left out.
     pub(crate) async fn redirect_targets(
         &self,
         names: &[(String, String)],
     ) -> Result<Vec<((String, String), RedirectTarget)>, StoreError> {
-        let places: Vec<_> =
-            names.iter().map(|(domain, key)| (domain, key, self.key_order.place_of(key))).collect();
+        let names: Vec<_> =
+            names.iter().map(|(domain, key)| (domain, key, self.key_order.sort_key(key))).collect();
         let mut sql = Sql::new("SELECT l.domain, value->>1 AS folded_key, l.id, l.url, l.details FROM ");
-        sql.each(self.dialect, to_json("names", &places)?);
+        sql.each(self.dialect, to_json("names", &names)?);
         sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.key_place = value->>2");
         let rows = sql.all(&self.read).await?;
         rows.iter()
@@ -214,7 +214,7 @@ impl Store {
             .collect()
     }
 
-    /// Appends the condition that a link of the workspace is the one that `selector` names.
+    /// Appends a condition that selects one link of the workspace.
     pub(super) fn push_selector(&self, sql: &mut Sql, workspace: &Workspace, selector: &LinkSelector) {
         sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
         match selector {
@@ -224,7 +224,7 @@ impl Store {
                 .push(" AND l.domain = ")
                 .bind(domain.clone())
                 .push(" AND l.key_place = ")
-                .bind(self.key_order.place_of(key)),
+                .bind(self.key_order.sort_key(key)),
         };
     }
 
@@ -272,7 +272,7 @@ impl Store {
     }
 }
 
-/// Several links at once, by id and external id.
+/// Appends a condition that selects links of the workspace by id and external id.
 pub(super) fn push_selectors(sql: &mut Sql, workspace: &Workspace, selectors: &[LinkSelector]) {
     let ids = selectors.iter().filter_map(|selector| match selector {
         LinkSelector::Id(id) => Some(id.clone()),
@@ -286,7 +286,7 @@ pub(super) fn push_selectors(sql: &mut Sql, workspace: &Workspace, selectors: &[
     sql.push(" AND (l.id IN ").list(ids).push(" OR l.external_id IN ").list(external_ids).push(")");
 }
 
-/// Runs a query that starts with [`LINKS`] and adds the tags.
+/// Runs a query that starts with [`LINKS`], and loads the tags.
 pub(super) async fn load(connection: &mut sqlx::AnyConnection, sql: Sql) -> Result<Vec<Link>, StoreError> {
     let rows = sql.all(&mut *connection).await?;
     let mut links = rows.iter().map(link).collect::<Result<Vec<_>, _>>()?;
@@ -308,7 +308,7 @@ pub(super) async fn load(connection: &mut sqlx::AnyConnection, sql: Sql) -> Resu
     Ok(links)
 }
 
-/// The links of these numbers, whosever they are, by number. Deleted ones, which are on no domain, are left out.
+/// The links with these numbers in any workspace, by number. Deleted links, which have no domain, are left out.
 pub(super) async fn load_map(
     connection: &mut sqlx::AnyConnection,
     seqs: impl Iterator<Item = i64>,

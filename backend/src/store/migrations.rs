@@ -1,14 +1,14 @@
-//! The steps that bring a database's schema up to date: the files in `migrations/`.
+//! The migrations of the database schema: the files in `migrations/`.
 //!
-//! They are listed here, since for `sqlx::migrate!` all of sqlx would be compiled a second time, for the compiler to run.
+//! They are listed here because `sqlx::migrate!` would compile all of sqlx a second time, for the compiler's host.
 
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
-/// A file's version, the rest of its name, and what is in it.
+/// Version, name and SQL of a migration.
 type Step = (i64, &'static str, &'static str);
 
-/// The step that a file of `migrations/` is.
+/// The migration in a file of `migrations/`.
 macro_rules! step {
     ($folder:literal, $version:literal, $name:literal) => {
         (
@@ -53,18 +53,18 @@ const POSTGRES: &[Step] = &[
     step!("postgres", "0012", "set_aside"),
 ];
 
-/// Those of a SQLite file.
+/// The migrations of a SQLite database.
 pub(super) fn sqlite() -> Migrator {
     migrator(SQLITE)
 }
 
-/// Those of a database in PostgreSQL.
+/// The migrations of a PostgreSQL database.
 #[cfg(feature = "postgres")]
 pub(super) fn postgres() -> Migrator {
     migrator(POSTGRES)
 }
 
-/// A database remembers version, description and a checksum of the file of each step that it has gone, and refuses others.
+/// Databases store the version, description and checksum of each applied migration and refuse a migration that differs.
 fn migrator(steps: &[Step]) -> Migrator {
     let migration = |&(version, name, sql): &Step| {
         let description = name.replace('_', " ").into();
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// What is remembered of a step, and what decides how it is gone.
+    /// The properties of a migration that databases store, and those that determine how it is applied.
     fn listed(migrator: &Migrator) -> Vec<(i64, String, Vec<u8>, MigrationType, bool)> {
         let steps = migrator.iter().map(|step| {
             (
@@ -93,20 +93,20 @@ mod tests {
         steps.collect()
     }
 
-    /// As `sqlx::migrate!` reads the folder, which has made the databases that there are.
+    /// Reads the folder like `sqlx::migrate!`, which created the existing databases.
     async fn in_folder(name: &str) -> Migrator {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(name);
         Migrator::new(folder).await.unwrap()
     }
 
     #[tokio::test]
-    async fn every_file_of_sqlite_is_a_step() {
+    async fn every_file_for_sqlite_is_listed() {
         assert_eq!(listed(&sqlite()), listed(&in_folder("sqlite").await));
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
-    async fn every_file_of_postgresql_is_a_step() {
+    async fn every_file_for_postgresql_is_listed() {
         assert_eq!(listed(&postgres()), listed(&in_folder("postgres").await));
     }
 }

@@ -1,7 +1,7 @@
-//! The one interface to the database, SQLite or PostgreSQL.
+//! The interface to the database, SQLite or PostgreSQL.
 //!
-//! Every method that touches a workspace's data takes the workspace, so no query can reach across. Instants are kept as
-//! Unix milliseconds. What belongs together is written in one transaction.
+//! Every method on a workspace's data takes the workspace, so that no query can access another workspace. Instants are
+//! stored as Unix milliseconds. Related changes are written in one transaction.
 
 mod analytics;
 mod click_batch;
@@ -68,41 +68,41 @@ pub(crate) use tags::{MAX_TAGS, TagFilter, TagOrder};
 pub(crate) use top_links::TopLink;
 pub(crate) use webhooks::{NewWebhook, Scope, Webhook, WebhookConflict};
 
-/// How long a SQLite writer waits for another process to finish its transaction.
+/// Maximum wait of a SQLite writer for another process's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that read a SQLite file at once; its writer has one of its own.
+/// Number of connections that read a SQLite file. One more connection writes.
 const SQLITE_READERS: u32 = 4;
-/// Pages that the writer of a SQLite file keeps, in KiB: what a transaction changes.
+/// Page cache of the SQLite writer, in KiB. It holds the pages that a transaction changes.
 const SQLITE_WRITER_CACHE: u32 = 32 * 1024;
-/// Pages that a reader of a SQLite file keeps, in KiB. Most are read where the file is mapped.
+/// Page cache of a SQLite reader, in KiB. Readers access most pages by memory mapping.
 const SQLITE_READER_CACHE: u32 = 8 * 1024;
-/// How much of a SQLite file its readers map, in bytes. The writer maps nothing: it would do so anew whenever the file
-/// has grown.
+/// Size of the memory mapping of SQLite readers, in bytes. The writer does not map the file, because it would have to
+/// map it again whenever the file grows.
 const SQLITE_MAPPED: u32 = 1 << 30;
-/// Connections to PostgreSQL.
+/// Maximum number of connections to PostgreSQL.
 #[cfg(feature = "postgres")]
 const POSTGRES_CONNECTIONS: u32 = 16;
 
-/// The database could not do what was asked.
+/// An error of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL names no database that the service can use.
+    /// The URL is not that of a supported database.
     #[error("database {url:?}: expected sqlite:<file> or postgres://<host>/<name>")]
     UnknownDatabase {
-        /// The URL, without its user and password.
+        /// The URL without user and password.
         url: String,
     },
-    /// The URL names a database in PostgreSQL.
+    /// The URL is that of a PostgreSQL database, which this build does not support.
     #[cfg(not(feature = "postgres"))]
     #[error("database {url:?}: this build has no PostgreSQL; build it with the feature `postgres`")]
     WithoutPostgres {
-        /// The URL, without its user and password.
+        /// The URL without user and password.
         url: String,
     },
-    /// The schema could not be brought up to date.
+    /// The migration of the schema failed.
     #[error("database schema: {0}")]
     Migration(#[from] sqlx::migrate::MigrateError),
-    /// The database failed.
+    /// The database returned an error.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
     /// The webhook events of clicks are too large for one transaction. Those of fewer clicks are not.
@@ -117,12 +117,12 @@ pub enum StoreError {
         /// The first instant whose clicks are kept.
         kept_from: Timestamp,
     },
-    /// A row holds something that this version cannot read.
+    /// The database contains a value that this version cannot read.
     #[error("stored {what}: {problem}")]
     Corrupt {
-        /// What cannot be read.
+        /// The kind of value.
         what: &'static str,
-        /// Why.
+        /// The problem.
         problem: String,
     },
 }
@@ -137,10 +137,10 @@ impl StoreError {
             }
             Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
                 if code.len() == "22000".len() {
-                    // PostgreSQL: data exceptions, violated constraints and exceeded limits.
+                    // PostgreSQL: data exceptions, constraint violations and exceeded limits.
                     return ["22", "23", "54"].iter().any(|class| code.starts_with(class));
                 }
-                // SQLite has its reason in the lowest byte: TOOBIG, CONSTRAINT, MISMATCH and RANGE.
+                // SQLite: the lowest byte is the primary result code. These are TOOBIG, CONSTRAINT, MISMATCH and RANGE.
                 code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 18 | 19 | 20 | 25))
             }),
             _ => false,
@@ -156,7 +156,7 @@ impl StoreError {
         Self::Corrupt { what, problem: problem.to_string() }
     }
 
-    /// Whether a statement took too long and was interrupted.
+    /// Whether a statement exceeded its time limit and was interrupted.
     pub(crate) fn is_interruption(&self) -> bool {
         let Self::Database(sqlx::Error::Database(error)) = self else { return false };
         // SQLITE_INTERRUPT, and PostgreSQL's query_canceled.
@@ -164,7 +164,7 @@ impl StoreError {
     }
 }
 
-/// Where the two databases differ.
+/// The SQL dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialect {
     Sqlite,
@@ -193,29 +193,29 @@ impl PoolState {
 #[derive(Clone, Debug)]
 pub struct Store {
     read: AnyPool,
-    /// One connection on SQLite, which has one writer at a time anyway: so writers queue here, fairly.
+    /// A single connection for SQLite, which has one writer at a time. The pool queues the writers fairly.
     write: AnyPool,
-    /// For questions about clicks, which may take long.
+    /// For analytics queries, which may take long.
     readers: Readers,
     analytics: Analytics,
     dialect: Dialect,
     key_order: Arc<KeyOrder>,
-    /// Where clicks are safe until they are recorded.
+    /// The file that stores clicks until they are recorded.
     spool: Option<PathBuf>,
-    /// By which a database that several processes share knows the spool.
+    /// The id of the spool in a database that several processes share.
     spool_id: Arc<OnceLock<String>>,
 }
 
 impl Store {
-    /// Opens `sqlite:<file>`, which is made if it does not exist, or `postgres://…`, and brings the schema up to date.
+    /// Opens `sqlite:<file>`, which is created if it does not exist, or `postgres://…`, and migrates the schema.
     ///
     /// # Errors
-    /// [`StoreError`] if the URL is not understood, the database cannot be reached or its schema not be updated.
+    /// [`StoreError`] if the URL is not supported, the database is unavailable or the migration fails.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         Self::open_with(url, Analytics::default()).await
     }
 
-    /// As [`Self::open`], and decides how questions about clicks are answered.
+    /// Like [`Self::open`], with settings for analytics queries.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -231,7 +231,7 @@ impl Store {
     }
 
     async fn open_sqlite(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
-        // `mode=rwc` makes the file if there is none.
+        // `mode=rwc` creates a missing file.
         let url = match url.split_once('?') {
             None => format!("{url}?mode=rwc"),
             Some((_, query)) if query.contains("mode=") => url.to_owned(),
@@ -240,12 +240,12 @@ impl Store {
         let options = AnyConnectOptions::from_str(&url)?;
         let pool = |connections, cache: u32, mapped: u32| {
             let options = AnyPoolOptions::new().max_connections(connections);
-            // A file does not hang up. But where a transaction could be neither committed nor rolled back, as on a disk that
-            // is full, no other can begin.
+            // A file needs no connection test. However, a transaction that could be neither committed nor rolled back,
+            // for example on a full disk, would block all later transactions.
             let options = options.test_before_acquire(false).before_acquire(|connection, _| {
                 Box::pin(async move {
                     if connection.is_in_transaction() {
-                        // It may be about to be rolled back.
+                        // A rollback may still be pending, and a ping completes it.
                         connection.ping().await?;
                     }
                     Ok(!connection.is_in_transaction())
@@ -290,13 +290,14 @@ impl Store {
         Ok(store)
     }
 
-    /// Keeps clicks in a file until they are recorded, also where that is not done anyway. Each process needs one of its own.
+    /// Stores clicks in a file until they are recorded, also with databases that have no such file by default. Each
+    /// process needs a separate file.
     #[must_use]
     pub fn with_spool(self, file: PathBuf) -> Self {
         Self { spool: Some(file), ..self }
     }
 
-    /// How questions about clicks are answered.
+    /// Settings for analytics queries.
     pub(crate) fn analytics(&self) -> Analytics {
         self.analytics
     }
@@ -304,7 +305,7 @@ impl Store {
     /// Begins a transaction that writes.
     async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
         let transaction = match self.dialect {
-            // A transaction that starts by reading and then writes fails when another process wrote in between.
+            // A transaction that reads before it writes would fail if another process wrote in between.
             Dialect::Sqlite => self.write.begin_with("BEGIN IMMEDIATE").await?,
             Dialect::Postgres => self.write.begin().await?,
         };
@@ -323,10 +324,10 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Whether the database answers.
+    /// Checks that the database is available.
     ///
     /// # Errors
-    /// [`StoreError::Database`] if it does not.
+    /// [`StoreError::Database`] if it is not.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.read.execute("SELECT 1").await?;
         Ok(())
@@ -343,7 +344,7 @@ impl Store {
         pools
     }
 
-    /// Closes all connections, after what they are doing.
+    /// Closes all connections after their current statements.
     pub async fn close(&self) {
         self.write.close().await;
         self.read.close().await;
@@ -351,11 +352,11 @@ impl Store {
     }
 }
 
-/// What each connection to a SQLite file is told, with the KiB that it keeps and the bytes that it maps.
+/// The pragmas of a SQLite connection with a page cache of `cache` KiB and a memory mapping of `mapped` bytes.
 fn pragmas(cache: u32, mapped: u32) -> String {
     let timeout = BUSY_TIMEOUT.as_millis();
-    // FULL: what is acknowledged survives also the loss of power. A checkpoint after 16 MiB instead of 4 writes pages that
-    // are changed again and again less often.
+    // FULL: committed data survives a power failure. A checkpoint after 16 MiB instead of 4 MiB writes frequently
+    // changed pages less often.
     format!(
         "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = {mapped};
          PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
@@ -363,7 +364,7 @@ fn pragmas(cache: u32, mapped: u32) -> String {
     )
 }
 
-/// A database URL fit for a log.
+/// A database URL without user and password, for the log.
 fn without_credentials(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),

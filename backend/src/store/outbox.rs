@@ -1,4 +1,4 @@
-//! The outbox: events waiting for their receivers, and the log of what became of them.
+//! The outbox: undelivered events, and the log of deliveries.
 
 use jiff::{SignedDuration, Timestamp};
 use sqlx::any::AnyRow;
@@ -10,10 +10,10 @@ use super::{Dialect, Store, StoreError, Workspace, instant_of, optional_instant_
 use crate::links::Link;
 use crate::webhooks::{Event, Trigger};
 
-/// Events that one call sends again at most.
+/// Maximum number of events that one replay sends.
 pub(crate) const REPLAYED_AT_ONCE: u32 = 1_000;
 
-/// A delivery whose time has come, taken by this process until its lease ends.
+/// A due delivery. This process owns it until the lease ends.
 #[derive(Clone, Debug)]
 pub(crate) struct DueDelivery {
     pub(crate) seq: i64,
@@ -22,26 +22,26 @@ pub(crate) struct DueDelivery {
     pub(crate) payload: String,
     pub(crate) url: String,
     pub(crate) secret: String,
-    /// The secret from before the last rotation, while receivers may still know only that one.
+    /// The previous secret, during the overlap of a rotation.
     pub(crate) old_secret: Option<String>,
-    /// Attempts made before this one.
+    /// Number of previous attempts.
     pub(crate) attempts: u32,
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The receiver has it.
+    /// The receiver accepted the event.
     Delivered,
-    /// To be tried again at this instant.
+    /// The next attempt is at this instant.
     Retry(Timestamp),
-    /// Given up.
+    /// The delivery failed.
     Failed,
-    /// Given up, and the receiver wants no more events.
+    /// The delivery failed, and the receiver wants no more events.
     Gone,
 }
 
-/// One attempt, for the log.
+/// An attempt in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) at: Timestamp,
@@ -50,7 +50,7 @@ pub(crate) struct Attempt {
     pub(crate) response_body: String,
 }
 
-/// One event on its way to one webhook, for the log.
+/// A delivery in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct DeliveryRecord {
     pub(crate) event_id: String,
@@ -58,12 +58,12 @@ pub(crate) struct DeliveryRecord {
     pub(crate) payload: String,
     pub(crate) created_at: Timestamp,
     pub(crate) delivered_at: Option<Timestamp>,
-    /// None once nothing more will be tried.
+    /// None if there will be no further attempt.
     pub(crate) due_at: Option<Timestamp>,
     pub(crate) attempts: Vec<Attempt>,
 }
 
-/// What has become of a delivery.
+/// The status of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryStatus {
     Pending,
@@ -71,20 +71,20 @@ pub(crate) enum DeliveryStatus {
     Failed,
 }
 
-/// Which deliveries to a webhook are meant; empty fields do not narrow.
+/// A filter for the deliveries to a webhook. Empty fields do not restrict it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeliveryFilter {
     pub(crate) status: Option<DeliveryStatus>,
     pub(crate) trigger: Option<Trigger>,
-    /// The first instant at which the event may have happened.
+    /// The earliest time of the event.
     pub(crate) start: Option<Timestamp>,
-    /// The last.
+    /// The latest time of the event.
     pub(crate) end: Option<Timestamp>,
     pub(crate) event_ids: Vec<String>,
 }
 
 impl DeliveryFilter {
-    /// Appends a source of the deliveries `w` that are meant, with their events `e`.
+    /// Appends a source of the filtered deliveries `w` and their events `e`.
     fn push(&self, sql: &mut Sql, dialect: Dialect, webhook: &Webhook) {
         sql.push(
             " FROM webhook_deliveries w JOIN webhook_events e ON e.seq = w.event_seq WHERE w.webhook_seq = ",
@@ -158,16 +158,16 @@ impl Store {
         Ok(backlog)
     }
 
-    /// The enabled webhooks that deliveries are due to, up to `limit`, the one that has waited longest first. However many
-    /// deliveries a webhook has waiting, one of them is looked at.
+    /// Up to `limit` enabled webhooks with due deliveries, in the order of their oldest due delivery. The query reads
+    /// one delivery of each webhook.
     pub(crate) async fn webhooks_due(&self, now: Timestamp, limit: i64) -> Result<Vec<i64>, StoreError> {
         let mut sql = Sql::new("");
         push_webhooks_due(&mut sql, now, limit);
         sql.all(&self.read).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Takes deliveries that are due, the oldest first: of each webhook up to a number. Nobody else gets them before
-    /// `lease` has passed: then they are due again, since whoever took them must have died.
+    /// Takes due deliveries, oldest first, up to a number for each webhook. Until `lease` has passed, no other process
+    /// takes them. After that they are due again, because their process has died.
     pub(crate) async fn take_due_deliveries(
         &self,
         webhooks: &[(i64, i64)],
@@ -207,7 +207,7 @@ impl Store {
         due
     }
 
-    /// Makes deliveries that a process took before it died due at once. Only for a database of one process.
+    /// Releases deliveries that an earlier process had taken. Only for a database of one process.
     pub(crate) async fn release_deliveries(&self, now: Timestamp) -> Result<(), StoreError> {
         if self.dialect == Dialect::Sqlite {
             let mut sql = Sql::new("UPDATE webhook_deliveries SET due_at = ");
@@ -219,7 +219,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes down how an attempt ended. A webhook that failed `disable_after` events in a row, or is gone, is disabled.
+    /// Records the outcome of an attempt. A webhook is disabled after `disable_after` consecutive failed events, or if
+    /// its receiver is gone.
     pub(crate) async fn finish_attempt(
         &self,
         delivery: &DueDelivery,
@@ -287,7 +288,7 @@ impl Store {
         skip: i64,
         size: i64,
     ) -> Result<Vec<DeliveryRecord>, StoreError> {
-        // One statement, so that a delivery and its attempts are of the same moment.
+        // One statement, so that deliveries and attempts are consistent.
         let mut sql = Sql::new(
             "SELECT d.seq, e.id AS event_id, e.event, e.payload, e.created_at, d.delivered_at, d.due_at,
              a.at, a.http_status, a.error, a.response_body
@@ -311,7 +312,7 @@ impl Store {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// Sends an event to one webhook, whatever that listens to.
+    /// Writes an event for one webhook, regardless of its triggers.
     pub(crate) async fn send_to(
         &self,
         workspace: &Workspace,
@@ -324,7 +325,7 @@ impl Store {
         Ok(())
     }
 
-    /// Sends an event once more to a webhook that it was sent to before. False if it was not.
+    /// Sends an event to a webhook again. False if the webhook never received it.
     pub(crate) async fn replay(
         &self,
         webhook: &Webhook,
@@ -343,8 +344,8 @@ impl Store {
         Ok(sql.execute(&self.write).await? == 1)
     }
 
-    /// Sends events once more to a webhook: those whose latest delivery `filter` lets through, the oldest first and not too
-    /// many. Returns how many.
+    /// Sends a bounded number of events to a webhook again, oldest first: those whose latest delivery matches `filter`.
+    /// Returns the number of events.
     pub(crate) async fn replay_all(
         &self,
         webhook: &Webhook,
@@ -365,7 +366,7 @@ impl Store {
         Ok(sql.execute(&self.write).await?)
     }
 
-    /// Forgets events from before `before`, with their deliveries and attempts.
+    /// Deletes events from before `before` with their deliveries and attempts.
     pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<u64, StoreError> {
         let mut sql = Sql::new("DELETE FROM webhook_events WHERE created_at < ");
         sql.bind(before.as_millisecond());
@@ -374,7 +375,7 @@ impl Store {
 }
 
 fn push_webhooks_due(sql: &mut Sql, now: Timestamp, limit: i64) {
-    // From one webhook that something waits for to the next, by the index.
+    // Jumps by index from one webhook with a due delivery to the next.
     sql.push(
         "WITH RECURSIVE w (seq) AS (
          SELECT MIN(d.webhook_seq) FROM webhook_deliveries d WHERE d.due_at IS NOT NULL
@@ -388,7 +389,7 @@ fn push_webhooks_due(sql: &mut Sql, now: Timestamp, limit: i64) {
     sql.bind(now.as_millisecond()).push(" ORDER BY q.due, q.seq LIMIT ").bind(limit);
 }
 
-/// Writes an event about `link` for every webhook that hears of it.
+/// Writes an event about `link` for each webhook that receives it.
 pub(super) async fn enqueue(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
@@ -404,12 +405,12 @@ pub(super) async fn enqueue(
     enqueue_to(transaction, dialect, workspace_seq, &[(event, listening)]).await
 }
 
-/// Those of `webhooks` that hear of `link`.
+/// The numbers of the webhooks that receive events about `link`.
 pub(super) fn listening(webhooks: &[Webhook], link: &Link) -> Vec<i64> {
     webhooks.iter().filter(|webhook| webhook.listens_to(link)).map(|webhook| webhook.seq).collect()
 }
 
-/// Writes events, each with one delivery to each of its webhooks.
+/// Writes events, with one delivery of each event to each of its webhooks.
 pub(super) async fn enqueue_to(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
@@ -471,7 +472,7 @@ fn record(row: &AnyRow, attempt: Option<Attempt>) -> Result<DeliveryRecord, Stor
     })
 }
 
-/// The attempt that a row of the log shows; None where there was none yet.
+/// The attempt in a row of the log. None if there was no attempt yet.
 fn attempt(row: &AnyRow) -> Result<Option<Attempt>, StoreError> {
     let Some(at) = optional_instant_of(row, "at")? else { return Ok(None) };
     let status: Option<i64> = row.try_get("http_status")?;

@@ -1,9 +1,9 @@
-//! Clicks packed so that many are read at once: minutes of single clicks, and hours and days of sums by link.
+//! Packed clicks: rows that contain many clicks, for fast queries. There are rows of the single clicks of a minute, and
+//! of the sums by link of an hour or a day.
 //!
-//! What is packed equals the clicks that were recorded, at all times: minutes are packed once they are past, under the lock
-//! that recording takes as well, and a click that comes later still is folded into what is packed by the transaction that
-//! records it. When clicks expire, their minutes are deleted like the clicks themselves, and the sums stay.
-//! Links that are deleted stay in what is packed; whoever reads it finds out when they look for the link.
+//! The packed rows always equal the clicks. A minute is packed after its end, under the lock that recording also takes.
+//! The transaction that records a later click of the minute updates the packed rows. Packed rows still contain deleted
+//! links. Readers skip them, because the link no longer exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,14 +19,14 @@ pub(super) const MINUTE: i64 = 60_000;
 pub(super) const HOUR: i64 = 60 * MINUTE;
 pub(super) const DAY: i64 = 24 * HOUR;
 
-/// The lengths that sums are kept of, from the finest on.
+/// Lengths of the periods with sums, in ascending order.
 const LENGTHS: [i64; 2] = [HOUR, DAY];
-/// Clicks packed in one transaction, up to the end of the last minute.
+/// Number of clicks after which a transaction packs no further minute.
 const CLICKS_PER_TRANSACTION: usize = 10_000;
 
-/// The clicks of a minute in the order of time: offset in milliseconds, and number of the link.
+/// The clicks of a minute in order of time: the offset in milliseconds, and the link's number.
 pub(super) type Minute = Vec<(u16, u64)>;
-/// Links in the order of their numbers, each with its clicks.
+/// The links in the order of their numbers, with their clicks.
 pub(super) type Sums = Vec<(u64, u64)>;
 
 fn pack<T: Serialize>(clicks: &T) -> Result<Vec<u8>, StoreError> {
@@ -37,7 +37,7 @@ pub(super) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError>
     postcard::from_bytes(bytes).map_err(|error| StoreError::corrupt("packed clicks", &error))
 }
 
-/// The start of the stretch of `length` in which `at` lies.
+/// The start of the period of `length` that contains `at`.
 pub(super) fn start_of(at: i64, length: i64) -> i64 {
     at - at.rem_euclid(length)
 }
@@ -46,14 +46,14 @@ fn number(seq: i64) -> Result<u64, StoreError> {
     u64::try_from(seq).map_err(|error| StoreError::corrupt("link number", &error))
 }
 
-/// A click of the minute that starts at `minute`.
+/// A click in the minute that starts at `minute`.
 fn click(minute: i64, at: i64, link: i64) -> Result<(u16, u64), StoreError> {
     let offset = u16::try_from(at - minute).map_err(|error| StoreError::corrupt("click", &error))?;
     Ok((offset, number(link)?))
 }
 
 impl Store {
-    /// The workspaces that have clicks from before `until` which are not packed.
+    /// The workspaces with unpacked clicks before `until`.
     pub(crate) async fn unpacked_workspaces(&self, until: Timestamp) -> Result<Vec<i64>, StoreError> {
         let until = start_of(until.as_millisecond(), MINUTE);
         let mut sql = Sql::new(
@@ -65,7 +65,7 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Packs clicks of a workspace from before `until`, in one transaction and not too many. True if there are more.
+    /// Packs a bounded number of a workspace's clicks before `until` in one transaction. True if there are more.
     pub(crate) async fn pack_clicks(&self, workspace: i64, until: Timestamp) -> Result<bool, StoreError> {
         let until = start_of(until.as_millisecond(), MINUTE);
         let mut transaction = self.begin().await?;
@@ -97,7 +97,7 @@ impl Store {
             minutes.insert(minute);
             next = minute + MINUTE;
         }
-        // Sums that became whole. The finer are written first, since the coarser are made of them.
+        // Sums of completed periods. The finer sums come first, because the coarser are computed from them.
         for length in LENGTHS {
             let starts: BTreeSet<i64> = minutes.iter().map(|minute| start_of(*minute, length)).collect();
             for start in starts.into_iter().filter(|start| start + length <= next) {
@@ -111,7 +111,7 @@ impl Store {
         Ok(next < until)
     }
 
-    /// Until when the clicks of each workspace are packed; that does not change until the transaction ends.
+    /// The instant before which each workspace's clicks are packed. It is locked until the transaction ends.
     pub(super) async fn lock_packed(
         &self,
         transaction: &mut Transaction<'static, Any>,
@@ -129,7 +129,7 @@ impl Store {
     }
 }
 
-/// Adds clicks, as instant and link, to a workspace whose clicks are packed until after them.
+/// Adds late clicks, given as instant and link, to the packed rows of a workspace.
 pub(super) async fn fold_in(
     transaction: &mut Transaction<'static, Any>,
     workspace: i64,
@@ -171,7 +171,7 @@ fn add(sums: &mut BTreeMap<u64, u64>, more: Sums) {
     }
 }
 
-/// Makes the sums of a stretch of what is packed of its parts.
+/// Computes the sums of a period from its parts.
 async fn sum_up(
     transaction: &mut Transaction<'static, Any>,
     workspace: i64,
@@ -201,7 +201,7 @@ async fn sum_up(
     write_sums(transaction, workspace, length, start, sums).await
 }
 
-/// What the only column of the only row packs; nothing if there is no row.
+/// The unpacked value of the only column and row, or the default if there is no row.
 async fn stored<T: DeserializeOwned + Default>(
     transaction: &mut Transaction<'static, Any>,
     sql: Sql,

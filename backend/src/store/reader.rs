@@ -1,5 +1,5 @@
-//! The connections that questions about clicks are answered over: apart from those for all else, and with an end to each
-//! statement. All statements of a question see the database as the first of them does.
+//! The connections for analytics queries. They are separate from all other connections, and their statements have a
+//! time limit.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use tokio::time::Instant;
 use super::sql::Sql;
 use super::{PoolState, StoreError};
 
-/// Steps of SQLite's machine after which it is asked whether to go on: some microseconds.
+/// Number of SQLite's virtual machine instructions between two checks of the time limit. They take a few microseconds.
 const STEPS: i32 = 10_000;
 
 /// In PostgreSQL, each statement of any other transaction sees what was committed before it.
 #[cfg(feature = "postgres")]
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// How questions about clicks are answered.
+/// Settings for analytics queries.
 #[derive(Clone, Copy, Debug)]
 pub struct Analytics {
-    /// How many at once. One workspace has at most half of them.
+    /// Maximum number of concurrent queries. One workspace uses at most half of them.
     pub readers: u32,
-    /// How long a statement may take; then it is interrupted.
+    /// Time limit of a statement. After it, the statement is interrupted.
     pub timeout: Duration,
 }
 
@@ -38,17 +38,17 @@ impl Default for Analytics {
     }
 }
 
-/// The connections of one database.
+/// The connections to a database.
 #[derive(Clone, Debug)]
 pub(super) enum Readers {
-    /// Not by way of `Any`, since only SQLite's own connection can be told to interrupt a statement.
+    /// Not an `Any` connection, because only SQLite's connection type can interrupt a statement.
     Sqlite(SqlitePool, Duration),
-    /// Its server interrupts statements.
+    /// The PostgreSQL server interrupts statements.
     #[cfg(feature = "postgres")]
     Postgres(AnyPool),
 }
 
-/// One of them, in a transaction.
+/// One connection.
 #[derive(Debug)]
 pub(super) enum Reader {
     Sqlite(Transaction<'static, Sqlite>, Duration),
@@ -57,7 +57,7 @@ pub(super) enum Reader {
 }
 
 impl Readers {
-    /// Those of a SQLite file, each prepared by `pragmas`.
+    /// Opens connections to a SQLite file and prepares each with `pragmas`.
     pub(super) async fn sqlite(url: &str, analytics: Analytics, pragmas: String) -> Result<Self, StoreError> {
         let options = SqliteConnectOptions::from_str(url)?;
         let pool = SqlitePoolOptions::new()
@@ -136,7 +136,7 @@ impl Reader {
         self.optional(sql).await?.ok_or_else(|| sqlx::Error::RowNotFound.into())
     }
 
-    /// The number in the only column of the only row.
+    /// The number in the only column and row of the result.
     pub(super) async fn number(&mut self, sql: Sql) -> Result<i64, StoreError> {
         Ok(self.one(sql).await?.try_get(0)?)
     }

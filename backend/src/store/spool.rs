@@ -1,9 +1,9 @@
-//! The spool: a file in which clicks are safe from the end of the process, and wait for a database that is away, until they
-//! are recorded.
+//! The spool: a file that stores clicks until they are recorded. It survives the end of the process and an unavailable
+//! database.
 //!
-//! SQLite has one writer at a time, and records many clicks at once in much less time than as many in small parts. So
-//! they are written to a file beside its own first, batch by batch as they come, and recorded in greater numbers. PostgreSQL
-//! has many writers, each with a spool of its own if the operator names one.
+//! SQLite has one writer at a time, and large transactions record clicks much faster than small ones. Clicks are
+//! therefore first appended to a separate file in small batches and recorded later in large ones. PostgreSQL has many
+//! writers; each process uses a spool if the operator configures one.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,11 +19,11 @@ use super::sql::Sql;
 use super::{Dialect, Store, StoreError};
 use crate::ids;
 
-/// How long another process that ends has to leave the spool to this one.
+/// Time for another process, which is shutting down, to release the spool.
 const WAIT: Duration = Duration::from_secs(1);
 /// The number, in the file's header, of its contents' form. In form 0, batches have visitors' addresses as they came.
 const FORM: i64 = 1;
-/// Batches deleted by one transaction at most.
+/// Maximum number of batches that one transaction deletes.
 const DELETED_AT_ONCE: i64 = 64;
 
 /// How far a spool is recorded: all batches up to a number, and some clicks after them.
@@ -44,7 +44,8 @@ pub(crate) struct Left {
     pub(crate) recorded_clicks: i64,
 }
 
-/// Batches of clicks by number, each as [`Batch::encode`](super::Batch::encode) made it. One process has it at a time.
+/// Numbered batches of clicks, encoded by [`Batch::encode`](super::Batch::encode). One process uses the spool at a
+/// time.
 #[derive(Debug)]
 pub(crate) struct Spool {
     file: SqliteConnection,
@@ -52,8 +53,8 @@ pub(crate) struct Spool {
 }
 
 impl Store {
-    /// Opens the spool, with the batches in it that are not recorded. None if the database has none, or another process
-    /// uses it.
+    /// Opens the spool and returns its unrecorded batches. None if the database has no spool or another process uses
+    /// it.
     pub(crate) async fn open_spool(&self) -> Result<Option<(Spool, Left)>, StoreError> {
         let Some(path) = &self.spool else { return Ok(None) };
         let options = SqliteConnectOptions::new()
@@ -61,7 +62,7 @@ impl Store {
             .create_if_missing(true)
             .locking_mode(SqliteLockingMode::Exclusive)
             .journal_mode(SqliteJournalMode::Wal)
-            // Enough for whatever happens to the process. When the power fails, clicks that are not recorded may go.
+            // This survives a crash of the process. A power failure may lose clicks that are not recorded.
             .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(WAIT);
         let opened = async {
@@ -71,7 +72,7 @@ impl Store {
                  CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL)",
             )
             .await?;
-            // The first to write has the file from here on.
+            // The first writer locks the file until it closes it.
             let name = "INSERT INTO identity (id) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM identity)";
             sqlx::query(name).bind(ids::alphanumeric(25)).execute(&mut file).await?;
             let id: String = sqlx::query_scalar("SELECT id FROM identity").fetch_one(&mut file).await?;
@@ -80,7 +81,7 @@ impl Store {
         let (mut file, id) = match opened.await {
             Ok(opened) => opened,
             Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| is_busy(&code)) => {
-                tracing::info!("another process spools clicks; this one records them as they come");
+                tracing::info!("another process uses the spool; this process records clicks directly");
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -88,7 +89,7 @@ impl Store {
         truncate_addresses(&mut file).await?;
         let recorded = self.progress_of(&id).await?;
         sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded.batch).execute(&mut file).await?;
-        // A process has one spool, so that it is set already only if that is opened again.
+        // A process has one spool, so the id is already set only if the spool is reopened.
         self.spool_id.get_or_init(|| id);
         let batches: Vec<(i64, Vec<u8>)> =
             sqlx::query_as("SELECT number, clicks FROM batches WHERE number > ? ORDER BY number")
@@ -124,8 +125,8 @@ impl Store {
         Ok(Progress { batch: row.try_get("recorded")?, clicks: row.try_get("clicks_ahead")? })
     }
 
-    /// Writes down, along with the clicks themselves, how far the spool is recorded. False if that was written before, and
-    /// this process has not heard of it.
+    /// Marks all batches up to this one as recorded, in the transaction that records their clicks. False if they were
+    /// already marked, which means that an earlier commit succeeded without an acknowledgement.
     pub(super) async fn mark_recorded(
         &self,
         transaction: &mut Transaction<'static, Any>,
@@ -170,17 +171,18 @@ async fn truncate_addresses(file: &mut SqliteConnection) -> Result<(), StoreErro
 }
 
 fn is_busy(code: &str) -> bool {
-    // SQLITE_BUSY, with or without an extended reason above it.
+    // SQLITE_BUSY, with or without an extended result code.
     code.parse::<i32>().is_ok_and(|code| code & 0xff == 5)
 }
 
 impl Spool {
-    /// Writes a batch, and drops some of those that are recorded. Returns its number, which is the same if it is to be
-    /// written again because it could not be.
+    /// Appends a batch and deletes some recorded batches. Returns the batch's number, which is the same when a failed
+    /// append is repeated.
     pub(crate) async fn append(&mut self, batch: &[u8], recorded: i64) -> Result<i64, StoreError> {
         let number = self.last + 1;
         if let Err(error) = self.write(number, batch, recorded).await {
-            // Else the next batch might become part of a transaction that never ends. There may be none any more.
+            // Otherwise the next batch could become part of a transaction that never ends. There may be no transaction
+            // to roll back.
             let _none = self.file.execute("ROLLBACK").await;
             return Err(error.into());
         }
@@ -198,7 +200,7 @@ impl Spool {
         transaction.commit().await
     }
 
-    /// Drops all batches up to `recorded`, and leaves the file to others.
+    /// Deletes all batches up to `recorded` and releases the file.
     pub(crate) async fn close(mut self, recorded: i64) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded).execute(&mut self.file).await?;
         self.file.close().await?;
@@ -206,7 +208,7 @@ impl Spool {
     }
 }
 
-/// Where the spool of a SQLite database is: beside its file, if it has one.
+/// The path of a SQLite database's spool. None for a database in memory.
 pub(crate) fn sqlite_spool(url: &str) -> Result<Option<PathBuf>, StoreError> {
     if !url.starts_with("sqlite:") || url.contains(":memory:") || url.contains("mode=memory") {
         return Ok(None);
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_spooled_is_there_until_it_is_recorded() {
+    async fn batches_stay_in_the_spool_until_they_are_recorded() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let public = PublicUrl::parse("https://s.test").unwrap();
@@ -251,7 +253,7 @@ mod tests {
                 let reached = Progress { batch: *last, clicks: 0 };
                 store.record_batch(&clicks(1).batch(), &public, Some(reached)).await.unwrap();
             }
-            // As when the process is killed.
+            // As if the process were killed.
             drop(spool);
             store.close().await;
             let store = Store::open(&url).await.unwrap();
@@ -295,7 +297,7 @@ mod tests {
                 let count = Sql::new("SELECT COUNT(*) FROM clicks").number(&store.read).await.unwrap();
                 assert_eq!(count, recorded, "{reached:?}");
             }
-            // As when the process is killed.
+            // As if the process were killed.
             drop(spool);
             store.close().await;
             store = Store::open(&url).await.unwrap();
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_process_has_the_spool() {
+    async fn one_process_uses_the_spool_at_a_time() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let (first, second) = (Store::open(&url).await.unwrap(), Store::open(&url).await.unwrap());

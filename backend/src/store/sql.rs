@@ -1,4 +1,4 @@
-//! Statements put together from parts.
+//! Builds SQL statements from parts.
 
 use serde_json::{Value, json};
 use sqlx::any::{AnyArguments, AnyRow};
@@ -8,8 +8,8 @@ use sqlx::{Any, Arguments, AssertSqlSafe, Encode, Row, Sqlite, Type};
 
 use super::Dialect;
 
-/// A statement and its arguments. Only fixed texts become part of the statement; every value is an argument, which binding
-/// costs more than writing it does: many values are better one list.
+/// A statement and its arguments. Only constant text becomes part of the statement, and every value is bound as an
+/// argument. Binding a value costs more than writing it, so many values are bound as one list.
 pub(super) struct Sql {
     text: String,
     arguments: AnyArguments,
@@ -21,13 +21,13 @@ impl Sql {
         Self { text: text.to_owned(), arguments: AnyArguments::default(), failure: None }
     }
 
-    /// Appends a fixed text.
+    /// Appends constant text.
     pub(super) fn push(&mut self, text: &'static str) -> &mut Self {
         self.text.push_str(text);
         self
     }
 
-    /// Appends a placeholder and its value.
+    /// Appends a placeholder and binds its value.
     pub(super) fn bind<T>(&mut self, value: T) -> &mut Self
     where
         T: for<'q> Encode<'q, Any> + Type<Any>,
@@ -40,7 +40,7 @@ impl Sql {
         self
     }
 
-    /// Appends `($1, $2, …)`. An empty list becomes `(NULL)`, which nothing is in.
+    /// Appends `($1, $2, …)`. An empty list becomes `(NULL)`, which contains no value.
     pub(super) fn list<T>(&mut self, values: impl IntoIterator<Item = T>) -> &mut Self
     where
         T: for<'q> Encode<'q, Any> + Type<Any>,
@@ -58,13 +58,13 @@ impl Sql {
         self
     }
 
-    /// Appends a list of numbers as one argument, so that a statement is the same, and stays prepared, for lists of any
+    /// Appends a list of numbers as one argument. The statement is the same, and stays prepared, for lists of any
     /// length.
     pub(super) fn numbers(&mut self, dialect: Dialect, numbers: &[i64]) -> &mut Self {
         self.listed(dialect, "BIGINT", &json!(numbers))
     }
 
-    /// As [`Self::numbers`], with texts.
+    /// Like [`Self::numbers`], for strings.
     pub(super) fn texts(&mut self, dialect: Dialect, texts: &[impl serde::Serialize]) -> &mut Self {
         self.listed(dialect, "TEXT", &json!(texts))
     }
@@ -96,8 +96,8 @@ impl Sql {
         self.bind(format!("%{escaped}%")).push(" ESCAPE '\\'")
     }
 
-    /// Appends a source of rows: the elements of a JSON list in their order, each as `value` with its place, from 0 on, as
-    /// `key`. However many they are, they are one argument.
+    /// Appends a source of rows: the elements of a JSON list, in order. Each row has the element as `value` and its
+    /// index as `key`. The list is one argument.
     pub(super) fn each(&mut self, dialect: Dialect, list: String) -> &mut Self {
         let (before, after) = match dialect {
             Dialect::Sqlite => ("jsonb_each(", ")"),
@@ -109,16 +109,16 @@ impl Sql {
         self.push(before).bind(list).push(after)
     }
 
-    /// Ends a query of [`Self::each`] so that the rows come in the order of the list. An `ON CONFLICT` may follow.
+    /// Ends a query of [`Self::each`] so that the rows keep the order of the list. An `ON CONFLICT` clause may follow.
     pub(super) fn in_order(&mut self, dialect: Dialect) -> &mut Self {
         self.push(match dialect {
-            // They come so by themselves. Without a condition, what follows is read as that of a join.
+            // SQLite keeps the order. Without a condition, it would parse `ON CONFLICT` as the condition of a join.
             Dialect::Sqlite => " WHERE TRUE",
             Dialect::Postgres => " ORDER BY key",
         })
     }
 
-    /// Appends the rows of a `VALUES` clause; `row` binds the values of one.
+    /// Appends the rows of a `VALUES` clause. `row` binds the values of one row.
     pub(super) fn rows<T>(&mut self, items: &[T], row: impl Fn(&mut RowOfValues<'_>, &T)) -> &mut Self {
         for (index, item) in items.iter().enumerate() {
             self.text.push_str(if index == 0 { "(" } else { ", (" });
@@ -135,7 +135,7 @@ impl Sql {
         }
     }
 
-    /// The statement as SQLite itself takes it.
+    /// The statement for SQLite's own connection type.
     pub(super) fn for_sqlite(self) -> Result<Query<'static, Sqlite, SqliteArguments>, sqlx::Error> {
         if let Some(error) = self.failure {
             return Err(error);
@@ -172,7 +172,7 @@ impl Sql {
         self.query()?.fetch_one(on).await
     }
 
-    /// The number in the only column of the only row.
+    /// The number in the only column and row of the result.
     pub(super) async fn number<'c>(
         self,
         on: impl sqlx::Executor<'c, Database = Any>,
@@ -181,7 +181,7 @@ impl Sql {
     }
 }
 
-/// One row of a `VALUES` clause in the making.
+/// A row of a `VALUES` clause.
 pub(super) struct RowOfValues<'a> {
     sql: &'a mut Sql,
     first: bool,

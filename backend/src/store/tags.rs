@@ -1,4 +1,4 @@
-//! Tags, and which links carry them.
+//! Tags and their assignment to links.
 //!
 //! A deleted tag belongs to workspace 0, so that no request finds it and its name is free. The sweeper then removes it from its
 //! links.
@@ -160,7 +160,7 @@ impl Store {
     }
 }
 
-/// The tags that each of several selections means, in the order in which the tags were made.
+/// The tags of each selection, in order of creation. Missing tags that are selected by name are created.
 pub(super) async fn resolve_tags<'a>(
     transaction: &mut Transaction<'static, Any>,
     workspace: &Workspace,
@@ -235,7 +235,7 @@ fn places<T: std::hash::Hash + Eq>(values: impl Iterator<Item = T>) -> HashMap<T
     places
 }
 
-/// Puts the tags that links carry on their stored selves.
+/// Stores the tags of links.
 pub(super) async fn add_tags<'a>(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,

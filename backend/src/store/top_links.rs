@@ -1,7 +1,7 @@
 //! The most clicked links.
 //!
-//! Where nothing but time narrows the question, packed clicks answer it: whole days and hours by their sums, the ends of
-//! the range by their minutes, and only what is not packed yet by the clicks themselves.
+//! A query with no filter except the range reads packed clicks: sums for whole days and hours, minutes for the ends of
+//! the range, and single clicks only after the packed part.
 
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
@@ -14,7 +14,7 @@ use super::reader::Reader;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, from_json, instant};
 
-/// A link among the most clicked, as far as it is shown there.
+/// A link in the result, with the fields that the response needs.
 #[derive(Clone, Debug)]
 pub(crate) struct TopLink {
     pub(crate) id: String,
@@ -24,11 +24,11 @@ pub(crate) struct TopLink {
     pub(crate) folder_id: Option<String>,
     pub(crate) details: TopLinkDetails,
     pub(crate) created_at: Timestamp,
-    /// In the selection.
+    /// Number of clicks in the selection.
     pub(crate) clicks: i64,
 }
 
-/// What is shown of a link's details.
+/// The details of a link that the response contains.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct TopLinkDetails {
@@ -37,11 +37,12 @@ pub(crate) struct TopLinkDetails {
     pub(crate) partner_id: Option<String>,
 }
 
-/// A link as the database hands it over.
+/// A row of [`load`].
 type Loaded = (i64, String, String, String, String, Option<String>, TopLinkDetails, i64);
 
 impl Store {
-    /// The most clicked links, each with its clicks in the selection, most first and the oldest of equals first.
+    /// The most clicked links with their clicks in the selection, in descending order. Of links with equal clicks, the
+    /// oldest is first.
     pub(crate) async fn top_links(
         &self,
         workspace: &Workspace,
@@ -56,7 +57,7 @@ impl Store {
         let mut top: Vec<TopLink> = Vec::new();
         let most = usize::from(MAX_ROWS);
         for chunk in ranked.chunks(most) {
-            // Links that were deleted are missed here, and others move up.
+            // Deleted links are not loaded, and the next links take their ranks.
             let mut links = load(&mut reader, self.dialect, chunk).await?;
             let loaded = chunk
                 .iter()
@@ -83,14 +84,14 @@ impl Store {
     }
 }
 
-/// Links by clicks, most first and the oldest of equals first.
+/// Links by clicks in descending order. Of links with equal clicks, the oldest is first.
 fn rank(counts: FxHashMap<i64, i64>) -> Vec<(i64, i64)> {
     let mut ranked: Vec<(i64, i64)> = counts.into_iter().collect();
     ranked.sort_unstable_by_key(|(link, clicks)| (-clicks, *link));
     ranked
 }
 
-/// The clicks of each link in `[from, to)`, deleted links among them.
+/// Number of clicks of each link in `[from, to)`, including deleted links.
 async fn count_packed(
     reader: &mut Reader,
     workspace: i64,
@@ -134,7 +135,8 @@ async fn count_packed(
     Ok(counts)
 }
 
-/// Splits `[from, to)` into stretches that are read from packed days, hours and minutes: length of the pieces, and range.
+/// Splits `[from, to)` into ranges of packed days, hours and minutes. Each entry is the length of the period and the
+/// range.
 fn stretches(from: i64, to: i64, length: i64) -> Vec<(i64, i64, i64)> {
     if from >= to {
         return Vec::new();
@@ -155,13 +157,13 @@ fn stretches(from: i64, to: i64, length: i64) -> Vec<(i64, i64, i64)> {
     parts
 }
 
-/// The links of these numbers, by number, without their clicks.
+/// The links with these numbers, by number, without their clicks.
 async fn load(
     reader: &mut Reader,
     dialect: Dialect,
     ranked: &[(i64, i64)],
 ) -> Result<FxHashMap<i64, TopLink>, StoreError> {
-    // All in one row: thousands of rows take longer to hand over than to find.
+    // One row with all links, because reading thousands of rows takes longer than finding them.
     let mut sql = Sql::new(match dialect {
         Dialect::Sqlite => {
             "SELECT json_group_array(json_array(l.seq, l.id, l.domain, l.key, l.url, f.id, json(l.details),
@@ -175,7 +177,7 @@ async fn load(
         }
     });
     sql.numbers(dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());
-    // Deleted ones are on no domain.
+    // Deleted links have no domain.
     sql.push(" AND l.domain <> ''");
     let loaded: String = reader.one(sql).await?.try_get(0)?;
     let loaded: Vec<Loaded> = from_json("links", &loaded)?;

@@ -1,4 +1,4 @@
-//! Webhooks: who listens to what.
+//! Webhooks: the receivers of a workspace's events.
 
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
@@ -10,18 +10,18 @@ use crate::ids;
 use crate::links::Link;
 use crate::webhooks::Trigger;
 
-/// Which links' events a webhook hears of.
+/// The links whose events a webhook receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// All of the workspace.
+    /// All links of the workspace.
     Workspace,
-    /// Those with one of these ids.
+    /// The links with these ids.
     Links(Vec<String>),
-    /// Those in one of these folders.
+    /// The links in these folders.
     Folders(Vec<String>),
 }
 
-/// A receiver of events.
+/// A webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Webhook {
     pub(crate) seq: i64,
@@ -32,17 +32,17 @@ pub(crate) struct Webhook {
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) scope: Scope,
     pub(crate) disabled_at: Option<Timestamp>,
-    /// Until when deliveries are signed with the secret from before the last rotation as well.
+    /// The end of the overlap in which the previous secret also signs deliveries.
     pub(crate) old_secret_until: Option<Timestamp>,
     pub(crate) created_at: Timestamp,
 }
 
-/// Why a webhook was not made.
+/// The reason why a webhook was not created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WebhookConflict {
-    /// The workspace has one with this URL.
+    /// The workspace already has a webhook with this URL.
     Url,
-    /// The workspace has as many as it may have.
+    /// The workspace has the maximum number of webhooks.
     TooMany,
 }
 
@@ -57,7 +57,7 @@ impl Webhook {
     }
 }
 
-/// What a request says of a webhook.
+/// A webhook to be created.
 #[derive(Clone, Debug)]
 pub(crate) struct NewWebhook {
     pub(crate) name: String,
@@ -72,7 +72,7 @@ const WEBHOOKS: &str =
     h.disabled_at, h.old_secret_until, h.created_at FROM webhooks h WHERE h.workspace_seq = ";
 
 impl Store {
-    /// Makes a webhook in a workspace that may have `most` of them.
+    /// Creates a webhook in a workspace that may have `most` webhooks.
     pub(crate) async fn create_webhook(
         &self,
         workspace: &Workspace,
@@ -111,7 +111,7 @@ impl Store {
         Ok(Ok(made))
     }
 
-    /// Gives a webhook another secret. Until `overlap_ends`, deliveries are signed with the present one as well.
+    /// Replaces the secret of a webhook. Until `overlap_ends`, the previous secret also signs deliveries.
     pub(crate) async fn rotate_secret(
         &self,
         webhook: &Webhook,
@@ -146,7 +146,7 @@ impl Store {
         sql.optional(&self.read).await?.as_ref().map(webhook).transpose()
     }
 
-    /// Writes a webhook as it was changed. Enabling one forgets its failures. False if another one of the workspace has
+    /// Stores an updated webhook. Enabling a webhook resets its failures. False if another webhook of the workspace has
     /// its URL.
     pub(crate) async fn update_webhook(
         &self,
@@ -169,7 +169,7 @@ impl Store {
         }
     }
 
-    /// Deletes a webhook with its deliveries. False if the workspace has none of this id.
+    /// Deletes a webhook with its deliveries. False if the workspace has no such webhook.
     pub(crate) async fn delete_webhook(&self, workspace: &Workspace, id: &str) -> Result<bool, StoreError> {
         let mut sql = Sql::new("DELETE FROM webhooks WHERE workspace_seq = ");
         sql.bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
@@ -177,7 +177,7 @@ impl Store {
     }
 }
 
-/// The enabled webhooks of a workspace that hear of `trigger`.
+/// The enabled webhooks of a workspace that receive events of type `trigger`.
 pub(super) async fn listeners(
     transaction: &mut Transaction<'static, Any>,
     workspace_seq: i64,

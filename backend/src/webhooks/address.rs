@@ -1,8 +1,8 @@
-//! Which addresses a webhook may be sent to.
+//! The policy for addresses of webhooks.
 //!
-//! A receiver is named by whoever has a key, so a delivery must not reach what only this machine or its network can
-//! reach. Names are checked after they are resolved, and the connection goes to the address that was checked, so a name
-//! that resolves differently a moment later gains nothing.
+//! Every API key can set a receiver. Deliveries must therefore not reach addresses that are reachable only from this
+//! machine or its network. Names are checked after resolution, and the connection uses the checked address, so that DNS
+//! rebinding has no effect.
 
 use std::future::Future;
 use std::io;
@@ -15,8 +15,8 @@ use ipnet::IpNet;
 use tower_service::Service;
 use url::{Host, Url};
 
-/// Networks that are not the public Internet: IANA's special-purpose registries (RFC 6890 and its updates), multicast,
-/// and the IPv6 forms that carry an IPv4 address, other than the mapped one, which is unpacked first.
+/// Networks outside the public Internet: IANA's special-purpose registries (RFC 6890 and its updates), multicast, and
+/// IPv6 addresses that embed an IPv4 address. IPv4-mapped addresses are converted to IPv4 before the check.
 const NOT_PUBLIC: [&str; 27] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -47,14 +47,14 @@ const NOT_PUBLIC: [&str; 27] = [
     "ff00::/8",
 ];
 
-/// Which addresses deliveries may go to.
+/// The policy for addresses of deliveries.
 #[derive(Clone, Debug)]
 pub struct AddressPolicy {
     refused: Vec<IpNet>,
 }
 
 impl AddressPolicy {
-    /// Public addresses only.
+    /// Permits public addresses only.
     #[must_use]
     pub fn public_only() -> Self {
         #[expect(clippy::expect_used, reason = "the list is a constant, and a test parses it")]
@@ -62,14 +62,13 @@ impl AddressPolicy {
         Self { refused }
     }
 
-    /// Every address, for tests and for networks that are closed anyway.
+    /// Permits all addresses, for tests and closed networks.
     #[must_use]
     pub fn any() -> Self {
         Self { refused: Vec::new() }
     }
 
-    /// No address: deliveries are written and given up, without even a name being resolved. For tests whose receivers are
-    /// made up.
+    /// Permits no address. Deliveries are stored and fail without name resolution. For tests with made-up receivers.
     #[must_use]
     pub fn none() -> Self {
         let all = [
@@ -89,8 +88,8 @@ impl AddressPolicy {
         !self.refused.iter().any(|net| net.contains(&address))
     }
 
-    /// Whether a URL may be a receiver, as far as can be told without resolving its name: names are checked again, by
-    /// [`CheckedResolver`], at every connection.
+    /// Whether a URL may be a receiver, without name resolution. [`CheckedResolver`] checks the resolved addresses of
+    /// each connection.
     pub(crate) fn allows_url(&self, url: &Url) -> bool {
         match url.host() {
             Some(Host::Ipv4(address)) => self.allows(address.into()),
@@ -104,14 +103,14 @@ impl AddressPolicy {
     }
 }
 
-/// A name of a receiver that leads nowhere allowed.
+/// The name of a receiver that resolves to no permitted address.
 #[derive(Debug, thiserror::Error)]
 #[error("{host} resolves to no public address")]
 struct NotPublic {
     host: String,
 }
 
-/// Resolves names with the system's resolver and hands on only the addresses that the policy allows.
+/// Resolves names with the system's resolver and returns only the permitted addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedResolver {
     policy: AddressPolicy,

@@ -1,4 +1,4 @@
-//! Sends what is due in the outbox.
+//! Sends the due deliveries of the outbox.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,36 +24,36 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::store::{Attempt, DueDelivery, Outcome, Store, StoreError};
 
-/// How long a receiver may take to answer.
+/// Time limit for the receiver's response.
 const RECEIVER_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a process may keep a delivery before others take it for dead: the receiver's time, and as much again.
+/// Lease of a delivery: the time limit of the receiver, twice. After it, another process may take the delivery.
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
-/// Deliveries under way at once.
+/// Maximum number of concurrent deliveries.
 const CONCURRENCY: usize = 256;
-/// Deliveries under way to one webhook, so that a receiver that does not answer keeps only its own waiting.
+/// Maximum number of concurrent deliveries to one webhook. A receiver that does not answer delays only its own events.
 const CONCURRENCY_OF_WEBHOOK: usize = 4;
-/// How much of a receiver's answer is kept for the log, in bytes.
+/// Maximum stored length of a response body, in bytes.
 const RESPONSE_KEPT: usize = 1024;
-/// How often the outbox is looked at though nothing announced itself: events of other processes come without notice.
+/// Interval at which the outbox is read without a notification. It finds the events of other processes.
 const POLL: SignedDuration = SignedDuration::from_millis(500);
-/// Pause after the store failed.
+/// Pause after a database error.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// The waits before the second and later attempts (Standard Webhooks 1.0.0, section "Deliverability and reliability").
+/// Delays before the second and later attempts (Standard Webhooks 1.0.0, section "Deliverability and reliability").
 const RETRY_AFTER_SECONDS: [i64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/// The longest wait that a receiver may ask for.
+/// Maximum delay that a receiver may request.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
-/// A wait is lengthened by up to this part of it, so that a receiver that comes back is not met by everything at once.
+/// Maximum jitter as a fraction of the delay. Jitter prevents that a recovered receiver gets all events at once.
 const JITTER: f64 = 0.2;
-/// How long events are kept for the log and for replays: well beyond the last attempt.
+/// Retention of events for the log and replays. It is much longer than all attempts take.
 const KEPT: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// How often older events are forgotten.
+/// Interval at which old events are deleted.
 const PURGE_EVERY: SignedDuration = SignedDuration::from_hours(1);
-/// Events in a row that may fail before the webhook is disabled.
+/// Number of consecutive failed events after which a webhook is disabled.
 const DISABLE_AFTER: u32 = 20;
 
 type HttpsClient = Client<HttpsConnector<HttpConnector<CheckedResolver>>, Full<Bytes>>;
 
-/// Sends deliveries until it is told to stop.
+/// Sends deliveries until it is stopped.
 #[derive(Clone)]
 pub(crate) struct Deliverer {
     store: Store,
@@ -87,10 +87,10 @@ impl Deliverer {
         Self { store, clock, policy, client, announced, metrics }
     }
 
-    /// Runs until `stop` turns true or its sender is gone, then finishes what is under way.
+    /// Runs until `stop` is true or its sender is dropped, then finishes the running deliveries.
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
         if let Err(error) = self.store.release_deliveries(self.clock.now()).await {
-            tracing::error!(%error, "webhook deliveries of an earlier process could not be released");
+            tracing::error!(%error, "could not release the webhook deliveries of an earlier process");
         }
         let mut under_way = UnderWay::default();
         let mut purged_at = Timestamp::MIN;
@@ -99,7 +99,7 @@ impl Deliverer {
                 purged_at = self.clock.now();
                 self.purge(purged_at).await;
             }
-            // Counted from before the look, so that what falls due while it is under way is not overlooked.
+            // The interval starts before the read, so that deliveries that become due during the read are not missed.
             let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
             match self.take(&under_way.room_by_webhook()).await {
                 Ok(due) => {
@@ -108,7 +108,7 @@ impl Deliverer {
                     }
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the webhook outbox could not be read");
+                    tracing::error!(%error, "could not read the webhook outbox");
                     tokio::select! {
                         () = tokio::time::sleep(STORE_PAUSE) => {}
                         _ = stop.wait_for(|stop| *stop) => break,
@@ -131,18 +131,18 @@ impl Deliverer {
         let before = now.saturating_sub(KEPT).unwrap_or(Timestamp::MIN);
         match self.store.purge_events(before).await {
             Ok(0) => {}
-            Ok(events) => tracing::info!(events, "old webhook events forgotten"),
-            Err(error) => tracing::error!(%error, "old webhook events could not be forgotten"),
+            Ok(events) => tracing::info!(events, "deleted old webhook events"),
+            Err(error) => tracing::error!(%error, "could not delete old webhook events"),
         }
     }
 
-    /// Takes what is due, as far as there is room.
+    /// Takes due deliveries up to the limits.
     async fn take(&self, room: &Room) -> Result<Vec<DueDelivery>, StoreError> {
         if room.in_all == 0 {
             return Ok(Vec::new());
         }
         let now = self.clock.now();
-        // More than those that have no room.
+        // One more than the webhooks without free capacity.
         let due = self.store.webhooks_due(now, CONCURRENCY as i64).await?;
         let wanted = room.share_out(due);
         if wanted.is_empty() {
@@ -170,9 +170,9 @@ impl Deliverer {
                 event = %delivery.event_id, status = attempt.http_status, error, ?outcome, "webhook event not delivered"
             ),
         }
-        // If this fails too, the lease ends and the delivery is made again: twice rather than never.
+        // If this fails, the lease expires and the delivery is repeated: at least once.
         if let Err(error) = self.store.finish_attempt(delivery, &attempt, &outcome, DISABLE_AFTER).await {
-            tracing::error!(%error, event = %delivery.event_id, "a webhook attempt could not be written down");
+            tracing::error!(%error, event = %delivery.event_id, "could not record a webhook attempt");
         }
     }
 
@@ -186,14 +186,14 @@ impl Deliverer {
         let retry_after = retry_after(&response, at);
         let body = match Limited::new(response.into_body(), RESPONSE_KEPT).collect().await {
             Ok(body) => String::from_utf8_lossy(&body.to_bytes()).replace('\0', "\u{fffd}"),
-            // Longer than is kept, or broken off: the status is what counts.
+            // The body is too long or the connection broke. Only the status matters.
             Err(_) => String::new(),
         };
         Ok(Answer { status, retry_after, body })
     }
 }
 
-/// The deliveries under way, each with its webhook.
+/// The running deliveries and their webhooks.
 #[derive(Default)]
 struct UnderWay {
     tasks: JoinSet<()>,
@@ -207,7 +207,7 @@ impl UnderWay {
         self.webhooks.insert(task.id(), webhook);
     }
 
-    /// Returns once one has ended; None if none is under way.
+    /// Waits until a delivery has ended. None if none is running.
     async fn ended(&mut self) -> Option<()> {
         let ended = self.tasks.join_next_with_id().await?;
         self.forget(&ended);
@@ -224,7 +224,7 @@ impl UnderWay {
         let id = match ended {
             Ok((id, ())) => *id,
             Err(error) => {
-                tracing::error!(%error, "a webhook delivery ended abnormally");
+                tracing::error!(%error, "a webhook delivery panicked");
                 error.id()
             }
         };
@@ -240,16 +240,16 @@ impl UnderWay {
     }
 }
 
-/// How many more deliveries may be under way.
+/// The free capacity for deliveries.
 #[derive(Debug)]
 struct Room {
     in_all: usize,
-    /// Those under way by webhook.
+    /// The running deliveries by webhook.
     busy: HashMap<i64, usize>,
 }
 
 impl Room {
-    /// How many of each webhook are to be taken, those named first before the others.
+    /// The number of deliveries to take for each webhook. Webhooks that come first take precedence.
     fn share_out(&self, webhooks: Vec<i64>) -> Vec<(i64, i64)> {
         let mut left = self.in_all;
         let mut shares = Vec::new();
@@ -265,7 +265,7 @@ impl Room {
     }
 }
 
-/// What a receiver said.
+/// The response of a receiver.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -287,7 +287,7 @@ enum DeliveryError {
     Connection(#[from] hyper_util::client::legacy::Error),
 }
 
-/// The innermost cause, which says more than "client error (Connect)".
+/// The innermost cause, which is more specific than "client error (Connect)".
 fn source_of(error: &hyper_util::client::legacy::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
@@ -304,7 +304,7 @@ fn request(delivery: &DueDelivery, at: Timestamp) -> Result<Request<Full<Bytes>>
         signature.push(' ');
         signature.push_str(&sign(old)?);
     }
-    // There is room for one in it: the one that the receiver knows for sure.
+    // The header can contain one signature. Every receiver knows the previous secret, so that secret signs it.
     let known = delivery.old_secret.as_ref().unwrap_or(&delivery.secret);
     Ok(Request::post(&delivery.url)
         .header(CONTENT_TYPE, "application/json")
@@ -316,7 +316,7 @@ fn request(delivery: &DueDelivery, at: Timestamp) -> Result<Request<Full<Bytes>>
         .body(Full::new(body))?)
 }
 
-/// The wait that a receiver asks for, in seconds or as a date.
+/// The delay in `Retry-After`, in seconds or as a date.
 fn retry_after<B>(response: &Response<B>, now: Timestamp) -> Option<SignedDuration> {
     let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
     let wait = match text.trim().parse::<i64>() {
@@ -326,7 +326,7 @@ fn retry_after<B>(response: &Response<B>, now: Timestamp) -> Option<SignedDurati
     Some(wait)
 }
 
-/// What follows from an answer: 2xx is success, 410 disables, all else is tried again until the waits are used up.
+/// The outcome of an attempt. 2xx is success, 410 disables the webhook, and all else is retried until the last attempt.
 fn judge(delivery: &DueDelivery, at: Timestamp, answer: Result<Answer, DeliveryError>) -> (Attempt, Outcome) {
     let (attempt, asked) = match answer {
         Ok(answer) => {

@@ -1,8 +1,8 @@
-//! Webhooks: events pushed to receivers, at least once, signed.
+//! Webhooks: signed events that are sent to receivers at least once.
 //!
-//! An event is written in the transaction that causes it ([`crate::store`]), so a crash loses none. [`delivery`] takes
-//! what is due and sends it. Events may arrive more than once and in any order: a receiver tells duplicates by the
-//! event's `id`, which is the same in every attempt, and the order by `createdAt`.
+//! The transaction that causes an event also writes it ([`crate::store`]), so that a crash loses no event. [`delivery`]
+//! sends the due events. Events may arrive more than once and in any order. Receivers detect duplicates by the event's
+//! `id`, which is the same in all attempts, and restore the order by `createdAt`.
 
 pub(crate) mod address;
 pub(crate) mod delivery;
@@ -19,7 +19,7 @@ use crate::ids;
 use crate::links::{Link, LinkBody, PublicUrl, rfc3339};
 use crate::store::Click;
 
-/// What a webhook may listen to; all of it happens to links.
+/// The types of events. All of them concern links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) enum Trigger {
@@ -46,10 +46,10 @@ impl Trigger {
     }
 }
 
-/// Something that happened, as receivers are told of it.
+/// An event for webhooks.
 #[derive(Debug)]
 pub(crate) struct Event {
-    /// `evt_` and 25 letters and digits; the same for every receiver and attempt.
+    /// `evt_` and 25 letters and digits. The id is the same for all receivers and attempts.
     pub(crate) id: String,
     pub(crate) trigger: Trigger,
     pub(crate) created_at: Timestamp,
@@ -63,7 +63,7 @@ enum Data {
     Click { click: Box<ClickBody>, link: Box<LinkBody> },
 }
 
-/// The published envelope.
+/// The published format of a payload.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Payload<'a> {
@@ -74,7 +74,7 @@ pub(crate) struct Payload<'a> {
 }
 
 impl Event {
-    /// An event about a link itself.
+    /// An event about a link.
     pub(crate) fn of_link(trigger: Trigger, link: &Link, public: &PublicUrl, now: Timestamp) -> Self {
         Self { id: event_id(), trigger, created_at: now, data: Data::Link(Box::new(link.body(public))) }
     }
@@ -95,7 +95,7 @@ fn event_id() -> String {
     format!("evt_{}", ids::alphanumeric(25))
 }
 
-/// The triggers that `value` names, each once.
+/// Parses the triggers in `value`, without duplicates.
 pub(crate) fn parse_trigger(value: &Value) -> Option<Trigger> {
     Trigger::ALL.into_iter().find(|trigger| value == trigger.name())
 }

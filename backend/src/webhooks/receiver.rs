@@ -1,8 +1,8 @@
-//! The address of a receiver, in the one form in which it is kept: a workspace has one webhook for each.
+//! Canonical URLs of receivers. A workspace has at most one webhook for each URL.
 
 use url::Url;
 
-/// Why an address is not one of a receiver.
+/// The reason why a URL is not valid for a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InvalidReceiver {
     #[error("Invalid URL")]
@@ -13,8 +13,8 @@ pub(super) enum InvalidReceiver {
     Credentials,
 }
 
-/// The address that `text` names, without what makes no difference to the receiver (RFC 3986, section 6.2.2): a fragment, an
-/// empty query, a dot after the host, a default port, upper case in host and scheme, letters that are percent-encoded.
+/// Parses the URL of a receiver and removes differences that do not matter to it (RFC 3986, section 6.2.2): fragments,
+/// empty queries, dots after the host, default ports, upper case in host and scheme, and percent-encoded letters.
 pub(super) fn parse(text: &str) -> Result<Url, InvalidReceiver> {
     let mut url = Url::parse(text).map_err(|_| InvalidReceiver::NoUrl)?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Url, InvalidReceiver> {
     Ok(url)
 }
 
-/// Decodes what need not be encoded, and writes the rest in upper case.
+/// Decodes unreserved characters and writes the other escapes in upper case.
 fn decode_unreserved(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;

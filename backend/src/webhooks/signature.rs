@@ -1,6 +1,6 @@
 //! The two signatures of a delivery.
 //!
-//! Both are HMAC-SHA-256 with the webhook's secret, so that receivers written for either convention verify as they are:
+//! Both are HMAC-SHA-256 with the webhook's secret. Receivers for either convention work without changes:
 //!
 //! - Standard Webhooks 1.0.0: `webhook-id`, `webhook-timestamp` and `webhook-signature: v1,<Base64>` over
 //!   `<id>.<timestamp>.<body>`; the key is the Base64-decoded part of the secret after `whsec_`.
@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The secret is not `whsec_` and Base64.
+/// The secret is not `whsec_` followed by Base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("webhook secret: expected whsec_ and 24 to 64 bytes in Base64")]
 pub struct InvalidSecret;
@@ -19,7 +19,7 @@ pub struct InvalidSecret;
 /// The value of `webhook-signature` for a message sent at `timestamp`, in Unix seconds.
 ///
 /// # Errors
-/// [`InvalidSecret`] if the secret is not of the form that Standard Webhooks asks for.
+/// [`InvalidSecret`] if the secret does not have the format of Standard Webhooks.
 pub fn standard(secret: &str, id: &str, timestamp: i64, body: &[u8]) -> Result<String, InvalidSecret> {
     let key = secret.strip_prefix("whsec_").ok_or(InvalidSecret)?;
     let key = BASE64_STANDARD.decode(key).map_err(|_| InvalidSecret)?;

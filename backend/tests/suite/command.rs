@@ -140,7 +140,7 @@ fn domains_are_assigned_listed_and_released() {
 #[test]
 fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
-    let no_quota = "--limits: the plan enterprise has no quotas of its own";
+    let no_quota = "--limits: the plan enterprise has no default quotas";
     let table: [(&[&str], &str); 11] = [
         (&["keys", "create", "--plan", "Pro"], "Pro"),
         (&["keys", "create", "--plan", "pro", "--limits", "standard=60/fortnight"], "60/fortnight"),

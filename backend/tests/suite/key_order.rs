@@ -1,4 +1,4 @@
-//! Keys as their index has them.
+//! Sort keys in the index.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use crate::database::{Database, on_both_databases};
 use crate::service::Service;
 
 on_both_databases! {
-    keys_made_up_are_neighbours_in_the_index_alone,
-    links_from_before_the_order_are_followed_and_kept_apart,
+    generated_keys_are_adjacent_only_in_the_index,
+    links_from_before_sort_keys_still_resolve_and_keep_their_keys,
 }
 
-async fn keys_made_up_are_neighbours_in_the_index_alone(database: Database) {
+async fn generated_keys_are_adjacent_only_in_the_index(database: Database) {
     let url = database.url.clone();
     let service = Service::start(database).await;
     let pool = AnyPool::connect(&url).await.unwrap();
@@ -24,27 +24,30 @@ async fn keys_made_up_are_neighbours_in_the_index_alone(database: Database) {
         let link = json!({"url": "https://example.com/", "prefix": prefix});
         let made = service.post("/links/bulk", &vec![link; 100].into()).await;
         let keys: Vec<&str> = made.each("key").into_iter().map(|key| key.as_str().unwrap()).collect();
-        let mut places = Vec::new();
+        let mut sort_keys = Vec::new();
         for key in &keys {
             let row = sqlx::query("SELECT key_place FROM links WHERE key = $1").bind((*key).to_owned());
-            let place: String = row.fetch_one(&pool).await.unwrap().get(0);
-            places.push(place);
+            let sort_key: String = row.fetch_one(&pool).await.unwrap().get(0);
+            sort_keys.push(sort_key);
         }
         let number = |text: &str| u64::from_str_radix(text.rsplit('/').next().unwrap(), 36).unwrap();
         let apart = |texts: &[&str]| -> Vec<u64> {
             texts.windows(2).map(|pair| number(pair[0]).abs_diff(number(pair[1]))).collect()
         };
-        let places: Vec<&str> = places.iter().map(String::as_str).collect();
-        assert!(places.iter().all(|place| place.starts_with(&prefix.to_lowercase())), "{places:?}");
-        // Unless the last place of all is among them, which of 36^7 it hardly is.
-        assert_eq!(apart(&places), [1; 99], "{places:?}");
-        // Of random ones, neighbours are a thousandth of the whole range from each other or more, nearly always.
+        let sort_keys: Vec<&str> = sort_keys.iter().map(String::as_str).collect();
+        assert!(
+            sort_keys.iter().all(|sort_key| sort_key.starts_with(&prefix.to_lowercase())),
+            "{sort_keys:?}"
+        );
+        // Unless the range contains the last sort key, which is very unlikely with 36^7 of them.
+        assert_eq!(apart(&sort_keys), [1; 99], "{sort_keys:?}");
+        // Adjacent random keys are nearly always at least a thousandth of the range apart.
         let near = apart(&keys).into_iter().filter(|apart| *apart < 36_u64.pow(7) / 1_000).count();
         assert!(near < 5, "{keys:?}");
     }
 }
 
-async fn links_from_before_the_order_are_followed_and_kept_apart(database: Database) {
+async fn links_from_before_sort_keys_still_resolve_and_keep_their_keys(database: Database) {
     sqlx::any::install_default_drivers();
     let (url, migrations, last) = if database.url.starts_with("sqlite:") {
         (format!("{}?mode=rwc", database.url), "migrations/sqlite", 4)

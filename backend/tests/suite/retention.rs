@@ -88,7 +88,9 @@ async fn deleted(service: &Service, horizon: &str) {
 
 async fn expired_clicks_are_in_no_answer_and_their_counts_stay(database: Database) {
     let service = Service::with_settings(database, thirty_days()).await;
-    let body = json!({"url": "https://example.com?utm_source=news", "folderId": "f", "tagNames": ["t"]});
+    let folder = service.post("/folders", &json!({"name": "f"})).await.body["id"].clone();
+    assert_eq!(service.post("/tags", &json!({"name": "t"})).await.status, 201);
+    let body = json!({"url": "https://example.com?utm_source=news", "folderId": folder, "tagNames": ["t"]});
     let link = service.link(&body).await;
     let (id, tag) = (link["id"].as_str().unwrap(), link["tags"][0]["id"].as_str().unwrap());
     // Three are kept: 720 hours are the thirty days.
@@ -248,7 +250,9 @@ async fn parts_of_hours_are_refused_where_there_were_clicks(database: Database) 
 async fn a_question_about_nothing_that_has_expired_is_answered(database: Database) {
     let service = Service::with_settings(database, thirty_days()).await;
     let (_, idle) = service.new_workspace("idle").await;
-    let old = service.link(&json!({"url": "https://example.com", "folderId": "old"})).await;
+    let old_folder = service.post("/folders", &json!({"name": "old"})).await.body["id"].clone();
+    let old_folder = old_folder.as_str().unwrap();
+    let old = service.link(&json!({"url": "https://example.com", "folderId": old_folder})).await;
     service.click_hours_ago(old["id"].as_str().unwrap(), &[0]).await;
     service.clock.advance(Duration::from_secs(60 * DAY));
     let horizon = "2026-04-14T12:00:00.000Z";
@@ -267,12 +271,14 @@ async fn a_question_about_nothing_that_has_expired_is_answered(database: Databas
         }
     }
     // So it is with a link of a workspace that has lost clicks on others.
-    let recent = service.link(&json!({"url": "https://example.com", "folderId": "recent"})).await;
+    let recent_folder = service.post("/folders", &json!({"name": "recent"})).await.body["id"].clone();
+    let recent_folder = recent_folder.as_str().unwrap();
+    let recent = service.link(&json!({"url": "https://example.com", "folderId": recent_folder})).await;
     click_at(&service, recent["id"].as_str().unwrap(), &["2026-05-10T00:00:00Z"]).await;
     for (filter, answered) in [
         (format!("linkId={}", recent["id"].as_str().unwrap()), true),
-        ("folderId=-old".to_owned(), true),
-        ("folderId=recent,old".to_owned(), false),
+        (format!("folderId=-{old_folder}"), true),
+        (format!("folderId={recent_folder},{old_folder}"), false),
         ("country=DE".to_owned(), false),
         (format!("linkId={}", old["id"].as_str().unwrap()), false),
     ] {
