@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::error::{ApiError, Code};
 use crate::ids;
+use crate::metrics::Format;
 use crate::state::Shared;
 use crate::store::Limits;
 
@@ -29,13 +30,13 @@ async fn readyz(State(app): State<Shared>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
-    let text = app.metrics.text().map_err(|error| {
+async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Response, ApiError> {
+    let format = Format::accepted_by(&headers);
+    let text = app.metrics.text(format).map_err(|error| {
         tracing::error!(%error, "metrics could not be written");
         ApiError::new(Code::InternalServerError, "An internal server error occurred.")
     })?;
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(CONTENT_TYPE, content_type)], text).into_response())
+    Ok(([(CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 /// The keys that the gateway lets through, with their plans: what its directory polls.
