@@ -2,7 +2,7 @@
 //
 //   node validate.mjs NODE-MODULES FILE...
 //
-// The output is a JSON array with an object for each document: file, kind and errors. The packages' validators judge values and accept
+// The output is a JSON array with an object for each document: file, document and errors. The packages' validators judge values and accept
 // unknown fields. The TypeScript compiler finds these by the packages' types. The rules in CEL, which no package has, are below.
 
 import { readFileSync } from "node:fs";
@@ -131,6 +131,6 @@ const values = await Promise.all(known.map(valueErrors));
 const results = documents.map((entry) => {
     const index = known.indexOf(entry);
     const errors = index < 0 ? [`no schema of ${entry.name}`] : [...values[index], ...types[index], ...ruleErrors(entry)];
-    return { file: entry.file, kind: entry.document.kind, errors };
+    return { file: entry.file, document: entry.document, errors };
 });
 console.log(JSON.stringify(results));
