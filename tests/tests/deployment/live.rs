@@ -11,7 +11,7 @@ use tests::backend::Service;
 use tests::client::Client;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get, post};
-use tests::gateway::{Gateway as _, Kind, wait_for_directory};
+use tests::gateway::{Kind, wait_for_directory};
 use tests::policy::{HTTP_FILTERS, Policy};
 use tests::process::Process;
 use tests::served::Served;
@@ -119,6 +119,7 @@ impl Prometheus {
 
     /// Waits until every query has a series.
     fn has(&self, queries: &[Query]) {
+        assert!(queries.len() > 10, "{queries:?}");
         let without =
             || queries.iter().filter(|query| self.series(&query.expression).is_empty()).collect::<Vec<_>>();
         let found =
@@ -160,6 +161,9 @@ fn every_panel_and_every_alert_finds_its_series_after_faults() {
 
     let send = |request: Request| envoy.send(&request).unwrap().status();
     let key = |plan: &str| service.keys.of(plan).to_owned();
+    // A receiver that does not answer.
+    let webhook = json!({"name": "nobody", "url": "http://127.0.0.1:1/", "triggers": ["link.created"]});
+    assert_eq!(send(post("/webhooks").json(&webhook).key(&key("pro"))), 201);
     // Two rounds, so that counters grow while they are watched.
     for round in 0..2 {
         // Nothing is leased, so a tenth of the quota is there: 6 of 60.
