@@ -85,7 +85,8 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with the repository's configuration, but for the targets and for how often they are scraped.
+    /// Starts it with the repository's configuration, but for the targets and for how often they are scraped, and waits until it has
+    /// scraped them.
     fn start(gateway: SocketAddr, backend: SocketAddr) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let configuration = text("envoy/prometheus/prometheus.yaml")
@@ -105,7 +106,12 @@ impl Prometheus {
             let (_, address) = line.split_once("msg=\"Listening on\" address=")?;
             address.split(' ').next()?.parse().ok()
         });
-        Self { client: Client::to(address.unwrap()).unwrap(), _process: process, _folder: folder }
+        process.wait_for(|line| line.contains("Server is ready").then_some(())).unwrap();
+        let client = Client::to(address.unwrap()).unwrap();
+        let prometheus = Self { client, _process: process, _folder: folder };
+        let scraped = || (prometheus.value("sum(up)") >= 2.0).then_some(());
+        clock::eventually("the first scrape of both", Duration::from_secs(30), scraped).unwrap();
+        prometheus
     }
 
     /// The series that an expression has now.
