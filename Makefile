@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What the demo runs, without what is a matter of a feature: OpenAPI and PostgreSQL.
 DEMO_BUILD := -p demo -p backend -p host-sim-cli --bins --no-default-features
@@ -40,13 +40,34 @@ envoy: check-envoy build ## the same behind a real Envoy
 check-fuzz:
 	@scripts/fuzz.sh --check
 
-.PHONY: check-demo check-envoy check-test check-lint
-check-demo check-envoy check-test check-lint:
+.PHONY: check-demo check-envoy check-image check-test check-lint
+check-demo check-envoy check-image check-test check-lint:
 	@scripts/setup.sh $(@:check-%=%)
 
 .PHONY: wasm
 wasm: ## build target/wasm/filter.wasm
 	@filter/build-wasm.sh
+
+.PHONY: image
+image: check-image wasm ## write the filter's OCI image to target/image/filter; prints its digest and the module's
+	@scripts/image.sh filter target/wasm/filter.wasm target/image/filter
+
+.PHONY: image-backend
+image-backend: check-image ## the same for the backend, to target/image/backend
+	@$(CARGO) build --locked --release -p backend
+	@scripts/image.sh backend $(or $(CARGO_TARGET_DIR),target)/release/backend target/image/backend
+
+.PHONY: push
+push: image ## push the filter's image, REF=registry.example.com/weir/filter:0.1.0
+	@scripts/image.sh push target/image/filter "$(REF)"
+
+.PHONY: push-backend
+push-backend: image-backend ## push the backend's image, REF=registry.example.com/weir/backend:0.1.0
+	@scripts/image.sh push target/image/backend "$(REF)"
+
+.PHONY: manifests
+manifests: image ## write the Kubernetes manifests with the image's digest to target/manifests; REF is where it was pushed
+	@scripts/image.sh manifests target/image/filter target/manifests envoy/istio envoy/envoy-gateway $(if $(REF),--reference "$(REF)")
 
 .PHONY: test
 test: check-test wasm ## run every test: unit, simulator, a real Envoy

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Checks that what a make target needs is there, before anything is compiled, and sets up what it can.
 #
-#   scripts/setup.sh demo|envoy|lint|test
+#   scripts/setup.sh demo|envoy|image|lint|test
 #
-# All need a C compiler and Rust, for wasm32 as well; envoy also Python with venv, which fetches Envoy; test Redis, PostgreSQL,
-# systemd-analyze (on Linux), Chromium, Node.js and the pinned clients besides. All that is missing is
+# All need a C compiler and Rust, for wasm32 as well; envoy and image also Python with venv, which fetches Envoy and writes images; test
+# Redis, PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, nginx, Chromium, Node.js and the pinned clients besides. All
+# that is missing is
 # said at once. See packages.sh for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +14,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/python.sh
 . scripts/python.sh
 
-purpose=${1:?usage: $0 demo|envoy|lint|test}
+purpose=${1:?usage: $0 demo|envoy|image|lint|test}
 RUST_VERSION=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 debian_names=() missing=()
@@ -66,6 +67,15 @@ has_postgres() {
     return 1
 }
 
+has_prometheus() {
+    command -v prometheus && command -v promtool
+}
+
+# Debian has it where only root's PATH leads.
+has_nginx() {
+    command -v nginx || [ -x /usr/sbin/nginx ]
+}
+
 # Everything that the target needs, so that it can be asked again after an installation.
 check() {
     local wasm_packages mode=build
@@ -77,7 +87,7 @@ check() {
     need "a Rust compiler for wasm32, which rustup did not add" $wasm_packages -- [ -z "$wasm_packages" ]
     case $purpose in
         demo) ;;
-        envoy) need "Python 3.10 or later with venv" python3 python3-venv -- find_python ;;
+        envoy | image) need "Python 3.10 or later with venv" python3 python3-venv -- find_python ;;
         lint)
             need "rustfmt (rustup component add rustfmt)" -- has_component fmt
             need "clippy (rustup component add clippy)" -- has_component clippy
@@ -88,12 +98,15 @@ check() {
             need "PostgreSQL (initdb)" postgresql -- has_postgres
             # Reads the backend's unit; there is none elsewhere.
             [ "$(uname)" != Linux ] || need "systemd-analyze" systemd -- command -v systemd-analyze
+            need "Prometheus (prometheus, promtool)" prometheus -- has_prometheus
+            need "a container registry (docker-registry)" docker-registry -- command -v docker-registry
+            need "nginx" nginx-light -- has_nginx
             need "Chromium or Chrome" chromium -- scripts/find-chromium.sh
             need "Node.js 18 or later" nodejs -- node_is_new_enough
             need "npm" npm -- command -v npm
             ;;
         *)
-            echo "usage: $0 demo|envoy|lint|test" >&2
+            echo "usage: $0 demo|envoy|image|lint|test" >&2
             exit 2
             ;;
     esac
@@ -122,7 +135,11 @@ case $purpose in
     envoy | test) envoy/get-envoy.sh >/dev/null ;;
 esac
 if [ "$purpose" = test ]; then
-    tests/clients/venv.sh python >/dev/null
-    tests/clients/venv.sh schemathesis >/dev/null
-    tests/clients/typescript/install.sh >/dev/null
+    for folder in tests/clients/python tests/clients/schemathesis scripts/image; do
+        scripts/venv.sh $folder >/dev/null
+    done
+    for folder in tests/clients/typescript tests/schemas; do
+        scripts/node-modules.sh $folder >/dev/null
+    done
+    scripts/node.sh >/dev/null
 fi

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::error::{ApiError, Code};
 use crate::ids;
+use crate::metrics::Format;
 use crate::state::Shared;
 use crate::store::Limits;
 
@@ -34,7 +35,8 @@ async fn readyz(State(app): State<Shared>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
+async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Response, ApiError> {
+    let format = Format::accepted_by(&headers);
     let now = app.clock.now();
     let outbox = match tokio::time::timeout(PATIENCE, app.store.outbox_backlog(now)).await {
         Ok(Ok(outbox)) => Some(outbox),
@@ -49,12 +51,11 @@ async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
     };
     app.metrics.outbox(outbox.as_ref(), now);
     app.metrics.connections(&app.store.pools());
-    let text = app.metrics.text().map_err(|error| {
+    let text = app.metrics.text(format).map_err(|error| {
         tracing::error!(%error, "could not encode metrics");
         ApiError::new(Code::InternalServerError, "An internal server error occurred.")
     })?;
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(CONTENT_TYPE, content_type)], text).into_response())
+    Ok(([(CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 /// The active keys and their plans, which the gateway's directory polls.

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use axum::http::Method;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, Method};
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -20,7 +21,9 @@ use crate::store::{OutboxBacklog, PoolState};
 /// Bucket bounds of the request duration histogram, in seconds.
 const SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
-/// The counters and gauges. Cheap to clone; clones count together.
+const OPENMETRICS: &str = "application/openmetrics-text";
+
+/// The counters and gauges. Cheap to clone; clones share their values.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     requests: Family<Request, Counter>,
@@ -102,6 +105,49 @@ pub(crate) enum ClickOutcome {
     Dropped,
 }
 
+/// A text format that Prometheus reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    OpenMetrics,
+    /// The older format, which every reader understands.
+    Prometheus,
+}
+
+impl Format {
+    /// OpenMetrics only for readers that ask for it.
+    pub(crate) fn accepted_by(headers: &HeaderMap) -> Self {
+        let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let asks = accept.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with(OPENMETRICS));
+        if asks { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// Rewrites what differs: OpenMetrics names the family of a counter without `_total`, and has units and an end.
+fn without_openmetrics(text: &str) -> String {
+    let counters: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let mut rewritten = String::with_capacity(text.len());
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("EOF" | "UNIT"), ..) => continue,
+            (Some("#"), Some(keyword), Some(family), Some(rest)) if counters.contains(&family) => {
+                rewritten.extend(["# ", keyword, " ", family, "_total ", rest]);
+            }
+            _ => rewritten.push_str(line),
+        }
+        rewritten.push('\n');
+    }
+    rewritten
+}
+
 fn name(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -123,6 +169,30 @@ fn histogram() -> Histogram {
     Histogram::new(SECONDS)
 }
 
+impl ClickOutcome {
+    const ALL: [Self; 7] = [
+        Self::Recorded,
+        Self::Bot,
+        Self::Repeated,
+        Self::Orphaned,
+        Self::SetAside,
+        Self::Lost,
+        Self::Dropped,
+    ];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Recorded => "recorded",
+            Self::Bot => "bot",
+            Self::Repeated => "repeated",
+            Self::Orphaned => "orphaned",
+            Self::SetAside => "set_aside",
+            Self::Lost => "lost",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("weir_backend");
@@ -131,6 +201,10 @@ impl Metrics {
         let seconds = Family::new_with_constructor(histogram as fn() -> Histogram);
         registry.register_with_unit("request_duration", "Time to answer", Unit::Seconds, seconds.clone());
         let clicks = Family::default();
+        // From zero, so that the first click that is lost is an increase.
+        for outcome in ClickOutcome::ALL {
+            drop(clicks.get_or_create(&Clicks { outcome: outcome.label() }));
+        }
         registry.register("clicks", "Clicks on short links", clicks.clone());
         let webhook_attempts = Family::default();
         registry.register("webhook_attempts", "Attempts to deliver webhook events", webhook_attempts.clone());
@@ -207,17 +281,8 @@ impl Metrics {
     }
 
     pub(crate) fn clicks(&self, outcome: ClickOutcome, count: usize) {
-        let outcome = match outcome {
-            ClickOutcome::Recorded => "recorded",
-            ClickOutcome::Bot => "bot",
-            ClickOutcome::Repeated => "repeated",
-            ClickOutcome::Orphaned => "orphaned",
-            ClickOutcome::SetAside => "set_aside",
-            ClickOutcome::Lost => "lost",
-            ClickOutcome::Dropped => "dropped",
-        };
         let count = u64::try_from(count).unwrap_or(u64::MAX);
-        self.clicks.get_or_create(&Clicks { outcome }).inc_by(count);
+        self.clicks.get_or_create(&Clicks { outcome: outcome.label() }).inc_by(count);
     }
 
     pub(crate) fn webhook_attempt(&self, outcome: &'static str) {
@@ -255,12 +320,15 @@ impl Metrics {
         }
     }
 
-    /// All counters and gauges, in the OpenMetrics text format.
-    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+    /// All counters and gauges, in a text format.
+    pub(crate) fn text(&self, format: Format) -> Result<String, fmt::Error> {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         encode(&mut text, &registry)?;
-        Ok(text)
+        Ok(match format {
+            Format::OpenMetrics => text,
+            Format::Prometheus => without_openmetrics(&text),
+        })
     }
 }
 

@@ -107,6 +107,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::metrics::Format;
 
     async fn broken() -> StatusCode {
         panic!("this handler is broken")
@@ -128,6 +129,6 @@ mod tests {
         assert_eq!(body["error"]["code"], "internal_server_error");
         assert_eq!(body["error"]["message"], "An internal server error occurred.");
         let counted = r#"requests_total{method="GET",route="/broken",status="500"} 1"#;
-        assert!(metrics.text().unwrap().contains(counted));
+        assert!(metrics.text(Format::Prometheus).unwrap().contains(counted));
     }
 }

@@ -81,7 +81,13 @@ pub fn run_json(backend: &Path, arguments: &[&str]) -> anyhow::Result<Value> {
 /// The database of a folder.
 #[must_use]
 pub fn database_in(folder: &Path) -> String {
-    format!("sqlite:{}", folder.join("weir.db").display())
+    format!("sqlite:{}", database_file_in(folder).display())
+}
+
+/// The file of the database of a folder.
+#[must_use]
+pub fn database_file_in(folder: &Path) -> PathBuf {
+    folder.join("weir.db")
 }
 
 /// Where a gateway's filter fetches the keys: a backend's internal listener.

@@ -30,6 +30,7 @@ pub enum Gateway {
 #[derive(Debug)]
 pub struct Served {
     address: SocketAddr,
+    admin_address: SocketAddr,
     _gateway: Running,
     _folder: TempDir,
 }
@@ -63,13 +64,19 @@ impl Served {
         if asks_directory {
             wait_for_directory(admin, workers)?;
         }
-        Ok(Self { address, _gateway: running, _folder: folder })
+        Ok(Self { address, admin_address: admin, _gateway: running, _folder: folder })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where its statistics are.
+    #[must_use]
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin_address
     }
 }
 

@@ -21,24 +21,35 @@ pub fn guest_wasm(package: &str) -> anyhow::Result<PathBuf> {
     Ok(root().join(format!("target/wasm/{package}.wasm")))
 }
 
-/// A Python that has what `tests/clients/<folder>/requirements.txt` pins, made by `tests/clients/venv.sh`.
+/// A Python that has what `<folder>/requirements.txt` pins, made by `scripts/venv.sh`.
 ///
 /// # Panics
 /// When the script fails; it has said why on standard error.
 #[must_use]
 pub fn python_with(folder: &str) -> PathBuf {
-    let python = script("tests/clients/venv.sh", &[folder]);
-    PathBuf::from(python.unwrap_or_else(|error| panic!("{error:#}")))
+    path_from("scripts/venv.sh", &[folder])
 }
 
-/// The folder with the published TypeScript client, made by `tests/clients/typescript/install.sh`.
+/// The folder with what `<folder>/package-lock.json` pins, made by `scripts/node-modules.sh`.
 ///
 /// # Panics
 /// When the script fails; it has said why on standard error.
 #[must_use]
-pub fn typescript_client() -> PathBuf {
-    let folder = script("tests/clients/typescript/install.sh", &[]);
-    PathBuf::from(folder.unwrap_or_else(|error| panic!("{error:#}")))
+pub fn node_modules(folder: &str) -> PathBuf {
+    path_from("scripts/node-modules.sh", &[folder])
+}
+
+/// A Node.js of version 20 or later, found or fetched by `scripts/node.sh`.
+///
+/// # Panics
+/// When the script fails; it has said why on standard error.
+#[must_use]
+pub fn node() -> PathBuf {
+    path_from("scripts/node.sh", &[])
+}
+
+fn path_from(path: &str, arguments: &[&str]) -> PathBuf {
+    PathBuf::from(script(path, arguments).unwrap_or_else(|error| panic!("{error:#}")))
 }
 
 /// A command of this workspace.

@@ -1,11 +1,12 @@
 //! The service behind the gateway, for the suites: as a process of its own, and in this one.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use backend::{AddressPolicy, ClickRules, PublicUrl, Settings, SteppedClock, Store, server};
-pub use demo::backend::{Backend, Directory, Keys, database_in};
+pub use demo::backend::{Backend, Directory, Keys, database_file_in, database_in};
 use demo::backend::{fresh_token, run, run_json};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -74,6 +75,12 @@ impl Service {
         let database = database_in(self.folder.path());
         let command = crate::artifacts::command("backend");
         run(command, &["keys", "revoke", "--database", &database, &key.id]).map(drop)
+    }
+
+    /// The file that its database is in.
+    #[must_use]
+    pub fn database_file(&self) -> PathBuf {
+        database_file_in(self.folder.path())
     }
 
     /// The keys there are now, as a configuration takes them.

@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::clock;
 use crate::envoy::{Envoy, Setup, Upstream};
 use crate::exchange::{Answer, Request};
+use crate::mesh;
 use crate::policy::Policy;
 use crate::served::{self, DIRECTORY_UPDATED};
 
@@ -69,6 +70,10 @@ pub enum Kind {
     Simulator(Flavour),
     /// A real Envoy.
     Envoy,
+    /// A real Envoy, configured as Istio configures the proxy of an ingress gateway.
+    Istio,
+    /// A real Envoy, configured as Envoy Gateway configures its proxies.
+    EnvoyGateway,
 }
 
 impl Kind {
@@ -91,12 +96,13 @@ impl Kind {
     /// The gateway as a process, for clients in processes of their own.
     ///
     /// # Panics
-    /// When the workspace does not build.
+    /// When the workspace does not build, or for a mesh.
     #[must_use]
     pub fn served(self) -> served::Gateway {
         match self {
             Self::Simulator(_) => served::Gateway::HostSim(artifacts::command("host-sim").to_owned()),
             Self::Envoy => served::Gateway::Envoy,
+            Self::Istio | Self::EnvoyGateway => panic!("{self:?} is no process for clients of their own"),
         }
     }
 }
@@ -109,6 +115,8 @@ pub fn start(kind: Kind, setup: Setup) -> anyhow::Result<Box<dyn Gateway>> {
     Ok(match kind {
         Kind::Simulator(flavour) => Box::new(Simulator::start(flavour, &setup)?),
         Kind::Envoy => Box::new(Envoy::start(setup)?),
+        Kind::Istio => Box::new(mesh::istio(setup)?),
+        Kind::EnvoyGateway => Box::new(mesh::envoy_gateway(setup)?),
     })
 }
 

@@ -8,9 +8,11 @@ pub use demo::{client, clock, envoy, exchange, policy, process, receiver, served
 
 pub mod artifacts;
 pub mod backend;
+pub mod compose;
 pub mod differential;
 pub mod flood;
 pub mod gateway;
 pub mod key_list;
+pub mod mesh;
 pub mod soak;
 pub mod stage;

@@ -19,7 +19,7 @@ use tests::{artifacts, clock};
 
 #[test]
 fn the_python_client_works_and_gets_its_typed_error_at_the_61st_request_of_a_free_key() {
-    let python = artifacts::python_with("python");
+    let python = artifacts::python_with("tests/clients/python");
     let service = Service::start().unwrap();
     let setup = Setup::new(Policy::deployed().unwrap(), Upstream::At(service.address()));
     let envoy = Envoy::start(setup.keys_from(service.directory())).unwrap();
@@ -88,7 +88,7 @@ fn make_every_call(kind: Kind, mut client: Command) {
 }
 
 fn the_python_client_makes_every_call(kind: Kind) {
-    let mut python = Command::new(artifacts::python_with("python"));
+    let mut python = Command::new(artifacts::python_with("tests/clients/python"));
     python.arg(artifacts::root().join("tests/clients/python/every_call.py"));
     make_every_call(kind, python);
 }
@@ -96,7 +96,7 @@ fn the_python_client_makes_every_call(kind: Kind) {
 fn the_typescript_client_makes_every_call(kind: Kind) {
     let mut node = Command::new("node");
     node.arg(artifacts::root().join("tests/clients/typescript/every_call.mjs"));
-    node.arg(artifacts::typescript_client());
+    node.arg(artifacts::node_modules("tests/clients/typescript"));
     make_every_call(kind, node);
 }
 

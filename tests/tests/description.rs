@@ -16,14 +16,14 @@ const LONG_SECONDS: u32 = 600;
 
 #[test]
 fn schemathesis_finds_nothing() {
-    let python = artifacts::python_with("schemathesis");
+    let python = artifacts::python_with("tests/clients/schemathesis");
     run(&python, SECONDS);
 }
 
 #[test]
 #[ignore = "one of the long forms: make soak"]
 fn schemathesis_finds_nothing_in_ten_minutes() {
-    let python = artifacts::python_with("schemathesis");
+    let python = artifacts::python_with("tests/clients/schemathesis");
     run(&python, LONG_SECONDS);
 }
 

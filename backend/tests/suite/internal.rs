@@ -73,8 +73,24 @@ async fn the_service_is_ready_and_counts_what_it_does(database: Database) {
         async |path: &str| service.send_internal(Request::get(path).body(Body::empty()).unwrap()).await;
     assert_eq!(internal("/readyz").await.body, "ready\n");
     let metrics = internal("/metrics").await;
+    assert_eq!(metrics.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let text = metrics.body.as_str().unwrap();
+    let accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;q=0.5";
+    let request = Request::get("/metrics").header("accept", accept).body(Body::empty()).unwrap();
+    let openmetrics = service.send_internal(request).await;
+    assert_eq!(
+        openmetrics.headers["content-type"],
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
+    let openmetrics = openmetrics.body.as_str().unwrap();
+    assert!(openmetrics.contains("# TYPE weir_backend_clicks counter\n"), "{openmetrics}");
+    assert!(openmetrics.ends_with("# EOF\n"), "{openmetrics}");
+    assert!(!text.contains("# EOF") && !text.contains("# UNIT"), "{text}");
     for line in [
+        "# HELP weir_backend_clicks_total Clicks on short links.",
+        "# TYPE weir_backend_clicks_total counter",
+        "# TYPE weir_backend_request_duration_seconds histogram",
+        r#"weir_backend_clicks_total{outcome="lost"} 0"#,
         r#"weir_backend_requests_total{method="POST",route="/links",status="200"} 1"#,
         r#"weir_backend_requests_total{method="GET",route="/r/{*key}",status="302"} 3"#,
         r#"weir_backend_clicks_total{outcome="recorded"} 2"#,

@@ -154,10 +154,19 @@ impl Metrics {
             }
             // Writing to a String cannot fail.
             let _ = match value {
-                Value::Counter(value) => write!(text, "# TYPE {name} counter\n{name}{{}} {value}\n"),
-                Value::Gauge(value) => write!(text, "# TYPE {name} gauge\n{name}{{}} {value}\n"),
+                Value::Counter(value) => write!(
+                    text,
+                    "# HELP {name} A counter of the filter.\n# TYPE {name} counter\n{name}{{}} {value}\n"
+                ),
+                Value::Gauge(value) => {
+                    write!(
+                        text,
+                        "# HELP {name} A gauge of the filter.\n# TYPE {name} gauge\n{name}{{}} {value}\n"
+                    )
+                }
                 Value::Histogram(histogram) => {
-                    let _ = writeln!(text, "# TYPE {name} histogram");
+                    let _ =
+                        writeln!(text, "# HELP {name} A histogram of the filter.\n# TYPE {name} histogram");
                     for (bound, count) in BUCKETS.iter().zip(histogram.buckets) {
                         let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
                     }
@@ -315,6 +324,7 @@ mod tests {
         for name in ["a.b-c", "1st"] {
             ids.define(Counter, name.to_owned()).unwrap();
         }
-        assert_eq!(metrics.to_prometheus(), "# TYPE a_b_c counter\na_b_c{} 0\n");
+        let expected = "# HELP a_b_c A counter of the filter.\n# TYPE a_b_c counter\na_b_c{} 0\n";
+        assert_eq!(metrics.to_prometheus(), expected);
     }
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use fleet::envoyproxy::Configuration;
 use fleet::limitador::limits_from_yaml;
 use serde_json::{Value, json};
+use tests::compose::Compose;
 use tests::{artifacts, policy};
 
 const FOLDER: &str = "envoy/fleet";
@@ -48,42 +49,11 @@ fn envoy_takes_both_bootstraps() {
     assert!(!taken, "{said}");
 }
 
-/// Names of a sequence of strings.
-fn strings(value: &Value) -> Vec<&str> {
-    value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
-}
-
 #[test]
 fn the_compose_file_mounts_what_is_there_and_pins_what_it_runs() {
-    let compose = policy::yaml("envoy/fleet/compose.yaml").unwrap();
-    let services = compose["services"].as_object().unwrap();
-    assert_eq!(
-        services.keys().map(String::as_str).collect::<std::collections::BTreeSet<_>>(),
-        ["backend", "gateway-1", "gateway-2", "limitador", "ratelimit", "redis"].into()
-    );
-    let known = ["<<", "image", "command", "volumes", "depends_on", "ports", "environment", "profiles"];
-    assert!(artifacts::filter_wasm().is_file());
-    for (name, service) in services {
-        let fields = service.as_object().unwrap();
-        assert!(fields.keys().all(|field| known.contains(&field.as_str())), "{name}: {fields:?}");
-        let service = if fields.contains_key("image") { service } else { &compose["x-gateway"] };
-        let image = service["image"].as_str().unwrap();
-        let (repository, tag) = image.trim_end_matches('}').rsplit_once(':').unwrap();
-        assert!(!tag.is_empty() && tag != "latest", "{name}: {image}");
-        assert!(!repository.split('/').next().unwrap().contains('.'), "{name}: a registry in {image}");
-        for mount in service["volumes"].as_array().unwrap() {
-            let (from, to) = mount.as_str().unwrap().split_once(':').unwrap();
-            if from.starts_with('.') {
-                assert!(file(from).exists(), "{name}: {from}");
-                assert!(to.ends_with(":ro"), "{name}: {mount}");
-            } else {
-                assert!(compose["volumes"].get(from).is_some(), "{name}: {from}");
-            }
-        }
-        if let Some(needed) = service.get("depends_on") {
-            assert!(strings(needed).iter().all(|other| services.contains_key(*other)), "{name}: {needed}");
-        }
-    }
+    let compose = Compose::read("envoy/fleet/compose.yaml").unwrap();
+    assert_eq!(compose.names(), ["backend", "gateway-1", "gateway-2", "limitador", "ratelimit", "redis"]);
+    assert_eq!(compose.problems(), [""; 0]);
 }
 
 #[test]

@@ -46,34 +46,50 @@ impl Stats {
         }
     }
 
-    fn all(&self) -> Vec<(String, &'static str, u64)> {
-        let counter =
-            |name: &str, value: &AtomicU64| (name.to_owned(), "counter", value.load(Ordering::Relaxed));
-        let gauge = |name: &str, value: &AtomicU64| (name.to_owned(), "gauge", value.load(Ordering::Relaxed));
+    fn all(&self) -> Vec<Stat> {
+        let counter = |name: &str, help, value: &AtomicU64| Stat::of(name, "counter", help, value);
+        let gauge = |name: &str, help, value: &AtomicU64| Stat::of(name, "gauge", help, value);
         let mut all = vec![
-            counter("http.ingress_http.downstream_cx_total", &self.connections),
-            gauge("http.ingress_http.downstream_cx_active", &self.active_connections),
-            counter("http.ingress_http.downstream_rq_total", &self.requests),
-            gauge("http.ingress_http.downstream_rq_active", &self.active_requests),
-            counter("http.ingress_http.downstream_rq_tx_reset", &self.resets),
-            counter("cluster.upstream.upstream_rq_total", &self.upstream_requests),
-            counter("cluster.upstream.upstream_rq_failed", &self.upstream_failures),
+            counter("http.ingress_http.downstream_cx_total", "Connections", &self.connections),
+            gauge("http.ingress_http.downstream_cx_active", "Connections now", &self.active_connections),
+            counter("http.ingress_http.downstream_rq_total", "Requests", &self.requests),
+            gauge("http.ingress_http.downstream_rq_active", "Requests now", &self.active_requests),
+            counter("http.ingress_http.downstream_rq_tx_reset", "Responses that were reset", &self.resets),
+            counter(
+                "cluster.upstream.upstream_rq_total",
+                "Requests to the upstream",
+                &self.upstream_requests,
+            ),
+            counter(
+                "cluster.upstream.upstream_rq_failed",
+                "Requests that the upstream did not answer",
+                &self.upstream_failures,
+            ),
         ];
         for (plugin, ReloadStats { backoff, success, failure }) in self.driver.reloads() {
-            let reloads = [("backoff", backoff), ("success", success), ("failure", failure)];
-            let name = |what| format!("wasm.{plugin}.vm_reload_{what}");
-            all.extend(reloads.map(|(what, count)| (name(what), "counter", count)));
+            let reloads = [
+                ("backoff", "Requests that met a failed VM before it was to be loaded again", backoff),
+                ("success", "VMs that were loaded again", success),
+                ("failure", "VMs that could not be loaded again", failure),
+            ];
+            all.extend(reloads.map(|(what, help, value)| Stat {
+                name: format!("wasm.{plugin}.vm_reload_{what}"),
+                kind: "counter",
+                help,
+                value,
+            }));
         }
         for (class, count) in self.responses.iter().enumerate() {
-            all.push(counter(&format!("http.ingress_http.downstream_rq_{}xx", class + 1), count));
+            let name = format!("http.ingress_http.downstream_rq_{}xx", class + 1);
+            all.push(counter(&name, "Responses by the first digit of their status", count));
         }
-        all.sort_unstable();
+        all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         all
     }
 
     pub(crate) fn to_text(&self) -> String {
         let mut text = String::new();
-        for (name, _, value) in self.all() {
+        for Stat { name, value, .. } in self.all() {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{name}: {value}");
         }
@@ -82,12 +98,27 @@ impl Stats {
 
     pub(crate) fn to_prometheus(&self) -> String {
         let mut text = String::new();
-        for (name, kind, value) in self.all() {
-            let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        for Stat { name, kind, help, value } in self.all() {
+            let name = format!("envoy_{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
             // Writing to a String cannot fail.
-            let _ = write!(text, "# TYPE envoy_{name} {kind}\nenvoy_{name}{{}} {value}\n");
+            let _ = write!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}\n{name}{{}} {value}\n");
         }
         text
+    }
+}
+
+/// A counter or gauge, as it is written out.
+#[derive(Debug)]
+struct Stat {
+    name: String,
+    kind: &'static str,
+    help: &'static str,
+    value: u64,
+}
+
+impl Stat {
+    fn of(name: &str, kind: &'static str, help: &'static str, value: &AtomicU64) -> Self {
+        Self { name: name.to_owned(), kind, help, value: value.load(Ordering::Relaxed) }
     }
 }
 

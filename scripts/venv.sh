@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Prints the Python of a virtual environment that has what a folder beside this script pins:
+# Prints the Python of a virtual environment that has what a folder's requirements.txt pins:
 #
-#   tests/clients/venv.sh python|schemathesis
+#   scripts/venv.sh tests/clients/python
 #
-# It is made under target/ when it is needed.
+# It is made under target/venv when it is needed.
 set -euo pipefail
-folder=${1:?usage: $0 python|schemathesis}
-cd "$(dirname "$0")/../.."
+folder=${1:?usage: $0 FOLDER}
+cd "$(dirname "$0")/.."
 # shellcheck source=scripts/python.sh
 . scripts/python.sh
 
-readonly REQUIREMENTS=tests/clients/$folder/requirements.txt
-readonly VENV=$PWD/target/clients/$folder
+readonly REQUIREMENTS=$folder/requirements.txt
+readonly VENV=$PWD/target/venv/${folder//\//-}
 # Copied into the environment once it is complete.
 readonly STAMP=$VENV/requirements.txt
 

@@ -1,0 +1,247 @@
+"""OCI images of the filter and of the backend: writes, pushes and pulls them, and puts their digests into manifests.
+
+An image is one manifest with one layer, in an OCI layout folder. The same input gives the same bytes.
+"""
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import jsonschema
+import oras.defaults
+import oras.oci
+import oras.schemas
+from oras.layout import NewLayout, NewLayoutFromRegistry
+from oras.provider import Registry
+
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+# The one tag of a layout folder.
+TAG = "latest"
+# The user of the backend's image, who owns /data.
+NOBODY = 65532
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VERSION = re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE).group(1)
+# What the manifests of the repository name, and `manifests` replaces.
+PLACEHOLDER_IMAGE = f"registry.example.com/weir/filter:{VERSION}"
+PLACEHOLDER_DIGEST = "0" * 64
+
+
+class Tar:
+    """A tar whose bytes depend on nothing but its entries."""
+
+    def __init__(self):
+        self._bytes = io.BytesIO()
+        self._tar = tarfile.open(fileobj=self._bytes, mode="w", format=tarfile.USTAR_FORMAT)
+
+    def file(self, name, content, mode=0o644):
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode = len(content), mode
+        self._tar.addfile(entry, io.BytesIO(content))
+
+    def folder(self, name, mode=0o755, owner=0):
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, mode, owner, owner
+        self._tar.addfile(entry)
+
+    def bytes(self):
+        self._tar.close()
+        return self._bytes.getvalue()
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def as_json(value):
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def write_layout(folder, tar, process, name):
+    """Writes an image and returns its digest."""
+    shutil.rmtree(folder, ignore_errors=True)
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(content):
+        path = blobs / sha256(content)
+        path.write_bytes(content)
+        return str(path)
+
+    layer = blob(gzip.compress(tar, mtime=0))
+    # Images carry a platform. The fetchers of Istio and Envoy Gateway take this one where they are to choose.
+    config = blob(as_json({
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Labels": {"org.opencontainers.image.version": VERSION}, **process},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(tar)}"]},
+    }))
+    manifest = oras.oci.NewManifest()
+    manifest["config"], _ = oras.oci.ManifestConfig(config, CONFIG_TYPE)
+    manifest["layers"] = [oras.oci.NewLayer(layer, LAYER_TYPE)]
+    manifest["annotations"] = {"org.opencontainers.image.version": VERSION}
+    jsonschema.validate(manifest, schema=oras.schemas.manifest)
+    content = as_json(manifest)
+    digest = f"sha256:{sha256(content)}"
+    blob(content)
+    index = {
+        "schemaVersion": 2,
+        "mediaType": INDEX_TYPE,
+        "manifests": [{
+            "mediaType": oras.defaults.default_manifest_media_type,
+            "digest": digest,
+            "size": len(content),
+            "annotations": {
+                oras.defaults.oci_ref_name_annotation: TAG,
+                # By which `docker load` names it.
+                "io.containerd.image.name": f"{name}:{VERSION}",
+            },
+        }],
+    }
+    jsonschema.validate(index, schema=oras.schemas.index)
+    (folder / "index.json").write_bytes(as_json(index))
+    (folder / "oci-layout").write_bytes(as_json({"imageLayoutVersion": "1.0.0"}))
+    NewLayout(str(folder))
+    return digest
+
+
+def layout_digest(folder):
+    """The digest of the image in a layout folder."""
+    NewLayout(str(folder))
+    return json.loads((folder / "index.json").read_text())["manifests"][0]["digest"]
+
+
+def filter_image(arguments):
+    module = arguments.module.read_bytes()
+    if not module.startswith(b"\0asm"):
+        sys.exit(f"{arguments.module} is not a Wasm module")
+    tar = Tar()
+    # The name that Istio and Envoy Gateway look for.
+    tar.file("plugin.wasm", module)
+    digest = write_layout(arguments.layout, tar.bytes(), {}, "weir/filter")
+    print(f"image  {digest}")
+    print(f"module sha256:{sha256(module)}")
+
+
+def libraries(binary):
+    """The files that the loader maps into `binary`, by the paths at which it looks for them."""
+    listed = subprocess.run(["ldd", str(binary)], check=True, capture_output=True, text=True).stdout
+    missing = re.findall(r"(\S+) => not found", listed)
+    if missing:
+        sys.exit(f"{binary} needs what is not here: {', '.join(missing)}")
+    # "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)" and "/lib64/ld-linux-x86-64.so.2 (0x…)"
+    return sorted(set(re.findall(r"(/\S+) \(0x", listed)))
+
+
+def backend_image(arguments):
+    certificates = pathlib.Path(CERTIFICATES)
+    if not certificates.exists():
+        sys.exit(f"no {CERTIFICATES}, by which webhooks verify receivers (Debian, Ubuntu: ca-certificates)")
+    files = {"/usr/bin/backend": (arguments.binary.read_bytes(), 0o755), CERTIFICATES: (certificates.read_bytes(), 0o644)}
+    files.update((path, (pathlib.Path(path).read_bytes(), 0o755)) for path in libraries(arguments.binary))
+    tar = Tar()
+    for parent in sorted({str(parent) for path in files for parent in pathlib.Path(path).parents} - {"/"}):
+        tar.folder(parent.lstrip("/"))
+    tar.folder("data", owner=NOBODY)
+    tar.folder("tmp", mode=0o1777)
+    for path, (content, mode) in sorted(files.items()):
+        tar.file(path.lstrip("/"), content, mode)
+    process = {
+        "Entrypoint": ["/usr/bin/backend"],
+        "Cmd": ["serve"],
+        "Env": [
+            "PATH=/usr/bin",
+            "WEIR_DATABASE=sqlite:/data/weir.db",
+            "WEIR_LISTEN=0.0.0.0:8081",
+            "WEIR_INTERNAL_LISTEN=0.0.0.0:8082",
+        ],
+        "ExposedPorts": {"8081/tcp": {}, "8082/tcp": {}},
+        "User": f"{NOBODY}:{NOBODY}",
+        "Volumes": {"/data": {}},
+        "WorkingDir": "/data",
+    }
+    digest = write_layout(arguments.layout, tar.bytes(), process, "weir/backend")
+    print(f"image  {digest}")
+
+
+def registry(reference):
+    """The registry of a reference, with the credentials that container tools keep for it.
+
+    A registry on this machine is spoken to without TLS, as by container tools.
+    """
+    host = reference.split("/")[0]
+    local = re.fullmatch(r"(localhost|127(\.\d+){3})(:\d+)?", host) is not None
+    found = Registry(hostname=host, insecure=local)
+    found.auth.load_configs(found.get_container(reference))
+    return found
+
+
+def push(arguments):
+    if "/" not in arguments.reference or ":" not in arguments.reference.rsplit("/", 1)[-1]:
+        sys.exit(f"{arguments.reference}: expected <registry>/<name>:<tag>")
+    digest = layout_digest(arguments.layout)
+    answer = NewLayout(str(arguments.layout)).push_to_registry(registry(arguments.reference), arguments.reference, TAG)
+    pushed = answer.headers.get("Docker-Content-Digest")
+    if pushed != digest:
+        sys.exit(f"the registry has {pushed}, and not {digest}")
+    print(f"pushed {arguments.reference}@{digest}")
+
+
+def pull(arguments):
+    NewLayoutFromRegistry(str(arguments.layout), registry(arguments.reference), arguments.reference)
+    print(f"pulled {layout_digest(arguments.layout)}")
+
+
+def manifests(arguments):
+    digest = layout_digest(arguments.layout).removeprefix("sha256:")
+    shutil.rmtree(arguments.out, ignore_errors=True)
+    for folder in arguments.folders:
+        (arguments.out / folder.name).mkdir(parents=True)
+        for source in sorted(folder.glob("**/*.yaml")):
+            # Helm reads these from where they are.
+            if source.name.endswith("values.yaml"):
+                continue
+            text = source.read_text()
+            target = arguments.out / folder.name / source.relative_to(folder)
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(
+                text.replace(PLACEHOLDER_IMAGE, arguments.reference or PLACEHOLDER_IMAGE).replace(PLACEHOLDER_DIGEST, digest)
+            )
+    print(f"wrote {arguments.out}, with {arguments.reference or PLACEHOLDER_IMAGE} and sha256:{digest}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(required=True)
+
+    def command(name, run, *positional):
+        sub = commands.add_parser(name)
+        for argument, kind in positional:
+            sub.add_argument(argument, type=kind)
+        sub.set_defaults(run=run)
+        return sub
+
+    path = pathlib.Path
+    for name, run, built in (("filter", filter_image, "module"), ("backend", backend_image, "binary")):
+        command(name, run, (built, path), ("layout", path))
+    command("push", push, ("layout", path), ("reference", str))
+    command("pull", pull, ("reference", str), ("layout", path))
+    writing = command("manifests", manifests, ("layout", path), ("out", path))
+    writing.add_argument("folders", type=path, nargs="+")
+    writing.add_argument("--reference")
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+//! `make image`, `make push` and `make manifests`, with a real registry, and the backend's image without anything around it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use tests::artifacts;
+use tests::client::Client;
+use tests::exchange::get;
+use tests::process::Process;
+
+use crate::tools::{run, succeed};
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+fn script(arguments: &[&str]) -> Command {
+    let mut script = Command::new(artifacts::root().join("scripts/image.sh"));
+    script.args(arguments);
+    script
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+}
+
+/// An image in a folder.
+struct Layout {
+    folder: PathBuf,
+    /// What the script printed.
+    said: String,
+}
+
+impl Layout {
+    fn of_filter(folder: PathBuf) -> Self {
+        let module = artifacts::filter_wasm();
+        let said = succeed(script(&["filter"]).arg(module).arg(&folder));
+        Self { folder, said }
+    }
+
+    fn digest(&self) -> &str {
+        self.said.lines().find_map(|line| line.strip_prefix("image")).unwrap().trim()
+    }
+
+    fn blob(&self, digest: &str) -> Vec<u8> {
+        std::fs::read(self.folder.join("blobs").join(digest.replace(':', "/"))).unwrap()
+    }
+}
+
+/// What is in an image's only layer, unpacked.
+fn unpack(layer: &[u8]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("layer.tar.gz");
+    std::fs::write(&archive, layer).unwrap();
+    succeed(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(folder.path()));
+    std::fs::remove_file(archive).unwrap();
+    folder
+}
+
+/// Debian's registry, on a free port of loopback.
+struct Registry {
+    client: Client,
+    name: String,
+    _process: Process,
+    _folder: TempDir,
+}
+
+impl Registry {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let configuration = folder.path().join("config.yml");
+        let root = folder.path().join("data");
+        let text = format!(
+            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '127.0.0.1:0'}}\n",
+            root.display()
+        );
+        std::fs::write(&configuration, text).unwrap();
+        let mut command = Command::new("docker-registry");
+        let process = Process::start("docker-registry", command.arg("serve").arg(configuration)).unwrap();
+        let name = process.wait_for(|line| {
+            let (_, rest) = line.split_once("listening on ")?;
+            rest.split('"').next().map(str::to_owned)
+        });
+        let name = name.unwrap();
+        let client = Client::to(name.parse().unwrap()).unwrap();
+        Self { client, name, _process: process, _folder: folder }
+    }
+
+    fn reference(&self, image: &str) -> String {
+        format!("{}/{image}", self.name)
+    }
+}
+
+#[test]
+fn an_image_is_the_same_byte_for_byte_on_each_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| Layout::of_filter(folder.path().join(name)));
+    assert_eq!(one.said, other.said);
+    succeed(Command::new("diff").arg("-r").arg(&one.folder).arg(&other.folder));
+    let module = std::fs::read(artifacts::filter_wasm()).unwrap();
+    assert_eq!(one.said, format!("image  {}\nmodule {}\n", one.digest(), sha256(&module)));
+}
+
+#[test]
+fn the_module_that_a_gateway_pulls_is_the_one_that_was_built() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = Layout::of_filter(folder.path().join("image"));
+    let registry = Registry::start();
+    let reference = registry.reference("weir/filter:0.1.0");
+    let pushed = succeed(script(&["push"]).arg(&image.folder).arg(&reference));
+    assert_eq!(pushed, format!("pushed {reference}@{}\n", image.digest()));
+
+    // As the fetchers of Istio and Envoy Gateway do: by tag, and by the digest that a manifest pins.
+    for by in ["0.1.0", image.digest()] {
+        let request = get(format!("/v2/weir/filter/manifests/{by}")).header("accept", MANIFEST);
+        let answer = registry.client.send(&request).unwrap();
+        assert_eq!((answer.status(), answer.header("content-type")), (200, Some(MANIFEST)), "{answer}");
+        assert_eq!(sha256(answer.body()), image.digest());
+        let manifest = answer.json().unwrap();
+        assert_eq!(manifest["mediaType"], MANIFEST);
+        let layers = manifest["layers"].as_array().unwrap();
+        let layer = layers.last().unwrap();
+        assert_eq!(
+            (layers.len(), &layer["mediaType"]),
+            (1, &"application/vnd.oci.image.layer.v1.tar+gzip".into())
+        );
+        let layer = get(format!("/v2/weir/filter/blobs/{}", layer["digest"].as_str().unwrap()));
+        let unpacked = unpack(registry.client.send(&layer).unwrap().body());
+        let module = std::fs::read(unpacked.path().join("plugin.wasm")).unwrap();
+        assert!(module == std::fs::read(artifacts::filter_wasm()).unwrap(), "another module");
+    }
+
+    let pulled = folder.path().join("pulled");
+    let said = succeed(script(&["pull", &reference]).arg(&pulled));
+    assert_eq!(said, format!("pulled {}\n", image.digest()));
+    for name in std::fs::read_dir(image.folder.join("blobs/sha256")).unwrap() {
+        let name = name.unwrap().file_name();
+        let [one, other] = [&image.folder, &pulled].map(|from| from.join("blobs/sha256").join(&name));
+        assert!(std::fs::read(one).unwrap() == std::fs::read(other).unwrap(), "{name:?}");
+    }
+}
+
+#[test]
+fn what_is_not_an_image_or_not_a_reference_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = Layout::of_filter(folder.path().join("image"));
+    for reference in ["", "weir", "registry.example.com/weir/filter"] {
+        let (pushed, said) = run(script(&["push"]).arg(&image.folder).arg(reference));
+        assert!(!pushed && said.contains("expected <registry>/<name>:<tag>"), "{reference}: {said}");
+    }
+    let text = artifacts::root().join("README.md");
+    let (written, said) = run(script(&["filter"]).arg(text).arg(folder.path().join("text")));
+    assert!(!written && said.contains("is not a Wasm module"), "{said}");
+    // A layer that was changed is not pushed under the digest of the old one.
+    let digest = image.digest().to_owned();
+    let manifest: Value = serde_json::from_slice(&image.blob(&digest)).unwrap();
+    let layer = manifest["layers"][0]["digest"].as_str().unwrap();
+    std::fs::write(image.folder.join("blobs").join(layer.replace(':', "/")), "changed").unwrap();
+    let registry = Registry::start();
+    let (pushed, said) =
+        run(script(&["push"]).arg(&image.folder).arg(registry.reference("weir/filter:0.1.0")));
+    assert!(!pushed, "{said}");
+}
+
+#[test]
+fn make_manifests_writes_the_digest_and_the_reference_into_every_file_that_has_their_places() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = Layout::of_filter(folder.path().join("image"));
+    let reference = "registry.example.com/somewhere/weir:7";
+    let out = folder.path().join("manifests");
+    let mut command = script(&["manifests"]);
+    command.arg(&image.folder).arg(&out).args([
+        "envoy/istio",
+        "envoy/envoy-gateway",
+        "--reference",
+        reference,
+    ]);
+    succeed(&mut command);
+    let digest = image.digest().trim_start_matches("sha256:");
+    let mut written = [0, 0];
+    for file in files_in(&out) {
+        let source = file.strip_prefix(&out).unwrap();
+        let given = crate::tools::text(Path::new("envoy").join(source));
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(!text.contains(&"0".repeat(64)), "{}", file.display());
+        written[0] += text.matches(digest).count();
+        written[1] += text.matches(reference).count();
+        // Nothing else is changed.
+        let changed = given.lines().zip(text.lines()).filter(|(given, text)| given != text).count();
+        assert_eq!(changed, text.matches(digest).count() + text.matches(reference).count());
+        assert_eq!(given.lines().count(), text.lines().count());
+    }
+    assert_eq!(written, [9, 9]);
+    assert!(!out.join("envoy-gateway/values.yaml").exists(), "kubectl would refuse Helm's values");
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_in(&path) } else { vec![path] }).collect()
+}
+
+/// The image holds Linux programs.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_backend_serves_from_its_image_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = folder.path().join("image");
+    let said = succeed(script(&["backend"]).arg(artifacts::command("backend")).arg(&layout));
+    let image = Layout { folder: layout, said };
+    let manifest: Value = serde_json::from_slice(&image.blob(image.digest())).unwrap();
+    let config = image.blob(manifest["config"]["digest"].as_str().unwrap());
+    let config: Value = serde_json::from_slice(&config).unwrap();
+    let config = &config["config"];
+    let root = unpack(&image.blob(manifest["layers"][0]["digest"].as_str().unwrap()));
+
+    // Root enters the image as its user does; anyone else as the root of a namespace.
+    let id = succeed(Command::new("id").arg("-u"));
+    let mut enter;
+    if id.trim() == "0" {
+        enter = Command::new("chroot");
+        enter.arg(format!("--userspec={}", config["User"].as_str().unwrap())).arg(root.path());
+    } else {
+        enter = Command::new("unshare");
+        enter.arg("--map-root-user").arg("--root").arg(root.path());
+    }
+    enter.env_clear();
+    for variable in config["Env"].as_array().unwrap() {
+        let (name, value) = variable.as_str().unwrap().split_once('=').unwrap();
+        enter.env(name, if name.ends_with("LISTEN") { "127.0.0.1:0" } else { value });
+    }
+    // The system's own search path finds chroot.
+    enter.env("PATH", std::env::var_os("PATH").unwrap());
+    for words in [&config["Entrypoint"], &config["Cmd"]] {
+        enter.args(words.as_array().unwrap().iter().map(|word| word.as_str().unwrap()));
+    }
+    let process = Process::start("backend", &mut enter).unwrap();
+    let address = process.wait_for(|line| line.strip_prefix("listening on http://")?.parse().ok()).unwrap();
+    let answer = Client::to(address).unwrap().send(&get("/links")).unwrap();
+    assert_eq!((answer.status(), answer.error_code().as_deref()), (401, Some("unauthorized")), "{answer}");
+    assert!(root.path().join("data/weir.db").exists(), "the database is on the volume");
+}

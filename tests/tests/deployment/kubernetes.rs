@@ -1,0 +1,289 @@
+//! `envoy/istio` and `envoy/envoy-gateway`: valid by the published schemas, and configured as `envoy/envoy.yaml` is.
+
+use std::path::{Path, PathBuf};
+
+use filter::config::Config;
+use serde_json::{Value, json};
+use tests::artifacts;
+use tests::policy::{self, Policy};
+
+use crate::tools::{json_of, run, schema_script};
+
+/// What `make manifests` replaces.
+const IMAGE: &str = concat!("registry.example.com/weir/filter:", env!("CARGO_PKG_VERSION"));
+const DIGEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// A document, with what is wrong with it.
+struct Document {
+    file: String,
+    value: Value,
+    errors: Vec<String>,
+}
+
+impl Document {
+    fn kind(&self) -> &str {
+        self.value["kind"].as_str().unwrap()
+    }
+
+    /// Where its kind names the module and the configuration: pointers to the image, the digest and the configuration.
+    fn plugin(&self) -> Option<[&Value; 3]> {
+        let pointers = match self.kind() {
+            "WasmPlugin" => ["/spec/url", "/spec/sha256", "/spec/pluginConfig"],
+            "TrafficExtension" => ["/spec/wasm/url", "/spec/wasm/sha256", "/spec/wasm/pluginConfig"],
+            "EnvoyExtensionPolicy" => {
+                ["/spec/wasm/0/code/image/url", "/spec/wasm/0/code/image/sha256", "/spec/wasm/0/config"]
+            }
+            _ => return None,
+        };
+        Some(pointers.map(|pointer| self.value.pointer(pointer).unwrap_or(&Value::Null)))
+    }
+}
+
+/// Every YAML file in a folder and those in it, but for Helm's values.
+fn yaml_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(yaml_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "yaml")
+            && !path.file_name().unwrap().to_string_lossy().ends_with("values.yaml")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+fn validate(files: &[PathBuf]) -> Vec<Document> {
+    let verdicts = json_of(run(schema_script("validate.mjs").args(files)));
+    let verdicts = verdicts.as_array().unwrap().iter().map(|verdict| Document {
+        file: verdict["file"].as_str().unwrap().to_owned(),
+        value: verdict["document"].clone(),
+        errors: serde_json::from_value(verdict["errors"].clone()).unwrap(),
+    });
+    verdicts.collect()
+}
+
+fn deployed() -> Vec<Document> {
+    let folders = ["envoy/istio", "envoy/envoy-gateway"].map(|folder| artifacts::root().join(folder));
+    validate(&folders.iter().flat_map(|folder| yaml_files(folder)).collect::<Vec<_>>())
+}
+
+#[test]
+fn every_kubernetes_file_is_valid() {
+    let documents = deployed();
+    for document in &documents {
+        assert!(document.errors.is_empty(), "{}: {:#?}", document.file, document.errors);
+    }
+    let kinds = |kind: &str| documents.iter().filter(|document| document.kind() == kind).count();
+    let counts = [
+        ("WasmPlugin", 4),
+        ("TrafficExtension", 4),
+        ("Service", 3),
+        ("ServiceEntry", 2),
+        ("Gateway", 1),
+        ("HTTPRoute", 1),
+        ("ClientTrafficPolicy", 1),
+        ("EnvoyProxy", 1),
+        ("EnvoyPatchPolicy", 1),
+        ("EnvoyExtensionPolicy", 1),
+    ];
+    assert_eq!(counts.map(|(kind, _)| (kind, kinds(kind))), counts);
+}
+
+/// What makes a document of a kind invalid: a value at a pointer, or none there, and a part of the message.
+type Broken = (&'static str, &'static str, Option<Value>, &'static str);
+
+fn broken() -> Vec<Broken> {
+    let gateway = json!([{"kind": "Gateway", "name": "waypoint"}]);
+    let rows: [(&str, &str, Option<Value>, &str); 41] = [
+        ("WasmPlugin", "/spec/failStrategy", Some(json!("FAIL_SOMETIMES")), "allowed values"),
+        ("WasmPlugin", "/spec/sha256", Some(json!("sha256:00")), "must match pattern"),
+        ("WasmPlugin", "/spec/url", None, "required property url"),
+        ("WasmPlugin", "/spec/url", Some(json!("ftp://x/y")), "url must have schema one of"),
+        ("WasmPlugin", "/spec/phase", Some(json!("AFTER")), "allowed values"),
+        ("WasmPlugin", "/spec/failOpen", Some(json!(true)), "'\"failOpen\"' does not exist"),
+        ("WasmPlugin", "/spec/match/0/mode", Some(json!("INBOUND")), "allowed values"),
+        ("WasmPlugin", "/spec/match/0/port", Some(json!(80)), "'\"port\"' does not exist"),
+        ("WasmPlugin", "/metadata/label", Some(json!("x")), "'\"label\"' does not exist"),
+        ("WasmPlugin", "/spec/pluginConfig", Some(json!("{}")), "must be object"),
+        ("WasmPlugin", "/spec/targetRefs", Some(gateway.clone()), "only one of targetRefs or selector"),
+        (
+            "WasmPlugin",
+            "/spec/vmConfig",
+            Some(json!({"env": [{"name": "A", "value": "b", "valueFrom": "HOST"}]})),
+            "only be set when valueFrom is INLINE",
+        ),
+        ("TrafficExtension", "/spec/wasm/phase", Some(json!("AUTHZ")), "'\"phase\"' does not exist"),
+        ("TrafficExtension", "/spec/url", Some(json!("oci://x")), "'\"url\"' does not exist"),
+        ("TrafficExtension", "/spec/wasm/failStrategy", Some(json!("OPEN")), "allowed values"),
+        ("TrafficExtension", "/spec/wasm/url", None, "required property url"),
+        ("TrafficExtension", "/spec/wasm/url", Some(json!("s3://x/y")), "url must have schema one of"),
+        ("TrafficExtension", "/spec/wasm", None, "exactly one of wasm or lua"),
+        ("TrafficExtension", "/spec/lua", Some(json!({"inlineCode": "x"})), "exactly one of wasm or lua"),
+        ("TrafficExtension", "/spec/targetRefs", Some(gateway), "only one of targetRefs or selector"),
+        ("Service", "/spec/ports/0/nme", Some(json!("http")), "'\"nme\"' does not exist"),
+        ("Service", "/spec/ports/0/port", Some(json!("http")), "must be integer"),
+        ("ServiceEntry", "/spec/resolution", Some(json!("DNSSEC")), "allowed values"),
+        ("ServiceEntry", "/spec/ports/0/protcol", Some(json!("HTTP")), "'\"protcol\"' does not exist"),
+        ("EnvoyExtensionPolicy", "/spec/wasm/0/code/type", Some(json!("Oci")), "allowed values"),
+        ("EnvoyExtensionPolicy", "/spec/wasm/0/code", None, "required property code"),
+        ("EnvoyExtensionPolicy", "/spec/wasm/0/code/image", None, "image field needs to be set"),
+        (
+            "EnvoyExtensionPolicy",
+            "/spec/wasm/0/code/http",
+            Some(json!({"url": "http://a/b"})),
+            "http field needs to be set",
+        ),
+        ("EnvoyExtensionPolicy", "/spec/wasm/0/rootId", Some(json!("weir")), "'\"rootId\"' does not exist"),
+        (
+            "EnvoyExtensionPolicy",
+            "/spec/wasm/0/failStrategy",
+            Some(json!("FAIL_RELOAD")),
+            "'\"failStrategy\"' does not exist",
+        ),
+        ("EnvoyExtensionPolicy", "/spec/wasm/0/failOpen", Some(json!("no")), "must be boolean"),
+        (
+            "EnvoyExtensionPolicy",
+            "/spec/wasm/0/code/image/pullSecretRef",
+            Some(json!({"name": "a", "kind": "ConfigMap"})),
+            "only support Secret kind",
+        ),
+        ("EnvoyExtensionPolicy", "/spec/targetRefs", None, "either targetRef or targetRefs"),
+        ("EnvoyExtensionPolicy", "/spec/targetRefs/0/kind", Some(json!("Service")), "targetRefs[*].kind"),
+        ("EnvoyExtensionPolicy", "/spec/targetRefs/0/group", Some(json!("apps")), "targetRefs[*].group"),
+        ("EnvoyProxy", "/spec/bootstrap/jsonPatches", Some(json!([])), "doesn't match"),
+        ("EnvoyProxy", "/spec/bootstrap/jsonPatches/0/op", Some(json!("insert")), "allowed values"),
+        ("EnvoyPatchPolicy", "/spec/jsonPatches/0/type", Some(json!("cluster")), "allowed values"),
+        ("ClientTrafficPolicy", "/spec/path/escapedSlashesAction", Some(json!("Keep")), "allowed values"),
+        ("HTTPRoute", "/spec/rules/0/backendRefs/0/prt", Some(json!(80)), "'\"prt\"' does not exist"),
+        ("Gateway", "/spec/listeners/0/protocol", None, "required property protocol"),
+    ];
+    rows.into()
+}
+
+/// Sets or removes what is at a pointer whose parent exists.
+fn change(value: &mut Value, pointer: &str, new: Option<&Value>) {
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    let parent = value.pointer_mut(parent).and_then(Value::as_object_mut).expect(pointer);
+    match new {
+        Some(new) => parent.insert(name.to_owned(), new.clone()),
+        None => parent.remove(name),
+    };
+}
+
+#[test]
+fn each_of_these_is_refused_with_its_reason() {
+    let valid = deployed();
+    let rows = broken();
+    let folder = tempfile::tempdir().unwrap();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for (row, (kind, pointer, new, _)) in rows.iter().enumerate() {
+        let mut document = valid.iter().find(|document| document.kind() == *kind).unwrap().value.clone();
+        change(&mut document, pointer, new.as_ref());
+        files.push(folder.path().join(format!("{row}.json")));
+        std::fs::write(files.last().unwrap(), document.to_string()).unwrap();
+    }
+    for ((kind, pointer, new, reason), document) in rows.iter().zip(validate(&files)) {
+        let refused = document.errors.iter().any(|error| error.contains(reason));
+        assert!(refused, "{kind} with {new:?} at {pointer}: {:#?}", document.errors);
+    }
+}
+
+#[test]
+fn every_file_has_the_plans_of_envoy_yaml_and_the_filter_takes_its_configuration() {
+    let mut expected = Policy::deployed().unwrap().as_value().clone();
+    // Routes that remove an upstream's headers are the gateway's own, so the filter replaces these headers.
+    expected.as_object_mut().unwrap().remove("headers");
+    let mut checked = 0;
+    for document in deployed() {
+        let Some([image, digest, configuration]) = document.plugin() else { continue };
+        checked += 1;
+        let file = &document.file;
+        assert_eq!(image.as_str().unwrap().trim_start_matches("oci://"), IMAGE, "{file}");
+        assert_eq!(digest, DIGEST, "{file}");
+        let config = Config::from_json(configuration.to_string().as_bytes());
+        let config = config.unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert_eq!(config.fleet.is_some(), file.contains("-fleet"), "{file}");
+        let mut given = configuration.clone();
+        let fields = given.as_object_mut().unwrap();
+        fields.remove("namespace");
+        fields.remove("fleet");
+        given["directory"]["cluster"] = expected["directory"]["cluster"].clone();
+        assert_eq!(given, expected, "{file}");
+    }
+    assert_eq!(checked, 9);
+}
+
+/// The services of a list of documents: host and port.
+fn hosts(documents: &[Document]) -> Vec<(String, u64)> {
+    let of_service = |document: &Document| {
+        let [name, namespace] = ["/metadata/name", "/metadata/namespace"]
+            .map(|pointer| document.value.pointer(pointer).and_then(Value::as_str).unwrap().to_owned());
+        let port = document.value.pointer("/spec/ports/0/port").and_then(Value::as_u64).unwrap();
+        (format!("{name}.{namespace}.svc.cluster.local"), port)
+    };
+    documents.iter().filter(|document| document.kind() == "Service").map(of_service).collect()
+}
+
+#[test]
+fn every_cluster_that_a_configuration_names_is_one_that_the_gateway_has() {
+    let documents = deployed();
+    let hosts = hosts(&documents);
+    let patches = documents.iter().find(|document| document.kind() == "EnvoyPatchPolicy").unwrap();
+    let patched = patches.value.pointer("/spec/jsonPatches").and_then(Value::as_array).unwrap();
+    for patch in patched {
+        let address =
+            "/operation/value/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
+        let address = patch.pointer(address).unwrap();
+        let host = (address["address"].as_str().unwrap().to_owned(), address["port_value"].as_u64().unwrap());
+        assert!(hosts.contains(&host), "{host:?}");
+        assert_eq!(patch["name"], patch["operation"]["value"]["name"]);
+    }
+    for document in &documents {
+        let Some([_, _, configuration]) = document.plugin() else { continue };
+        let clusters = ["/directory/cluster", "/fleet/cluster"].map(|at| configuration.pointer(at));
+        for cluster in clusters.into_iter().flatten().map(|cluster| cluster.as_str().unwrap()) {
+            let exists = match cluster.split('|').collect::<Vec<_>>()[..] {
+                // As Istio names the clusters of services, and those of services that use a waypoint.
+                ["outbound", port, "", host] if !document.file.contains("waypoint") => {
+                    hosts.contains(&(host.to_owned(), port.parse().unwrap()))
+                }
+                ["inbound-vip", port, "http", host] if document.file.contains("waypoint") => {
+                    hosts.contains(&(host.to_owned(), port.parse().unwrap()))
+                }
+                [name] => patched.iter().any(|patch| patch["name"] == name),
+                _ => false,
+            };
+            assert!(exists, "{}: {cluster}", document.file);
+        }
+    }
+}
+
+#[test]
+fn every_gateway_makes_the_labels_that_envoy_yaml_makes() {
+    let bootstrap = policy::bootstrap().unwrap();
+    let tags = bootstrap.pointer("/stats_config/stats_tags").and_then(Value::as_array).unwrap();
+    let names: Vec<_> = tags.iter().map(|tag| tag["tag_name"].as_str().unwrap()).collect();
+
+    let istio = policy::yaml("envoy/istio/istiod-values.yaml").unwrap();
+    assert_eq!(istio, json!({"meshConfig": {"defaultConfig": {"extraStatTags": names}}}));
+    // Istio's bootstrap makes this expression of a tag.
+    for tag in tags {
+        let name = tag["tag_name"].as_str().unwrap();
+        assert_eq!(tag["regex"], format!(r"({name}=\.=(.*?);\.;)"));
+    }
+
+    let documents = deployed();
+    let proxy = documents.iter().find(|document| document.kind() == "EnvoyProxy").unwrap();
+    let patches = proxy.value.pointer("/spec/bootstrap/jsonPatches").and_then(Value::as_array).unwrap();
+    assert_eq!(patches.len(), tags.len());
+    for (patch, tag) in patches.iter().zip(tags) {
+        assert_eq!(patch, &json!({"op": "add", "path": "/stats_config/stats_tags/-", "value": tag}));
+    }
+    let envoy_gateway = policy::yaml("envoy/envoy-gateway/values.yaml").unwrap();
+    let switch = "/config/envoyGateway/extensionApis/enableEnvoyPatchPolicy";
+    assert_eq!(envoy_gateway.pointer(switch), Some(&json!(true)));
+}
