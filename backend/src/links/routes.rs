@@ -223,6 +223,7 @@ fn filter(query: &Query) -> Result<LinkFilter, ApiError> {
         folder_id: query.filter("folderId")?.map(|id| (id != "unsorted").then(|| id.to_owned())),
         tenant_id: query.filter("tenantId")?.map(str::to_owned),
         has_user: query.filter("userId")?.is_some(),
+        has_tags: query.boolean("withTags")?.unwrap_or(false),
         search: search.map(str::to_owned),
         link_ids: query.list("linkIds", MAX_VALUES)?,
         show_archived: query.boolean("showArchived")?.unwrap_or(false),

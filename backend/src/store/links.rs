@@ -37,6 +37,8 @@ pub(crate) struct LinkFilter {
     pub(crate) show_archived: bool,
     /// Links that a user made. There are none, because links are made with keys.
     pub(crate) has_user: bool,
+    /// Links that have a tag.
+    pub(crate) has_tags: bool,
 }
 
 /// What links are counted by.
@@ -246,6 +248,9 @@ impl Store {
         }
         let tagged =
             " AND l.seq IN (SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE ";
+        if filter.has_tags {
+            sql.push(" AND EXISTS (SELECT 1 FROM link_tags lt WHERE lt.link_seq = l.seq)");
+        }
         for ids in &filter.tag_ids {
             sql.push(tagged).push("g.id IN ").texts(self.dialect, ids).push(")");
         }
