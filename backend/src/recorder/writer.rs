@@ -26,20 +26,26 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Records a batch, however often it has to be tried. False if the process is to end and it could not be.
-    pub(super) async fn record(&self, batch: &Batch<'_>, spooled: Option<i64>, stopping: bool) -> bool {
+    /// Records a batch, however often it has to be tried, and returns how long its transaction took. None if the process is
+    /// to end and it could not be.
+    pub(super) async fn record(
+        &self,
+        batch: &Batch<'_>,
+        spooled: Option<i64>,
+        stopping: bool,
+    ) -> Option<Duration> {
         let mut attempts = 0;
         loop {
             match self.store.record_batch(batch, &self.public, spooled).await {
                 Ok(recorded) => {
-                    self.metrics.clicks(ClickOutcome::Recorded, recorded);
-                    let left_out = batch.len() - recorded;
+                    self.metrics.clicks(ClickOutcome::Recorded, recorded.clicks);
+                    let left_out = batch.len() - recorded.clicks;
                     if left_out > 0 {
                         self.metrics.clicks(ClickOutcome::Orphaned, left_out);
                         tracing::debug!(left_out, "clicks on links deleted meanwhile");
                     }
                     self.announced.notify_one();
-                    return true;
+                    return Some(recorded.took);
                 }
                 Err(error) if error.is_refusal() && batch.len() > 0 => {
                     return self.record_in_parts(batch, spooled, stopping, &error).await;
@@ -48,7 +54,7 @@ impl Sink {
                     attempts += 1;
                     tracing::error!(%error, attempts, clicks = batch.len(), "clicks could not be recorded");
                     if stopping && attempts >= FINAL_ATTEMPTS {
-                        return false;
+                        return None;
                     }
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
@@ -64,11 +70,12 @@ impl Sink {
         spooled: Option<i64>,
         stopping: bool,
         refusal: &StoreError,
-    ) -> bool {
+    ) -> Option<Duration> {
         match batch.halves() {
             Ok(Some((first, second))) => {
-                Box::pin(self.record(&first, None, stopping)).await
-                    && Box::pin(self.record(&second, spooled, stopping)).await
+                let first = Box::pin(self.record(&first, None, stopping)).await?;
+                let second = Box::pin(self.record(&second, spooled, stopping)).await?;
+                Some(first + second)
             }
             Ok(None) | Err(_) => {
                 let (click, link) = batch.first().unwrap_or_default();
@@ -86,7 +93,7 @@ impl Sink {
     }
 
     async fn record_or_lose(&self, batch: &Batch<'_>, stopping: bool) {
-        if !self.record(batch, None, stopping).await {
+        if self.record(batch, None, stopping).await.is_none() {
             tracing::error!(clicks = batch.len(), "clicks are lost");
             self.metrics.clicks(ClickOutcome::Lost, batch.len());
         }
@@ -109,11 +116,12 @@ pub(super) async fn run(sink: Sink, queue: Arc<Queue>) {
 async fn directly(sink: &Sink, queue: &Queue) {
     let mut clicks = ClickBuffer::default();
     while let Some(stopping) = queue.wait_for_batch().await {
-        let flushes = queue.take(&mut clicks);
+        let (taken, flushes) = queue.take(&mut clicks);
         if !clicks.is_empty() {
             sink.record_or_lose(&clicks.batch(), stopping).await;
         }
         clicks.clear();
+        queue.recorded([&taken]);
         queue.stored();
         for done in flushes {
             // Whoever asked may have gone.
@@ -122,15 +130,19 @@ async fn directly(sink: &Sink, queue: &Queue) {
     }
 }
 
-async fn through_spool(sink: &Sink, queue: &Queue, mut spool: Spool, left: Vec<(i64, Vec<u8>)>) {
+async fn through_spool(sink: &Sink, queue: &Arc<Queue>, mut spool: Spool, left: Vec<(i64, Vec<u8>)>) {
     let backlog = Arc::new(Backlog::new(left));
-    let recording = tokio::spawn(backlog::record(Arc::clone(&backlog), sink.clone()));
+    let recording = tokio::spawn(backlog::record(Arc::clone(&backlog), sink.clone(), Arc::clone(queue)));
     let mut clicks = ClickBuffer::default();
     while let Some(stopping) = queue.wait_for_batch().await {
-        let flushes = queue.take(&mut clicks);
+        let (taken, flushes) = queue.take(&mut clicks);
         if !clicks.is_empty() {
             backlog.room().await;
-            append(sink, &mut spool, &backlog, &clicks.batch(), stopping).await;
+            let batch = clicks.batch();
+            match append(sink, &mut spool, &backlog, &batch, stopping).await {
+                Some((number, bytes)) => backlog.push(number, batch.len(), bytes, taken),
+                None => queue.recorded([&taken]),
+            }
         }
         clicks.clear();
         queue.stored();
@@ -145,7 +157,14 @@ async fn through_spool(sink: &Sink, queue: &Queue, mut spool: Spool, left: Vec<(
     }
 }
 
-async fn append(sink: &Sink, spool: &mut Spool, backlog: &Backlog, batch: &Batch<'_>, stopping: bool) {
+/// Spools a batch, and returns its number and its bytes. None if it could not be, and was recorded instead.
+async fn append(
+    sink: &Sink,
+    spool: &mut Spool,
+    backlog: &Backlog,
+    batch: &Batch<'_>,
+    stopping: bool,
+) -> Option<(i64, Vec<u8>)> {
     loop {
         let appended = async {
             let bytes = batch.encode()?;
@@ -153,11 +172,12 @@ async fn append(sink: &Sink, spool: &mut Spool, backlog: &Backlog, batch: &Batch
             Ok::<_, StoreError>((number, bytes))
         };
         match appended.await {
-            Ok((number, bytes)) => return backlog.push(number, batch.len(), bytes),
+            Ok(appended) => return Some(appended),
             Err(error) => {
                 tracing::error!(%error, clicks = batch.len(), "clicks could not be spooled");
                 if stopping || error.is_refusal() {
-                    return sink.record_or_lose(batch, stopping).await;
+                    sink.record_or_lose(batch, stopping).await;
+                    return None;
                 }
                 tokio::time::sleep(RETRY_PAUSE).await;
             }

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use sqlx::{Any, Row, Transaction};
+use tokio::time::Instant;
 
 use super::click_batch::{Batch, Entry, Visitor, at};
 use super::click_rows::{Rollup, add_to_rollup, add_to_totals, insert_clicks};
@@ -132,6 +134,15 @@ impl Click {
     }
 }
 
+/// What the transaction that recorded a batch has done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded {
+    /// Clicks on links that exist.
+    pub(crate) clicks: usize,
+    /// How long others could not write, where the database has one writer.
+    pub(crate) took: Duration,
+}
+
 /// A link as far as clicks on it need to know it.
 #[derive(Clone, Copy)]
 pub(super) struct Clicked {
@@ -152,7 +163,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the database fails; then nothing is recorded.
     pub async fn record_clicks(&self, clicks: &[Click], public: &PublicUrl) -> Result<usize, StoreError> {
-        self.record_batch(&Batch::of(clicks), public, None).await
+        Ok(self.record_batch(&Batch::of(clicks), public, None).await?.clicks)
     }
 
     /// As [`Self::record_clicks`]. If the clicks were spooled, `spooled` is the number of the last batch of theirs, and
@@ -162,8 +173,9 @@ impl Store {
         batch: &Batch<'_>,
         public: &PublicUrl,
         spooled: Option<i64>,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<Recorded, StoreError> {
         let mut transaction = self.begin().await?;
+        let began = Instant::now();
         let links = self.lock_clicked(&mut transaction, batch.links()).await?;
         let mut clicks = Vec::with_capacity(batch.len());
         for click in batch.clicks() {
@@ -189,10 +201,10 @@ impl Store {
         if let Some(number) = spooled
             && !self.mark_recorded(&mut transaction, number).await?
         {
-            return Ok(clicks.len());
+            return Ok(Recorded { clicks: clicks.len(), took: began.elapsed() });
         }
         transaction.commit().await?;
-        Ok(clicks.len())
+        Ok(Recorded { clicks: clicks.len(), took: began.elapsed() })
     }
 
     /// The links clicked, by id, protected from deletion until the transaction ends.

@@ -76,6 +76,7 @@ pub(crate) enum Page {
 #[derive(Clone, Debug)]
 pub(crate) struct RedirectTarget {
     pub(crate) link_id: String,
+    pub(crate) workspace_seq: i64,
     pub(crate) url: String,
     pub(crate) details: Details,
 }
@@ -84,6 +85,7 @@ fn redirect_target(row: &AnyRow) -> Result<RedirectTarget, StoreError> {
     let details: String = row.try_get("details")?;
     Ok(RedirectTarget {
         link_id: row.try_get("id")?,
+        workspace_seq: row.try_get("workspace_seq")?,
         url: row.try_get("url")?,
         details: from_json("link details", &details)?,
     })
@@ -189,7 +191,8 @@ impl Store {
         domain: &str,
         folded_key: &str,
     ) -> Result<Option<RedirectTarget>, StoreError> {
-        let mut sql = Sql::new("SELECT l.id, l.url, l.details FROM links l WHERE l.domain = ");
+        let mut sql =
+            Sql::new("SELECT l.id, l.workspace_seq, l.url, l.details FROM links l WHERE l.domain = ");
         sql.bind(domain.to_owned()).push(" AND l.key_place = ").bind(self.key_order.place_of(folded_key));
         sql.optional(&self.read).await?.as_ref().map(redirect_target).transpose()
     }
@@ -201,7 +204,9 @@ impl Store {
     ) -> Result<Vec<((String, String), RedirectTarget)>, StoreError> {
         let places: Vec<_> =
             names.iter().map(|(domain, key)| (domain, key, self.key_order.place_of(key))).collect();
-        let mut sql = Sql::new("SELECT l.domain, value->>1 AS folded_key, l.id, l.url, l.details FROM ");
+        let mut sql = Sql::new(
+            "SELECT l.domain, value->>1 AS folded_key, l.id, l.workspace_seq, l.url, l.details FROM ",
+        );
         sql.each(self.dialect, to_json("names", &places)?);
         sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.key_place = value->>2");
         let rows = sql.all(&self.read).await?;
