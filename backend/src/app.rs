@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::response::IntoResponse;
 use axum::routing;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::recorder::{Recorder, RecorderTask};
 use crate::redirect::Front;
 use crate::request_scope::RequestScope;
@@ -24,6 +25,9 @@ use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::delivery::Deliverer;
 use crate::{analytics, events, internal, links, packer, qr, redirect, request_scope, sweeper, webhooks};
+
+/// QR codes that are drawn at once.
+const DRAWING: usize = 1;
 
 /// The running service: a router to be served, and the work behind it.
 #[derive(Debug)]
@@ -65,6 +69,7 @@ impl Backend {
         let sweeper = tokio::spawn(sweeper);
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
         let admission = Admission::new(store.analytics().readers);
+        let places = Places::new(store.connections() / 2);
         let app = App {
             targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
             store,
@@ -73,6 +78,8 @@ impl Backend {
             webhook_addresses: settings.webhook_addresses,
             recorder,
             admission,
+            places,
+            drawing: Semaphore::new(DRAWING),
             click_rules: settings.clicks,
             repeats: Repeats::default(),
             agents: Agents::default(),

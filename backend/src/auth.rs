@@ -1,14 +1,18 @@
 //! Who is calling.
 
 use axum::extract::FromRequestParts;
+use axum::http::Method;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
 use crate::error::{ApiError, Code};
+use crate::places;
 use crate::state::Shared;
 use crate::store::Workspace;
 
-/// The workspace whose key came with the request: `Authorization: Bearer <key>`. Its data is all that the request sees.
+/// The workspace whose key came with the request: `Authorization: Bearer <key>`. Its data is all that the request sees. The
+/// request is worked on once it has one of the workspace's places, if it needs one. One with a body gets it when that is
+/// read, so that a slow sender takes no place.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) workspace: Workspace,
@@ -18,11 +22,28 @@ impl FromRequestParts<Shared> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
+        let Questioner(caller) = Questioner::from_request_parts(parts, app).await?;
+        app.places.assign(&caller.workspace, parts);
+        if parts.method == Method::GET || parts.method == Method::DELETE {
+            places::take(&parts.extensions).await;
+        }
+        Ok(caller)
+    }
+}
+
+/// A caller who asks about clicks, which takes other places: see [`crate::admission`].
+#[derive(Clone, Debug)]
+pub(crate) struct Questioner(pub(crate) Caller);
+
+impl FromRequestParts<Shared> for Questioner {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
         let key = bearer_key(parts)?;
         let workspace = app.store.workspace_of_key(key).await?;
         let workspace =
             workspace.ok_or_else(|| ApiError::new(Code::Unauthorized, "Unauthorized: Invalid API key."))?;
-        Ok(Self { workspace })
+        Ok(Self(Caller { workspace }))
     }
 }
 

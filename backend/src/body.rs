@@ -1,11 +1,12 @@
 //! Reading JSON bodies field by field, with the published validator's form of message: `<issue>: <path>: <what>`.
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Code};
+use crate::places;
 
 /// The largest body that is read, in bytes.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
@@ -21,15 +22,17 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let bytes = read(request).await?;
+        let (parts, body) = request.into_parts();
+        let bytes = read(body).await?;
+        places::take(&parts.extensions).await;
         serde_json::from_slice(&bytes)
             .map(Self)
             .map_err(|error| ApiError::bad_request(format!("Invalid JSON format in request body: {error}.")))
     }
 }
 
-async fn read(request: Request) -> Result<Bytes, ApiError> {
-    match Limited::new(request.into_body(), MAX_BODY_BYTES).collect().await {
+async fn read(body: Body) -> Result<Bytes, ApiError> {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ApiError::new(
             Code::PayloadTooLarge,
@@ -171,7 +174,7 @@ impl<'a> Fields<'a> {
                     let message = format!("Too small: expected a whole number to be >={}", bounds.start());
                     Err(ApiError::invalid("too_small", &self.path(name), &message))
                 }
-            },
+            }
         })
     }
 

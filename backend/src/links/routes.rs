@@ -25,7 +25,7 @@ pub(crate) const MAX_SEARCH: usize = 1_000;
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
         .route("/links", routing::get(list).post(create))
-        .route("/links/bulk", routing::post(bulk::create).patch(bulk::update).delete(bulk::delete))
+        .route(bulk::PATH, routing::post(bulk::create).patch(bulk::update).delete(bulk::delete))
         .route("/links/count", routing::get(count))
         .route("/links/info", routing::get(info))
         .route("/links/upsert", routing::put(upsert))
