@@ -9,6 +9,7 @@ mod database_away;
 mod errors;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod hostile;
 mod internal;
 mod isolation;
 mod key_order;
