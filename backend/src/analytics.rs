@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::auth::Caller;
+use crate::auth::{Caller, Questioner};
 use crate::error::ApiError;
 use crate::folders::Folder;
 use crate::links::{PublicUrl, rfc3339};
@@ -112,7 +112,11 @@ pub(crate) fn grouping_names() -> impl Iterator<Item = &'static str> {
     GROUPINGS.into_iter().map(|(name, _)| name)
 }
 
-async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
+async fn analytics(
+    State(app): State<Shared>,
+    Questioner(caller): Questioner,
+    query: Query,
+) -> Result<Response, ApiError> {
     let admitted = app.admission.admit(&caller.workspace).await?;
     admitted.answer(async move { answer(&app, &caller, &query).await }).await
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::response::IntoResponse;
 use axum::routing;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::recorder::{Recorder, RecorderTask};
 use crate::redirect::Front;
 use crate::request_scope::RequestScope;
@@ -28,6 +29,9 @@ use crate::{
     analytics, domains, events, folders, internal, links, packer, qr, redirect, request_scope, retention,
     sweeper, tags, webhooks,
 };
+
+/// QR codes that are drawn at once.
+const DRAWING: usize = 1;
 
 /// The running service: its router and background tasks.
 #[derive(Debug)]
@@ -72,6 +76,7 @@ impl Backend {
         let deletion = tokio::spawn(retention::run(store.clone(), clock.clone(), retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
         let admission = Admission::new(store.analytics().readers);
+        let places = Places::new(store.connections() / 2);
         let app = App {
             targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
             store,
@@ -80,6 +85,8 @@ impl Backend {
             webhook_addresses: settings.webhook_addresses,
             recorder,
             admission,
+            places,
+            drawing: Semaphore::new(DRAWING),
             click_rules: settings.clicks,
             repeats: Repeats::default(),
             agents: Agents::default(),

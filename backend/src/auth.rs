@@ -1,15 +1,18 @@
 //! Authentication by API key.
 
 use axum::extract::FromRequestParts;
+use axum::http::Method;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
 use crate::error::{ApiError, Code};
+use crate::places;
 use crate::state::Shared;
 use crate::store::Workspace;
 
 /// The workspace of the request's API key (`Authorization: Bearer <key>`). A request accesses only the data of this
-/// workspace.
+/// workspace. A request that needs one of the workspace's places waits for it. A request with a body takes its place when the
+/// body is read, so that a slow sender takes none.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) workspace: Workspace,
@@ -19,11 +22,28 @@ impl FromRequestParts<Shared> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
+        let Questioner(caller) = Questioner::from_request_parts(parts, app).await?;
+        app.places.assign(&caller.workspace, parts);
+        if parts.method == Method::GET || parts.method == Method::DELETE {
+            places::take(&parts.extensions).await;
+        }
+        Ok(caller)
+    }
+}
+
+/// A caller who asks about clicks, which takes other places: see [`crate::admission`].
+#[derive(Clone, Debug)]
+pub(crate) struct Questioner(pub(crate) Caller);
+
+impl FromRequestParts<Shared> for Questioner {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
         let key = bearer_key(parts)?;
         let workspace = app.store.workspace_of_key(key).await?;
         let workspace =
             workspace.ok_or_else(|| ApiError::new(Code::Unauthorized, "Unauthorized: Invalid API key."))?;
-        Ok(Self { workspace })
+        Ok(Self(Caller { workspace }))
     }
 }
 

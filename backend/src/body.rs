@@ -1,11 +1,12 @@
 //! Parses JSON bodies field by field. Errors have the published validator's format: `<issue>: <path>: <message>`.
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Code};
+use crate::places;
 
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
@@ -21,15 +22,17 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let bytes = read(request).await?;
+        let (parts, body) = request.into_parts();
+        let bytes = read(body).await?;
+        places::take(&parts.extensions).await;
         serde_json::from_slice(&bytes)
             .map(Self)
             .map_err(|error| ApiError::bad_request(format!("Invalid JSON format in request body: {error}.")))
     }
 }
 
-async fn read(request: Request) -> Result<Bytes, ApiError> {
-    match Limited::new(request.into_body(), MAX_BODY_BYTES).collect().await {
+async fn read(body: Body) -> Result<Bytes, ApiError> {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ApiError::new(
             Code::PayloadTooLarge,
@@ -171,9 +174,13 @@ impl<'a> Fields<'a> {
         name: &str,
         bounds: std::ops::RangeInclusive<u64>,
     ) -> Result<Change<u64>, ApiError> {
-        self.change(name, |value| match value.as_f64() {
-            None => Err(wrong_type(&self.path(name), "number", value)),
-            Some(_) => match value.as_u64() {
+        self.change(name, |value| {
+            let Some(float) = value.as_f64() else {
+                return Err(wrong_type(&self.path(name), "number", value));
+            };
+            // The published Python client sends whole numbers with a fraction: `5.0`.
+            let is_whole = float >= 0.0 && float.fract() == 0.0;
+            match value.as_u64().or(is_whole.then_some(float as u64)) {
                 Some(number) if bounds.contains(&number) => Ok(number),
                 Some(number) if number > *bounds.end() => {
                     let message = format!("Too big: expected number to be <={}", bounds.end());
@@ -183,7 +190,7 @@ impl<'a> Fields<'a> {
                     let message = format!("Too small: expected a whole number to be >={}", bounds.start());
                     Err(ApiError::invalid("too_small", &self.path(name), &message))
                 }
-            },
+            }
         })
     }
 
@@ -241,4 +248,35 @@ pub(crate) fn wrong_type(path: &str, expected: &str, received: &Value) -> ApiErr
         path,
         &format!("Invalid input: expected {expected}, received {received}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whole_numbers_may_be_written_with_a_fraction() {
+        //  value            number, or the refusal's start
+        let table = [
+            (json!(3), Ok(3)),
+            (json!(5.0), Ok(5)),
+            (json!(190), Ok(190)),
+            (json!(2), Err("too_small")),
+            (json!(5.5), Err("too_small")),
+            (json!(-5), Err("too_small")),
+            (json!(191.0), Err("too_big")),
+            (json!(1e300), Err("too_big")),
+            (json!("5"), Err("invalid_type")),
+        ];
+        for (value, expected) in table {
+            let body = json!({ "n": value });
+            match (Fields::of(&body, "").unwrap().integer("n", 3..=190), expected) {
+                (Ok(Change::Set(number)), Ok(expected)) => assert_eq!(number, expected, "{value}"),
+                (Err(error), Err(expected)) => assert!(error.message.starts_with(expected), "{value}"),
+                (found, _) => panic!("{value}: {found:?}"),
+            }
+        }
+    }
 }

@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
 use crate::analytics::Metric;
-use crate::auth::Caller;
+use crate::auth::{Caller, Questioner};
 use crate::error::ApiError;
 use crate::links::{Link, LinkBody, rfc3339};
 use crate::query::Query;
@@ -130,7 +130,11 @@ impl<'a> EventBody<'a> {
     }
 }
 
-async fn events(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
+async fn events(
+    State(app): State<Shared>,
+    Questioner(caller): Questioner,
+    query: Query,
+) -> Result<Response, ApiError> {
     let admitted = app.admission.admit(&caller.workspace).await?;
     // The first chunk is read before the response starts, so that a database error is answered with 500.
     let (first, rest) = admitted.answer(async move { first_part(app, caller, &query).await }).await?;

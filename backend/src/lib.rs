@@ -28,6 +28,7 @@ mod metrics;
 mod openapi;
 mod packer;
 mod path;
+mod places;
 mod qr;
 mod query;
 mod recorder;

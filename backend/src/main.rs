@@ -5,6 +5,7 @@ mod cli;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -73,8 +74,24 @@ enum CliError {
     Signals(std::io::Error),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+/// Threads that work on requests, for each processor. A large request keeps one busy for a while; the system lets the others
+/// run meanwhile.
+const THREADS_PER_PROCESSOR: usize = 4;
+
+fn main() -> ExitCode {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = THREADS_PER_PROCESSOR * processors;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(run()),
+        Err(error) => {
+            let _unwritten = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
     let cli = Cli::parse();
     let log = tracing_subscriber::fmt()

@@ -304,7 +304,7 @@ fn link_filters() -> Vec<Value> {
     let mut parameters: Vec<Value> = ["domain", "tagId", "folderId", "tenantId", "userId"].map(filter).into();
     parameters.extend(["tagIds", "tagNames", "linkIds"].map(|name| list_parameter(name, MAX_VALUES)));
     parameters.push(search());
-    parameters.push(flag("showArchived"));
+    parameters.extend(["showArchived", "withTags"].map(flag));
     parameters
 }
 

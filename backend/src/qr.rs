@@ -3,6 +3,7 @@
 
 use std::io;
 
+use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
@@ -33,7 +34,15 @@ pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
     LEVELS.into_iter().map(|(name, _)| name)
 }
 
-async fn qr(query: Query) -> Result<Response, ApiError> {
+async fn qr(State(app): State<Shared>, query: Query) -> Result<Response, ApiError> {
+    let _place = app.drawing.acquire().await;
+    tokio::task::spawn_blocking(move || image(&query)).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "the drawing of a QR code ended abnormally");
+        Err(ApiError::new(Code::InternalServerError, "An internal server error occurred."))
+    })
+}
+
+fn image(query: &Query) -> Result<Response, ApiError> {
     let text = query.text("url").ok_or_else(|| {
         ApiError::invalid("invalid_type", "url", "Invalid input: expected string, received undefined")
     })?;
@@ -53,7 +62,7 @@ async fn qr(query: Query) -> Result<Response, ApiError> {
     let (margin, max_margin) = MARGIN;
     let margin = number("margin", 0..=max_margin)?.unwrap_or(margin);
     let margin = if query.boolean("includeMargin")?.unwrap_or(true) { margin } else { 0 };
-    let colors = [color(&query, "bgColor", [255; 3])?, color(&query, "fgColor", [0; 3])?];
+    let colors = [color(query, "bgColor", [255; 3])?, color(query, "fgColor", [0; 3])?];
     let level = query.choice("level", &LEVELS)?.unwrap_or(ECL::L);
 
     let code =

@@ -107,7 +107,7 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
         app.metrics.clicks(ClickOutcome::Repeated, 1);
         return Ok(response);
     }
-    app.recorder.record(&click).await;
+    app.recorder.record(&click, target.workspace_seq).await;
     Ok(response)
 }
 

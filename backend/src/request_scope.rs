@@ -15,6 +15,7 @@ use tracing::Instrument;
 use crate::error::{ApiError, Code};
 use crate::ids;
 use crate::metrics::Metrics;
+use crate::places::Place;
 
 /// Maximum length of a client's request id, in bytes.
 const MAX_REQUEST_ID: usize = 128;
@@ -36,12 +37,20 @@ impl RequestScope {
 }
 
 /// Middleware that runs a routed request within the scope.
-pub(crate) async fn within(State(scope): State<Arc<RequestScope>>, request: Request, next: Next) -> Response {
+pub(crate) async fn within(
+    State(scope): State<Arc<RequestScope>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let place = Place::default();
+    request.extensions_mut().insert(place.clone());
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let id = request_id(request.headers());
-    scope.handle(&method, route, id, next.run(request)).await
+    let response = scope.handle(&method, route, id, next.run(request)).await;
+    drop(place);
+    response
 }
 
 impl RequestScope {

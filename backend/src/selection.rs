@@ -37,7 +37,7 @@ const INTERVALS: [(&str, Interval); 9] = [
 ];
 
 /// The filters on clicks and their columns.
-const FILTERS: [(&str, Column); 26] = [
+const FILTERS: [(&str, Column); 27] = [
     ("domain", Column::Domain),
     ("linkId", Column::LinkId),
     ("tenantId", Column::TenantId),
@@ -64,6 +64,7 @@ const FILTERS: [(&str, Column); 26] = [
     ("programId", Column::ProgramId),
     ("groupId", Column::Absent),
     ("partnerTagId", Column::Absent),
+    ("eventName", Column::Absent),
 ];
 
 /// The range and filters of a request, and its time zone.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::admission::Admission;
 use crate::click_rules::{ClickRules, Repeats};
 use crate::clock::Clock;
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::recorder::Recorder;
 use crate::retention::Retention;
 use crate::store::Store;
@@ -26,6 +27,9 @@ pub(crate) struct App {
     pub(crate) targets: Targets,
     pub(crate) recorder: Recorder,
     pub(crate) admission: Admission,
+    pub(crate) places: Places,
+    /// Places of those that draw QR codes, which takes a processor for a while and no key.
+    pub(crate) drawing: Semaphore,
     pub(crate) click_rules: ClickRules,
     pub(crate) repeats: Repeats,
     pub(crate) agents: Agents,

@@ -1,5 +1,6 @@
 //! The published API clients, pointed at the gateway.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -40,11 +41,17 @@ fn succeed(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
 }
 
-/// Lets a client make every call, on a clock that stands still and with clicks that are known. The client is started by
-/// a command that takes the gateway's address, a key and the file that has the clicks.
+fn read(file: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+/// Lets a client make every call with every argument, on a clock that stands still and with links and clicks that are
+/// known. The client is started by a command that takes the gateway's address, a key and the files that have the clicks
+/// and the arguments.
 fn make_every_call(kind: Kind, mut client: Command) {
     let clicks = artifacts::root().join("tests/clients/clicks.json");
-    let table: Value = serde_json::from_slice(&std::fs::read(&clicks).unwrap()).unwrap();
+    let arguments = artifacts::root().join("tests/clients/arguments.json");
+    let table = read(&clicks);
     let header = |name| Some(HeaderName::from_static(name));
     let location = LocationHeaders {
         continent: header("x-continent"),
@@ -58,15 +65,18 @@ fn make_every_call(kind: Kind, mut client: Command) {
     // Counted by the month, so that no call has to wait.
     let policy = Policy::deployed()
         .unwrap()
-        .with_at("/plans/pro/standard", json!(["1000/month"]))
-        .with_at("/plans/pro/analytics", json!(["1000/month"]));
+        .with_at("/plans/pro/standard", json!(["100000/month"]))
+        .with_at("/plans/pro/analytics", json!(["100000/month"]));
     let setup = Setup::new(policy, Upstream::At(service.address())).keys_from(service.directory());
     let gateway = Served::start(&kind.served(), setup).unwrap();
 
     let key = service.keys.of("pro");
     let visitor = Client::to(gateway.address()).unwrap();
-    let created = visitor.send(&post("/links").json(&table["link"]).key(key)).unwrap();
-    assert_eq!(created.status(), 200, "{created}");
+    let others = read(&arguments)["links"].take();
+    for link in [&table["link"]].into_iter().chain(others.as_array().unwrap()) {
+        let created = visitor.send(&post("/links").json(link).key(key)).unwrap();
+        assert_eq!(created.status(), 200, "{created}");
+    }
     let mut hours_left = 3;
     for click in table["clicks"].as_array().unwrap() {
         let hours_ago = click["hoursAgo"].as_u64().unwrap();
@@ -83,7 +93,7 @@ fn make_every_call(kind: Kind, mut client: Command) {
     }
     service.advance(Duration::from_secs(3600) * u32::try_from(hours_left).unwrap());
 
-    client.arg(format!("http://{}", gateway.address())).arg(key).arg(clicks);
+    client.arg(format!("http://{}", gateway.address())).arg(key).arg(clicks).arg(arguments);
     succeed(&mut client);
 }
 
@@ -103,4 +113,64 @@ fn the_typescript_client_makes_every_call(kind: Kind) {
 on_both_gateways! {
     the_python_client_makes_every_call
     the_typescript_client_makes_every_call
+}
+
+/// The rows of a table in the documentation that starts with this heading: the code in its first column, and its second.
+fn documented(heading: &str) -> Vec<(Vec<String>, String)> {
+    let text = std::fs::read_to_string(artifacts::root().join("backend/README.md")).unwrap();
+    let lines = text.lines().skip_while(|line| !line.starts_with(heading)).skip(2);
+    let rows = lines.take_while(|line| line.starts_with('|')).map(|line| {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        let code = cells[0].split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        (code, cells[1].trim().to_owned())
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_documentation_of_filters_is_what_the_clients_see() {
+    let table = read(&artifacts::root().join("tests/clients/arguments.json"));
+    let groups = |names: &[&str]| {
+        let cases = names.iter().flat_map(|name| table["groups"][name].as_object().unwrap().clone());
+        cases.map(|(argument, cases)| (argument, cases.as_array().unwrap().clone())).collect::<Vec<_>>()
+    };
+    let is_none = |case: &Value| case["get"] == 0 || case["get"] == json!([]);
+    for (heading, filters, not_filters) in [
+        (
+            "| filter of `/analytics` and `/events` |",
+            groups(&["clicks", "conversions", "groupings"]),
+            &["interval", "start", "end", "timezone", "groupBy"][..],
+        ),
+        ("| filter of `/links` and `/links/count` |", groups(&["links"]), &[]),
+    ] {
+        let rows = documented(heading);
+        let matches = |code: &str, argument: &str| {
+            code == argument || code.strip_suffix('*').is_some_and(|start| argument.starts_with(start))
+        };
+        for (argument, cases) in &filters {
+            let named = |code: &String| matches(code.split('=').next().unwrap(), argument);
+            let is_documented = rows.iter().any(|(codes, _)| codes.iter().any(named));
+            assert_ne!(is_documented, not_filters.contains(&argument.as_str()), "{argument} under {heading}");
+            for (codes, result) in &rows {
+                for code in codes {
+                    let (name, value) = code.split_once('=').unwrap_or((code, ""));
+                    if !matches(name, argument) {
+                        continue;
+                    }
+                    let given = |case: &&Value| {
+                        value.is_empty() || case["give"] == value || case["give"].to_string() == value
+                    };
+                    let cases: Vec<&Value> = cases.iter().filter(given).collect();
+                    let seen = match result.split([':', ';', ',', ' ']).next().unwrap() {
+                        "422" => cases.iter().all(|case| case["refuse"][0] == "unprocessable_entity"),
+                        "works" => cases.iter().any(|case| !case["get"].is_null() && !is_none(case)),
+                        "all" => cases.iter().all(|case| !is_none(case)),
+                        "zero" | "no" => cases.iter().any(|case| is_none(case)),
+                        other => panic!("{code}: {other} is none of the results"),
+                    };
+                    assert!(seen && !cases.is_empty(), "{code}: documented as {result:?}, seen as {cases:?}");
+                }
+            }
+        }
+    }
 }

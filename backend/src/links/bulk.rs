@@ -17,6 +17,8 @@ use crate::query::Query;
 use crate::state::Shared;
 use crate::store::{LinkSelector, NewLink};
 
+/// Where bulk calls go.
+pub(crate) const PATH: &str = "/links/bulk";
 /// Most links that one call makes, changes or deletes.
 pub(crate) const MAX_BULK: usize = 100;
 

@@ -21,7 +21,7 @@ const PAGE_SIZE: i64 = 100;
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
         .route("/links", routing::get(list).post(create))
-        .route("/links/bulk", routing::post(bulk::create).patch(bulk::update).delete(bulk::delete))
+        .route(bulk::PATH, routing::post(bulk::create).patch(bulk::update).delete(bulk::delete))
         .route("/links/count", routing::get(count))
         .route("/links/info", routing::get(info))
         .route("/links/upsert", routing::put(upsert))
@@ -211,6 +211,7 @@ fn filter(query: &Query) -> Result<LinkFilter, ApiError> {
         folder_id: query.filter("folderId")?.map(|id| (id != "unsorted").then(|| id.to_owned())),
         tenant_id: query.filter("tenantId")?.map(str::to_owned),
         has_user: query.filter("userId")?.is_some(),
+        has_tags: query.boolean("withTags")?.unwrap_or(false),
         search: query.search()?.map(str::to_owned),
         link_ids: query.list("linkIds", MAX_VALUES)?,
         show_archived: query.boolean("showArchived")?.unwrap_or(false),

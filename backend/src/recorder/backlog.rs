@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::Queue;
+use super::shares::Taken;
 use super::writer::{Part, Sink};
 use crate::metrics::Metrics;
 use crate::store::{Batch, Progress};
@@ -15,15 +17,20 @@ use crate::store::{Batch, Progress};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Up to this number of clicks are recorded without delay.
 const FEW: usize = 128;
-/// From this number of clicks on, they are recorded without delay. It is also the approximate maximum of a transaction.
+/// Maximum number of clicks in a transaction, approximately.
 const MANY: usize = 32_768;
+/// The first transaction records about this many clicks. Its duration decides how many the next one records.
+const AT_FIRST: usize = 2 * FEW;
+/// A transaction that takes longer than this makes the next ones smaller. SQLite has one writer, and all others wait for it. A
+/// click on a large link that webhooks hear of takes a hundred times as long as another.
+const LONG: Duration = Duration::from_millis(100);
 /// From this size on, in bytes, batches are recorded without delay. It is also the approximate maximum of a
 /// transaction, and far below the maximum size of a value in both databases.
 const MANY_BYTES: usize = 32 * 1024 * 1024;
 /// Maximum number of clicks in the backlog, above which no more are spooled. A click takes about 50 bytes.
-const MOST: usize = 8 * MANY;
+pub(super) const MOST: usize = 8 * MANY;
 /// Maximum size of the backlog, in bytes, above which no more clicks are spooled.
-const MOST_BYTES: usize = 4 * MANY_BYTES;
+pub(super) const MOST_BYTES: usize = 4 * MANY_BYTES;
 
 /// Spooled batches that are not recorded.
 #[derive(Debug)]
@@ -41,6 +48,8 @@ struct Waiting {
     batches: VecDeque<Spooled>,
     clicks: usize,
     bytes: usize,
+    /// From this number of clicks on, they are recorded without delay. It is also about the size of the next transaction.
+    at_once: usize,
     /// The arrival of the oldest batch or the end of the last transaction, whichever is later.
     since: Option<Instant>,
     /// The number of the last spooled batch.
@@ -57,6 +66,8 @@ struct Spooled {
     number: i64,
     clicks: usize,
     bytes: Vec<u8>,
+    /// Whose clicks they are; empty for those that another process has left.
+    taken: Taken,
 }
 
 impl Backlog {
@@ -66,13 +77,14 @@ impl Backlog {
             .into_iter()
             .map(|(number, bytes)| {
                 let clicks = Batch::decode(&bytes).map_or(0, |batch| batch.len());
-                Spooled { number, clicks, bytes }
+                Spooled { number, clicks, bytes, taken: Taken::default() }
             })
             .collect();
         let clicks = batches.iter().map(|batch| batch.clicks).sum();
         let waiting = Waiting {
             clicks,
             bytes: batches.iter().map(|batch| batch.bytes.len()).sum(),
+            at_once: AT_FIRST,
             since: (!batches.is_empty()).then(Instant::now),
             last: batches.back().map_or(0, |batch| batch.number),
             recorded: 0,
@@ -95,11 +107,11 @@ impl Backlog {
         }
     }
 
-    pub(super) fn push(&self, number: i64, clicks: usize, bytes: Vec<u8>) {
+    pub(super) fn push(&self, number: i64, clicks: usize, bytes: Vec<u8>, taken: Taken) {
         let mut waiting = self.lock();
         waiting.clicks += clicks;
         waiting.bytes += bytes.len();
-        waiting.batches.push_back(Spooled { number, clicks, bytes });
+        waiting.batches.push_back(Spooled { number, clicks, bytes, taken });
         waiting.last = number;
         waiting.since.get_or_insert_with(Instant::now);
         self.metrics.spool(waiting.clicks, waiting.bytes);
@@ -143,7 +155,7 @@ impl Backlog {
                     return None;
                 }
                 let timely = urgent
-                    || !(FEW..MANY).contains(&waiting.clicks)
+                    || !(FEW..waiting.at_once).contains(&waiting.clicks)
                     || waiting.bytes >= MANY_BYTES
                     || due.is_some_and(|due| due <= Instant::now());
                 if !waiting.batches.is_empty() && timely {
@@ -161,9 +173,12 @@ impl Backlog {
         }
     }
 
-    fn done(&self, batches: &[Spooled]) {
+    /// Forgets batches that are recorded, by a transaction that took this long.
+    fn done(&self, batches: &[Spooled], took: Duration) {
+        let clicks = batches.iter().map(|batch| batch.clicks).sum::<usize>();
         let mut waiting = self.lock();
-        waiting.clicks -= batches.iter().map(|batch| batch.clicks).sum::<usize>();
+        waiting.adapt(clicks, took);
+        waiting.clicks -= clicks;
         waiting.bytes -= batches.iter().map(|batch| batch.bytes.len()).sum::<usize>();
         waiting.recorded = batches.last().map_or(waiting.recorded, |batch| batch.number);
         waiting.since = (!waiting.batches.is_empty()).then(Instant::now);
@@ -175,10 +190,22 @@ impl Backlog {
 }
 
 impl Waiting {
+    /// Decides how many clicks are recorded at once from now on.
+    fn adapt(&mut self, clicks: usize, took: Duration) {
+        if took > LONG {
+            self.at_once = (clicks / 2).max(1);
+        } else if clicks >= self.at_once && took < LONG / 2 {
+            self.at_once = (2 * self.at_once).min(MANY);
+        } else if clicks < FEW {
+            // Those that come after a pause may be other clicks.
+            self.at_once = self.at_once.min(AT_FIRST);
+        }
+    }
+
     fn take(&mut self) -> Vec<Spooled> {
         let (mut clicks, mut bytes) = (0, 0);
         let mut taken = Vec::new();
-        while clicks < MANY
+        while clicks < self.at_once
             && bytes < MANY_BYTES
             && let Some(batch) = self.batches.pop_front()
         {
@@ -204,7 +231,7 @@ impl Waiting {
 }
 
 /// Records the backlog until it is closed and empty. Of what another process has left, the first clicks may be recorded.
-pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, mut recorded_clicks: i64) {
+pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, queue: Arc<Queue>, mut recorded_clicks: i64) {
     while let Some((batches, stopping)) = backlog.next().await {
         let (Some(first), Some(last)) = (batches.first(), batches.last()) else { continue };
         let mut readable = Vec::with_capacity(batches.len());
@@ -225,16 +252,19 @@ pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, mut recorded_click
         let from = Progress { batch: first.number - 1, clicks: std::mem::take(&mut recorded_clicks) };
         let part = Part { from, to: Progress { batch: last.number, clicks: 0 } };
         let skipped = usize::try_from(from.clicks).unwrap_or_default();
+        let mut took = Duration::ZERO;
         match Batch::join(&readable).and_then(|joined| joined.without_first(skipped)) {
-            Ok(joined) => {
-                if !sink.record(&joined, Some(part), stopping).await {
+            Ok(joined) => match sink.record(&joined, Some(part), stopping).await {
+                Some(recorded) => took = recorded,
+                None => {
                     tracing::warn!(clicks = joined.len(), "clicks remain in the spool for the next process");
                     return;
                 }
-            }
+            },
             Err(error) => tracing::error!(%error, "lost batches of clicks"),
         }
-        backlog.done(&batches);
+        backlog.done(&batches, took);
+        queue.recorded(batches.iter().map(|batch| &batch.taken));
     }
 }
 
@@ -247,14 +277,43 @@ mod tests {
         let backlog = Backlog::new(Vec::new(), Metrics::new());
         for number in 1..=4 {
             assert!(!backlog.lock().is_full(), "before batch {number}");
-            backlog.push(number, 1, vec![0; MANY_BYTES]);
+            backlog.push(number, 1, vec![0; MANY_BYTES], Taken::default());
         }
         assert!(backlog.lock().is_full());
         for number in 1..=4 {
             let (taken, _) = backlog.next().await.unwrap();
             assert_eq!(taken.iter().map(|batch| batch.number).collect::<Vec<_>>(), [number]);
-            backlog.done(&taken);
+            backlog.done(&taken, Duration::ZERO);
             assert!(!backlog.lock().is_full(), "after batch {number}");
         }
+    }
+
+    #[test]
+    fn fewer_clicks_are_recorded_at_once_after_some_took_long() {
+        let mut waiting = Backlog::new(Vec::new()).waiting.into_inner().unwrap();
+        let (long, short) = (LONG * 2, LONG / 4);
+        //  clicks recorded, how long they took, clicks at once from then on
+        let steps = [
+            (AT_FIRST, short, 2 * AT_FIRST),
+            (4 * AT_FIRST, short, 4 * AT_FIRST),
+            (AT_FIRST, short, 4 * AT_FIRST),
+            (MANY, LONG, 4 * AT_FIRST),
+            (4 * AT_FIRST, long, 2 * AT_FIRST),
+            (10, long, 5),
+            (1, long, 1),
+            (1, short, 2),
+            (3, short, 4),
+            (AT_FIRST, LONG, 4),
+        ];
+        for (clicks, took, at_once) in steps {
+            waiting.adapt(clicks, took);
+            assert_eq!(waiting.at_once, at_once, "after {clicks} clicks in {took:?}");
+        }
+        for _ in 0..20 {
+            waiting.adapt(MANY, short);
+        }
+        assert_eq!(waiting.at_once, MANY);
+        waiting.adapt(FEW - 1, short);
+        assert_eq!(waiting.at_once, AT_FIRST);
     }
 }

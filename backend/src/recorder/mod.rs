@@ -6,6 +6,7 @@
 //! period. The next process records the spooled clicks.
 
 mod backlog;
+mod shares;
 mod writer;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use self::shares::{Shares, Taken};
 use self::writer::Sink;
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
@@ -74,6 +76,8 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Held {
     clicks: ClickBuffer,
+    /// The workspaces of `clicks`, and of the clicks that were taken and are not recorded.
+    shares: Shares,
     /// Arrival of the oldest click in `clicks`.
     since: Option<Instant>,
     /// Arrival of the oldest click that is being stored.
@@ -98,8 +102,8 @@ impl Queue {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a click. False if the queue is full.
-    fn offer(&self, click: &Click) -> bool {
+    /// Queues a click. False if the queue is full, or the workspace has its share of it.
+    fn offer(&self, click: &Click, workspace: i64) -> bool {
         let now = Instant::now();
         let mut held = self.lock();
         if held.closed {
@@ -108,13 +112,17 @@ impl Queue {
         }
         let oldest = held.storing_since.or(held.since);
         let is_full = held.clicks.len() >= QUEUE || held.clicks.bytes() >= QUEUE_BYTES;
-        if is_full || oldest.is_some_and(|oldest| now.duration_since(oldest) >= HELD) {
+        let is_late = oldest.is_some_and(|oldest| now.duration_since(oldest) >= HELD);
+        if is_full || is_late || held.shares.is_used_up(workspace) {
             return false;
         }
         held.since.get_or_insert(now);
         let is_first = held.clicks.is_empty();
         let was_batch = held.is_batch();
+        let bytes = held.clicks.bytes();
         held.clicks.push(click);
+        let bytes = held.clicks.bytes() - bytes;
+        held.shares.add(workspace, bytes);
         let is_batch = held.is_batch();
         drop(held);
         if is_first || is_batch != was_batch {
@@ -123,12 +131,22 @@ impl Queue {
         true
     }
 
-    /// Swaps the queued clicks with the empty `clicks`. Returns the pending flushes.
-    fn take(&self, clicks: &mut ClickBuffer) -> Vec<oneshot::Sender<()>> {
+    /// Swaps the queued clicks with the empty `clicks`. Returns their workspaces and the pending flushes.
+    fn take(&self, clicks: &mut ClickBuffer) -> (Taken, Vec<oneshot::Sender<()>>) {
         let mut held = self.lock();
         std::mem::swap(&mut held.clicks, clicks);
         held.storing_since = held.since.take();
-        std::mem::take(&mut held.flushes)
+        (held.shares.take(), std::mem::take(&mut held.flushes))
+    }
+
+    /// What was taken is recorded, so that the workspaces that it is of may have more.
+    fn recorded<'a>(&self, taken: impl IntoIterator<Item = &'a Taken>) {
+        let mut held = self.lock();
+        for taken in taken {
+            held.shares.release(taken);
+        }
+        drop(held);
+        self.room.notify_waiters();
     }
 
     /// Marks the taken clicks as stored.
@@ -190,25 +208,26 @@ impl Recorder {
         (Self { queue: Arc::clone(&queue), metrics, when_full }, RecorderTask { queue, task })
     }
 
-    /// Queues a click. While the queue is full, it waits or drops the click, depending on [`WhenFull`].
-    pub(crate) async fn record(&self, click: &Click) {
-        if self.queue.offer(click) {
+    /// Queues a click on a link of a workspace. While the queue is full, or the database is behind, or the workspace has half
+    /// of the clicks that may wait, it waits or drops the click, depending on [`WhenFull`].
+    pub(crate) async fn record(&self, click: &Click, workspace: i64) {
+        if self.queue.offer(click, workspace) {
             return;
         }
         match self.when_full {
             // Boxed, so that the usual case does not carry this future.
-            WhenFull::Wait => Box::pin(self.record_once_there_is_room(click)).await,
+            WhenFull::Wait => Box::pin(self.record_once_there_is_room(click, workspace)).await,
             WhenFull::Drop => self.metrics.clicks(ClickOutcome::Dropped, 1),
         }
     }
 
-    async fn record_once_there_is_room(&self, click: &Click) {
+    async fn record_once_there_is_room(&self, click: &Click, workspace: i64) {
         loop {
             let mut room = std::pin::pin!(self.queue.room.notified());
             // Notifications count from here on. There may have been room since the click was refused, so the queue is
             // tried again.
             room.as_mut().enable();
-            if self.queue.offer(click) {
+            if self.queue.offer(click, workspace) {
                 return;
             }
             room.await;
@@ -259,7 +278,7 @@ mod tests {
         for taken in 0..=4 {
             let mut click = Click::new("link_1", Timestamp::UNIX_EPOCH);
             click.details.url = format!("{taken}{}", "x".repeat(BATCH_BYTES)).into();
-            assert_eq!(queue.offer(&click), taken < 4, "after {taken} clicks");
+            assert_eq!(queue.offer(&click, 1), taken < 4, "after {taken} clicks");
             assert!(queue.lock().is_batch());
             // The test must not depend on time.
             queue.lock().since = None;

@@ -44,21 +44,27 @@ impl Part {
 }
 
 impl Sink {
-    /// Records a batch and retries until it succeeds. False if it fails during a shutdown.
-    pub(super) async fn record(&self, batch: &Batch<'_>, part: Option<Part>, stopping: bool) -> bool {
+    /// Records a batch, retries until it succeeds, and returns how long its transaction took. None if it fails during a
+    /// shutdown.
+    pub(super) async fn record(
+        &self,
+        batch: &Batch<'_>,
+        part: Option<Part>,
+        stopping: bool,
+    ) -> Option<Duration> {
         let reached = part.map(|part| part.to);
         let record = || self.store.record_batch(batch, &self.public, reached);
         match self.insist(batch.len(), stopping, record).await {
-            None => false,
+            None => None,
             Some(Ok(recorded)) => {
-                self.metrics.clicks(ClickOutcome::Recorded, recorded);
-                let left_out = batch.len() - recorded;
+                self.metrics.clicks(ClickOutcome::Recorded, recorded.clicks);
+                let left_out = batch.len() - recorded.clicks;
                 if left_out > 0 {
                     self.metrics.clicks(ClickOutcome::Orphaned, left_out);
                     tracing::debug!(left_out, "left out clicks on deleted links");
                 }
                 self.announced.notify_one();
-                true
+                Some(recorded.took)
             }
             Some(Err(refusal)) => self.record_in_parts(batch, part, stopping, &refusal).await,
         }
@@ -97,12 +103,13 @@ impl Sink {
         part: Option<Part>,
         stopping: bool,
         refusal: &StoreError,
-    ) -> bool {
+    ) -> Option<Duration> {
         match batch.halves() {
             Ok(Some((first, second))) => {
                 let (of_first, of_second) = part.map(|part| part.split(first.len())).unzip();
-                Box::pin(self.record(&first, of_first, stopping)).await
-                    && Box::pin(self.record(&second, of_second, stopping)).await
+                let first = Box::pin(self.record(&first, of_first, stopping)).await?;
+                let second = Box::pin(self.record(&second, of_second, stopping)).await?;
+                Some(first + second)
             }
             Ok(None) | Err(_) => self.set_click_aside(batch, part, stopping, refusal).await,
         }
@@ -114,11 +121,14 @@ impl Sink {
         part: Option<Part>,
         stopping: bool,
         refusal: &StoreError,
-    ) -> bool {
+    ) -> Option<Duration> {
         let (click, link) = batch.first().unwrap_or_default();
         tracing::error!(error = %refusal, click, link, "set aside a click that the database refused");
         match batch.encode() {
-            Ok(bytes) => self.set_aside(click, &bytes, refusal, part, stopping).await,
+            Ok(bytes) => {
+                let is_done = self.set_aside(click, &bytes, refusal, part, stopping).await;
+                is_done.then_some(Duration::ZERO)
+            }
             Err(error) => {
                 tracing::error!(%error, click, "a click could not be set aside and is lost");
                 self.metrics.clicks(ClickOutcome::Lost, batch.len());
@@ -149,7 +159,7 @@ impl Sink {
             Some(Err(error)) => {
                 tracing::error!(%error, id, "a click could not be set aside and is lost");
                 self.metrics.clicks(ClickOutcome::Lost, 1);
-                return Box::pin(self.record(&Batch::default(), part, stopping)).await;
+                return Box::pin(self.record(&Batch::default(), part, stopping)).await.is_some();
             }
         };
         self.metrics.clicks(outcome, 1);
@@ -157,7 +167,7 @@ impl Sink {
     }
 
     async fn record_or_lose(&self, batch: &Batch<'_>, stopping: bool) {
-        if !self.record(batch, None, stopping).await {
+        if self.record(batch, None, stopping).await.is_none() {
             tracing::error!(clicks = batch.len(), "lost clicks");
             self.metrics.clicks(ClickOutcome::Lost, batch.len());
         }
@@ -180,11 +190,12 @@ pub(super) async fn run(sink: Sink, queue: Arc<Queue>) {
 async fn directly(sink: &Sink, queue: &Queue) {
     let mut clicks = ClickBuffer::default();
     while let Some(stopping) = queue.wait_for_batch().await {
-        let flushes = queue.take(&mut clicks);
+        let (taken, flushes) = queue.take(&mut clicks);
         if !clicks.is_empty() {
             sink.record_or_lose(&clicks.batch(), stopping).await;
         }
         clicks.clear();
+        queue.recorded([&taken]);
         queue.stored();
         for done in flushes {
             // The receiver may have been dropped.
@@ -193,16 +204,21 @@ async fn directly(sink: &Sink, queue: &Queue) {
     }
 }
 
-async fn through_spool(sink: &Sink, queue: &Queue, mut spool: Spool, left: Left) {
+async fn through_spool(sink: &Sink, queue: &Arc<Queue>, mut spool: Spool, left: Left) {
     let backlog = Arc::new(Backlog::new(left.batches, sink.metrics.clone()));
-    let recording = backlog::record(Arc::clone(&backlog), sink.clone(), left.recorded_clicks);
+    let recording =
+        backlog::record(Arc::clone(&backlog), sink.clone(), Arc::clone(queue), left.recorded_clicks);
     let recording = tokio::spawn(recording);
     let mut clicks = ClickBuffer::default();
     while let Some(stopping) = queue.wait_for_batch().await {
-        let flushes = queue.take(&mut clicks);
+        let (taken, flushes) = queue.take(&mut clicks);
         if !clicks.is_empty() {
             backlog.room().await;
-            append(sink, &mut spool, &backlog, &clicks.batch(), stopping).await;
+            let batch = clicks.batch();
+            match append(sink, &mut spool, &backlog, &batch, stopping).await {
+                Some((number, bytes)) => backlog.push(number, batch.len(), bytes, taken),
+                None => queue.recorded([&taken]),
+            }
         }
         clicks.clear();
         queue.stored();
@@ -217,7 +233,14 @@ async fn through_spool(sink: &Sink, queue: &Queue, mut spool: Spool, left: Left)
     }
 }
 
-async fn append(sink: &Sink, spool: &mut Spool, backlog: &Backlog, batch: &Batch<'_>, stopping: bool) {
+/// Spools a batch, and returns its number and its bytes. None if it could not be, and was recorded instead.
+async fn append(
+    sink: &Sink,
+    spool: &mut Spool,
+    backlog: &Backlog,
+    batch: &Batch<'_>,
+    stopping: bool,
+) -> Option<(i64, Vec<u8>)> {
     loop {
         let appended = async {
             let bytes = batch.encode()?;
@@ -225,11 +248,12 @@ async fn append(sink: &Sink, spool: &mut Spool, backlog: &Backlog, batch: &Batch
             Ok::<_, StoreError>((number, bytes))
         };
         match appended.await {
-            Ok((number, bytes)) => return backlog.push(number, batch.len(), bytes),
+            Ok(appended) => return Some(appended),
             Err(error) => {
                 tracing::error!(%error, clicks = batch.len(), "could not spool clicks");
                 if stopping || error.is_refusal() {
-                    return sink.record_or_lose(batch, stopping).await;
+                    sink.record_or_lose(batch, stopping).await;
+                    return None;
                 }
                 tokio::time::sleep(RETRY_PAUSE).await;
             }

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use sqlx::{Any, Row, Transaction};
+use tokio::time::Instant;
 
 use super::click_batch::{Batch, Entry, Visitor, at};
 use super::click_rows::{Rollup, add_to_rollup, add_to_totals, insert_clicks};
@@ -138,6 +140,15 @@ impl Click {
     }
 }
 
+/// What the transaction that recorded a batch has done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded {
+    /// Clicks on links that exist.
+    pub(crate) clicks: usize,
+    /// How long others could not write, where the database has one writer.
+    pub(crate) took: Duration,
+}
+
 /// The numbers of a clicked link and its workspace.
 #[derive(Clone, Copy)]
 pub(super) struct Clicked {
@@ -158,7 +169,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the database fails. Nothing is recorded then.
     pub async fn record_clicks(&self, clicks: &[Click], public: &PublicUrl) -> Result<usize, StoreError> {
-        self.record_batch(&clicks.iter().collect::<ClickBuffer>().batch(), public, None).await
+        Ok(self.record_batch(&clicks.iter().collect::<ClickBuffer>().batch(), public, None).await?.clicks)
     }
 
     /// Like [`Self::record_clicks`]. `spooled` is the number of the last spooled batch that `batch` contains. The
@@ -168,11 +179,12 @@ impl Store {
         batch: &Batch<'_>,
         public: &PublicUrl,
         reached: Option<Progress>,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<Recorded, StoreError> {
         let mut transaction = self.begin().await?;
-        let recorded = self.record_within(&mut transaction, batch, public).await?;
+        let began = Instant::now();
+        let clicks = self.record_within(&mut transaction, batch, public).await?;
         self.commit_recorded(transaction, reached).await?;
-        Ok(recorded)
+        Ok(Recorded { clicks, took: began.elapsed() })
     }
 
     /// Writes down how far the spool is recorded and commits. If that was written before, the transaction is one that was

@@ -38,6 +38,8 @@ pub(crate) struct LinkFilter {
     pub(crate) show_archived: bool,
     /// True if the filter names a user. No link matches, because links are created by keys.
     pub(crate) has_user: bool,
+    /// Links that have a tag.
+    pub(crate) has_tags: bool,
 }
 
 /// The property by which links are counted.
@@ -75,6 +77,7 @@ pub(crate) enum Page {
 #[derive(Clone, Debug)]
 pub(crate) struct RedirectTarget {
     pub(crate) link_id: String,
+    pub(crate) workspace_seq: i64,
     pub(crate) url: String,
     pub(crate) details: Details,
 }
@@ -83,6 +86,7 @@ fn redirect_target(row: &AnyRow) -> Result<RedirectTarget, StoreError> {
     let details: String = row.try_get("details")?;
     Ok(RedirectTarget {
         link_id: row.try_get("id")?,
+        workspace_seq: row.try_get("workspace_seq")?,
         url: row.try_get("url")?,
         details: from_json("link details", &details)?,
     })
@@ -193,7 +197,8 @@ impl Store {
         domain: &str,
         folded_key: &str,
     ) -> Result<Option<RedirectTarget>, StoreError> {
-        let mut sql = Sql::new("SELECT l.id, l.url, l.details FROM links l WHERE l.domain = ");
+        let mut sql =
+            Sql::new("SELECT l.id, l.workspace_seq, l.url, l.details FROM links l WHERE l.domain = ");
         sql.bind(domain.to_owned()).push(" AND l.key_place = ").bind(self.key_order.sort_key(folded_key));
         sql.optional(&self.read).await?.as_ref().map(redirect_target).transpose()
     }
@@ -205,7 +210,9 @@ impl Store {
     ) -> Result<Vec<((String, String), RedirectTarget)>, StoreError> {
         let names: Vec<_> =
             names.iter().map(|(domain, key)| (domain, key, self.key_order.sort_key(key))).collect();
-        let mut sql = Sql::new("SELECT l.domain, value->>1 AS folded_key, l.id, l.url, l.details FROM ");
+        let mut sql = Sql::new(
+            "SELECT l.domain, value->>1 AS folded_key, l.id, l.workspace_seq, l.url, l.details FROM ",
+        );
         sql.each(self.dialect, to_json("names", &names)?);
         sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.key_place = value->>2");
         let rows = sql.all(&self.read).await?;
@@ -257,6 +264,9 @@ impl Store {
             sql.push(" AND l.id IN ").texts(self.dialect, ids);
         }
         let tagged = " AND l.seq IN (SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE g.workspace_seq = ";
+        if filter.has_tags {
+            sql.push(" AND EXISTS (SELECT 1 FROM link_tags lt WHERE lt.link_seq = l.seq)");
+        }
         for ids in &filter.tag_ids {
             sql.push(tagged).bind(workspace.seq);
             sql.push(" AND g.id IN ").texts(self.dialect, ids).push(")");

@@ -297,6 +297,11 @@ impl Store {
         Self { spool: Some(file), ..self }
     }
 
+    /// Connections for all but questions about clicks.
+    pub(crate) fn connections(&self) -> usize {
+        self.read.options().get_max_connections() as usize
+    }
+
     /// Settings for analytics queries.
     pub(crate) fn analytics(&self) -> Analytics {
         self.analytics

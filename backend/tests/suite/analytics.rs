@@ -335,6 +335,8 @@ async fn filters_take_lists_and_their_negation_and_events_agree(database: Databa
         ("groupId=-grp_1".to_owned(), 5),
         ("partnerTagId=ptag_1".to_owned(), 0),
         ("partnerTagId=-ptag_1".to_owned(), 5),
+        ("eventName=Signup".to_owned(), 0),
+        ("eventName=-Signup".to_owned(), 5),
         ("partnerId=p".to_owned(), 3),
         ("partnerId=-p".to_owned(), 2),
         ("programId=q".to_owned(), 2),

@@ -206,6 +206,7 @@ async fn filters_of_links_never_widen_the_list(database: Database) {
     service.tags(&["x", "y"]).await;
     let x = service.link(&json!({"url": "https://example.com/x", "key": "x", "tagNames": ["x"]})).await;
     let y = service.link(&json!({"url": "https://example.com/y", "key": "y", "tagNames": ["y"]})).await;
+    service.link(&json!({"url": "https://example.com/z", "key": "z"})).await;
     let tag = |link: &Value| link["tags"][0]["id"].as_str().unwrap().to_owned();
     let table = [
         (format!("tagIds={},{}", tag(&x), tag(&y)), 2),
@@ -213,6 +214,8 @@ async fn filters_of_links_never_widen_the_list(database: Database) {
         ("tagNames=x&tagNames=y".to_owned(), 2),
         (format!("tagNames=x&tagId={}", tag(&y)), 0),
         ("tagNames=nobody".to_owned(), 0),
+        ("withTags=true".to_owned(), 2),
+        ("withTags=false".to_owned(), 3),
         ("userId=user_1".to_owned(), 0),
         ("tenantId=t".to_owned(), 0),
     ];

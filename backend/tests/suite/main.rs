@@ -13,6 +13,7 @@ mod errors;
 mod folders;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod hostile;
 mod internal;
 mod isolation;
 mod key_order;

@@ -8,9 +8,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use axum::body::Body;
-use axum::http::{Method, Request, StatusCode};
+use axum::http::{Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -131,16 +132,31 @@ impl Caller {
         url: String,
         body: &Value,
     ) -> Option<(StatusCode, Value)> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let response = self.send(method, url, body.into()).await?;
+        let status = response.status();
+        let bytes = Body::new(response.into_body()).collect().await.ok()?.to_bytes();
+        Some((status, serde_json::from_slice(&bytes).unwrap_or_default()))
+    }
+
+    /// The status of an answer that is read to its end and thrown away; None if it broke off.
+    pub(crate) async fn status(&self, method: Method, url: String, body: Bytes) -> Option<StatusCode> {
+        let response = self.send(method, url, body).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            frame.ok()?;
+        }
+        Some(status)
+    }
+
+    async fn send(&self, method: Method, url: String, body: Bytes) -> Option<Response<Incoming>> {
         let request = Request::builder()
             .method(method)
             .uri(url)
             .header("authorization", format!("Bearer {}", self.key))
             .header("user-agent", BROWSER);
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let response = self.client.request(request.body(Full::from(body)).unwrap()).await.ok()?;
-        let status = response.status();
-        let bytes = Body::new(response.into_body()).collect().await.ok()?.to_bytes();
-        Some((status, serde_json::from_slice(&bytes).unwrap_or_default()))
+        self.client.request(request.body(Full::from(body)).unwrap()).await.ok()
     }
 
     /// The text of an answer; None if the process was gone before it had answered.

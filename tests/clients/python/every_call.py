@@ -1,6 +1,8 @@
-"""Every call that the published client offers for links, tags, folders, domains, analytics, events and QR codes: python every_call.py URL KEY CLICKS
+"""Every call that the published client offers for links, tags, folders, domains, analytics, events and QR codes, with every argument:
+python every_call.py URL KEY CLICKS ARGUMENTS
 
-CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and the answers about them.
+CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and the answers about them. ARGUMENTS is
+arguments.json: links that the caller has made, and what each argument of each call does.
 """
 
 import asyncio
@@ -10,6 +12,8 @@ import sys
 
 from dub import Dub
 from dub.models import components, errors, operations
+
+from arguments import Arguments, shown
 
 
 class Calls:
@@ -40,11 +44,6 @@ def refused(kind, code: str, call) -> None:
         assert refusal.data.error.code == code, refusal.data
     else:
         raise AssertionError(f"{code} was expected")
-
-
-def shown(model) -> dict:
-    """A parsed value under the names that it has in JSON."""
-    return model.model_dump(mode="json", by_alias=True)
 
 
 def assert_like(parsed: list, expected: list, what: str) -> None:
@@ -242,13 +241,19 @@ def play(dub: Dub, name: str, suffix: str, run, table: dict) -> None:
     absent(dub, suffix, run)
 
 
+def read(path: str) -> dict:
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
 if __name__ == "__main__":
-    gateway, key, clicks = sys.argv[1:]
-    with open(clicks, encoding="utf-8") as file:
-        clicks = json.load(file)
+    gateway, key, clicks, arguments = sys.argv[1:]
+    clicks, arguments = read(clicks), read(arguments)
     with Dub(token=key, server_url=gateway) as client:
         play(client, "sync", "", lambda answer: answer, clicks)
+        Arguments(client, "", lambda answer: answer, arguments).check_everything()
     loop = asyncio.new_event_loop()
     client = Dub(token=key, server_url=gateway)
     play(client, "async", "_async", loop.run_until_complete, clicks)
+    Arguments(client, "_async", loop.run_until_complete, arguments).check_everything()
     loop.run_until_complete(client.__aexit__(None, None, None))

@@ -1,14 +1,18 @@
-// Every call that the published client offers for links, tags, folders, domains, analytics, events and QR codes: node every_call.mjs FOLDER URL KEY CLICKS
+// Every call that the published client offers for links, tags, folders, domains, analytics, events and QR codes, with every argument:
+// node every_call.mjs FOLDER URL KEY CLICKS ARGUMENTS
 //
 // FOLDER has the installed client. CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and
-// the answers about them.
+// the answers about them. ARGUMENTS is arguments.json: links that the caller has made, and what each argument of each
+// call does.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 
-const [folder, serverURL, token, clicksFile] = process.argv.slice(2);
+import { Arguments } from "./arguments.mjs";
+
+const [folder, serverURL, token, clicksFile, argumentsFile] = process.argv.slice(2);
 const require = createRequire(path.join(folder, "package.json"));
 const { Dub } = require("dub");
 const errors = require("dub/models/errors");
@@ -243,3 +247,5 @@ for (const [story, resource, argument] of [
   assert.deepEqual([...unmade], [], `${resource.constructor.name}: not called`);
 }
 await absent(dub);
+const argumentsTable = JSON.parse(readFileSync(argumentsFile, "utf8"));
+await new Arguments(folder, dub, argumentsTable).checkEverything();

@@ -1,0 +1,98 @@
+//! How much of the room for clicks each workspace takes, so that the clicks of one leave room for those of others.
+
+use rustc_hash::FxHashMap;
+
+use super::backlog::{MOST, MOST_BYTES};
+
+/// Clicks of one workspace that are not recorded, beyond which no more of them are taken: half of all there is room for.
+const MOST_OF_ONE: Amount = Amount { clicks: MOST / 2, bytes: MOST_BYTES / 2 };
+
+/// Clicks and their texts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    clicks: usize,
+    bytes: usize,
+}
+
+/// What each workspace has that is not recorded.
+#[derive(Debug, Default)]
+pub(super) struct Shares(FxHashMap<i64, Share>);
+
+#[derive(Debug, Default)]
+struct Share {
+    /// Waiting to be taken by the writer.
+    queued: Amount,
+    /// Taken by the writer.
+    taken: Amount,
+}
+
+/// What the writer has taken of each workspace at once.
+#[derive(Debug, Default)]
+pub(super) struct Taken(Vec<(i64, Amount)>);
+
+impl Shares {
+    /// Whether a workspace has as much as it may have.
+    pub(super) fn is_used_up(&self, workspace: i64) -> bool {
+        self.0.get(&workspace).is_some_and(|Share { queued, taken }| {
+            queued.clicks + taken.clicks >= MOST_OF_ONE.clicks
+                || queued.bytes + taken.bytes >= MOST_OF_ONE.bytes
+        })
+    }
+
+    /// Counts a click that is queued.
+    pub(super) fn add(&mut self, workspace: i64, bytes: usize) {
+        let queued = &mut self.0.entry(workspace).or_default().queued;
+        queued.clicks += 1;
+        queued.bytes += bytes;
+    }
+
+    /// Counts all that is queued as taken.
+    pub(super) fn take(&mut self) -> Taken {
+        let mut all = Vec::new();
+        for (workspace, Share { queued, taken }) in &mut self.0 {
+            let now_taken = std::mem::take(queued);
+            if now_taken != Amount::default() {
+                taken.clicks += now_taken.clicks;
+                taken.bytes += now_taken.bytes;
+                all.push((*workspace, now_taken));
+            }
+        }
+        Taken(all)
+    }
+
+    /// Forgets what was taken and is recorded now.
+    pub(super) fn release(&mut self, recorded: &Taken) {
+        for (workspace, amount) in &recorded.0 {
+            let Some(Share { queued, taken }) = self.0.get_mut(workspace) else { continue };
+            taken.clicks -= amount.clicks;
+            taken.bytes -= amount.bytes;
+            if *taken == Amount::default() && *queued == Amount::default() {
+                self.0.remove(workspace);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_has_half_of_the_room_until_some_of_its_clicks_are_recorded() {
+        let mut shares = Shares::default();
+        for _ in 1..MOST_OF_ONE.clicks {
+            shares.add(1, 0);
+        }
+        assert!(!shares.is_used_up(1));
+        let first = shares.take();
+        shares.add(1, 0);
+        assert!(shares.is_used_up(1) && !shares.is_used_up(2));
+        shares.add(2, MOST_OF_ONE.bytes);
+        assert!(shares.is_used_up(2));
+        let second = shares.take();
+        shares.release(&first);
+        assert!(!shares.is_used_up(1) && shares.is_used_up(2));
+        shares.release(&second);
+        assert!(shares.0.is_empty());
+    }
+}
