@@ -72,8 +72,19 @@ fn make_every_call(kind: Kind, mut client: Command) {
 
     let key = service.keys.of("pro");
     let visitor = Client::to(gateway.address()).unwrap();
-    let others = read(&arguments)["links"].take();
-    for link in [&table["link"]].into_iter().chain(others.as_array().unwrap()) {
+    let fixture = read(&arguments);
+    for tag in fixture["tags"].as_array().unwrap() {
+        assert_eq!(visitor.send(&post("/tags").json(tag).key(key)).unwrap().status(), 201, "{tag}");
+    }
+    let mut link = table["link"].clone();
+    for folder in fixture["folders"].as_array().unwrap() {
+        let made = visitor.send(&post("/folders").json(folder).key(key)).unwrap();
+        assert_eq!(made.status(), 201, "{made}");
+        if link["folderId"] == folder["name"] {
+            link["folderId"] = made.json().unwrap()["id"].clone();
+        }
+    }
+    for link in [&link].into_iter().chain(fixture["links"].as_array().unwrap()) {
         let created = visitor.send(&post("/links").json(link).key(key)).unwrap();
         assert_eq!(created.status(), 200, "{created}");
     }

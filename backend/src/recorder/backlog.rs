@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn fewer_clicks_are_recorded_at_once_after_some_took_long() {
-        let mut waiting = Backlog::new(Vec::new()).waiting.into_inner().unwrap();
+        let mut waiting = Backlog::new(Vec::new(), Metrics::new()).waiting.into_inner().unwrap();
         let (long, short) = (LONG * 2, LONG / 4);
         //  clicks recorded, how long they took, clicks at once from then on
         let steps = [

@@ -231,9 +231,14 @@ impl Attack {
     ];
 }
 
+/// The longest names of as many tags as a link may have.
+fn longest_tags() -> Vec<String> {
+    (0..100).map(|n| format!("{n:x<255}")).collect()
+}
+
 /// A link of 64 KiB with as many tags as it may have.
 fn largest_link(id: &str) -> Value {
-    let tags: Vec<String> = (0..100).map(|n| format!("{id}-{n}-{:x<240}", "")).collect();
+    let tags = longest_tags();
     json!({
         "url": format!("https://example.com/{}", "u".repeat(31_900)), "comments": "c".repeat(32_000),
         "title": "t".repeat(1_000), "externalId": id, "tagNames": tags,
@@ -249,6 +254,9 @@ impl Hostile {
             answers: Answers::default(),
             questions: Arc::new(Questions::new(interval(QUESTION_PACE))),
         };
+        for name in longest_tags() {
+            hostile.caller.json(Method::POST, process.url("/tags"), &json!({"name": name})).await.unwrap();
+        }
         let mut ids = Vec::new();
         for key in ["clicked", "doomed"] {
             let mut link = largest_link(key);

@@ -93,6 +93,8 @@ def shown(model) -> dict:
 
 ANSWERS = {
     "links": lambda answer: [link.external_id for link in answer.result],
+    "names": lambda answer: [named.name for named in answer],
+    "slugs": lambda answer: [domain.slug for domain in answer.result],
     "number": lambda answer: answer,
     "object": shown,
     "first object": lambda answer: shown(answer[0]),
@@ -145,7 +147,8 @@ class Arguments:
             members = vars(type(getattr(self.dub, snake(resource)))).items()
             methods = {f"{resource}.{camel(name)}" for name, member in members if inspect.isfunction(member)}
             methods = {name for name in methods if not name.endswith("Async")}
-            assert methods <= self.table["methods"].keys(), f"not in the table: {methods}"
+            methods -= {*self.table["methods"], *self.table["notServed"]}
+            assert not methods, f"not in the table: {methods}"
         for name, method in self.table["methods"].items():
             self.check_method(name, method)
 
@@ -183,8 +186,11 @@ class Arguments:
         return answer, None
 
     def check(self, name: str, method: dict, argument: str, row: dict) -> None:
-        if "{newId}" in repr([method.get("needs"), row]):
-            self.known["newId"] = self.call("links.create", {"url": "https://example.com/fresh"}).id
+        fresh = {"newId": ("links", {"url": "https://example.com/fresh"})}
+        fresh |= {f"new{kind}Id": (f"{kind.lower()}s", {"name": "fresh"}) for kind in ("Tag", "Folder")}
+        for known, (resource, request) in fresh.items():
+            if f"{{{known}}}" in repr([method.get("needs"), row]):
+                self.known[known] = self.call(f"{resource}.create", request).id
         given = self.filled({**method.get("needs", {}), **row.get("with", {})})
         given.pop(row.get("without"), None)
         inner = given
@@ -210,7 +216,12 @@ class Arguments:
         self.clean_up()
 
     def clean_up(self) -> None:
-        """Deletes the links that a call has made."""
+        """Deletes the links, tags and folders that a call has made."""
+        for resource in ("tags", "folders"):
+            kept = {row["name"] for row in self.table[resource]}
+            for made in self.call(f"{resource}.list", {}):
+                if made.name not in kept:
+                    self.call(f"{resource}.delete", {"id": made.id})
         links = self.call("links.list", {"showArchived": True}).result
         made = [link.id for link in links if link.external_id not in ("clicked", "plain", "archived")]
         if made:

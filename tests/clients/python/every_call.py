@@ -1,4 +1,4 @@
-"""Every call that the published client offers for links, tags, folders, domains, analytics, events and QR codes, with every argument:
+"""Every call that the published client offers for the resources that the API has, with every argument:
 python every_call.py URL KEY CLICKS ARGUMENTS
 
 CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and the answers about them. ARGUMENTS is

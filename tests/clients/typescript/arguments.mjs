@@ -31,6 +31,8 @@ function words(schema) {
 
 const ANSWERS = {
   links: (answer) => answer.result.map((link) => link.externalId),
+  names: (answer) => answer.map((named) => named.name),
+  slugs: (answer) => answer.result.map((domain) => domain.slug),
   number: (answer) => answer,
   object: (answer) => answer,
   "first object": (answer) => answer[0],
@@ -109,7 +111,8 @@ export class Arguments {
     for (const resource of served) {
       const members = Object.getOwnPropertyNames(Object.getPrototypeOf(this.dub[resource]));
       const methods = members.filter((name) => name !== "constructor").map((name) => `${resource}.${name}`);
-      assert.deepEqual(methods.filter((name) => !this.table.methods[name]), [], "not in the table");
+      const known = [...Object.keys(this.table.methods), ...this.table.notServed];
+      assert.deepEqual(methods.filter((name) => !known.includes(name)), [], "not in the table");
     }
     for (const [name, method] of Object.entries(this.table.methods)) await this.checkMethod(name, method);
   }
@@ -148,8 +151,14 @@ export class Arguments {
   }
 
   async check(name, method, argument, row) {
-    if (JSON.stringify([method.needs, row]).includes("{newId}")) {
-      this.known.newId = (await this.call("links.create", { url: "https://example.com/fresh" })).id;
+    for (const [known, resource, request] of [
+      ["newId", "links", { url: "https://example.com/fresh" }],
+      ["newTagId", "tags", { name: "fresh" }],
+      ["newFolderId", "folders", { name: "fresh" }],
+    ]) {
+      if (JSON.stringify([method.needs, row]).includes(`{${known}}`)) {
+        this.known[known] = (await this.call(`${resource}.create`, request)).id;
+      }
     }
     const given = this.filled({ ...method.needs, ...row.with });
     if (row.without) delete given[row.without];
@@ -176,8 +185,14 @@ export class Arguments {
     await this.cleanUp();
   }
 
-  /** Deletes the links that a call has made. */
+  /** Deletes the links, tags and folders that a call has made. */
   async cleanUp() {
+    for (const resource of ["tags", "folders"]) {
+      const kept = this.table[resource].map((row) => row.name);
+      for (const made of await this.call(`${resource}.list`, {})) {
+        if (!kept.includes(made.name)) await this.call(`${resource}.delete`, { id: made.id });
+      }
+    }
     const links = (await this.call("links.list", { showArchived: true })).result;
     const made = links.filter((link) => !["clicked", "plain", "archived"].includes(link.externalId));
     if (made.length > 0) await this.call("links.deleteMany", { linkIds: made.map((link) => link.id) });

@@ -1,4 +1,4 @@
-// Every call that the published client offers for links, tags, folders, domains, analytics, events and QR codes, with every argument:
+// Every call that the published client offers for the resources that the API has, with every argument:
 // node every_call.mjs FOLDER URL KEY CLICKS ARGUMENTS
 //
 // FOLDER has the installed client. CLICKS is clicks.json: clicks that the caller has made on the link `ext_clicked`, and
