@@ -1,21 +1,14 @@
 //! A plugin's configuration, found in whatever holds it: JSON, YAML, or the configuration of an Envoy.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs, io,
-    path::PathBuf,
-};
+use std::{fs, io, path::PathBuf};
 
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::plugin::{FailurePolicy, Plugin};
+use crate::{filters, manifest, plugin::Plugin};
 
 /// What Envoy names the configuration of its Wasm filter.
-const WASM_FILTER: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
-
-/// The field that restricts what a filter may call.
-const RESTRICTION: &str = "capability_restriction_config";
+pub(crate) const WASM_FILTER: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
 
 /// A text that holds no plugin's configuration.
 #[derive(Debug, thiserror::Error)]
@@ -55,9 +48,29 @@ pub enum ConfigurationError {
         /// Those that there are.
         names: Vec<String>,
     },
-    /// The filter's configuration is a message that has no text.
-    #[error("{field}: {type_url} is neither google.protobuf.StringValue nor google.protobuf.Struct")]
+    /// It is a manifest of Kubernetes of a kind that configures no filter.
+    #[error(
+        "a manifest of kind {kind:?}, which configures no Wasm filter: WasmPlugin, TrafficExtension, \
+         EnvoyExtensionPolicy and EnvoyFilter may"
+    )]
+    Manifest {
+        /// Its kind.
+        kind: String,
+    },
+    /// The filter's configuration is a message of a type that is not known here.
+    #[error(
+        "{field}: host-sim has no protocol-buffers form of {type_url}: it knows google.protobuf's StringValue, BytesValue, \
+         Struct, Value, ListValue, Empty and wrappers of numbers, and TypedStruct"
+    )]
     MessageType {
+        /// The field.
+        field: &'static str,
+        /// The message's type.
+        type_url: String,
+    },
+    /// The filter's configuration is a message whose value is none of its type.
+    #[error("{field}: the value is no {type_url}")]
+    Value {
         /// The field.
         field: &'static str,
         /// The message's type.
@@ -93,14 +106,18 @@ pub fn read(path: impl Into<PathBuf>, plugin: Option<&str>) -> Result<Plugin, Co
 /// Finds the plugin's configuration in `bytes`, by what they hold and not by a name:
 ///
 /// - an Envoy bootstrap, a file of resources, or any piece of them that holds a Wasm filter: all of the filter's
-///   fields are taken, its configuration from a `google.protobuf.StringValue` as it is and from a `Struct` as JSON;
+///   fields are taken, in either casing, and its configuration is the bytes that Envoy hands over for it: a
+///   `google.protobuf.StringValue` as it is, a `Struct` in its protocol-buffers form;
+/// - a `WasmPlugin` or `TrafficExtension` of Istio, or an `EnvoyExtensionPolicy` of Envoy Gateway: their configuration as
+///   JSON, as their controllers hand it over;
 /// - else JSON: it is the configuration, byte for byte;
 /// - else YAML: it is the configuration, turned into JSON; a lone text is the configuration as it is.
 ///
 /// Where several Wasm filters are configured, `plugin` names the one that is meant.
 ///
 /// # Errors
-/// When `bytes` are none of these, or hold no filter, several, or none of that name.
+/// When `bytes` are none of these, or hold no filter, several, or none of that name; and when they look like a
+/// configuration of Envoy's or a manifest of Kubernetes, and have no filter.
 pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, ConfigurationError> {
     let json: Option<Value> = serde_json::from_slice(bytes).ok();
     let is_json = json.is_some();
@@ -108,150 +125,46 @@ pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, Configuration
         Some(document) => document,
         None => serde_saphyr::from_slice(bytes)?,
     };
-    let mut filters = Vec::new();
-    collect_filters(&document, &mut filters);
+    let mut plugins = match manifest::plugins(&document) {
+        Some(plugins) => plugins?,
+        None => filters::plugins(&document)?,
+    };
     if let Some(name) = plugin {
-        let names = names_of(&filters);
-        filters.retain(|filter| name_of(filter) == name);
-        if filters.is_empty() {
+        let names = names_of(&plugins);
+        plugins.retain(|plugin| plugin.name == name);
+        if plugins.is_empty() {
             return Err(ConfigurationError::UnknownFilter { name: name.to_owned(), names });
         }
     }
-    match filters.as_slice() {
-        [filter] => plugin_of(filter),
-        [] if document.get("static_resources").is_some() || document.get("resources").is_some() => {
-            Err(ConfigurationError::NoFilter)
-        }
-        [] => {
-            let configuration = match document {
-                Value::String(_) => Bytes::copy_from_slice(bytes),
-                _ if is_json => Bytes::copy_from_slice(bytes),
-                Value::Null => Bytes::new(),
-                document => document.to_string().into(),
-            };
-            Ok(Plugin { configuration, ..Plugin::default() })
-        }
-        several => Err(ConfigurationError::SeveralFilters { names: names_of(several) }),
+    if plugins.len() > 1 {
+        return Err(ConfigurationError::SeveralFilters { names: names_of(&plugins) });
     }
-}
-
-type Fields = Map<String, Value>;
-
-/// Every `PluginConfig` under a Wasm filter, in order.
-fn collect_filters<'a>(value: &'a Value, found: &mut Vec<&'a Fields>) {
-    match value {
-        Value::Object(fields) => {
-            let text = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
-            let config = if text("@type").ends_with(WASM_FILTER) {
-                fields.get("config")
-            } else if text("type_url").ends_with(WASM_FILTER) {
-                // A TypedStruct, as Istio sends it.
-                fields.get("value").and_then(|value| value.get("config"))
-            } else {
-                None
-            };
-            match config.and_then(Value::as_object) {
-                Some(config) => found.push(config),
-                None if fields.contains_key("vm_config") => found.push(fields),
-                None => fields.values().for_each(|value| collect_filters(value, found)),
-            }
-        }
-        Value::Array(list) => list.iter().for_each(|value| collect_filters(value, found)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    if let Some(plugin) = plugins.pop() {
+        return Ok(plugin);
     }
-}
-
-fn name_of(filter: &Fields) -> &str {
-    filter.get("name").and_then(Value::as_str).unwrap_or_default()
-}
-
-fn names_of(filters: &[&Fields]) -> Vec<String> {
-    filters.iter().map(|filter| format!("{:?}", name_of(filter))).collect()
-}
-
-fn plugin_of(filter: &Fields) -> Result<Plugin, ConfigurationError> {
-    let vm = filter.get("vm_config");
-    let of_vm = |name: &str| vm.and_then(|vm| vm.get(name));
-    let flag = |field: &'static str| match filter.get(field) {
-        None => Ok(false),
-        Some(value) => value.as_bool().ok_or(ConfigurationError::Field { field, expected: "true or false" }),
-    };
-    let failure_policy = match filter.get("failure_policy").map(Value::as_str) {
-        Some(Some("FAIL_OPEN")) => FailurePolicy::FailOpen,
-        Some(Some("FAIL_RELOAD")) => FailurePolicy::FailReload,
-        Some(Some("FAIL_CLOSED" | "UNSPECIFIED")) => FailurePolicy::FailClosed,
-        Some(_) => {
-            let expected = "FAIL_CLOSED, FAIL_OPEN or FAIL_RELOAD";
-            return Err(ConfigurationError::Field { field: "failure_policy", expected });
-        }
-        None if flag("fail_open")? => FailurePolicy::DeprecatedFailOpen,
-        None => FailurePolicy::FailClosed,
-    };
-    let variables = of_vm("environment_variables").and_then(|variables| variables.get("key_values"));
-    let environment: BTreeMap<String, String> = match variables.map(Value::as_object) {
-        None => BTreeMap::new(),
-        Some(Some(variables)) => variables
-            .iter()
-            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
-            .collect(),
-        Some(None) => {
-            let field = "vm_config.environment_variables.key_values";
-            return Err(ConfigurationError::Field { field, expected: "a map of texts" });
-        }
-    };
-    let text = |value: Option<&Value>, field| match value {
-        None => Ok(String::new()),
-        Some(value) => {
-            value.as_str().map(str::to_owned).ok_or(ConfigurationError::Field { field, expected: "a text" })
-        }
-    };
-    Ok(Plugin {
-        name: text(filter.get("name"), "name")?,
-        root_id: text(filter.get("root_id"), "root_id")?,
-        vm_id: text(of_vm("vm_id"), "vm_config.vm_id")?,
-        vm_configuration: message(of_vm("configuration"), "vm_config.configuration")?,
-        configuration: message(filter.get("configuration"), "configuration")?,
-        failure_policy,
-        allow_on_headers_stop_iteration: flag("allow_on_headers_stop_iteration")?,
-        allowed_capabilities: allowed_capabilities(filter, vm)?,
-        environment,
-    })
-}
-
-/// The names in a restriction of capabilities, of the VM or, as before Envoy 1.40, of the plugin.
-fn allowed_capabilities(filter: &Fields, vm: Option<&Value>) -> Result<BTreeSet<String>, ConfigurationError> {
-    let restriction = vm.and_then(|vm| vm.get(RESTRICTION)).or_else(|| filter.get(RESTRICTION));
-    match restriction.and_then(|restriction| restriction.get("allowed_capabilities")) {
-        None => Ok(BTreeSet::new()),
-        Some(Value::Object(names)) => Ok(names.keys().cloned().collect()),
-        Some(_) => Err(ConfigurationError::Field { field: RESTRICTION, expected: "a map of capabilities" }),
+    if let Some(kind) = manifest::kind(&document) {
+        return Err(ConfigurationError::Manifest { kind: kind.to_owned() });
     }
+    if filters::is_of_envoy(&document) {
+        return Err(ConfigurationError::NoFilter);
+    }
+    let configuration = match document {
+        Value::String(_) => Bytes::copy_from_slice(bytes),
+        _ if is_json => Bytes::copy_from_slice(bytes),
+        Value::Null => Bytes::new(),
+        document => document.to_string().into(),
+    };
+    Ok(Plugin { configuration, ..Plugin::default() })
 }
 
-/// The bytes that Envoy hands to the filter for an `Any`.
-fn message(any: Option<&Value>, field: &'static str) -> Result<Bytes, ConfigurationError> {
-    let Some(any) = any else { return Ok(Bytes::new()) };
-    let type_url = any.get("@type").and_then(Value::as_str);
-    let value = any.get("value");
-    match (type_url, value) {
-        (Some(url), Some(Value::String(text))) if url.ends_with("google.protobuf.StringValue") => {
-            Ok(Bytes::copy_from_slice(text.as_bytes()))
-        }
-        (Some(url), None) if url.ends_with("google.protobuf.StringValue") => Ok(Bytes::new()),
-        (Some(url), _) if url.ends_with("google.protobuf.StringValue") => {
-            Err(ConfigurationError::Field { field, expected: "a text under value" })
-        }
-        (Some(url), value) if url.ends_with("google.protobuf.Struct") => {
-            Ok(value.map_or_else(|| "{}".to_owned(), Value::to_string).into())
-        }
-        (Some(url), _) => Err(ConfigurationError::MessageType { field, type_url: url.to_owned() }),
-        (None, _) => Err(ConfigurationError::Field { field, expected: "a message with its \"@type\"" }),
-    }
+fn names_of(plugins: &[Plugin]) -> Vec<String> {
+    plugins.iter().map(|plugin| format!("{:?}", plugin.name)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::FailurePolicy;
 
     fn configuration(text: &str) -> String {
         let plugin = parse(text.as_bytes(), None).unwrap();
@@ -283,10 +196,31 @@ static_resources:
                     {"plans": {}}
 "#;
 
+    const ISTIO: &str = r"
+apiVersion: extensions.istio.io/v1alpha1
+kind: WasmPlugin
+metadata: {name: limits, namespace: gateways}
+spec:
+  url: oci://registry.example/limits
+  pluginName: root
+  pluginConfig: {plans: {}}
+  failStrategy: FAIL_RELOAD
+  vmConfig: {env: [{name: A, value: b}, {name: HOME, valueFrom: HOST}]}
+";
+
+    const GATEWAY: &str = r#"
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyExtensionPolicy
+spec:
+  wasm:
+  - {name: a, rootID: r, config: {plans: [1]}, failOpen: true}
+  - {name: b, config: "text"}
+"#;
+
     #[test]
     fn a_configuration_is_found_by_what_the_text_holds() {
         let structure = r#"{"@type": "x/envoy.extensions.filters.http.wasm.v3.Wasm",
-            "config": {"configuration": {"@type": "x/google.protobuf.Struct", "value": {"b": 1, "a": [true]}}}}"#;
+            "config": {"configuration": {"@type": "x/google.protobuf.Struct", "value": {"a": ""}}}}"#;
         let plugin = r#"{"name": "p", "vm_config": {}, "configuration":
             {"@type": "x/google.protobuf.StringValue", "value": "text"}}"#;
         //  what, text, configuration
@@ -296,7 +230,14 @@ static_resources:
             ("a text stays as it is", "just words", "just words"),
             ("nothing is nothing", "", ""),
             ("a bootstrap's string", BOOTSTRAP, "{\"plans\": {}}\n"),
-            ("a filter's struct", structure, r#"{"a":[true],"b":1}"#),
+            ("a filter's struct", structure, "\n\u{7}\n\u{1}a\u{12}\u{2}\u{1a}\0"),
+            ("a manifest of Istio's", ISTIO, r#"{"plans":{}}"#),
+            (
+                "a manifest without a configuration",
+                r#"{"apiVersion": "extensions.istio.io/v1alpha1", "kind": "WasmPlugin"}"#,
+                "",
+            ),
+            ("fields that are null", r#"{"vmConfig": {}, "name": null, "configuration": null}"#, ""),
             ("a plugin alone", plugin, "text"),
         ];
         for (what, text, expected) in rows {
@@ -314,6 +255,32 @@ static_resources:
         assert_eq!(plugin.failure_policy, FailurePolicy::FailReload);
         assert_eq!(plugin.environment.get("A").map(String::as_str), Some("b"));
         assert!(plugin.allows("proxy_on_log") && !plugin.allows("proxy_on_tick"));
+    }
+
+    #[test]
+    fn fields_have_their_names_in_either_casing() {
+        let camel = r#"{"name": "p", "rootId": "r", "vmConfig": {"vmId": "v", "configuration":
+            {"@type": "x/google.protobuf.StringValue", "value": "of the VM"}, "environmentVariables": {"keyValues": {"A": "b"}}},
+            "failurePolicy": "FAIL_RELOAD", "allowOnHeadersStopIteration": true}"#;
+        let plugin = parse(camel.as_bytes(), None).unwrap();
+        let names = (plugin.root_id.as_str(), plugin.vm_id.as_str(), plugin.vm_configuration.as_ref());
+        assert_eq!(names, ("r", "v", &b"of the VM"[..]));
+        assert_eq!(plugin.failure_policy, FailurePolicy::FailReload);
+        assert!(plugin.allow_on_headers_stop_iteration && plugin.environment.contains_key("A"));
+    }
+
+    #[test]
+    fn manifests_are_read_for_what_they_are() {
+        let plugin = parse(ISTIO.as_bytes(), None).unwrap();
+        assert_eq!((plugin.name.as_str(), plugin.root_id.as_str()), ("gateways.limits", "root"));
+        assert_eq!(plugin.failure_policy, FailurePolicy::FailReload);
+        assert_eq!(plugin.environment.into_iter().collect::<Vec<_>>(), [("A".to_owned(), "b".to_owned())]);
+        let extension = ISTIO.replace("WasmPlugin", "TrafficExtension").replace("spec:\n", "spec:\n wasm:\n");
+        assert_eq!(configuration(&extension), r#"{"plans":{}}"#);
+        let plugin = parse(GATEWAY.as_bytes(), Some("a")).unwrap();
+        assert_eq!((plugin.root_id.as_str(), plugin.configuration.as_ref()), ("r", &br#"{"plans":[1]}"#[..]));
+        assert_eq!(plugin.failure_policy, FailurePolicy::DeprecatedFailOpen);
+        assert_eq!(parse(GATEWAY.as_bytes(), Some("b")).unwrap().configuration, "\"text\"");
     }
 
     #[test]
@@ -343,7 +310,13 @@ static_resources:
             ("a: [", "neither JSON nor YAML: line 1, column 4"),
             ("a: 1\na: 2\n", "neither JSON nor YAML: line 2, column 1"),
             ("static_resources: {}", "an Envoy configuration without a envoy.extensions"),
-            (message, "configuration: x/google.protobuf.Any is neither"),
+            (
+                "apiVersion: v1\nkind: ConfigMap\n",
+                "a manifest of kind \"ConfigMap\", which configures no Wasm filter",
+            ),
+            (r#"{"http_filters": []}"#, "an Envoy configuration without a envoy.extensions"),
+            (r#"{"@type": "x/envoy.config.listener.v3.Listener"}"#, "an Envoy configuration without a envoy"),
+            (message, "configuration: host-sim has no protocol-buffers form of x/google.protobuf.Any"),
             (r#"{"vm_config": {}, "failure_policy": "X"}"#, "failure_policy: expected FAIL_CLOSED"),
         ];
         for (text, expected) in rows {

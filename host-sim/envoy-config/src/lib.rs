@@ -1,5 +1,5 @@
-//! Finds proxy-wasm filters and their configuration in whatever holds them: Envoy bootstraps, files of xDS resources, or plain JSON
-//! and YAML.
+//! Finds proxy-wasm filters and their configuration in whatever holds them: Envoy bootstraps, files of xDS resources, manifests of
+//! Istio and Envoy Gateway, or plain JSON and YAML.
 //!
 //! ```
 //! let document = r#"
@@ -13,10 +13,16 @@
 //! # Ok::<(), envoy_config::ConfigurationError>(())
 //! ```
 
+mod any;
 pub mod configuration;
+mod fields;
+mod filters;
+mod manifest;
 mod plugin;
 #[cfg(feature = "stats-tags")]
 pub mod stats_tags;
+mod surroundings;
 
 pub use configuration::ConfigurationError;
 pub use plugin::{FailurePolicy, Plugin};
+pub use surroundings::{Surrounding, surroundings};

@@ -1,0 +1,62 @@
+//! What a configuration of Envoy's says beside its Wasm filters, and matters to them.
+
+use serde_json::Value;
+
+use crate::{
+    fields::{field, field_of},
+    filters,
+};
+
+/// Something that a gateway's configuration says of the gateway.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Surrounding {
+    /// `per_connection_buffer_limit_bytes` of the first listener that has a Wasm filter.
+    BufferLimit(usize),
+    /// `node`, which `xds.node` gives.
+    Node(Value),
+}
+
+/// What a document says of its gateway: nothing, if it is no configuration of Envoy's.
+pub fn surroundings(bytes: &[u8]) -> Vec<Surrounding> {
+    let json: Option<Value> = serde_json::from_slice(bytes).ok();
+    let Some(document) = json.or_else(|| serde_saphyr::from_slice(bytes).ok()) else { return Vec::new() };
+    if !filters::is_of_envoy(&document) {
+        return Vec::new();
+    }
+    let node = field_of(Some(&document), "node").cloned().map(Surrounding::Node);
+    let limit = buffer_limit(&document).map(Surrounding::BufferLimit);
+    limit.into_iter().chain(node).collect()
+}
+
+fn buffer_limit(value: &Value) -> Option<usize> {
+    match value {
+        Value::Object(fields) if field(fields, "filter_chains").is_some() => {
+            let limit = field(fields, "per_connection_buffer_limit_bytes")?.as_u64()?;
+            filters::has_any(value).then(|| usize::try_from(limit).unwrap_or(usize::MAX))
+        }
+        Value::Object(fields) => fields.values().find_map(buffer_limit),
+        Value::Array(list) => list.iter().find_map(buffer_limit),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bootstrap_tells_of_its_gateway() {
+        let listener = |limit: &str| {
+            format!(
+                r#"{{"node": {{"id": "n"}}, "staticResources": {{"listeners": [{{{limit} "filter_chains":
+                    [{{"@type": "x/envoy.extensions.filters.http.wasm.v3.Wasm", "config": {{}}}}]}}]}}}}"#
+            )
+        };
+        let node = Surrounding::Node(serde_json::json!({"id": "n"}));
+        let given = surroundings(listener(r#""perConnectionBufferLimitBytes": 1024,"#).as_bytes());
+        assert_eq!(given, [Surrounding::BufferLimit(1024), node.clone()]);
+        assert_eq!(surroundings(listener("").as_bytes()), [node]);
+        assert_eq!(surroundings(b"{\"node\": {\"id\": \"a filter's own\"}}"), []);
+    }
+}
