@@ -1,23 +1,29 @@
 //! What a host is made of.
 
 use std::{
-    sync::{Arc, RwLock},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, RwLock},
     time::Duration,
 };
 
 use crate::{
     abi::LogLevel,
-    clock::Clock,
-    exchange::Clusters,
-    faults::Faults,
-    flavour::{EnvoyVersion, Flavour, StreamEnd},
+    flavour::{EnvoyVersion, Flavour, HostKind, StreamEnd},
     host::Host,
-    logs::{LogLine, Logs, Sink},
-    message::{Request, Response},
-    metrics::Metrics,
-    shared_data::SharedData,
-    shared_queue::SharedQueues,
-    state::Shared,
+    shared::{
+        Shared,
+        clock::Clock,
+        data::SharedData,
+        faults::Faults,
+        logs::{LogLine, Logs, Sink},
+        metrics::Metrics,
+        queues::SharedQueues,
+    },
+    stream::{exchange::Clusters, framing::Framing},
+    wire::{
+        message::{Request, Response},
+        property::{self, Value},
+    },
     worker::ReloadTotals,
 };
 
@@ -35,6 +41,10 @@ pub struct Builder {
     log_sink: LogSink,
     callback_limit: Duration,
     memory_limit: usize,
+    framing: Framing,
+    buffer_limit: usize,
+    properties: BTreeMap<Vec<u8>, Value>,
+    any_cluster: bool,
     seed: Option<u64>,
 }
 
@@ -62,6 +72,10 @@ impl Default for Builder {
             log_sink: LogSink::default(),
             callback_limit: Duration::from_secs(10),
             memory_limit: 1 << 30,
+            framing: Framing::default(),
+            buffer_limit: 1 << 20,
+            properties: BTreeMap::new(),
+            any_cluster: false,
             seed: Some(0),
         }
     }
@@ -72,6 +86,24 @@ impl Builder {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
+        self
+    }
+
+    /// The host to behave like: its [`flavour`](Self::flavour) and [`envoy_version`](Self::envoy_version).
+    #[must_use]
+    pub fn host(self, kind: HostKind) -> Self {
+        self.flavour(kind.flavour()).envoy_version(kind.version())
+    }
+
+    /// Gives a property a value for every request (see [`Request::property`]), and for root contexts where its path
+    /// begins with `xds`.
+    #[must_use]
+    pub fn property<P: AsRef<[u8]>>(
+        mut self,
+        path: impl IntoIterator<Item = P>,
+        value: impl Into<Value>,
+    ) -> Self {
+        self.properties.insert(property::joined(path), value.into());
         self
     }
 
@@ -114,6 +146,13 @@ impl Builder {
         self
     }
 
+    /// Lets filters call clusters of any name. Calls to one that the builder does not have break off.
+    #[must_use]
+    pub fn any_cluster(mut self) -> Self {
+        self.any_cluster = true;
+        self
+    }
+
     /// The least serious level that is kept, and that `proxy_get_log_level` tells; trace unless set.
     #[must_use]
     pub fn log_level(mut self, level: LogLevel) -> Self {
@@ -149,6 +188,22 @@ impl Builder {
         self
     }
 
+    /// In which pieces bodies come to the filters; as in Envoy unless set.
+    #[must_use]
+    pub fn framing(mut self, framing: Framing) -> Self {
+        self.framing = framing;
+        self
+    }
+
+    /// The most bytes of a body that the gateway holds for a filter (`per_connection_buffer_limit_bytes`): beyond it, a
+    /// request whose body a filter wants whole is answered 413 and a response 500, and of any other no more is read until
+    /// the filter lets go. 1 MiB, as in Envoy, unless set; 0 is no limit.
+    #[must_use]
+    pub fn buffer_limit(mut self, bytes: usize) -> Self {
+        self.buffer_limit = bytes;
+        self
+    }
+
     /// The seed of the guests' random bytes; 0 unless set. The same seed gives the same bytes.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -176,6 +231,11 @@ impl Builder {
             clusters: RwLock::new(names),
             callback_limit: self.callback_limit,
             memory_limit: self.memory_limit,
+            framing: self.framing,
+            buffer_limit: self.buffer_limit,
+            properties: self.properties,
+            any_cluster: self.any_cluster,
+            unknown_properties: Mutex::default(),
             reloads: ReloadTotals::default(),
             stream_end: self.stream_end.unwrap_or_else(|| self.flavour.stream_end()),
             seed: self.seed,

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use host_sim::{Host, Module, Plugin, Request, Response};
-//! use host_sim::driver::{Connection, Direction, Output};
+//! use host_sim::driver::{Connection, Direction, Frame, Output, Part};
 //!
 //! # let wasm = wat::parse_str(r#"(module (memory (export "memory") 1) (func (export "proxy_abi_version_0_2_1"))
 //! #   (func (export "malloc") (param i32) (result i32) (i32.const 64)))"#)?;
@@ -23,18 +23,20 @@
 //!     protocol: "HTTP/1.1",
 //!     id: 1,
 //! });
-//! worker.headers(stream, Direction::Request, Request::get("/links").headers().clone(), true);
+//! let headers = |headers: &host_sim::Headers| Part::Headers { headers: headers.clone(), end: true };
+//! worker.feed(stream, Frame { direction: Direction::Request, part: headers(Request::get("/links").headers()) });
 //! let mut answered = false;
 //! for output in worker.outputs(stream) {
 //!     // The filter has let the request go on: the upstream answers.
-//!     if let Output::RequestHeaders { headers, end: true } = output {
-//!         assert_eq!(headers.get(":path").unwrap(), "/links");
-//!         worker.headers(stream, Direction::Response, Response::ok().headers().clone(), true);
+//!     if let Output::Frame(Frame { part: Part::Headers { headers: sent, end: true }, .. }) = output {
+//!         assert_eq!(sent.get(":path").unwrap(), "/links");
+//!         worker.feed(stream, Frame { direction: Direction::Response, part: headers(Response::ok().headers()) });
 //!         answered = true;
 //!     }
 //! }
 //! assert!(answered && worker.take_work().callouts.is_empty());
-//! assert!(matches!(worker.outputs(stream)[..], [Output::ResponseHeaders { end: true, .. }]));
+//! let answer = worker.outputs(stream);
+//! assert!(matches!(answer[..], [Output::Frame(Frame { direction: Direction::Response, .. })]));
 //! worker.close(stream);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -48,20 +50,21 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-
 use crate::{
     abi::LogLevel,
-    headers::Headers,
-    message::{Peer, Response},
-    state::Shared,
+    shared::Shared,
+    stream::framing::Framing,
     vm::VmName,
+    wire::message::{Peer, Response},
     worker::{self, ReloadStats},
 };
 pub use crate::{
-    chain::{Held, StreamId},
-    grpc::GrpcEvent,
-    state::{CallId, Callout, Direction, GrpcOrder, GrpcStep, Output},
+    stream::{
+        frame::{Direction, Frame, Output, Part},
+        manager::StreamId,
+    },
+    vm::callouts::{CallId, Callout, GrpcOrder, GrpcStep},
+    wire::grpc::GrpcEvent,
 };
 
 /// The workers of a host that has loaded its filters. Made by [`Host::driver`](crate::Host::driver).
@@ -161,19 +164,15 @@ impl WorkerGuard<'_> {
         })
     }
 
-    /// Feeds a stream the headers of its request or response; `end` when nothing follows.
-    pub fn headers(&mut self, stream: StreamId, direction: Direction, headers: Headers, end: bool) {
-        self.0.headers(stream, direction, headers, end);
+    /// Feeds a stream a part of its request or response. A body comes in the pieces of the host's
+    /// [`framing`](Self::framing).
+    pub fn feed(&mut self, stream: StreamId, frame: Frame) {
+        self.0.feed(stream, frame);
     }
 
-    /// Feeds a stream a piece of a body; `end` when nothing follows.
-    pub fn data(&mut self, stream: StreamId, direction: Direction, data: Bytes, end: bool) {
-        self.0.data(stream, direction, data, end);
-    }
-
-    /// Feeds a stream trailers, which end its request or response.
-    pub fn trailers(&mut self, stream: StreamId, direction: Direction, trailers: Headers) {
-        self.0.trailers(stream, direction, trailers);
+    /// In which pieces bodies are to be fed.
+    pub fn framing(&self) -> Framing {
+        self.0.shared.framing
     }
 
     /// Answers in the upstream's place, as Envoy's router does where there is no upstream. The reply passes through the
@@ -193,9 +192,15 @@ impl WorkerGuard<'_> {
         self.0.is_local_reply(stream)
     }
 
-    /// What filters hold of a direction.
-    pub fn held(&mut self, stream: StreamId, direction: Direction) -> Held {
-        self.0.held(stream, direction)
+    /// Whether filters hold so much of a direction that no more is to be fed of it until they let go.
+    pub fn is_full(&mut self, stream: StreamId, direction: Direction) -> bool {
+        self.0.is_full(stream, direction)
+    }
+
+    /// Whether filters have let the whole request go on. Its [`outputs`](Self::outputs) may lack the end all the same,
+    /// when its body is shorter than its `content-length`: then the upstream waits.
+    pub fn is_request_sent(&self, stream: StreamId) -> bool {
+        self.0.is_request_sent(stream)
     }
 
     /// Ends a stream, whole or not: filters log it, and their contexts end.

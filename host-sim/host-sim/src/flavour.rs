@@ -1,5 +1,7 @@
 //! Which gateway the host behaves like.
 
+use std::{fmt, str::FromStr};
+
 /// The gateway by whose rules the host plays; they differ most in shared data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -46,12 +48,118 @@ pub enum StreamEnd {
     DoneDelete,
 }
 
-/// The Envoy release whose set of WASI functions the host offers.
+/// A release of Envoy: what a module may import, and how values are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum EnvoyVersion {
-    /// 1.38 and before.
+    /// 1.36
+    V1_36,
+    /// 1.37
+    V1_37,
+    /// 1.38
     V1_38,
-    /// 1.39 and after: the rest of `wasi_snapshot_preview1` can be imported too.
-    #[default]
+    /// 1.39: the rest of `wasi_snapshot_preview1` can be imported too.
     V1_39,
+    /// 1.40
+    #[default]
+    V1_40,
+}
+
+impl EnvoyVersion {
+    /// All of them, the oldest first.
+    pub const ALL: [Self; 5] = [Self::V1_36, Self::V1_37, Self::V1_38, Self::V1_39, Self::V1_40];
+}
+
+impl fmt::Display for EnvoyVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1_36 => "1.36",
+            Self::V1_37 => "1.37",
+            Self::V1_38 => "1.38",
+            Self::V1_39 => "1.39",
+            Self::V1_40 => "1.40",
+        })
+    }
+}
+
+/// What is no version of Envoy that the host knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no Envoy {0:?}: there are 1.36, 1.37, 1.38, 1.39 and 1.40")]
+pub struct UnknownVersion(String);
+
+impl FromStr for EnvoyVersion {
+    type Err = UnknownVersion;
+
+    fn from_str(text: &str) -> Result<Self, UnknownVersion> {
+        let known = Self::ALL.into_iter().find(|version| version.to_string() == text);
+        known.ok_or_else(|| UnknownVersion(text.to_owned()))
+    }
+}
+
+/// A host of filters: a gateway, of a release where that matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostKind {
+    /// Envoy, and all that embed it.
+    Envoy(EnvoyVersion),
+    /// `ngx_wasm_module`
+    Ngx,
+    /// MOSN
+    Mosn,
+}
+
+impl HostKind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Envoy(EnvoyVersion::V1_36),
+        Self::Envoy(EnvoyVersion::V1_37),
+        Self::Envoy(EnvoyVersion::V1_38),
+        Self::Envoy(EnvoyVersion::V1_39),
+        Self::Envoy(EnvoyVersion::V1_40),
+        Self::Ngx,
+        Self::Mosn,
+    ];
+
+    pub(crate) fn flavour(self) -> Flavour {
+        match self {
+            Self::Envoy(_) => Flavour::Envoy,
+            Self::Ngx => Flavour::Ngx,
+            Self::Mosn => Flavour::Mosn,
+        }
+    }
+
+    pub(crate) fn version(self) -> EnvoyVersion {
+        match self {
+            Self::Envoy(version) => version,
+            Self::Ngx | Self::Mosn => EnvoyVersion::default(),
+        }
+    }
+}
+
+impl Default for HostKind {
+    fn default() -> Self {
+        Self::Envoy(EnvoyVersion::default())
+    }
+}
+
+impl fmt::Display for HostKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Envoy(version) => write!(f, "envoy-{version}"),
+            Self::Ngx => f.write_str("ngx"),
+            Self::Mosn => f.write_str("mosn"),
+        }
+    }
+}
+
+/// What is no host that is known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no host is named {0:?}: there are {names}", names = HostKind::ALL.map(|kind| kind.to_string()).join(", "))]
+pub struct UnknownHost(String);
+
+impl FromStr for HostKind {
+    type Err = UnknownHost;
+
+    fn from_str(text: &str) -> Result<Self, UnknownHost> {
+        let known = Self::ALL.into_iter().find(|kind| kind.to_string() == text);
+        known.ok_or_else(|| UnknownHost(text.to_owned()))
+    }
 }

@@ -54,56 +54,44 @@
 
 mod abi;
 mod builder;
-mod chain;
-mod clock;
 pub mod driver;
-mod exchange;
-mod exports;
-mod faults;
-mod filter_chain;
-mod filter_state;
+pub mod edge;
 mod flavour;
-mod grpc;
-mod headers;
 mod host;
 mod hostcalls;
-mod inline_headers;
 mod load_error;
-mod local_reply;
-mod logs;
-mod memory;
-mod message;
-mod metrics;
-mod module;
-mod pairs;
-mod property;
-mod protobuf;
-mod random;
-mod schedule;
-mod shared_data;
-mod shared_queue;
-mod state;
+mod shared;
 mod stream;
 mod vm;
+mod wire;
 mod worker;
 
 pub use abi::{LogLevel, MetricKind, Status};
 pub use builder::Builder;
-pub use clock::Clock;
 #[cfg(feature = "stats-tags")]
 pub use envoy_config::stats_tags;
-pub use envoy_config::{ConfigurationError, FailurePolicy, Plugin, configuration};
-pub use faults::{Fault, UnknownHostCall};
-pub use flavour::{EnvoyVersion, Flavour, StreamEnd};
-pub use headers::Headers;
+pub use envoy_config::{ConfigurationError, FailurePolicy, Plugin, Surrounding, configuration, surroundings};
+pub use flavour::{EnvoyVersion, Flavour, HostKind, StreamEnd, UnknownHost, UnknownVersion};
 pub use host::Host;
 pub use load_error::LoadError;
-pub use logs::{LogLine, Logs};
-pub use message::{End, Outcome, Request, Response};
-pub use metrics::{Histogram, Metrics, Value as MetricValue};
-pub use module::{AbiVersion, Module, ModuleError};
-pub use property::Value;
-pub use shared_data::SharedData;
-pub use stream::Stream;
-pub use vm::{VmError, VmName};
+pub use shared::{
+    clock::Clock,
+    data::SharedData,
+    faults::{Fault, UnknownHostCall},
+    logs::{LogLine, Logs},
+    metrics::{Histogram, Metrics, Value as MetricValue},
+};
+pub use stream::{
+    by_hand::Stream,
+    framing::{Framing, UnknownFraming},
+};
+pub use vm::{
+    VmError, VmName,
+    module::{AbiVersion, Module, ModuleError},
+};
+pub use wire::{
+    headers::Headers,
+    message::{End, Outcome, Request, Response},
+    property::{Value, path as property_path},
+};
 pub use worker::ReloadStats;

@@ -1,9 +1,8 @@
 //! Why filters are not loaded.
 
 use crate::{
-    logs::LogLine,
-    module::ModuleError,
-    vm::{VmError, VmName},
+    shared::logs::LogLine,
+    vm::{VmError, VmName, module::ModuleError},
 };
 
 /// A configuration that is not taken.

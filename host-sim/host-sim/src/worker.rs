@@ -11,11 +11,18 @@ use wasmtime::InstancePre;
 
 use crate::{
     abi::LogLevel,
-    chain::Chain,
-    grpc::GrpcEvent,
-    message::{Failure, Request, Response},
-    state::{CallId, Callout, GrpcOrder, Shared, VmState},
-    vm::{Vm, VmError, VmName},
+    edge,
+    shared::Shared,
+    stream::manager::Chain,
+    vm::{
+        Vm, VmError, VmName,
+        callouts::{CallId, Callout, GrpcOrder},
+        state::VmState,
+    },
+    wire::{
+        grpc::GrpcEvent,
+        message::{Failure, Request, Response},
+    },
 };
 
 /// The least time between two starts of a failed VM (`reload_config.backoff`, Envoy's default).
@@ -74,6 +81,8 @@ pub(crate) struct Worker {
     /// Streams that have something for their driver.
     pub(crate) ready: BTreeSet<u64>,
     jitter: fastrand::Rng,
+    /// Of the requests' ids.
+    ids: fastrand::Rng,
     reloads: ReloadStats,
     simulated_streams: BTreeMap<CallId, SimulatedStream>,
     open_callouts: Vec<OpenCallout>,
@@ -105,6 +114,7 @@ impl Worker {
             VmName::Worker(index) => u64::try_from(index).unwrap_or(u64::MAX),
             VmName::Base | VmName::Canary | VmName::Main => u64::MAX,
         };
+        let seed = shared.seed.unwrap_or_else(|| fastrand::u64(..)).wrapping_add(seed);
         let place = |filter: &Filter| Place {
             filter: filter.clone(),
             current: None,
@@ -120,9 +130,8 @@ impl Worker {
             chains: BTreeMap::new(),
             next_chain: 0,
             ready: BTreeSet::new(),
-            jitter: fastrand::Rng::with_seed(
-                shared.seed.unwrap_or_else(|| fastrand::u64(..)).wrapping_add(seed),
-            ),
+            jitter: fastrand::Rng::with_seed(seed),
+            ids: fastrand::Rng::with_seed(!seed),
             reloads: ReloadStats::default(),
             simulated_streams: BTreeMap::new(),
             open_callouts: Vec::new(),
@@ -201,9 +210,17 @@ impl Worker {
         generations.find(|generation| self.vms.get(generation).is_some_and(|vm| !vm.is_failed()))
     }
 
+    /// Makes of a request what the gateway makes of it before the filters see it.
+    pub(crate) fn admit(&mut self, request: &mut Request) {
+        let source = &request.peer.source;
+        let client = source.rsplit_once(':').map_or(source.as_str(), |(host, _)| host);
+        let client = client.trim_start_matches('[').trim_end_matches(']');
+        edge::admit(&mut request.headers, client, self.ids.u128(..));
+    }
+
     /// Writes a line of the host's own to the log.
     pub(crate) fn log(&self, level: LogLevel, message: &str) {
-        self.shared.logs.write(level, self.name, message.as_bytes());
+        self.shared.logs.tell(level, self.name, message.to_owned());
     }
 
     pub(crate) fn vms(&mut self) -> impl Iterator<Item = &mut Vm> {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use host_sim::{Clock, Host, Request, Response};
+use host_sim::{Clock, Request, Response};
 
-use super::{Error, Filter, load, print};
+use super::{Error, Filter, load, print, print_warning};
 
 /// Requests between two looks at the clock.
 const BATCH: u64 = 1000;
@@ -45,8 +45,8 @@ impl Bench {
     pub(super) fn run(self) -> Result<(), Error> {
         let chain = self.filter.chain()?;
         let clock = Clock::real();
-        let mut host =
-            Host::builder().workers(self.workers.into()).clock(clock.clone()).system_randomness().build();
+        let builder = self.filter.builder()?.workers(self.workers.into()).clock(clock.clone());
+        let mut host = builder.system_randomness().on_log(print_warning).build();
         load(&mut host, &chain).map_err(|error| Error::Missed(error.to_string()))?;
         let mut request = Request::new(self.method, self.path);
         for (name, value) in self.headers {

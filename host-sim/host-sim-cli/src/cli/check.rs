@@ -1,48 +1,117 @@
 //! `host-sim check`
 
-use clap::Args;
-use host_sim::{Host, LoadError, LogLine, VmName};
+use clap::{Args, ValueEnum};
+use host_sim::{Host, HostKind, LoadError, LogLine, Module, Plugin, Request, Response, VmName};
 
 use super::{Error, Filter, Level, load, print};
 
-/// Configures the filter in a VM and prints what it logs
+/// Configures the filter in a VM, sends it a request, and prints what it logs
 ///
-/// Exit code 0 when the filter takes its configuration, 1 when it refuses it, 2 when there is no filter to try.
+/// Exit code 0 when the filter takes its configuration and the request, 1 when it does not, 2 when there is no filter to
+/// try. With `--hosts all`, 1 when one of the hosts does not take it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim check --wasm filter.wasm --config limits.json
-  host-sim check --wasm filter.wasm --config envoy.yaml --plugin limits")]
+  host-sim check --wasm filter.wasm --config envoy.yaml --plugin limits
+  host-sim check --wasm filter.wasm --config limits.json --hosts all")]
 pub(super) struct Check {
     #[command(flatten)]
     filter: Filter,
+    /// Tries the filter in every host that is known, and prints a table
+    #[arg(long, value_enum, conflicts_with = "host")]
+    hosts: Option<Hosts>,
     /// The least serious lines to print
     #[arg(long, value_enum, default_value = "info")]
     log_level: Level,
 }
 
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Hosts {
+    /// Every one
+    All,
+}
+
 impl Check {
     pub(super) fn run(self) -> Result<(), Error> {
         let chain = self.filter.chain()?;
-        let mut host = Host::builder().log_level(self.log_level.into()).build();
-        match load(&mut host, &chain) {
-            Ok(()) => {
+        match self.hosts {
+            None => self.try_one(&chain),
+            Some(Hosts::All) => self.try_all(&chain),
+        }
+    }
+
+    /// Configures the filters in a host, which is given back with them.
+    fn start(&self, kind: HostKind, chain: &[(Module, Plugin)]) -> Result<Result<Host, LoadError>, Error> {
+        let mut host = self.filter.builder_of(kind)?.any_cluster().log_level(self.log_level.into()).build();
+        let loaded = chain
+            .iter()
+            .try_for_each(|(module, _)| module.taken_by(kind))
+            .map_err(LoadError::from)
+            .and_then(|()| load(&mut host, chain));
+        Ok(loaded.map(|()| host))
+    }
+
+    fn try_one(&self, chain: &[(Module, Plugin)]) -> Result<(), Error> {
+        match self.start(self.filter.host, chain)? {
+            Ok(host) => {
                 print_lines(host.logs().lines().iter().filter(|line| line.vm == VmName::Canary));
-                match host.vm_failure(0) {
-                    None => {
-                        print("the filter takes its configuration");
-                        Ok(())
-                    }
-                    Some(failure) => Err(Error::Missed(format!(
+                if let Some(failure) = host.vm_failure(0) {
+                    return Err(Error::Missed(format!(
                         "the filter takes its configuration the first time and not the second: {failure}"
-                    ))),
+                    )));
                 }
+                print("the filter takes its configuration");
+                answers(&host).map_err(Error::Missed)
             }
             Err(LoadError::Refused { plugin, vm, reason, log }) => {
                 print_lines(log.iter());
                 Err(Error::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string()))
             }
+            Err(error @ LoadError::Module(_)) => Err(Error::Missed(one_line(&error))),
             Err(error) => Err(Error::failed(&error)),
         }
+    }
+
+    fn try_all(&self, chain: &[(Module, Plugin)]) -> Result<(), Error> {
+        let mut refused = 0;
+        for kind in HostKind::ALL {
+            let verdict = match self.start(kind, chain)? {
+                Ok(host) => match host.vm_failure(0) {
+                    Some(failure) => Err(failure.to_string()),
+                    None => answers(&host),
+                },
+                Err(LoadError::Refused { reason, .. }) => Err(reason.to_string()),
+                Err(error) => Err(one_line(&error)),
+            };
+            let (word, why) = match &verdict {
+                Ok(()) => ("yes", ""),
+                Err(why) => ("no", why.as_str()),
+            };
+            print(format_args!("{:<11} {word:<4} {why}", kind.to_string()).to_string().trim_end());
+            refused += usize::from(verdict.is_err());
+        }
+        if refused > 0 {
+            return Err(Error::Missed(format!(
+                "{refused} of {} hosts do not take the filter",
+                HostKind::ALL.len()
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the filter lives through a request.
+fn answers(host: &Host) -> Result<(), String> {
+    host.send(0, Request::get("/"), |_| Response::ok());
+    host.vm_failure(0).map_or(Ok(()), |failure| {
+        Err(format!("the filter takes its configuration and not a request, GET /: {failure}"))
+    })
+}
+
+/// An error with all its causes.
+fn one_line(error: &LoadError) -> String {
+    match Error::failed(error) {
+        Error::Failed(message) | Error::Missed(message) => message,
     }
 }
 

@@ -8,11 +8,11 @@ use std::{
 };
 
 use clap::Args;
-use host_sim::{Clock, Host, LogLevel, stats_tags::StatsTags};
+use host_sim::{Clock, LogLevel, stats_tags::StatsTags};
 use host_sim_cli::replay::{self, Fields};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Error, Filter, load, print};
+use super::{Error, Filter, load, print, print_warning};
 
 /// Lines that are looked through for one that tells when the log begins.
 const HEAD_LINES: usize = 1000;
@@ -97,11 +97,14 @@ impl Replay {
             let why = why.map_or_else(|| "it is empty".to_owned(), |error| format!("line 1: {error}"));
             return Err(Error::Failed(format!("{path}: no request in it ({why})")));
         };
-        let mut host = Host::builder()
+        let mut host = self
+            .filter
+            .builder()?
             .workers(self.workers.into())
             .clock(Clock::at(SystemTime::from(begins)))
             .log_level(LogLevel::Warn)
             .log_capacity(100)
+            .on_log(print_warning)
             .build();
         load(&mut host, &chain).map_err(|error| Error::Missed(error.to_string()))?;
 

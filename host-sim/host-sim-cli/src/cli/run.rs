@@ -66,13 +66,16 @@ impl Run {
             for path in scenarios_at(given)? {
                 let scenario = Scenario::read(&path).map_err(|error| Error::failed(&error))?;
                 let base = path.parent().unwrap_or_else(|| Path::new("."));
-                let report = scenario::run(&scenario, &module, &plugin, base)
+                let report = scenario::run(&scenario, self.filter.builder()?, &module, &plugin, base)
                     .map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
                 print(path.display());
                 for (index, step) in report.steps.iter().enumerate() {
                     let word = if step.misses.is_empty() { "ok  " } else { "MISS" };
                     print(format_args!("  {word} {:>3}  {}", index + 1, step.name));
                     step.misses.iter().for_each(print_miss);
+                    step.warnings
+                        .iter()
+                        .for_each(|warning| print(format_args!("            warning: {warning}")));
                     missed += usize::from(!step.misses.is_empty());
                 }
                 scenarios += 1;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, net::SocketAddr};
 
 use clap::Args;
-use host_sim::{Clock, Host, LoadError};
+use host_sim::{Clock, Framing, LoadError};
 use host_sim_cli::gateway::{Gateway, Options};
 use http::Uri;
 
@@ -42,6 +42,9 @@ pub(super) struct Serve {
     /// The most bytes of a cluster's answer that are kept for the filter
     #[arg(long, value_name = "BYTES", default_value_t = Options::MAX_ANSWER)]
     max_answer: usize,
+    /// In which pieces bodies come to the filter: envoy, http1, http2, or a number of bytes
+    #[arg(long, value_name = "FRAMING", default_value_t)]
+    framing: Framing,
     /// The least serious lines of the filter to print
     #[arg(long, value_enum, default_value = "info")]
     log_level: Level,
@@ -57,7 +60,10 @@ impl Serve {
     pub(super) fn run(self) -> Result<(), Error> {
         let chain = self.filter.chain()?;
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let mut host = Host::builder()
+        let mut host = self
+            .filter
+            .builder()?
+            .framing(self.framing)
             .workers(self.workers.map_or_else(processors, usize::from))
             .clock(Clock::real())
             .system_randomness()

@@ -24,6 +24,8 @@ pub(crate) struct StreamBody {
     /// `None` once all was read.
     frames: Option<mpsc::Receiver<Option<Frame<Bytes>>>>,
     whole: Option<Bytes>,
+    /// The connection is not told how long it is.
+    unmeasured: bool,
 }
 
 /// The body as the stream writes it: without bound here, so that the stream never waits while it writes; it stops
@@ -38,13 +40,18 @@ pub(crate) struct Pipe {
 impl StreamBody {
     /// A body that is known whole.
     pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self { frames: None, whole: (!bytes.is_empty()).then_some(bytes) }
+        Self { frames: None, whole: (!bytes.is_empty()).then_some(bytes), unmeasured: false }
+    }
+
+    /// A body that is known whole, and goes without a `content-length`.
+    pub(crate) fn unmeasured(bytes: Bytes) -> Self {
+        Self { unmeasured: true, ..Self::whole(bytes) }
     }
 
     pub(crate) fn pipe() -> (Pipe, Self) {
         let (sender, receiver) = mpsc::channel(FRAMES);
         let pipe = Pipe { sender: Some(sender), queue: VecDeque::new() };
-        (pipe, Self { frames: Some(receiver), whole: None })
+        (pipe, Self { frames: Some(receiver), whole: None, unmeasured: true })
     }
 }
 
@@ -78,10 +85,10 @@ impl Body for StreamBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match (&self.frames, &self.whole) {
-            (Some(_), _) => SizeHint::default(),
-            (None, whole) => SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+        if self.unmeasured && !self.is_end_stream() {
+            return SizeHint::default();
         }
+        SizeHint::with_exact(self.whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
     }
 }
 

@@ -6,7 +6,14 @@ use bytes::Bytes;
 use host_sim::{LogLevel, Response, driver::Callout};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use super::{body::StreamBody, thread::Local, translate};
+use hyper_util::client::legacy;
+
+use super::{
+    body::StreamBody,
+    exchange::{CONNECT_ERROR, RESET_ERROR},
+    thread::Local,
+    translate,
+};
 
 /// Makes a call, and hands its answer to the guest.
 pub(super) async fn make(local: Rc<Local>, callout: Callout) {
@@ -20,13 +27,24 @@ pub(super) async fn make(local: Rc<Local>, callout: Callout) {
 
 async fn answer(local: &Local, callout: &Callout) -> Response {
     let Some(base) = local.clusters.get(&callout.cluster) else { return Response::reset() };
-    let body = StreamBody::whole(callout.request.body_bytes().clone());
-    let Ok(request) = translate::outbound(callout.request.headers(), base, body) else {
-        return Response::reset();
-    };
-    let client = if callout.is_grpc { &local.grpc_client } else { &local.client };
+    let body = callout.request.body_bytes().clone();
+    let headers = callout.request.headers();
     let asked = local.now();
-    let Ok(response) = client.request(request).await else { return unavailable() };
+    let response = if callout.is_grpc {
+        let Ok(request) = translate::outbound_http2(headers, StreamBody::unmeasured(body)) else {
+            return Response::reset();
+        };
+        local.grpc_client(&callout.cluster, base).request(request).await
+    } else {
+        let Ok(request) = translate::outbound(headers, base, StreamBody::whole(body)) else {
+            return Response::reset();
+        };
+        local.client.request(request).await
+    };
+    let response = match response {
+        Ok(response) => response,
+        Err(error) => return unavailable(&error),
+    };
     let taken = local.now().saturating_sub(asked).as_millis();
     let (parts, body) = response.into_parts();
     let collected = match Limited::new(body, local.max_answer).collect().await {
@@ -56,12 +74,11 @@ pub(super) fn too_large(local: &Local, cluster: &str) {
     local.peek(|worker| worker.log(LogLevel::Error, &message));
 }
 
-/// What a guest sees when the cluster cannot be reached: a response of the gateway's.
-fn unavailable() -> Response {
-    const BODY: &str = "upstream connect error or disconnect/reset before headers. reset reason: remote connection \
-                        failure";
+/// What a guest sees when the cluster cannot be reached, or breaks off: a response of the gateway's.
+fn unavailable(error: &legacy::Error) -> Response {
+    let body = if error.is_connect() { CONNECT_ERROR } else { RESET_ERROR };
     Response::new(503)
-        .header("content-length", BODY.len().to_string())
+        .header("content-length", body.len().to_string())
         .header("content-type", "text/plain")
-        .body(Bytes::from_static(BODY.as_bytes()))
+        .body(Bytes::from_static(body.as_bytes()))
 }

@@ -46,8 +46,8 @@ async fn exchange(
 ) -> bool {
     let Some(base) = local.clusters.get(cluster) else { return false };
     let (mut pipe, body) = StreamBody::pipe();
-    let Ok(request) = translate::outbound(request.headers(), base, body) else { return false };
-    let mut asked = pin!(local.grpc_client.request(request));
+    let Ok(request) = translate::outbound_http2(request.headers(), body) else { return false };
+    let mut asked = pin!(local.grpc_client(cluster, base).request(request));
     let mut answer: Option<Incoming> = None;
     let mut answered = false;
     let mut received = BytesMut::new();

@@ -4,11 +4,12 @@
 //! HTTP/1.1 and h2c are served, HTTP/1.1 is spoken to the upstream and to clusters, and h2c
 //! to a cluster that the filter calls by gRPC. The peer of the connection is the
 //! client (`use_remote_address: true`, `xff_num_trusted_hops: 0`): it is `source.address`, and is appended to
-//! `x-forwarded-for`, whatever a client sent there. Not there: TLS, upgrades, routes, retries, and a route's time-out.
+//! `x-forwarded-for`, whatever a client sent there. Not there: TLS, upgrades, routes, retries.
 
 mod admin;
 mod body;
 mod callout;
+mod cluster;
 mod exchange;
 mod grpc;
 mod stats;
@@ -50,6 +51,9 @@ pub struct Options {
     /// gRPC, of one message. What is larger ends the call as a reset does, and the log tells why. Envoy has no such
     /// limit; 64 MiB unless set.
     pub max_answer: usize,
+    /// How long the upstream may take for its whole answer once it has the whole request (`timeout` of a route): then
+    /// the client gets 504, or its answer is broken off. 15 s, as in Envoy, unless set.
+    pub response_timeout: Duration,
 }
 
 impl Options {
@@ -66,6 +70,7 @@ impl Options {
             grace: Duration::from_millis(500),
             drain: Duration::from_secs(30),
             max_answer: Self::MAX_ANSWER,
+            response_timeout: Duration::from_secs(15),
         }
     }
 }
@@ -136,7 +141,7 @@ impl Gateway {
 
         let (phase, phases) = watch::channel(Phase::Serving);
         let stats = Arc::new(Stats::of(driver.clone()));
-        let Options { upstream, clusters, grace, drain, max_answer, .. } = options;
+        let Options { upstream, clusters, grace, drain, max_answer, response_timeout, .. } = options;
         let clusters = Arc::new(clusters);
         let clock = host.clock().clone();
         let metrics = host.metrics().clone();
@@ -151,6 +156,7 @@ impl Gateway {
             kick: Arc::new(Notify::new()),
             drain,
             max_answer,
+            response_timeout,
         };
         let mut gateway =
             Self { address, admin_address, phase, kicks: Vec::new(), threads: Vec::new(), grace, host };

@@ -35,6 +35,7 @@ use super::{
     admin::Admin,
     body::StreamBody,
     callout,
+    cluster::ToCluster,
     exchange::{self, Connection},
     grpc,
     stats::Active,
@@ -67,7 +68,11 @@ pub(super) struct Thread {
     pub(super) kick: Arc<Notify>,
     pub(super) drain: Duration,
     pub(super) max_answer: usize,
+    pub(super) response_timeout: Duration,
 }
+
+/// A client of one cluster, over HTTP/2.
+type GrpcClient = Client<ToCluster, StreamBody>;
 
 /// What the tasks of a thread share.
 pub(super) struct Local {
@@ -76,13 +81,17 @@ pub(super) struct Local {
     /// Streams of gRPC that the guest has open.
     grpc_streams: RefCell<HashMap<CallId, mpsc::UnboundedSender<GrpcStep>>>,
     pub(super) client: Client<HttpConnector, StreamBody>,
-    pub(super) grpc_client: Client<HttpConnector, StreamBody>,
+    /// Clients of clusters that were called by gRPC.
+    grpc_clients: RefCell<HashMap<String, GrpcClient>>,
+    connector: HttpConnector,
     pub(super) upstream: Uri,
     pub(super) clusters: Arc<BTreeMap<String, Uri>>,
     clock: Clock,
     pub(super) stats: Arc<Stats>,
     /// The most bytes of a cluster's answer that are kept for the guest.
     pub(super) max_answer: usize,
+    /// How long an upstream may take for its whole answer to a whole request.
+    pub(super) response_timeout: Duration,
     phase: watch::Receiver<Phase>,
     kick: Arc<Notify>,
 }
@@ -108,12 +117,14 @@ impl Thread {
                 streams: RefCell::default(),
                 grpc_streams: RefCell::default(),
                 client: Client::builder(TokioExecutor::new()).build(connector.clone()),
-                grpc_client: Client::builder(TokioExecutor::new()).http2_only(true).build(connector),
+                grpc_clients: RefCell::default(),
+                connector,
                 upstream: self.upstream,
                 clusters: self.clusters,
                 clock: self.clock,
                 stats: self.stats,
                 max_answer: self.max_answer,
+                response_timeout: self.response_timeout,
                 phase: self.phase,
                 kick: self.kick,
             });
@@ -243,6 +254,16 @@ impl Local {
 
     pub(super) fn forget(&self, stream: StreamId) {
         self.streams.borrow_mut().remove(&stream);
+    }
+
+    /// A client that reaches a cluster under any authority.
+    pub(super) fn grpc_client(&self, cluster: &str, address: &Uri) -> GrpcClient {
+        let mut clients = self.grpc_clients.borrow_mut();
+        let client = clients.entry(cluster.to_owned()).or_insert_with(|| {
+            let connector = ToCluster::new(self.connector.clone(), address.clone());
+            Client::builder(TokioExecutor::new()).http2_only(true).build(connector)
+        });
+        client.clone()
     }
 
     /// The gateway's monotonic clock.

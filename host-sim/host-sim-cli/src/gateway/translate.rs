@@ -3,8 +3,12 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use host_sim::Headers;
+use host_sim::{
+    Headers,
+    edge::{self, Refusal},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, request, response};
+use http_body::Body as _;
 
 use super::body::StreamBody;
 
@@ -41,8 +45,7 @@ fn end_to_end(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &Header
     })
 }
 
-/// The request as the filter sees it: pseudo-headers first, the client's address at the end of `x-forwarded-for` and as
-/// `x-envoy-external-address`.
+/// The request as the filter sees it: pseudo-headers first, and what the gateway adds.
 pub(super) fn request_headers(parts: &request::Parts, peer: SocketAddr) -> Headers {
     let mut headers = Headers::request();
     let host = parts.headers.get(header::HOST).map(|host| bytes(host.as_bytes()));
@@ -61,22 +64,8 @@ pub(super) fn request_headers(parts: &request::Parts, peer: SocketAddr) -> Heade
     for (name, value) in end_to_end(&parts.headers).filter(|(name, _)| *name != header::HOST) {
         headers.append(bytes(name.as_str()), bytes(value.as_bytes()));
     }
-    headers.append("x-forwarded-for", peer.ip().to_string());
-    headers.set("x-forwarded-proto", "http");
-    headers.set("x-envoy-external-address", peer.ip().to_string());
-    // What only a proxy in front may say; there is none that would be believed.
-    headers.remove("x-forwarded-client-cert");
-    headers.set("x-request-id", request_id());
+    edge::admit(&mut headers, &peer.ip().to_string(), fastrand::u128(..));
     headers
-}
-
-/// A random UUID (version 4).
-fn request_id() -> String {
-    let random = fastrand::u128(..);
-    let (version, variant) = (0x4000_u128 << 64, 0x8000_u128 << 48);
-    let id = random & !(0xf000_u128 << 64) & !(0xc000_u128 << 48) | version | variant;
-    let hex = format!("{id:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 pub(super) fn protocol(version: Version) -> &'static str {
@@ -105,24 +94,66 @@ pub(super) fn headers_of(map: &HeaderMap) -> Headers {
     end_to_end(map).map(|(name, value)| (bytes(name.as_str()), bytes(value.as_bytes()))).collect()
 }
 
-/// The request as it goes to the server at `base`, for the authority that it names itself.
+/// Methods of which a request without a body says nothing of its length.
+const WITHOUT_BODY: [&str; 5] = ["GET", "HEAD", "DELETE", "TRACE", "CONNECT"];
+
+/// The request as it goes to the server at `base` over HTTP/1, for the authority that it names itself.
 pub(super) fn outbound(
     headers: &Headers,
     base: &Uri,
     body: StreamBody,
 ) -> Result<http::Request<StreamBody>, Unsendable> {
     let text = |name: &str| headers.get(name).and_then(|value| std::str::from_utf8(value).ok());
+    let is_empty = body.is_end_stream();
     let mut uri = base.clone().into_parts();
     uri.path_and_query = Some(text(":path").unwrap_or("/").parse().map_err(|_| Unsendable)?);
     let mut request = http::Request::new(body);
     *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Unsendable)?;
     *request.method_mut() = text(":method").unwrap_or("GET").parse().map_err(|_| Unsendable)?;
     *request.headers_mut() = header_map(headers);
+    let length = request.headers_mut().entry(header::CONTENT_LENGTH);
+    if is_empty
+        && !WITHOUT_BODY.contains(&text(":method").unwrap_or("GET"))
+        && let header::Entry::Vacant(length) = length
+    {
+        length.insert(HeaderValue::from_static("0"));
+    }
     if let Some(authority) = headers.get(":authority") {
         let host = HeaderValue::from_maybe_shared(authority.clone()).map_err(|_| Unsendable)?;
         request.headers_mut().insert(header::HOST, host);
     }
     Ok(request)
+}
+
+/// The request as it goes over HTTP/2, for the authority that it names itself.
+pub(super) fn outbound_http2(
+    headers: &Headers,
+    body: StreamBody,
+) -> Result<http::Request<StreamBody>, Unsendable> {
+    let text = |name: &str| headers.get(name).and_then(|value| std::str::from_utf8(value).ok());
+    let uri = Uri::builder()
+        .scheme("http")
+        .authority(text(":authority").ok_or(Unsendable)?)
+        .path_and_query(text(":path").unwrap_or("/"))
+        .build();
+    let mut request = http::Request::new(body);
+    *request.uri_mut() = uri.map_err(|_| Unsendable)?;
+    *request.version_mut() = Version::HTTP_2;
+    *request.method_mut() = text(":method").unwrap_or("GET").parse().map_err(|_| Unsendable)?;
+    *request.headers_mut() = header_map(headers);
+    Ok(request)
+}
+
+/// The answer to a request that no filter sees; its connection closes after it.
+pub(super) fn refused(refusal: Refusal) -> Result<http::Response<StreamBody>, Unsendable> {
+    let mut response = http::Response::new(StreamBody::whole(Bytes::from_static(refusal.body.as_bytes())));
+    *response.status_mut() = http::StatusCode::from_u16(refusal.status).map_err(|_| Unsendable)?;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if !refusal.body.is_empty() {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    }
+    Ok(response)
 }
 
 /// The upstream's response as the filter sees it. As in Envoy it still has what concerns the connection, which goes no
@@ -184,6 +215,22 @@ mod tests {
         }
         let id = text("x-request-id").unwrap();
         assert!(id.len() == 36 && id.as_bytes()[14] == b'4' && b"89ab".contains(&id.as_bytes()[19]), "{id}");
+    }
+
+    #[test]
+    fn a_request_goes_on_under_its_own_authority() {
+        let base: Uri = "http://127.0.0.1:1".parse().unwrap();
+        let request = |method: &'static str| -> Headers {
+            [(":method", method), (":path", "/s/m"), (":authority", "service")].into_iter().collect()
+        };
+        let empty = || StreamBody::whole(Bytes::new());
+        let sent = outbound_http2(&request("POST"), empty()).unwrap();
+        assert_eq!((sent.uri().to_string().as_str(), sent.headers().len()), ("http://service/s/m", 0));
+        for (method, length) in [("POST", Some("0")), ("PUT", Some("0")), ("GET", None), ("DELETE", None)] {
+            let sent = outbound(&request(method), &base, empty()).unwrap();
+            let text = |name| sent.headers().get(name).map(|value| value.to_str().unwrap());
+            assert_eq!((text("host"), text("content-length")), (Some("service"), length), "{method}");
+        }
     }
 
     #[test]

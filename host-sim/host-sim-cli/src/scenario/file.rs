@@ -2,13 +2,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     path::PathBuf,
+    str::FromStr,
 };
 
 use bytes::Bytes;
-use host_sim::{FailurePolicy, Plugin, Response};
+use host_sim::{EnvoyVersion, FailurePolicy, Framing, Plugin, Response};
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
 /// A scenario.
@@ -24,6 +26,18 @@ pub struct Scenario {
     /// How many workers there are.
     #[serde(default = "one")]
     pub workers: usize,
+    /// In which pieces bodies come to the filter: `envoy` (unless given), `http1`, `http2` or a number of bytes.
+    #[serde(default, deserialize_with = "named")]
+    pub framing: Framing,
+    /// `per_connection_buffer_limit_bytes`: how much of a body a filter may hold; 1 MiB unless given.
+    #[serde(default)]
+    pub buffer_limit: Option<usize>,
+    /// Whether 1 from a headers callback lets body callbacks run.
+    #[serde(default)]
+    pub allow_on_headers_stop_iteration: bool,
+    /// The first Envoy that behaves so, as in `1.40`; 1.36 unless given.
+    #[serde(default = "oldest", deserialize_with = "named")]
+    pub since: EnvoyVersion,
     /// When it begins; 2026-01-01T00:00:00Z unless given.
     #[serde(default)]
     pub clock: Option<Timestamp>,
@@ -81,6 +95,17 @@ impl Link {
     }
 }
 
+/// Something that is told by its name, or by a number.
+fn named<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<T, D::Error> {
+    let given = Value::deserialize(deserializer)?;
+    let text = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
+    text.parse().map_err(D::Error::custom)
+}
+
+fn oldest() -> EnvoyVersion {
+    EnvoyVersion::V1_36
+}
+
 fn one() -> usize {
     1
 }
@@ -98,6 +123,9 @@ pub struct Answer {
     /// The body.
     #[serde(default)]
     pub body: String,
+    /// Whether the body is sent in chunks, without its length.
+    #[serde(default)]
+    pub chunked: bool,
     /// Trailers, after the body.
     #[serde(default)]
     pub trailers: BTreeMap<String, String>,
@@ -119,6 +147,7 @@ impl Default for Answer {
             status: ok(),
             headers: BTreeMap::new(),
             body: String::new(),
+            chunked: false,
             trailers: BTreeMap::new(),
             grpc_message: None,
             grpc_status: None,
@@ -147,7 +176,7 @@ impl Answer {
         for (name, value) in &self.trailers {
             response = response.trailer(name.clone(), value.clone());
         }
-        response
+        if self.chunked { response.chunked() } else { response }
     }
 }
 
@@ -218,6 +247,9 @@ pub struct Call {
     /// The body.
     #[serde(default)]
     pub body: String,
+    /// Whether the body is sent in chunks, without its length.
+    #[serde(default)]
+    pub chunked: bool,
     /// Trailers, after the body.
     #[serde(default)]
     pub trailers: BTreeMap<String, String>,
@@ -227,7 +259,7 @@ pub struct Call {
     /// The client's address and port.
     #[serde(default)]
     pub source: Option<String>,
-    /// Properties, by their parts joined with dots.
+    /// Properties, by their parts joined with dots; a part that holds dots itself is in double quotes.
     #[serde(default)]
     pub properties: BTreeMap<String, Value>,
 }
@@ -275,6 +307,10 @@ pub struct FaultStep {
 pub struct Expect {
     /// The status that the client sees.
     pub status: Option<u16>,
+    /// Whether the client gets its whole answer, or the connection is broken off; it waits for ever when not.
+    pub ends: Option<bool>,
+    /// Whether the connection is broken off.
+    pub reset: Option<bool>,
     /// Response headers: the joined value, or null for a header that is absent.
     pub headers: BTreeMap<String, Option<String>>,
     /// The whole response body.

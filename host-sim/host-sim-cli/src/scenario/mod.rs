@@ -17,10 +17,14 @@
 //!   expect: {status: 200}
 //! ```
 
+mod error;
 mod file;
+mod report;
 mod run;
 
 pub use self::{
+    error::ScenarioError,
     file::{Answer, Call, Expect, FaultStep, Interleave, Lines, Link, Scenario, Step},
-    run::{Miss, Report, ScenarioError, StepReport, run},
+    report::{Miss, Report, StepReport},
+    run::run,
 };

@@ -8,126 +8,16 @@ use std::{
 };
 
 use host_sim::{
-    Clock, ConfigurationError, Fault, Headers, Host, LoadError, MetricValue, Module, ModuleError, Outcome,
-    Plugin, Request, Response, Status, UnknownHostCall, Value, configuration,
+    Builder, Clock, ConfigurationError, End, Fault, Headers, Host, LogLevel, MetricValue, Module, Outcome,
+    Plugin, Request, Response, Status, Value, configuration, property_path,
 };
 use serde_json::Value as Json;
 
-use super::file::{Call, Expect, FaultStep, Scenario, Step};
-
-/// A scenario that cannot be run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ScenarioError {
-    /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// It is no scenario.
-    #[error("{}: {problem}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, and where.
-        problem: String,
-    },
-    /// A step says nothing that can be done, or several things.
-    #[error(
-        "step {step}: give exactly one of request, interleave, advance, wall, fault, clear_faults, update"
-    )]
-    Step {
-        /// The step, counted from 1.
-        step: usize,
-    },
-    /// A step asks for a worker that there is not.
-    #[error("step {step}: worker {worker} of {workers}: workers are counted from 0")]
-    Worker {
-        /// The step, counted from 1.
-        step: usize,
-        /// The worker asked for.
-        worker: usize,
-        /// How many there are.
-        workers: usize,
-    },
-    /// Time goes back in `advance`.
-    #[error("step {step}: advance: time goes forward only; set the wall back with wall")]
-    Advance {
-        /// The step, counted from 1.
-        step: usize,
-    },
-    /// A status has another name.
-    #[error("step {step}: no status is named {status:?}: there are {}", names())]
-    Status {
-        /// The step, counted from 1.
-        step: usize,
-        /// The name as given.
-        status: String,
-    },
-    /// A fault names no host call.
-    #[error("step {step}: {source}")]
-    Fault {
-        /// The step, counted from 1.
-        step: usize,
-        /// What is wrong.
-        source: UnknownHostCall,
-    },
-    /// The configuration cannot be read.
-    #[error(transparent)]
-    Configuration(#[from] ConfigurationError),
-    /// The module of a filter of the chain cannot be run.
-    #[error("{}: {source}", path.display())]
-    Module {
-        /// Its file.
-        path: PathBuf,
-        /// Why not.
-        source: ModuleError,
-    },
-    /// The filter does not load.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-}
-
-fn names() -> String {
-    Status::ALL.map(Status::name).join(", ")
-}
-
-/// Something that is not as expected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Miss {
-    /// What: `status`, `headers.retry-after`, …
-    pub what: String,
-    /// What was expected.
-    pub expected: String,
-    /// What was found.
-    pub found: String,
-}
-
-/// How a step went.
-#[derive(Debug, Clone)]
-pub struct StepReport {
-    /// Its name, or what it does.
-    pub name: String,
-    /// What was not as expected.
-    pub misses: Vec<Miss>,
-}
-
-/// How a scenario went.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// Its steps, in order.
-    pub steps: Vec<StepReport>,
-}
-
-impl Report {
-    /// Whether everything was as expected.
-    pub fn passed(&self) -> bool {
-        self.steps.iter().all(|step| step.misses.is_empty())
-    }
-}
+use super::{
+    error::ScenarioError,
+    file::{Call, Expect, FaultStep, Scenario, Step},
+    report::{Miss, Report, StepReport},
+};
 
 impl Scenario {
     /// Reads a scenario from a file of YAML or JSON.
@@ -158,13 +48,14 @@ fn compiled(path: &Path) -> Result<Module, ScenarioError> {
     Module::compile(wasm).map_err(|source| ScenarioError::Module { path: path.to_owned(), source })
 }
 
-/// Runs a scenario: loads the filter into a new host and takes the steps. `plugin` is how the filter is configured where
+/// Runs a scenario: loads the filter into a new host, made as `builder` and the scenario say, and takes the steps. `plugin` is how the filter is configured where
 /// the scenario does not say; paths in the scenario are seen from `base`.
 ///
 /// # Errors
 /// When the filter does not load, or a step makes no sense. What is not as expected is no error but in the report.
 pub fn run(
     scenario: &Scenario,
+    builder: Builder,
     module: &Module,
     plugin: &Plugin,
     base: &Path,
@@ -174,10 +65,14 @@ pub fn run(
         plugin.configuration = configured(given, base)?.configuration;
     }
     plugin.failure_policy = scenario.failure_policy.unwrap_or(plugin.failure_policy);
+    plugin.allow_on_headers_stop_iteration |= scenario.allow_on_headers_stop_iteration;
     plugin.allowed_capabilities.extend(scenario.allowed_capabilities.iter().cloned());
-    let mut builder = Host::builder().workers(scenario.workers);
+    let mut builder = builder.workers(scenario.workers).framing(scenario.framing);
     if let Some(clock) = scenario.clock {
         builder = builder.clock(Clock::at(SystemTime::from(clock)));
+    }
+    if let Some(bytes) = scenario.buffer_limit {
+        builder = builder.buffer_limit(bytes);
     }
     for (name, answer) in &scenario.clusters {
         let response = answer.response();
@@ -203,11 +98,18 @@ pub fn run(
     let mut steps = Vec::new();
     for (index, step) in scenario.steps.iter().enumerate() {
         let number = index + 1;
-        let mut runner = Runner { host: &mut host, upstream: &upstream, base, number, misses: Vec::new() };
+        let mut runner = Runner {
+            host: &mut host,
+            upstream: &upstream,
+            base,
+            number,
+            misses: Vec::new(),
+            warnings: Vec::new(),
+        };
         let done = runner.take(step)?;
         runner.look(&step.expect);
-        let misses = runner.misses;
-        steps.push(StepReport { name: step.name.clone().unwrap_or(done), misses });
+        let Runner { misses, warnings, .. } = runner;
+        steps.push(StepReport { name: step.name.clone().unwrap_or(done), misses, warnings });
     }
     Ok(Report { steps })
 }
@@ -231,8 +133,11 @@ fn request(call: &Call) -> Request {
     if call.http2 {
         request = request.http2();
     }
+    if call.chunked {
+        request = request.chunked();
+    }
     for (path, value) in &call.properties {
-        request = request.property(path.split('.'), Value::from(value.clone()));
+        request = request.property(property_path(path), Value::from(value.clone()));
     }
     request
 }
@@ -250,6 +155,7 @@ struct Runner<'a> {
     base: &'a Path,
     number: usize,
     misses: Vec<Miss>,
+    warnings: Vec<String>,
 }
 
 impl Runner<'_> {
@@ -356,6 +262,8 @@ impl Runner<'_> {
     /// Compares a request's outcome with what is expected.
     fn check(&mut self, expect: &Expect, outcome: &Outcome) {
         self.compare("status", expect.status, &outcome.status());
+        self.compare("ends", expect.ends, &(outcome.end() != End::Paused));
+        self.compare("reset", expect.reset, &(outcome.end() == End::Reset));
         self.compare("local_reply", expect.local_reply, &outcome.is_local_reply());
         self.compare("details", expect.details.as_deref(), &outcome.details());
         self.compare("body", expect.body.as_deref(), &outcome.text().as_str());
@@ -387,7 +295,10 @@ impl Runner<'_> {
 
     /// Looks at what the host shows after a step.
     fn look(&mut self, expect: &Expect) {
-        let log: Vec<_> = self.host.logs().take().into_iter().map(|line| line.message).collect();
+        let lines = self.host.logs().take();
+        let own = lines.iter().filter(|line| line.by_host && line.level == LogLevel::Warn);
+        self.warnings.extend(own.map(|line| line.message.clone()));
+        let log: Vec<_> = lines.into_iter().map(|line| line.message).collect();
         for part in &expect.log {
             if !log.iter().any(|line| line.contains(part)) {
                 self.miss("log", part, log.join("\n"));

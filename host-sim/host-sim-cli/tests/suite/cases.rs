@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use host_sim::{Module, Plugin};
+use host_sim::{Host, Module, Plugin};
 use host_sim_cli::scenario::{self, Scenario};
 
 use crate::guests;
@@ -22,7 +22,7 @@ fn every_case_is_as_described() {
         let guest = name.split('.').next().unwrap();
         let module = Module::compile(guests::guest(guest)).unwrap();
         let scenario = Scenario::read(&path).unwrap();
-        let report = scenario::run(&scenario, &module, &plugin, &directory).unwrap();
+        let report = scenario::run(&scenario, Host::builder(), &module, &plugin, &directory).unwrap();
         assert!(report.passed(), "{name}: {:#?}", report.steps);
         cases += report.steps.len();
     }

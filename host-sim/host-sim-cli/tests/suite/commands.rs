@@ -35,6 +35,58 @@ fn check_and_bench_tell_what_they_found() {
 }
 
 #[test]
+fn check_tells_which_hosts_take_a_filter() {
+    let directory = tempfile::tempdir().unwrap();
+    let filter = |more: &str| {
+        let source = format!(
+            r#"(module (import "wasi_snapshot_preview1" "fd_tell" (func (param i32 i32) (result i32)))
+                (memory (export "memory") 1) (func (export "proxy_abi_version_0_2_1"))
+                (func (export "malloc") (param i32) (result i32) (i32.const 64)) {more})"#
+        );
+        fs::write(directory.path().join("filter.wasm"), wat::parse_str(source).unwrap()).unwrap();
+    };
+    let check = |host: &[&str]| {
+        let arguments: Vec<&str> = ["check", "--wasm", "filter.wasm"].iter().chain(host).copied().collect();
+        host_sim(&arguments, directory.path())
+    };
+    filter("");
+    //  host, exit code, what standard output or standard error says
+    let rows = [
+        ("envoy-1.36", 1, "fd_tell"),
+        ("envoy-1.38", 1, "fd_tell"),
+        ("envoy-1.39", 0, "takes its configuration"),
+        ("envoy-1.40", 0, "takes its configuration"),
+        ("ngx", 1, "filter missing one of: on_context_create, on_vm_start, on_plugin_start"),
+        ("mosn", 1, "for which there are no host functions"),
+        ("envoy-1.0", 2, "there are envoy-1.36"),
+    ];
+    for (host, code, said) in rows {
+        let (found, out, err) = check(&["--host", host]);
+        assert!(found == Some(code) && (out + &err).contains(said), "{host}: {found:?} {err}");
+    }
+    let (code, out, err) = check(&["--hosts", "all"]);
+    assert_eq!(code, Some(1), "{out}{err}");
+    let table: Vec<(&str, &str)> = out.lines().filter_map(|line| line.split_once(' ')).collect();
+    let verdicts: Vec<_> =
+        table.iter().map(|(host, rest)| (*host, rest.trim_start().split(' ').next().unwrap())).collect();
+    let expected = [
+        ("envoy-1.36", "no"),
+        ("envoy-1.37", "no"),
+        ("envoy-1.38", "no"),
+        ("envoy-1.39", "yes"),
+        ("envoy-1.40", "yes"),
+        ("ngx", "no"),
+        ("mosn", "no"),
+    ];
+    assert_eq!(verdicts, expected, "{out}");
+    assert!(err.contains("5 of 7 hosts do not take the filter"), "{err}");
+
+    filter(r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32) unreachable)"#);
+    let (code, _, err) = check(&[]);
+    assert!(code == Some(1) && err.contains("takes its configuration and not a request"), "{err}");
+}
+
+#[test]
 fn commands_take_a_chain_of_filters() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(directory.path().join(name), bytes).unwrap();

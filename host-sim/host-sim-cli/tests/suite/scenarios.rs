@@ -37,7 +37,7 @@ steps:
 fn run(text: &str) -> Result<scenario::Report, ScenarioError> {
     let scenario: Scenario = serde_saphyr::from_str(text).unwrap();
     let module = Module::compile(guests::guest("limiter")).unwrap();
-    scenario::run(&scenario, &module, &Plugin::default(), Path::new("."))
+    scenario::run(&scenario, host_sim::Host::builder(), &module, &Plugin::default(), Path::new("."))
 }
 
 #[test]

@@ -4,8 +4,11 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     abi::{BufferKind, Status},
-    memory::{Answer, Guest, slice},
-    state::{Direction, StreamContext, VmState},
+    stream::{frame::Direction, half::StreamContext},
+    vm::{
+        memory::{Answer, Guest, slice},
+        state::VmState,
+    },
 };
 
 /// The body that a stream's guest may see: all that is held where it asked for that, else what is new.
@@ -52,9 +55,8 @@ pub(super) fn get_buffer_bytes(
 ) -> Answer {
     let kind = BufferKind::from_code(buffer)?;
     let bytes = contents(guest.state(), kind)?;
-    let end = start.checked_add(size).ok_or(Status::BadArgument)?;
     let at = |position: u32| usize::try_from(position).unwrap_or(usize::MAX).min(bytes.len());
-    guest.give(&bytes.slice(at(start)..at(end)), ptr, len)
+    guest.give(&bytes.slice(at(start)..at(start.saturating_add(size))), ptr, len)
 }
 
 pub(super) fn get_buffer_status(guest: &mut Guest<'_>, buffer: u32, len: u32, flags: u32) -> Answer {
@@ -64,8 +66,8 @@ pub(super) fn get_buffer_status(guest: &mut Guest<'_>, buffer: u32, len: u32, fl
     Ok(guest.write_u32(flags, 0)?)
 }
 
-/// Start 0 and size 0 prepends, start 0 and at least the whole size replaces, a start at the end or beyond appends;
-/// nothing else can be done.
+/// At start 0 the data takes the place of the first `size` bytes; at the end or beyond it is appended. Nothing else can
+/// be done.
 pub(super) fn set_buffer_bytes(
     guest: &mut Guest<'_>,
     buffer: u32,
@@ -87,16 +89,14 @@ pub(super) fn set_buffer_bytes(
     let stream = state.current_stream().ok_or(Status::NotFound)?;
     let data = slice(memory, data, data_size)?;
     let body = body(stream, direction).ok_or(Status::BadArgument)?;
-    let beyond = |position: u32| usize::try_from(position).is_ok_and(|position| position >= body.len());
-    if start == 0 && size == 0 {
-        let mut joined = BytesMut::with_capacity(data.len() + body.len());
+    let at = usize::try_from(start).unwrap_or(usize::MAX);
+    if start == 0 {
+        let replaced = usize::try_from(size).unwrap_or(usize::MAX).min(body.len());
+        let mut joined = BytesMut::with_capacity(data.len() + body.len() - replaced);
         joined.extend_from_slice(data);
-        joined.extend_from_slice(body);
+        joined.extend_from_slice(&body[replaced..]);
         *body = joined;
-    } else if start == 0 && beyond(size) {
-        body.clear();
-        body.extend_from_slice(data);
-    } else if start > 0 && beyond(start) {
+    } else if at >= body.len() {
         body.extend_from_slice(data);
     } else {
         return Err(Status::BadArgument.into());

@@ -1,16 +1,17 @@
 //! HTTP calls of the filter to clusters.
 
-use std::{sync::PoisonError, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::{
     abi::Status,
-    headers::Headers,
-    memory::{Answer, Guest, slice},
-    message::Request,
-    pairs,
-    state::{CallId, CallKind, Callout, OpenCall, VmState},
+    vm::{
+        callouts::{CallId, CallKind, Callout, OpenCall},
+        memory::{Answer, Guest, slice},
+        state::VmState,
+    },
+    wire::{headers::Headers, message::Request, pairs},
 };
 
 /// Tokens go up in steps of four, as the low bits tell the kind of call.
@@ -25,6 +26,14 @@ pub(super) fn next_token(state: &mut VmState, kind: CallKind) -> u32 {
     };
     *last = last.wrapping_add(TOKEN_STEP).max(TOKEN_STEP);
     *last | bits
+}
+
+/// What the gateway says of itself in a call.
+pub(super) fn add_own(headers: &mut Headers, timeout: u64) {
+    headers.set("x-envoy-internal", "true");
+    if timeout > 0 {
+        headers.set("x-envoy-expected-rq-timeout-ms", timeout.to_string());
+    }
 }
 
 #[expect(clippy::too_many_arguments, reason = "the ABI's own")]
@@ -49,7 +58,7 @@ pub(super) fn http_call(
     // The token is written first, so that a bad pointer is found before anything is sent.
     slice(memory, token_out, 4)?;
 
-    let known = state.shared.clusters.read().unwrap_or_else(PoisonError::into_inner).contains(&cluster);
+    let known = state.shared.knows_cluster(&cluster);
     let complete = [":path", ":method", ":authority"].iter().all(|name| headers.get(name).is_some());
     let timeout = i32::try_from(timeout).ok().and_then(|ms| u64::try_from(ms).ok());
     let Some(timeout) = timeout.filter(|_| known && complete) else {
@@ -60,6 +69,7 @@ pub(super) fn http_call(
     if !body.is_empty() {
         headers.set("content-length", body.len().to_string());
     }
+    add_own(&mut headers, timeout);
     let mut request = Request::from_headers(headers).body(body);
     request.trailers = (!trailers.is_empty()).then(|| trailers.into_iter().collect());
 

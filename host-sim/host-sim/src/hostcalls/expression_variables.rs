@@ -9,7 +9,7 @@ use super::{
     expressions,
     properties::{OWN, given, look_up},
 };
-use crate::{filter_state::StateValue, property::Value, state::VmState};
+use crate::{stream::filter_state::StateValue, vm::state::VmState, wire::property::Value};
 
 /// An object of the filter state, as expressions see it.
 fn cel_of_state(value: StateValue) -> Option<Cel> {

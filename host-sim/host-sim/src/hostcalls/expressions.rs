@@ -16,8 +16,8 @@ use cel::{
 use super::{expression_bounds, expression_variables};
 use crate::{
     abi::{LogLevel, Status},
-    property::Value,
-    state::VmState,
+    vm::state::VmState,
+    wire::property::Value,
 };
 
 /// How deep an expression may be nested: the parser's own limit in Envoy.
@@ -101,7 +101,7 @@ pub(super) fn create(state: &mut VmState, text: &[u8]) -> Result<Vec<u8>, Status
 
 fn refused(state: &VmState, what: &str, why: &str) -> Status {
     let message = format!("expr_create {what} error: {why}");
-    state.shared.logs.write(LogLevel::Info, state.name, message.as_bytes());
+    state.shared.logs.tell(LogLevel::Info, state.name, message);
     Status::BadArgument
 }
 

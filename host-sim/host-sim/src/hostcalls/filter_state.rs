@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::{
     abi::Status,
-    filter_state::{StateObject, StateValue},
-    protobuf::{self, Field},
-    state::VmState,
+    stream::filter_state::{StateObject, StateValue},
+    vm::state::VmState,
+    wire::protobuf::{self, Field},
 };
 
 /// What Envoy 1.40 makes of the bytes for an object.

@@ -11,9 +11,9 @@ use super::filter_state;
 use super::signatures;
 use crate::{
     abi::Status,
-    filter_state::Declared,
-    memory::{Answer, Guest, slice},
-    protobuf::{self, Field},
+    stream::filter_state::Declared,
+    vm::memory::{Answer, Guest, slice},
+    wire::protobuf::{self, Field},
 };
 
 /// Names that do their work, where all features are on.

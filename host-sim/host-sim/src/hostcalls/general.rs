@@ -5,8 +5,11 @@ use std::time::Duration;
 use super::ngx;
 use crate::{
     abi::{LogLevel, Status},
-    memory::{Answer, Guest, slice},
-    state::{Deferred, RootLife, Timer},
+    vm::{
+        deferred::Deferred,
+        memory::{Answer, Guest, slice},
+        state::{RootLife, Timer},
+    },
 };
 
 pub(super) fn log(guest: &mut Guest<'_>, level: u32, message: u32, size: u32) -> Answer {

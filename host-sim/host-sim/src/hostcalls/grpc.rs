@@ -1,19 +1,24 @@
 //! gRPC calls and streams of the filter to clusters.
 
-use std::{sync::PoisonError, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::callouts::next_token;
+use super::callouts::{add_own, next_token};
 use crate::{
     abi::Status,
-    grpc,
-    headers::Headers,
-    memory::{Answer, Guest, Refusal, slice},
-    message::Request,
-    pairs,
-    protobuf::{self, Field},
-    state::{CallId, CallKind, Callout, GrpcOrder, GrpcStep, OpenCall, OpenStream, VmState},
+    vm::{
+        callouts::{CallId, CallKind, Callout, GrpcOrder, GrpcStep, OpenCall, OpenStream},
+        memory::{Answer, Guest, Refusal, slice},
+        state::VmState,
+    },
+    wire::{
+        grpc,
+        headers::Headers,
+        message::Request,
+        pairs,
+        protobuf::{self, Field},
+    },
 };
 
 /// The cluster of a service: named in a `GrpcService` message, or by the bytes themselves.
@@ -34,8 +39,7 @@ fn cluster(state: &VmState, service: &[u8]) -> Result<String, Status> {
         Some(None) => Err(Status::BadArgument),
         None => {
             let name = String::from_utf8_lossy(service).into_owned();
-            let clusters = state.shared.clusters.read().unwrap_or_else(PoisonError::into_inner);
-            if clusters.contains(&name) { Ok(name) } else { Err(Status::ParseFailure) }
+            if state.shared.knows_cluster(&name) { Ok(name) } else { Err(Status::ParseFailure) }
         }
     }
 }
@@ -81,10 +85,8 @@ pub(super) fn grpc_call(
 ) -> Answer {
     let message = grpc::frame(slice(guest.split().0, message, size)?);
     let (cluster, request) = open(guest, spans)?;
-    let mut request = request.body(message);
-    if timeout > 0 {
-        request = request.header("grpc-timeout", format!("{timeout}m"));
-    }
+    let mut request = request.body(message).header("grpc-timeout", format!("{timeout}m"));
+    add_own(&mut request.headers, timeout.into());
     let state = guest.state();
     let token = next_token(state, CallKind::Grpc);
     let root = state.root_id();
@@ -96,7 +98,8 @@ pub(super) fn grpc_call(
 }
 
 pub(super) fn grpc_stream(guest: &mut Guest<'_>, spans: [Span; 4], token_out: u32) -> Answer {
-    let (cluster, request) = open(guest, spans)?;
+    let (cluster, mut request) = open(guest, spans)?;
+    add_own(&mut request.headers, 0);
     let state = guest.state();
     let token = next_token(state, CallKind::GrpcStream);
     let root = state.root_id();

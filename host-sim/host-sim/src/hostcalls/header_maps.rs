@@ -4,10 +4,15 @@ use bytes::Bytes;
 
 use crate::{
     abi::{MapKind, Status},
-    headers::{Headers, Kind},
-    memory::{Answer, Guest, slice},
-    pairs,
-    state::{Direction, StreamContext, VmState},
+    stream::{frame::Direction, half::StreamContext},
+    vm::{
+        memory::{Answer, Guest, slice},
+        state::VmState,
+    },
+    wire::{
+        headers::{Headers, Kind},
+        pairs,
+    },
 };
 
 /// The map to read. `None` where there is none in this phase.

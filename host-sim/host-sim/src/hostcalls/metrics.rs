@@ -3,7 +3,7 @@
 use super::ngx;
 use crate::{
     abi::MetricKind,
-    memory::{Answer, Guest, slice},
+    vm::memory::{Answer, Guest, slice},
 };
 
 pub(super) fn define_metric(guest: &mut Guest<'_>, kind: u32, name: u32, size: u32, out: u32) -> Answer {

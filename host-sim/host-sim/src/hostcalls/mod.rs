@@ -17,6 +17,7 @@ mod general;
 mod grpc;
 mod header_maps;
 mod metrics;
+pub(crate) mod mosn;
 pub(crate) mod ngx;
 mod properties;
 mod shared_data;
@@ -31,8 +32,10 @@ use wasmtime::{Caller, Extern, Linker};
 use crate::{
     abi::{LogLevel, Status},
     flavour::EnvoyVersion,
-    memory::{Answer, Guest, Refusal},
-    state::{Restriction, VmState},
+    vm::{
+        memory::{Answer, Guest, Refusal},
+        state::{Restriction, VmState},
+    },
 };
 
 /// Host calls that a guest may make while it initialises (proxy-wasm-cpp-host `wasm.cc`).
@@ -82,7 +85,7 @@ fn open<'a>(
     state.host_calls += 1;
     if let Some(turns) = &state.turns {
         turns.offer();
-        let ticks = crate::module::ticks(state.shared.callback_limit);
+        let ticks = crate::vm::module::ticks(state.shared.callback_limit);
         wasmtime::AsContextMut::as_context_mut(&mut caller).set_epoch_deadline(ticks);
     }
     let state = caller.data_mut();
@@ -106,7 +109,7 @@ fn restricted(caller: &Caller<'_, VmState>, name: &str) -> bool {
     let restricted = !state.plugin.allows(name);
     if restricted {
         let message = format!("{RESTRICTED}: {name}");
-        state.shared.logs.write(LogLevel::Error, state.name, message.as_bytes());
+        state.shared.logs.tell(LogLevel::Error, state.name, message);
     }
     restricted
 }

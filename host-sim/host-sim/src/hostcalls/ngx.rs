@@ -7,8 +7,8 @@ use wasmtime::{Func, FuncType, Store, ValType};
 use crate::{
     abi::{MetricKind, Status},
     flavour::Flavour,
-    property::Value,
-    state::{Deferred, VmState},
+    vm::{deferred::Deferred, state::VmState},
+    wire::property::Value,
 };
 
 /// Calls that a module may import and that end the guest.

@@ -1,17 +1,28 @@
 //! Properties of the stream, the connection and the plugin.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
 
 use bytes::Bytes;
 
 use super::ngx;
 use crate::{
-    abi::Status,
-    filter_state::{Declared, StateObject, StateValue},
-    headers::Headers,
-    memory::{Answer, Guest, slice},
-    property::{Value, parts},
-    state::{StreamContext, VmState},
+    abi::{LogLevel, Status},
+    stream::{
+        filter_state::{Declared, StateObject, StateValue},
+        half::StreamContext,
+        local_reply::grpc_status_of,
+    },
+    vm::{
+        memory::{Answer, Guest, slice},
+        state::VmState,
+    },
+    wire::{
+        headers::Headers,
+        property::{Value, parts},
+    },
 };
 
 /// What the names of properties that filters set begin with in the filter state.
@@ -56,22 +67,67 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
     let parts = parts(path);
     // No part selects nothing, and nothing has no encoding.
     let Some((first, rest)) = parts.split_first() else { return Err(Status::SerializationFailure) };
-    let now = state.shared.clock.monotonic_nanos();
+    let shared = Arc::clone(&state.shared);
+    let now = shared.clock.monotonic_nanos();
     let vm_id = state.plugin.vm_id.clone();
     let plugin = state.current_root().map(|root| (root.plugin.name.clone(), root.plugin.root_id.clone()));
 
     let stream = state.current_stream();
-    let given = stream.as_ref().and_then(|stream| given(&stream.peer.properties, path, &parts));
+    let has_stream = stream.is_some();
+    let given = stream
+        .as_ref()
+        .and_then(|stream| given(&stream.peer.properties, path, &parts))
+        .or_else(|| given(&shared.properties, path, &parts).filter(|_| has_stream || *first == b"xds"));
     let value = match (given, *first) {
         (Some(value), _) => Some(value),
         (None, b"plugin_name") => plugin.map(|(name, _)| name.into()),
         (None, b"plugin_root_id") => plugin.map(|(_, root_id)| root_id.into()),
         (None, b"plugin_vm_id") => Some(vm_id.into()),
         // There is one route, and it has no name.
-        (None, b"xds") if rest == [b"route_name"] && stream.is_some() => Some("".into()),
+        (None, b"xds") if rest == [b"route_name"] && has_stream => Some("".into()),
         (None, _) => stream.and_then(|stream| of_stream(stream, first, rest, now)),
     };
+    if value.is_none() && is_of_the_gateway(first, rest, has_stream) {
+        tell_unknown(state, &parts);
+    }
     value.ok_or(Status::NotFound)
+}
+
+/// Whether a gateway knows a property of this name by its configuration, or by what it stands in front of.
+fn is_of_the_gateway(first: &[u8], rest: &[&[u8]], has_stream: bool) -> bool {
+    let name = rest.first().copied().unwrap_or_default();
+    match first {
+        b"upstream" => {
+            has_stream && matches!(name, b"address" | b"port" | b"local_address" | b"cx_pool_ready_duration")
+        }
+        b"xds" => {
+            let of_roots: &[&[u8]] = &[b"node", b"listener_direction", b"listener_metadata"];
+            let of_streams: &[&[u8]] = &[
+                b"cluster_name",
+                b"cluster_metadata",
+                b"route_metadata",
+                b"virtual_host_name",
+                b"virtual_host_metadata",
+                b"upstream_host_metadata",
+                b"filter_chain_name",
+            ];
+            of_roots.contains(&name) || (has_stream && of_streams.contains(&name))
+        }
+        _ => false,
+    }
+}
+
+/// Warns, once for each, of a property that a gateway knows and the host does not.
+fn tell_unknown(state: &VmState, parts: &[&[u8]]) {
+    let name = parts.iter().map(|part| String::from_utf8_lossy(part)).collect::<Vec<_>>().join(".");
+    let mut told = state.shared.unknown_properties.lock().unwrap_or_else(PoisonError::into_inner);
+    if told.insert(name.clone()) {
+        let message = format!(
+            "the property {name} is a gateway's and not known here: give it a value (--property, `properties` of a \
+             scenario, Builder::property, Request::property)"
+        );
+        state.shared.logs.tell(LogLevel::Warn, state.name, message);
+    }
 }
 
 /// A value that the test gave: for this path, for a shorter one that leads to it, or for longer ones that form a map.
@@ -89,7 +145,7 @@ pub(super) fn given(properties: &BTreeMap<Vec<u8>, Value>, path: &[u8], parts: &
     let mut map = BTreeMap::new();
     for (path, value) in below {
         let mut level = &mut map;
-        let mut rest = crate::property::parts(&path[prefix.len()..]).into_iter().peekable();
+        let mut rest = crate::wire::property::parts(&path[prefix.len()..]).into_iter().peekable();
         while let Some(part) = rest.next() {
             let part = Bytes::copy_from_slice(part);
             if rest.peek().is_none() {
@@ -107,6 +163,9 @@ pub(super) fn given(properties: &BTreeMap<Vec<u8>, Value>, path: &[u8], parts: &
 fn of_stream(stream: &StreamContext, first: &[u8], rest: &[&[u8]], now: u64) -> Option<Value> {
     let found = match (first, rest) {
         (b"connection_id", []) => Some(stream.peer.connection_id.into()),
+        (b"request", [b"headers", name]) => header(stream.visible_request_headers()?, name),
+        (b"response", [b"headers", name]) => header(stream.visible_response_headers()?, name),
+        (b"response", [b"trailers", name]) => header(stream.visible_response_trailers()?, name),
         (b"request", [name, rest @ ..]) => {
             of_request(stream, name, now).and_then(|value| value.descend(rest).cloned())
         }
@@ -151,6 +210,11 @@ fn of_address(address: &str, name: &[u8]) -> Option<Value> {
     }
 }
 
+/// All values of a header, by a name in any case.
+fn header(headers: &Headers, name: &[u8]) -> Option<Value> {
+    headers.get_joined(name).map(Value::Bytes)
+}
+
 fn map_of(headers: &Headers) -> Value {
     let names = headers.iter().map(|(name, _)| name.clone());
     Value::Map(
@@ -165,7 +229,13 @@ fn signed(number: u64) -> i64 {
 fn of_request(stream: &StreamContext, name: &[u8], now: u64) -> Option<Value> {
     match name {
         b"time" => return Some(Value::Timestamp(signed(stream.started))),
-        b"size" => return Some(signed(stream.request.received).into()),
+        b"size" => {
+            let declared = stream.visible_request_headers().and_then(|headers| headers.get("content-length"));
+            return match declared {
+                Some(length) => std::str::from_utf8(length).ok()?.parse::<i64>().ok().map(Value::from),
+                None => Some(signed(stream.received).into()),
+            };
+        }
         b"protocol" => return Some(stream.peer.protocol.into()),
         b"duration" => {
             let elapsed = now.saturating_sub(stream.started_monotonic);
@@ -196,31 +266,37 @@ fn of_request(stream: &StreamContext, name: &[u8], now: u64) -> Option<Value> {
         b"useragent" => header("user-agent"),
         b"id" => header("x-request-id"),
         b"headers" => Some(map_of(headers)),
-        b"total_size" => {
-            Some(signed(stream.request.received.saturating_add(headers.byte_size() as u64)).into())
-        }
+        b"total_size" => Some(signed(stream.received.saturating_add(headers.byte_size() as u64)).into()),
         _ => None,
     }
 }
 
+fn response_code(stream: &StreamContext) -> Option<u16> {
+    stream.code.or_else(|| stream.response.headers.as_ref().map(Headers::status))
+}
+
 fn of_response(stream: &StreamContext, name: &[u8]) -> Option<Value> {
     match name {
-        b"code" => {
-            let of_headers = || stream.response.headers.as_ref().map(Headers::status);
-            Some(i64::from(stream.code.or_else(of_headers)?).into())
-        }
+        b"code" => Some(i64::from(response_code(stream)?).into()),
         b"code_details" => stream.details.clone().map(Value::from),
         b"flags" => Some(0_i64.into()),
-        b"size" => stream.logging.then(|| signed(stream.response.received).into()),
+        b"size" => Some(signed(stream.sent).into()),
+        b"total_size" => {
+            let of = |headers: Option<&Headers>| headers.map_or(0, Headers::byte_size) as u64;
+            let headers = of(stream.visible_response_headers()) + of(stream.visible_response_trailers());
+            Some(signed(stream.sent.saturating_add(headers)).into())
+        }
         b"headers" => stream.visible_response_headers().map(map_of),
         b"trailers" => stream.visible_response_trailers().map(map_of),
         b"grpc_status" => {
-            let in_trailers =
-                stream.visible_response_trailers().and_then(|trailers| trailers.get("grpc-status"));
-            let in_headers =
-                || stream.visible_response_headers().and_then(|headers| headers.get("grpc-status"));
-            let status = in_trailers.or_else(in_headers)?;
-            Some(std::str::from_utf8(status).ok()?.parse::<i64>().ok()?.into())
+            let of =
+                |headers: Option<&Headers>| headers.and_then(|headers| headers.get("grpc-status").cloned());
+            let told =
+                of(stream.visible_response_trailers()).or_else(|| of(stream.visible_response_headers()));
+            match told {
+                Some(status) => Some(std::str::from_utf8(&status).ok()?.parse::<i64>().ok()?.into()),
+                None => Some(i64::from(grpc_status_of(response_code(stream)?.into())).into()),
+            }
         }
         _ => None,
     }

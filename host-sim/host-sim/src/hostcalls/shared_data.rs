@@ -1,6 +1,6 @@
 //! Shared data.
 
-use crate::memory::{Answer, Guest, slice};
+use crate::vm::memory::{Answer, Guest, slice};
 
 pub(super) fn get_shared_data(
     guest: &mut Guest<'_>,

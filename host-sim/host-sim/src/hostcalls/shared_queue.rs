@@ -4,9 +4,11 @@ use super::ngx;
 use crate::{
     abi::Status,
     flavour::Flavour,
-    memory::{Answer, Guest, slice},
-    shared_queue::Listener,
-    state::VmState,
+    shared::queues::Listener,
+    vm::{
+        memory::{Answer, Guest, slice},
+        state::VmState,
+    },
 };
 
 fn available(state: &VmState) -> Result<(), Status> {

@@ -9,8 +9,8 @@ use webpki::{RawPublicKeyEntity, ring as algorithms};
 
 use crate::{
     abi::Status,
-    memory::Refusal,
-    protobuf::{self, Field},
+    vm::memory::Refusal,
+    wire::protobuf::{self, Field},
 };
 
 /// Why there is no result.

@@ -5,9 +5,12 @@ use bytes::Bytes;
 use super::ngx;
 use crate::{
     abi::{Status, StreamKind},
-    memory::{Answer, Guest, slice},
-    pairs,
-    state::{Deferred, Direction, LocalReply},
+    stream::{frame::Direction, local_reply::LocalReply},
+    vm::{
+        deferred::Deferred,
+        memory::{Answer, Guest, slice},
+    },
+    wire::pairs,
 };
 
 /// The highest gRPC status that there is (`UNAUTHENTICATED`).

@@ -6,8 +6,10 @@ use super::ngx;
 use crate::{
     abi::{LogLevel, Status},
     flavour::EnvoyVersion,
-    memory::{Guest, Refusal, slice},
-    state::VmState,
+    vm::{
+        memory::{Guest, Refusal, slice},
+        state::VmState,
+    },
 };
 
 /// Both names under which a module may import WASI.
@@ -148,15 +150,12 @@ pub(super) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmt
             |caller: Caller<'_, VmState>, code: u32| -> wasmtime::Result<()> {
                 // Envoy notes it and returns; what a compiler puts behind it traps.
                 let state = caller.data();
-                state.shared.logs.write(LogLevel::Trace, state.name, format!("proc_exit({code})").as_bytes());
+                state.shared.logs.tell(LogLevel::Trace, state.name, format!("proc_exit({code})"));
                 Ok(())
             },
         )?;
     }
-    match version {
-        EnvoyVersion::V1_38 => Ok(()),
-        EnvoyVersion::V1_39 => link_since_1_39(linker),
-    }
+    if version < EnvoyVersion::V1_39 { Ok(()) } else { link_since_1_39(linker) }
 }
 
 /// Standard output and standard error are the log; there is no other file.

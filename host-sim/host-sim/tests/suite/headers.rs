@@ -30,7 +30,7 @@ fn a_filter_reads_and_changes_request_headers() {
             "remove 0",
             "remove absent 0",
             "size 0",
-            "bytes 108",
+            "bytes 234",
         ]
     );
     let forwarded = outcome.forwarded().unwrap().headers();

@@ -20,7 +20,7 @@ fn a_plain_request_runs_the_callbacks_in_envoys_order_with_envoys_maps_open() {
         lines(&host),
         [
             "create 2 under 1",
-            "request headers 4 end 1",
+            "request headers 8 end 1",
             &maps(0, BAD_ARGUMENT, 0),
             "response headers 1 end 1",
             &maps(BAD_ARGUMENT, 0, NOT_FOUND),
@@ -42,7 +42,7 @@ fn bodies_and_trailers_have_callbacks_of_their_own() {
         callbacks,
         [
             "create 2 under 1",
-            "request headers 4 end 0",
+            "request headers 8 end 0",
             "request body 3 end 0",
             "request trailers 1",
             "response headers 1 end 0",

@@ -1,0 +1,170 @@
+//! Which filter to run, with what, and in what kind of host.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use host_sim::{
+    Builder, FailurePolicy, Host, HostKind, LoadError, Module, Plugin, Surrounding, configuration,
+};
+use serde_json::Value as Json;
+
+use super::Error;
+
+/// The filter and how it is configured; or several filters, which requests pass in the order in which they are given.
+#[derive(Debug, Args)]
+pub(super) struct Filter {
+    /// The filter's module; given several times, one after the other in a chain
+    #[arg(long, value_name = "FILE", required = true)]
+    wasm: Vec<PathBuf>,
+    /// Its configuration: JSON, YAML, or an Envoy configuration that holds the filter, whatever the file is named; one
+    /// for each filter, or one for all
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Vec<PathBuf>,
+    /// Which filter, where the Envoy configuration holds several; one for each filter
+    #[arg(long, value_name = "NAME", requires = "config")]
+    plugin: Vec<String>,
+    /// The vm_id, in place of the configuration's
+    #[arg(long, value_name = "ID")]
+    vm_id: Option<String>,
+    /// The root_id, in place of the configuration's
+    #[arg(long, value_name = "ID")]
+    root_id: Option<String>,
+    /// What happens when a VM fails, in place of the configuration's
+    #[arg(long, value_enum)]
+    failure_policy: Option<Policy>,
+    /// The host to behave like: envoy-1.36 to envoy-1.40, ngx or mosn
+    #[arg(long, value_name = "HOST", default_value_t)]
+    pub(super) host: HostKind,
+    /// A property of every request, NAME=VALUE, as in xds.cluster_name=backend or
+    /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON, else a text; may be repeated
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    properties: Vec<(Vec<String>, Json)>,
+}
+
+fn property(text: &str) -> Result<(Vec<String>, Json), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in xds.cluster_name=backend")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Json::String(value.to_owned()));
+    Ok((host_sim::property_path(name), value))
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Policy {
+    /// 503 for every request of that worker
+    Closed,
+    /// Later requests pass the filter by
+    Open,
+    /// A new VM after a backoff
+    Reload,
+}
+
+/// Loads filters into a host, in their order.
+pub(super) fn load(host: &mut Host, chain: &[(Module, Plugin)]) -> Result<(), LoadError> {
+    host.load_chain(chain.iter().map(|(module, plugin)| (module, plugin.clone())))
+}
+
+/// The value for a filter of several: its own, or the one that is for all.
+fn of<T>(values: &[T], filter: usize) -> Option<&T> {
+    if values.len() == 1 { values.first() } else { values.get(filter) }
+}
+
+fn compile(file: &Path) -> Result<Module, Error> {
+    let path = file.display();
+    let wasm = fs::read(file).map_err(|error| {
+        Error::Failed(format!("{path}: {error} (build the filter first, or give its path with --wasm)"))
+    })?;
+    Module::compile(wasm).map_err(|error| match Error::failed(&error) {
+        Error::Failed(message) | Error::Missed(message) => Error::Failed(format!("{path}: {message}")),
+    })
+}
+
+impl Filter {
+    /// A host that is like the one asked for, and knows what the configuration says of the gateway.
+    pub(super) fn builder(&self) -> Result<Builder, Error> {
+        self.builder_of(self.host)
+    }
+
+    /// As [`builder`](Self::builder), of another kind.
+    pub(super) fn builder_of(&self, kind: HostKind) -> Result<Builder, Error> {
+        let mut builder = Host::builder().host(kind);
+        for path in &self.config {
+            builder =
+                surroundings(path)?.into_iter().fold(builder, |builder, surrounding| match surrounding {
+                    Surrounding::BufferLimit(bytes) => builder.buffer_limit(bytes),
+                    Surrounding::Node(node) => builder.property(["xds", "node"], node),
+                    _ => builder,
+                });
+        }
+        Ok(self
+            .properties
+            .iter()
+            .fold(builder, |builder, (path, value)| builder.property(path, value.clone())))
+    }
+
+    /// The filters in their order.
+    pub(super) fn chain(&self) -> Result<Vec<(Module, Plugin)>, Error> {
+        let counts = [self.wasm.len(), self.config.len(), self.plugin.len()];
+        let filters = counts.into_iter().max().unwrap_or(0);
+        if counts.into_iter().any(|count| count > 1 && count != filters) {
+            return Err(Error::Failed(format!(
+                "{filters} filters need --wasm, --config and --plugin once for all of them or {filters} times: they \
+                 were given {} times",
+                counts.map(|count| count.to_string()).join(", ")
+            )));
+        }
+        let mut modules: BTreeMap<&Path, Module> = BTreeMap::new();
+        let mut chain = Vec::new();
+        for filter in 0..filters {
+            let Some(file) = of(&self.wasm, filter) else { continue };
+            let module = match modules.get(file.as_path()) {
+                Some(module) => module.clone(),
+                None => modules.entry(file).or_insert(compile(file)?).clone(),
+            };
+            chain.push((module, self.plugin(filter)?));
+        }
+        Ok(chain)
+    }
+
+    /// The filter, where a command takes one alone.
+    #[cfg(feature = "scenarios")]
+    pub(super) fn only(&self) -> Result<(Module, Plugin), Error> {
+        let mut chain = self.chain()?;
+        let several = chain.len() > 1;
+        chain.pop().filter(|_| !several).ok_or_else(|| {
+            Error::Failed("one filter is run: a scenario names those after it under \"then\"".to_owned())
+        })
+    }
+
+    fn plugin(&self, filter: usize) -> Result<Plugin, Error> {
+        let name = of(&self.plugin, filter).map(String::as_str);
+        let mut plugin = match of(&self.config, filter) {
+            Some(path) => configuration::read(path, name).map_err(|error| match error {
+                configuration::ConfigurationError::Read { .. } => Error::Failed(error.to_string()),
+                other => Error::Failed(format!("{}: {other}", path.display())),
+            })?,
+            None => Plugin::default(),
+        };
+        if let Some(vm_id) = &self.vm_id {
+            plugin.vm_id.clone_from(vm_id);
+        }
+        if let Some(root_id) = &self.root_id {
+            plugin.root_id.clone_from(root_id);
+        }
+        match self.failure_policy {
+            Some(Policy::Closed) => plugin.failure_policy = FailurePolicy::FailClosed,
+            Some(Policy::Open) => plugin.failure_policy = FailurePolicy::FailOpen,
+            Some(Policy::Reload) => plugin.failure_policy = FailurePolicy::FailReload,
+            None => {}
+        }
+        Ok(plugin)
+    }
+}
+
+/// What a configuration says of the gateway. One that cannot be read is told where the plugin is looked for.
+fn surroundings(path: &Path) -> Result<Vec<Surrounding>, Error> {
+    let bytes = fs::read(path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+    Ok(host_sim::surroundings(&bytes))
+}

@@ -1,0 +1,115 @@
+//! What comes from the client and the upstream, on its way to the filters.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use host_sim::driver::{self, Direction, Part, StreamId, WorkerGuard};
+use http::Response;
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+
+use super::{CONNECT_ERROR, Exchange, RESET_ERROR, translate};
+
+impl Exchange {
+    /// Takes a step of the filter, and follows what it lets go on.
+    pub(super) fn step(&mut self, step: impl FnOnce(&mut WorkerGuard<'_>, StreamId)) {
+        let stream = self.stream;
+        self.local.with(|worker| step(worker, stream));
+        self.collect();
+    }
+
+    pub(super) fn feed(&mut self, direction: Direction, parts: impl IntoIterator<Item = Part>) {
+        for part in parts {
+            self.step(|worker, stream| worker.feed(stream, driver::Frame { direction, part }));
+        }
+    }
+
+    /// Nothing more is read of a direction.
+    pub(super) fn stop_reading(&mut self, direction: Direction) {
+        match direction {
+            Direction::Request => self.request_body = None,
+            Direction::Response => {
+                self.response_body = None;
+                self.deadline = None;
+            }
+        }
+    }
+
+    pub(super) fn feed_data(&mut self, direction: Direction, data: Bytes, end: bool) {
+        if end {
+            self.stop_reading(direction);
+        }
+        // Upstreams are spoken to over HTTP/1.
+        let is_http2 = self.is_http2 && direction == Direction::Request;
+        let framing = self.local.peek(|worker| worker.framing());
+        let pieces = framing.pieces(data, end, is_http2);
+        self.feed(direction, pieces.into_iter().map(|(data, end)| Part::Body { data, end }));
+    }
+
+    pub(super) fn feed_frame(&mut self, direction: Direction, frame: http_body::Frame<Bytes>, last: bool) {
+        match frame.into_data() {
+            Ok(data) => self.feed_data(direction, data, last),
+            Err(frame) => {
+                let is_http2 = self.is_http2 && direction == Direction::Request;
+                match frame.into_trailers() {
+                    Ok(trailers) if is_http2 => {
+                        self.stop_reading(direction);
+                        self.feed(direction, [Part::Trailers(translate::headers_of(&trailers))]);
+                    }
+                    // Over HTTP/1 trailers are dropped (`enable_trailers` is off).
+                    _ => self.feed_data(direction, Bytes::new(), true),
+                }
+            }
+        }
+    }
+
+    /// Whether filters hold so much of a direction that no more is read until they let go.
+    pub(super) fn is_full(&mut self, direction: Direction) -> bool {
+        let stream = self.stream;
+        self.local.peek(|worker| worker.is_full(stream, direction))
+    }
+
+    /// The upstream has the whole request, as far as the gateway knows, and has not answered whole in time.
+    pub(super) fn time_out(&mut self) {
+        self.deadline = None;
+        self.call = None;
+        self.response_body = None;
+        if self.head.is_none() {
+            self.reset();
+        } else {
+            self.step(|worker, stream| {
+                worker.reply(stream, 504, "upstream request timeout", "response_timeout")
+            });
+        }
+    }
+
+    pub(super) fn answered(&mut self, answer: Result<Response<Incoming>, legacy::Error>) {
+        self.call = None;
+        let stream = self.stream;
+        if self.local.peek(|worker| worker.is_local_reply(stream)) {
+            return;
+        }
+        match answer {
+            Ok(response) => {
+                let (parts, body) = response.into_parts();
+                let end = body.is_end_stream();
+                self.response_body = (!end).then_some(body);
+                let headers = translate::response_headers(&parts);
+                if end {
+                    self.deadline = None;
+                }
+                self.feed(Direction::Response, [Part::Headers { headers, end }]);
+            }
+            Err(error) => {
+                self.local.stats.upstream_failures.fetch_add(1, Ordering::Relaxed);
+                let (reason, details) = if error.is_connect() {
+                    (CONNECT_ERROR, "upstream_reset_before_response_started{remote_connection_failure}")
+                } else {
+                    (RESET_ERROR, "upstream_reset_before_response_started{connection_termination}")
+                };
+                self.step(|worker, stream| worker.reply(stream, 503, reason, details));
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The host: workers over one shared store, and the clock that a test holds.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+mod load;
+
+use self::load::Loaded;
+use crate::{
+    abi::Status,
+    builder::Builder,
+    driver::{self, Driver},
+    flavour::EnvoyVersion,
+    shared::{
+        Shared,
+        clock::Clock,
+        data::SharedData,
+        faults::{Fault, UnknownHostCall},
+        logs::Logs,
+        metrics::Metrics,
+        turns::Turns,
+    },
+    stream::{
+        by_hand::Stream,
+        exchange::{self, Clusters},
+    },
+    vm::{Vm, VmError, VmName},
+    wire::message::{Outcome, Request, Response},
+    worker::{ReloadStats, Worker},
+};
+
+/// VMs that put something in each other's queues whenever they are told would never come to an end.
+const MAX_QUEUE_ROUNDS: usize = 1000;
+
+/// A gateway process, simulated: a filter, or several in a chain, in a main VM and a VM per worker, over one shared store.
+#[derive(Debug)]
+pub struct Host {
+    shared: Arc<Shared>,
+    version: EnvoyVersion,
+    workers: usize,
+    clusters: Arc<Clusters>,
+    loaded: Option<Loaded>,
+}
+
+/// A worker is one thread's at a time, and a host's tests may be on several.
+type SharedWorker = Arc<Mutex<Worker>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Host {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        version: EnvoyVersion,
+        workers: usize,
+        clusters: Clusters,
+    ) -> Self {
+        Self { shared, version, workers, clusters: Arc::new(clusters), loaded: None }
+    }
+
+    /// A host to be made.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    fn all_workers(&self) -> Vec<SharedWorker> {
+        let loaded = self.loaded.iter();
+        loaded.flat_map(|loaded| std::iter::once(&loaded.main).chain(&loaded.workers)).cloned().collect()
+    }
+
+    fn worker(&self, index: usize) -> SharedWorker {
+        let loaded = self.loaded.as_ref().expect("a filter is loaded before requests are sent");
+        Arc::clone(loaded.workers.get(index).unwrap_or_else(|| {
+            panic!("worker {index} of {}: workers are counted from 0", loaded.workers.len())
+        }))
+    }
+
+    /// The workers, for a gateway that drives them itself; none when no filter is loaded.
+    pub fn driver(&self) -> Option<Driver> {
+        let loaded = self.loaded.as_ref()?;
+        let worker = |worker: &SharedWorker| driver::Worker(Arc::clone(worker));
+        Some(Driver {
+            shared: Arc::clone(&self.shared),
+            plugins: loaded.filters.iter().map(|filter| filter.plugin.name.clone()).collect(),
+            main: worker(&loaded.main),
+            workers: loaded.workers.iter().map(worker).collect(),
+        })
+    }
+
+    fn serve_callouts(&self) {
+        for worker in self.all_workers() {
+            self.clusters.serve(&mut lock(&worker));
+        }
+        self.tell_ready_queues();
+    }
+
+    /// Lets VMs hear of queues that other VMs have put something in. One that is busy hears of them when it is done.
+    fn tell_ready_queues(&self) {
+        for _ in 0..MAX_QUEUE_ROUNDS {
+            let awaited = self.shared.shared_queues.awaited();
+            let Some(loaded) = self.loaded.as_ref().filter(|_| !awaited.is_empty()) else { return };
+            for name in awaited {
+                let worker = match name {
+                    VmName::Main => Some(&loaded.main),
+                    VmName::Worker(index) => loaded.workers.get(index),
+                    VmName::Base | VmName::Canary => None,
+                };
+                match worker.map(|worker| worker.try_lock()) {
+                    Some(Ok(mut worker)) => self.clusters.serve(&mut worker),
+                    Some(Err(_)) => {}
+                    // Nobody is left to be told: the canary registered and is gone.
+                    None => drop(self.shared.shared_queues.take_ready(name)),
+                }
+            }
+        }
+    }
+
+    /// Sends a request through a worker's filter to `upstream`, which is called when the filter lets the whole request
+    /// go on. Callouts are answered at once by the clusters of the builder.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn send(
+        &self,
+        worker: usize,
+        request: Request,
+        mut upstream: impl FnMut(&Request) -> Response,
+    ) -> Outcome {
+        let outcome = exchange::send(&mut lock(&self.worker(worker)), &self.clusters, request, &mut upstream);
+        self.tell_ready_queues();
+        outcome
+    }
+
+    /// Begins a stream whose every step the caller takes: the headers are sent, body and trailers are not.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn stream(&self, worker: usize, request: &Request, end_of_stream: bool) -> Stream {
+        Stream::open(self.worker(worker), Arc::clone(&self.clusters), request, end_of_stream)
+    }
+
+    /// Sends requests to several workers at the same time. At every host call a generator, seeded with `seed`, decides
+    /// which VM goes on, so the same seed gives the same run. Requests to one worker follow each other. Outcomes come
+    /// in the order of the jobs.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn interleave(
+        &self,
+        seed: u64,
+        jobs: impl IntoIterator<Item = (usize, Request)>,
+        upstream: impl Fn(&Request) -> Response + Sync,
+    ) -> Vec<Outcome> {
+        let mut queues: Vec<(usize, Vec<(usize, Request)>)> = Vec::new();
+        for (job, (worker, request)) in jobs.into_iter().enumerate() {
+            match queues.iter_mut().find(|(of, _)| *of == worker) {
+                Some((_, queue)) => queue.push((job, request)),
+                None => queues.push((worker, vec![(job, request)])),
+            }
+        }
+        let seats = Turns::seats(seed, queues.len());
+        let mut outcomes = thread::scope(|scope| {
+            let handles: Vec<_> = queues
+                .into_iter()
+                .zip(seats)
+                .map(|((worker, queue), turns)| {
+                    let (worker, upstream) = (self.worker(worker), &upstream);
+                    scope.spawn(move || {
+                        turns.take(|| {
+                            let mut worker = lock(&worker);
+                            worker.vms().for_each(|vm| vm.state().turns = Some(turns.clone()));
+                            let mut outcomes = Vec::new();
+                            for (job, request) in queue {
+                                let mut forward = |request: &Request| upstream(request);
+                                outcomes.push((
+                                    job,
+                                    exchange::send(&mut worker, &self.clusters, request, &mut forward),
+                                ));
+                            }
+                            worker.vms().for_each(|vm| vm.state().turns = None);
+                            outcomes
+                        })
+                    })
+                })
+                .collect();
+            let joined = handles.into_iter().map(|handle| match handle.join() {
+                Ok(outcomes) => outcomes,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.flatten().collect::<Vec<_>>()
+        });
+        self.tell_ready_queues();
+        outcomes.sort_by_key(|(job, _)| *job);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    /// Runs `work` on a thread of its own for each worker, in parallel, and gives it the worker's number.
+    pub fn threads<T: Send>(&self, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        thread::scope(|scope| {
+            let work = &work;
+            let handles: Vec<_> = (0..self.workers).map(|worker| scope.spawn(move || work(worker))).collect();
+            let joined = handles.into_iter().map(|handle| match handle.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.collect()
+        })
+    }
+
+    /// The host's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Fires the timers that are due, each once, on the main VM and every worker; as in Envoy each is armed again from
+    /// now. Callouts that have timed out are answered.
+    pub fn tick(&self) {
+        for worker in self.all_workers() {
+            lock(&worker).tick();
+            self.clusters.serve(&mut lock(&worker));
+        }
+        self.tell_ready_queues();
+    }
+
+    /// Lets time pass and fires each timer whenever it is due on the way.
+    pub fn advance(&self, by: Duration) {
+        let end = self.shared.clock.monotonic() + by;
+        loop {
+            let now = self.shared.clock.monotonic();
+            let next = self.all_workers().iter().filter_map(|worker| lock(worker).next_event()).min();
+            let Some(next) = next.filter(|next| *next <= end) else {
+                self.shared.clock.advance(end.saturating_sub(now));
+                return;
+            };
+            self.shared.clock.advance(next.saturating_sub(now));
+            self.tick();
+        }
+    }
+
+    /// The data that the VMs share.
+    pub fn shared_data(&self) -> &SharedData {
+        &self.shared.shared_data
+    }
+
+    /// The metrics that filters have defined.
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// The log.
+    pub fn logs(&self) -> &Logs {
+        &self.shared.logs
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Why a worker's VM has failed, or `None` while it runs.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn vm_failure(&self, worker: usize) -> Option<VmError> {
+        lock(&self.worker(worker)).failure()
+    }
+
+    /// How many VMs a worker's filters run in, those among them that have failed and still have streams.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn vms(&self, worker: usize) -> usize {
+        lock(&self.worker(worker)).vms().count()
+    }
+
+    /// How often a filter of a worker got a new VM.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn reloads(&self, worker: usize) -> ReloadStats {
+        lock(&self.worker(worker)).reloads()
+    }
+
+    /// How many host calls the guests of all workers have made.
+    pub fn host_calls(&self) -> u64 {
+        self.all_workers()
+            .iter()
+            .map(|worker| lock(worker).vms().map(|vm| vm.state().host_calls).sum::<u64>())
+            .sum()
+    }
+
+    /// The largest memory of a worker's guest, in bytes.
+    pub fn guest_memory(&self) -> usize {
+        self.all_workers()
+            .iter()
+            .flat_map(|worker| lock(worker).vms().map(Vm::memory_size).max())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// How many contexts the guests of all workers have, roots and streams.
+    pub fn contexts(&self) -> usize {
+        self.all_workers()
+            .iter()
+            .map(|worker| lock(worker).vms().map(|vm| vm.state().contexts.len()).sum::<usize>())
+            .sum()
+    }
+
+    /// Makes the next call of this name answer `status`.
+    ///
+    /// # Errors
+    /// When no host call has this name.
+    pub fn fail_next(&self, call: impl Into<String>, status: Status) -> Result<(), UnknownHostCall> {
+        self.inject(Fault::new(call, status))
+    }
+
+    /// Makes calls fail as `fault` says.
+    ///
+    /// # Errors
+    /// When no host call has the fault's name.
+    pub fn inject(&self, fault: Fault) -> Result<(), UnknownHostCall> {
+        self.shared.faults.plan(fault)
+    }
+
+    /// Ends all faults.
+    pub fn clear_faults(&self) {
+        self.shared.faults.clear();
+    }
+}

@@ -1,0 +1,72 @@
+//! What the VMs of one host share.
+
+pub(crate) mod clock;
+pub(crate) mod data;
+pub(crate) mod faults;
+pub(crate) mod logs;
+pub(crate) mod metrics;
+pub(crate) mod queues;
+pub(crate) mod turns;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use crate::{
+    flavour::StreamEnd,
+    shared::{
+        clock::Clock, data::SharedData, faults::Faults, logs::Logs, metrics::Metrics, queues::SharedQueues,
+    },
+    stream::framing::Framing,
+    wire::property::Value,
+    worker::{ReloadStats, ReloadTotals},
+};
+
+/// What the VMs of one host share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) logs: Logs,
+    pub(crate) metrics: Metrics,
+    pub(crate) shared_data: SharedData,
+    pub(crate) shared_queues: SharedQueues,
+    pub(crate) faults: Faults,
+    /// Names of the clusters that callouts may name.
+    pub(crate) clusters: RwLock<BTreeSet<String>>,
+    /// They may name any other too.
+    pub(crate) any_cluster: bool,
+    pub(crate) callback_limit: Duration,
+    pub(crate) memory_limit: usize,
+    pub(crate) reloads: ReloadTotals,
+    pub(crate) stream_end: StreamEnd,
+    pub(crate) framing: Framing,
+    /// Bytes of a body that a filter may hold; without limit when 0.
+    pub(crate) buffer_limit: usize,
+    /// Values of properties for all streams, by their parts joined with zero bytes.
+    pub(crate) properties: BTreeMap<Vec<u8>, Value>,
+    /// Properties that a gateway knows and the host does not, of which it was told already.
+    pub(crate) unknown_properties: Mutex<BTreeSet<String>>,
+    /// Of the guests' random bytes; `None` takes the system's.
+    pub(crate) seed: Option<u64>,
+}
+
+impl Shared {
+    /// Whether callouts may name this cluster.
+    pub(crate) fn knows_cluster(&self, name: &str) -> bool {
+        self.any_cluster || self.clusters.read().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+
+    /// Counts what becomes of a plugin's failed VM.
+    pub(crate) fn count_reload(&self, plugin: &str, count: impl FnOnce(&mut ReloadStats)) {
+        let mut totals = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        count(totals.entry(plugin.to_owned()).or_default());
+    }
+
+    /// The counts of a plugin's failed VMs.
+    pub(crate) fn reloads_of(&self, plugin: &str) -> ReloadStats {
+        let totals = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.get(plugin).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,267 @@
+//! A whole request and its response, driven through a worker while the caller waits.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    edge,
+    flavour::Flavour,
+    stream::{
+        frame::{Direction, Frame, Output, Part},
+        manager::{HTTP2, StreamId, VIA_UPSTREAM},
+    },
+    vm::callouts::{GrpcOrder, GrpcStep},
+    wire::{
+        grpc::GrpcEvent,
+        headers::Headers,
+        message::{End, Failure, Outcome, Request, Response},
+    },
+    worker::{SimulatedStream, Worker},
+};
+
+/// A filter that calls out again from each answer would never come to an end.
+const MAX_CALLOUTS: usize = 10_000;
+
+/// What answers the callouts to one cluster.
+type Handler = Box<dyn FnMut(&Request) -> Response + Send>;
+
+/// The clusters of a host, by name.
+#[derive(Default)]
+pub(crate) struct Clusters(BTreeMap<String, Mutex<Handler>>);
+
+impl fmt::Debug for Clusters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Clusters {
+    pub(crate) fn insert(&mut self, name: String, handler: Handler) {
+        self.0.insert(name, Mutex::new(handler));
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
+        self.0.keys().cloned()
+    }
+
+    fn call(&self, cluster: &str, request: &Request) -> Response {
+        match self.0.get(cluster) {
+            Some(handler) => handler.lock().unwrap_or_else(PoisonError::into_inner)(request),
+            None => Response::reset(),
+        }
+    }
+
+    /// Answers the callouts that the worker's guest has made, and those it makes in answer.
+    pub(crate) fn serve(&self, worker: &mut Worker) {
+        let mut answered = 0;
+        loop {
+            worker.tell_ready_queues();
+            let callouts = worker.take_callouts();
+            let orders = worker.take_grpc_orders();
+            if (callouts.is_empty() && orders.is_empty()) || answered > MAX_CALLOUTS {
+                return;
+            }
+            answered += orders.len();
+            for order in orders {
+                self.follow(worker, order);
+            }
+            for callout in callouts {
+                answered += 1;
+                let response = self.call(&callout.cluster, &callout.request);
+                if response.failure == Some(Failure::Silence) || !response.delay.is_zero() {
+                    worker.keep_open(&callout, response);
+                } else {
+                    worker.finish_callout(callout.call, response);
+                }
+            }
+        }
+    }
+}
+
+impl Clusters {
+    /// Takes a step on a stream of gRPC. The cluster is asked once for each message, and without one at the end.
+    fn follow(&self, worker: &mut Worker, GrpcOrder { call, step }: GrpcOrder) {
+        let body = match step {
+            GrpcStep::Open { cluster, request } => {
+                let stream = SimulatedStream { cluster, request, answered: false };
+                worker.simulated_streams().insert(call, stream);
+                return;
+            }
+            GrpcStep::Reset => {
+                worker.simulated_streams().remove(&call);
+                return;
+            }
+            GrpcStep::Send { message, .. } => message,
+            GrpcStep::Close => Bytes::new(),
+        };
+        let Some(stream) = worker.simulated_streams().get_mut(&call) else { return };
+        let response = self.call(&stream.cluster, &stream.request.clone().body(body));
+        let later = std::mem::replace(&mut stream.answered, true);
+        for event in GrpcEvent::of_answer(response, later) {
+            if matches!(event, GrpcEvent::Closed { .. }) {
+                worker.simulated_streams().remove(&call);
+            }
+            worker.grpc_event(call, event);
+        }
+    }
+}
+
+/// What a stream has given so far.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    pub(crate) forwarded: Option<Request>,
+    pub(crate) forwarded_end: bool,
+    pub(crate) response: Option<Response>,
+    pub(crate) response_end: bool,
+    pub(crate) reset: bool,
+}
+
+impl Collected {
+    pub(crate) const fn new() -> Self {
+        Self { forwarded: None, forwarded_end: false, response: None, response_end: false, reset: false }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.response_end || self.reset
+    }
+
+    /// Takes in what the filter let go on.
+    pub(crate) fn collect(&mut self, worker: &mut Worker, slot: StreamId) {
+        for output in worker.outputs(slot) {
+            let Output::Frame(Frame { direction, part }) = output else {
+                self.reset = true;
+                continue;
+            };
+            match direction {
+                Direction::Request => {
+                    self.forwarded_end |= part.is_last();
+                    Request::gather(&mut self.forwarded, part);
+                }
+                Direction::Response => {
+                    self.response_end |= part.is_last();
+                    Response::gather(&mut self.response, part);
+                }
+            }
+        }
+    }
+
+    /// How the stream stands, as an outcome.
+    pub(crate) fn outcome(self, worker: &mut Worker, slot: StreamId) -> Outcome {
+        let local = worker.is_local_reply(slot);
+        let details = worker.details(slot);
+        let end = match (self.reset, self.response_end, local) {
+            (true, _, _) => End::Reset,
+            (false, true, true) => End::LocalReply,
+            (false, true, false) => End::Forwarded,
+            (false, false, _) => End::Paused,
+        };
+        let details = details.unwrap_or_else(|| match end {
+            End::Forwarded => VIA_UPSTREAM.to_owned(),
+            End::LocalReply | End::Reset | End::Paused => String::new(),
+        });
+        let response = self.response.unwrap_or_else(|| Response::from_headers(Headers::new()));
+        Outcome { end, response, forwarded: self.forwarded, details }
+    }
+}
+
+/// Feeds a message in the pieces of the host's framing, as far as the filters take it: when they hold more than the
+/// gateway's limit it reads no more of it.
+fn feed(worker: &mut Worker, clusters: &Clusters, slot: StreamId, direction: Direction, message: Message) {
+    let Message { headers, body, trailers, is_http2 } = message;
+    let end = body.is_empty() && trailers.is_none();
+    let framing = worker.shared.framing;
+    // There, the end comes with the last piece.
+    let is_http2 = is_http2 || worker.shared.shared_data.flavour() == Flavour::Ngx;
+    let pieces =
+        if body.is_empty() { Vec::new() } else { framing.pieces(body, trailers.is_none(), is_http2) };
+    let parts = std::iter::once(Part::Headers { headers, end })
+        .chain(pieces.into_iter().map(|(data, end)| Part::Body { data, end }))
+        .chain(trailers.map(Part::Trailers));
+    for part in parts {
+        let is_data = matches!(&part, Part::Body { data, .. } if !data.is_empty());
+        if is_data && worker.is_full(slot, direction) {
+            return;
+        }
+        worker.feed(slot, Frame { direction, part });
+        clusters.serve(worker);
+    }
+}
+
+/// A message with what its framing goes by.
+struct Message {
+    headers: Headers,
+    body: Bytes,
+    trailers: Option<Headers>,
+    is_http2: bool,
+}
+
+/// Feeds what the upstream answers; its failures are the router's replies.
+pub(crate) fn answer(worker: &mut Worker, clusters: &Clusters, slot: StreamId, mut response: Response) {
+    match response.failure {
+        Some(Failure::Reset) => {
+            const BODY: &str = "upstream connect error or disconnect/reset before headers. reset reason: connection \
+                                termination";
+            worker.reply(slot, 503, BODY, "upstream_reset_before_response_started{connection_termination}");
+        }
+        Some(Failure::Silence) => time_out(worker, slot),
+        None => {
+            response.declare_length();
+            let Response { headers, body, trailers, .. } = response;
+            // Upstreams are spoken to over HTTP/1.
+            let message = Message { headers, body, trailers, is_http2: false };
+            feed(worker, clusters, slot, Direction::Response, message);
+        }
+    }
+    clusters.serve(worker);
+}
+
+/// What the router says when the upstream does not answer.
+fn time_out(worker: &mut Worker, slot: StreamId) {
+    worker.reply(slot, 504, "upstream request timeout", "response_timeout");
+}
+
+/// Sends a request through the worker's filter to `upstream` and back.
+pub(crate) fn send(
+    worker: &mut Worker,
+    clusters: &Clusters,
+    mut request: Request,
+    upstream: &mut dyn FnMut(&Request) -> Response,
+) -> Outcome {
+    if !request.as_given {
+        if let Some(refusal) = edge::refusal(&request.headers, request.peer.protocol) {
+            return refusal.outcome();
+        }
+        request.declare_length();
+        worker.admit(&mut request);
+    }
+    let Request { headers, body, trailers, peer, .. } = request;
+    let is_http2 = peer.protocol == HTTP2;
+    let slot = worker.open(peer);
+    let mut collected = Collected::new();
+
+    let message = Message { headers, body, trailers, is_http2 };
+    feed(worker, clusters, slot, Direction::Request, message);
+    collected.collect(worker, slot);
+    if !collected.is_over() && !worker.is_local_reply(slot) {
+        match &collected.forwarded {
+            Some(forwarded) if collected.forwarded_end => {
+                let response = upstream(forwarded);
+                answer(worker, clusters, slot, response);
+            }
+            // The upstream waits for the rest of a body that was declared longer than it is.
+            Some(_) if worker.is_request_sent(slot) => time_out(worker, slot),
+            _ => {}
+        }
+        clusters.serve(worker);
+        collected.collect(worker, slot);
+    }
+    let outcome = collected.outcome(worker, slot);
+    worker.close(slot);
+    clusters.serve(worker);
+    outcome
+}

@@ -1,0 +1,203 @@
+//! A compiled module, checked before it runs: its ABI, its imports, its allocator.
+
+use std::{
+    sync::{LazyLock, mpsc},
+    thread,
+    time::Duration,
+};
+
+use sha2::{Digest as _, Sha256};
+use wasmtime::{Config, Engine, InstancePre, Linker};
+
+use crate::{
+    flavour::{EnvoyVersion, Flavour, HostKind},
+    hostcalls::{self, mosn, ngx},
+    vm::state::VmState,
+};
+
+/// How often the engine looks whether a guest has run for too long.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Compiled code carries no state from run to run, so one engine serves every host of the process.
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    let mut config = Config::new();
+    config.epoch_interruption(true);
+    let engine = Engine::new(&config).expect("these options suit every platform that wasmtime has");
+    let ticking = engine.clone();
+    thread::Builder::new()
+        .name("wasm-epoch".to_owned())
+        .spawn(move || {
+            // Nothing is ever sent: the wait is the tick. The sender lives as long as the process.
+            let (_alive, never) = mpsc::channel::<()>();
+            while never.recv_timeout(TICK) == Err(mpsc::RecvTimeoutError::Timeout) {
+                ticking.increment_epoch();
+            }
+        })
+        .expect("a process that cannot start one thread cannot run guests either");
+    engine
+});
+
+static LINKER_1_38: LazyLock<Linker<VmState>> = LazyLock::new(|| linker(EnvoyVersion::V1_38));
+static LINKER_1_39: LazyLock<Linker<VmState>> = LazyLock::new(|| linker(EnvoyVersion::V1_39));
+
+fn linker(version: EnvoyVersion) -> Linker<VmState> {
+    let mut linker = Linker::new(&ENGINE);
+    hostcalls::link(&mut linker, version).expect("each host function is defined once");
+    linker
+}
+
+/// Ticks after which a guest that began now has run for `limit`.
+pub(crate) fn ticks(limit: Duration) -> u64 {
+    u64::try_from(limit.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX / 2).saturating_add(1)
+}
+
+/// The ABI that a module names with one of its exports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbiVersion {
+    /// `proxy_abi_version_0_2_0`
+    V0_2_0,
+    /// `proxy_abi_version_0_2_1`
+    V0_2_1,
+}
+
+/// A module that no host can run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModuleError {
+    /// It is no WebAssembly at all.
+    #[error("not a WebAssembly module: it does not begin with \\0asm")]
+    NotWasm,
+    /// It is no valid WebAssembly.
+    #[error("not a valid WebAssembly module")]
+    Invalid(#[source] wasmtime::Error),
+    /// It exports no ABI version.
+    #[error(
+        "not a proxy-wasm module: it exports neither proxy_abi_version_0_2_0 nor proxy_abi_version_0_2_1"
+    )]
+    NoAbi,
+    /// It was built for an ABI that is not supported here.
+    #[error(
+        "the module needs proxy-wasm ABI 0.1.0, which Envoy still loads and host-sim does not support: rebuild it with an SDK \
+         of ABI 0.2.0 or 0.2.1"
+    )]
+    OldAbi,
+    /// MOSN has another ABI.
+    #[error("MOSN loads modules of ABI 0.1.0 and of its own draft of 0.2.0: {reason}")]
+    Mosn {
+        /// What the module has instead.
+        reason: String,
+    },
+    /// It exports no memory.
+    #[error("the module exports no memory named \"memory\"")]
+    NoMemory,
+    /// It exports no allocator.
+    #[error(
+        "the module exports neither malloc nor proxy_on_memory_allocate, so the host cannot give it any value"
+    )]
+    NoAllocator,
+    /// It imports a function that the host does not have, or has with another type.
+    #[error("the module imports what this host does not offer")]
+    Import(#[source] wasmtime::Error),
+    /// It lacks a callback without which `ngx_wasm_module` loads no module; the message is that gateway's.
+    #[error(
+        "filter missing one of: on_context_create, on_vm_start, on_plugin_start (incompatible SDK interface)"
+    )]
+    IncompatibleSdk {
+        /// The exports that it lacks, as the ABI names them.
+        missing: Vec<&'static str>,
+    },
+}
+
+/// A compiled module. Clones share the code.
+#[derive(Debug, Clone)]
+pub struct Module {
+    inner: wasmtime::Module,
+    abi: AbiVersion,
+    /// SHA-256 of the code, by which VMs are told apart.
+    digest: [u8; 32],
+}
+
+impl Module {
+    /// Compiles `wasm` and checks that it is a proxy-wasm module whose every import exists in the newest Envoy.
+    ///
+    /// # Errors
+    /// When `wasm` is no module, no proxy-wasm module, or imports what no host offers.
+    pub fn compile(wasm: impl AsRef<[u8]>) -> Result<Self, ModuleError> {
+        let wasm = wasm.as_ref();
+        if !wasm.starts_with(b"\0asm") {
+            return Err(ModuleError::NotWasm);
+        }
+        let inner = wasmtime::Module::from_binary(&ENGINE, wasm).map_err(ModuleError::Invalid)?;
+        let exports = |name: &str| inner.get_export(name).is_some();
+        let abi = if exports("proxy_abi_version_0_2_1") {
+            AbiVersion::V0_2_1
+        } else if exports("proxy_abi_version_0_2_0") {
+            AbiVersion::V0_2_0
+        } else if exports("proxy_abi_version_0_1_0") {
+            return Err(ModuleError::OldAbi);
+        } else {
+            return Err(ModuleError::NoAbi);
+        };
+        if inner.get_export("memory").is_none_or(|memory| memory.memory().is_none()) {
+            return Err(ModuleError::NoMemory);
+        }
+        if !exports("malloc") && !exports("proxy_on_memory_allocate") {
+            return Err(ModuleError::NoAllocator);
+        }
+        let module = Self { inner, abi, digest: Sha256::digest(wasm).into() };
+        module.link(EnvoyVersion::default(), Flavour::default())?;
+        Ok(module)
+    }
+
+    /// Whether both are compiled from the same bytes.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+
+    /// The ABI that the module was built for.
+    pub fn abi(&self) -> AbiVersion {
+        self.abi
+    }
+
+    /// What the module imports, as `module.name`, sorted.
+    pub fn imports(&self) -> Vec<String> {
+        let mut imports: Vec<_> =
+            self.inner.imports().map(|import| format!("{}.{}", import.module(), import.name())).collect();
+        imports.sort_unstable();
+        imports.dedup();
+        imports
+    }
+
+    /// Whether a host of this kind loads the module, as far as the module alone tells.
+    ///
+    /// # Errors
+    /// With the reason why it does not.
+    pub fn taken_by(&self, kind: HostKind) -> Result<(), ModuleError> {
+        if kind == HostKind::Mosn {
+            return mosn::check(self.abi, &self.imports());
+        }
+        self.link(kind.version(), kind.flavour()).map(|_| ())
+    }
+
+    pub(crate) fn engine() -> &'static Engine {
+        &ENGINE
+    }
+
+    pub(crate) fn link(
+        &self,
+        version: EnvoyVersion,
+        flavour: Flavour,
+    ) -> Result<InstancePre<VmState>, ModuleError> {
+        let missing = ngx::missing(flavour, |name| self.inner.get_export(name).is_some());
+        if !missing.is_empty() {
+            return Err(ModuleError::IncompatibleSdk { missing });
+        }
+        let linker = if version < EnvoyVersion::V1_39 { &*LINKER_1_38 } else { &*LINKER_1_39 };
+        // `get_log_level` belongs to 0.2.1; a 0.2.0 module that imports it does not load in Envoy.
+        let get_log_level = |import: wasmtime::ImportType<'_>| import.name() == "proxy_get_log_level";
+        if self.abi == AbiVersion::V0_2_0 && self.inner.imports().any(get_log_level) {
+            return Err(ModuleError::Import(wasmtime::Error::msg("proxy_get_log_level needs ABI 0.2.1")));
+        }
+        linker.instantiate_pre(&self.inner).map_err(ModuleError::Import)
+    }
+}

@@ -1,0 +1,169 @@
+//! What a VM holds outside its guest's memory: contexts, and what a host call needs at hand.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use envoy_config::Plugin;
+use wasmtime::{Memory, StoreLimits, TypedFunc};
+
+#[cfg(feature = "expressions")]
+use crate::hostcalls::expressions::Expressions;
+use crate::{
+    shared::{Shared, data::Namespace, metrics::MetricIds, turns::Turns},
+    stream::{filter_state::Declared, half::StreamContext},
+    vm::{VmName, callouts::Callouts, deferred::Deferred, random::Randomness},
+    wire::{headers::Headers, message::Response},
+};
+
+/// Which host calls a guest may make now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Restriction {
+    /// All.
+    None,
+    /// It is initialising: it may log and call WASI.
+    Initializing,
+    /// It is allocating memory for the host: it may log and read a clock.
+    Allocating,
+}
+
+/// The data of a VM's store.
+pub(crate) struct VmState {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: VmName,
+    /// The VM's number on its worker.
+    pub(crate) generation: u64,
+    /// The plugin that the VM was made for: its `vm_id`, VM configuration and environment.
+    pub(crate) plugin: Arc<Plugin>,
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) allocator: Option<TypedFunc<u32, u32>>,
+    pub(crate) limits: StoreLimits,
+    pub(crate) restriction: Restriction,
+    pub(crate) contexts: BTreeMap<u32, Context>,
+    pub(crate) next_context: u32,
+    /// The context whose callback runs; 0 is the VM itself.
+    pub(crate) current: u32,
+    /// The context that the guest chose in its place; 0 when it chose none.
+    pub(crate) effective: u32,
+    /// The guest sent a local response: whatever the callback answers, its stream stops.
+    pub(crate) stop_iteration: bool,
+    /// What the guest asked for and runs when its callback has returned.
+    pub(crate) deferred: VecDeque<Deferred>,
+    pub(crate) metric_ids: MetricIds,
+    pub(crate) callouts: Callouts,
+    pub(crate) rng: Randomness,
+    pub(crate) turns: Option<Turns>,
+    pub(crate) host_calls: u64,
+    /// The guest has set a timer since the driver last looked.
+    pub(crate) timers_changed: bool,
+    /// Streams that have something for their worker, in the order in which they got it.
+    pub(crate) ready: VecDeque<u32>,
+    /// How deep in actions of guest calls the VM is; 0 outside of them.
+    pub(crate) depth: u32,
+    /// How often the guest was called.
+    pub(crate) calls: u64,
+}
+
+/// A context of the guest.
+#[derive(Debug)]
+pub(crate) enum Context {
+    Root(Box<RootContext>),
+    Stream(Box<StreamContext>),
+}
+
+#[derive(Debug)]
+pub(crate) struct RootContext {
+    pub(crate) plugin: Arc<Plugin>,
+    pub(crate) timer: Option<Timer>,
+    /// What `proxy_get_status` answers.
+    pub(crate) status: (u32, Bytes),
+    /// The response of the callout whose callback runs.
+    pub(crate) callout_response: Option<Response>,
+    /// What the gRPC callback that runs is about.
+    pub(crate) grpc_initial_metadata: Option<Headers>,
+    pub(crate) grpc_message: Option<Bytes>,
+    pub(crate) grpc_trailing_metadata: Option<Headers>,
+    pub(crate) declared_properties: BTreeMap<Vec<u8>, Declared>,
+    #[cfg(feature = "expressions")]
+    pub(crate) expressions: Expressions,
+    /// `proxy_on_configure` runs: the configuration can be read.
+    pub(crate) configuring: bool,
+    pub(crate) life: RootLife,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RootLife {
+    Running,
+    /// Replaced by a new configuration; ends when its last stream does.
+    Retiring,
+    /// `proxy_on_done` answered false: ends when the guest calls `proxy_done`.
+    PendingDone,
+}
+
+/// A root context's timer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timer {
+    pub(crate) period: Duration,
+    /// On the monotonic clock.
+    pub(crate) due: Duration,
+}
+
+impl VmState {
+    /// The context that host calls are about.
+    pub(crate) fn context_id(&self) -> u32 {
+        if self.effective != 0 && self.contexts.contains_key(&self.effective) {
+            self.effective
+        } else {
+            self.current
+        }
+    }
+
+    pub(crate) fn stream(&mut self, id: u32) -> Option<&mut StreamContext> {
+        match self.contexts.get_mut(&id) {
+            Some(Context::Stream(stream)) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// The stream that host calls are about, if they are about one.
+    pub(crate) fn current_stream(&mut self) -> Option<&mut StreamContext> {
+        self.stream(self.context_id())
+    }
+
+    pub(crate) fn root(&mut self, id: u32) -> Option<&mut RootContext> {
+        match self.contexts.get_mut(&id) {
+            Some(Context::Root(root)) => Some(root),
+            _ => None,
+        }
+    }
+
+    /// The root of the context that host calls are about.
+    pub(crate) fn root_id(&self) -> u32 {
+        self.root_of(self.context_id())
+    }
+
+    /// The root of a context: its own for a root.
+    pub(crate) fn root_of(&self, context: u32) -> u32 {
+        match self.contexts.get(&context) {
+            Some(Context::Stream(stream)) => stream.root,
+            _ => context,
+        }
+    }
+
+    pub(crate) fn current_root(&mut self) -> Option<&mut RootContext> {
+        self.root(self.root_id())
+    }
+
+    pub(crate) fn allocate_context_id(&mut self) -> u32 {
+        loop {
+            self.next_context = self.next_context.wrapping_add(1);
+            if self.next_context != 0 && !self.contexts.contains_key(&self.next_context) {
+                return self.next_context;
+            }
+        }
+    }
+}
