@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
 use demo::artifacts::script;
@@ -19,6 +19,16 @@ use serde_json::Value;
 pub fn guest_wasm(package: &str) -> anyhow::Result<PathBuf> {
     script("filter/build-wasm.sh", &["--guest", package])?;
     Ok(root().join(format!("target/wasm/{package}.wasm")))
+}
+
+/// An Envoy of a release, found or fetched by `envoy/get-envoy.sh`.
+///
+/// # Errors
+/// When the script fails; it has said why on standard error.
+pub fn envoy_of(release: &str) -> anyhow::Result<PathBuf> {
+    static FETCHING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(PathBuf::from(script("envoy/get-envoy.sh", &[release])?))
 }
 
 /// A Python that has what `tests/clients/<folder>/requirements.txt` pins, made by `tests/clients/venv.sh`.

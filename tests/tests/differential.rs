@@ -23,6 +23,9 @@ macro_rules! cases {
 
 cases! {
     bodies: "bodies",
+    bodies_beyond_the_buffer_limit: "bodies.limit",
+    responses_beyond_the_buffer_limit: "bodies.limit_response",
+    buffers: "buffers",
     callouts: "callouts",
     callouts_that_deny: "callouts.denied",
     chain: "chain",
@@ -37,21 +40,28 @@ cases! {
     grpc: "grpc",
     grpc_that_fails: "grpc.failing",
     headers: "headers",
+    headers_that_the_gateway_adds: "headers.added",
     headers_from_a_malformed_blob: "headers.malformed",
     keys: "keys",
+    lengths: "lengths",
     limiter: "limiter",
     memory: "memory",
     metrics: "metrics",
     pairs: "pairs",
     phases: "phases",
+    phases_by_framing: "phases.framing",
     phases_over_http2: "phases.http2",
     phases_of_a_filter_that_may_not_do_everything: "phases.restricted",
     properties: "properties",
     properties_over_http2: "properties.http2",
     queues: "queues",
     replies: "replies",
+    resumes: "resumes",
+    resumes_where_headers_are_held_alone: "resumes.iteration",
     shared_data: "shared_data",
     signatures: "signatures",
+    sizes: "sizes",
+    sizes_over_http2: "sizes.http2",
     ticks: "ticks",
     traps: "traps",
     traps_where_the_policy_is_open_in_the_old_way: "traps.fail_open",
@@ -63,6 +73,74 @@ cases! {
 #[test]
 fn every_case_is_compared() {
     assert_eq!(differential::names().expect("the cases' folder"), CASES);
+}
+
+#[test]
+fn a_configuration_is_the_bytes_that_envoy_hands_over() {
+    let message = |kind: &str, value: serde_json::Value| serde_json::json!({"@type": format!("type.googleapis.com/google.protobuf.{kind}"), "value": value});
+    let messages = [
+        message("Struct", serde_json::json!({"plans": [1, true, null, {"a": "b"}]})),
+        message("BytesValue", "/+8=".into()),
+        message("Value", "text".into()),
+        message("Int32Value", (-5).into()),
+        message("DoubleValue", 0.5.into()),
+    ];
+    for message in messages {
+        if let Err(error) = Case::configured("message", message).and_then(|case| case.compare()) {
+            panic!("{error:#}");
+        }
+    }
+}
+
+/// Requests that the HTTP library of `host-sim serve` answers, or reads, otherwise than Envoy does: what it answers, what
+/// Envoy does.
+const READ_OTHERWISE: &[(&str, &str, &str)] = &[
+    ("a folded header", "400", "204"),
+    ("a length and chunks", "204", "400"),
+    ("the same length twice", "204", "400"),
+    ("a fragment", "204", "400"),
+];
+
+#[test]
+fn requests_are_refused_at_the_edge_as_envoy_refuses_them() {
+    let requests: &[(&str, &[u8])] = &[
+        ("a plain one", b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"),
+        ("HTTP/1.0", b"GET / HTTP/1.0\r\nhost: a\r\n\r\n"),
+        ("no host", b"GET / HTTP/1.1\r\n\r\n"),
+        ("a space in the host", b"GET / HTTP/1.1\r\nhost: a b\r\n\r\n"),
+        (
+            "a length and chunks",
+            b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "the same length twice",
+            b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nab",
+        ),
+        ("two lengths", b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nab"),
+        ("a length that is no number", b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: x\r\n\r\n"),
+        ("a path that is no ASCII", b"GET /caf\xc3\xa9 HTTP/1.1\r\nhost: a\r\n\r\n"),
+        ("a quote in the path", b"GET /a\"b HTTP/1.1\r\nhost: a\r\n\r\n"),
+        ("a fragment", b"GET /a#f HTTP/1.1\r\nhost: a\r\n\r\n"),
+        ("a method in lower case", b"get / HTTP/1.1\r\nhost: a\r\n\r\n"),
+        ("a method that nobody knows", b"FOO / HTTP/1.1\r\nhost: a\r\n\r\n"),
+        ("a folded header", b"GET / HTTP/1.1\r\nhost: a\r\nx: a\r\n b\r\n\r\n"),
+        ("a space in a header's name", b"GET / HTTP/1.1\r\nhost: a\r\nx y: a\r\n\r\n"),
+        ("a path without a slash", b"GET a HTTP/1.1\r\nhost: a\r\n\r\n"),
+        ("a star", b"OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (
+            "trailers",
+            b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nx: 1\r\n\r\n",
+        ),
+    ];
+    let found = differential::statuses(requests).expect("both gateways");
+    for ((name, _), [simulator, envoy]) in requests.iter().zip(found) {
+        match READ_OTHERWISE.iter().find(|(other, ..)| other == name) {
+            Some((_, here, there)) => {
+                assert_eq!((simulator.as_str(), envoy.as_str()), (*here, *there), "{name}")
+            }
+            None => assert_eq!(simulator, envoy, "{name}: the simulator's status and Envoy's"),
+        }
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ fn compare(example: &str, steps: &str) {
         name: example.to_owned(),
         root_id: example.to_owned(),
         wasm,
+        message: None,
         scenario,
     });
     if let Err(error) = case.and_then(|case| case.compare()) {
@@ -60,7 +61,7 @@ fn body() {
     compare(
         "body",
         r#"
-upstream: {headers: {x-upstream: "yes"}, body: this is a secret}
+upstream: {headers: {x-upstream: "yes"}, body: this is a secret, chunked: true}
 steps:
 - name: a secret is not told
   request: {path: /}

@@ -1,17 +1,18 @@
 //! A case's guest in a real Envoy with one worker.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use host_sim::{FailurePolicy, Plugin};
+use host_sim::{EnvoyVersion, FailurePolicy, Plugin};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::upstream::Upstream;
-use super::{Case, Contender, PATIENCE};
+use super::{Case, Contender, PATIENCE, RESPONSE_TIMEOUT};
 use crate::client::Client;
 use crate::exchange::get;
 use crate::process::Process;
@@ -30,14 +31,13 @@ pub(super) struct Envoy {
     process: Process,
     folder: TempDir,
     admin: Client,
-    client: Client,
     upstream: Upstream,
     /// The first filter as it was configured at the start.
     filter: Value,
     address: SocketAddr,
     /// Lines of the access log that were read.
     accesses: std::cell::Cell<usize>,
-    _clusters: Vec<Upstream>,
+    clusters: BTreeMap<String, Upstream>,
 }
 
 fn socket(address: SocketAddr) -> Value {
@@ -81,14 +81,17 @@ fn connection_manager(mut filters: Vec<Value>) -> Value {
         "route_config": {"virtual_hosts": [{
             "name": "all",
             "domains": ["*"],
-            "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "upstream"}}],
+            "routes": [{
+                "match": {"prefix": "/"},
+                "route": {"cluster": "upstream", "timeout": format!("{}s", RESPONSE_TIMEOUT.as_secs())},
+            }],
         }]},
         "http_filters": filters,
     })
 }
 
 /// A plugin's configuration.
-fn plugin_config(plugin: &Plugin, code: &Path) -> Value {
+fn plugin_config(plugin: &Plugin, code: &Path, version: EnvoyVersion) -> Value {
     let mut config = json!({
         "name": plugin.name,
         "root_id": plugin.root_id,
@@ -102,7 +105,11 @@ fn plugin_config(plugin: &Plugin, code: &Path) -> Value {
     let allowed = &plugin.allowed_capabilities;
     if !allowed.is_empty() {
         let allowed: serde_json::Map<_, _> = allowed.iter().map(|name| (name.clone(), json!({}))).collect();
-        config["vm_config"]["capability_restriction_config"] = json!({"allowed_capabilities": allowed});
+        let place = if version >= EnvoyVersion::V1_40 { &mut config["vm_config"] } else { &mut config };
+        place["capability_restriction_config"] = json!({"allowed_capabilities": allowed});
+    }
+    if plugin.allow_on_headers_stop_iteration {
+        config["allow_on_headers_stop_iteration"] = json!(true);
     }
     match plugin.failure_policy {
         FailurePolicy::FailClosed => config["failure_policy"] = json!("FAIL_CLOSED"),
@@ -126,20 +133,24 @@ fn write_discovery(folder: &Path, filter: &Value) -> anyhow::Result<()> {
 }
 
 impl Envoy {
-    pub(super) fn start(case: &Case) -> anyhow::Result<Self> {
+    pub(super) fn start(case: &Case, version: EnvoyVersion) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let upstream = Upstream::start(&case.scenario.upstream)?;
         let mut clusters = vec![cluster("upstream", upstream.address(), false)];
-        let mut servers = Vec::new();
+        let mut servers = BTreeMap::new();
         for (name, answer) in &case.scenario.clusters {
             let server = Upstream::start(answer)?;
             clusters.push(cluster(name, server.address(), answer.is_grpc()));
-            servers.push(server);
+            servers.insert(name.clone(), server);
         }
         let code = folder.path().join("guest.wasm");
         std::fs::write(&code, &case.wasm)?;
-        let plugins = case.plugins();
-        let configs: Vec<_> = plugins.iter().map(|plugin| plugin_config(plugin, &code)).collect();
+        let plugins = case.plugins()?;
+        let mut configs: Vec<_> =
+            plugins.iter().map(|plugin| plugin_config(plugin, &code, version)).collect();
+        if let (Some(message), Some(first)) = (&case.message, configs.first_mut()) {
+            first["config"]["configuration"] = message.clone();
+        }
         let mut filters: Vec<_> = plugins
             .iter()
             .zip(&configs)
@@ -163,6 +174,7 @@ impl Envoy {
                 "listeners": [{
                     "name": "case",
                     "address": socket(loopback),
+                    "per_connection_buffer_limit_bytes": case.scenario.buffer_limit,
                     "filter_chains": [{"filters": [{
                         "name": "connections",
                         "typed_config": connection_manager(filters),
@@ -175,7 +187,7 @@ impl Envoy {
         std::fs::write(&config, bootstrap.to_string())?;
         let process = Process::start(
             "envoy",
-            Command::new(artifacts::envoy())
+            Command::new(artifacts::envoy_of(release(version))?)
                 .arg("--config-path")
                 .arg(config)
                 .arg("--admin-address-path")
@@ -188,19 +200,8 @@ impl Envoy {
         let admin: SocketAddr = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
         let admin = Client::to(admin)?;
         let address = clock::eventually("Envoy's listener", PATIENCE, || listening(&admin))?;
-        let client = Client::to(address)?;
         let accesses = std::cell::Cell::new(0);
-        Ok(Self {
-            process,
-            folder,
-            admin,
-            client,
-            upstream,
-            filter: first,
-            address,
-            accesses,
-            _clusters: servers,
-        })
+        Ok(Self { process, folder, admin, upstream, filter: first, address, accesses, clusters: servers })
     }
 
     /// The response-code details of the last request.
@@ -225,6 +226,17 @@ impl Envoy {
     }
 }
 
+/// The release of a version that its package has.
+fn release(version: EnvoyVersion) -> &'static str {
+    match version {
+        EnvoyVersion::V1_36 => "1.36.2",
+        EnvoyVersion::V1_37 => "1.37.0",
+        EnvoyVersion::V1_38 => "1.38.3",
+        EnvoyVersion::V1_39 => "1.39.3",
+        EnvoyVersion::V1_40 => "1.40.0",
+    }
+}
+
 /// Where the listener is bound, once it is.
 fn listening(admin: &Client) -> Option<SocketAddr> {
     let listeners = admin.send(&get("/listeners?format=json")).ok()?.json().ok()?;
@@ -233,11 +245,6 @@ fn listening(admin: &Client) -> Option<SocketAddr> {
 }
 
 impl Contender for Envoy {
-    fn client(&self) -> &Client {
-        self.count();
-        &self.client
-    }
-
     fn address(&self) -> SocketAddr {
         self.address
     }
@@ -248,6 +255,10 @@ impl Contender for Envoy {
 
     fn upstream(&self) -> &Upstream {
         &self.upstream
+    }
+
+    fn clusters(&self) -> &BTreeMap<String, Upstream> {
+        &self.clusters
     }
 
     fn log(&self) -> Vec<String> {

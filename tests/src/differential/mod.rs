@@ -4,11 +4,12 @@
 //! A case is a scenario of `host-sim/host-sim-cli/tests/cases` with the guest of its name. The simulator runs as it does behind
 //! `host-sim serve`, so what is compared is what a client, an upstream and the log see.
 
+mod client;
 mod envoy;
 #[path = "../../../host-sim/host-sim/tests/guests/mod.rs"]
 #[expect(dead_code, reason = "one of them is for random host calls alone")]
 mod guests;
-mod http2;
+mod seen;
 mod simulator;
 mod upstream;
 
@@ -18,20 +19,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use host_sim::Plugin;
-use host_sim_cli::scenario::{Call, Expect, Lines, Scenario, Step};
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use host_sim::{EnvoyVersion, Plugin};
+use host_sim_cli::scenario::{Expect, Scenario, Step};
 use serde_json::Value;
 
 use self::envoy::Envoy;
+use self::seen::{lines, send, unexpected};
 use self::simulator::Simulator;
 pub use self::upstream::Upstream;
-use crate::client::Client;
-use crate::exchange::{Answer, Request};
 use crate::{artifacts, clock};
 
 /// How long both logs may take to come to say the same.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long either gateway waits for its upstream's answer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What stands in log lines before something that is another in every run.
 const MASKED: [&str; 8] = [
@@ -45,34 +47,20 @@ const MASKED: [&str; 8] = [
     "x-forwarded-for: ",
 ];
 
-/// Headers of a connection or of the gateway itself, not of the message.
-const NOT_COMPARED: [&str; 4] = ["connection", "date", "server", "transfer-encoding"];
-
-/// The headers of a message by name, each with its lines.
-type Fields = BTreeMap<String, Vec<String>>;
-
-/// What client and upstream saw of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    /// 0 when the connection broke off.
-    status: u16,
-    headers: Fields,
-    body: String,
-    /// The request's headers and body at the upstream, if it came there.
-    forwarded: Option<(Fields, String)>,
-}
+/// The Envoys that the simulator is compared with: the newest that it follows, and the oldest that its package has.
+pub const VERSIONS: [EnvoyVersion; 2] = [EnvoyVersion::V1_36, EnvoyVersion::V1_40];
 
 /// A gateway with a guest, in front of a case's upstream.
 trait Contender {
-    fn client(&self) -> &Client;
-
     /// Where it listens.
     fn address(&self) -> SocketAddr;
 
-    /// A request comes that its client does not send.
+    /// A request comes.
     fn count(&self) {}
 
     fn upstream(&self) -> &Upstream;
+
+    fn clusters(&self) -> &BTreeMap<String, Upstream>;
 
     /// All lines that the guest has logged.
     fn log(&self) -> Vec<String>;
@@ -102,7 +90,7 @@ pub fn names() -> anyhow::Result<Vec<String>> {
 /// # Errors
 /// When it does not start, or does not tell.
 pub fn inline_headers() -> anyhow::Result<[Vec<String>; 2]> {
-    let lines = Envoy::start(&Case::named("phases")?)?.lines();
+    let lines = Envoy::start(&Case::named("phases")?, EnvoyVersion::V1_40)?.lines();
     let told = |kind: &str| -> anyhow::Result<Vec<String>> {
         let names = lines.iter().find_map(|line| line.split_once(kind)?.1.split_once(" bytes: "));
         let (_, names) = names.with_context(|| format!("Envoy tells no {kind}"))?;
@@ -128,6 +116,8 @@ pub struct Case {
     pub root_id: String,
     /// The guest's module.
     pub wasm: Vec<u8>,
+    /// The plugin's configuration, where it is no text: an `Any` as Envoy takes it.
+    pub message: Option<Value>,
     /// What happens.
     pub scenario: Scenario,
 }
@@ -141,18 +131,37 @@ impl Case {
         let path = artifacts::root().join("host-sim/host-sim-cli/tests/cases").join(format!("{name}.yaml"));
         let guest = name.split('.').next().unwrap_or(name);
         let (name, root_id) = (name.to_owned(), "root".to_owned());
-        Ok(Self { name, root_id, wasm: guests::guest(guest), scenario: Scenario::read(path)? })
+        Ok(Self { name, root_id, wasm: guests::guest(guest), message: None, scenario: Scenario::read(path)? })
+    }
+
+    /// A guest with a configuration that is no text, which has one request.
+    ///
+    /// # Errors
+    /// Never, but by a mistake in the scenario's text.
+    pub fn configured(guest: &str, message: Value) -> anyhow::Result<Self> {
+        let scenario = scenario("steps: [{request: {path: /}, expect: {status: 200}}]")?;
+        let name = format!("{guest} configured with {message}");
+        let wasm = guests::guest(guest);
+        Ok(Self { name, root_id: "root".to_owned(), wasm, message: Some(message), scenario })
     }
 
     /// The plugins of the chain, all of this guest.
-    fn plugins(&self) -> Vec<Plugin> {
+    fn plugins(&self) -> anyhow::Result<Vec<Plugin>> {
         let configured = |given: &Option<Value>| given.as_ref().map(text).unwrap_or_default().into();
+        let configuration = match &self.message {
+            Some(message) => {
+                let document = serde_json::json!({"vm_config": {}, "configuration": message}).to_string();
+                host_sim::configuration::parse(document.as_bytes(), None)?.configuration
+            }
+            None => configured(&self.scenario.config),
+        };
         let first = Plugin {
             name: "case".into(),
             root_id: self.root_id.clone(),
             vm_id: "vm".into(),
-            configuration: configured(&self.scenario.config),
+            configuration,
             allowed_capabilities: self.scenario.allowed_capabilities.clone(),
+            allow_on_headers_stop_iteration: self.scenario.allow_on_headers_stop_iteration,
             failure_policy: self.scenario.failure_policy.unwrap_or_default(),
             ..Plugin::default()
         };
@@ -160,16 +169,27 @@ impl Case {
         let rest = rest.map(|link| Plugin { configuration: configured(&link.config), ..link.plugin(&first) });
         let mut plugins: Vec<_> = rest.collect();
         plugins.insert(0, first);
-        plugins
+        Ok(plugins)
+    }
+
+    /// Runs the case on both gateways, with each Envoy of [`VERSIONS`] that it is about.
+    ///
+    /// # Errors
+    /// As [`compare_with`](Self::compare_with).
+    pub fn compare(&self) -> anyhow::Result<()> {
+        for version in VERSIONS.into_iter().filter(|version| *version >= self.scenario.since) {
+            self.compare_with(version).with_context(|| format!("beside Envoy {version}"))?;
+        }
+        Ok(())
     }
 
     /// Runs the case on both gateways.
     ///
     /// # Errors
     /// With every difference between what they did, and everything that Envoy did otherwise than the case expects.
-    pub fn compare(&self) -> anyhow::Result<()> {
-        let mut simulator = Simulator::start(self).context("the simulator")?;
-        let mut envoy = Envoy::start(self).context("Envoy")?;
+    pub fn compare_with(&self, version: EnvoyVersion) -> anyhow::Result<()> {
+        let mut simulator = Simulator::start(self, version).context("the simulator")?;
+        let mut envoy = Envoy::start(self, version).context("Envoy")?;
         let mut differences = String::new();
         let mut marks = (0, 0);
         // Both logs have come to rest when they are alike and all is there that is expected.
@@ -225,6 +245,23 @@ impl Case {
     }
 }
 
+/// The status that each gateway gives to requests that are written byte by byte, or what it says instead.
+///
+/// # Errors
+/// When a gateway does not start.
+pub fn statuses(requests: &[(&str, &[u8])]) -> anyhow::Result<Vec<[String; 2]>> {
+    let version = EnvoyVersion::V1_40;
+    let mut case = Case::named("phases")?;
+    case.scenario.upstream.status = 204;
+    let (simulator, envoy) = (Simulator::start(&case, version)?, Envoy::start(&case, version)?);
+    requests
+        .iter()
+        .map(|(_, bytes)| {
+            Ok([client::status(simulator.address(), bytes)?, client::status(envoy.address(), bytes)?])
+        })
+        .collect()
+}
+
 /// A log line without what is another in every run.
 fn masked(mut line: String) -> String {
     if let Some(end) = MASKED.into_iter().find_map(|marker| Some(line.find(marker)? + marker.len())) {
@@ -243,7 +280,14 @@ fn take(step: &Step, simulator: &mut Simulator, envoy: &mut Envoy) -> anyhow::Re
     if let Some(call) = &step.request {
         let mut differences = Vec::new();
         for _ in 0..step.repeat.unwrap_or(1) {
-            let (left, right) = (send(simulator, call)?, send(envoy, call)?);
+            let ends = step.expect.ends.unwrap_or(true);
+            let (mut left, mut right) = (send(simulator, call, ends)?, send(envoy, call, ends)?);
+            // A call may outlive the request that it was made for. Whether they come to agree is the question.
+            let _ = clock::eventually("the calls", PATIENCE, || {
+                left.hear(simulator);
+                right.hear(envoy);
+                (left.asked == right.asked).then_some(())
+            });
             if left != right {
                 differences.push(difference("answer", &lines(&left), &lines(&right)));
             }
@@ -267,111 +311,11 @@ fn take(step: &Step, simulator: &mut Simulator, envoy: &mut Envoy) -> anyhow::Re
     bail!("a step that a real gateway cannot take")
 }
 
-/// Sends a request and gathers what client and upstream saw.
-fn send(contender: &dyn Contender, call: &Call) -> anyhow::Result<Seen> {
-    let mut request = Request::new(call.method.parse::<Method>()?, call.path.clone());
-    request.headers = header_map(call.headers.iter())?;
-    let authority = call.authority.as_deref().unwrap_or("localhost");
-    request = request.header("host", authority);
-    if !call.body.is_empty() {
-        // So that a filter may change its length.
-        request = request.header("transfer-encoding", "chunked");
-        request.body = call.body.clone().into();
-    }
-    let answer = if call.http2 {
-        contender.count();
-        http2::send(contender.address(), request, header_map_of(&call.trailers)?)
-    } else {
-        contender.client().send(&request)
-    };
-    let forwarded = contender.upstream().take();
-    Ok(match answer {
-        Ok(Answer { status, headers, body }) => Seen {
-            status: status.as_u16(),
-            headers: fields(&headers),
-            body: String::from_utf8_lossy(&body).into_owned(),
-            forwarded,
-        },
-        Err(_) => Seen { status: 0, headers: Fields::new(), body: String::new(), forwarded },
-    })
-}
-
-fn header_map<'a>(headers: impl Iterator<Item = (&'a String, &'a Lines)>) -> anyhow::Result<HeaderMap> {
-    let mut map = HeaderMap::new();
-    for (name, lines) in headers {
-        for line in lines.iter() {
-            map.append(HeaderName::from_bytes(name.as_bytes())?, HeaderValue::from_str(line)?);
-        }
-    }
-    Ok(map)
-}
-
-fn header_map_of(fields: &BTreeMap<String, String>) -> anyhow::Result<HeaderMap> {
-    fields.iter().map(|(name, value)| Ok((name.parse()?, value.parse()?))).collect()
-}
-
-/// Headers to compare: those of the message, with what is another in every run masked.
-fn fields(headers: &HeaderMap) -> Fields {
-    let mut fields = Fields::new();
-    for (name, value) in headers {
-        if NOT_COMPARED.contains(&name.as_str()) {
-            continue;
-        }
-        let value = match name.as_str() {
-            "x-request-id" => "(a random id)".to_owned(),
-            // Envoy appends an address of its own for a client on the same machine.
-            "x-forwarded-for" => "(the client)".to_owned(),
-            _ => String::from_utf8_lossy(value.as_bytes()).into_owned(),
-        };
-        fields.entry(name.as_str().to_owned()).or_default().push(value);
-    }
-    fields
-}
-
-fn lines(seen: &Seen) -> Vec<String> {
-    let of = |fields: &Fields, whose: &str| -> Vec<String> {
-        fields.iter().map(|(name, lines)| format!("{whose} {name}: {}", lines.join(" | "))).collect()
-    };
-    let mut lines = vec![format!("status {}", seen.status)];
-    lines.extend(of(&seen.headers, "answered"));
-    lines.push(format!("body {:?}", seen.body));
-    match &seen.forwarded {
-        Some((fields, body)) => {
-            lines.extend(of(fields, "forwarded"));
-            lines.push(format!("forwarded body {body:?}"));
-        }
-        None => lines.push("not forwarded".to_owned()),
-    }
-    lines
-}
-
 /// What only one of them has, line by line.
 fn difference(what: &str, simulator: &[String], envoy: &[String]) -> String {
     let (left, right) = (simulator.join("\n"), envoy.join("\n"));
     let diff = similar::TextDiff::from_lines(&left, &right);
     format!("{what} (- the simulator, + Envoy)\n{}", diff.unified_diff().context_radius(1))
-}
-
-/// What Envoy did otherwise than expected.
-fn unexpected(expect: &Expect, seen: &Seen) -> Vec<String> {
-    let mut misses = Vec::new();
-    if let Some(status) = expect.status.filter(|status| *status != seen.status) {
-        misses.push(format!("status {}, expected {status}", seen.status));
-    }
-    if let Some(body) = expect.body.as_ref().filter(|body| **body != seen.body) {
-        misses.push(format!("body {:?}, expected {body:?}", seen.body));
-    }
-    let nothing = Fields::new();
-    let forwarded = seen.forwarded.as_ref().map_or(&nothing, |(fields, _)| fields);
-    for (expected, found) in [(&expect.headers, &seen.headers), (&expect.forwarded_headers, forwarded)] {
-        for (name, value) in expected {
-            let found = found.get(name).map(|lines| lines.join(","));
-            if found != *value {
-                misses.push(format!("{name}: {found:?}, expected {value:?}"));
-            }
-        }
-    }
-    misses
 }
 
 /// Lines that were expected of Envoy and are not there.

@@ -4,23 +4,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use host_sim::{Clock, Host, LogLevel, Module};
+use host_sim::{Clock, EnvoyVersion, Host, Module};
 use host_sim_cli::gateway::{Gateway, Options};
 
 use super::upstream::Upstream;
-use super::{Case, Contender};
-use crate::client::Client;
-
-/// What lines of the host itself begin with.
-const OF_THE_HOST: [&str; 3] = ["proc_exit(", "Attempted call to restricted", "expr_create "];
+use super::{Case, Contender, RESPONSE_TIMEOUT};
 
 /// A gateway with one worker.
 pub(super) struct Simulator {
     gateway: Gateway,
-    client: Client,
     upstream: Upstream,
-    // They answer as long as they live.
-    _clusters: Vec<Upstream>,
+    clusters: BTreeMap<String, Upstream>,
 }
 
 fn url(address: SocketAddr) -> anyhow::Result<http::Uri> {
@@ -28,31 +22,33 @@ fn url(address: SocketAddr) -> anyhow::Result<http::Uri> {
 }
 
 impl Simulator {
-    pub(super) fn start(case: &Case) -> anyhow::Result<Self> {
+    pub(super) fn start(case: &Case, version: EnvoyVersion) -> anyhow::Result<Self> {
         let upstream = Upstream::start(&case.scenario.upstream)?;
         let mut options = Options::new(url(upstream.address())?);
-        let mut clusters = Vec::new();
+        let mut clusters = BTreeMap::new();
         let mut names = BTreeMap::new();
         for (name, answer) in &case.scenario.clusters {
             let cluster = Upstream::start(answer)?;
             names.insert(name.clone(), url(cluster.address())?);
-            clusters.push(cluster);
+            clusters.insert(name.clone(), cluster);
         }
         options.clusters = names;
-        let mut host = Host::builder().clock(Clock::real()).build();
+        options.response_timeout = RESPONSE_TIMEOUT;
+        let mut builder = Host::builder().clock(Clock::real()).envoy_version(version);
+        builder =
+            builder.property(["xds", "node", "id"], "case").property(["xds", "node", "cluster"], "case");
+        if let Some(bytes) = case.scenario.buffer_limit {
+            builder = builder.buffer_limit(bytes);
+        }
+        let mut host = builder.build();
         let module = Module::compile(&case.wasm)?;
-        host.load_chain(case.plugins().into_iter().map(|plugin| (&module, plugin)))?;
+        host.load_chain(case.plugins()?.into_iter().map(|plugin| (&module, plugin)))?;
         let gateway = Gateway::start(host, options)?;
-        let client = Client::to(gateway.address())?;
-        Ok(Self { gateway, client, upstream, _clusters: clusters })
+        Ok(Self { gateway, upstream, clusters })
     }
 }
 
 impl Contender for Simulator {
-    fn client(&self) -> &Client {
-        &self.client
-    }
-
     fn address(&self) -> SocketAddr {
         self.gateway.address()
     }
@@ -61,17 +57,14 @@ impl Contender for Simulator {
         &self.upstream
     }
 
-    /// What the guest has logged. What the host itself says of a failed VM is at the level critical, which no guest of
-    /// these uses.
+    fn clusters(&self) -> &BTreeMap<String, Upstream> {
+        &self.clusters
+    }
+
+    /// What the guest has logged.
     fn log(&self) -> Vec<String> {
         let lines = self.gateway.host().logs().lines().into_iter();
-        lines
-            .filter(|line| {
-                line.level != LogLevel::Critical
-                    && !OF_THE_HOST.iter().any(|own| line.message.starts_with(own))
-            })
-            .map(|line| line.message)
-            .collect()
+        lines.filter(|line| !line.by_host).map(|line| line.message).collect()
     }
 
     fn update(&mut self, configuration: String) -> anyhow::Result<bool> {

@@ -15,7 +15,7 @@ use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use super::{Fields, fields, header_map};
+use super::seen::{Fields, fields, header_map};
 
 /// What a request was, and what was asked for.
 type Last = Arc<Mutex<Option<(Fields, String)>>>;
@@ -35,6 +35,7 @@ struct Prepared {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
+    chunked: bool,
     trailers: Option<HeaderMap>,
 }
 
@@ -59,6 +60,7 @@ impl Upstream {
             status: StatusCode::from_u16(response.status())?,
             headers,
             body: response.body_bytes().clone(),
+            chunked: answer.chunked,
             trailers: trailers.transpose().map_err(|error: http::Error| error)?,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -103,10 +105,15 @@ async fn serve(
     last: Last,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
     let (head, body) = request.into_parts();
-    // A body that breaks off is shown as far as it came.
-    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let body = String::from_utf8_lossy(&body).into_owned();
-    *last.lock().unwrap_or_else(PoisonError::into_inner) = Some((fields(&head.headers), body));
+    // A request that breaks off is none.
+    if let Ok(body) = body.collect().await {
+        let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        let mut fields = fields(&head.headers);
+        if let Some(authority) = head.uri.authority().filter(|_| head.version == http::Version::HTTP_2) {
+            fields.insert(":authority".to_owned(), vec![authority.to_string()]);
+        }
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some((fields, body));
+    }
 
     let whole = Full::new(answer.body.clone());
     let body = match answer.trailers {
@@ -116,8 +123,7 @@ async fn serve(
     let mut response = Response::new(body);
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
-    if !answer.body.is_empty() && head.version == http::Version::HTTP_11 {
-        // So that a filter may change its length.
+    if answer.chunked && head.version == http::Version::HTTP_11 {
         response.headers_mut().insert("transfer-encoding", HeaderValue::from_static("chunked"));
     }
     Ok(response)
