@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use host_sim::{Clock, Request, Response};
+use host_sim::{Clock, Host, Request, Response};
 
 use super::{Error, Filter, load, print, print_warning};
 

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use host_sim::{Host, HostKind, LoadError, LogLine, Module, Plugin, Request, Response, VmName};
 
-use super::{Error, Filter, Level, load, print};
+use super::{Error, Filter, Level, load, print, print_warning};
 
 /// Configures the filter in a VM, sends it a request, and prints what it logs
 ///
@@ -61,7 +61,9 @@ impl Check {
                     )));
                 }
                 print("the filter takes its configuration");
-                answers(&host).map_err(Error::Missed)
+                let answers = answers(&host);
+                host.logs().lines().iter().for_each(print_warning);
+                answers.map_err(Error::Missed)
             }
             Err(LoadError::Refused { plugin, vm, reason, log }) => {
                 print_lines(log.iter());

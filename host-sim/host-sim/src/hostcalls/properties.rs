@@ -100,6 +100,7 @@ fn is_of_the_gateway(first: &[u8], rest: &[&[u8]], has_stream: bool) -> bool {
         b"upstream" => {
             has_stream && matches!(name, b"address" | b"port" | b"local_address" | b"cx_pool_ready_duration")
         }
+        b"response" => has_stream && name == b"backend_latency",
         b"xds" => {
             let of_roots: &[&[u8]] = &[b"node", b"listener_direction", b"listener_metadata"];
             let of_streams: &[&[u8]] = &[
