@@ -234,7 +234,7 @@ spec:
             ("a manifest of Istio's", ISTIO, r#"{"plans":{}}"#),
             (
                 "a manifest without a configuration",
-                r#"{"apiVersion": "extensions.istio.io/v1alpha1", "kind": "WasmPlugin"}"#,
+                r#"{"apiVersion": "extensions.istio.io/v1alpha1", "kind": "WasmPlugin", "spec": {}}"#,
                 "",
             ),
             ("fields that are null", r#"{"vmConfig": {}, "name": null, "configuration": null}"#, ""),

@@ -54,10 +54,13 @@ pub(super) fn request_headers(parts: &request::Parts, peer: SocketAddr) -> Heade
         headers.append(":authority", authority);
     }
     if parts.method != http::Method::CONNECT {
-        headers.append(
-            ":path",
-            parts.uri.path_and_query().map_or_else(|| bytes("/"), |path| bytes(path.as_str())),
-        );
+        let path = match parts.uri.path_and_query() {
+            Some(path) => bytes(path.as_str()),
+            // What is neither a path nor a URL is taken for an authority by the HTTP library, and is no path.
+            None if parts.uri.scheme().is_none() => bytes(parts.uri.to_string()),
+            None => bytes("/"),
+        };
+        headers.append(":path", path);
     }
     headers.append(":method", bytes(parts.method.as_str()));
     headers.append(":scheme", "http");

@@ -146,7 +146,14 @@ impl Request {
     /// what a gateway adds, and is refused where a gateway refuses it (see [`edge`](crate::edge)).
     pub fn from_headers(headers: Headers) -> Self {
         let headers = headers.into_kind(Kind::Request);
-        Self { headers, body: Bytes::new(), trailers: None, chunked: false, as_given: true, peer: Peer::default() }
+        Self {
+            headers,
+            body: Bytes::new(),
+            trailers: None,
+            chunked: false,
+            as_given: true,
+            peer: Peer::default(),
+        }
     }
 
     /// `GET path`.
