@@ -43,7 +43,7 @@ pub fn istio(setup: Setup) -> anyhow::Result<Envoy> {
     Envoy::start_amended(setup, |bootstrap, folder| {
         let resource = format!("extensions.istio.io/wasmplugin/{name}");
         let file = folder.join("extension.json");
-        discover(bootstrap, &resource, &file, wasm)?;
+        discover(bootstrap, &resource, &file, &wasm)?;
         rename_cluster(bootstrap, &cluster)?;
         let values = policy::yaml("envoy/istio/istiod-values.yaml")?;
         let tags = values.pointer("/meshConfig/defaultConfig/extraStatTags").and_then(Value::as_array);
@@ -123,7 +123,7 @@ fn weir(bootstrap: &mut Value) -> anyhow::Result<&mut Value> {
 }
 
 /// Has the filter come by extension discovery.
-fn discover(bootstrap: &mut Value, resource: &str, file: &Path, wasm: Value) -> anyhow::Result<()> {
+fn discover(bootstrap: &mut Value, resource: &str, file: &Path, wasm: &Value) -> anyhow::Result<()> {
     let extension = json!({
         "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
         "name": resource,
