@@ -1,6 +1,8 @@
-//! How many requests of one workspace are worked on at once, so that a customer with many large ones leaves connections to
-//! the database, and processors, to the others. Bulk calls have a place apart from requests that read. Other requests that
-//! write need none: they are short, and waiting for each other they would fall behind those of a workspace with bulk calls.
+//! Limits the number of concurrent requests of a workspace. A customer with many large requests thereby leaves database
+//! connections and processors to others.
+//!
+//! Requests that read and bulk calls have separate limits. Other writes have none, because they are short. If they waited for each
+//! other, they would fall behind the bulk calls of another workspace.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::links::bulk;
 use crate::store::Workspace;
 
-/// The places of each workspace that has a request.
+/// The places of each workspace that has a request. A request occupies one place.
 #[derive(Debug)]
 pub(crate) struct Places {
     reads: usize,
@@ -25,24 +27,24 @@ enum Kind {
     Bulk,
 }
 
-/// Bulk calls of a workspace that are worked on at once.
+/// Maximum number of concurrent bulk calls of a workspace.
 const BULK: usize = 1;
 
-/// Where the place of a request is kept until its answer is made.
+/// Holds the place of a request until its response is complete.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
-/// The places among which a request has to get one before it is worked on.
+/// The places of which a request must occupy one before it runs.
 #[derive(Clone, Debug)]
 struct Queue(Arc<Semaphore>);
 
 impl Places {
-    /// Places for so many requests of each workspace that read, at least one.
+    /// Allows each workspace `reads` concurrent requests that read, and at least one.
     pub(crate) fn new(reads: usize) -> Self {
         Self { reads: reads.max(1), of_workspace: Mutex::default() }
     }
 
-    /// Makes [`take`] wait for a place of the workspace, if the request has to have one.
+    /// Makes [`take`] wait for a place of the workspace if the request needs one.
     pub(crate) fn assign(&self, workspace: &Workspace, request: &mut Parts) {
         let (kind, places) = match &request.method {
             method if method.is_safe() => (Kind::Reads, self.reads),
@@ -50,19 +52,19 @@ impl Places {
             _ => return,
         };
         let mut all = self.of_workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever has a place, or waits for one, holds another handle.
+        // A request that occupies a place, or waits for one, holds a clone of the semaphore.
         all.retain(|_, places| Arc::strong_count(places) > 1);
         let places = all.entry((workspace.seq, kind)).or_insert_with(|| Arc::new(Semaphore::new(places)));
         request.extensions.insert(Queue(Arc::clone(places)));
     }
 }
 
-/// Waits for a place, if the request has to have one, and keeps it until the answer is made.
+/// Waits for a place if the request needs one, and holds it until the response is complete.
 pub(crate) async fn take(request: &Extensions) {
     let (Some(Queue(places)), Some(Place(place))) = (request.get::<Queue>(), request.get::<Place>()) else {
         return;
     };
-    // Nobody closes them.
+    // The semaphore is never closed.
     let taken = Arc::clone(places).acquire_owned().await.ok();
     *place.lock().unwrap_or_else(PoisonError::into_inner) = taken;
 }
@@ -76,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// A request that has a place, or none in time.
+    /// A request that has got its place, or None if it had to wait.
     async fn request(places: &Places, workspace: i64, method: &str, path: &str) -> Option<Parts> {
         let created_at = Timestamp::UNIX_EPOCH;
         let workspace = Workspace { seq: workspace, id: String::new(), name: String::new(), created_at };

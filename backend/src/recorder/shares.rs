@@ -1,37 +1,37 @@
-//! How much of the room for clicks each workspace takes, so that the clicks of one leave room for those of others.
+//! Limits the unrecorded clicks of a workspace to half of the room, which leaves the rest to other workspaces.
 
 use rustc_hash::FxHashMap;
 
 use super::backlog::{MOST, MOST_BYTES};
 
-/// Clicks of one workspace that are not recorded, beyond which no more of them are taken: half of all there is room for.
+/// Maximum number and size of the unrecorded clicks of a workspace: half of the room for all.
 const MOST_OF_ONE: Amount = Amount { clicks: MOST / 2, bytes: MOST_BYTES / 2 };
 
-/// Clicks and their texts.
+/// A number of clicks and the size of their texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Amount {
     clicks: usize,
     bytes: usize,
 }
 
-/// What each workspace has that is not recorded.
+/// The unrecorded clicks of each workspace.
 #[derive(Debug, Default)]
 pub(super) struct Shares(FxHashMap<i64, Share>);
 
 #[derive(Debug, Default)]
 struct Share {
-    /// Waiting to be taken by the writer.
+    /// Clicks in the queue.
     queued: Amount,
-    /// Taken by the writer.
+    /// Clicks that the writer has taken from the queue.
     taken: Amount,
 }
 
-/// What the writer has taken of each workspace at once.
+/// The clicks of each workspace in one batch that the writer has taken.
 #[derive(Debug, Default)]
 pub(super) struct Taken(Vec<(i64, Amount)>);
 
 impl Shares {
-    /// Whether a workspace has as much as it may have.
+    /// Whether a workspace has reached its maximum.
     pub(super) fn is_used_up(&self, workspace: i64) -> bool {
         self.0.get(&workspace).is_some_and(|Share { queued, taken }| {
             queued.clicks + taken.clicks >= MOST_OF_ONE.clicks
@@ -39,14 +39,14 @@ impl Shares {
         })
     }
 
-    /// Counts a click that is queued.
+    /// Counts a queued click.
     pub(super) fn add(&mut self, workspace: i64, bytes: usize) {
         let queued = &mut self.0.entry(workspace).or_default().queued;
         queued.clicks += 1;
         queued.bytes += bytes;
     }
 
-    /// Counts all that is queued as taken.
+    /// Counts all queued clicks as taken.
     pub(super) fn take(&mut self) -> Taken {
         let mut all = Vec::new();
         for (workspace, Share { queued, taken }) in &mut self.0 {
@@ -60,7 +60,7 @@ impl Shares {
         Taken(all)
     }
 
-    /// Forgets what was taken and is recorded now.
+    /// Removes the clicks of a batch that is recorded.
     pub(super) fn release(&mut self, recorded: &Taken) {
         for (workspace, amount) in &recorded.0 {
             let Some(Share { queued, taken }) = self.0.get_mut(workspace) else { continue };
