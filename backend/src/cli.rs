@@ -417,6 +417,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 14);
+        assert_eq!(examples, 15);
     }
 }

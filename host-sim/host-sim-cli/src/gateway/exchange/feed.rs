@@ -79,7 +79,7 @@ impl Exchange {
             self.reset();
         } else {
             self.step(|worker, stream| {
-                worker.reply(stream, 504, "upstream request timeout", "response_timeout")
+                worker.reply(stream, 504, "upstream request timeout", "response_timeout");
             });
         }
     }
