@@ -136,7 +136,7 @@ fn requests_are_refused_at_the_edge_as_envoy_refuses_them() {
     for ((name, _), [simulator, envoy]) in requests.iter().zip(found) {
         match READ_OTHERWISE.iter().find(|(other, ..)| other == name) {
             Some((_, here, there)) => {
-                assert_eq!((simulator.as_str(), envoy.as_str()), (*here, *there), "{name}")
+                assert_eq!((simulator.as_str(), envoy.as_str()), (*here, *there), "{name}");
             }
             None => assert_eq!(simulator, envoy, "{name}: the simulator's status and Envoy's"),
         }

@@ -89,7 +89,7 @@ fn links_are_imported_line_by_line() {
                  {{\"DE\": \"https://example.de\"}})"
             ),
             &*format!("line 258, column url: \"\": {missing} (accepted: {address})"),
-            "251 links made, 7 lines refused",
+            "251 links created, 7 lines refused",
             "  1 × 3 cells where the first line has 7. Is a quotation mark left open?",
             &*format!("  1 × archived: {boolean}"),
             &*format!("  1 × geo: {country}"),
@@ -150,7 +150,7 @@ fn what_is_wrong_on_the_command_line_is_named() {
         ),
         (&["keys", "create", "--plan", "enterprise"], no_quota),
         (&["keys", "create", "--plan", "enterprise", "--limits", "analytics=20/second"], no_quota),
-        (&["keys", "revoke", "key_nobody"], "no key has the id key_nobody"),
+        (&["keys", "revoke", "key_nobody"], "no active key has the id key_nobody"),
         (&["domains", "assign", "--workspace", "ws_nobody", "go.test"], "no workspace has the id ws_nobody"),
         (
             &["domains", "assign", "--workspace", "ws_nobody", "https://go.test"],

@@ -62,10 +62,7 @@ pub(super) fn send(server: SocketAddr, request: Request, manner: Manner) -> anyh
         let patience = manner.patience;
         let mut reading = Reading::default();
         let read = async {
-            let answer = match ask(stream, request, manner).await {
-                Ok(answer) => answer,
-                Err(_) => return Ending::Broken,
-            };
+            let Ok(answer) = ask(stream, request, manner).await else { return Ending::Broken };
             let (head, mut body) = answer.into_parts();
             reading.head = Some((head.status, head.headers));
             while let Some(frame) = body.frame().await {

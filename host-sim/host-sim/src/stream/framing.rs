@@ -81,10 +81,12 @@ impl Framing {
 mod tests {
     use super::*;
 
+    /// Framing, whether the message's protocol is HTTP/2, data, pieces.
+    type Row<'a> = (&'a str, bool, &'a str, &'a [(&'a str, bool)]);
+
     #[test]
     fn a_body_comes_in_the_pieces_of_its_framing() {
-        //  framing, the message's protocol is HTTP/2, data, pieces
-        let rows: [(&str, bool, &str, &[(&str, bool)]); 8] = [
+        let rows: [Row<'_>; 8] = [
             ("envoy", false, "hello", &[("hello", false), ("", true)]),
             ("envoy", true, "hello", &[("hello", true)]),
             ("envoy", true, "", &[("", true)]),
