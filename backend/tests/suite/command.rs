@@ -106,7 +106,7 @@ fn links_are_imported_line_by_line() {
         (
             "key,title\na,b\n",
             1,
-            "links.csv: the first line names no column \"url\". 0 links were made before",
+            "links.csv: the first line has no column \"url\". 0 links were made before",
         ),
         ("url,key,key\na.test,b,c\n", 1, "the first line names the column \"key\" twice"),
         ("url,password\na.test,s3cret\n", 3, "1 lines were refused"),
