@@ -25,6 +25,8 @@ const SLACK_OF_MANY: Duration = Duration::from_millis(2500);
 /// Where the service itself takes this long for an answer, the machine runs nothing in time.
 const STALL: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 5;
+/// Keys that the gateways know: enough for each attempt at each round trip, and for two in each of ten rounds.
+const KEYS: usize = 20;
 
 /// Gateways of one worker with a quota and the defaults, or `more` in their field `fleet`.
 fn fleet(gateways: usize, quota: &str, more: &Value) -> Setup {
@@ -32,8 +34,7 @@ fn fleet(gateways: usize, quota: &str, more: &Value) -> Setup {
     for (name, value) in more.as_object().into_iter().flatten() {
         fleet[name] = value.clone();
     }
-    let keys = ATTEMPTS * ROUND_TRIPS.len();
-    Setup::new(Limiter::Weir(configuration(keys, quota, &fleet)))
+    Setup::new(Limiter::Weir(configuration(KEYS, quota, &fleet)))
         .gateways(gateways)
         .workers(1)
         .without_upstream()
@@ -283,7 +284,8 @@ fn check_many_at_once(workers: usize, rounds: usize) {
                 }
             };
             soak::row("fleet: 2,000 requests at once", &case, &seen);
-            let next = clients.send(&key(round + 1), 1).unwrap();
+            // Of another key, so that the next round finds its own unused.
+            let next = clients.send(&key(rounds + round), 1).unwrap();
             let failures = vm_failures(&fleet.gateways[0]);
             if seen.unanswered + seen.contradictions() > 0
                 || !admitted.contains(&seen.count(200))
