@@ -31,7 +31,7 @@ const WAL_HEADER: u64 = 32;
 /// How long a SQLite file may be locked by others.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no backup, or why it was not put back.
+/// The reason why a backup was not made or not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// A file cannot be read or written.
@@ -109,7 +109,7 @@ impl Place {
 /// Copies a database, and the spools of the processes that use it, to a new folder. The spool of SQLite need not be named.
 ///
 /// # Errors
-/// [`BackupError`]; then there is no such folder.
+/// [`BackupError`]. The folder does not exist then.
 pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
     let place = Place::of(database)?;
     // Without a slash at its end.

@@ -164,7 +164,7 @@ impl Cells<'_> {
         })
     }
 
-    /// The cell of a column; empty if there is no such column.
+    /// The cell of a column. Empty if the file does not have the column.
     fn of(&self, column: &str) -> &str {
         self.fields().find(|(name, _)| *name == column).map_or("", |(_, cell)| cell)
     }

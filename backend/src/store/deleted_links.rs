@@ -1,23 +1,23 @@
-//! Links that are deleted: out of everybody's reach at once, while their rows go bit by bit.
+//! Deletion of links. No query finds a deleted link any more, and its rows are deleted in steps in the background.
 //!
-//! A deleted link belongs to no workspace and is on no domain, so that nobody finds it and its key and external id are free.
-//! Whoever reads clicks leaves out those of the links in `deleted_links`.
+//! A deleted link belongs to workspace 0 and is on no domain. Its key and external id can therefore be used again. Queries on
+//! clicks leave out the links in `deleted_links`.
 
 use sqlx::{Any, Row, Transaction};
 
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace};
 
-/// Rows that are deleted by one transaction at most.
+/// Maximum number of rows that one transaction deletes.
 pub(super) const ROWS_PER_STEP: i64 = 1_000;
 
-/// Appends the condition that a row `c` of clicks, or of a rollup, is of a link that is not deleted.
+/// Appends the condition that a row `c` of clicks, or of a rollup, does not belong to a deleted link.
 pub(super) fn push_not_deleted(sql: &mut Sql, workspace: &Workspace) {
     sql.push(" AND c.link_seq NOT IN (SELECT dl.link_seq FROM deleted_links dl WHERE dl.workspace_seq = ");
     sql.bind(workspace.seq).push(")");
 }
 
-/// Puts links out of everybody's reach. They must be locked.
+/// Moves links to workspace 0 and off their domains. They must be locked.
 pub(super) async fn put_out_of_reach(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,

@@ -98,7 +98,7 @@ impl Store {
         Ok((id, key))
     }
 
-    /// Revokes a key by id. False if there is no such active key.
+    /// Revokes a key by id. False if no active key has the id.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.

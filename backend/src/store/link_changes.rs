@@ -242,7 +242,8 @@ impl Store {
         load(transaction, sql).await
     }
 
-    /// Deletes a link and tells webhooks; the rows of its clicks go later. None if the workspace has no such link.
+    /// Deletes a link and notifies webhooks. The rows of its clicks are deleted in the background. None if the workspace does
+    /// not have the link.
     pub(crate) async fn delete_link(
         &self,
         workspace: &Workspace,
