@@ -26,8 +26,8 @@ use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::delivery::Deliverer;
 use crate::{
-    analytics, domains, events, folders, internal, links, packer, qr, redirect, request_scope, retention,
-    sweeper, tags, webhooks,
+    analytics, domains, events, folders, internal, links, qr, redirect, request_scope, retention, sweeper,
+    tags, webhooks,
 };
 
 /// QR codes that are drawn at once.
@@ -40,7 +40,6 @@ pub struct Backend {
     scope: Arc<RequestScope>,
     recorder: RecorderTask,
     deliverer: JoinHandle<()>,
-    packer: JoinHandle<()>,
     sweeper: JoinHandle<()>,
     retention: JoinHandle<()>,
     stop: watch::Sender<bool>,
@@ -68,7 +67,6 @@ impl Backend {
             metrics.clone(),
         );
         let deliverer = tokio::spawn(deliverer.run(stopped.clone()));
-        let packer = tokio::spawn(packer::run(store.clone(), clock.clone(), stopped.clone()));
         let deleted = Arc::new(Notify::new());
         let sweeper = sweeper::run(store.clone(), clock.clone(), Arc::clone(&deleted), stopped.clone());
         let sweeper = tokio::spawn(sweeper);
@@ -98,7 +96,7 @@ impl Backend {
             deleted,
         };
         let (app, recorder) = (Arc::new(app), recorder_task);
-        Self { app, scope, recorder, deliverer, packer, sweeper, retention: deletion, stop }
+        Self { app, scope, recorder, deliverer, sweeper, retention: deletion, stop }
     }
 
     /// The public routes: the API, redirects and `/healthz`.
@@ -163,7 +161,6 @@ impl Backend {
         self.stop.send_replace(true);
         for (task, what) in [
             (self.deliverer, "webhook deliveries"),
-            (self.packer, "the packing of clicks"),
             (self.sweeper, "the deletion of rows"),
             (self.retention, "the deletion of expired clicks"),
         ] {

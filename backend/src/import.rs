@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::links::PublicUrl;
 use crate::links::input::{FLAG_NAMES, LinkInput, TagSelection};
 use crate::links::routes::new_link;
-use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace};
+use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transactions};
 
 /// Lines that are stored in one transaction.
 const BATCH: usize = 100;
@@ -215,7 +215,13 @@ pub async fn import_csv(
             }
         }
         if is_over || lines.len() + refused.len() == BATCH {
-            imported.made += make(store, workspace, &columns, &lines, now, &mut refused).await?;
+            let links: Vec<NewLink> = lines.iter().map(|line| line.link.clone()).collect();
+            let mut left = lines.as_slice();
+            for links in transactions(&links)? {
+                let (lines, others) = left.split_at(links.len());
+                imported.made += make(store, workspace, &columns, lines, now, &mut refused).await?;
+                left = others;
+            }
             refused.sort_by_key(|refused| refused.line);
             for refused in &refused {
                 imported.refused += 1;

@@ -26,7 +26,6 @@ mod links;
 mod metrics;
 #[cfg(feature = "openapi")]
 mod openapi;
-mod packer;
 mod path;
 mod places;
 mod qr;

@@ -1,8 +1,8 @@
-//! Limits the number of concurrent requests of a workspace. A customer with many large requests thereby leaves database
-//! connections and processors to others.
+//! Limits the number of concurrent requests of a workspace. A customer with many requests thereby leaves database connections
+//! and processors to others.
 //!
-//! Requests that read and bulk calls have separate limits. Other writes have none, because they are short. If they waited for each
-//! other, they would fall behind the bulk calls of another workspace.
+//! Requests that read, bulk calls and other writes have separate limits. SQLite has one writer, which serves transactions in the
+//! order of their arrival: the limits of writes are how many transactions of one workspace those of another wait for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,10 +25,14 @@ pub(crate) struct Places {
 enum Kind {
     Reads,
     Bulk,
+    Writes,
 }
 
 /// Maximum number of concurrent bulk calls of a workspace.
 const BULK: usize = 1;
+/// Maximum number of other concurrent writes of a workspace. More than of bulk calls, so that they do not fall behind the bulk
+/// calls of another workspace, which consist of several transactions.
+const WRITES: usize = 4;
 
 /// Holds the place of a request until its response is complete.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +48,12 @@ impl Places {
         Self { reads: reads.max(1), of_workspace: Mutex::default() }
     }
 
-    /// Makes [`take`] wait for a place of the workspace if the request needs one.
+    /// Makes [`take`] wait for a place of the workspace.
     pub(crate) fn assign(&self, workspace: &Workspace, request: &mut Parts) {
         let (kind, places) = match &request.method {
             method if method.is_safe() => (Kind::Reads, self.reads),
             _ if request.uri.path() == bulk::PATH => (Kind::Bulk, BULK),
-            _ => return,
+            _ => (Kind::Writes, WRITES),
         };
         let mut all = self.of_workspace.lock().unwrap_or_else(PoisonError::into_inner);
         // A request that occupies a place, or waits for one, holds a clone of the semaphore.
@@ -90,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_workspace_has_its_places_for_reads_and_for_bulk_calls() {
+    async fn each_workspace_has_its_places_for_reads_for_bulk_calls_and_for_other_writes() {
         let places = Places::new(2);
         let mut under_way = Vec::new();
         //  workspace, request, whether it is worked on
@@ -102,6 +106,9 @@ mod tests {
             (1, "DELETE", "/links/bulk?linkIds=x", false),
             (1, "PATCH", "/links/x", true),
             (1, "POST", "/links", true),
+            (1, "DELETE", "/tags/x", true),
+            (1, "PUT", "/links/upsert", true),
+            (1, "POST", "/folders", false),
             (2, "GET", "/links", true),
             (2, "PATCH", "/links/bulk", true),
         ] {

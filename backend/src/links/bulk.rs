@@ -1,4 +1,5 @@
-//! Many links in one call, in one transaction.
+//! Many links in one call. Large links are written in several transactions, so that the writes of other workspaces do not
+//! wait for all of them.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,7 @@ use crate::body::{Change, Fields, JsonBody, wrong_type};
 use crate::error::{ApiError, Code};
 use crate::query::Query;
 use crate::state::Shared;
-use crate::store::{LinkSelector, NewLink};
+use crate::store::{LinkSelector, NewLink, transactions};
 
 /// Where bulk calls go.
 pub(crate) const PATH: &str = "/links/bulk";
@@ -60,8 +61,11 @@ pub(super) async fn create(
         links.push(new_link(input, &app.public_url)?);
     }
     refuse_duplicates(&links)?;
-    let made = app.store.create_links(&caller.workspace, &links, now, None).await?;
-    let results = made.into_iter().zip(items).map(|(result, item)| match result {
+    let mut created = Vec::with_capacity(links.len());
+    for links in transactions(&links)? {
+        created.extend(app.store.create_links(&caller.workspace, links, now, None).await?);
+    }
+    let results = created.into_iter().zip(items).map(|(result, item)| match result {
         Ok(link) => BulkResult::Made(Box::new(link.body(&app.public_url))),
         Err(conflict) => {
             let refusal = refusal(&conflict);

@@ -59,6 +59,15 @@ pub(crate) enum TagSelection {
     Names(Vec<String>),
 }
 
+impl TagSelection {
+    /// Number of the tags.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Ids(values) | Self::Names(values) => values.len(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DetailsInput {
     do_index: Option<bool>,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::Queue;
-use super::shares::Taken;
-use super::writer::{Part, Sink};
+use super::queue::Queue;
+use super::shares::{MOST, MOST_BYTES, Taken};
+use super::sink::{Part, Sink};
 use crate::metrics::Metrics;
 use crate::store::{Batch, Progress};
 
@@ -23,15 +23,9 @@ const MANY: usize = 32_768;
 const AT_FIRST: usize = 2 * FEW;
 /// A transaction that takes longer than this makes the next ones smaller. SQLite has one writer, and all others wait for it. A
 /// click on a large link that webhooks hear of takes a hundred times as long as another.
-const LONG: Duration = Duration::from_millis(100);
-/// From this size on, in bytes, batches are recorded without delay. It is also the approximate maximum of a
-/// transaction, and far below the maximum size of a value in both databases.
-const MANY_BYTES: usize = 32 * 1024 * 1024;
-/// Maximum number of clicks in the backlog, above which no more are spooled. A click takes about 50 bytes.
-pub(super) const MOST: usize = 8 * MANY;
-/// Maximum size of the backlog, in bytes, above which no more clicks are spooled.
-pub(super) const MOST_BYTES: usize = 4 * MANY_BYTES;
-
+const LONG: Duration = Duration::from_millis(25);
+/// From this size on, in bytes, batches are recorded without delay. It is also the approximate maximum of a transaction.
+const MANY_BYTES: usize = 2 * 1024 * 1024;
 /// Spooled batches that are not recorded.
 #[derive(Debug)]
 pub(super) struct Backlog {
@@ -275,12 +269,13 @@ mod tests {
     #[tokio::test]
     async fn batches_are_taken_and_held_back_by_their_bytes() {
         let backlog = Backlog::new(Vec::new(), Metrics::new());
-        for number in 1..=4 {
+        const MOST_BATCHES: i64 = (MOST_BYTES / MANY_BYTES) as i64;
+        for number in 1..=MOST_BATCHES {
             assert!(!backlog.lock().is_full(), "before batch {number}");
             backlog.push(number, 1, vec![0; MANY_BYTES], Taken::default());
         }
         assert!(backlog.lock().is_full());
-        for number in 1..=4 {
+        for number in 1..=MOST_BATCHES {
             let (taken, _) = backlog.next().await.unwrap();
             assert_eq!(taken.iter().map(|batch| batch.number).collect::<Vec<_>>(), [number]);
             backlog.done(&taken, Duration::ZERO);

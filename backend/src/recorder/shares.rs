@@ -2,7 +2,10 @@
 
 use rustc_hash::FxHashMap;
 
-use super::backlog::{MOST, MOST_BYTES};
+/// Maximum number of clicks in the backlog, above which no more are spooled. A click takes about 50 bytes.
+pub(super) const MOST: usize = 262_144;
+/// Maximum size of the backlog, in bytes, above which no more clicks are spooled.
+pub(super) const MOST_BYTES: usize = 128 * 1024 * 1024;
 
 /// Maximum number and size of the unrecorded clicks of a workspace: half of the room for all.
 const MOST_OF_ONE: Amount = Amount { clicks: MOST / 2, bytes: MOST_BYTES / 2 };

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::deleted_links::push_not_deleted;
-use super::packed::{DAY, HOUR};
 use super::retention::kept_from;
+use super::rollups::{DAY, HOUR, Piece, Table, pieces};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, optional_instant_of};
 
@@ -159,42 +159,6 @@ pub(crate) enum Step {
     QuarterHour,
     Hour,
     Day,
-}
-
-/// A range of time and the table that is read for it. `to` is exclusive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) table: Table,
-    pub(super) from: i64,
-    pub(super) to: i64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
-    Clicks,
-    Hourly,
-    Daily,
-}
-
-/// Splits `[from, to)` into parts, each for the coarsest table whose rows lie within it. `coarsest` is the coarsest
-/// permitted table.
-pub(super) fn pieces(from: i64, to: i64, coarsest: Table) -> Vec<Piece> {
-    let (length, table, finer) = match coarsest {
-        Table::Clicks => {
-            return if from < to { vec![Piece { table: coarsest, from, to }] } else { Vec::new() };
-        }
-        Table::Hourly => (HOUR, Table::Hourly, Table::Clicks),
-        Table::Daily => (DAY, Table::Daily, Table::Hourly),
-    };
-    let first = from + (length - from.rem_euclid(length)) % length;
-    let last = to - to.rem_euclid(length);
-    if first >= last {
-        return pieces(from, to, finer);
-    }
-    let mut parts = pieces(from, first, finer);
-    parts.push(Piece { table, from: first, to: last });
-    parts.extend(pieces(last, to, finer));
-    parts
 }
 
 impl Selection {
@@ -423,33 +387,5 @@ impl Store {
         sql.bind(workspace.seq);
         push_not_deleted(&mut sql, workspace);
         optional_instant_of(&reader.one(sql).await?, "at")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_is_covered_once_from_the_coarsest_tables() {
-        let table = |from, to| {
-            pieces(from, to, Table::Daily)
-                .iter()
-                .map(|piece| (piece.table, piece.from, piece.to))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(table(0, 0), []);
-        assert_eq!(table(5, 9), [(Table::Clicks, 5, 9)]);
-        assert_eq!(table(0, HOUR), [(Table::Hourly, 0, HOUR)]);
-        assert_eq!(
-            table(DAY - HOUR - 1, 2 * DAY + HOUR + 1),
-            [
-                (Table::Clicks, DAY - HOUR - 1, DAY - HOUR),
-                (Table::Hourly, DAY - HOUR, DAY),
-                (Table::Daily, DAY, 2 * DAY),
-                (Table::Hourly, 2 * DAY, 2 * DAY + HOUR),
-                (Table::Clicks, 2 * DAY + HOUR, 2 * DAY + HOUR + 1),
-            ]
-        );
     }
 }

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::analytics::{Table, push_conditions};
+use super::analytics::push_conditions;
+use super::rollups::Table;
 use super::sql::Sql;
 use super::{Click, ClickDetails, Selection, Store, StoreError, Workspace, instant_of, links};
 use crate::links::Link;
@@ -45,19 +46,19 @@ impl Store {
         workspace: &Workspace,
         seqs: &[i64],
     ) -> Result<ClicksAndLinks, StoreError> {
-        let mut connection = self.read.acquire().await?;
+        let mut reader = self.readers.acquire().await?;
         let mut sql = Sql::new(
             "SELECT c.seq, c.id, c.link_seq, c.at, c.url, c.continent, c.country, c.region, c.city, c.device, c.browser,
              c.os, c.user_agent, c.trigger, c.referer, c.referer_url, c.ip FROM clicks c WHERE c.workspace_seq = ",
         );
         sql.bind(workspace.seq).push(" AND c.seq IN ").numbers(self.dialect, seqs);
-        let rows = sql.all(&mut *connection).await?;
+        let rows = reader.all(sql).await?;
         let mut by_seq = HashMap::with_capacity(rows.len());
         for row in &rows {
             by_seq.insert(row.try_get::<i64, _>("seq")?, row);
         }
         let of_links = rows.iter().map(|row| row.try_get("link_seq")).collect::<Result<Vec<i64>, _>>()?;
-        let links = links::load_map(&mut connection, of_links.into_iter()).await?;
+        let links = links::load_map(&mut reader, of_links.into_iter()).await?;
         let mut clicks = Vec::with_capacity(rows.len());
         for row in seqs.iter().filter_map(|seq| by_seq.get(seq)) {
             let link_seq = row.try_get("link_seq")?;

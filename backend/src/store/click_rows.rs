@@ -6,7 +6,7 @@ use sqlx::{Any, Transaction};
 
 use super::click_batch::Batch;
 use super::clicks::Counted;
-use super::packed::{DAY, HOUR, start_of};
+use super::rollups::{DAY, HOUR, start_of};
 use super::sql::Sql;
 use super::{Dialect, StoreError, to_json};
 

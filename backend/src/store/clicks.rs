@@ -1,4 +1,4 @@
-//! Recording of clicks: their rows, the totals, rollups and packed clicks, and their webhook events.
+//! Recording of clicks: their rows, the totals and rollups, and their webhook events.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,24 +12,20 @@ use tokio::time::Instant;
 use super::click_batch::{Batch, Entry, Visitor, at};
 use super::click_rows::{Rollup, add_to_rollup, add_to_totals, insert_clicks};
 use super::outbox::{enqueue_to, listening};
-use super::packed::fold_in;
 use super::sql::Sql;
 use super::webhooks::listeners;
 use super::{ClickBuffer, Dialect, Progress, Store, StoreError, from_json, link_size, links};
 use crate::ids;
 use crate::links::PublicUrl;
-use crate::webhooks::{Event, Trigger};
+use crate::webhooks::{Event, LinkSnapshot, Trigger};
 
-/// Maximum number of click events in one statement.
-const EVENTS_AT_ONCE: usize = 512;
-/// About the most bytes that these events take: a link and a destination may be long.
-const EVENT_BYTES_AT_ONCE: usize = 16 * 1024 * 1024;
-/// About the most bytes that one transaction writes of webhook events. Clicks with more are recorded in parts.
-const EVENT_BYTES_PER_TRANSACTION: usize = 64 * 1024 * 1024;
-/// What an event takes besides its link's fields and the destination, in bytes: names, and what is known of the visitor.
+/// About the most bytes that one transaction writes of webhook events. Clicks with more are recorded in parts. SQLite has one
+/// writer, and the writes of all workspaces wait while it is busy.
+const EVENT_BYTES_PER_TRANSACTION: usize = 2 * 1024 * 1024;
+/// What an event takes besides the destination, in bytes: names, and what is known of the visitor.
 const EVENT_BYTES: usize = 4 * 1024;
-/// What a delivery takes, in bytes. It refers to its event.
-const DELIVERY_BYTES: usize = 128;
+/// What a delivery takes, in bytes: a row, and its entries in indexes.
+const DELIVERY_BYTES: usize = 256;
 
 /// A visit of a short link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,17 +159,32 @@ pub(super) struct Counted<'a> {
 }
 
 impl Store {
-    /// Records clicks in one transaction, with the totals, rollups and webhook events. Clicks on missing links are left
-    /// out. Returns the number of recorded clicks.
+    /// Records clicks, with the totals, rollups and webhook events. Clicks on missing links are left out. Clicks with many events
+    /// are recorded in several transactions. Returns the number of recorded clicks.
     ///
     /// # Errors
-    /// [`StoreError`] if the database fails. Nothing is recorded then.
+    /// [`StoreError`] if the database fails. The clicks of earlier transactions are recorded then.
     pub async fn record_clicks(&self, clicks: &[Click], public: &PublicUrl) -> Result<usize, StoreError> {
-        Ok(self.record_batch(&clicks.iter().collect::<ClickBuffer>().batch(), public, None).await?.clicks)
+        let buffer: ClickBuffer = clicks.iter().collect();
+        let (mut left, mut recorded) = (vec![buffer.batch()], 0);
+        while let Some(batch) = left.pop() {
+            match self.record_batch(&batch, public, None).await {
+                Ok(done) => recorded += done.clicks,
+                Err(refusal @ StoreError::TooManyEvents { .. }) => {
+                    let (first, second) = batch.halves()?.ok_or(refusal)?;
+                    left.extend([second, first]);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(recorded)
     }
 
-    /// Like [`Self::record_clicks`]. `spooled` is the number of the last spooled batch that `batch` contains. The
-    /// transaction marks all batches up to it as recorded.
+    /// Records a batch in one transaction. `reached` is how far the spool is recorded with it, which the transaction writes down.
+    ///
+    /// # Errors
+    /// [`StoreError::TooManyEvents`] if it has too many for one transaction, and others if the database fails. Nothing is
+    /// recorded then.
     pub(crate) async fn record_batch(
         &self,
         batch: &Batch<'_>,
@@ -217,17 +228,7 @@ impl Store {
             }
         }
         let audience = audience(transaction, batch, &clicks).await?;
-        let workspaces = clicks.iter().map(|counted| counted.link.workspace_seq).collect();
-        let packed = self.lock_packed(transaction, &workspaces).await?;
         insert_clicks(transaction, self.dialect, batch, &clicks).await?;
-        for (workspace, packed_until) in packed {
-            let of_workspace = clicks.iter().filter(|counted| counted.link.workspace_seq == workspace);
-            let late: Vec<(i64, i64)> = of_workspace
-                .map(|counted| (counted.click.at, counted.link.seq))
-                .filter(|(at, _)| *at < packed_until)
-                .collect();
-            fold_in(transaction, workspace, packed_until, &late).await?;
-        }
         add_to_totals(transaction, self.dialect, &clicks).await?;
         add_to_rollup(transaction, self.dialect, &clicks, Rollup::Hourly).await?;
         add_to_rollup(transaction, self.dialect, &clicks, Rollup::Daily).await?;
@@ -283,21 +284,20 @@ async fn audience(
             continue;
         }
         let clicks = || clicks.iter().filter(|counted| counted.link.workspace_seq == workspace);
-        let links = links::load_map(transaction, clicks().map(|counted| counted.link.seq)).await?;
+        let links = links::load_map(&mut **transaction, clicks().map(|counted| counted.link.seq)).await?;
         // Computed per link instead of per click, because a scope may contain a thousand links.
         let mut receivers = FxHashMap::default();
-        let mut sizes = FxHashMap::default();
         for (seq, link) in &links {
             let listening = listening(&webhooks, link);
             if !listening.is_empty() {
-                let deliveries = listening.len() * DELIVERY_BYTES;
-                sizes.insert(*seq, link_size::bytes(link)? + EVENT_BYTES + deliveries);
+                bytes += link_size::bytes(link)?;
                 receivers.insert(*seq, listening);
             }
         }
         for Counted { click, link } in clicks() {
-            if let Some(size) = sizes.get(&link.seq) {
-                bytes += size + at(batch.destinations(), click.destination)?.len();
+            if let Some(receivers) = receivers.get(&link.seq) {
+                let destination = at(batch.destinations(), click.destination)?;
+                bytes += EVENT_BYTES + destination.len() + receivers.len() * DELIVERY_BYTES;
             }
         }
         audience.insert(workspace, receivers);
@@ -320,18 +320,13 @@ async fn announce(
     for (workspace, receivers) in audience {
         let heard = || clicks.iter().filter(|counted| receivers.contains_key(&counted.link.seq));
         // As they are with these clicks.
-        let links = links::load_map(transaction, heard().map(|counted| counted.link.seq)).await?;
-        let (mut events, mut bytes) = (Vec::new(), 0);
+        let links = links::load_map(&mut **transaction, heard().map(|counted| counted.link.seq)).await?;
+        let snapshots: FxHashMap<_, _> =
+            links.iter().map(|(seq, link)| (*seq, LinkSnapshot::of(link, public))).collect();
+        let mut events = Vec::new();
         for Counted { click, link } in heard() {
-            let (Some(link), Some(receivers)) = (links.get(&link.seq), receivers.get(&link.seq)) else {
-                continue;
-            };
-            bytes += link_size::bytes(link)? + at(batch.destinations(), click.destination)?.len();
-            events.push((Event::of_click(&batch.click(click)?, link, public), receivers.clone()));
-            if events.len() == EVENTS_AT_ONCE || bytes >= EVENT_BYTES_AT_ONCE {
-                enqueue_to(transaction, dialect, *workspace, &events).await?;
-                events.clear();
-                bytes = 0;
+            if let (Some(snapshot), Some(receivers)) = (snapshots.get(&link.seq), receivers.get(&link.seq)) {
+                events.push((Event::of_click(&batch.click(click)?, snapshot), receivers.clone()));
             }
         }
         enqueue_to(transaction, dialect, *workspace, &events).await?;

@@ -3,10 +3,16 @@
 //! A deleted link belongs to workspace 0 and is on no domain. Its key and external id can therefore be used again. Queries on
 //! clicks leave out the links in `deleted_links`.
 
+use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
+use super::link_size;
+use super::links::{LINKS, LinkSelector};
+use super::outbox::enqueue;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace};
+use crate::links::{Link, PublicUrl};
+use crate::webhooks::{Event, Trigger};
 
 /// Maximum number of rows that one transaction deletes.
 pub(super) const ROWS_PER_STEP: i64 = 1_000;
@@ -18,7 +24,7 @@ pub(super) fn push_not_deleted(sql: &mut Sql, workspace: &Workspace) {
 }
 
 /// Moves links to workspace 0 and off their domains. They must be locked.
-pub(super) async fn put_out_of_reach(
+async fn put_out_of_reach(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
     links: &[i64],
@@ -40,6 +46,47 @@ pub(super) async fn put_out_of_reach(
 }
 
 impl Store {
+    /// Deletes a link and notifies webhooks. The rows of its clicks are deleted in the background. None if the workspace does
+    /// not have the link.
+    pub(crate) async fn delete_link(
+        &self,
+        workspace: &Workspace,
+        selector: &LinkSelector,
+        now: Timestamp,
+        public: &PublicUrl,
+    ) -> Result<Option<Link>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let mut sql = Sql::new(LINKS);
+        self.push_selector(&mut sql, workspace, selector);
+        let Some(link) = self.load_locked(&mut transaction, sql).await?.pop() else { return Ok(None) };
+        let event = Event::of_link(Trigger::Deleted, &link, public, now);
+        enqueue(&mut transaction, self.dialect, workspace.seq, &link, event).await?;
+        put_out_of_reach(&mut transaction, self.dialect, &[link.seq]).await?;
+        transaction.commit().await?;
+        Ok(Some(link))
+    }
+
+    /// Deletes links, without telling webhooks; the rows of their clicks are deleted in the background. Those that the workspace
+    /// does not have are left out. Many large links are deleted in several transactions.
+    pub(crate) async fn delete_links(
+        &self,
+        workspace: &Workspace,
+        selectors: &[LinkSelector],
+    ) -> Result<Vec<Link>, StoreError> {
+        let links = self.selected_links(workspace, selectors).await?;
+        let mut deleted = Vec::with_capacity(links.len());
+        for links in link_size::transactions(&links, link_size::with_tags)? {
+            let mut transaction = self.begin().await?;
+            let ids = links.iter().map(|link| &link.id);
+            let links = self.lock_links(&mut transaction, workspace, ids).await?;
+            let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
+            put_out_of_reach(&mut transaction, self.dialect, &seqs).await?;
+            transaction.commit().await?;
+            deleted.extend(links);
+        }
+        Ok(deleted)
+    }
+
     /// Deletes some rows of a deleted link, and the link itself after them. False if no link is left to be deleted, or
     /// another process is at it.
     pub(crate) async fn delete_rows(&self) -> Result<bool, StoreError> {

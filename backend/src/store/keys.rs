@@ -50,17 +50,12 @@ impl Store {
     /// [`StoreError`] if the database fails.
     pub async fn create_workspace(&self, name: &str, now: Timestamp) -> Result<Workspace, StoreError> {
         let id = ids::sortable("ws_", now);
-        let mut transaction = self.begin().await?;
         let mut sql = Sql::new("INSERT INTO workspaces (id, name, created_at) VALUES ");
         sql.rows(&[()], |row, ()| {
             row.bind(id.clone()).bind(name.to_owned()).bind(now.as_millisecond());
         });
         sql.push(" RETURNING seq");
-        let seq = sql.number(&mut *transaction).await?;
-        let mut sql = Sql::new("INSERT INTO packed_workspaces (workspace_seq, packed_until) VALUES (");
-        sql.bind(seq).push(", 0)");
-        sql.execute(&mut *transaction).await?;
-        transaction.commit().await?;
+        let seq = sql.number(&self.write).await?;
         Ok(Workspace { seq, id, name: name.to_owned(), created_at: now })
     }
 

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use sqlx::Row;
 use sqlx::any::AnyRow;
+use sqlx::{Any, Row, Transaction};
 
 use super::names::folded;
+use super::reader::Answers;
 use super::sql::Sql;
 use super::tags::tag;
-use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
+use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::links::{Details, Link, Tag};
 
 /// Maximum number of links in one query. SQLite permits 32,766 arguments.
@@ -107,7 +108,40 @@ impl Store {
         let mut connection = self.read.acquire().await?;
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
-        Ok(load(&mut connection, sql).await?.pop())
+        Ok(load(&mut *connection, sql).await?.pop())
+    }
+
+    /// The selected links of the workspace, oldest first. Those that it does not have are left out.
+    pub(super) async fn selected_links(
+        &self,
+        workspace: &Workspace,
+        selectors: &[LinkSelector],
+    ) -> Result<Vec<Link>, StoreError> {
+        let mut connection = self.read.acquire().await?;
+        load(&mut *connection, selection(workspace, selectors)).await
+    }
+
+    /// The links with these ids. No other transaction changes them until this one ends. Those that do not exist are left out.
+    pub(super) async fn lock_links(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        ids: impl Iterator<Item = &String>,
+    ) -> Result<Vec<Link>, StoreError> {
+        let ids: Vec<_> = ids.cloned().map(LinkSelector::Id).collect();
+        self.load_locked(transaction, selection(workspace, &ids)).await
+    }
+
+    /// Loads links that no other transaction changes until this one ends.
+    pub(super) async fn load_locked(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        mut sql: Sql,
+    ) -> Result<Vec<Link>, StoreError> {
+        if self.dialect == Dialect::Postgres {
+            sql.push(" FOR UPDATE OF l");
+        }
+        load(&mut **transaction, sql).await
     }
 
     /// A page of the filtered links, newest first unless the page specifies another order. None if the workspace does
@@ -143,7 +177,7 @@ impl Store {
                 }
             }
         }
-        let mut links = load(&mut connection, sql).await?;
+        let mut links = load(&mut *connection, sql).await?;
         if matches!(page, Page::EndingBefore(_)) {
             links.reverse();
         }
@@ -282,8 +316,8 @@ impl Store {
     }
 }
 
-/// Appends a condition that selects links of the workspace by id and external id.
-pub(super) fn push_selectors(sql: &mut Sql, workspace: &Workspace, selectors: &[LinkSelector]) {
+/// A query for links of the workspace by id and external id.
+fn selection(workspace: &Workspace, selectors: &[LinkSelector]) -> Sql {
     let ids = selectors.iter().filter_map(|selector| match selector {
         LinkSelector::Id(id) => Some(id.clone()),
         LinkSelector::ExternalId(_) | LinkSelector::Key { .. } => None,
@@ -292,13 +326,16 @@ pub(super) fn push_selectors(sql: &mut Sql, workspace: &Workspace, selectors: &[
         LinkSelector::ExternalId(id) => Some(id.clone()),
         LinkSelector::Id(_) | LinkSelector::Key { .. } => None,
     });
+    let mut sql = Sql::new(LINKS);
     sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
-    sql.push(" AND (l.id IN ").list(ids).push(" OR l.external_id IN ").list(external_ids).push(")");
+    sql.push(" AND (l.id IN ").list(ids).push(" OR l.external_id IN ").list(external_ids);
+    sql.push(") ORDER BY l.seq");
+    sql
 }
 
 /// Runs a query that starts with [`LINKS`], and loads the tags.
-pub(super) async fn load(connection: &mut sqlx::AnyConnection, sql: Sql) -> Result<Vec<Link>, StoreError> {
-    let rows = sql.all(&mut *connection).await?;
+async fn load(connection: &mut impl Answers, sql: Sql) -> Result<Vec<Link>, StoreError> {
+    let rows = connection.all(sql).await?;
     let mut links = rows.iter().map(link).collect::<Result<Vec<_>, _>>()?;
     if links.is_empty() {
         return Ok(links);
@@ -309,7 +346,7 @@ pub(super) async fn load(connection: &mut sqlx::AnyConnection, sql: Sql) -> Resu
     );
     sql.list(links.iter().map(|link| link.seq)).push(" ORDER BY g.seq");
     let mut tags: BTreeMap<i64, Vec<Tag>> = BTreeMap::new();
-    for row in sql.all(&mut *connection).await? {
+    for row in connection.all(sql).await? {
         tags.entry(row.try_get("link_seq")?).or_default().push(tag(&row)?);
     }
     for link in &mut links {
@@ -320,7 +357,7 @@ pub(super) async fn load(connection: &mut sqlx::AnyConnection, sql: Sql) -> Resu
 
 /// The links with these numbers in any workspace, by number. Deleted links, which have no domain, are left out.
 pub(super) async fn load_map(
-    connection: &mut sqlx::AnyConnection,
+    connection: &mut impl Answers,
     seqs: impl Iterator<Item = i64>,
 ) -> Result<HashMap<i64, Link>, StoreError> {
     let seqs: Vec<i64> = seqs.collect::<BTreeSet<_>>().into_iter().collect();

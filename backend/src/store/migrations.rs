@@ -35,6 +35,8 @@ const SQLITE: &[Step] = &[
     step!("sqlite", "0010", "retention"),
     step!("sqlite", "0011", "tags_folders_domains"),
     step!("sqlite", "0012", "set_aside"),
+    step!("sqlite", "0013", "rollups_alone"),
+    step!("sqlite", "0014", "link_snapshots"),
 ];
 
 #[cfg(feature = "postgres")]
@@ -51,6 +53,8 @@ const POSTGRES: &[Step] = &[
     step!("postgres", "0010", "retention"),
     step!("postgres", "0011", "tags_folders_domains"),
     step!("postgres", "0012", "set_aside"),
+    step!("postgres", "0013", "rollups_alone"),
+    step!("postgres", "0014", "link_snapshots"),
 ];
 
 /// The migrations of a SQLite database.

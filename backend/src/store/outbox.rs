@@ -1,4 +1,7 @@
-//! The outbox: undelivered events, and the log of deliveries.
+//! The outbox: events that are to be delivered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use sqlx::any::AnyRow;
@@ -6,12 +9,21 @@ use sqlx::{Any, Row, Transaction};
 
 use super::sql::Sql;
 use super::webhooks::{Webhook, listeners};
-use super::{Dialect, Store, StoreError, Workspace, instant_of, optional_instant_of, to_json};
+use super::{Dialect, Store, StoreError, Workspace, optional_instant_of, to_json};
 use crate::links::Link;
-use crate::webhooks::{Event, Trigger};
+use crate::webhooks::{Event, LinkSnapshot};
 
-/// Maximum number of events that one replay sends.
-pub(crate) const REPLAYED_AT_ONCE: u32 = 1_000;
+/// Maximum number of events that one transaction deletes. Each may have hundreds of attempts.
+const PURGED_AT_ONCE: i64 = 100;
+
+/// An attempt in the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) at: Timestamp,
+    pub(crate) http_status: Option<u16>,
+    pub(crate) error: Option<String>,
+    pub(crate) response_body: String,
+}
 
 /// A due delivery. This process owns it until the lease ends.
 #[derive(Clone, Debug)]
@@ -39,77 +51,6 @@ pub(crate) enum Outcome {
     Failed,
     /// The delivery failed, and the receiver wants no more events.
     Gone,
-}
-
-/// An attempt in the log.
-#[derive(Clone, Debug)]
-pub(crate) struct Attempt {
-    pub(crate) at: Timestamp,
-    pub(crate) http_status: Option<u16>,
-    pub(crate) error: Option<String>,
-    pub(crate) response_body: String,
-}
-
-/// A delivery in the log.
-#[derive(Clone, Debug)]
-pub(crate) struct DeliveryRecord {
-    pub(crate) event_id: String,
-    pub(crate) event: String,
-    pub(crate) payload: String,
-    pub(crate) created_at: Timestamp,
-    pub(crate) delivered_at: Option<Timestamp>,
-    /// None if there will be no further attempt.
-    pub(crate) due_at: Option<Timestamp>,
-    pub(crate) attempts: Vec<Attempt>,
-}
-
-/// The status of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeliveryStatus {
-    Pending,
-    Delivered,
-    Failed,
-}
-
-/// A filter for the deliveries to a webhook. Empty fields do not restrict it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DeliveryFilter {
-    pub(crate) status: Option<DeliveryStatus>,
-    pub(crate) trigger: Option<Trigger>,
-    /// The earliest time of the event.
-    pub(crate) start: Option<Timestamp>,
-    /// The latest time of the event.
-    pub(crate) end: Option<Timestamp>,
-    pub(crate) event_ids: Vec<String>,
-}
-
-impl DeliveryFilter {
-    /// Appends a source of the filtered deliveries `w` and their events `e`.
-    fn push(&self, sql: &mut Sql, dialect: Dialect, webhook: &Webhook) {
-        sql.push(
-            " FROM webhook_deliveries w JOIN webhook_events e ON e.seq = w.event_seq WHERE w.webhook_seq = ",
-        );
-        sql.bind(webhook.seq);
-        sql.push(match self.status {
-            None => "",
-            Some(DeliveryStatus::Pending) => " AND w.due_at IS NOT NULL",
-            Some(DeliveryStatus::Delivered) => " AND w.delivered_at IS NOT NULL",
-            Some(DeliveryStatus::Failed) => " AND w.due_at IS NULL AND w.delivered_at IS NULL",
-        });
-        if let Some(trigger) = self.trigger {
-            sql.push(" AND e.event = ").bind(trigger.name().to_owned());
-        }
-        if let Some(start) = self.start {
-            sql.push(" AND e.created_at >= ").bind(start.as_millisecond());
-        }
-        if let Some(end) = self.end {
-            sql.push(" AND e.created_at <= ").bind(end.as_millisecond());
-        }
-        if !self.event_ids.is_empty() {
-            let ids: Vec<&str> = self.event_ids.iter().map(String::as_str).collect();
-            sql.push(" AND e.id IN ").texts(dialect, &ids);
-        }
-    }
 }
 
 /// The deliveries that are not made.
@@ -168,12 +109,12 @@ impl Store {
 
     /// Takes due deliveries, oldest first, up to a number for each webhook. Until `lease` has passed, no other process
     /// takes them. After that they are due again, because their process has died.
-    pub(crate) async fn take_due_deliveries(
+    pub(crate) async fn lease_deliveries(
         &self,
         webhooks: &[(i64, i64)],
         lease: SignedDuration,
         now: Timestamp,
-    ) -> Result<Vec<DueDelivery>, StoreError> {
+    ) -> Result<Vec<i64>, StoreError> {
         let leased_until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
         let mut transaction = self.begin().await?;
         let mut seqs = Vec::new();
@@ -193,18 +134,27 @@ impl Store {
                 seqs.push(row.try_get::<i64, _>(0)?);
             }
         }
-        let mut sql = Sql::new(
-            "SELECT d.seq, d.webhook_seq, e.id AS event_id, e.payload, h.url, h.secret, d.attempts,
-             CASE WHEN h.old_secret_until > ",
-        );
-        sql.bind(now.as_millisecond()).push(
-            " THEN h.old_secret END AS old_secret FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
-             JOIN webhooks h ON h.seq = d.webhook_seq WHERE h.disabled_at IS NULL AND d.seq IN ",
-        );
-        sql.list(seqs).push(" ORDER BY d.seq");
-        let due = sql.all(&mut *transaction).await?.iter().map(due_delivery).collect();
         transaction.commit().await?;
-        due
+        Ok(seqs)
+    }
+
+    /// The deliveries that this process has leased. They are read apart, because payloads may be large, and nobody else can write
+    /// to SQLite while a transaction leases them.
+    pub(crate) async fn leased_deliveries(
+        &self,
+        seqs: &[i64],
+        now: Timestamp,
+    ) -> Result<Vec<DueDelivery>, StoreError> {
+        let mut sql =
+            Sql::new("SELECT d.seq, d.webhook_seq, e.id AS event_id, h.url, h.secret, d.attempts, ");
+        sql.push(PAYLOAD).push(", CASE WHEN h.old_secret_until > ").bind(now.as_millisecond());
+        sql.push(
+            " THEN h.old_secret END AS old_secret FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
+             JOIN webhooks h ON h.seq = d.webhook_seq",
+        );
+        sql.push(SNAPSHOT).push(" WHERE h.disabled_at IS NULL AND d.seq IN ");
+        sql.list(seqs.iter().copied()).push(" ORDER BY d.seq");
+        sql.all(&self.read).await?.iter().map(due_delivery).collect()
     }
 
     /// Releases deliveries that an earlier process had taken. Only for a database of one process.
@@ -280,38 +230,6 @@ impl Store {
         Ok(())
     }
 
-    /// A page of the deliveries to a webhook, newest first.
-    pub(crate) async fn deliveries(
-        &self,
-        webhook: &Webhook,
-        filter: &DeliveryFilter,
-        skip: i64,
-        size: i64,
-    ) -> Result<Vec<DeliveryRecord>, StoreError> {
-        // One statement, so that deliveries and attempts are consistent.
-        let mut sql = Sql::new(
-            "SELECT d.seq, e.id AS event_id, e.event, e.payload, e.created_at, d.delivered_at, d.due_at,
-             a.at, a.http_status, a.error, a.response_body
-             FROM (SELECT w.*",
-        );
-        filter.push(&mut sql, self.dialect, webhook);
-        sql.push(" ORDER BY w.seq DESC LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        sql.push(
-            ") d JOIN webhook_events e ON e.seq = d.event_seq
-             LEFT JOIN webhook_attempts a ON a.delivery_seq = d.seq ORDER BY d.seq DESC, a.seq",
-        );
-        let mut records: Vec<(i64, DeliveryRecord)> = Vec::new();
-        for row in sql.all(&self.read).await? {
-            let seq = row.try_get("seq")?;
-            let attempt = attempt(&row)?;
-            match records.last_mut() {
-                Some((last, record)) if *last == seq => record.attempts.extend(attempt),
-                _ => records.push((seq, record(&row, attempt)?)),
-            }
-        }
-        Ok(records.into_iter().map(|(_, record)| record).collect())
-    }
-
     /// Writes an event for one webhook, regardless of its triggers.
     pub(crate) async fn send_to(
         &self,
@@ -325,52 +243,21 @@ impl Store {
         Ok(())
     }
 
-    /// Sends an event to a webhook again. False if the webhook never received it.
-    pub(crate) async fn replay(
-        &self,
-        webhook: &Webhook,
-        event_id: &str,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let mut sql = Sql::new(
-            "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
-             SELECT d.event_seq, d.webhook_seq, 0, ",
-        );
-        sql.push("CAST(").bind(now.as_millisecond()).push(" AS BIGINT)");
-        sql.push(
-            " FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq WHERE d.webhook_seq = ",
-        );
-        sql.bind(webhook.seq).push(" AND e.id = ").bind(event_id.to_owned()).push(" ORDER BY d.seq LIMIT 1");
-        Ok(sql.execute(&self.write).await? == 1)
-    }
-
-    /// Sends a bounded number of events to a webhook again, oldest first: those whose latest delivery matches `filter`.
-    /// Returns the number of events.
-    pub(crate) async fn replay_all(
-        &self,
-        webhook: &Webhook,
-        filter: &DeliveryFilter,
-        now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        let mut sql = Sql::new(
-            "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
-             SELECT w.event_seq, w.webhook_seq, 0, CAST(",
-        );
-        sql.bind(now.as_millisecond()).push(" AS BIGINT)");
-        filter.push(&mut sql, self.dialect, webhook);
-        sql.push(
-            " AND NOT EXISTS (SELECT 1 FROM webhook_deliveries n WHERE n.event_seq = w.event_seq
-             AND n.webhook_seq = w.webhook_seq AND n.seq > w.seq) ORDER BY w.seq LIMIT ",
-        );
-        sql.bind(i64::from(REPLAYED_AT_ONCE));
-        Ok(sql.execute(&self.write).await?)
-    }
-
-    /// Deletes events from before `before` with their deliveries and attempts.
+    /// Deletes a bounded number of events from before `before`, with their deliveries and attempts. Returns how many; 0 if there
+    /// are no more.
     pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let mut sql = Sql::new("DELETE FROM webhook_events WHERE created_at < ");
-        sql.bind(before.as_millisecond());
-        Ok(sql.execute(&self.write).await?)
+        let before = before.as_millisecond();
+        let mut sql = Sql::new(
+            "DELETE FROM webhook_events WHERE seq IN (SELECT e.seq FROM webhook_events e WHERE e.created_at < ",
+        );
+        sql.bind(before).push(" ORDER BY e.created_at LIMIT ").bind(PURGED_AT_ONCE).push(")");
+        let events = sql.execute(&self.write).await?;
+        let mut sql = Sql::new(
+            "DELETE FROM link_snapshots WHERE id IN (SELECT s.id FROM link_snapshots s WHERE s.last_event_at < ",
+        );
+        sql.bind(before).push(" ORDER BY s.last_event_at LIMIT ").bind(PURGED_AT_ONCE).push(")");
+        let snapshots = if events == 0 { sql.execute(&self.write).await? } else { 0 };
+        Ok(events + snapshots)
     }
 }
 
@@ -417,19 +304,35 @@ pub(super) async fn enqueue_to(
     workspace_seq: i64,
     events: &[(Event, Vec<i64>)],
 ) -> Result<(), StoreError> {
-    let (mut rows, mut deliveries) = (Vec::new(), Vec::new());
+    let (mut rows, mut deliveries, mut snapshots) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (event, webhooks) in events {
-        let payload = to_json("webhook payload", &event.payload())?;
-        rows.push((&event.id, event.trigger.name(), payload, event.created_at.as_millisecond()));
+        let payload = event.payload().map_err(|error| StoreError::corrupt("webhook payload", &error))?;
+        let snapshot = event.snapshot().map(|snapshot| &snapshot.id);
+        let at = event.created_at.as_millisecond();
+        rows.push((&event.id, event.trigger.name(), payload, at, snapshot));
         deliveries.extend(webhooks.iter().map(|webhook| (&event.id, *webhook)));
+        if let Some(LinkSnapshot { id, body }) = event.snapshot().map(Arc::as_ref) {
+            let (_, last_event_at) = snapshots.entry(id).or_insert((body, at));
+            *last_event_at = at.max(*last_event_at);
+        }
     }
     if deliveries.is_empty() {
         return Ok(());
     }
-    let mut sql =
-        Sql::new("INSERT INTO webhook_events (workspace_seq, id, event, payload, created_at) SELECT CAST(");
+    if !snapshots.is_empty() {
+        let snapshots = snapshots.into_iter().map(|(id, (body, at))| Ok((id, to_json("link", body)?, at)));
+        let snapshots = snapshots.collect::<Result<Vec<_>, StoreError>>()?;
+        let mut sql = Sql::new(
+            "INSERT INTO link_snapshots (id, body, last_event_at) SELECT value->>0, value->>1, CAST(value->>2 AS BIGINT) FROM ",
+        );
+        sql.each(dialect, to_json("links of webhook events", &snapshots)?);
+        sql.execute(&mut **transaction).await?;
+    }
+    let mut sql = Sql::new(
+        "INSERT INTO webhook_events (workspace_seq, id, event, payload, created_at, link_snapshot) SELECT CAST(",
+    );
     sql.bind(workspace_seq)
-        .push(" AS BIGINT), value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM ");
+        .push(" AS BIGINT), value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT), value->>4 FROM ");
     sql.each(dialect, to_json("webhook events", &rows)?).in_order(dialect);
     sql.execute(&mut **transaction).await?;
     let mut sql = Sql::new(
@@ -445,6 +348,21 @@ pub(super) async fn enqueue_to(
     Ok(())
 }
 
+/// The columns from which [`payload`] is read, of an event `e` and [`SNAPSHOT`].
+pub(super) const PAYLOAD: &str = "e.payload, s.body AS link";
+/// Joins the snapshot `s` of an event `e`.
+pub(super) const SNAPSHOT: &str = " LEFT JOIN link_snapshots s ON s.id = e.link_snapshot";
+
+/// The payload in a row with the columns [`PAYLOAD`].
+pub(super) fn payload(row: &AnyRow) -> Result<String, sqlx::Error> {
+    let payload = row.try_get("payload")?;
+    let link: Option<String> = row.try_get("link")?;
+    Ok(match link {
+        Some(link) => Event::payload_with(payload, &link),
+        None => payload,
+    })
+}
+
 fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
     let attempts: i64 = row.try_get("attempts")?;
     let text = |column: &str| row.try_get::<String, _>(column);
@@ -452,37 +370,12 @@ fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
         seq: row.try_get("seq")?,
         webhook_seq: row.try_get("webhook_seq")?,
         event_id: text("event_id")?,
-        payload: text("payload")?,
+        payload: payload(row)?,
         url: text("url")?,
         secret: text("secret")?,
         old_secret: row.try_get("old_secret")?,
         attempts: u32::try_from(attempts).map_err(|error| StoreError::corrupt("webhook attempts", &error))?,
     })
-}
-
-fn record(row: &AnyRow, attempt: Option<Attempt>) -> Result<DeliveryRecord, StoreError> {
-    Ok(DeliveryRecord {
-        event_id: row.try_get("event_id")?,
-        event: row.try_get("event")?,
-        payload: row.try_get("payload")?,
-        created_at: instant_of(row, "created_at")?,
-        delivered_at: optional_instant_of(row, "delivered_at")?,
-        due_at: optional_instant_of(row, "due_at")?,
-        attempts: attempt.into_iter().collect(),
-    })
-}
-
-/// The attempt in a row of the log. None if there was no attempt yet.
-fn attempt(row: &AnyRow) -> Result<Option<Attempt>, StoreError> {
-    let Some(at) = optional_instant_of(row, "at")? else { return Ok(None) };
-    let status: Option<i64> = row.try_get("http_status")?;
-    let status = status.map(u16::try_from).transpose();
-    Ok(Some(Attempt {
-        at,
-        http_status: status.map_err(|error| StoreError::corrupt("webhook status", &error))?,
-        error: row.try_get("error")?,
-        response_body: row.try_get("response_body")?,
-    }))
 }
 
 #[cfg(test)]

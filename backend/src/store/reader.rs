@@ -10,7 +10,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 #[cfg(feature = "postgres")]
 use sqlx::{Any, AnyPool};
-use sqlx::{Executor, Row, Sqlite, SqlitePool, Transaction};
+use sqlx::{AnyConnection, Executor, Row, Sqlite, SqlitePool, Transaction};
 use tokio::time::Instant;
 
 use super::sql::Sql;
@@ -110,6 +110,24 @@ impl Readers {
             #[cfg(feature = "postgres")]
             Self::Postgres(pool) => pool.close().await,
         }
+    }
+}
+
+/// A connection that answers queries.
+pub(super) trait Answers: Send {
+    /// All rows of the result.
+    fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send;
+}
+
+impl Answers for AnyConnection {
+    async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
+        Ok(sql.all(self).await?)
+    }
+}
+
+impl Answers for Reader {
+    fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send {
+        self.all(sql)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The horizon: clicks from before it have expired. Questions that need them are refused at once, and their rows are
-//! deleted bit by bit. Totals, rollups and packed sums go on counting them.
+//! deleted bit by bit. Totals and rollups go on counting them.
 //!
 //! The horizon is written down before anything is deleted, and never moves back. So a reader, which sees one state of the
 //! database, knows of every deletion that it sees, also of those by other processes and under earlier settings.
@@ -7,15 +7,12 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
-use super::analytics::{Selection, Table, pieces, push_source};
+use super::analytics::{Selection, push_source};
 use super::deleted_links::ROWS_PER_STEP;
-use super::packed::{HOUR, start_of};
 use super::reader::Reader;
+use super::rollups::{HOUR, Table, pieces, start_of};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, instant};
-
-/// Packed minutes that are deleted by one transaction at most. Each may have thousands of clicks.
-const MINUTES_PER_STEP: i64 = 60;
 
 const HORIZON: &str = "SELECT r.kept_from FROM retention r";
 
@@ -81,13 +78,10 @@ impl Store {
     ) -> Result<Vec<i64>, StoreError> {
         let kept_from = kept_from.as_millisecond();
         let mut sql = Sql::new(
-            "SELECT p.workspace_seq FROM packed_workspaces p WHERE EXISTS (SELECT 1 FROM clicks c
-             WHERE c.workspace_seq = p.workspace_seq AND c.at < ",
+            "SELECT w.seq FROM workspaces w WHERE EXISTS (SELECT 1 FROM clicks c
+             WHERE c.workspace_seq = w.seq AND c.at < ",
         );
-        sql.bind(kept_from).push(
-            ") OR EXISTS (SELECT 1 FROM packed_minutes m WHERE m.workspace_seq = p.workspace_seq AND m.bucket < ",
-        );
-        sql.bind(kept_from).push(") ORDER BY p.workspace_seq");
+        sql.bind(kept_from).push(") ORDER BY w.seq");
         let rows = sql.all(&self.read).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
@@ -98,30 +92,18 @@ impl Store {
         workspace: i64,
         kept_from: Timestamp,
     ) -> Result<bool, StoreError> {
-        // They are in all sums before they go, and what is packed stays packed.
-        if self.pack_clicks(workspace, kept_from).await? {
-            return Ok(true);
-        }
         let kept_from = kept_from.as_millisecond();
-        let skip_locked = match self.dialect {
-            Dialect::Sqlite => ")",
-            // Another process may be at it.
-            Dialect::Postgres => " FOR UPDATE SKIP LOCKED)",
-        };
-        let mut transaction = self.begin().await?;
         let mut sql =
             Sql::new("DELETE FROM clicks WHERE seq IN (SELECT c.seq FROM clicks c WHERE c.workspace_seq = ");
         sql.bind(workspace).push(" AND c.at < ").bind(kept_from);
-        sql.push(" ORDER BY c.at LIMIT ").bind(ROWS_PER_STEP).push(skip_locked);
-        let clicks = sql.execute(&mut *transaction).await?;
-        let mut sql = Sql::new("DELETE FROM packed_minutes WHERE workspace_seq = ");
-        sql.bind(workspace)
-            .push(" AND bucket IN (SELECT m.bucket FROM packed_minutes m WHERE m.workspace_seq = ");
-        sql.bind(workspace).push(" AND m.bucket < ").bind(kept_from);
-        sql.push(" ORDER BY m.bucket LIMIT ").bind(MINUTES_PER_STEP).push(skip_locked);
-        let minutes = sql.execute(&mut *transaction).await?;
-        transaction.commit().await?;
-        Ok(clicks >= ROWS_PER_STEP.cast_unsigned() || minutes >= MINUTES_PER_STEP.cast_unsigned())
+        sql.push(" ORDER BY c.at LIMIT ").bind(ROWS_PER_STEP);
+        sql.push(match self.dialect {
+            Dialect::Sqlite => ")",
+            // Another process may be at it.
+            Dialect::Postgres => " FOR UPDATE SKIP LOCKED)",
+        });
+        let clicks = sql.execute(&self.write).await?;
+        Ok(clicks >= ROWS_PER_STEP.cast_unsigned())
     }
 }
 
@@ -152,29 +134,28 @@ mod tests {
         let body = serde_json::json!({"url": "https://example.com"});
         let link = new_link(LinkInput::create(&body, "", horizon).unwrap(), &public).unwrap();
         let link = store.create_links(&workspace, &[link], horizon, None).await.unwrap().remove(0).unwrap();
-        // One a minute, and three that are kept.
+        // One each minute, and three that are kept.
         let clicks: Vec<Click> = (-3..CLICKS)
             .map(|n| Click::new(link.id.as_str(), horizon - SignedDuration::from_mins(n + 1)))
             .collect();
         store.record_clicks(&clicks, &public).await.unwrap();
         assert_eq!(store.expire_clicks(horizon).await.unwrap(), horizon);
         assert_eq!(store.expire_clicks(Timestamp::UNIX_EPOCH).await.unwrap(), horizon, "never moves back");
-        let (mut clicks, mut minutes, mut steps) = (CLICKS + 3, CLICKS, 0);
+        let (mut clicks, mut steps) = (CLICKS + 3, 0);
         loop {
             let expired = store.workspaces_with_expired_clicks(horizon).await.unwrap();
             let Some(workspace) = expired.first() else { break };
             store.delete_expired_clicks(*workspace, horizon).await.unwrap();
             let clicks_left = rows(&store, "SELECT COUNT(*) FROM clicks").await;
-            let minutes_left = rows(&store, "SELECT COUNT(*) FROM packed_minutes").await;
             assert!(clicks - clicks_left <= ROWS_PER_STEP, "{clicks} clicks became {clicks_left}");
-            assert!(minutes - minutes_left <= MINUTES_PER_STEP, "{minutes} minutes became {minutes_left}");
-            (clicks, minutes, steps) = (clicks_left, minutes_left, steps + 1);
+            (clicks, steps) = (clicks_left, steps + 1);
             store.close().await;
             store = Store::open(&url).await.unwrap();
         }
-        assert_eq!((clicks, minutes, steps), (3, 0, 42));
+        assert_eq!((clicks, steps), (3, 3));
         let counted = rows(&store, "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_daily").await;
         assert_eq!(counted, CLICKS + 3);
-        assert_eq!(rows(&store, "SELECT COUNT(*) FROM packed_sums WHERE length = 3600000").await, 42);
+        let counted = rows(&store, "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_hourly").await;
+        assert_eq!(counted, CLICKS + 3);
     }
 }

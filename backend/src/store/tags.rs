@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
-use super::link_changes::LinkConflict;
+use super::link_conflict::LinkConflict;
 use super::names::{Kind, NameConflict, check_new, folded, is_taken};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, to_json};

@@ -1,7 +1,4 @@
 //! The most clicked links.
-//!
-//! A query with no filter except the range reads packed clicks: sums for whole days and hours, minutes for the ends of
-//! the range, and single clicks only after the packed part.
 
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
@@ -9,8 +6,8 @@ use serde::Deserialize;
 use sqlx::Row;
 
 use super::analytics::{MAX_ROWS, Selection, push_source};
-use super::packed::{DAY, HOUR, MINUTE, Minute, Sums, start_of, unpack};
 use super::reader::Reader;
+use super::rollups::{Piece, Table, pieces};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, from_json, instant};
 
@@ -50,7 +47,7 @@ impl Store {
     ) -> Result<Vec<TopLink>, StoreError> {
         let mut reader = self.reader_for(workspace, selection, selection.coarsest()).await?;
         let ranked = if selection.conditions.is_empty() {
-            rank(count_packed(&mut reader, workspace.seq, selection.range()).await?)
+            rank(self.count_by_link(&mut reader, workspace, selection.range()).await?)
         } else {
             self.rank_by_query(&mut reader, workspace, selection).await?
         };
@@ -82,6 +79,64 @@ impl Store {
         let rows = reader.all(sql).await?;
         rows.iter().map(|row| Ok((row.try_get("link_seq")?, row.try_get("total")?))).collect()
     }
+
+    /// Number of clicks of each link in `[from, to)`, including deleted links.
+    async fn count_by_link(
+        &self,
+        reader: &mut Reader,
+        workspace: &Workspace,
+        (from, to): (i64, i64),
+    ) -> Result<FxHashMap<i64, i64>, StoreError> {
+        let mut counts = FxHashMap::default();
+        for piece in pieces(from, to, Table::Daily) {
+            match piece.table {
+                Table::Clicks => {
+                    let mut sql =
+                        Sql::new("SELECT c.link_seq, COUNT(*) FROM clicks c WHERE c.workspace_seq = ");
+                    sql.bind(workspace.seq).push(" AND c.at >= ").bind(piece.from);
+                    sql.push(" AND c.at < ").bind(piece.to).push(" GROUP BY c.link_seq");
+                    for row in reader.all(sql).await? {
+                        *counts.entry(row.try_get(0)?).or_default() += row.try_get::<i64, _>(1)?;
+                    }
+                }
+                Table::Hourly | Table::Daily => {
+                    let mut next = piece.from;
+                    while let Some((bucket, sums)) =
+                        self.first_bucket(reader, workspace, Piece { from: next, ..piece }).await?
+                    {
+                        for (link, clicks) in sums {
+                            *counts.entry(link).or_default() += clicks;
+                        }
+                        next = bucket + 1;
+                    }
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// The first bucket of a rollup in the range of `piece`: its start, and the clicks of each link.
+    async fn first_bucket(
+        &self,
+        reader: &mut Reader,
+        workspace: &Workspace,
+        piece: Piece,
+    ) -> Result<Option<(i64, Vec<(i64, i64)>)>, StoreError> {
+        // One row with all links, because reading many rows takes longer than finding them. One bucket at a time, so that no
+        // more is in memory than the links of a day.
+        let mut sql = Sql::new(match self.dialect {
+            Dialect::Sqlite => "SELECT c.bucket, json_group_array(json_array(c.link_seq, c.clicks)) FROM ",
+            Dialect::Postgres => {
+                "SELECT c.bucket, CAST(json_agg(json_build_array(c.link_seq, c.clicks)) AS TEXT) FROM "
+            }
+        });
+        sql.push(if piece.table == Table::Daily { "clicks_daily" } else { "clicks_hourly" });
+        sql.push(" c WHERE c.workspace_seq = ").bind(workspace.seq);
+        sql.push(" AND c.bucket >= ").bind(piece.from).push(" AND c.bucket < ").bind(piece.to);
+        sql.push(" GROUP BY c.bucket ORDER BY c.bucket LIMIT 1");
+        let Some(row) = reader.optional(sql).await? else { return Ok(None) };
+        Ok(Some((row.try_get(0)?, from_json("clicks", row.try_get(1)?)?)))
+    }
 }
 
 /// Links by clicks in descending order. Of links with equal clicks, the oldest is first.
@@ -89,72 +144,6 @@ fn rank(counts: FxHashMap<i64, i64>) -> Vec<(i64, i64)> {
     let mut ranked: Vec<(i64, i64)> = counts.into_iter().collect();
     ranked.sort_unstable_by_key(|(link, clicks)| (-clicks, *link));
     ranked
-}
-
-/// Number of clicks of each link in `[from, to)`, including deleted links.
-async fn count_packed(
-    reader: &mut Reader,
-    workspace: i64,
-    (from, to): (i64, i64),
-) -> Result<FxHashMap<i64, i64>, StoreError> {
-    let mut counts = FxHashMap::default();
-    let mut sql = Sql::new("SELECT p.packed_until FROM packed_workspaces p WHERE p.workspace_seq = ");
-    sql.bind(workspace);
-    let packed_until = reader.optional(sql).await?.map_or(Ok(0), |row| row.try_get(0))?;
-    for (length, from, to) in stretches(from, to.min(packed_until), DAY) {
-        if length == MINUTE {
-            let mut sql =
-                Sql::new("SELECT p.bucket, p.clicks FROM packed_minutes p WHERE p.workspace_seq = ");
-            sql.bind(workspace).push(" AND p.bucket >= ").bind(start_of(from, MINUTE));
-            sql.push(" AND p.bucket < ").bind(to);
-            for row in reader.all(sql).await? {
-                let minute: i64 = row.try_get(0)?;
-                for (offset, link) in unpack::<Minute>(&row.try_get::<Vec<u8>, _>(1)?)? {
-                    if (from..to).contains(&(minute + i64::from(offset))) {
-                        *counts.entry(link.cast_signed()).or_default() += 1;
-                    }
-                }
-            }
-        } else {
-            let mut sql = Sql::new("SELECT p.sums FROM packed_sums p WHERE p.workspace_seq = ");
-            sql.bind(workspace).push(" AND p.length = ").bind(length);
-            sql.push(" AND p.bucket >= ").bind(from).push(" AND p.bucket < ").bind(to);
-            for row in reader.all(sql).await? {
-                for (link, clicks) in unpack::<Sums>(&row.try_get::<Vec<u8>, _>(0)?)? {
-                    *counts.entry(link.cast_signed()).or_default() += clicks.cast_signed();
-                }
-            }
-        }
-    }
-    let mut sql = Sql::new("SELECT c.link_seq, COUNT(*) FROM clicks c WHERE c.workspace_seq = ");
-    sql.bind(workspace).push(" AND c.at >= ").bind(from.max(packed_until));
-    sql.push(" AND c.at < ").bind(to).push(" GROUP BY c.link_seq");
-    for row in reader.all(sql).await? {
-        *counts.entry(row.try_get(0)?).or_default() += row.try_get::<i64, _>(1)?;
-    }
-    Ok(counts)
-}
-
-/// Splits `[from, to)` into ranges of packed days, hours and minutes. Each entry is the length of the period and the
-/// range.
-fn stretches(from: i64, to: i64, length: i64) -> Vec<(i64, i64, i64)> {
-    if from >= to {
-        return Vec::new();
-    }
-    let finer = match length {
-        DAY => HOUR,
-        HOUR => MINUTE,
-        _ => return vec![(MINUTE, from, to)],
-    };
-    let first = start_of(from + length - 1, length);
-    let last = start_of(to, length);
-    if first >= last {
-        return stretches(from, to, finer);
-    }
-    let mut parts = stretches(from, first, finer);
-    parts.push((length, first, last));
-    parts.extend(stretches(last, to, finer));
-    parts
 }
 
 /// The links with these numbers, by number, without their clicks.
@@ -192,23 +181,6 @@ async fn load(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_range_is_covered_once_by_the_longest_pieces() {
-        assert_eq!(stretches(0, 0, DAY), []);
-        assert_eq!(stretches(5, 9, DAY), [(MINUTE, 5, 9)]);
-        assert_eq!(stretches(0, HOUR, DAY), [(HOUR, 0, HOUR)]);
-        assert_eq!(
-            stretches(DAY - HOUR - 1, 2 * DAY + HOUR + 1, DAY),
-            [
-                (MINUTE, DAY - HOUR - 1, DAY - HOUR),
-                (HOUR, DAY - HOUR, DAY),
-                (DAY, DAY, 2 * DAY),
-                (HOUR, 2 * DAY, 2 * DAY + HOUR),
-                (MINUTE, 2 * DAY + HOUR, 2 * DAY + HOUR + 1),
-            ]
-        );
-    }
 
     #[test]
     fn most_clicks_come_first_and_of_equals_the_oldest() {

@@ -94,14 +94,15 @@ impl Deliverer {
         }
         let mut under_way = UnderWay::default();
         let mut purged_at = Timestamp::MIN;
+        let mut leased = Vec::new();
         while !*stop.borrow() {
-            if self.clock.now().duration_since(purged_at) >= PURGE_EVERY {
-                purged_at = self.clock.now();
-                self.purge(purged_at).await;
+            let now = self.clock.now();
+            if now.duration_since(purged_at) >= PURGE_EVERY && !self.purge(now).await {
+                purged_at = now;
             }
             // The interval starts before the read, so that deliveries that become due during the read are not missed.
             let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
-            match self.take(&under_way.room_by_webhook()).await {
+            match self.take(&under_way.room_by_webhook(), &mut leased).await {
                 Ok(due) => {
                     for delivery in due {
                         under_way.start(self.clone(), delivery);
@@ -127,28 +128,35 @@ impl Deliverer {
         while under_way.ended().await.is_some() {}
     }
 
-    async fn purge(&self, now: Timestamp) {
+    /// Deletes some of the old events. True if there may be more.
+    async fn purge(&self, now: Timestamp) -> bool {
         let before = now.saturating_sub(KEPT).unwrap_or(Timestamp::MIN);
         match self.store.purge_events(before).await {
-            Ok(0) => {}
-            Ok(events) => tracing::info!(events, "deleted old webhook events"),
-            Err(error) => tracing::error!(%error, "could not delete old webhook events"),
+            Ok(events) => events > 0,
+            Err(error) => {
+                tracing::error!(%error, "could not delete old webhook events");
+                false
+            }
         }
     }
 
-    /// Takes due deliveries up to the limits.
-    async fn take(&self, room: &Room) -> Result<Vec<DueDelivery>, StoreError> {
-        if room.in_all == 0 {
-            return Ok(Vec::new());
-        }
+    /// Takes due deliveries up to the limits. If they cannot be read, `leased` names them, and the next call reads them.
+    async fn take(&self, room: &Room, leased: &mut Vec<i64>) -> Result<Vec<DueDelivery>, StoreError> {
         let now = self.clock.now();
-        // One more than the webhooks without free capacity.
-        let due = self.store.webhooks_due(now, CONCURRENCY as i64).await?;
-        let wanted = room.share_out(due);
-        if wanted.is_empty() {
+        if leased.is_empty() && room.in_all > 0 {
+            // One more than the webhooks without free capacity.
+            let due = self.store.webhooks_due(now, CONCURRENCY as i64).await?;
+            let wanted = room.share_out(due);
+            if !wanted.is_empty() {
+                *leased = self.store.lease_deliveries(&wanted, LEASE, now).await?;
+            }
+        }
+        if leased.is_empty() {
             return Ok(Vec::new());
         }
-        self.store.take_due_deliveries(&wanted, LEASE, now).await
+        let due = self.store.leased_deliveries(leased, now).await?;
+        leased.clear();
+        Ok(due)
     }
 
     async fn deliver(&self, delivery: &DueDelivery) {

@@ -10,6 +10,8 @@ mod receiver;
 pub(crate) mod routes;
 pub mod signature;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -56,22 +58,43 @@ pub(crate) struct Event {
     data: Data,
 }
 
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
+#[derive(Debug)]
 enum Data {
     Link(Box<LinkBody>),
-    Click { click: Box<ClickBody>, link: Box<LinkBody> },
+    Click { click: Box<ClickBody>, link: Arc<LinkSnapshot> },
+}
+
+/// A link as the events of several clicks show it. It is stored once, because a link may be much larger than a click.
+#[derive(Debug)]
+pub(crate) struct LinkSnapshot {
+    /// Sixteen random letters and digits.
+    pub(crate) id: String,
+    pub(crate) body: LinkBody,
+}
+
+impl LinkSnapshot {
+    pub(crate) fn of(link: &Link, public: &PublicUrl) -> Arc<Self> {
+        Arc::new(Self { id: ids::alphanumeric(16), body: link.body(public) })
+    }
 }
 
 /// The published format of a payload.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Payload<'a> {
+struct Payload<'a, T> {
     id: &'a str,
     event: &'static str,
     created_at: String,
-    data: &'a Data,
+    data: &'a T,
 }
+
+#[derive(Serialize)]
+struct ClickData<'a> {
+    click: &'a ClickBody,
+}
+
+/// The end of a payload after its link: of `data`, and of the whole.
+const AFTER_LINK: &str = "}}";
 
 impl Event {
     /// An event about a link.
@@ -80,14 +103,43 @@ impl Event {
     }
 
     /// An event about a click on a link.
-    pub(crate) fn of_click(click: &Click, link: &Link, public: &PublicUrl) -> Self {
-        let data = Data::Click { click: Box::new(ClickBody::of(click)), link: Box::new(link.body(public)) };
+    pub(crate) fn of_click(click: &Click, link: &Arc<LinkSnapshot>) -> Self {
+        let data = Data::Click { click: Box::new(ClickBody::of(click)), link: Arc::clone(link) };
         Self { id: event_id(), trigger: Trigger::Clicked, created_at: click.at, data }
     }
 
-    pub(crate) fn payload(&self) -> Payload<'_> {
-        let created_at = rfc3339(self.created_at);
-        Payload { id: &self.id, event: self.trigger.name(), created_at, data: &self.data }
+    /// The payload. If the event has a [`Self::snapshot`], it is only the part before the link; [`Self::payload_with`]
+    /// completes it.
+    pub(crate) fn payload(&self) -> serde_json::Result<String> {
+        match &self.data {
+            Data::Link(link) => self.payload_of(link),
+            Data::Click { click, .. } => {
+                let mut payload = self.payload_of(&ClickData { click })?;
+                payload.truncate(payload.len() - AFTER_LINK.len());
+                payload.push_str(r#","link":"#);
+                Ok(payload)
+            }
+        }
+    }
+
+    fn payload_of<T: Serialize>(&self, data: &T) -> serde_json::Result<String> {
+        let (event, created_at) = (self.trigger.name(), rfc3339(self.created_at));
+        serde_json::to_string(&Payload { id: &self.id, event, created_at, data })
+    }
+
+    /// The link that is stored apart from the payload.
+    pub(crate) fn snapshot(&self) -> Option<&Arc<LinkSnapshot>> {
+        match &self.data {
+            Data::Link(_) => None,
+            Data::Click { link, .. } => Some(link),
+        }
+    }
+
+    /// The whole payload, of the part before the link and the link in JSON.
+    pub(crate) fn payload_with(mut before: String, link: &str) -> String {
+        before.push_str(link);
+        before.push_str(AFTER_LINK);
+        before
     }
 }
 
@@ -98,4 +150,28 @@ fn event_id() -> String {
 /// Parses the triggers in `value`, without duplicates.
 pub(crate) fn parse_trigger(value: &Value) -> Option<Trigger> {
     Trigger::ALL.into_iter().find(|trigger| value == trigger.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_payload_of_a_click_shows_the_link_of_its_snapshot() {
+        let public = PublicUrl::parse("https://s.test").unwrap();
+        let mut link = Link::sample("ws_1", "s.test", Timestamp::UNIX_EPOCH);
+        link.details.title = Some("a }}\" title".to_owned());
+        let snapshot = LinkSnapshot::of(&link, &public);
+        let event = Event::of_click(&Click::new(&link.id, Timestamp::UNIX_EPOCH), &snapshot);
+        let link_in_json = serde_json::to_string(&snapshot.body).unwrap();
+        let payload = Event::payload_with(event.payload().unwrap(), &link_in_json);
+        let payload: Value = serde_json::from_str(&payload).unwrap();
+        assert_eq!(payload["id"], json!(event.id));
+        assert_eq!(payload["event"], "link.clicked");
+        assert_eq!(payload["createdAt"], "1970-01-01T00:00:00.000Z");
+        assert_eq!(payload["data"]["click"]["url"], "");
+        assert_eq!(payload["data"]["link"], serde_json::to_value(link.body(&public)).unwrap());
+    }
 }

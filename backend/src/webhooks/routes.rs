@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::receiver::{self, InvalidReceiver};
-use super::{Event, Trigger, parse_trigger, signature};
+use super::{Event, LinkSnapshot, Trigger, parse_trigger, signature};
 use crate::auth::Caller;
 use crate::body::{Change, Fields, JsonBody, wrong_type};
 use crate::error::{ApiError, Code};
@@ -261,7 +261,7 @@ fn sample(trigger: Trigger, workspace_id: &str, app: &App) -> Event {
         Trigger::Clicked => {
             let mut click = Click::new(&link.id, now);
             click.details.url = link.url.clone().into();
-            Event::of_click(&click, &link, &app.public_url)
+            Event::of_click(&click, &LinkSnapshot::of(&link, &app.public_url))
         }
         Trigger::Created | Trigger::Updated | Trigger::Deleted => {
             Event::of_link(trigger, &link, &app.public_url, now)

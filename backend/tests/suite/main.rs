@@ -36,5 +36,6 @@ mod soak;
 mod systemd;
 mod tags;
 mod top_links;
+mod transactions;
 mod webhooks;
 mod workspaces;

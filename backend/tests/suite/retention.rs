@@ -68,11 +68,10 @@ async fn count(service: &Service, query: String) -> i64 {
     sqlx::query(AssertSqlSafe(query)).fetch_one(&mut connection).await.unwrap().get(0)
 }
 
-/// Single clicks from before the horizon that are in the database, packed or not.
+/// Single clicks from before the horizon that are in the database.
 async fn expired_rows(service: &Service, horizon: &str) -> i64 {
     let before = horizon.parse::<Timestamp>().unwrap().as_millisecond();
     count(service, format!("SELECT COUNT(*) FROM clicks WHERE at < {before}")).await
-        + count(service, format!("SELECT COUNT(*) FROM packed_minutes WHERE bucket < {before}")).await
 }
 
 /// Lets the service look for expired clicks, and returns once they are deleted.
@@ -322,17 +321,9 @@ async fn all_clicks_of_a_workspace_may_expire(database: Database) {
     let service = Service::with_settings(database, thirty_days()).await;
     let link = service.link(&json!({"url": "https://example.com"})).await;
     let id = link["id"].as_str().unwrap();
-    // The last hour is packed in part when the workspace falls idle.
     service.click_hours_ago(id, &[0, 1, 2, 30]).await;
     let now = service.now();
     click_at(&service, id, &[&(now - SignedDuration::from_mins(3)).to_string()]).await;
-    service.clock.advance(Duration::from_secs(60));
-    let packed = async {
-        while count(&service, "SELECT COUNT(*) FROM packed_minutes".to_owned()).await < 5 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), packed).await.expect("clicks are packed");
     service.clock.advance(Duration::from_secs(90 * DAY));
     let horizon = "2026-05-14T12:00:00.000Z";
     let questions = ["count", "timeseries", "top_links", "top_domains"]

@@ -1,0 +1,173 @@
+//! The sink: records clicks in the database, and sets aside those that it refuses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::links::PublicUrl;
+use crate::metrics::{ClickOutcome, Metrics};
+use crate::store::{Batch, Progress, Store, StoreError};
+
+/// Pause before a failed batch is retried.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Maximum number of attempts for a batch during a shutdown.
+const FINAL_ATTEMPTS: u32 = 10;
+
+/// The database and what recording notifies. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Sink {
+    pub(super) store: Store,
+    pub(super) public: PublicUrl,
+    pub(super) announced: Arc<Notify>,
+    pub(super) metrics: Metrics,
+}
+
+/// The part of a spool that a batch was read from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// How far the spool is recorded before the batch is.
+    pub(super) from: Progress,
+    /// How far it is with the batch.
+    pub(super) to: Progress,
+}
+
+impl Part {
+    /// The parts that the first `clicks` clicks were read from, and the others.
+    fn split(self, clicks: usize) -> (Self, Self) {
+        let clicks = self.from.clicks.saturating_add_unsigned(clicks as u64);
+        let middle = Progress { clicks, ..self.from };
+        (Self { to: middle, ..self }, Self { from: middle, ..self })
+    }
+}
+
+impl Sink {
+    /// Records a batch, retries until it succeeds, and returns how long its transaction took. None if it fails during a
+    /// shutdown.
+    pub(super) async fn record(
+        &self,
+        batch: &Batch<'_>,
+        part: Option<Part>,
+        stopping: bool,
+    ) -> Option<Duration> {
+        let reached = part.map(|part| part.to);
+        let record = || self.store.record_batch(batch, &self.public, reached);
+        match self.insist(batch.len(), stopping, record).await {
+            None => None,
+            Some(Ok(recorded)) => {
+                self.metrics.clicks(ClickOutcome::Recorded, recorded.clicks);
+                let left_out = batch.len() - recorded.clicks;
+                if left_out > 0 {
+                    self.metrics.clicks(ClickOutcome::Orphaned, left_out);
+                    tracing::debug!(left_out, "left out clicks on deleted links");
+                }
+                self.announced.notify_one();
+                Some(recorded.took)
+            }
+            Some(Err(refusal)) => self.record_in_parts(batch, part, stopping, &refusal).await,
+        }
+    }
+
+    /// Tries until the database does, or refuses, what is to be done with clicks. None if the process is to end and it has
+    /// done neither.
+    async fn insist<T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        clicks: usize,
+        stopping: bool,
+        attempt: impl Fn() -> F,
+    ) -> Option<Result<T, StoreError>> {
+        let mut attempts = 0;
+        loop {
+            match attempt().await {
+                Ok(done) => return Some(Ok(done)),
+                Err(refusal) if refusal.is_refusal() && clicks > 0 => return Some(Err(refusal)),
+                Err(error) => {
+                    attempts += 1;
+                    tracing::error!(%error, attempts, clicks, "could not record clicks");
+                    if stopping && attempts >= FINAL_ATTEMPTS {
+                        return None;
+                    }
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Records the halves of a refused batch, and their halves, until only the refused clicks are left out. Each says how far the
+    /// spool is recorded with it, so that a process that is killed in between records none twice.
+    async fn record_in_parts(
+        &self,
+        batch: &Batch<'_>,
+        part: Option<Part>,
+        stopping: bool,
+        refusal: &StoreError,
+    ) -> Option<Duration> {
+        match batch.halves() {
+            Ok(Some((first, second))) => {
+                let (of_first, of_second) = part.map(|part| part.split(first.len())).unzip();
+                let first = Box::pin(self.record(&first, of_first, stopping)).await?;
+                let second = Box::pin(self.record(&second, of_second, stopping)).await?;
+                Some(first + second)
+            }
+            Ok(None) | Err(_) => self.set_click_aside(batch, part, stopping, refusal).await,
+        }
+    }
+
+    async fn set_click_aside(
+        &self,
+        batch: &Batch<'_>,
+        part: Option<Part>,
+        stopping: bool,
+        refusal: &StoreError,
+    ) -> Option<Duration> {
+        let (click, link) = batch.first().unwrap_or_default();
+        tracing::error!(error = %refusal, click, link, "set aside a click that the database refused");
+        match batch.encode() {
+            Ok(bytes) => {
+                let is_done = self.set_aside(click, &bytes, refusal, part, stopping).await;
+                is_done.then_some(Duration::ZERO)
+            }
+            Err(error) => {
+                tracing::error!(%error, click, "a click could not be set aside and is lost");
+                self.metrics.clicks(ClickOutcome::Lost, batch.len());
+                // An empty batch marks the spooled batch as recorded.
+                Box::pin(self.record(&Batch::default(), part, stopping)).await
+            }
+        }
+    }
+
+    /// Sets an encoded batch aside. False if the process is to end and it could not be.
+    pub(super) async fn set_aside(
+        &self,
+        id: &str,
+        bytes: &[u8],
+        reason: &StoreError,
+        part: Option<Part>,
+        stopping: bool,
+    ) -> bool {
+        let (reason, reached) = (reason.to_string(), part.map(|part| part.to));
+        let set_aside = || self.store.set_aside(id, bytes, &reason, reached);
+        let outcome = match self.insist(1, stopping, set_aside).await {
+            None => return false,
+            Some(Ok(true)) => ClickOutcome::SetAside,
+            Some(Ok(false)) => {
+                tracing::error!(id, "as many clicks are set aside as may be; this one is lost");
+                ClickOutcome::Lost
+            }
+            Some(Err(error)) => {
+                tracing::error!(%error, id, "a click could not be set aside and is lost");
+                self.metrics.clicks(ClickOutcome::Lost, 1);
+                return Box::pin(self.record(&Batch::default(), part, stopping)).await.is_some();
+            }
+        };
+        self.metrics.clicks(outcome, 1);
+        true
+    }
+
+    pub(super) async fn record_or_lose(&self, batch: &Batch<'_>, stopping: bool) {
+        if self.record(batch, None, stopping).await.is_none() {
+            tracing::error!(clicks = batch.len(), "lost clicks");
+            self.metrics.clicks(ClickOutcome::Lost, batch.len());
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Creation of links.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use sqlx::{Any, Row, Transaction};
+
+use super::domains::domains_of_others;
+use super::folders::known_folders;
+use super::key_order::SortedKey;
+use super::link_conflict::{LinkConflict, external_id_is_taken};
+use super::link_size::{self, MAX_LINK_BYTES};
+use super::outbox::enqueue;
+use super::sql::Sql;
+use super::tags::{add_tags, resolve_tags};
+use super::{Store, StoreError, Workspace, to_json};
+use crate::ids;
+use crate::links::input::{LinkInput, TagSelection};
+use crate::links::{Details, Link, PublicUrl, UtmParameters};
+use crate::webhooks::{Event, Trigger};
+
+/// Attempts to find a random key that is free. With 36^7 keys even a domain with a billion links needs two.
+const KEY_ATTEMPTS: usize = 8;
+
+/// A link to be created: the fields of the request, and a domain that may carry it.
+#[derive(Clone, Debug)]
+pub(crate) struct NewLink {
+    pub(crate) input: LinkInput,
+    pub(crate) domain: String,
+}
+
+/// A link that is checked but not written yet.
+pub(super) struct Draft {
+    /// Index of the request that asks for it.
+    index: usize,
+    /// Sort key of the link's key.
+    sort_key: String,
+    link: Link,
+}
+
+/// Splits links to be created so that each part is short enough for one transaction.
+pub(crate) fn transactions(links: &[NewLink]) -> Result<Vec<&[NewLink]>, StoreError> {
+    link_size::transactions(links, |new| {
+        let mut details = Details::default();
+        new.input.apply_details(&mut details);
+        let tags = new.input.tags.as_ref().map_or(0, TagSelection::len);
+        Ok(new.input.destination(None).len()
+            + to_json("link details", &details)?.len()
+            + link_size::of_tags(tags))
+    })
+}
+
+impl Store {
+    /// Creates links in one transaction. The results are in the order of `links`. With `announce`, webhooks hear of them.
+    /// [`transactions`] says how many links should be in one.
+    pub(crate) async fn create_links(
+        &self,
+        workspace: &Workspace,
+        links: &[NewLink],
+        now: Timestamp,
+        announce: Option<&PublicUrl>,
+    ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
+        let drafts = self.draft(workspace, links, now);
+        let mut transaction = self.begin().await?;
+        let results = self.create(&mut transaction, workspace, links, drafts).await?;
+        if let Some(public) = announce {
+            for link in results.iter().filter_map(|result| result.as_ref().ok()) {
+                let event = Event::of_link(Trigger::Created, link, public, now);
+                enqueue(&mut transaction, self.dialect, workspace.seq, link, event).await?;
+            }
+        }
+        transaction.commit().await?;
+        Ok(results)
+    }
+
+    /// The links to be created, without their tags.
+    pub(super) fn draft(&self, workspace: &Workspace, links: &[NewLink], now: Timestamp) -> Vec<Draft> {
+        let draft = |(index, new): (usize, &NewLink)| {
+            let input = &new.input;
+            let SortedKey { key, sort_key } = match (&input.key, input.key_length) {
+                (Some(key), _) => SortedKey { sort_key: self.key_order.sort_key(key), key: key.clone() },
+                (None, None | Some(ids::KEY_LENGTH)) => self.key_order.generate(input.prefix.as_deref()),
+                (None, Some(_)) => self.random_key(input),
+            };
+            let mut details = Details::default();
+            input.apply_details(&mut details);
+            let link = Link {
+                seq: 0,
+                id: ids::sortable("link_", now),
+                workspace_id: workspace.id.clone(),
+                domain: new.domain.clone(),
+                key,
+                url: input.destination(None),
+                external_id: input.external_id.clone().set(),
+                tenant_id: input.tenant_id.clone().set(),
+                folder_id: input.folder_id.clone().set(),
+                archived: input.archived.unwrap_or(false),
+                details,
+                tags: Vec::new(),
+                clicks: 0,
+                last_clicked: None,
+                created_at: now,
+                updated_at: now,
+            };
+            Draft { index, sort_key, link }
+        };
+        links.iter().enumerate().map(draft).collect()
+    }
+
+    fn random_key(&self, input: &LinkInput) -> SortedKey {
+        let random = ids::short_key(input.key_length.unwrap_or(ids::KEY_LENGTH));
+        let key = match &input.prefix {
+            Some(prefix) => format!("{prefix}/{random}"),
+            None => random,
+        };
+        SortedKey { sort_key: self.key_order.sort_key(&key), key }
+    }
+
+    /// Creates the links of `drafts`. The results are in the order of `links`.
+    pub(super) async fn create(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        links: &[NewLink],
+        drafts: Vec<Draft>,
+    ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
+        let mut results = vec![None; links.len()];
+        let domains = drafts.iter().map(|draft| draft.link.domain.as_str());
+        let domains_of_others = domains_of_others(transaction, self.dialect, workspace, domains).await?;
+        let folders = drafts.iter().filter_map(|draft| draft.link.folder_id.as_deref());
+        let folders = known_folders(transaction, self.dialect, workspace, folders).await?;
+        let tags = drafts.iter().map(|draft| links[draft.index].input.tags.as_ref());
+        let tags = resolve_tags(transaction, workspace, self.dialect, tags).await?;
+        let mut fitting = Vec::with_capacity(drafts.len());
+        for (mut draft, tags) in drafts.into_iter().zip(tags) {
+            let tags = if link_size::bytes(&draft.link)? > MAX_LINK_BYTES {
+                Err(LinkConflict::TooLarge(link_size::longest_field(&draft.link)))
+            } else if domains_of_others.contains(&draft.link.domain) {
+                Err(LinkConflict::Domain)
+            } else if let Some(conflict) = LinkConflict::of_folder(draft.link.folder_id.as_ref(), &folders) {
+                Err(conflict)
+            } else {
+                tags
+            };
+            match tags {
+                Ok(tags) => {
+                    draft.link.tags = tags;
+                    fitting.push(draft);
+                }
+                Err(conflict) => results[draft.index] = Some(Err(conflict)),
+            }
+        }
+        let mut drafts = fitting;
+        for _ in 0..KEY_ATTEMPTS {
+            let inserted = self.insert(transaction, workspace, &drafts).await?;
+            let mut taken = Vec::new();
+            for mut draft in drafts {
+                let input = &links[draft.index].input;
+                if inserted.contains(&draft.link.id) {
+                    results[draft.index] = Some(Ok(draft.link));
+                } else if external_id_is_taken(transaction, workspace, &draft.link).await? {
+                    results[draft.index] = Some(Err(LinkConflict::ExternalId));
+                } else if input.key.is_some() {
+                    results[draft.index] = Some(Err(LinkConflict::Key));
+                } else {
+                    // A random key instead of the next key in order, which the next link may have as well.
+                    let SortedKey { key, sort_key } = self.random_key(input);
+                    draft.link.key = key;
+                    draft.sort_key = sort_key;
+                    taken.push(draft);
+                }
+            }
+            drafts = taken;
+            if drafts.is_empty() {
+                break;
+            }
+        }
+        let results: Vec<_> =
+            results.into_iter().map(|result| result.unwrap_or(Err(LinkConflict::Key))).collect();
+        add_tags(transaction, self.dialect, results.iter().filter_map(|result| result.as_ref().ok())).await?;
+        Ok(results)
+    }
+
+    /// Inserts the drafts that conflict with no other link, in their order, and returns the ids of these.
+    async fn insert(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        drafts: &[Draft],
+    ) -> Result<HashSet<String>, StoreError> {
+        if drafts.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let mut rows = Vec::with_capacity(drafts.len());
+        for Draft { link, sort_key, .. } in drafts {
+            let utm = UtmParameters::of(&link.url);
+            rows.push((
+                &link.id,
+                &link.domain,
+                &link.key,
+                sort_key,
+                &link.url,
+                utm.source,
+                utm.medium,
+                utm.campaign,
+                utm.term,
+                utm.content,
+                &link.external_id,
+                &link.tenant_id,
+                &link.folder_id,
+                i64::from(link.archived),
+                to_json("link details", &link.details)?,
+                link.created_at.as_millisecond(),
+            ));
+        }
+        let mut sql = Sql::new(
+            "INSERT INTO links (workspace_seq, id, domain, key, key_place, url, utm_source, utm_medium, utm_campaign,
+             utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at)
+             SELECT CAST(",
+        );
+        sql.bind(workspace.seq).push(
+            " AS BIGINT), value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
+             value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14,
+             CAST(value->>15 AS BIGINT), CAST(value->>15 AS BIGINT) FROM ",
+        );
+        sql.each(self.dialect, to_json("links", &rows)?);
+        sql.in_order(self.dialect).push(" ON CONFLICT DO NOTHING");
+        let inserted = sql.execute(&mut **transaction).await?;
+        let ids = || drafts.iter().map(|draft| draft.link.id.as_str());
+        if usize::try_from(inserted) == Ok(drafts.len()) {
+            return Ok(ids().map(str::to_owned).collect());
+        }
+        let mut sql = Sql::new("SELECT l.id FROM links l WHERE l.id IN ");
+        sql.texts(self.dialect, &ids().collect::<Vec<_>>());
+        let rows = sql.all(&mut **transaction).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}

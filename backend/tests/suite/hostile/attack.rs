@@ -1,0 +1,288 @@
+//! The customer who sends the largest requests that are legal.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::http::Method;
+use backend::{Click, Clock, PublicUrl, Store};
+use bytes::Bytes;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Interval, interval, timeout};
+
+use crate::database::Database;
+use crate::process::{Caller, Process};
+use crate::receiver::Silent;
+
+/// Pause between two questions about clicks by the hostile customer, which has the same plan.
+const QUESTION_PACE: Duration = Duration::from_millis(125);
+
+/// Values of a list in a query, of a length that the URL has room for.
+fn values(count: usize, length: usize) -> String {
+    let values: Vec<String> = (0..count).map(|n| format!("{n:x<length$}")).collect();
+    values.join(",")
+}
+
+/// Answers that the hostile customer has got, by status.
+pub(super) type Answers = Arc<Mutex<BTreeMap<u16, usize>>>;
+type Questions = tokio::sync::Mutex<Interval>;
+
+/// The customer that sends the largest legal requests.
+#[derive(Clone)]
+pub(super) struct Hostile {
+    caller: Caller,
+    server: String,
+    address: SocketAddr,
+    pub(super) answers: Answers,
+    /// Tells when the quota has room for another question about clicks.
+    questions: Arc<Questions>,
+}
+
+/// How much of everything the hostile customer does.
+#[derive(Clone, Copy)]
+pub(super) struct Scale {
+    /// Clicks that its links have already, on each of two.
+    pub(super) clicks: i64,
+    /// Connections on which it sends each kind of request.
+    pub(super) connections: usize,
+    /// Connections on which it sends nothing.
+    pub(super) idle: usize,
+}
+
+/// What the hostile customer sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attack {
+    Bulk,
+    Lists,
+    Analytics,
+    Events,
+    Clicks,
+    Images,
+    SlowBodies,
+    OddBytes,
+    Idle,
+    Deletion,
+}
+
+impl Attack {
+    pub(super) const ALL: [Self; 10] = [
+        Self::Bulk,
+        Self::Lists,
+        Self::Analytics,
+        Self::Events,
+        Self::Clicks,
+        Self::Images,
+        Self::SlowBodies,
+        Self::OddBytes,
+        Self::Idle,
+        Self::Deletion,
+    ];
+}
+
+/// The longest names of as many tags as a link may have.
+fn longest_tags() -> Vec<String> {
+    (0..100).map(|n| format!("{n:x<255}")).collect()
+}
+
+/// A link of 64 KiB with as many tags as it may have.
+fn largest_link(id: &str) -> Value {
+    let tags = longest_tags();
+    json!({
+        "url": format!("https://example.com/{}", "u".repeat(31_900)), "comments": "c".repeat(32_000),
+        "title": "t".repeat(1_000), "externalId": id, "tagNames": tags,
+    })
+}
+
+impl Hostile {
+    pub(super) async fn new(process: &Process, key: String, database: &Database, scale: Scale) -> Self {
+        let hostile = Self {
+            caller: Caller::new(key),
+            server: process.url(""),
+            address: process.address(),
+            answers: Answers::default(),
+            questions: Arc::new(Questions::new(interval(QUESTION_PACE))),
+        };
+        for name in longest_tags() {
+            hostile.caller.json(Method::POST, process.url("/tags"), &json!({"name": name})).await.unwrap();
+        }
+        let mut ids = Vec::new();
+        for key in ["clicked", "doomed"] {
+            let mut link = largest_link(key);
+            link["key"] = json!(key);
+            let link = hostile.caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+            ids.push(link["id"].as_str().unwrap().to_owned());
+        }
+        let store = Store::open(&database.url).await.unwrap();
+        let public = PublicUrl::parse(&process.url("")).unwrap();
+        let now = Clock::system().now();
+        for id in &ids {
+            let click = |n: i64| {
+                let mut click = Click::new(id.clone(), now - SignedDuration::from_secs(n));
+                click.details.referer_url = format!("https://referer.example/{n}").into();
+                click
+            };
+            for first in (0..scale.clicks).step_by(10_000) {
+                let clicks: Vec<Click> = (first..scale.clicks.min(first + 10_000)).map(click).collect();
+                assert_eq!(store.record_clicks(&clicks, &public).await.unwrap(), clicks.len());
+            }
+        }
+        store.close().await;
+        // After the clicks, so that they hear of those to come.
+        let receiver = Silent::start().await;
+        for n in 0..20 {
+            let webhook = json!({
+                "name": "rx", "url": format!("{}{n}", receiver.url()),
+                "triggers": ["link.created", "link.updated", "link.deleted", "link.clicked"],
+            });
+            hostile.caller.json(Method::POST, process.url("/webhooks"), &webhook).await.unwrap();
+        }
+        hostile
+    }
+
+    async fn send(&self, method: Method, path: &str, body: &Bytes) {
+        let status = self.caller.status(method, format!("{}{path}", self.server), body.clone()).await;
+        let status = status.map_or(0, |status| status.as_u16());
+        *self.answers.lock().unwrap().entry(status).or_default() += 1;
+    }
+
+    async fn get(&self, path: &str) {
+        if ["/analytics", "/events"].iter().any(|start| path.starts_with(start)) {
+            self.questions.lock().await.tick().await;
+        }
+        self.send(Method::GET, path, &Bytes::new()).await;
+    }
+
+    /// Begins an attack, which goes on until the set is dropped.
+    pub(super) fn begin(&self, attack: Attack, scale: Scale, attacks: &mut JoinSet<()>) {
+        let connections = match attack {
+            Attack::Idle => scale.idle,
+            Attack::SlowBodies => 8 * scale.connections,
+            Attack::Deletion => 1,
+            _ => scale.connections,
+        };
+        for connection in 0..connections {
+            let hostile = self.clone();
+            attacks.spawn(async move {
+                match attack {
+                    Attack::Bulk => hostile.bulk(connection).await,
+                    Attack::Lists => hostile.lists().await,
+                    Attack::Analytics => hostile.analytics().await,
+                    Attack::Events => {
+                        hostile.ask_for(&["/events?limit=1000", "/events?limit=1000&page=2"]).await;
+                    }
+                    Attack::Clicks => hostile.clicks().await,
+                    Attack::Images => {
+                        hostile.ask_for(&[&format!("/qr?size=4096&url={}", "x".repeat(2_953))]).await;
+                    }
+                    Attack::SlowBodies => hostile.slow_body().await,
+                    Attack::OddBytes => hostile.odd_bytes().await,
+                    Attack::Idle => {
+                        let _stream = TcpStream::connect(hostile.address).await.unwrap();
+                        std::future::pending::<()>().await;
+                    }
+                    Attack::Deletion => {
+                        hostile.send(Method::DELETE, "/links/ext_doomed", &Bytes::new()).await;
+                    }
+                }
+            });
+        }
+    }
+
+    async fn ask_for(&self, paths: &[&str]) {
+        loop {
+            for path in paths {
+                self.get(path).await;
+            }
+        }
+    }
+
+    /// Makes, changes and deletes as many of the largest links as a call takes.
+    async fn bulk(&self, connection: usize) {
+        let ids: Vec<String> = (0..100).map(|n| format!("bulk-{connection}-{n}")).collect();
+        let links: Value = ids.iter().map(|id| largest_link(id)).collect();
+        let creation = Bytes::from(links.to_string());
+        let data = json!({"comments": "d".repeat(32_000), "archived": true});
+        let change = Bytes::from(json!({"externalIds": ids, "data": data}).to_string());
+        let named: Vec<String> = ids.iter().map(|id| format!("ext_{id}")).collect();
+        let deletion = format!("/links/bulk?linkIds={}", named.join(","));
+        loop {
+            self.send(Method::POST, "/links/bulk", &creation).await;
+            self.send(Method::PATCH, "/links/bulk", &change).await;
+            self.send(Method::DELETE, &deletion, &Bytes::new()).await;
+        }
+    }
+
+    async fn lists(&self) {
+        let search = "u".repeat(999);
+        self.ask_for(&[
+            "/links?pageSize=100&showArchived=true",
+            &format!("/links?pageSize=100&showArchived=true&search={search}u"),
+            &format!("/links/count?showArchived=true&search={search}x"),
+            &format!("/links?linkIds={}", values(1_000, 60)),
+            &format!("/links/count?tagNames={}", values(1_000, 60)),
+            "/links/count?showArchived=true&groupBy=tagId",
+        ])
+        .await;
+    }
+
+    async fn analytics(&self) {
+        self.ask_for(&[
+            "/analytics?groupBy=referer_urls&interval=all",
+            "/analytics?groupBy=timeseries&start=99+years+ago",
+            &format!("/analytics?groupBy=referer_urls&interval=all&refererUrl=-{}", values(1_000, 60)),
+        ])
+        .await;
+    }
+
+    /// Follows a link with parameters that go into the destination, as many as a URL has room for, and without any.
+    async fn clicks(&self) {
+        let long = "p".repeat(60_000);
+        for number in 0.. {
+            self.get("/r/clicked").await;
+            self.get("/r/clicked?qr=1").await;
+            self.get("/r/clicked").await;
+            // A new one each time, so that none is kept in place of another.
+            self.get(&format!("/r/clicked?{number}{long}")).await;
+        }
+    }
+
+    /// Sends the headers of a request and then a byte of its body now and then.
+    async fn slow_body(&self) {
+        loop {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            let head = "POST /links/bulk HTTP/1.1\r\nhost: s.test\r\ncontent-length: 16000000\r\n\r\n[";
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = [0; 1_024];
+            // The answer is that it took too long.
+            while timeout(Duration::from_millis(500), stream.read(&mut answer)).await.is_err()
+                && stream.write_all(b" ").await.is_ok()
+            {}
+        }
+    }
+
+    /// Sends what is not HTTP, or is and makes no sense.
+    async fn odd_bytes(&self) {
+        let requests: [&[u8]; 6] = [
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            b"GET /links?search=%ff%00%c3%28 HTTP/1.1\r\nhost: s.test\r\n\r\n",
+            b"POST /links HTTP/1.1\r\nhost: s.test\r\ncontent-length: 4\r\n\r\n\xff\xfe\x00{",
+            b"GET /r/%f0%9f%92%a9%e2%80%ae HTTP/1.1\r\nhost: \xff\r\nuser-agent: \xf0\x28\x8c\xbc\r\n\r\n",
+            b"GET /links HTTP/1.1\r\nhost: s.test\r\nauthorization: Bearer \xc3\x28\r\n\r\n",
+            b"POST /links HTTP/1.1\r\nhost: s.test\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        ];
+        loop {
+            for request in requests {
+                let mut stream = TcpStream::connect(self.address).await.unwrap();
+                let mut answer = [0; 1_024];
+                if stream.write_all(request).await.is_ok() {
+                    let _closed = timeout(Duration::from_millis(100), stream.read(&mut answer)).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! One customer sends the largest requests that are legal, as fast as they are answered, while another works as usual.
+//!
+//! The other customer's requests are all answered, and nothing that was acknowledged to it is lost. `make soak` also
+//! judges how long they take, beside a time in which that customer is alone.
+
+mod attack;
+mod customer;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use self::attack::{Attack, Hostile, Scale};
+use self::customer::{Action, Customer, Work};
+use crate::database::{Database, on_both_databases};
+use crate::process::{Process, make_key};
+use crate::soak::row;
+
+on_both_databases! {
+    another_customer_is_served_and_loses_nothing,
+}
+
+/// Most times that a request may take as long as without the hostile customer, at the 99th percentile.
+const SLOWER: f64 = 5.0;
+/// The 99th percentile.
+fn p99(took: &[Duration]) -> Duration {
+    let mut took = took.to_vec();
+    took.sort();
+    took[took.len() * 99 / 100]
+}
+
+/// What the other customer's work took, alone and beside the hostile one.
+struct Outcome {
+    alone: Work,
+    beside: Work,
+    answers: BTreeMap<u16, usize>,
+}
+
+/// Lets one customer work alone, and then beside a hostile one, and looks for all that was acknowledged.
+async fn run(
+    database: Database,
+    scale: Scale,
+    attacks: &[Attack],
+    time_alone: Duration,
+    time_beside: Duration,
+) -> Outcome {
+    let usual_key = make_key(&database.url);
+    let hostile_key = make_key(&database.url);
+    let process = Process::start(&database.url);
+    let mut customer = Customer::new(&process, usual_key).await;
+    let hostile = Hostile::new(&process, hostile_key, &database, scale).await;
+
+    let (mut alone, mut beside) = (Work::default(), Work::default());
+    customer.work(time_alone, &mut alone).await;
+    let mut attacking = JoinSet::new();
+    for attack in attacks {
+        hostile.begin(*attack, scale, &mut attacking);
+    }
+    customer.work(time_beside, &mut beside).await;
+    drop(attacking);
+
+    let mut all = Work { clicks: alone.clicks + beside.clicks, ..Work::default() };
+    all.created = alone.created.union(&beside.created).cloned().collect();
+    customer.assert_nothing_is_lost(&all).await;
+    let answers = hostile.answers.lock().unwrap().clone();
+    // Legal requests are answered, if only with a refusal; none is a failure of the service.
+    let unexpected = answers.keys().filter(|status| ![200, 302, 408, 503].contains(*status));
+    assert_eq!(unexpected.collect::<Vec<_>>(), Vec::<&u16>::new(), "{answers:?}");
+    Outcome { alone, beside, answers }
+}
+
+async fn another_customer_is_served_and_loses_nothing(database: Database) {
+    let scale = Scale { clicks: 2_000, connections: 1, idle: 50 };
+    let outcome = run(database, scale, &Attack::ALL, Duration::from_secs(1), Duration::from_secs(4)).await;
+    assert!(outcome.answers[&200] > 0 && outcome.answers[&302] > 0, "{:?}", outcome.answers);
+}
+
+/// Writes a row with the times of `actions`, and judges them.
+fn judge(what: &str, form: &str, outcome: &Outcome, actions: &[Action]) {
+    let mut figures = Vec::new();
+    let mut worst = 0.0_f64;
+    for action in actions {
+        let (alone, beside) = (p99(&outcome.alone.took[action]), p99(&outcome.beside.took[action]));
+        let ratio = beside.as_secs_f64() / alone.as_secs_f64();
+        worst = worst.max(ratio);
+        figures.push(format!("{action:?} {alone:.1?} became {beside:.1?} ({ratio:.1} x)"));
+    }
+    row(what, form, format!("99th percentiles: {}; answers {:?}", figures.join(", "), outcome.answers));
+    assert!(worst <= SLOWER, "{worst:.1} times as slow beside the hostile customer");
+}
+
+async fn a_minute_of_the_largest_requests(name: &str, database: Database) {
+    const ALONE: Duration = Duration::from_secs(30);
+    const BESIDE: Duration = Duration::from_secs(60);
+    let scale = Scale { clicks: 200_000, connections: 4, idle: 500 };
+    let outcome = run(database, scale, &Attack::ALL, ALONE, BESIDE).await;
+    let form = format!("{name}, {} s alone and {} s beside the other", ALONE.as_secs(), BESIDE.as_secs());
+    judge("a customer beside a hostile one", &form, &outcome, &Action::ALL);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "one of the long forms: make soak"]
+async fn another_customer_is_served_as_fast_on_sqlite() {
+    a_minute_of_the_largest_requests("SQLite", Database::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "one of the long forms: make soak"]
+async fn another_customer_is_served_as_fast_on_postgresql() {
+    a_minute_of_the_largest_requests("PostgreSQL", Database::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "one of the long forms: make soak"]
+async fn questions_about_clicks_and_a_deletion_stall_neither_authentication_nor_redirects() {
+    const TIME: Duration = Duration::from_secs(30);
+    let scale = Scale { clicks: 200_000, connections: 4, idle: 0 };
+    let attacks = [Attack::Analytics, Attack::Events, Attack::Deletion];
+    let outcome = run(Database::sqlite(), scale, &attacks, TIME, TIME).await;
+    let form = format!("{} clicks deleted, {} s alone and as long beside it", scale.clicks, TIME.as_secs());
+    judge("questions about clicks and a deletion", &form, &outcome, &[Action::Follow, Action::Read]);
+}

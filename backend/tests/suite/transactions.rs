@@ -1,0 +1,138 @@
+//! Transactions are short: what is large is written in several, or once for many.
+
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+use backend::Click;
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::database::{Database, on_both_databases};
+use crate::receiver::Receiver;
+use crate::service::Service;
+
+on_both_databases! {
+    others_write_while_a_large_bulk_call_is_under_way,
+    a_bulk_update_that_conflicts_with_the_last_link_changes_none,
+    large_links_are_updated_and_deleted_in_bulk,
+    a_link_is_stored_once_for_the_events_of_many_clicks,
+}
+
+/// A bulk call of as many links as it may have, about as large as they may be.
+fn large_links() -> Value {
+    let link = |n| {
+        let url = format!("https://example.com/{}", "u".repeat(31_000));
+        json!({"url": url, "comments": "c".repeat(32_000), "externalId": format!("large-{n}")})
+    };
+    (0..100).map(link).collect()
+}
+
+async fn count(service: &Service, query: &str) -> i64 {
+    let mut connection = service.database().connect().await;
+    sqlx::query(AssertSqlSafe(query.to_owned())).fetch_one(&mut connection).await.unwrap().get(0)
+}
+
+async fn others_write_while_a_large_bulk_call_is_under_way(database: Database) {
+    let service = Service::start(database).await;
+    let (_, other) = service.new_workspace("other").await;
+    let links = large_links();
+    let mut bulk = std::pin::pin!(service.post("/links/bulk", &links));
+    let mut made = 0;
+    let answer = loop {
+        let one = json!({"url": format!("https://example.com/{made}")});
+        let one = service.call_as(&other, Method::POST, "/links", Some(&one));
+        tokio::select! {
+            biased;
+            answer = &mut bulk => break answer,
+            answer = one => {
+                assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+                // Only what was made between the first and the last of the others.
+                let large = count(&service, "SELECT COUNT(*) FROM links WHERE external_id LIKE 'large-%'").await;
+                made += i64::from((1..100).contains(&large));
+            }
+        }
+    };
+    assert_eq!(answer.status, StatusCode::OK);
+    let links = answer.body.as_array().unwrap();
+    let ids: Vec<String> = (0..100).map(|n| format!("large-{n}")).collect();
+    assert_eq!(links.iter().map(|link| link["externalId"].as_str().unwrap()).collect::<Vec<_>>(), ids);
+    assert!(made > 1, "others waited for all of the call");
+}
+
+async fn a_bulk_update_that_conflicts_with_the_last_link_changes_none(database: Database) {
+    let service = Service::start(database).await;
+    let mut links = large_links();
+    for link in links.as_array_mut().unwrap() {
+        link["comments"] = Value::Null;
+    }
+    links[99]["title"] = json!("t".repeat(1_000));
+    links[99]["ios"] = json!(format!("https://example.com/{}", "i".repeat(31_000)));
+    assert_eq!(service.post("/links/bulk", &links).await.status, StatusCode::OK);
+    let ids: Vec<String> = (0..100).map(|n| format!("large-{n}")).collect();
+    let update = json!({"externalIds": ids, "data": {"comments": "c".repeat(20_000)}});
+    let refused = service.patch("/links/bulk", &update).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.body);
+    assert_eq!(count(&service, "SELECT COUNT(*) FROM links WHERE details LIKE '%ccc%'").await, 0);
+}
+
+async fn large_links_are_updated_and_deleted_in_bulk(database: Database) {
+    let service = Service::start(database).await;
+    assert_eq!(service.post("/links/bulk", &large_links()).await.status, StatusCode::OK);
+    // The last first: answers are in the order of the request, whichever transaction wrote them.
+    let ids: Vec<String> = (0..100).rev().map(|n| format!("large-{n}")).collect();
+    let update = json!({"externalIds": ids, "data": {"comments": "d".repeat(32_000)}});
+    let updated = service.patch("/links/bulk", &update).await;
+    assert_eq!(updated.status, StatusCode::OK);
+    assert_eq!(
+        updated.each("externalId"),
+        ids.iter().map(|id| json!(id)).collect::<Vec<_>>().iter().collect::<Vec<_>>()
+    );
+    assert!(updated.each("comments").iter().all(|comments| **comments == json!("d".repeat(32_000))));
+    let named: Vec<String> = ids.iter().map(|id| format!("ext_{id}")).collect();
+    let deleted = service.delete(&format!("/links/bulk?linkIds={}", named.join(","))).await;
+    assert_eq!(deleted.body, json!({"deletedCount": 100}));
+    assert_eq!(service.get("/links/count").await.body, json!(0));
+}
+
+async fn a_link_is_stored_once_for_the_events_of_many_clicks(database: Database) {
+    const CLICKS: usize = 100;
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = json!({"name": "rx", "url": receiver.url("/"), "triggers": ["link.clicked"]});
+    let webhook = service.post("/webhooks", &webhook).await.body;
+    let link = service.link(&large_links()[0]).await;
+    let id = link["id"].as_str().unwrap();
+    let clicks: Vec<Click> = (0..CLICKS).map(|_| Click::new(id, service.now())).collect();
+    service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+    // Whoever records tells the deliverer, which here finds out by itself.
+    service.clock.advance(Duration::from_secs(1));
+    assert_eq!(count(&service, "SELECT COUNT(*) FROM link_snapshots").await, 1);
+    let bytes = count(&service, "SELECT SUM(length(payload)) FROM webhook_events").await;
+    assert!(bytes < 100_000, "{bytes} bytes for {CLICKS} clicks");
+
+    let mut clicked: Vec<String> = clicks.iter().map(|click| click.id.clone()).collect();
+    clicked.sort();
+    let mut told = Vec::new();
+    for _ in 0..CLICKS {
+        let event = receiver.next().await.json();
+        assert_eq!(event["data"]["link"]["comments"], link["comments"]);
+        assert_eq!(event["data"]["link"]["clicks"], json!(CLICKS));
+        told.push(event["data"]["click"]["id"].as_str().unwrap().to_owned());
+    }
+    told.sort();
+    assert_eq!(told, clicked);
+    let log =
+        service.get(&format!("/webhooks/{}/deliveries?pageSize=1", webhook["id"].as_str().unwrap())).await;
+    let body: Value = serde_json::from_str(log.body[0]["requestBody"].as_str().unwrap()).unwrap();
+    assert_eq!(body["data"]["link"]["url"], link["url"]);
+
+    service.clock.advance(Duration::from_secs(31 * 24 * 60 * 60));
+    let purged = async {
+        for table in ["webhook_events", "link_snapshots"] {
+            while count(&service, &format!("SELECT COUNT(*) FROM {table}")).await > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), purged).await.expect("old events are deleted");
+}
