@@ -16,7 +16,8 @@ use crate::links::{LinkBody, TAG_COLORS, input};
 use crate::query::{MAX_PAGE, MAX_SEARCH, MAX_VALUES};
 use crate::state::Shared;
 use crate::store::REPLAYED_AT_ONCE;
-use crate::webhooks::routes::{DeliveryBody, WebhookBody};
+use crate::webhooks::routes::WebhookBody;
+use crate::webhooks::routes::deliveries::{self, DeliveryBody};
 use crate::webhooks::{self, Trigger};
 use crate::{analytics, domains, folders, qr, selection, tags};
 
@@ -453,7 +454,7 @@ fn secret() -> Value {
 
 fn delivery_parameters(webhook_id: Value) -> Vec<Value> {
     let mut parameters = vec![webhook_id];
-    parameters.push(choice("status", webhooks::routes::STATUSES.map(|(name, _)| name)));
+    parameters.push(choice("status", deliveries::STATUSES.map(|(name, _)| name)));
     parameters.push(choice("event", Trigger::ALL.map(Trigger::name)));
     parameters.extend(texts(&["start", "end"]));
     parameters.extend([number("page", 1, MAX_PAGE), number("pageSize", 1, 100)]);

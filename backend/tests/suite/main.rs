@@ -8,6 +8,7 @@ mod command;
 mod connections;
 mod database;
 mod database_away;
+mod deliveries;
 mod domains;
 mod errors;
 mod folders;

@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use backend::server;
+use backend::{server, signature};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -25,6 +25,15 @@ pub(crate) struct Delivery {
 impl Delivery {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// Checks both signatures.
+    pub(crate) fn verify(&self, secret: &str) {
+        let header = |name: &str| self.headers[name].to_str().unwrap();
+        let timestamp: i64 = header("webhook-timestamp").parse().unwrap();
+        let expected = signature::standard(secret, header("webhook-id"), timestamp, &self.body).unwrap();
+        assert_eq!(header("webhook-signature"), expected);
+        assert_eq!(header("dub-signature"), signature::dub(secret, &self.body));
     }
 }
 

@@ -236,6 +236,13 @@ impl Service {
         answer.body["id"].as_str().unwrap().to_owned()
     }
 
+    /// Makes a webhook and returns it.
+    pub(crate) async fn webhook(&self, url: &str, triggers: &[&str]) -> Value {
+        let answer = self.post("/webhooks", &json!({"name": "rx", "url": url, "triggers": triggers})).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.body);
+        answer.body
+    }
+
     pub(crate) async fn shut_down(self) {
         tokio::time::timeout(Duration::from_secs(20), self.backend.shut_down()).await.unwrap();
     }

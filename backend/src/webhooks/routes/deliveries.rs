@@ -1,0 +1,160 @@
+//! The endpoints of a webhook's deliveries: the log and replays.
+
+use axum::extract::State;
+use axum::{Json, Router, routing};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::input::{MAX_URL, trigger};
+use super::{enabled, not_found};
+use crate::auth::Caller;
+use crate::body::{Fields, JsonBody};
+use crate::error::ApiError;
+use crate::links::rfc3339;
+use crate::path::{Name, Names};
+use crate::query::Query;
+use crate::state::Shared;
+use crate::store::{Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, REPLAYED_AT_ONCE};
+use crate::when::{self, Edge};
+
+/// Default and maximum number of deliveries on a page.
+const PAGE_SIZE: i64 = 100;
+/// The statuses of a delivery and their names in requests.
+pub(crate) const STATUSES: [(&str, DeliveryStatus); 3] = [
+    ("pending", DeliveryStatus::Pending),
+    ("delivered", DeliveryStatus::Delivered),
+    ("failed", DeliveryStatus::Failed),
+];
+
+pub(super) fn router() -> Router<Shared> {
+    Router::new()
+        .route("/webhooks/{id}/deliveries", routing::get(list))
+        .route("/webhooks/{id}/deliveries/replay", routing::post(replay_all))
+        .route("/webhooks/{id}/deliveries/{event}/replay", routing::post(replay))
+}
+
+/// The delivery of an event to a webhook, with all attempts.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Delivery))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DeliveryBody {
+    event_id: String,
+    event: String,
+    /// `pending`, `delivered` or `failed`.
+    status: &'static str,
+    created_at: String,
+    next_attempt_at: Option<String>,
+    request_body: String,
+    attempts: Vec<AttemptBody>,
+}
+
+/// One attempt. If the receiver could not be reached, `httpStatus` is null and `error` states the reason.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Attempt))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AttemptBody {
+    timestamp: String,
+    http_status: Option<u16>,
+    error: Option<String>,
+    response_body: String,
+}
+
+impl DeliveryBody {
+    fn of(record: DeliveryRecord) -> Self {
+        let status = match (record.delivered_at, record.due_at) {
+            (Some(_), _) => "delivered",
+            (None, Some(_)) => "pending",
+            (None, None) => "failed",
+        };
+        let attempt = |attempt: Attempt| AttemptBody {
+            timestamp: rfc3339(attempt.at),
+            http_status: attempt.http_status,
+            error: attempt.error,
+            response_body: attempt.response_body,
+        };
+        Self {
+            event_id: record.event_id,
+            event: record.event,
+            status,
+            created_at: rfc3339(record.created_at),
+            next_attempt_at: record.due_at.map(rfc3339),
+            request_body: record.payload,
+            attempts: record.attempts.into_iter().map(attempt).collect(),
+        }
+    }
+}
+
+async fn list(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    query: Query,
+) -> Result<Json<Vec<DeliveryBody>>, ApiError> {
+    let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
+    let filter = delivery_filter(app.clock.now(), |name| Ok(query.filter(name)?.map(str::to_owned)))?;
+    let (skip, size) = query.page(PAGE_SIZE)?;
+    let records = app.store.deliveries(&webhook, &filter, skip, size).await?;
+    Ok(Json(records.into_iter().map(DeliveryBody::of).collect()))
+}
+
+/// The deliveries that a request selects. `value_of` returns the value of a field of the request.
+fn delivery_filter(
+    now: Timestamp,
+    value_of: impl Fn(&str) -> Result<Option<String>, ApiError>,
+) -> Result<DeliveryFilter, ApiError> {
+    let status = value_of("status")?.map(|word| {
+        STATUSES.iter().find(|(name, _)| *name == word).map(|(_, status)| *status).ok_or_else(|| {
+            let names = STATUSES.map(|(name, _)| name).join(", ");
+            ApiError::invalid("invalid_value", "status", &format!("Invalid option: expected one of {names}"))
+        })
+    });
+    let instant = |name: &str, edge| {
+        let parsed = value_of(name)?.map(|text| when::parse(&text, now, &TimeZone::UTC, edge));
+        parsed.transpose().map_err(|error| ApiError::invalid("custom", name, &error.to_string()))
+    };
+    Ok(DeliveryFilter {
+        status: status.transpose()?,
+        trigger: value_of("event")?.map(|event| trigger(&Value::String(event), "event")).transpose()?,
+        start: instant("start", Edge::Start)?,
+        end: instant("end", Edge::End)?,
+        event_ids: Vec::new(),
+    })
+}
+
+/// Sends the selected events again. Without `status` and `eventIds`, it selects the failed events.
+async fn replay_all(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let fields = Fields::of(&body, "")?;
+    let webhook = enabled(&app, &caller, &id).await?;
+    let now = app.clock.now();
+    let mut filter = delivery_filter(now, |name| Ok(fields.text(name, MAX_URL)?.set()))?;
+    filter.event_ids = fields.texts("eventIds", REPLAYED_AT_ONCE as usize)?.set().unwrap_or_default();
+    if filter.status == Some(DeliveryStatus::Pending) {
+        return Err(fields.invalid("status", "Expected delivered or failed: what is pending is on its way"));
+    }
+    if filter.status.is_none() && filter.event_ids.is_empty() {
+        filter.status = Some(DeliveryStatus::Failed);
+    }
+    let replayed = app.store.replay_all(&webhook, &filter, now).await?;
+    app.announced.notify_one();
+    Ok(Json(json!({ "replayed": replayed, "more": replayed == u64::from(REPLAYED_AT_ONCE) })))
+}
+
+async fn replay(
+    State(app): State<Shared>,
+    caller: Caller,
+    Names(id, event): Names,
+) -> Result<Json<Value>, ApiError> {
+    let webhook = enabled(&app, &caller, &id).await?;
+    if !app.store.replay(&webhook, &event, app.clock.now()).await? {
+        return Err(ApiError::not_found("Event not found."));
+    }
+    app.announced.notify_one();
+    Ok(Json(json!({ "id": event })))
+}

@@ -1,0 +1,267 @@
+//! The endpoints of webhooks. [`deliveries`] has those of their deliveries, and [`input`] reads the bodies.
+
+pub(crate) mod deliveries;
+pub(crate) mod input;
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::{Json, Router, routing};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Event, LinkSnapshot, Trigger};
+use crate::auth::Caller;
+use crate::body::{Change, Fields, JsonBody};
+use crate::error::{ApiError, Code};
+use crate::ids;
+use crate::links::{Link, rfc3339};
+use crate::path::Name;
+use crate::state::{App, Shared};
+use crate::store::{Click, Scope, Webhook, WebhookConflict};
+
+/// Default overlap of a rotation, in seconds. Both secrets sign deliveries during the overlap.
+const OVERLAP: u64 = 86_400;
+/// Maximum overlap of a rotation, in seconds.
+pub(crate) const MAX_OVERLAP: u32 = 7 * 86_400;
+
+pub(crate) fn router() -> Router<Shared> {
+    Router::new()
+        .route("/webhooks", routing::get(list).post(create))
+        .route("/webhooks/{id}", routing::get(one).patch(update).delete(delete))
+        .route("/webhooks/{id}/test", routing::post(test))
+        .route("/webhooks/{id}/rotate-secret", routing::post(rotate_secret))
+        .merge(deliveries::router())
+}
+
+/// A webhook as responses show it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Webhook))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WebhookBody {
+    id: String,
+    name: String,
+    url: String,
+    /// Only in responses that create the webhook or rotate its secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    /// The end of the overlap in which the previous secret also signs deliveries.
+    old_secret_until: Option<String>,
+    triggers: Vec<Trigger>,
+    link_scope: Option<&'static str>,
+    link_ids: Vec<String>,
+    folder_ids: Vec<String>,
+    disabled_at: Option<String>,
+    installation_id: Option<String>,
+    created_at: String,
+    /// The fields that an update has changed. Only in the response to the update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<Vec<&'static str>>,
+}
+
+impl WebhookBody {
+    /// A webhook at `now`, without its secret.
+    fn of(webhook: Webhook, now: Timestamp) -> Self {
+        let (link_scope, link_ids, folder_ids) = match webhook.scope {
+            Scope::Workspace => ("workspace", Vec::new(), Vec::new()),
+            Scope::Links(ids) => ("links", ids, Vec::new()),
+            Scope::Folders(ids) => ("folders", Vec::new(), ids),
+        };
+        Self {
+            id: webhook.id,
+            name: webhook.name,
+            url: webhook.url,
+            secret: None,
+            old_secret_until: webhook.old_secret_until.filter(|until| *until > now).map(rfc3339),
+            triggers: webhook.triggers,
+            link_scope: Some(link_scope),
+            link_ids,
+            folder_ids,
+            disabled_at: webhook.disabled_at.map(rfc3339),
+            installation_id: None,
+            created_at: rfc3339(webhook.created_at),
+            changed: None,
+        }
+    }
+
+    /// A webhook with its secret.
+    fn with_secret(webhook: Webhook, now: Timestamp) -> Self {
+        let secret = Some(webhook.secret.clone());
+        Self { secret, ..Self::of(webhook, now) }
+    }
+}
+
+async fn create(
+    State(app): State<Shared>,
+    caller: Caller,
+    JsonBody(body): JsonBody,
+) -> Result<(StatusCode, Json<WebhookBody>), ApiError> {
+    let new = input::new_webhook(&body, &app)?;
+    let now = app.clock.now();
+    let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now).await?;
+    let webhook = made.map_err(|conflict| match conflict {
+        WebhookConflict::Url => url_is_taken(),
+        WebhookConflict::TooMany => {
+            let message = format!("A workspace has at most {} webhooks.", app.max_webhooks);
+            ApiError::new(Code::Forbidden, message)
+        }
+    })?;
+    Ok((StatusCode::CREATED, Json(WebhookBody::with_secret(webhook, now))))
+}
+
+async fn list(State(app): State<Shared>, caller: Caller) -> Result<Json<Vec<WebhookBody>>, ApiError> {
+    let webhooks = app.store.webhooks(&caller.workspace).await?;
+    let now = app.clock.now();
+    Ok(Json(webhooks.into_iter().map(|webhook| WebhookBody::of(webhook, now)).collect()))
+}
+
+async fn one(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+) -> Result<Json<WebhookBody>, ApiError> {
+    let webhook = app.store.webhook(&caller.workspace, &id).await?;
+    webhook.map(|webhook| Json(WebhookBody::of(webhook, app.clock.now()))).ok_or_else(not_found)
+}
+
+async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<Value>, ApiError> {
+    if app.store.delete_webhook(&caller.workspace, &id).await? {
+        Ok(Json(json!({ "id": id })))
+    } else {
+        Err(not_found())
+    }
+}
+
+/// Updates the fields that the request names, and lists those that changed. `disabled: false` enables a webhook that was
+/// disabled because of its failures.
+async fn update(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    JsonBody(body): JsonBody,
+) -> Result<Json<WebhookBody>, ApiError> {
+    let fields = Fields::of(&body, "")?;
+    let before = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
+    if fields.get("secret").is_some_and(|secret| !secret.is_null()) {
+        return Err(fields.invalid("secret", "Expected none: POST /webhooks/{id}/rotate-secret changes it"));
+    }
+    let mut webhook = before.clone();
+    if fields.get("name").is_some() {
+        webhook.name = input::name(&fields)?;
+    }
+    if fields.get("url").is_some() {
+        webhook.url = input::url(&fields, &app)?;
+    }
+    if fields.get("triggers").is_some() {
+        webhook.triggers = input::triggers(&fields)?;
+    }
+    webhook.scope = input::scope(&fields, Some(&before.scope))?;
+    match fields.boolean("disabled")? {
+        Change::Set(true) => webhook.disabled_at = webhook.disabled_at.or(Some(app.clock.now())),
+        Change::Set(false) => webhook.disabled_at = None,
+        Change::Keep | Change::Clear => {}
+    }
+    if !app.store.update_webhook(&caller.workspace, &webhook).await? {
+        return Err(url_is_taken());
+    }
+    app.announced.notify_one();
+    let changed = changed(&before, &webhook);
+    Ok(Json(WebhookBody { changed: Some(changed), ..WebhookBody::of(webhook, app.clock.now()) }))
+}
+
+/// The fields in which two states of a webhook differ.
+fn changed(before: &Webhook, after: &Webhook) -> Vec<&'static str> {
+    let ids = |scope: &Scope| match scope {
+        Scope::Workspace => (Vec::new(), Vec::new()),
+        Scope::Links(ids) => (ids.clone(), Vec::new()),
+        Scope::Folders(ids) => (Vec::new(), ids.clone()),
+    };
+    let (ids_before, ids_after) = (ids(&before.scope), ids(&after.scope));
+    let differences = [
+        ("name", before.name != after.name),
+        ("url", before.url != after.url),
+        ("triggers", before.triggers != after.triggers),
+        ("linkScope", std::mem::discriminant(&before.scope) != std::mem::discriminant(&after.scope)),
+        ("linkIds", ids_before.0 != ids_after.0),
+        ("folderIds", ids_before.1 != ids_after.1),
+        ("disabled", before.disabled_at.is_some() != after.disabled_at.is_some()),
+    ];
+    differences.into_iter().filter(|(_, differ)| *differ).map(|(name, _)| name).collect()
+}
+
+/// Replaces the secret of a webhook by the one in the request, or by a generated one. During the overlap, the previous
+/// secret also signs deliveries.
+async fn rotate_secret(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    JsonBody(body): JsonBody,
+) -> Result<Json<WebhookBody>, ApiError> {
+    let fields = Fields::of(&body, "")?;
+    let secret = input::secret(&fields)?.unwrap_or_else(ids::webhook_secret);
+    let overlap = fields.integer("overlapSeconds", 0..=u64::from(MAX_OVERLAP))?.set().unwrap_or(OVERLAP);
+    let mut webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
+    let now = app.clock.now();
+    webhook.old_secret_until = match overlap {
+        0 => None,
+        seconds => Some(now.saturating_add(Duration::from_secs(seconds)).unwrap_or(Timestamp::MAX)),
+    };
+    app.store.rotate_secret(&webhook, &secret, webhook.old_secret_until).await?;
+    webhook.secret = secret;
+    Ok(Json(WebhookBody::with_secret(webhook, now)))
+}
+
+/// Sends a sample event of the type `trigger`. It is signed and delivered like any other event.
+async fn test(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let fields = Fields::of(&body, "")?;
+    let webhook = enabled(&app, &caller, &id).await?;
+    let trigger = match fields.get("trigger") {
+        None => webhook.triggers.first().copied().unwrap_or(Trigger::Created),
+        Some(value) => input::trigger(value, "trigger")?,
+    };
+    let event = sample(trigger, &caller.workspace.id, &app);
+    let sent = json!({ "id": event.id });
+    app.store.send_to(&caller.workspace, &webhook, event).await?;
+    app.announced.notify_one();
+    Ok(Json(sent))
+}
+
+/// An event about a link that does not exist.
+fn sample(trigger: Trigger, workspace_id: &str, app: &App) -> Event {
+    let now = app.clock.now();
+    let link = Link::sample(workspace_id, app.public_url.default_domain(), now);
+    match trigger {
+        Trigger::Clicked => {
+            let mut click = Click::new(&link.id, now);
+            click.details.url = link.url.clone().into();
+            Event::of_click(&click, &LinkSnapshot::of(&link, &app.public_url))
+        }
+        Trigger::Created | Trigger::Updated | Trigger::Deleted => {
+            Event::of_link(trigger, &link, &app.public_url, now)
+        }
+    }
+}
+
+/// A webhook that is not disabled.
+async fn enabled(app: &App, caller: &Caller, id: &str) -> Result<Webhook, ApiError> {
+    let webhook = app.store.webhook(&caller.workspace, id).await?.ok_or_else(not_found)?;
+    match webhook.disabled_at {
+        None => Ok(webhook),
+        Some(_) => Err(ApiError::conflict("The webhook is disabled.")),
+    }
+}
+
+fn url_is_taken() -> ApiError {
+    ApiError::conflict("A Webhook with this URL already exists.")
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("Webhook not found.")
+}

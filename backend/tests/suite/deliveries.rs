@@ -1,0 +1,326 @@
+//! Deliveries: attempts, the log, replays, and webhooks that fail.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use sqlx::Executor;
+
+use crate::database::{Database, on_both_databases};
+use crate::receiver::{Receiver, Silent};
+use crate::service::Service;
+
+on_both_databases! {
+    a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over,
+    an_event_can_be_sent_again_and_made_up,
+    a_receiver_that_is_gone_hears_nothing_more,
+    a_receiver_that_asks_for_time_gets_it,
+    a_webhook_is_disabled_when_twenty_events_in_a_row_were_given_up,
+    a_receiver_that_never_answers_delays_no_other,
+    what_waits_for_a_disabled_webhook_comes_once_it_is_enabled,
+    deliveries_are_filtered_and_paged,
+    events_that_were_given_up_are_sent_again_together,
+    so_many_events_are_sent_again_at_once,
+}
+
+/// The log of a webhook, once its newest delivery has had `attempts` attempts.
+pub(crate) async fn log_after(service: &Service, webhook: &Value, attempts: usize) -> Value {
+    let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
+    loop {
+        let log = service.get(&path).await.body;
+        if log[0]["attempts"].as_array().is_some_and(|made| made.len() == attempts) {
+            return log;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
+    receiver.answer((StatusCode::INTERNAL_SERVER_ERROR, "no"));
+    receiver.answer((StatusCode::FOUND, [("location", "/elsewhere")]));
+    service.link(&json!({"url": "https://example.com"})).await;
+    let first = receiver.next().await.json();
+    for (attempt, wait) in [(1, 6), (2, 360)] {
+        assert_eq!(log_after(&service, &webhook, attempt).await[0]["status"], "pending");
+        assert!(receiver.is_empty());
+        service.clock.advance(Duration::from_secs(wait));
+        assert_eq!(receiver.next().await.json(), first);
+    }
+    let log = log_after(&service, &webhook, 3).await;
+    assert_eq!((&log[0]["status"], &log[0]["eventId"]), (&json!("delivered"), &first["id"]));
+    let statuses: Vec<&Value> =
+        log[0]["attempts"].as_array().unwrap().iter().map(|made| &made["httpStatus"]).collect();
+    assert_eq!(statuses, [500, 302, 200]);
+    assert_eq!(log[0]["attempts"][0]["responseBody"], "no");
+    assert!(receiver.is_empty());
+}
+
+async fn an_event_can_be_sent_again_and_made_up(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    service.link(&json!({"url": "https://example.com"})).await;
+    let first = receiver.next().await.json();
+    let replay = format!("{path}/deliveries/{}/replay", first["id"].as_str().unwrap());
+    assert_eq!(service.post(&replay, &json!({})).await.body, json!({"id": first["id"]}));
+    assert_eq!(receiver.next().await.json(), first);
+    assert_eq!(
+        service.post(&format!("{path}/deliveries/evt_nobody/replay"), &json!({})).await.error().0,
+        404
+    );
+    for trigger in ["link.created", "link.updated", "link.deleted", "link.clicked"] {
+        let made = service.post(&format!("{path}/test"), &json!({"trigger": trigger})).await.body;
+        let delivery = receiver.next().await;
+        delivery.verify(webhook["secret"].as_str().unwrap());
+        assert_eq!((&delivery.json()["event"], &delivery.json()["id"]), (&json!(trigger), &made["id"]));
+    }
+}
+
+async fn a_receiver_that_is_gone_hears_nothing_more(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
+    receiver.answer(StatusCode::GONE);
+    service.link(&json!({"url": "https://example.com"})).await;
+    receiver.next().await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    while service.get(&path).await.body["disabledAt"].is_null() {
+        tokio::task::yield_now().await;
+    }
+    service.link(&json!({"url": "https://example.com"})).await;
+    service.shut_down().await;
+    assert!(receiver.is_empty());
+}
+
+async fn a_receiver_that_asks_for_time_gets_it(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
+    receiver.answer((StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "600")]));
+    service.link(&json!({"url": "https://example.com"})).await;
+    let first = receiver.next().await.json();
+    let log = log_after(&service, &webhook, 1).await;
+    assert_eq!(log[0]["nextAttemptAt"], "2026-03-15T12:44:56.789Z");
+    service.clock.advance(Duration::from_secs(600));
+    assert_eq!(receiver.next().await.json(), first);
+}
+
+async fn a_webhook_is_disabled_when_twenty_events_in_a_row_were_given_up(database: Database) {
+    const EVENTS: usize = 20;
+    // The longest waits before each next attempt, with all the jitter there may be.
+    const WAITS: [u64; 9] = [6, 360, 2_160, 8_640, 21_600, 43_200, 60_480, 86_400, 103_680];
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    let attempted = async |events: usize, attempts: usize| {
+        let log = format!("{path}/deliveries");
+        loop {
+            let made = service.get(&log).await;
+            let made = made.each("attempts");
+            if made.iter().take(events).all(|made| made.as_array().unwrap().len() == attempts) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let mut give_up = async |events: usize| {
+        for _ in 0..events * (WAITS.len() + 1) {
+            receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        for n in 0..events {
+            service.link(&json!({"url": format!("https://example.com/{n}")})).await;
+        }
+        attempted(events, 1).await;
+        for (attempt, wait) in WAITS.into_iter().enumerate() {
+            service.clock.advance(Duration::from_secs(wait));
+            attempted(events, attempt + 2).await;
+        }
+        for _ in 0..events * (WAITS.len() + 1) {
+            receiver.next().await;
+        }
+    };
+    give_up(EVENTS - 1).await;
+    assert_eq!(service.get(&path).await.body["disabledAt"], Value::Null);
+    give_up(1).await;
+    while service.get(&path).await.body["disabledAt"].is_null() {
+        tokio::task::yield_now().await;
+    }
+    let log = service.get(&format!("{path}/deliveries")).await;
+    assert_eq!(log.each("status"), vec!["failed"; EVENTS]);
+    service.link(&json!({"url": "https://example.com/unheard"})).await;
+    service.shut_down().await;
+    assert!(receiver.is_empty());
+}
+
+async fn a_receiver_that_never_answers_delays_no_other(database: Database) {
+    const CLICKS: usize = 200;
+    let service = Service::start(database).await;
+    let silent = Silent::start().await;
+    let mut receiver = Receiver::start().await;
+    for url in [silent.url(), receiver.url("/")] {
+        service.webhook(&url, &["link.clicked"]).await;
+    }
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    service.click_hours_ago(link["id"].as_str().unwrap(), &[0; CLICKS]).await;
+    service.clock.advance(Duration::from_secs(1));
+    for _ in 0..CLICKS {
+        receiver.next().await;
+    }
+    assert!((1..=4).contains(&silent.most_at_once()), "{} at once", silent.most_at_once());
+}
+
+async fn what_waits_for_a_disabled_webhook_comes_once_it_is_enabled(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+    service.link(&json!({"url": "https://example.com"})).await;
+    let first = receiver.next().await.json();
+    log_after(&service, &webhook, 1).await;
+    service.patch(&path, &json!({"disabled": true})).await;
+    service.clock.advance(Duration::from_secs(3_600));
+    // Once another has heard of something later, the service has looked.
+    let other = service.webhook(&receiver.url("/other"), &["link.updated"]).await;
+    let test = format!("/webhooks/{}/test", other["id"].as_str().unwrap());
+    service.post(&test, &json!({})).await;
+    assert_eq!(receiver.next().await.json()["event"], "link.updated");
+    assert!(receiver.is_empty());
+    service.patch(&path, &json!({"disabled": false})).await;
+    assert_eq!(receiver.next().await.json(), first);
+}
+
+async fn deliveries_are_filtered_and_paged(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created", "link.deleted"]).await;
+    let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
+    // An hour apart: one that is delivered, one that is tried again, one of another kind.
+    let first = service.link(&json!({"url": "https://example.com/1"})).await;
+    receiver.next().await;
+    log_after(&service, &webhook, 1).await;
+    service.clock.advance(Duration::from_secs(3_600));
+    receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+    service.link(&json!({"url": "https://example.com/2"})).await;
+    receiver.next().await;
+    log_after(&service, &webhook, 1).await;
+    service.delete(&format!("/links/{}", first["id"].as_str().unwrap())).await;
+    receiver.next().await;
+    let all = log_after(&service, &webhook, 1).await;
+    let (deleted, retried, delivered) = (&all[0]["eventId"], &all[1]["eventId"], &all[2]["eventId"]);
+    //  query                                       deliveries
+    let table = [
+        ("", vec![deleted, retried, delivered]),
+        ("status=delivered", vec![deleted, delivered]),
+        ("status=pending", vec![retried]),
+        ("status=failed", vec![]),
+        ("event=link.created", vec![retried, delivered]),
+        ("event=link.created&status=delivered", vec![delivered]),
+        ("end=30+minutes+ago", vec![delivered]),
+        ("start=2026-03-15T13:00:00Z", vec![deleted, retried]),
+        ("start=2026-03-15T12:00:00Z&end=2026-03-15T13:00:00Z", vec![delivered]),
+        ("pageSize=2", vec![deleted, retried]),
+        ("pageSize=2&page=2", vec![delivered]),
+        ("pageSize=2&page=3", vec![]),
+    ];
+    for (query, expected) in table {
+        let page = service.get(&format!("{path}?{query}")).await;
+        assert_eq!(page.each("eventId"), expected, "{query}");
+    }
+    for refused in [
+        "status=lost",
+        "status=",
+        "event=",
+        "end=",
+        "event=lead.created",
+        "start=soonish",
+        "page=0",
+        "pageSize=101",
+    ] {
+        assert_eq!(service.get(&format!("{path}?{refused}")).await.error().0, 422, "{refused}");
+    }
+}
+
+async fn events_that_were_given_up_are_sent_again_together(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    let replay = format!("{path}/deliveries/replay");
+    let mut ids = Vec::new();
+    for n in 0..3 {
+        service.link(&json!({"url": format!("https://example.com/{n}")})).await;
+        let event = receiver.next().await.json();
+        ids.push(event["id"].as_str().unwrap().to_owned());
+        log_after(&service, &webhook, 1).await;
+    }
+    let mut heard = async |count: usize| {
+        let mut heard = Vec::new();
+        for _ in 0..count {
+            heard.push(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
+        }
+        heard.sort();
+        // Each is written down as delivered before the next call asks for what is.
+        let deliveries = format!("{path}/deliveries?status=pending");
+        while service.get(&deliveries).await.body != json!([]) {
+            tokio::task::yield_now().await;
+        }
+        heard
+    };
+    let sorted = |ids: &[String]| {
+        let mut ids = ids.to_vec();
+        ids.sort();
+        ids
+    };
+    //  what is asked for, and what is sent again
+    let table = [
+        (json!({}), vec![]),
+        (json!({"status": "failed"}), vec![]),
+        (json!({"eventIds": [ids[1], ids[2]]}), sorted(&ids[1..])),
+        (json!({"status": "delivered"}), sorted(&ids)),
+        (json!({"status": "delivered", "event": "link.deleted"}), vec![]),
+        (json!({"status": "delivered", "end": "1 hour ago"}), vec![]),
+        (json!({"eventIds": ["evt_nobody"]}), vec![]),
+    ];
+    for (body, expected) in table {
+        let answer = service.post(&replay, &body).await.body;
+        assert_eq!(answer, json!({"replayed": expected.len(), "more": false}), "{body}");
+        assert_eq!(heard(expected.len()).await, expected, "{body}");
+    }
+    for refused in [json!({"status": "pending"}), json!({"event": "sale.created"}), json!({"eventIds": 7})] {
+        assert_eq!(service.post(&replay, &refused).await.error().0, 422, "{refused}");
+    }
+    service.patch(&path, &json!({"disabled": true})).await;
+    assert_eq!(service.post(&replay, &json!({})).await.error().0, 409);
+}
+
+async fn so_many_events_are_sent_again_at_once(database: Database) {
+    const AT_ONCE: usize = 1_000;
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.clicked"]).await;
+    service.click_hours_ago(link["id"].as_str().unwrap(), &[0; AT_ONCE + 1]).await;
+    // Before the service has looked.
+    let mut connection = service.database().connect().await;
+    connection.execute("UPDATE webhook_deliveries SET due_at = NULL").await.unwrap();
+    let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
+    assert_eq!(service.get(&format!("{path}?status=failed")).await.body.as_array().unwrap().len(), 100);
+    assert_eq!(service.get(&format!("{path}?status=failed&page=11")).await.body.as_array().unwrap().len(), 1);
+    //  what is sent again by default, and whether there is more
+    for (replayed, more) in [(AT_ONCE, true), (1, false), (0, false)] {
+        let answer = service.post(&format!("{path}/replay"), &json!({})).await;
+        assert_eq!(answer.body, json!({"replayed": replayed, "more": more}));
+    }
+    let mut heard = BTreeSet::new();
+    for _ in 0..=AT_ONCE {
+        heard.insert(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(heard.len(), AT_ONCE + 1);
+}
