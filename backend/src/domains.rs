@@ -11,8 +11,8 @@ use crate::links::rfc3339;
 use crate::query::Query;
 use crate::state::Shared;
 
-/// Domains on a page, unless asked for fewer; also the most.
-pub(crate) const PAGE_SIZE: u32 = 50;
+/// Default and maximum number of domains on a page.
+pub(crate) const PAGE_SIZE: i64 = 50;
 
 /// The text is not the name of a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +70,7 @@ async fn list(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Vec<DomainBody>>, ApiError> {
-    let (skip, size) = query.page(PAGE_SIZE.into())?;
+    let (skip, size) = query.page(PAGE_SIZE)?;
     let search = query.search()?.unwrap_or_default().to_lowercase();
     // No domain is archived, so both values select the same domains.
     query.boolean("archived")?;

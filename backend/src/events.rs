@@ -24,9 +24,9 @@ use crate::store::{Click, ClicksAndLinks, StoreError, Workspace};
 /// Default number of events on a page.
 const DEFAULT_LIMIT: i64 = 100;
 /// Maximum number of events on a page.
-const MAX_LIMIT: i64 = 1_000;
+pub(crate) const MAX_LIMIT: i64 = 1_000;
 /// Maximum page number.
-const MAX_PAGE: i64 = 1_000_000;
+pub(crate) const MAX_PAGE: i64 = 1_000_000;
 /// Number of events in a chunk.
 const PART: usize = 64;
 

@@ -20,8 +20,8 @@ use crate::store::{MAX_FOLDERS, NameConflict};
 pub(crate) const MAX_NAME: usize = 190;
 /// Longest description, in characters.
 pub(crate) const MAX_DESCRIPTION: usize = 500;
-/// Folders on a page, unless asked for fewer; also the most.
-pub(crate) const PAGE_SIZE: u32 = 50;
+/// Default and maximum number of folders on a page.
+pub(crate) const PAGE_SIZE: i64 = 50;
 /// The access of every key of a workspace to its folders.
 pub(crate) const ACCESS_LEVEL: &str = "write";
 
@@ -98,7 +98,7 @@ async fn list(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Vec<FolderBody>>, ApiError> {
-    let (search, page) = (query.search()?, query.page(PAGE_SIZE.into())?);
+    let (search, page) = (query.search()?, query.page(PAGE_SIZE)?);
     let folders = app.store.list_folders(&caller.workspace, search, page).await?;
     Ok(Json(folders.into_iter().map(FolderBody::from).collect()))
 }

@@ -14,8 +14,8 @@ use crate::query::{MAX_VALUES, Query};
 use crate::state::Shared;
 use crate::store::{MAX_TAGS, NameConflict, TagFilter, TagOrder};
 
-/// Tags on a page, unless asked for fewer; also the most.
-pub(crate) const PAGE_SIZE: u32 = 100;
+/// Default and maximum number of tags on a page.
+pub(crate) const PAGE_SIZE: i64 = 100;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -31,7 +31,7 @@ async fn list(State(app): State<Shared>, caller: Caller, query: Query) -> Result
         order: query.choice("sortBy", &orders)?.unwrap_or_default(),
         descending: query.choice("sortOrder", &[("asc", false), ("desc", true)])?.unwrap_or(false),
     };
-    let page = query.page(PAGE_SIZE.into())?;
+    let page = query.page(PAGE_SIZE)?;
     Ok(Json(app.store.list_tags(&caller.workspace, &filter, page).await?))
 }
 

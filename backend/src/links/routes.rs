@@ -16,7 +16,7 @@ use crate::state::{App, Shared};
 use crate::store::{Changed, LinkConflict, LinkFilter, LinkGroup, LinkOrder, LinkSelector, NewLink, Page};
 
 /// Default and maximum number of links on a page.
-const PAGE_SIZE: i64 = 100;
+pub(crate) const PAGE_SIZE: i64 = 100;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()

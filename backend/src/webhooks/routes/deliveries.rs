@@ -20,7 +20,7 @@ use crate::store::{Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, REPL
 use crate::when::{self, Edge};
 
 /// Default and maximum number of deliveries on a page.
-const PAGE_SIZE: i64 = 100;
+pub(crate) const PAGE_SIZE: i64 = 100;
 /// The statuses of a delivery and their names in requests.
 pub(crate) const STATUSES: [(&str, DeliveryStatus); 3] = [
     ("pending", DeliveryStatus::Pending),
