@@ -52,7 +52,7 @@ impl Admission {
 
     /// Waits for a place, however long that takes: for a question that is answered in part.
     pub(crate) async fn admit_in_turn(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
-        let closed = |_| ApiError::new(Code::InternalServerError, "An internal server error occurred.");
+        let closed = |_| ApiError::internal();
         // The permit of the workspace comes first, so that a query that waits for its own workspace holds no global
         // permit.
         let of_workspace = self.of_workspace(workspace.seq).acquire_owned().await.map_err(closed)?;
@@ -82,7 +82,7 @@ impl Admitted {
         };
         tokio::spawn(answering.in_current_span()).await.unwrap_or_else(|error| {
             tracing::error!(%error, "an analytics query panicked");
-            Err(ApiError::new(Code::InternalServerError, "An internal server error occurred."))
+            Err(ApiError::internal())
         })
     }
 }

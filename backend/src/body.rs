@@ -148,10 +148,7 @@ impl<'a> Fields<'a> {
         match self.text(name, max)? {
             Change::Keep => Ok(None),
             Change::Clear => Err(wrong_type(&self.path(name), "string", &Value::Null)),
-            Change::Set(text) if text.trim().is_empty() => {
-                let message = "Too small: expected string to have >=1 characters";
-                Err(ApiError::invalid("too_small", &self.path(name), message))
-            }
+            Change::Set(text) if text.trim().is_empty() => Err(empty_text(&self.path(name))),
             Change::Set(text) => Ok(Some(text.trim().to_owned())),
         }
     }
@@ -226,6 +223,22 @@ impl<'a> Fields<'a> {
 /// The values of a comma-separated list, without empty ones.
 pub(crate) fn split_list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// The error for an empty string.
+pub(crate) fn empty_text(path: &str) -> ApiError {
+    ApiError::invalid("too_small", path, "Too small: expected string to have >=1 characters")
+}
+
+/// The error for an empty list.
+pub(crate) fn empty_list(path: &str) -> ApiError {
+    ApiError::invalid("too_small", path, "Too small: expected array to have >=1 items")
+}
+
+/// The error for a value that is not one of `options`.
+pub(crate) fn unknown_option(path: &str, options: &[&str]) -> ApiError {
+    let message = format!("Invalid option: expected one of {}", options.join(", "));
+    ApiError::invalid("invalid_value", path, &message)
 }
 
 /// The error for a list of more than `max` values.

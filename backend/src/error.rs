@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::links::rfc3339;
-use crate::store::StoreError;
+use crate::store::{NameConflict, StoreError};
 
 /// The error code, which determines the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -87,6 +87,11 @@ impl ApiError {
         Self { code, message: message.into(), field: None }
     }
 
+    /// The cause is logged, and not sent.
+    pub(crate) fn internal() -> Self {
+        Self::new(Code::InternalServerError, "An internal server error occurred.")
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(Code::BadRequest, message)
     }
@@ -126,7 +131,17 @@ impl From<StoreError> for ApiError {
             return Self::invalid("custom", "start", &message);
         }
         tracing::error!(error = %error, "database error");
-        Self::new(Code::InternalServerError, "An internal server error occurred.")
+        Self::internal()
+    }
+}
+
+impl From<NameConflict> for ApiError {
+    fn from(conflict: NameConflict) -> Self {
+        let code = match conflict {
+            NameConflict::Taken(_) => Code::Conflict,
+            NameConflict::TooMany(_) => Code::Forbidden,
+        };
+        Self::new(code, conflict.to_string())
     }
 }
 

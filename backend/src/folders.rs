@@ -9,12 +9,11 @@ use serde_json::{Value, json};
 
 use crate::auth::Caller;
 use crate::body::{Change, Fields, JsonBody, MAX_ITEM};
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 use crate::links::rfc3339;
 use crate::path::Name;
 use crate::query::Query;
 use crate::state::Shared;
-use crate::store::{MAX_FOLDERS, NameConflict};
 
 /// Longest name, in characters.
 pub(crate) const MAX_NAME: usize = 190;
@@ -113,7 +112,7 @@ async fn create(
     let name = input.name.ok_or_else(|| fields.missing("name"))?;
     let (description, now) = (input.description.set(), app.clock.now());
     let made = app.store.create_folder(&caller.workspace, &name, description.as_deref(), now).await?;
-    Ok((StatusCode::CREATED, Json(made.map_err(refusal)?.into())))
+    Ok((StatusCode::CREATED, Json(made?.into())))
 }
 
 async fn update(
@@ -124,7 +123,7 @@ async fn update(
 ) -> Result<Json<FolderBody>, ApiError> {
     let input = FolderInput::read(&Fields::of(&body, "")?)?;
     let changed = app.store.update_folder(&caller.workspace, &id, &input, app.clock.now()).await?;
-    Ok(Json(changed.ok_or_else(not_found)?.map_err(refusal)?.into()))
+    Ok(Json(changed.ok_or_else(not_found)??.into()))
 }
 
 async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<Value>, ApiError> {
@@ -133,15 +132,6 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     }
     app.deleted.notify_one();
     Ok(Json(json!({ "id": id })))
-}
-
-fn refusal(conflict: NameConflict) -> ApiError {
-    match conflict {
-        NameConflict::Taken => ApiError::conflict("A folder with that name already exists."),
-        NameConflict::TooMany => {
-            ApiError::new(Code::Forbidden, format!("A workspace has at most {MAX_FOLDERS} folders."))
-        }
-    }
 }
 
 fn not_found() -> ApiError {

@@ -53,7 +53,7 @@ async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Respon
     app.metrics.connections(&app.store.pools());
     let text = app.metrics.text(format).map_err(|error| {
         tracing::error!(%error, "could not encode metrics");
-        ApiError::new(Code::InternalServerError, "An internal server error occurred.")
+        ApiError::internal()
     })?;
     Ok(([(CONTENT_TYPE, format.content_type())], text).into_response())
 }
@@ -96,7 +96,7 @@ async fn keys(State(app): State<Shared>, headers: HeaderMap) -> Result<Response,
     let directory = Directory { keys: app.store.keys().await?.into_iter().map(entry).collect() };
     let body = serde_json::to_vec(&directory).map_err(|error| {
         tracing::error!(%error, "could not encode the key directory");
-        ApiError::new(Code::InternalServerError, "An internal server error occurred.")
+        ApiError::internal()
     })?;
     Ok((about, [(CONTENT_TYPE, "application/json")], body).into_response())
 }

@@ -10,7 +10,7 @@ use axum::{Router, routing};
 use fast_qr::{ECL, QRBuilder, QRCode};
 use png::{BitDepth, ColorType, Encoder};
 
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 use crate::query::Query;
 use crate::state::Shared;
 
@@ -38,7 +38,7 @@ async fn qr(State(app): State<Shared>, query: Query) -> Result<Response, ApiErro
     let _place = app.drawing.acquire().await;
     tokio::task::spawn_blocking(move || image(&query)).await.unwrap_or_else(|error| {
         tracing::error!(%error, "the drawing of a QR code ended abnormally");
-        Err(ApiError::new(Code::InternalServerError, "An internal server error occurred."))
+        Err(ApiError::internal())
     })
 }
 
@@ -75,7 +75,7 @@ fn image(query: &Query) -> Result<Response, ApiError> {
     })?;
     let image = encode(size, &rows, colors).map_err(|error| {
         tracing::error!(%error, "could not encode a QR code");
-        ApiError::new(Code::InternalServerError, "An internal server error occurred.")
+        ApiError::internal()
     })?;
     Ok(([(CONTENT_TYPE, "image/png"), (CACHE_CONTROL, "public, max-age=86400")], image).into_response())
 }

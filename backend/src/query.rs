@@ -4,15 +4,14 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use url::form_urlencoded;
 
-use crate::body::{split_list, too_many};
+use crate::body::{empty_list, empty_text, split_list, too_many};
 use crate::error::ApiError;
 
 /// Maximum number of values of a filter.
 pub(crate) const MAX_VALUES: usize = 1_000;
-
-/// Longest text that is searched for, in characters.
+/// Maximum length of a search text, in characters.
 pub(crate) const MAX_SEARCH: usize = 1_000;
-/// The last page of a list.
+/// Maximum page number of a list.
 pub(crate) const MAX_PAGE: i64 = 1_000;
 
 /// The decoded parameters of a request in their order (`+` and `%20` are spaces). Unknown parameters are ignored.
@@ -57,7 +56,7 @@ impl Query {
         let values = parameters.flat_map(|(_, value)| split_list(value));
         let values: Vec<String> = values.take(max + 1).map(str::to_owned).collect();
         match values.len() {
-            0 => Err(ApiError::invalid("too_small", name, "Too small: expected array to have >=1 items")),
+            0 => Err(empty_list(name)),
             length if length > max => Err(too_many(name, max)),
             _ => Ok(Some(values)),
         }
@@ -66,15 +65,12 @@ impl Query {
     /// The last value of a filter. An empty value is refused, because it would select everything.
     pub(crate) fn filter(&self, name: &str) -> Result<Option<&str>, ApiError> {
         match self.last(name) {
-            Some("") => {
-                let message = "Too small: expected string to have >=1 characters";
-                Err(ApiError::invalid("too_small", name, message))
-            }
+            Some("") => Err(empty_text(name)),
             value => Ok(value),
         }
     }
 
-    /// The text that entries of a list have to contain.
+    /// The text that the entries of a list must contain.
     pub(crate) fn search(&self) -> Result<Option<&str>, ApiError> {
         match self.text("search") {
             Some(search) if search.chars().count() > MAX_SEARCH => {
@@ -85,13 +81,17 @@ impl Query {
         }
     }
 
-    /// A page of a list: the number of entries before it, and the largest number on it, which is `size` unless the request
-    /// asks for fewer.
-    pub(crate) fn page(&self, size: i64) -> Result<(i64, i64), ApiError> {
+    /// A page of a list: the number of entries before the page, and its size.
+    pub(crate) fn page(&self, max_size: i64) -> Result<(i64, i64), ApiError> {
         let page = self.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
-        let asked = self.integer("pageSize", 1..=size, &format!("Max page size is {size}."))?;
-        let size = asked.unwrap_or(size);
+        let size = self.page_size(max_size)?;
         Ok(((page - 1) * size, size))
+    }
+
+    /// The size of a page. The default is the maximum.
+    pub(crate) fn page_size(&self, max: i64) -> Result<i64, ApiError> {
+        let size = self.integer("pageSize", 1..=max, &format!("Max page size is {max}."))?;
+        Ok(size.unwrap_or(max))
     }
 
     pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {

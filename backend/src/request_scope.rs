@@ -71,7 +71,7 @@ impl RequestScope {
                 Ok(Ok(response)) => response,
                 Ok(Err(_panic)) => {
                     tracing::error!("a handler panicked");
-                    ApiError::new(Code::InternalServerError, "An internal server error occurred.")
+                    ApiError::internal()
                         .into_response()
                 }
                 Err(_elapsed) => {

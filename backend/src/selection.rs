@@ -4,6 +4,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use crate::auth::Caller;
+use crate::body::empty_list;
 use crate::error::{ApiError, Code};
 use crate::links::routes::external_id;
 use crate::query::{MAX_VALUES, Query};
@@ -223,7 +224,7 @@ fn filter_values(query: &Query, name: &str) -> Result<Option<(Vec<String>, bool)
     }
     values.retain(|value| !value.is_empty());
     if values.is_empty() {
-        return Err(ApiError::invalid("too_small", name, "Too small: expected array to have >=1 items"));
+        return Err(empty_list(name));
     }
     Ok(Some((values, negated)))
 }

@@ -6,13 +6,13 @@ use axum::{Json, Router, routing};
 use serde_json::{Value, json};
 
 use crate::auth::Caller;
-use crate::body::{Change, Fields, JsonBody, MAX_ITEM};
-use crate::error::{ApiError, Code};
+use crate::body::{Change, Fields, JsonBody, MAX_ITEM, unknown_option};
+use crate::error::ApiError;
 use crate::links::{TAG_COLORS, Tag};
 use crate::path::Name;
 use crate::query::{MAX_VALUES, Query};
 use crate::state::Shared;
-use crate::store::{MAX_TAGS, NameConflict, TagFilter, TagOrder};
+use crate::store::{TagFilter, TagOrder};
 
 /// Default and maximum number of tags on a page.
 pub(crate) const PAGE_SIZE: i64 = 100;
@@ -44,7 +44,7 @@ async fn create(
     let name = name(&fields)?.ok_or_else(|| fields.missing("name"))?;
     let color = color(&fields)?;
     let made = app.store.create_tag(&caller.workspace, &name, color, app.clock.now()).await?;
-    Ok((StatusCode::CREATED, Json(made.map_err(refusal)?)))
+    Ok((StatusCode::CREATED, Json(made?)))
 }
 
 async fn update(
@@ -56,7 +56,7 @@ async fn update(
     let fields = Fields::of(&body, "")?;
     let (name, color) = (name(&fields)?, color(&fields)?);
     let changed = app.store.update_tag(&caller.workspace, &id, name.as_deref(), color).await?;
-    Ok(Json(changed.ok_or_else(not_found)?.map_err(refusal)?))
+    Ok(Json(changed.ok_or_else(not_found)??))
 }
 
 async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<Value>, ApiError> {
@@ -67,7 +67,7 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     Ok(Json(json!({ "id": id })))
 }
 
-/// The name that a request gives a tag. `tag` is the deprecated name of the field.
+/// The name of a tag. `tag` is the deprecated name of the field.
 fn name(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
     let (name, tag) = (fields.name("name", MAX_ITEM)?, fields.name("tag", MAX_ITEM)?);
     Ok(name.or(tag))
@@ -76,20 +76,7 @@ fn name(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
 fn color(fields: &Fields<'_>) -> Result<Option<&'static str>, ApiError> {
     let Change::Set(text) = fields.text("color", MAX_ITEM)? else { return Ok(None) };
     let color = TAG_COLORS.into_iter().find(|color| *color == text);
-    if color.is_none() {
-        let message = format!("Invalid option: expected one of {}", TAG_COLORS.join(", "));
-        return Err(ApiError::invalid("invalid_value", "color", &message));
-    }
-    Ok(color)
-}
-
-fn refusal(conflict: NameConflict) -> ApiError {
-    match conflict {
-        NameConflict::Taken => ApiError::conflict("A tag with that name already exists."),
-        NameConflict::TooMany => {
-            ApiError::new(Code::Forbidden, format!("A workspace has at most {MAX_TAGS} tags."))
-        }
-    }
+    color.map(Some).ok_or_else(|| unknown_option("color", &TAG_COLORS))
 }
 
 fn not_found() -> ApiError {

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 use url::Url;
 
-use crate::body::{Change, Fields, wrong_type};
+use crate::body::{Change, Fields, empty_text, wrong_type};
 use crate::error::ApiError;
 use crate::links::{Details, key};
 use crate::when::{self, Edge};
@@ -350,8 +350,7 @@ fn external_id(fields: &Fields<'_>) -> Result<Change<String>, ApiError> {
         Change::Set(text) => {
             let id = text.strip_prefix("ext_").unwrap_or(&text);
             if id.is_empty() {
-                let message = "Too small: expected string to have >=1 characters";
-                return Err(ApiError::invalid("too_small", &fields.path("externalId"), message));
+                return Err(empty_text(&fields.path("externalId")));
             }
             Ok(Change::Set(id.to_owned()))
         }

@@ -55,7 +55,7 @@ async fn create(
     match made.into_iter().next() {
         Some(Ok(link)) => Ok(Json(link.body(&app.public_url))),
         Some(Err(conflict)) => Err(refusal(&conflict)),
-        None => Err(ApiError::new(Code::InternalServerError, "An internal server error occurred.")),
+        None => Err(ApiError::internal()),
     }
 }
 
@@ -64,8 +64,7 @@ async fn list(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Vec<LinkBody>>, ApiError> {
-    let size = query.integer("pageSize", 1..=PAGE_SIZE, &format!("Max page size is {PAGE_SIZE}."))?;
-    let size = size.unwrap_or(PAGE_SIZE);
+    let size = query.page_size(PAGE_SIZE)?;
     let page = page(&query, size)?;
     let links = app.store.list_links(&caller.workspace, &filter(&query)?, &page, size).await?;
     let links = links.ok_or_else(|| {

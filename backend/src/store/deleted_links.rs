@@ -1,7 +1,7 @@
-//! Deletion of links. No query finds a deleted link any more, and its rows are deleted in steps in the background.
+//! Deletion of links. No query finds a deleted link, and its rows are deleted in steps in the background.
 //!
-//! A deleted link belongs to workspace 0 and is on no domain. Its key and external id can therefore be used again. Queries on
-//! clicks leave out the links in `deleted_links`.
+//! A deleted link belongs to workspace 0 and is on no domain. Its key and external id can therefore be used again.
+//! Queries on clicks leave out the links in `deleted_links`.
 
 use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
@@ -14,7 +14,7 @@ use super::{Dialect, Store, StoreError, Workspace};
 use crate::links::{Link, PublicUrl};
 use crate::webhooks::{Event, Trigger};
 
-/// Maximum number of rows that one transaction deletes.
+/// Maximum number of rows that one transaction deletes or updates in the background.
 pub(super) const ROWS_PER_STEP: i64 = 1_000;
 
 /// Appends the condition that a row `c` of clicks, or of a rollup, does not belong to a deleted link.
@@ -87,19 +87,11 @@ impl Store {
         Ok(deleted)
     }
 
-    /// Deletes some rows of a deleted link, and the link itself after them. False if no link is left to be deleted, or
-    /// another process is at it.
+    /// Deletes some rows of a deleted link, and the link itself after the last row. False if there is no deleted link, or
+    /// another process works on it.
     pub(crate) async fn delete_rows(&self) -> Result<bool, StoreError> {
-        if Sql::new("SELECT dl.link_seq FROM deleted_links dl LIMIT 1").optional(&self.read).await?.is_none()
-        {
-            return Ok(false);
-        }
-        let mut transaction = self.begin().await?;
-        let mut sql = Sql::new("SELECT dl.link_seq FROM deleted_links dl ORDER BY dl.link_seq LIMIT 1");
-        if self.dialect == Dialect::Postgres {
-            sql.push(" FOR UPDATE SKIP LOCKED");
-        }
-        let Some(row) = sql.optional(&mut *transaction).await? else { return Ok(false) };
+        let deleted = "SELECT dl.link_seq FROM deleted_links dl ORDER BY dl.link_seq LIMIT 1";
+        let Some((mut transaction, row)) = self.begin_with_row(deleted).await? else { return Ok(false) };
         let link: i64 = row.try_get(0)?;
         let mut left = ROWS_PER_STEP;
         for table in [Rows::Clicks, Rows::Hourly, Rows::Daily] {
@@ -111,7 +103,7 @@ impl Store {
             }
         }
         if left > 0 {
-            // Nothing is left but what goes with it.
+            // The foreign keys delete the few remaining rows.
             let mut sql = Sql::new("DELETE FROM links WHERE seq = ");
             sql.bind(link);
             sql.execute(&mut *transaction).await?;
@@ -121,7 +113,7 @@ impl Store {
     }
 }
 
-/// What a link has many rows of.
+/// The tables with many rows of a link.
 #[derive(Clone, Copy)]
 enum Rows {
     Clicks,
@@ -130,7 +122,7 @@ enum Rows {
 }
 
 impl Rows {
-    /// The statement that deletes some of a link's.
+    /// The statement that deletes up to `limit` rows of a link.
     fn delete(self, link: i64, limit: i64) -> Sql {
         let (delete, choose, order) = match self {
             Self::Clicks => (

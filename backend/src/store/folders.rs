@@ -1,6 +1,7 @@
 //! Folders of links.
 //!
-//! A link names its folder by its id. A link whose folder is deleted is in no folder. The sweeper removes the id from its row.
+//! A link contains the id of its folder. A link whose folder is deleted is in no folder, and the sweeper clears the id in
+//! its row.
 
 use std::collections::HashSet;
 
@@ -8,22 +9,18 @@ use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
-use super::names::{Kind, NameConflict, check_new, is_taken};
+use super::deleted_links::ROWS_PER_STEP;
+use super::names::{NameConflict, Named, check_new, is_taken};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, instant_of};
 use crate::folders::{Folder, FolderInput};
 use crate::ids;
 
-/// Maximum number of folders of a workspace. Existing folders beyond it are kept.
-pub(crate) const MAX_FOLDERS: u32 = 1_000;
-/// Maximum number of links that one transaction takes out of a deleted folder.
-const LINKS_PER_STEP: i64 = 1_000;
-
 const FOLDERS: &str =
     "SELECT d.id, d.name, d.description, d.created_at, d.updated_at FROM folders d WHERE d.workspace_seq = ";
 
 impl Store {
-    /// The folders whose name contains `search`, `size` of them after the first `skip`, by name.
+    /// The folders whose name contains `search`, by name: at most `size`, after the first `skip`.
     pub(crate) async fn list_folders(
         &self,
         workspace: &Workspace,
@@ -51,7 +48,7 @@ impl Store {
         sql.all(&self.read).await?.iter().map(folder).collect()
     }
 
-    /// Makes a folder.
+    /// Creates a folder.
     pub(crate) async fn create_folder(
         &self,
         workspace: &Workspace,
@@ -67,9 +64,9 @@ impl Store {
             updated_at: now,
         };
         let mut transaction = self.begin_alone(workspace).await?;
-        let checked =
-            check_new(&mut transaction, self.dialect, workspace, Kind::Folder, name, MAX_FOLDERS).await?;
-        if let Err(conflict) = checked {
+        if let Err(conflict) =
+            check_new(&mut transaction, self.dialect, workspace, Named::Folder, name).await?
+        {
             return Ok(Err(conflict));
         }
         let mut sql = Sql::new(
@@ -99,8 +96,8 @@ impl Store {
         let before = folder(&before)?;
         let mut after = before.clone();
         if let Some(name) = &input.name {
-            if is_taken(&mut transaction, self.dialect, workspace, Kind::Folder, name, id).await? {
-                return Ok(Some(Err(NameConflict::Taken)));
+            if is_taken(&mut transaction, self.dialect, workspace, Named::Folder, name, id).await? {
+                return Ok(Some(Err(NameConflict::Taken(Named::Folder))));
             }
             after.name.clone_from(name);
         }
@@ -118,8 +115,8 @@ impl Store {
         Ok(Some(Ok(after)))
     }
 
-    /// Deletes a folder. Its links are in no folder at once, and the sweeper changes their rows. False if the workspace has no
-    /// such folder.
+    /// Deletes a folder. Its links are in no folder at once, and the sweeper updates their rows. False if the workspace
+    /// has no such folder.
     pub(crate) async fn delete_folder(&self, workspace: &Workspace, id: &str) -> Result<bool, StoreError> {
         let mut transaction = self.begin_alone(workspace).await?;
         let mut sql = Sql::new("DELETE FROM folders WHERE workspace_seq = ");
@@ -136,31 +133,19 @@ impl Store {
         Ok(true)
     }
 
-    /// Takes some links out of a deleted folder. False if no link is in one, or another process is at it.
+    /// Removes some links from a deleted folder. False if there is no deleted folder with links, or another process works
+    /// on it.
     pub(crate) async fn sweep_folders(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT d.workspace_seq, d.id FROM deleted_folders d LIMIT 1";
-        if Sql::new(deleted).optional(&self.read).await?.is_none() {
-            return Ok(false);
-        }
-        let mut transaction = self.begin().await?;
-        let mut sql = Sql::new(deleted);
-        if self.dialect == Dialect::Postgres {
-            sql.push(" FOR UPDATE SKIP LOCKED");
-        }
-        let Some(row) = sql.optional(&mut *transaction).await? else { return Ok(false) };
+        let Some((mut transaction, row)) = self.begin_with_row(deleted).await? else { return Ok(false) };
         let (workspace, folder): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
         let mut sql = Sql::new("UPDATE links SET folder_id = NULL WHERE seq IN (SELECT l.seq FROM links l");
-        sql.push(" WHERE l.workspace_seq = ")
-            .bind(workspace)
-            .push(" AND l.folder_id = ")
-            .bind(folder.clone());
-        sql.push(" ORDER BY l.seq LIMIT ").bind(LINKS_PER_STEP);
-        if self.dialect == Dialect::Postgres {
-            // In the order in which requests lock links, so that the two never deadlock.
-            sql.push(" FOR UPDATE");
-        }
-        sql.push(")");
-        if sql.execute(&mut *transaction).await? < LINKS_PER_STEP.unsigned_abs() {
+        sql.push(" WHERE l.workspace_seq = ").bind(workspace);
+        sql.push(" AND l.folder_id = ").bind(folder.clone());
+        sql.push(" ORDER BY l.seq LIMIT ").bind(ROWS_PER_STEP);
+        // In the order in which requests lock links, so that the two never deadlock.
+        sql.lock(self.dialect, " FOR UPDATE").push(")");
+        if sql.execute(&mut *transaction).await? < ROWS_PER_STEP.unsigned_abs() {
             let mut sql = Sql::new("DELETE FROM deleted_folders WHERE workspace_seq = ");
             sql.bind(workspace).push(" AND id = ").bind(folder);
             sql.execute(&mut *transaction).await?;
@@ -183,10 +168,8 @@ pub(super) async fn known_folders(
     }
     let mut sql = Sql::new("SELECT d.id FROM folders d WHERE d.workspace_seq = ");
     sql.bind(workspace.seq).push(" AND d.id IN ").texts(dialect, &ids.into_iter().collect::<Vec<_>>());
-    if dialect == Dialect::Postgres {
-        // Keeps the folders until the links that name them are written.
-        sql.push(" FOR KEY SHARE OF d");
-    }
+    // Keeps the folders until the links that name them are written.
+    sql.lock(dialect, " FOR KEY SHARE OF d");
     sql.all(&mut **transaction).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 

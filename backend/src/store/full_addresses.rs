@@ -6,7 +6,7 @@ use sqlx::Row;
 
 use super::click_batch::{Batch, Entry};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, from_json, to_json};
+use super::{Store, StoreError, from_json, to_json};
 use crate::visitor_address::truncated_text;
 
 /// Where addresses are.
@@ -93,10 +93,7 @@ impl Store {
     async fn truncate_some_addresses(&self, source: Source) -> Result<bool, StoreError> {
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new("SELECT f.next_seq, f.last_seq FROM full_addresses f WHERE f.source = ");
-        sql.bind(source.name().to_owned());
-        if self.dialect == Dialect::Postgres {
-            sql.push(" FOR UPDATE");
-        }
+        sql.bind(source.name().to_owned()).lock(self.dialect, " FOR UPDATE");
         let Some(left) = sql.optional(&mut *transaction).await? else { return Ok(false) };
         let (next, last): (i64, i64) = (left.try_get(0)?, left.try_get(1)?);
         let mut sql = Sql::new(source.select());

@@ -51,7 +51,6 @@ pub(crate) use click_pages::ClicksAndLinks;
 pub use clicks::{Click, ClickDetails};
 pub(crate) use delivery_log::{DeliveryFilter, DeliveryRecord, DeliveryStatus, REPLAYED_AT_ONCE};
 pub use domains::{AssignedDomain, DomainConflict};
-pub(crate) use folders::MAX_FOLDERS;
 use key_order::KeyOrder;
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_conflict::LinkConflict;
@@ -67,7 +66,7 @@ use reader::Readers;
 pub use set_aside::{Replayed, SetAside};
 pub(crate) use spool::{Left, Progress, Spool, sqlite_spool};
 use sql::Sql;
-pub(crate) use tags::{MAX_TAGS, TagFilter, TagOrder};
+pub(crate) use tags::{TagFilter, TagOrder};
 pub(crate) use top_links::TopLink;
 pub(crate) use webhooks::{NewWebhook, Scope, Webhook, WebhookConflict};
 
@@ -320,8 +319,8 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them both
-    /// find a name free.
+    /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them
+    /// both find a name free.
     async fn begin_alone(&self, workspace: &Workspace) -> Result<Transaction<'static, Any>, StoreError> {
         let mut transaction = self.begin().await?;
         if self.dialect == Dialect::Postgres {
@@ -330,6 +329,23 @@ impl Store {
             sql.one(&mut *transaction).await?;
         }
         Ok(transaction)
+    }
+
+    /// Begins a transaction that writes, and locks the row that a query selects. None if there is no such row, or another
+    /// process has locked it.
+    async fn begin_with_row(
+        &self,
+        query: &'static str,
+    ) -> Result<Option<(Transaction<'static, Any>, AnyRow)>, StoreError> {
+        // Usually there is no such row, and a reader is enough to find that out.
+        if Sql::new(query).optional(&self.read).await?.is_none() {
+            return Ok(None);
+        }
+        let mut transaction = self.begin().await?;
+        let mut sql = Sql::new(query);
+        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
+        let row = sql.optional(&mut *transaction).await?;
+        Ok(row.map(|row| (transaction, row)))
     }
 
     /// Checks that the database is available.

@@ -1,28 +1,43 @@
-//! Names that are unique in a workspace, in upper or lower case.
+//! Names that are unique in a workspace, without regard to case: those of tags and folders.
 
 use sqlx::{Any, Transaction};
 
 use super::sql::Sql;
 use super::{Dialect, StoreError, Workspace};
 
-/// What has such a name.
+/// The kinds of objects with such names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Named {
     Tag,
     Folder,
 }
 
-/// Why a name cannot be given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why an object was not created or renamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NameConflict {
-    /// Another of the kind has it.
-    Taken,
-    /// The workspace has the maximum number of the kind.
-    TooMany,
+    #[error("A {} with that name already exists.", .0.noun())]
+    Taken(Named),
+    #[error("A workspace has at most {} {}s.", .0.max(), .0.noun())]
+    TooMany(Named),
 }
 
-impl Kind {
-    /// The rows `n` of the kind in a workspace, whose number follows.
+impl Named {
+    /// Maximum number in a workspace. Existing objects beyond it are kept.
+    fn max(self) -> u32 {
+        match self {
+            Self::Tag => 5_000,
+            Self::Folder => 1_000,
+        }
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Tag => "tag",
+            Self::Folder => "folder",
+        }
+    }
+
+    /// The rows `n` of a workspace, whose number follows.
     fn from(self) -> &'static str {
         match self {
             Self::Tag => " FROM tags n WHERE n.workspace_seq = ",
@@ -31,42 +46,41 @@ impl Kind {
     }
 }
 
-/// Names as they are compared.
+/// The form in which names are compared.
 pub(super) fn folded(names: &[impl AsRef<str>]) -> Vec<String> {
     names.iter().map(|name| name.as_ref().to_ascii_lowercase()).collect()
 }
 
-/// Whether another of the kind than the one with the id `except` has the name.
+/// Whether an object other than the one with the id `except` has the name.
 pub(super) async fn is_taken(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
     workspace: &Workspace,
-    kind: Kind,
+    named: Named,
     name: &str,
     except: &str,
 ) -> Result<bool, StoreError> {
     let mut sql = Sql::new("SELECT n.seq");
-    sql.push(kind.from()).bind(workspace.seq);
+    sql.push(named.from()).bind(workspace.seq);
     sql.push(" AND ").folded(dialect, "n.name").push(" = ").bind(name.to_ascii_lowercase());
     sql.push(" AND n.id <> ").bind(except.to_owned()).push(" LIMIT 1");
     Ok(sql.optional(&mut **transaction).await?.is_some())
 }
 
-/// Checks that the workspace may have one more of the kind, of which it has at most `most`, with this name. The
-/// transaction has to be one of [`super::Store::begin_alone`].
+/// Checks that the workspace may have another object, with this name. Requires a transaction of
+/// [`super::Store::begin_alone`].
 pub(super) async fn check_new(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
     workspace: &Workspace,
-    kind: Kind,
+    named: Named,
     name: &str,
-    most: u32,
 ) -> Result<Result<(), NameConflict>, StoreError> {
-    if is_taken(transaction, dialect, workspace, kind, name, "").await? {
-        return Ok(Err(NameConflict::Taken));
+    if is_taken(transaction, dialect, workspace, named, name, "").await? {
+        return Ok(Err(NameConflict::Taken(named)));
     }
     let mut sql = Sql::new("SELECT COUNT(*)");
-    sql.push(kind.from()).bind(workspace.seq);
-    let full = sql.number(&mut **transaction).await? >= i64::from(most);
-    Ok(if full { Err(NameConflict::TooMany) } else { Ok(()) })
+    sql.push(named.from()).bind(workspace.seq);
+    let full = sql.number(&mut **transaction).await? >= i64::from(named.max());
+    Ok(if full { Err(NameConflict::TooMany(named)) } else { Ok(()) })
 }

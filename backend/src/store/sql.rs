@@ -118,6 +118,14 @@ impl Sql {
         })
     }
 
+    /// Appends a clause that locks the selected rows. SQLite needs none, because it has one writer at a time.
+    pub(super) fn lock(&mut self, dialect: Dialect, clause: &'static str) -> &mut Self {
+        self.push(match dialect {
+            Dialect::Sqlite => "",
+            Dialect::Postgres => clause,
+        })
+    }
+
     /// Appends the rows of a `VALUES` clause. `row` binds the values of one row.
     pub(super) fn rows<T>(&mut self, items: &[T], row: impl Fn(&mut RowOfValues<'_>, &T)) -> &mut Self {
         for (index, item) in items.iter().enumerate() {

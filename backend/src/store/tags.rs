@@ -1,7 +1,7 @@
 //! Tags and their assignment to links.
 //!
-//! A deleted tag belongs to workspace 0, so that no request finds it and its name is free. The sweeper then removes it from its
-//! links.
+//! A deleted tag belongs to workspace 0, so that no request finds it and its name is free. The sweeper then removes it
+//! from its links.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,18 +9,14 @@ use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
+use super::deleted_links::ROWS_PER_STEP;
 use super::link_conflict::LinkConflict;
-use super::names::{Kind, NameConflict, check_new, folded, is_taken};
+use super::names::{NameConflict, Named, check_new, folded, is_taken};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::ids;
 use crate::links::input::TagSelection;
 use crate::links::{Link, TAG_COLORS, Tag};
-
-/// Maximum number of tags of a workspace. Existing tags beyond it are kept.
-pub(crate) const MAX_TAGS: u32 = 5_000;
-/// Maximum number of links that one transaction removes a deleted tag from.
-const LINKS_PER_STEP: i64 = 1_000;
 
 /// The order of a list of tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +39,7 @@ pub(crate) struct TagFilter {
 const TAGS: &str = "SELECT g.id, g.name, g.color FROM tags g WHERE g.workspace_seq = ";
 
 impl Store {
-    /// The tags that `filter` lets through, `size` of them after the first `skip`.
+    /// The tags that `filter` selects: at most `size`, after the first `skip`.
     pub(crate) async fn list_tags(
         &self,
         workspace: &Workspace,
@@ -68,7 +64,7 @@ impl Store {
         sql.all(&self.read).await?.iter().map(tag).collect()
     }
 
-    /// Makes a tag. Without `color`, its colour follows from its name.
+    /// Creates a tag. Without `color`, the name determines the colour.
     pub(crate) async fn create_tag(
         &self,
         workspace: &Workspace,
@@ -80,8 +76,9 @@ impl Store {
         let color = color.unwrap_or_else(shade).to_owned();
         let tag = Tag { id: ids::sortable("tag_", now), name: name.to_owned(), color };
         let mut transaction = self.begin_alone(workspace).await?;
-        let checked = check_new(&mut transaction, self.dialect, workspace, Kind::Tag, name, MAX_TAGS).await?;
-        if let Err(conflict) = checked {
+        if let Err(conflict) =
+            check_new(&mut transaction, self.dialect, workspace, Named::Tag, name).await?
+        {
             return Ok(Err(conflict));
         }
         let mut sql = Sql::new("INSERT INTO tags (workspace_seq, id, name, color) VALUES ");
@@ -108,9 +105,9 @@ impl Store {
             return Ok(None);
         }
         if let Some(name) = name
-            && is_taken(&mut transaction, self.dialect, workspace, Kind::Tag, name, id).await?
+            && is_taken(&mut transaction, self.dialect, workspace, Named::Tag, name, id).await?
         {
-            return Ok(Some(Err(NameConflict::Taken)));
+            return Ok(Some(Err(NameConflict::Taken(Named::Tag))));
         }
         let mut sql = Sql::new("UPDATE tags SET name = COALESCE(");
         sql.bind(name.map(str::to_owned)).push(", name), color = COALESCE(").bind(color.map(str::to_owned));
@@ -121,36 +118,26 @@ impl Store {
         Ok(Some(Ok(tag(&row)?)))
     }
 
-    /// Deletes a tag. Its links lose it at once, and the sweeper deletes the rows. False if the workspace has no such tag.
+    /// Deletes a tag. Its links lose it at once, and the sweeper deletes the rows. False if the workspace has no such
+    /// tag.
     pub(crate) async fn delete_tag(&self, workspace: &Workspace, id: &str) -> Result<bool, StoreError> {
         let mut sql = Sql::new("UPDATE tags SET workspace_seq = 0, name = id WHERE workspace_seq = ");
         sql.bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
         Ok(sql.execute(&self.write).await? == 1)
     }
 
-    /// Removes a deleted tag from some of its links, and deletes it after the last. False if there is no deleted tag, or another
-    /// process works on it.
+    /// Removes a deleted tag from some of its links, and deletes it after the last link. False if there is no deleted
+    /// tag, or another process works on it.
     pub(crate) async fn sweep_tags(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT g.seq FROM tags g WHERE g.workspace_seq = 0 LIMIT 1";
-        if Sql::new(deleted).optional(&self.read).await?.is_none() {
-            return Ok(false);
-        }
-        let mut transaction = self.begin().await?;
-        let mut sql = Sql::new(deleted);
-        if self.dialect == Dialect::Postgres {
-            sql.push(" FOR UPDATE SKIP LOCKED");
-        }
-        let Some(row) = sql.optional(&mut *transaction).await? else { return Ok(false) };
+        let Some((mut transaction, row)) = self.begin_with_row(deleted).await? else { return Ok(false) };
         let tag: i64 = row.try_get(0)?;
         let mut sql = Sql::new("DELETE FROM link_tags WHERE tag_seq = ");
         sql.bind(tag).push(" AND link_seq IN (SELECT lt.link_seq FROM link_tags lt WHERE lt.tag_seq = ");
-        sql.bind(tag).push(" ORDER BY lt.link_seq LIMIT ").bind(LINKS_PER_STEP);
-        if self.dialect == Dialect::Postgres {
-            // In the order in which requests lock links, so that the two never deadlock.
-            sql.push(" FOR UPDATE");
-        }
-        sql.push(")");
-        if sql.execute(&mut *transaction).await? < LINKS_PER_STEP.unsigned_abs() {
+        sql.bind(tag).push(" ORDER BY lt.link_seq LIMIT ").bind(ROWS_PER_STEP);
+        // In the order in which requests lock links, so that the two never deadlock.
+        sql.lock(self.dialect, " FOR UPDATE").push(")");
+        if sql.execute(&mut *transaction).await? < ROWS_PER_STEP.unsigned_abs() {
             let mut sql = Sql::new("DELETE FROM tags WHERE seq = ");
             sql.bind(tag);
             sql.execute(&mut *transaction).await?;
@@ -160,7 +147,7 @@ impl Store {
     }
 }
 
-/// The tags of each selection, in order of creation. Missing tags that are selected by name are created.
+/// The tags of each selection, in order of creation.
 pub(super) async fn resolve_tags<'a>(
     transaction: &mut Transaction<'static, Any>,
     workspace: &Workspace,
@@ -188,51 +175,48 @@ pub(super) async fn resolve_tags<'a>(
         } else {
             sql.folded(dialect, "g.name")
         };
-        sql.push(" = value->>0");
-        if dialect == Dialect::Postgres {
-            // Keeps the tags until the links that carry them are written.
-            sql.push(" FOR KEY SHARE OF g");
-        }
+        // Keeps the tags until the links that carry them are written.
+        sql.push(" = value->>0").lock(dialect, " FOR KEY SHARE OF g");
         for row in sql.all(&mut **transaction).await? {
             found.insert(row.try_get::<i64, _>("seq")?, tag(&row)?);
         }
     }
     let tags: Vec<Tag> = found.into_values().collect();
-    let by_id = places(tags.iter().map(|tag| tag.id.as_str()));
-    let by_name = places(tags.iter().map(|tag| tag.name.to_ascii_lowercase()));
+    let by_id = positions(tags.iter().map(|tag| tag.id.as_str()));
+    let by_name = positions(tags.iter().map(|tag| tag.name.to_ascii_lowercase()));
     let select = |selection: Option<&TagSelection>| {
         let (field, wanted) = match selection {
             None => return Ok(Vec::new()),
             Some(TagSelection::Ids(ids)) => ("tagIds", ids),
             Some(TagSelection::Names(names)) => ("tagNames", names),
         };
-        let place = |value: &str| match selection {
+        let position = |value: &str| match selection {
             Some(TagSelection::Names(_)) => by_name.get(&value.to_ascii_lowercase()),
             Some(TagSelection::Ids(_)) | None => by_id.get(value),
         };
         let mut found = BTreeSet::new();
         let mut values = Vec::new();
         for value in wanted {
-            match place(value) {
-                Some(place) => _ = found.insert(*place),
+            match position(value) {
+                Some(position) => _ = found.insert(*position),
                 None => values.push(value.clone()),
             }
         }
         if !values.is_empty() {
             return Err(LinkConflict::Unknown { field, values });
         }
-        Ok(found.into_iter().filter_map(|place| tags.get(place)).cloned().collect())
+        Ok(found.into_iter().filter_map(|position| tags.get(position)).cloned().collect())
     };
     Ok(selections.into_iter().map(select).collect())
 }
 
-/// The first place of each value in a list. An earlier version may have made names that differ only in case.
-fn places<T: std::hash::Hash + Eq>(values: impl Iterator<Item = T>) -> HashMap<T, usize> {
-    let mut places = HashMap::new();
-    for (place, value) in values.enumerate() {
-        places.entry(value).or_insert(place);
+/// The first position of each value in a list. Names from earlier versions may differ only in case.
+fn positions<T: std::hash::Hash + Eq>(values: impl Iterator<Item = T>) -> HashMap<T, usize> {
+    let mut positions = HashMap::new();
+    for (position, value) in values.enumerate() {
+        positions.entry(value).or_insert(position);
     }
-    places
+    positions
 }
 
 /// Stores the tags of links.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::input::{MAX_URL, trigger};
 use super::{enabled, not_found};
 use crate::auth::Caller;
-use crate::body::{Fields, JsonBody};
+use crate::body::{Fields, JsonBody, unknown_option};
 use crate::error::ApiError;
 use crate::links::rfc3339;
 use crate::path::{Name, Names};
@@ -105,10 +105,8 @@ fn delivery_filter(
     value_of: impl Fn(&str) -> Result<Option<String>, ApiError>,
 ) -> Result<DeliveryFilter, ApiError> {
     let status = value_of("status")?.map(|word| {
-        STATUSES.iter().find(|(name, _)| *name == word).map(|(_, status)| *status).ok_or_else(|| {
-            let names = STATUSES.map(|(name, _)| name).join(", ");
-            ApiError::invalid("invalid_value", "status", &format!("Invalid option: expected one of {names}"))
-        })
+        let status = STATUSES.into_iter().find(|(name, _)| *name == word).map(|(_, status)| status);
+        status.ok_or_else(|| unknown_option("status", &STATUSES.map(|(name, _)| name)))
     });
     let instant = |name: &str, edge| {
         let parsed = value_of(name)?.map(|text| when::parse(&text, now, &TimeZone::UTC, edge));

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::receiver::{self, InvalidReceiver};
 use super::super::{Trigger, parse_trigger, signature};
-use crate::body::{Change, Fields, wrong_type};
+use crate::body::{Change, Fields, empty_list, empty_text, unknown_option, wrong_type};
 use crate::error::ApiError;
 use crate::state::App;
 use crate::store::{NewWebhook, Scope};
@@ -37,8 +37,7 @@ pub(super) fn secret(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
 pub(super) fn name(fields: &Fields<'_>) -> Result<String, ApiError> {
     let name = fields.required_text("name", MAX_NAME)?;
     if name.is_empty() {
-        let message = "Too small: expected string to have >=1 characters";
-        return Err(ApiError::invalid("too_small", "name", message));
+        return Err(empty_text("name"));
     }
     Ok(name)
 }
@@ -58,9 +57,7 @@ pub(super) fn triggers(fields: &Fields<'_>) -> Result<Vec<Trigger>, ApiError> {
     let path = fields.path("triggers");
     let items = match fields.get("triggers") {
         Some(Value::Array(items)) if !items.is_empty() => items,
-        Some(Value::Array(_)) => {
-            return Err(ApiError::invalid("too_small", &path, "Too small: expected array to have >=1 items"));
-        }
+        Some(Value::Array(_)) => return Err(empty_list(&path)),
         Some(other) => return Err(wrong_type(&path, "array", other)),
         None => {
             let message = "Invalid input: expected array, received undefined";
@@ -78,11 +75,7 @@ pub(super) fn triggers(fields: &Fields<'_>) -> Result<Vec<Trigger>, ApiError> {
 }
 
 pub(super) fn trigger(value: &Value, path: &str) -> Result<Trigger, ApiError> {
-    parse_trigger(value).ok_or_else(|| {
-        let names: Vec<&str> = Trigger::ALL.into_iter().map(Trigger::name).collect();
-        let message = format!("Invalid option: expected one of {}", names.join(", "));
-        ApiError::invalid("invalid_value", path, &message)
-    })
+    parse_trigger(value).ok_or_else(|| unknown_option(path, &Trigger::ALL.map(Trigger::name)))
 }
 
 /// The scope of a new webhook, or of one whose scope is `present`. The default is the whole workspace. Ids that do not
