@@ -5,14 +5,50 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use axum::http::{Method, Request, StatusCode};
 use backend::{Click, Settings};
-use serde_json::json;
+use serde_json::{Value, json};
+use sqlx::Executor;
 use tokio::task::JoinSet;
 
 use crate::database::Database;
+use crate::process::{Caller, Process, make_key};
 use crate::receiver::Receiver;
 use crate::service::{Service, settings};
+
+#[tokio::test]
+async fn two_processes_that_start_on_an_empty_database_migrate_it_once() {
+    let database = Database::postgres().await;
+    // Keeps both from creating the table of applied migrations until both have come that far.
+    let mut gate = database.connect().await;
+    gate.execute(sqlx::raw_sql("BEGIN; CREATE TABLE _sqlx_migrations ()")).await.unwrap();
+    let start = || {
+        let url = database.url.clone();
+        tokio::task::spawn_blocking(move || Process::start(&url))
+    };
+    let (first, second) = (start(), start());
+    let mut connection = database.connect().await;
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let both_wait = async {
+        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut connection).await.unwrap() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), both_wait).await.unwrap();
+    gate.execute("ROLLBACK").await.unwrap();
+    let processes = [first.await.unwrap(), second.await.unwrap()];
+
+    let caller = Caller::new(make_key(&database.url));
+    for process in processes {
+        let links = caller.json(Method::GET, process.url("/links"), &Value::Null).await;
+        assert_eq!(links, Some(json!([])));
+    }
+    let applied = "SELECT COUNT(*) FROM _sqlx_migrations WHERE success";
+    let applied: i64 = sqlx::query_scalar(applied).fetch_one(&mut connection).await.unwrap();
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres")).unwrap();
+    assert_eq!(usize::try_from(applied).unwrap(), files.count());
+}
 
 #[tokio::test]
 async fn a_change_of_the_keys_through_one_service_is_seen_by_another() {
