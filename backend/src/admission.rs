@@ -42,7 +42,7 @@ impl Admission {
 
     /// Waits up to [`MAX_WAIT`] for a permit.
     pub(crate) async fn admit(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
-        tokio::time::timeout(MAX_WAIT, self.admit_in_turn(workspace)).await.unwrap_or_else(|_elapsed| {
+        tokio::time::timeout(MAX_WAIT, self.admit_chunk(workspace)).await.unwrap_or_else(|_elapsed| {
             Err(ApiError::new(
                 Code::ServiceUnavailable,
                 "Too many concurrent analytics queries. Try again later.",
@@ -50,8 +50,9 @@ impl Admission {
         })
     }
 
-    /// Waits for a place, however long that takes: for a question that is answered in part.
-    pub(crate) async fn admit_in_turn(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
+    /// Waits for a permit without a time limit. For the chunks after the first of a response, because its status is sent
+    /// already.
+    pub(crate) async fn admit_chunk(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
         let closed = |_| ApiError::internal();
         // The permit of the workspace comes first, so that a query that waits for its own workspace holds no global
         // permit.

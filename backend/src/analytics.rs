@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::auth::{Caller, Questioner};
+use crate::auth::{Caller, AnalyticsCaller};
 use crate::error::ApiError;
 use crate::folders::Folder;
 use crate::links::{PublicUrl, rfc3339};
@@ -114,7 +114,7 @@ pub(crate) fn grouping_names() -> impl Iterator<Item = &'static str> {
 
 async fn analytics(
     State(app): State<Shared>,
-    Questioner(caller): Questioner,
+    AnalyticsCaller(caller): AnalyticsCaller,
     query: Query,
 ) -> Result<Response, ApiError> {
     let admitted = app.admission.admit(&caller.workspace).await?;

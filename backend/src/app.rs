@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
-use crate::places::Places;
+use crate::permits::Permits;
 use crate::recorder::{Recorder, RecorderTask};
 use crate::redirect::Front;
 use crate::request_scope::RequestScope;
@@ -30,7 +30,7 @@ use crate::{
     tags, webhooks,
 };
 
-/// QR codes that are drawn at once.
+/// Maximum number of QR codes that are drawn at once.
 const DRAWING: usize = 1;
 
 /// The running service: its router and background tasks.
@@ -74,7 +74,7 @@ impl Backend {
         let deletion = tokio::spawn(retention::run(store.clone(), clock.clone(), retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
         let admission = Admission::new(store.analytics().readers);
-        let places = Places::new(store.connections() / 2);
+        let permits = Permits::new(store.connections() / 2);
         let app = App {
             targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
             store,
@@ -83,7 +83,7 @@ impl Backend {
             webhook_addresses: settings.webhook_addresses,
             recorder,
             admission,
-            places,
+            permits,
             drawing: Semaphore::new(DRAWING),
             click_rules: settings.clicks,
             repeats: Repeats::default(),
@@ -165,7 +165,7 @@ impl Backend {
             (self.retention, "the deletion of expired clicks"),
         ] {
             if let Err(error) = task.await {
-                tracing::error!(%error, what, "a background task ended abnormally");
+                tracing::error!(%error, what, "a background task panicked");
             }
         }
         self.app.store.close().await;

@@ -6,13 +6,13 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
 use crate::error::{ApiError, Code};
-use crate::places;
+use crate::permits;
 use crate::state::Shared;
 use crate::store::Workspace;
 
 /// The workspace of the request's API key (`Authorization: Bearer <key>`). A request accesses only the data of this
-/// workspace. A request that needs one of the workspace's places waits for it. A request with a body takes its place when the
-/// body is read, so that a slow sender takes none.
+/// workspace. A request that needs a permit of the workspace waits for it. A request with a body acquires its permit after
+/// the body is read, so that a slow sender holds none.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) workspace: Workspace,
@@ -22,20 +22,20 @@ impl FromRequestParts<Shared> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        let Questioner(caller) = Questioner::from_request_parts(parts, app).await?;
-        app.places.assign(&caller.workspace, parts);
+        let AnalyticsCaller(caller) = AnalyticsCaller::from_request_parts(parts, app).await?;
+        app.permits.require(&caller.workspace, parts);
         if parts.method == Method::GET || parts.method == Method::DELETE {
-            places::take(&parts.extensions).await;
+            permits::acquire(&parts.extensions).await;
         }
         Ok(caller)
     }
 }
 
-/// A caller who asks about clicks, which takes other places: see [`crate::admission`].
+/// The caller of an analytics query, which needs a permit of [`crate::admission`] instead.
 #[derive(Clone, Debug)]
-pub(crate) struct Questioner(pub(crate) Caller);
+pub(crate) struct AnalyticsCaller(pub(crate) Caller);
 
-impl FromRequestParts<Shared> for Questioner {
+impl FromRequestParts<Shared> for AnalyticsCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {

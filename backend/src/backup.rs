@@ -1,9 +1,9 @@
-//! Backups that are made while the service runs, and put back in a new place.
+//! Backup of a running service, and restore into a new database.
 //!
-//! A backup is a folder with a copy of the database (`weir.db` of SQLite, `weir.pgdump` of PostgreSQL) and one of each spool
-//! (`clicks-1`, …). The spools are copied first: a click that is recorded in between is in both copies, and the number of
-//! the last recorded batch, which is part of the database, keeps it from being recorded twice. In the other order it might
-//! be in neither.
+//! A backup is a folder with a copy of the database (`weir.db` for SQLite, `weir.pgdump` for PostgreSQL) and of each spool
+//! (`clicks-1`, …). The spools are copied first. A click that is recorded between the two copies is then in both. The
+//! database contains the number of the last recorded batch, so the click is not recorded twice. In the other order, the
+//! click could be in neither copy.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -23,12 +23,12 @@ use crate::store::{self, StoreError};
 const SQLITE: &str = "weir.db";
 /// The dump of a PostgreSQL database, in `pg_dump`'s custom format.
 const POSTGRES: &str = "weir.pgdump";
-/// Copies of a spool that are tried. One fails if the service empties the spool's log meanwhile, which takes it much longer
-/// than the copy does.
+/// Maximum number of attempts to copy a spool. An attempt fails if the service restarts the spool's write-ahead log
+/// during the copy, which is rare, because filling the log takes much longer than a copy.
 const ATTEMPTS: usize = 100;
-/// Bytes of the header of SQLite's write-ahead log, which is another one after the log was begun anew.
+/// Size of the header of SQLite's write-ahead log, in bytes. The header changes when the log is restarted.
 const WAL_HEADER: u64 = 32;
-/// How long a SQLite file may be locked by others.
+/// Maximum wait for a SQLite file that another process has locked.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why a backup was not made or not restored.
@@ -37,55 +37,55 @@ pub enum BackupError {
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file, or the folder.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Nothing is overwritten.
-    #[error("{}: there is something already", .0.display())]
+    /// The target exists. Nothing is overwritten.
+    #[error("{} already exists", .0.display())]
     Exists(PathBuf),
-    /// A copy is not what it should be.
+    /// The integrity check of a copy failed.
     #[error("{}: the copy is damaged: {problem}", path.display())]
     Damaged {
         /// The copy.
         path: PathBuf,
-        /// What SQLite found.
+        /// The first problem that SQLite reports.
         problem: String,
     },
     /// The service changed a spool faster than it could be copied.
     #[error("{}: the spool changed during each of {ATTEMPTS} copies", .0.display())]
     Unsteady(PathBuf),
-    /// Each spool of the backup needs a place.
-    #[error("the backup has {found} spools, and --spool names {named} files for them")]
+    /// The backup has more spools than `--spool` names files.
+    #[error("the backup has {found} spools, but --spool names {named} files")]
     Spools {
-        /// Spools in the backup.
+        /// Number of spools in the backup.
         found: usize,
-        /// Files named for them.
+        /// Number of named files.
         named: usize,
     },
-    /// PostgreSQL's program failed.
+    /// `pg_dump` or `pg_restore` failed.
     #[error("{program}: {message}")]
     Program {
-        /// Which.
+        /// The program.
         program: &'static str,
-        /// What it said.
+        /// Its error message.
         message: String,
     },
-    /// The database failed, or is none that the service can use.
+    /// The database failed or is not supported.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A database, by what is done to copy it.
-enum Place {
-    /// The file, and its spool.
+/// The location of a database.
+enum Location {
+    /// The file and its spool.
     Sqlite(PathBuf, PathBuf),
     /// The URL.
     Postgres(Url),
 }
 
-impl Place {
+impl Location {
     fn of(database: &str) -> Result<Self, BackupError> {
         if let Some(spool) = store::sqlite_spool(database)? {
             let file = SqliteConnectOptions::from_str(database).map_err(StoreError::from)?;
@@ -97,7 +97,7 @@ impl Place {
         }
     }
 
-    /// Where the spools are: those named, or else the one beside a SQLite file.
+    /// The spools: the named files. By default, the spool next to a SQLite file.
     fn spools(&self, named: &[PathBuf]) -> Vec<PathBuf> {
         match self {
             Self::Sqlite(_, spool) if named.is_empty() => vec![spool.clone()],
@@ -106,36 +106,36 @@ impl Place {
     }
 }
 
-/// Copies a database, and the spools of the processes that use it, to a new folder. The spool of SQLite need not be named.
+/// Copies a database and the spools of its processes to a new folder. `spools` may be empty for SQLite, which has one spool.
 ///
 /// # Errors
-/// [`BackupError`]. The folder does not exist then.
+/// [`BackupError`] if a copy fails. The folder is then not created.
 pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
-    let place = Place::of(database)?;
-    // Without a slash at its end.
+    let location = Location::of(database)?;
+    // Removes a trailing slash.
     let folder = folder.components().as_path();
     if folder.exists() {
         return Err(BackupError::Exists(folder.to_owned()));
     }
     let incomplete = with_suffix(folder, ".incomplete");
     fs::create_dir(&incomplete).map_err(failed(&incomplete))?;
-    let copied = copy_to(&place, spools, &incomplete).await;
+    let copied = copy_to(&location, spools, &incomplete).await;
     let done = copied.and_then(|()| fs::rename(&incomplete, folder).map_err(failed(folder)));
     if done.is_err()
         && let Err(error) = fs::remove_dir_all(&incomplete)
     {
-        tracing::warn!(%error, folder = %incomplete.display(), "an incomplete backup is left");
+        tracing::warn!(%error, folder = %incomplete.display(), "could not delete an incomplete backup");
     }
     done
 }
 
-async fn copy_to(place: &Place, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
-    let spools = place.spools(spools);
+async fn copy_to(location: &Location, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
+    let spools = location.spools(spools);
     for (number, spool) in (1..).zip(spools.iter().filter(|spool| spool.exists())) {
         copy_spool(spool, &folder.join(format!("clicks-{number}"))).await?;
     }
-    match place {
-        Place::Sqlite(file, _) => {
+    match location {
+        Location::Sqlite(file, _) => {
             let copy = folder.join(SQLITE);
             let options = SqliteConnectOptions::new().filename(file).busy_timeout(BUSY_TIMEOUT);
             let copied = async {
@@ -147,7 +147,7 @@ async fn copy_to(place: &Place, spools: &[PathBuf], folder: &Path) -> Result<(),
             copied.await.map_err(StoreError::from)?;
             sync(&copy)
         }
-        Place::Postgres(url) => {
+        Location::Postgres(url) => {
             let copy = folder.join(POSTGRES);
             let arguments = ["--format=custom", "--no-owner", "--no-privileges", "--file"].map(OsStr::new);
             run("pg_dump", url, &[&arguments[..], &[copy.as_os_str()]].concat()).await?;
@@ -156,30 +156,30 @@ async fn copy_to(place: &Place, spools: &[PathBuf], folder: &Path) -> Result<(),
     }
 }
 
-/// Puts a backup in place of a database that does not exist, or is empty. The spool of SQLite need not be named.
+/// Restores a backup to a database that does not exist (SQLite) or is empty (PostgreSQL). `spools` may be empty for SQLite.
 ///
 /// # Errors
-/// [`BackupError`]; then the database is not there, or still empty.
+/// [`BackupError`] if the restore fails. The database then still does not exist or is still empty.
 pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
-    let place = Place::of(database)?;
+    let location = Location::of(database)?;
     let copies: Vec<PathBuf> = (1..)
         .map(|number| folder.join(format!("clicks-{number}")))
         .take_while(|copy| copy.exists())
         .collect();
-    let spools = place.spools(spools);
-    // There are fewer copies where a process had spooled nothing yet.
+    let spools = location.spools(spools);
+    // There are fewer copies if a process had not created its spool yet.
     if copies.len() > spools.len() {
         return Err(BackupError::Spools { found: copies.len(), named: spools.len() });
     }
     let mut present = spools.clone();
-    if let Place::Sqlite(file, _) = &place {
+    if let Location::Sqlite(file, _) = &location {
         present.extend([file.clone(), with_suffix(file, "-wal")]);
     }
     present.retain(|path| path.exists());
     if let Some(path) = present.pop() {
         return Err(BackupError::Exists(path));
     }
-    let restored = restore_to(&place, &copies, &spools, folder).await;
+    let restored = restore_to(&location, &copies, &spools, folder).await;
     if restored.is_err() {
         for spool in spools.iter().filter(|spool| spool.exists()) {
             fs::remove_file(spool).map_err(failed(spool))?;
@@ -189,7 +189,7 @@ pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Resul
 }
 
 async fn restore_to(
-    place: &Place,
+    location: &Location,
     copies: &[PathBuf],
     spools: &[PathBuf],
     folder: &Path,
@@ -197,10 +197,10 @@ async fn restore_to(
     for (copy, spool) in copies.iter().zip(spools) {
         put(copy, spool).await?;
     }
-    match place {
-        // Last, so that no service finds it without its spool.
-        Place::Sqlite(file, _) => put(&folder.join(SQLITE), file).await,
-        Place::Postgres(url) => {
+    match location {
+        // The database comes last, so that no service finds it without its spool.
+        Location::Sqlite(file, _) => put(&folder.join(SQLITE), file).await,
+        Location::Postgres(url) => {
             let dump = folder.join(POSTGRES);
             let arguments = ["--single-transaction", "--no-owner", "--no-privileges"].map(OsStr::new);
             run("pg_restore", url, &[&arguments[..], &[dump.as_os_str()]].concat()).await
@@ -208,9 +208,9 @@ async fn restore_to(
     }
 }
 
-/// Copies the spool of a service that runs, which alone has the file open. The log beside it is copied last. Unless it was
-/// begun anew meanwhile, it has every page that has changed since it was begun, and makes up for those that the service wrote
-/// to the file during the copy.
+/// Copies the spool of a running service. Only the service can open the database file, so the copy is of raw files: first
+/// the file, then its write-ahead log. The log contains every page that changed since it was started, including the pages
+/// that the service wrote to the file during the copy. If the log was restarted in between, the copy is repeated.
 async fn copy_spool(spool: &Path, copy: &Path) -> Result<(), BackupError> {
     let (log, copied_log) = (with_suffix(spool, "-wal"), with_suffix(copy, "-wal"));
     for _ in 0..ATTEMPTS {
@@ -235,7 +235,7 @@ async fn copy_spool(spool: &Path, copy: &Path) -> Result<(), BackupError> {
     Err(BackupError::Unsteady(spool.to_owned()))
 }
 
-/// The header of a write-ahead log. None if nothing was logged.
+/// The header of a write-ahead log. None if the log is empty or missing.
 fn wal_header(log: &Path) -> Result<Option<Vec<u8>>, BackupError> {
     let mut header = Vec::new();
     match File::open(log) {
@@ -246,7 +246,7 @@ fn wal_header(log: &Path) -> Result<Option<Vec<u8>>, BackupError> {
     Ok((header.len() as u64 == WAL_HEADER).then_some(header))
 }
 
-/// Makes one file of a copy and its log, and looks whether it is whole.
+/// Merges the log of a copy into its file, and checks the integrity of the file.
 async fn check(copy: &Path) -> Result<(), BackupError> {
     let checked = async {
         let mut file = SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(copy)).await?;
@@ -261,7 +261,7 @@ async fn check(copy: &Path) -> Result<(), BackupError> {
     }
 }
 
-/// Copies a SQLite file so that it is there wholly or not at all.
+/// Copies a SQLite file atomically: a failed copy leaves no file.
 async fn put(copy: &Path, file: &Path) -> Result<(), BackupError> {
     let incomplete = with_suffix(file, ".incomplete");
     fs::copy(copy, &incomplete).map_err(failed(copy))?;
@@ -288,7 +288,7 @@ async fn run(program: &'static str, database: &Url, arguments: &[&OsStr]) -> Res
     if let Some(password) = database.password() {
         let password = percent_encoding::percent_decode_str(password).decode_utf8_lossy().into_owned();
         command.env("PGPASSWORD", password);
-        // Only a URL without a host can have none.
+        // This fails only for a URL without a host.
         let _has_host = database.set_password(None);
     }
     command.args(arguments).arg("--dbname").arg(database.as_str());

@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Code};
-use crate::places;
+use crate::permits;
 
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
@@ -24,7 +24,7 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         let bytes = read(body).await?;
-        places::take(&parts.extensions).await;
+        permits::acquire(&parts.extensions).await;
         serde_json::from_slice(&bytes)
             .map(Self)
             .map_err(|error| ApiError::bad_request(format!("Invalid JSON format in request body: {error}.")))
@@ -143,7 +143,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The name of something: a text that is not empty, without spaces at its ends.
+    /// A name: a string that is not empty, without white space at its ends.
     pub(crate) fn name(&self, name: &str, max: usize) -> Result<Option<String>, ApiError> {
         match self.text(name, max)? {
             Change::Keep => Ok(None),
@@ -153,7 +153,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The refusal of a body without a text that has to be there.
+    /// The error for a missing string.
     pub(crate) fn missing(&self, name: &str) -> ApiError {
         let message = "Invalid input: expected string, received undefined";
         ApiError::invalid("invalid_type", &self.path(name), message)
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn whole_numbers_may_be_written_with_a_fraction() {
-        //  value            number, or the refusal's start
+        //  value            number, or the start of the message
         let table = [
             (json!(3), Ok(3)),
             (json!(5.0), Ok(5)),

@@ -49,7 +49,7 @@ pub(super) enum Command {
     /// An empty cell is an absent field. Boolean fields are true or false, tagNames is comma-separated, and geo and
     /// testVariants are JSON. Refused lines are printed with the reason. They do not affect the other lines.
     #[command(after_help = "\
-Exit code: 0 if every line made a link, 3 if lines were refused, 1 if the import failed.
+Exit code: 0 if every line created a link, 3 if lines were refused, 1 if the import failed.
 
 Example, for a file that begins with url,key,title,tagNames:
   backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv")]
@@ -68,7 +68,7 @@ Example, for a file that begins with url,key,title,tagNames:
         /// Path of the CSV file.
         file: PathBuf,
     },
-    /// Copies the database and the spool of clicks to a new folder, while the service runs.
+    /// Copies the database and the spool of clicks to a new folder. The service may be running.
     #[command(after_help = "\
 With PostgreSQL, pg_dump must be on PATH and at least as new as the server.
 
@@ -76,7 +76,7 @@ Examples:
   backend backup --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
   backend backup --database postgres://weir@db/weir --spool /var/lib/weir/clicks /var/backups/weir-2026-03-15")]
     Backup(Backup),
-    /// Puts a backup in place of a database that does not exist (SQLite), or is empty (PostgreSQL).
+    /// Restores a backup to a database that does not exist (SQLite) or is empty (PostgreSQL).
     #[command(after_help = "\
 Examples:
   backend restore --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
@@ -115,7 +115,7 @@ pub(super) struct Database {
 pub(super) struct Backup {
     #[command(flatten)]
     pub(super) database: Database,
-    /// The file that a process names with --spool; may be repeated. The spool beside a SQLite file need not be named.
+    /// The spool file of a process. May be repeated [default with SQLite: the spool next to the database].
     #[arg(long = "spool", env = "WEIR_SPOOL", value_delimiter = ',')]
     pub(super) spools: Vec<PathBuf>,
     /// The folder of the backup.
@@ -124,12 +124,12 @@ pub(super) struct Backup {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SetAside {
-    /// Prints a JSON object a line: the click's id, the reason, and the click.
+    /// Prints one JSON object per line: the id, the reason and the clicks.
     List {
         #[command(flatten)]
         database: Database,
     },
-    /// Records the clicks, and keeps those that the database still refuses.
+    /// Records the clicks. Clicks that the database still refuses are kept.
     #[command(after_help = "\
 Exit code: 0 if every click was recorded, 3 if some are still refused, 1 if the command failed.
 
@@ -138,7 +138,7 @@ Example:
     Replay {
         #[command(flatten)]
         database: Database,
-        /// Where clients reach the API, as for serve: webhooks are told of the links' addresses.
+        /// Public URL of the API, as for serve. Webhook events contain the URLs of links.
         #[arg(long, env = "WEIR_PUBLIC_URL")]
         public_url: String,
         /// Another domain for short links. May be repeated.
@@ -149,7 +149,7 @@ Example:
     Delete {
         #[command(flatten)]
         database: Database,
-        /// Their ids, as `set-aside list` prints them.
+        /// Ids of the clicks, as printed by `set-aside list`.
         #[arg(required = true)]
         ids: Vec<String>,
     },
@@ -183,7 +183,7 @@ pub(super) struct Serve {
     /// Bearer token of /internal/keys.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
     pub(super) internal_token: Option<String>,
-    /// A file with this token, such as a credential of systemd. White space around the token is ignored.
+    /// File with the token of /internal/keys, for example a systemd credential. White space around the token is ignored.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN_FILE", conflicts_with = "internal_token")]
     pub(super) internal_token_file: Option<PathBuf>,
     /// Time limit of a request, in seconds. After it, the response is 408.
@@ -216,8 +216,8 @@ pub(super) struct Serve {
     /// Maximum number of webhooks in a workspace. Existing webhooks are kept.
     #[arg(long, env = "WEIR_MAX_WEBHOOKS", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) max_webhooks: u32,
-    /// Number of days that clicks are kept. Totals of links, and counts by hour and day, stay [default: clicks are kept for
-    /// ever].
+    /// Number of days for which clicks are kept. Totals and counts by hour and day are kept [default: clicks are kept
+    /// forever].
     #[arg(long, value_name = "DAYS", env = "WEIR_RETENTION", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(super) retention: Option<u32>,
     #[command(flatten)]
@@ -260,7 +260,8 @@ pub(super) struct Clicks {
     /// peer address of the connection.
     #[arg(long, env = "WEIR_TRUSTED_HOPS", default_value = "0")]
     pub(super) trusted_hops: u8,
-    /// How much of a visitor's address is stored, and sent in events and webhooks. --once-per-hour uses all of it in any case.
+    /// Part of the visitor's address that is stored, and sent in events and webhooks. --once-per-hour always compares whole
+    /// addresses.
     #[arg(long, env = "WEIR_IP", default_value = "truncated")]
     pub(super) ip: Ip,
     /// Header in which the gateway sends the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
@@ -279,11 +280,11 @@ pub(super) struct Clicks {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Ip {
-    /// All of it, of clicks from now on.
+    /// The whole address. Stored clicks are not changed.
     Full,
     /// The network: /24 of IPv4, /48 of IPv6.
     Truncated,
-    /// Nothing: the API shows "".
+    /// Nothing. The API returns "".
     None,
 }
 
@@ -361,15 +362,15 @@ Examples:
 pub(super) enum Domains {
     /// Assigns a domain to a workspace. Other workspaces can then no longer create links on it.
     ///
-    /// The domain is one that `serve` knows: a --domain, or the host of --public-url. Links of other workspaces that are on it
-    /// already keep working. Running services apply the change at once.
+    /// The domain must be a --domain of `serve`, or the host of its --public-url. Existing links of other workspaces keep
+    /// working. Running services apply the change at once.
     #[command(after_help = "\
 Example:
   backend domains assign --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D go.example.com")]
     Assign {
         #[command(flatten)]
         database: Database,
-        /// The id of the workspace.
+        /// Id of the workspace.
         #[arg(long)]
         workspace: String,
         /// The domain.
@@ -384,7 +385,7 @@ Example:
         #[arg(value_parser = parse_domain)]
         domain: String,
     },
-    /// Lists the domains that are assigned, with their workspaces.
+    /// Lists the assigned domains and their workspaces.
     List {
         #[command(flatten)]
         database: Database,

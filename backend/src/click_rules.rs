@@ -25,7 +25,7 @@ pub struct ClickRules {
     /// these proxies appended. It is the peer address of the connection if the number is 0 or the header has fewer
     /// entries.
     pub trusted_hops: u8,
-    /// How much of the visitor's address is kept.
+    /// The part of the visitor's address that is kept.
     pub ip: KeptAddress,
 }
 
@@ -68,7 +68,7 @@ impl Default for Repeats {
 }
 
 impl Repeats {
-    /// Whether the visitor with this address was counted on this link within the hour before; if not, it is now.
+    /// Whether the visitor with this address was counted on this link within the last hour. If not, counts the visitor now.
     pub(crate) fn is_repeated(&self, click: &Click, address: Option<IpAddr>) -> bool {
         let mut visitor = Sha256::new();
         let address = address.map(|address| address.to_string()).unwrap_or_default();

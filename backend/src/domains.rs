@@ -1,4 +1,5 @@
-//! The domains that a workspace may create links on. The command line names all domains and assigns some to workspaces.
+//! The domains on which a workspace may create links. The options of `serve` list all domains, and `backend domains`
+//! assigns some of them to workspaces.
 
 use axum::extract::State;
 use axum::{Json, Router, routing};
@@ -14,17 +15,17 @@ use crate::state::Shared;
 /// Default and maximum number of domains on a page.
 pub(crate) const PAGE_SIZE: i64 = 50;
 
-/// The text is not the name of a host.
+/// The text is not a host name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?}: expected the name of a host in ASCII, such as go.example.com")]
+#[error("{name:?}: expected a host name in ASCII, such as go.example.com")]
 pub struct InvalidDomain {
     name: String,
 }
 
-/// Checks the name of a domain, and puts it into lower case.
+/// Checks the name of a domain and converts it to lower case.
 ///
 /// # Errors
-/// [`InvalidDomain`] if the text is not the name of a host.
+/// [`InvalidDomain`] if the text is not a host name.
 pub fn parse_domain(name: &str) -> Result<String, InvalidDomain> {
     let domain = name.to_ascii_lowercase();
     let url = Url::parse(&format!("https://{domain}/"));
@@ -46,20 +47,21 @@ pub(crate) struct DomainBody {
     /// `dom_` and the domain.
     id: String,
     slug: String,
-    /// Always true, as domains are named on the command line.
+    /// Always true, because the operator configures the domains.
     verified: bool,
-    /// Whether links that name no domain are on this one.
+    /// Whether this is the default domain of links.
     primary: bool,
     /// Always false.
     archived: bool,
-    /// Always null, as are the other settings of domains that do not exist here.
+    /// Always null, like the other settings that this service does not support.
     placeholder: Option<String>,
     expired_url: Option<String>,
     not_found_url: Option<String>,
     logo: Option<String>,
     asset_links: Option<String>,
     apple_app_site_association: Option<String>,
-    /// When the domain was assigned to the workspace. If it is not assigned, when the workspace was made.
+    /// The time at which the domain was assigned to the workspace, or the workspace was created if the domain is not
+    /// assigned.
     created_at: String,
     updated_at: String,
     registered_domain: Option<String>,
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_domain_is_the_name_of_a_host_and_nothing_else() {
+    fn a_domain_is_a_host_name() {
         for (name, expected) in [
             ("go.example.com", Some("go.example.com")),
             ("Go.Example.COM", Some("go.example.com")),

@@ -1,4 +1,4 @@
-//! The error envelope: `{"error": {"code", "message", "doc_url"}}`, one code per status, as the published clients parse it.
+//! The error envelope `{"error": {"code", "message", "doc_url"}}` of the published API. Each status has one code.
 
 use axum::Json;
 use axum::http::header::RETRY_AFTER;
@@ -67,18 +67,18 @@ impl Code {
 pub struct ApiError {
     /// The error code.
     pub code: Code,
-    /// The message for people.
+    /// The human-readable message.
     pub message: String,
-    /// The field that is not valid, if it is one. The message names it too.
+    /// The invalid field, if the error concerns one. The message contains it too.
     pub field: Option<InvalidField>,
 }
 
-/// A field that is not valid.
+/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidField {
-    /// Where the field is: `url`, `geo.DE` or `tagIds[3]`.
+    /// The path of the field: `url`, `geo.DE` or `tagIds[3]`.
     pub path: String,
-    /// Why it is not valid.
+    /// The reason.
     pub reason: String,
 }
 
@@ -87,7 +87,7 @@ impl ApiError {
         Self { code, message: message.into(), field: None }
     }
 
-    /// The cause is logged, and not sent.
+    /// An internal error. The caller logs the cause, which the response does not contain.
     pub(crate) fn internal() -> Self {
         Self::new(Code::InternalServerError, "An internal server error occurred.")
     }
@@ -104,7 +104,7 @@ impl ApiError {
         Self::new(Code::Conflict, message)
     }
 
-    /// A field that is not valid: `issue` is one of the published validator's words, `path` names the field.
+    /// The error for an invalid field. `issue` is an issue code of the published validator.
     pub(crate) fn invalid(issue: &str, path: &str, message: &str) -> Self {
         Self {
             field: Some(InvalidField { path: path.to_owned(), reason: message.to_owned() }),

@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
 use crate::analytics::Metric;
-use crate::auth::{Caller, Questioner};
+use crate::auth::{Caller, AnalyticsCaller};
 use crate::error::ApiError;
 use crate::links::{Link, LinkBody, rfc3339};
 use crate::query::Query;
@@ -28,7 +28,7 @@ pub(crate) const MAX_LIMIT: i64 = 1_000;
 /// Maximum page number.
 pub(crate) const MAX_PAGE: i64 = 1_000_000;
 /// Number of events in a chunk.
-const PART: usize = 64;
+const CHUNK: usize = 64;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/events", routing::get(events))
@@ -132,24 +132,24 @@ impl<'a> EventBody<'a> {
 
 async fn events(
     State(app): State<Shared>,
-    Questioner(caller): Questioner,
+    AnalyticsCaller(caller): AnalyticsCaller,
     query: Query,
 ) -> Result<Response, ApiError> {
     let admitted = app.admission.admit(&caller.workspace).await?;
     // The first chunk is read before the response starts, so that a database error is answered with 500.
-    let (first, rest) = admitted.answer(async move { first_part(app, caller, &query).await }).await?;
+    let (first, rest) = admitted.answer(async move { first_chunk(app, caller, &query).await }).await?;
     let rest = stream::try_unfold(rest, |events| async move {
         match events {
-            Some(events) => events.next_part().await.map(Some),
+            Some(events) => events.next_chunk().await.map(Some),
             None => Ok(None),
         }
     });
-    let parts = stream::once(async { Ok(first) }).chain(rest);
-    Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(parts)).into_response())
+    let chunks = stream::once(async { Ok(first) }).chain(rest);
+    Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(chunks)).into_response())
 }
 
 /// Selects the events of a page and reads the first chunk.
-async fn first_part(app: Shared, caller: Caller, query: &Query) -> Result<(Bytes, Option<Events>), ApiError> {
+async fn first_chunk(app: Shared, caller: Caller, query: &Query) -> Result<(Bytes, Option<Events>), ApiError> {
     let metrics = [("clicks", Metric::Clicks), ("leads", Metric::Leads), ("sales", Metric::Sales)];
     let metric = query.choice("event", &metrics)?.unwrap_or(Metric::Clicks);
     let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
@@ -172,7 +172,7 @@ async fn first_part(app: Shared, caller: Caller, query: &Query) -> Result<(Bytes
     };
     let events =
         Events { app, workspace: caller.workspace, seqs: seqs.into_iter(), is_first: true, sent: false };
-    Ok(events.part().await?)
+    Ok(events.chunk().await?)
 }
 
 /// The remaining events of a page.
@@ -187,16 +187,16 @@ struct Events {
 }
 
 impl Events {
-    /// Waits for a place, and gives it back as soon as the next events are read: a client that takes them slowly has none.
-    async fn next_part(self) -> Result<(Bytes, Option<Self>), ApiError> {
+    /// Waits for a permit, and releases it when the next chunk is read. A client that reads slowly thereby holds no permit.
+    async fn next_chunk(self) -> Result<(Bytes, Option<Self>), ApiError> {
         let app = Arc::clone(&self.app);
-        let admitted = app.admission.admit_in_turn(&self.workspace).await?;
-        admitted.answer(async move { Ok(self.part().await?) }).await
+        let admitted = app.admission.admit_chunk(&self.workspace).await?;
+        admitted.answer(async move { Ok(self.chunk().await?) }).await
     }
 
     /// Reads the next chunk and writes it as part of a JSON array. None after the last chunk.
-    async fn part(mut self) -> Result<(Bytes, Option<Self>), StoreError> {
-        let seqs: Vec<i64> = self.seqs.by_ref().take(PART).collect();
+    async fn chunk(mut self) -> Result<(Bytes, Option<Self>), StoreError> {
+        let seqs: Vec<i64> = self.seqs.by_ref().take(CHUNK).collect();
         let ClicksAndLinks { clicks, links } = self.app.store.clicks(&self.workspace, &seqs).await?;
         let bodies: HashMap<i64, LinkBody> =
             links.iter().map(|(seq, link)| (*seq, link.body(&self.app.public_url))).collect();
@@ -241,7 +241,7 @@ mod tests {
     use crate::{Analytics, Backend, Clock, Settings, Store};
 
     #[tokio::test]
-    async fn a_place_is_taken_while_a_part_is_read_and_not_while_it_is_sent() {
+    async fn a_permit_is_held_while_a_chunk_is_read_and_not_while_it_is_sent() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let analytics = Analytics { readers: 1, ..Analytics::default() };
@@ -253,25 +253,25 @@ mod tests {
         let input = LinkInput::create(&json!({"url": "https://example.com"}), "", now).unwrap();
         let links = [NewLink { input, domain: "s.test".to_owned() }];
         let link = store.create_links(&workspace, &links, now, None).await.unwrap().remove(0).unwrap();
-        let clicks: Vec<Click> = (0..3 * PART).map(|_| Click::new(&link.id, now)).collect();
+        let clicks: Vec<Click> = (0..3 * CHUNK).map(|_| Click::new(&link.id, now)).collect();
         store.record_clicks(&clicks, &public).await.unwrap();
         let backend = Backend::start(store, clock, Settings::new(public));
         let app = backend.front().app;
 
         let request = Request::get("/events?limit=1000&interval=all");
         let request = request.header("authorization", format!("Bearer {key}")).body(Body::empty()).unwrap();
-        let mut parts = backend.router().oneshot(request).await.unwrap().into_body().into_data_stream();
-        let mut text = parts.next().await.unwrap().unwrap().to_vec();
-        // The client takes nothing more for now, and others are admitted.
-        let place = app.admission.admit(&workspace).await.unwrap();
-        let mut next = Box::pin(parts.next());
+        let mut chunks = backend.router().oneshot(request).await.unwrap().into_body().into_data_stream();
+        let mut text = chunks.next().await.unwrap().unwrap().to_vec();
+        // The client reads nothing more for now, and other queries are admitted.
+        let permit = app.admission.admit(&workspace).await.unwrap();
+        let mut next = Box::pin(chunks.next());
         let read = timeout(Duration::from_millis(200), &mut next).await;
-        assert!(read.is_err(), "a part is read only by who has a place");
-        drop(place);
+        assert!(read.is_err(), "a chunk is read only with a permit");
+        drop(permit);
         text.extend(timeout(Duration::from_secs(20), next).await.unwrap().unwrap().unwrap());
-        let rest: Vec<Bytes> = parts.map(Result::unwrap).collect().await;
+        let rest: Vec<Bytes> = chunks.map(Result::unwrap).collect().await;
         let events: Vec<serde_json::Value> = serde_json::from_slice(&[text, rest.concat()].concat()).unwrap();
-        assert_eq!(events.len(), 3 * PART);
+        assert_eq!(events.len(), 3 * CHUNK);
         drop(app);
         backend.shut_down().await;
     }

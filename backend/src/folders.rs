@@ -15,21 +15,21 @@ use crate::path::Name;
 use crate::query::Query;
 use crate::state::Shared;
 
-/// Longest name, in characters.
+/// Maximum length of a name, in characters.
 pub(crate) const MAX_NAME: usize = 190;
-/// Longest description, in characters.
+/// Maximum length of a description, in characters.
 pub(crate) const MAX_DESCRIPTION: usize = 500;
 /// Default and maximum number of folders on a page.
 pub(crate) const PAGE_SIZE: i64 = 50;
-/// The access of every key of a workspace to its folders.
+/// The access level of every key of the workspace.
 pub(crate) const ACCESS_LEVEL: &str = "write";
 
-/// A place for links. A link is in one folder or in none.
+/// A folder of links. A link is in at most one folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Folder {
     /// `fold_` and a ULID, or the `folderId` of links from an earlier version.
     pub(crate) id: String,
-    /// Unique in the workspace, in upper or lower case.
+    /// Unique in the workspace, without regard to case.
     pub(crate) name: String,
     pub(crate) description: Option<String>,
     pub(crate) created_at: Timestamp,
@@ -47,7 +47,7 @@ pub(crate) struct FolderBody {
     /// Always `default`.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// Always `write`: a key may do anything in its workspace.
+    /// Always `write`, because a key has full access to its workspace.
     access_level: &'static str,
     created_at: String,
     updated_at: String,
@@ -67,7 +67,7 @@ impl From<Folder> for FolderBody {
     }
 }
 
-/// What a request says of a folder.
+/// The fields of a folder in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FolderInput {
     pub(crate) name: Option<String>,

@@ -17,21 +17,21 @@ use crate::links::input::{FLAG_NAMES, LinkInput, TagSelection};
 use crate::links::routes::new_link;
 use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transactions};
 
-/// Lines that are stored in one transaction.
+/// Number of lines that one transaction stores.
 const BATCH: usize = 100;
-/// The characters of a cell that a message repeats.
+/// Maximum number of characters of a cell in a message.
 const SHOWN: usize = 60;
-/// A column that no message repeats cells of.
+/// The column whose cells appear in no message.
 const SECRET: &str = "password";
 
-/// The columns that are fields of a link, and what their cells may be.
+/// The columns that are fields of a link, and their accepted values.
 const COLUMNS: &[(&str, &str)] = &[
     ("url", "an address of at most 32,000 characters, such as https://example.com/page"),
-    ("domain", "a domain that --public-url or --domain names"),
-    ("key", "up to 190 letters, digits, _, -, . and /, which no other link of the domain has"),
+    ("domain", "a domain of --public-url or --domain"),
+    ("key", "up to 190 letters, digits, _, -, . and /, unique on the domain"),
     ("keyLength", "a whole number from 3 to 190"),
     ("prefix", "up to 190 letters, digits, _, -, . and /"),
-    ("externalId", "up to 255 characters, which no other link of the workspace has"),
+    ("externalId", "up to 255 characters, unique in the workspace"),
     ("tenantId", "up to 255 characters"),
     ("folderId", "the id of a folder of the workspace"),
     ("archived", "true or false"),
@@ -59,13 +59,13 @@ const COLUMNS: &[(&str, &str)] = &[
     ("testStartedAt", "a time, such as 2026-12-31T23:59:59Z or 2026-12-31"),
     ("testCompletedAt", "a time, such as 2026-12-31T23:59:59Z or 2026-12-31"),
     ("geo", r#"addresses by country in JSON, such as {"DE": "https://example.de"}"#),
-    ("password", "nothing: passwords are not supported"),
+    ("password", "empty, because passwords are not supported"),
     ("trackConversion", "false"),
     ("proxy", "false"),
     ("rewrite", "false"),
     ("publicStats", "false"),
-    ("testVariants", "nothing, or []"),
-    ("webhookIds", "nothing"),
+    ("testVariants", "empty or []"),
+    ("webhookIds", "empty"),
 ];
 
 /// The import failed. Links created before the error remain.
@@ -77,8 +77,8 @@ pub enum ImportError {
     /// The required column `url` is missing.
     #[error("the first line has no column \"url\"")]
     NoUrl,
-    /// A field cannot have two values.
-    #[error("the first line names the column {0:?} twice")]
+    /// Two columns have the same name.
+    #[error("the first line contains the column {0:?} twice")]
     RepeatedColumn(String),
     /// The database failed.
     #[error(transparent)]
@@ -90,9 +90,9 @@ pub enum ImportError {
 pub struct Imported {
     /// Number of created links.
     pub made: u64,
-    /// The refused lines.
+    /// Number of refused lines.
     pub refused: u64,
-    /// How many of them for each reason, which begins with the column.
+    /// Number of refused lines by reason. A reason starts with the column.
     pub reasons: BTreeMap<String, u64>,
     /// Number of bytes read from the file.
     pub bytes: u64,
@@ -103,18 +103,18 @@ pub struct Imported {
 pub struct Refused {
     /// The line number, starting at 1.
     pub line: u64,
-    /// The cell that is refused, if it is one.
+    /// The invalid cell, if the reason is a cell.
     pub cell: Option<Cell>,
     /// The reason.
     pub reason: String,
 }
 
-/// A cell of the file.
+/// An invalid cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The name of its column.
     pub column: String,
-    /// The start of what is in it.
+    /// The start of its content.
     pub value: String,
 }
 
@@ -148,7 +148,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// The cells of a line, with the names of their columns.
+/// The cells of a line and the names of their columns.
 #[derive(Clone, Copy)]
 struct Cells<'a> {
     columns: &'a StringRecord,
@@ -156,7 +156,7 @@ struct Cells<'a> {
 }
 
 impl Cells<'_> {
-    /// Those that are not empty and of columns that links have.
+    /// The cells with a field of the link: those that are not empty, in known columns.
     fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.columns.iter().zip(self.record).filter(|(column, cell)| {
             let is_field = accepted(column).is_some();
@@ -170,23 +170,22 @@ impl Cells<'_> {
     }
 }
 
-/// What a cell of a column may be; None for columns that links do not have.
+/// The accepted values of a column. None if links have no such field.
 fn accepted(column: &str) -> Option<&'static str> {
     COLUMNS.iter().find(|(name, _)| *name == column).map(|(_, accepted)| *accepted)
 }
 
-/// A line on its way to a link.
+/// A valid line and its link.
 struct Line {
     number: u64,
     record: StringRecord,
     link: NewLink,
 }
 
-/// Creates a link for each line of a CSV file. Calls `progress` after every hundred lines.
+/// Creates a link for each line of a CSV file. Calls `report` after each transaction.
 ///
 /// # Errors
-/// [`ImportError`] if the file cannot be read or the database fails. Invalid lines are not errors; the result lists
-/// them.
+/// [`ImportError`] if the file cannot be read or the database fails. Invalid lines are not errors. `report` gets them.
 pub async fn import_csv(
     store: &Store,
     workspace: &Workspace,
@@ -241,7 +240,7 @@ pub async fn import_csv(
 fn check(columns: &StringRecord) -> Result<(), ImportError> {
     for (index, name) in columns.iter().enumerate() {
         if accepted(name).is_none() {
-            tracing::warn!(column = name, "the column is ignored: links have no such field");
+            tracing::warn!(column = name, "the column is ignored, because links have no such field");
         } else if columns.iter().take(index).any(|before| before == name) {
             return Err(ImportError::RepeatedColumn(name.to_owned()));
         }
@@ -249,7 +248,7 @@ fn check(columns: &StringRecord) -> Result<(), ImportError> {
     if columns.iter().any(|name| name == "url") { Ok(()) } else { Err(ImportError::NoUrl) }
 }
 
-/// Makes the tags that a link names and that are not in `made` yet. A link whose tag cannot be made is refused later.
+/// Creates the tags of a link, except those in `made`. If a tag cannot be created, the link is refused later.
 async fn make_tags(
     store: &Store,
     workspace: &Workspace,
@@ -266,7 +265,7 @@ async fn make_tags(
     Ok(())
 }
 
-/// Makes links of lines, and returns how many. The lines of the others are added to `refused`.
+/// Creates the links of some lines, and returns their number. Adds the other lines to `refused`.
 async fn make(
     store: &Store,
     workspace: &Workspace,
@@ -284,7 +283,7 @@ async fn make(
                 refused.push(Refused { line: line.number, cell: None, reason: refusal.to_string() });
                 return Ok(0);
             }
-            // Only those that the database refuses.
+            // The halves are tried separately, until only the refused lines are left.
             _ => {
                 let (first, second) = lines.split_at(lines.len() / 2);
                 return Ok(Box::pin(make(store, workspace, columns, first, now, refused)).await?
@@ -307,7 +306,7 @@ async fn make(
     Ok(made)
 }
 
-/// The column whose cell is the reason why a link was not made, and why.
+/// The column that caused a conflict, and the reason.
 fn explain(conflict: &LinkConflict, cells: &Cells<'_>) -> (&'static str, String) {
     let column = match conflict {
         LinkConflict::Key | LinkConflict::InvalidKey => "key",
@@ -326,7 +325,7 @@ fn explain(conflict: &LinkConflict, cells: &Cells<'_>) -> (&'static str, String)
     (column, reason)
 }
 
-/// Reads a line.
+/// Parses a line.
 fn line(
     columns: &StringRecord,
     bytes: &ByteRecord,
@@ -338,13 +337,13 @@ fn line(
     if bytes.len() != columns.len() {
         let (cells, expected) = (bytes.len(), columns.len());
         let reason =
-            format!("{cells} cells where the first line has {expected}. Is a quotation mark left open?");
+            format!("{cells} cells, but the first line has {expected}. Is a closing quotation mark missing?");
         return Err(of_line(reason));
     }
     let record = StringRecord::from_byte_record(bytes.clone());
     let record = record.map_err(|error| {
         let column = columns.get(error.utf8_error().field()).unwrap_or_default();
-        of_line(format!("the cell of the column {column} is not UTF-8"))
+        of_line(format!("the cell in column {column} is not UTF-8"))
     })?;
     let cells = Cells { columns, record: &record };
     let fields: Map<String, Value> =
@@ -385,7 +384,7 @@ mod tests {
         let fields: BTreeSet<&str> =
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         let columns: BTreeSet<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
-        assert_eq!(columns.len(), COLUMNS.len(), "a column is there twice");
+        assert_eq!(columns.len(), COLUMNS.len(), "duplicate column");
         let others: Vec<&&str> = columns.difference(&fields).collect();
         assert_eq!(fields.difference(&columns).count(), 0, "{fields:?}");
         assert!(others.iter().all(|name| **name == SECRET), "{others:?}");

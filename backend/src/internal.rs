@@ -15,7 +15,7 @@ use crate::metrics::Format;
 use crate::state::Shared;
 use crate::store::Limits;
 
-/// How long the metrics wait for the database.
+/// Maximum wait of the metrics for the database.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn router() -> Router<Shared> {
@@ -41,11 +41,11 @@ async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Respon
     let outbox = match tokio::time::timeout(PATIENCE, app.store.outbox_backlog(now)).await {
         Ok(Ok(outbox)) => Some(outbox),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the outbox could not be counted");
+            tracing::warn!(%error, "could not count the outbox");
             None
         }
         Err(_elapsed) => {
-            tracing::warn!("the outbox could not be counted in time");
+            tracing::warn!("counting the outbox took too long");
             None
         }
     };

@@ -27,7 +27,7 @@ mod metrics;
 #[cfg(feature = "openapi")]
 mod openapi;
 mod path;
-mod places;
+mod permits;
 mod qr;
 mod query;
 mod recorder;

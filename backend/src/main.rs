@@ -33,7 +33,7 @@ macro_rules! say {
     };
 }
 
-/// The exit code of a command that did a part of what it was to do.
+/// Exit code of a command that was only partly successful.
 const REFUSED: u8 = 3;
 
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ enum CliError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    #[error("{}: {source}. {made} links were made before", path.display())]
+    #[error("{}: {source}. {made} links were created before the error", path.display())]
     ImportStopped { path: PathBuf, made: u64, source: ImportError },
     #[error("{0} lines were refused")]
     LinesRefused(u64),
@@ -74,8 +74,8 @@ enum CliError {
     Signals(std::io::Error),
 }
 
-/// Threads that work on requests, for each processor. A large request keeps one busy for a while; the system lets the others
-/// run meanwhile.
+/// Number of worker threads per CPU. A large request occupies a thread for a while, and the operating system runs the other
+/// threads in the meantime.
 const THREADS_PER_PROCESSOR: usize = 4;
 
 fn main() -> ExitCode {
@@ -180,7 +180,7 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         retention: options.retention.map(|days| Duration::from_secs(u64::from(days) * SECONDS_PER_DAY)),
     };
     let backend = Backend::start(store, Clock::system(), settings);
-    // Clicks that an earlier process left in the spool count from the first request on.
+    // The first request already counts the clicks that an earlier process left in the spool.
     backend.flush_clicks().await;
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(server::serve(public, backend.front(), bounds, stopped.clone()));
@@ -198,7 +198,7 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The token in a file, which is not to be empty: that would be anyone's.
+/// The token in a file. An empty token is refused, because every client knows it.
 fn read_token(path: &Path) -> Result<String, CliError> {
     let unreadable = |source| CliError::File { path: path.to_owned(), source };
     let token = std::fs::read_to_string(path).map_err(unreadable)?.trim().to_owned();
@@ -315,7 +315,7 @@ async fn import(
     let imported = import_csv(&store, &workspace, &public_url, file, now, |imported, refused| {
         made = imported.made;
         bar.set_position(imported.bytes);
-        bar.set_message(format!("{made} links made, {} lines refused", imported.refused));
+        bar.set_message(format!("{made} links created, {} lines refused", imported.refused));
         bar.suspend(|| {
             for refused in refused {
                 if said.is_ok() {

@@ -109,12 +109,12 @@ pub(crate) enum ClickOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     OpenMetrics,
-    /// The older format, which every reader understands.
+    /// The older text format, which every reader supports.
     Prometheus,
 }
 
 impl Format {
-    /// OpenMetrics only for readers that ask for it.
+    /// OpenMetrics if the reader asks for it, else the older format.
     pub(crate) fn accepted_by(headers: &HeaderMap) -> Self {
         let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let asks = accept.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with(OPENMETRICS));
@@ -129,7 +129,8 @@ impl Format {
     }
 }
 
-/// Rewrites what differs: OpenMetrics names the family of a counter without `_total`, and has units and an end.
+/// Converts OpenMetrics to the older format. In OpenMetrics, the family of a counter has no suffix `_total`, and the text has
+/// units and an end marker.
 fn without_openmetrics(text: &str) -> String {
     let counters: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
@@ -201,7 +202,7 @@ impl Metrics {
         let seconds = Family::new_with_constructor(histogram as fn() -> Histogram);
         registry.register_with_unit("request_duration", "Time to answer", Unit::Seconds, seconds.clone());
         let clicks = Family::default();
-        // From zero, so that the first click that is lost is an increase.
+        // The counters start at zero, so that the first lost click is an increase.
         for outcome in ClickOutcome::ALL {
             drop(clicks.get_or_create(&Clicks { outcome: outcome.label() }));
         }
@@ -289,13 +290,13 @@ impl Metrics {
         self.webhook_attempts.get_or_create(&Attempts { outcome }).inc();
     }
 
-    /// What waits in the spool.
+    /// Sets the gauges of the spool.
     pub(crate) fn spool(&self, clicks: usize, bytes: usize) {
         self.spool_clicks.set(gauge(clicks));
         self.spool_bytes.set(gauge(bytes));
     }
 
-    /// What waits in the outbox. If the database does not answer, the series are absent.
+    /// Sets the gauges of the outbox. If the database does not answer, the series are absent.
     pub(crate) fn outbox(&self, waiting: Option<&OutboxBacklog>, now: Timestamp) {
         let Some(waiting) = waiting else {
             self.outbox_deliveries.clear();
@@ -310,7 +311,7 @@ impl Metrics {
         }
     }
 
-    /// The connections to the database.
+    /// Sets the gauges of the database connections.
     pub(crate) fn connections(&self, pools: &[PoolState]) {
         for PoolState { pool, max, idle, used } in pools {
             for (state, count) in [("idle", *idle), ("used", *used)] {
@@ -320,7 +321,7 @@ impl Metrics {
         }
     }
 
-    /// All counters and gauges, in a text format.
+    /// Encodes all counters and gauges.
     pub(crate) fn text(&self, format: Format) -> Result<String, fmt::Error> {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);

@@ -35,9 +35,9 @@ pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
 }
 
 async fn qr(State(app): State<Shared>, query: Query) -> Result<Response, ApiError> {
-    let _place = app.drawing.acquire().await;
+    let _permit = app.drawing.acquire().await;
     tokio::task::spawn_blocking(move || image(&query)).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "the drawing of a QR code ended abnormally");
+        tracing::error!(%error, "drawing a QR code panicked");
         Err(ApiError::internal())
     })
 }
@@ -99,8 +99,8 @@ fn draw(code: &QRCode, size: u32, margin: u32) -> Option<Vec<u8>> {
     }
     let start = (size - module * modules) / 2;
     let is_dark = |x: u32, y: u32| {
-        let place = |at: u32| Some(at.checked_sub(start)? / module).filter(|place| *place < modules);
-        let (Some(column), Some(row)) = (place(x), place(y)) else { return false };
+        let index = |at: u32| Some(at.checked_sub(start)? / module).filter(|index| *index < modules);
+        let (Some(column), Some(row)) = (index(x), index(y)) else { return false };
         let index = row as usize * code.size + column as usize;
         code.data.get(index).is_some_and(|module| module.value())
     };

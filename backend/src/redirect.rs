@@ -101,7 +101,7 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
     details.url = destination.into();
     details.trigger = if qr { "qr" } else { "link" }.into();
     let address = app.click_rules.client_address(headers).or(peer).map(|address| address.to_canonical());
-    // The rest of it goes no further than this: neither to the spool nor to the database.
+    // The rest of the address reaches neither the spool nor the database.
     details.ip = address.map(|address| app.click_rules.ip.of(address)).unwrap_or_default().into();
     if app.click_rules.once_per_hour && app.repeats.is_repeated(&click, address) {
         app.metrics.clicks(ClickOutcome::Repeated, 1);

@@ -15,7 +15,7 @@ use tracing::Instrument;
 use crate::error::{ApiError, Code};
 use crate::ids;
 use crate::metrics::Metrics;
-use crate::places::Place;
+use crate::permits::Permit;
 
 /// Maximum length of a client's request id, in bytes.
 const MAX_REQUEST_ID: usize = 128;
@@ -42,14 +42,14 @@ pub(crate) async fn within(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let place = Place::default();
-    request.extensions_mut().insert(place.clone());
+    let permit = Permit::default();
+    request.extensions_mut().insert(permit.clone());
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let id = request_id(request.headers());
     let response = scope.handle(&method, route, id, next.run(request)).await;
-    drop(place);
+    drop(permit);
     response
 }
 

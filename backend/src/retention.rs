@@ -1,4 +1,4 @@
-//! How long clicks are kept, and the deletion of those that are older.
+//! The retention of clicks, and the deletion of expired clicks.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use crate::clock::Clock;
 use crate::store::{Store, StoreError};
 use crate::sweeper::PAUSE;
 
-/// How often expired clicks are looked for.
+/// Interval of the checks for expired clicks.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 
 const HOUR: i64 = 3_600_000;
 
-/// How long clicks are kept.
+/// The time for which clicks are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retention(Option<SignedDuration>);
 
 impl Retention {
-    /// None keeps clicks for ever.
+    /// None keeps clicks forever.
     pub(crate) fn new(retention: Option<Duration>) -> Self {
         Self(retention.map(|retention| SignedDuration::try_from(retention).unwrap_or(SignedDuration::MAX)))
     }
 
-    /// The first instant whose clicks are kept: the start of the UTC hour in which the retention began. The hours before
-    /// it are whole in the rollups, and what a client has learnt of it holds for some time.
+    /// The first instant whose clicks are kept: the start of the UTC hour in which the retention began. The rollups
+    /// therefore have all earlier hours completely, and the earliest start in error messages stays valid for some time.
     pub(crate) fn kept_from(self, now: Timestamp) -> Timestamp {
         let Some(began) = self.0.and_then(|retention| now.checked_sub(retention).ok()) else {
             return Timestamp::UNIX_EPOCH;
@@ -37,18 +37,18 @@ impl Retention {
     }
 }
 
-/// Deletes expired clicks until `stop` turns true or its sender is gone. What is left then is deleted by the process that
-/// is started next. Several processes on one database may do so at once.
+/// Deletes expired clicks until `stop` is true or its sender is dropped. The next process deletes the remaining clicks.
+/// Several processes may delete clicks of one database at the same time.
 pub(crate) async fn run(store: Store, clock: Clock, retention: Retention, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         let now = clock.now();
         if let Err(error) = delete_expired(&store, retention.kept_from(now), &stop).await {
-            tracing::error!(%error, "expired clicks could not be deleted");
+            tracing::error!(%error, "could not delete expired clicks");
         }
         let next = now.saturating_add(EVERY).unwrap_or(Timestamp::MAX);
         tokio::select! {
             () = clock.wait_until(next) => {}
-            // Also if nobody is left who could turn it.
+            // This branch is also taken when the sender is dropped.
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }
@@ -59,7 +59,7 @@ async fn delete_expired(
     kept_from: Timestamp,
     stop: &watch::Receiver<bool>,
 ) -> Result<(), StoreError> {
-    // Also where the operator keeps clicks longer now: whoever asks is told that these are gone.
+    // The horizon never moves back, even if the operator has extended the retention.
     let kept_from = store.expire_clicks(kept_from).await?;
     if kept_from == Timestamp::UNIX_EPOCH {
         return Ok(());

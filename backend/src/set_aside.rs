@@ -1,4 +1,4 @@
-//! What operators see of clicks that the database refused.
+//! The JSON format of clicks that the database refused.
 
 use serde_json::{Value, json};
 

@@ -26,7 +26,7 @@ pub struct Settings {
     pub max_stale: Duration,
     /// Behaviour of redirects while the click buffer is full.
     pub when_full: WhenFull,
-    /// How long clicks are kept; for ever if absent. Their rollups stay.
+    /// The time for which clicks are kept. None keeps them forever. Rollups are always kept.
     pub retention: Option<Duration>,
 }
 

@@ -9,7 +9,7 @@ use crate::click_rules::{ClickRules, Repeats};
 use crate::clock::Clock;
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
-use crate::places::Places;
+use crate::permits::Permits;
 use crate::recorder::Recorder;
 use crate::retention::Retention;
 use crate::store::Store;
@@ -27,8 +27,8 @@ pub(crate) struct App {
     pub(crate) targets: Targets,
     pub(crate) recorder: Recorder,
     pub(crate) admission: Admission,
-    pub(crate) places: Places,
-    /// Places of those that draw QR codes, which takes a processor for a while and no key.
+    pub(crate) permits: Permits,
+    /// Permits for drawing QR codes, which takes much CPU time and requires no key.
     pub(crate) drawing: Semaphore,
     pub(crate) click_rules: ClickRules,
     pub(crate) repeats: Repeats,
@@ -37,9 +37,9 @@ pub(crate) struct App {
     pub(crate) max_webhooks: u32,
     pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,
-    /// Notified when an event for webhooks was written.
+    /// Notified when an event for webhooks was stored.
     pub(crate) announced: Arc<Notify>,
-    /// Woken when a link, a tag or a folder was deleted.
+    /// Notified when a link, tag or folder was deleted.
     pub(crate) deleted: Arc<Notify>,
 }
 

@@ -1,5 +1,5 @@
-//! Deletes what deleted links, tags and folders leave behind, in the background and a few rows at a time, so that nobody
-//! waits for it.
+//! Deletes the rows of deleted links, tags and folders in the background. Each transaction is small, so that other writers
+//! do not wait long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::store::{Store, StoreError};
 
 /// Pause between two steps, in which other writers proceed.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// Interval of the check without a notification. It finds the links that other processes have deleted.
+/// Interval of the checks without a notification. They find the links that other processes have deleted.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 
 /// Runs until `stop` is true or its sender is dropped. The next process deletes the remaining rows.
@@ -24,7 +24,7 @@ pub(crate) async fn run(store: Store, clock: Clock, deleted: Arc<Notify>, mut st
                 Ok(true) => tokio::time::sleep(PAUSE).await,
                 Ok(false) => break,
                 Err(error) => {
-                    tracing::error!(%error, "what deleted links, tags and folders left behind could not be deleted");
+                    tracing::error!(%error, "could not delete the rows of deleted links, tags and folders");
                     break;
                 }
             }

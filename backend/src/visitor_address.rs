@@ -1,11 +1,11 @@
-//! How much of a visitor's address is kept.
+//! The part of a visitor's address that is kept.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How much of a visitor's address is stored, and sent in events and webhooks.
+/// The part of a visitor's address that is stored, and sent in events and webhooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeptAddress {
-    /// All of it.
+    /// The whole address.
     Full,
     /// The network: /24 of IPv4, /48 of IPv6.
     #[default]
@@ -15,7 +15,7 @@ pub enum KeptAddress {
 }
 
 impl KeptAddress {
-    /// What is kept of an address; empty if that is nothing.
+    /// The kept part of an address as text. Empty if nothing is kept.
     pub(crate) fn of(self, address: IpAddr) -> String {
         match self {
             Self::Full => address.to_string(),
@@ -32,7 +32,7 @@ fn truncated(address: IpAddr) -> IpAddr {
     }
 }
 
-/// As [`KeptAddress::Truncated`], of an address that was kept as text. Empty if the text is not an address.
+/// Truncates a stored address like [`KeptAddress::Truncated`]. Empty if the text is not an address.
 pub(crate) fn truncated_text(text: &str) -> String {
     text.parse()
         .map_or_else(|_| String::new(), |address: IpAddr| truncated(address.to_canonical()).to_string())
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_network_of_an_address_is_kept() {
-        //  address, and what is kept of it
+        //  address, and its kept part
         let table = [
             ("192.0.2.255", "192.0.2.0"),
             ("10.0.0.0", "10.0.0.0"),

@@ -18,12 +18,12 @@ use crate::query::Query;
 use crate::state::Shared;
 use crate::store::{LinkSelector, NewLink, transactions};
 
-/// Where bulk calls go.
+/// The path of bulk calls.
 pub(crate) const PATH: &str = "/links/bulk";
-/// Most links that one call makes, changes or deletes.
+/// Maximum number of links that one call creates, updates or deletes.
 pub(crate) const MAX_BULK: usize = 100;
 
-/// One answer of a bulk call, in the place of its request.
+/// The result for one item of a bulk call, in the order of the items.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
@@ -75,7 +75,7 @@ pub(super) async fn create(
     Ok(Json(results.collect()))
 }
 
-/// A call that names the same short link twice contradicts itself.
+/// Refuses a call that creates the same short link twice.
 fn refuse_duplicates(links: &[NewLink]) -> Result<(), ApiError> {
     let mut seen = HashSet::new();
     let mut duplicates = Vec::new();
@@ -107,7 +107,7 @@ pub(super) async fn update(
     let now = app.clock.now();
     let data = fields.get("data").unwrap_or(&Value::Null);
     let input = LinkInput::update(data, "data", now)?;
-    // Each of these is one link's alone.
+    // These fields are unique to a link.
     for name in ["domain", "key", "externalId"] {
         if data.get(name).is_some_and(|value| !value.is_null()) {
             return Err(Fields::of(data, "data")?.invalid(name, "Cannot be changed for many links at once"));

@@ -55,7 +55,7 @@ pub(crate) struct LinkInput {
 pub(crate) enum TagSelection {
     /// By id. Each tag must exist in the workspace.
     Ids(Vec<String>),
-    /// By name, in upper or lower case; each has to exist in the workspace.
+    /// By name, without regard to case. Each tag must exist in the workspace.
     Names(Vec<String>),
 }
 

@@ -44,27 +44,27 @@ fn is_invisible(character: char) -> bool {
 /// Whether all invisible characters are part of emoji.
 fn shows_all_of_itself(key: &str) -> bool {
     let characters: Vec<char> = key.chars().collect();
-    let at = |place: usize| characters.get(place).copied();
-    let mut place = 0;
-    while let Some(character) = at(place) {
-        let before = place.checked_sub(1).and_then(at);
+    let at = |index: usize| characters.get(index).copied();
+    let mut index = 0;
+    while let Some(character) = at(index) {
+        let before = index.checked_sub(1).and_then(at);
         if is_tag(character) {
             // A subdivision flag: a black flag followed by the tag letters of the subdivision's code.
-            let length = characters[place..].iter().take_while(|other| is_tag(**other)).count();
-            let last = at(place + length - 1);
+            let length = characters[index..].iter().take_while(|other| is_tag(**other)).count();
+            let last = at(index + length - 1);
             if before != Some(BLACK_FLAG) || length < 2 || last != Some(END_OF_TAGS) {
                 return false;
             }
-            place += length;
+            index += length;
             continue;
         }
         let is_part_of_emoji = match character {
             JOINER => {
                 (before == Some(EMOJI_STYLE) || before.is_some_and(is_emoji))
-                    && at(place + 1).is_some_and(is_emoji)
+                    && at(index + 1).is_some_and(is_emoji)
             }
             EMOJI_STYLE => match before {
-                Some(digit) if digit.is_ascii_digit() => at(place + 1) == Some(KEYCAP),
+                Some(digit) if digit.is_ascii_digit() => at(index + 1) == Some(KEYCAP),
                 before => before.is_some_and(is_emoji),
             },
             _ => !is_invisible(character),
@@ -72,7 +72,7 @@ fn shows_all_of_itself(key: &str) -> bool {
         if !is_part_of_emoji {
             return false;
         }
-        place += 1;
+        index += 1;
     }
     true
 }

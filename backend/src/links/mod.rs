@@ -91,7 +91,7 @@ fn is_false(flag: &bool) -> bool {
 pub(crate) struct Tag {
     /// `tag_` and a ULID.
     pub(crate) id: String,
-    /// Unique in the workspace, in upper or lower case.
+    /// Unique in the workspace, without regard to case.
     pub(crate) name: String,
     /// One of [`TAG_COLORS`].
     pub(crate) color: String,
@@ -139,7 +139,7 @@ impl PublicUrl {
         self
     }
 
-    /// The domains that links may live on, the default one first.
+    /// The domains of links, the default domain first.
     pub(crate) fn domains(&self) -> impl Iterator<Item = &str> {
         let others = self.other_domains.iter().map(String::as_str).filter(|other| *other != self.host);
         std::iter::once(self.host.as_str()).chain(others)

@@ -1,4 +1,4 @@
-//! A batch of clicks in a compact form: the spool stores it, and few statements record it. Repeated values are stored once.
+//! A batch of clicks in a compact form, for the spool and for the statements that record it. Repeated values are stored once.
 
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ impl<'a> Batch<'a> {
         if count == 0 { Ok(self) } else { self.part(self.clicks.get(count..).unwrap_or_default()) }
     }
 
-    /// The clicks by themselves.
+    /// The clicks, each with its values.
     pub(super) fn unpack(&self) -> Result<Vec<Click>, StoreError> {
         self.clicks.iter().map(|entry| self.click(entry)).collect()
     }

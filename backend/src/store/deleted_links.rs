@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_go_in_bounded_steps_whatever_happens_to_the_process() {
+    async fn rows_are_deleted_in_bounded_steps_by_one_process_after_another() {
         const CLICKS: i64 = 2_500;
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());

@@ -16,7 +16,7 @@ pub struct AssignedDomain {
     pub name: String,
     /// The id of the workspace.
     pub workspace: String,
-    /// When it was assigned.
+    /// The time of the assignment.
     pub assigned_at: Timestamp,
 }
 
@@ -32,7 +32,7 @@ const DOMAINS: &str = "SELECT n.name, w.id AS workspace, n.assigned_at FROM doma
     JOIN workspaces w ON w.seq = n.workspace_seq ";
 
 impl Store {
-    /// Assigns a domain to a workspace. Other workspaces can then create no links on it. Links that are on it stay.
+    /// Assigns a domain to a workspace. Other workspaces can then no longer create links on it. Existing links stay.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails, [`DomainConflict`] if the domain is assigned to another workspace.
@@ -59,7 +59,7 @@ impl Store {
         Ok(Err(DomainConflict { name: name.to_owned(), workspace: owner }))
     }
 
-    /// Releases a domain, which every workspace may then use. False if it is not assigned.
+    /// Releases a domain, so that every workspace may use it. False if it is not assigned.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
@@ -69,7 +69,7 @@ impl Store {
         Ok(sql.execute(&self.write).await? == 1)
     }
 
-    /// All domains that are assigned, by name.
+    /// All assigned domains, by name.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.

@@ -1,5 +1,5 @@
-//! Visitors' addresses from earlier versions, which kept them whole: they are truncated when the database is opened, in
-//! steps, so that neither a transaction nor what a process that is killed has to do again grows with their number.
+//! Truncation of visitors' addresses from earlier versions, which stored whole addresses. It runs when the database is opened,
+//! in steps of bounded size. A process that was killed repeats at most one step.
 
 use serde_json::Value;
 use sqlx::Row;
@@ -9,11 +9,11 @@ use super::sql::Sql;
 use super::{Store, StoreError, from_json, to_json};
 use crate::visitor_address::truncated_text;
 
-/// Where addresses are.
+/// The tables with addresses.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Clicks,
-    /// In the payloads of clicks.
+    /// The payloads of click events.
     WebhookEvents,
 }
 
@@ -27,7 +27,7 @@ impl Source {
         }
     }
 
-    /// Rows that are looked at by one transaction at most. A payload may be long.
+    /// Maximum number of rows that one transaction reads. Payloads may be long.
     fn rows_per_step(self) -> usize {
         match self {
             Self::Clicks => 5_000,
@@ -35,7 +35,7 @@ impl Source {
         }
     }
 
-    /// The query for rows, by their numbers, as far as `WHERE`.
+    /// The start of the query for rows, up to the condition on their numbers.
     fn select(self) -> &'static str {
         match self {
             Self::Clicks => "SELECT t.seq, t.ip FROM clicks t WHERE",
@@ -45,7 +45,7 @@ impl Source {
         }
     }
 
-    /// The statement that writes rows, as far as `FROM`, and its condition.
+    /// The start of the statement that updates rows, and its condition.
     fn update(self) -> (&'static str, &'static str) {
         match self {
             Self::Clicks => {
@@ -58,7 +58,7 @@ impl Source {
         }
     }
 
-    /// A text of a row with its address truncated.
+    /// The text of a row, with the address truncated.
     fn truncated(self, text: &str) -> Result<String, StoreError> {
         match self {
             Self::Clicks => Ok(truncated_text(text)),
@@ -74,7 +74,7 @@ impl Source {
 }
 
 impl Store {
-    /// Truncates all addresses from earlier versions. Goes on where a process before has stopped.
+    /// Truncates all addresses from earlier versions. Continues where an earlier process stopped.
     pub(super) async fn truncate_addresses(&self) -> Result<(), StoreError> {
         for source in Source::ALL {
             let mut sql = Sql::new("SELECT COUNT(*) FROM full_addresses WHERE source = ");
@@ -82,14 +82,14 @@ impl Store {
             if sql.number(&self.read).await? == 0 {
                 continue;
             }
-            tracing::info!(of = source.name(), "truncating the addresses of visitors from earlier versions");
+            tracing::info!(of = source.name(), "truncating visitors' addresses from earlier versions");
             while self.truncate_some_addresses(source).await? {}
-            tracing::info!(of = source.name(), "the addresses are truncated");
+            tracing::info!(of = source.name(), "truncated the addresses");
         }
         Ok(())
     }
 
-    /// Truncates some addresses in one transaction. False if none is left.
+    /// Truncates some addresses in one transaction. False if there are no more.
     async fn truncate_some_addresses(&self, source: Source) -> Result<bool, StoreError> {
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new("SELECT f.next_seq, f.last_seq FROM full_addresses f WHERE f.source = ");
@@ -129,7 +129,7 @@ impl Store {
     }
 }
 
-/// An encoded batch of clicks with their addresses truncated.
+/// An encoded batch of clicks, with the addresses truncated.
 pub(super) fn truncate_batch(bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
     let batch = Batch::decode(bytes)?;
     let addresses: Vec<String> = batch.clicks.iter().map(|click| truncated_text(click.ip)).collect();
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn truncation_goes_on_where_a_process_has_stopped() {
+    async fn truncation_continues_where_a_process_has_stopped() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let store = Store::open(&url).await.unwrap();
@@ -174,12 +174,12 @@ mod tests {
         assert_eq!(truncated(&store).await, 5_000);
         store.close().await;
         let store = Store::open(&url).await.unwrap();
-        assert_eq!(truncated(&store).await, 12_000, "and not the one that came later");
+        assert_eq!(truncated(&store).await, 12_000, "all except the one that came later");
         assert!(!store.truncate_some_addresses(Source::Clicks).await.unwrap());
     }
 
     #[test]
-    fn a_batch_is_the_same_but_for_its_addresses() {
+    fn truncation_changes_only_the_addresses_of_a_batch() {
         let clicks: Vec<Click> = (0..5)
             .map(|n| {
                 let mut click = Click::new(format!("link_{}", n % 2), Timestamp::UNIX_EPOCH);

@@ -107,13 +107,13 @@ pub enum StoreError {
     /// The database returned an error.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
-    /// The webhook events of clicks are too large for one transaction. Those of fewer clicks are not.
-    #[error("{bytes} bytes of webhook events are too many for one transaction")]
+    /// The webhook events of clicks are too large for one transaction. Fewer clicks may fit.
+    #[error("{bytes} bytes of webhook events exceed the maximum of a transaction")]
     TooManyEvents {
-        /// About their size.
+        /// Approximate size of the events.
         bytes: usize,
     },
-    /// A question needs clicks that are deleted.
+    /// A query needs expired clicks, which are deleted.
     #[error("clicks from before {kept_from} are deleted")]
     Expired {
         /// The first instant whose clicks are kept.
@@ -130,8 +130,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether what was to be written is refused, and would be again as a whole. False where it could not do its work, such
-    /// as on a full disk or a lost connection.
+    /// Whether the database refuses the data and would refuse it again. False if the database could not work, for example
+    /// because of a full disk or a lost connection.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Corrupt { .. } | Self::TooManyEvents { .. } | Self::Database(sqlx::Error::Encode(_)) => {
@@ -149,7 +149,7 @@ impl StoreError {
         }
     }
 
-    /// The refusal of a URL that names no database.
+    /// The error for the URL of an unsupported database.
     pub(crate) fn unknown(url: &str) -> Self {
         Self::UnknownDatabase { url: without_credentials(url) }
     }
@@ -184,7 +184,7 @@ pub(crate) struct PoolState {
 
 impl PoolState {
     fn of<DB: sqlx::Database>(name: &'static str, pool: &sqlx::Pool<DB>) -> Self {
-        // Read first: a connection that is given back in between is not counted twice.
+        // The size is read first, so that a connection that is released in between is not counted twice.
         let size = pool.size() as usize;
         let idle = pool.num_idle().min(size);
         Self { pool: name, max: pool.options().get_max_connections(), idle, used: size - idle }
@@ -299,7 +299,7 @@ impl Store {
         Self { spool: Some(file), ..self }
     }
 
-    /// Connections for all but questions about clicks.
+    /// Maximum number of connections for everything except analytics queries.
     pub(crate) fn connections(&self) -> usize {
         self.read.options().get_max_connections() as usize
     }
@@ -361,7 +361,7 @@ impl Store {
     pub(crate) fn pools(&self) -> Vec<PoolState> {
         let mut pools = match self.dialect {
             Dialect::Sqlite => vec![PoolState::of("read", &self.read), PoolState::of("write", &self.write)],
-            // One for both.
+            // One pool reads and writes.
             Dialect::Postgres => vec![PoolState::of("main", &self.write)],
         };
         pools.push(self.readers.state("analytics"));

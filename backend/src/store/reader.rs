@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_statement_without_end_is_interrupted_and_its_reader_is_free() {
+    async fn an_endless_statement_is_interrupted_and_its_connection_is_free() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let analytics = Analytics { readers: 1, timeout: Duration::from_millis(100) };

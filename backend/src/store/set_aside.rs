@@ -1,5 +1,5 @@
-//! Clicks that the database refused: kept as they were spooled, so that an operator can look at them, replay them once the
-//! cause is mended, or delete them.
+//! Clicks that the database refused. They are kept in their spooled form, so that the operator can list them, delete them,
+//! or replay them after the cause is fixed.
 
 use sqlx::{Any, Row, Transaction};
 
@@ -8,34 +8,34 @@ use super::sql::Sql;
 use super::{Click, Progress, Store, StoreError};
 use crate::links::PublicUrl;
 
-/// Entries that are kept at most.
+/// Maximum number of entries.
 const MAX_ENTRIES: i64 = 10_000;
-/// Bytes of their clicks that are kept at most.
+/// Maximum size of the clicks of all entries, in bytes.
 const MAX_BYTES: i64 = 64 * 1024 * 1024;
 
-/// Clicks that the database refused.
+/// An entry: one refused click, or a batch that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
-    /// The id of the click, or the spool and the number of a batch that cannot be read.
+    /// The id of the click. For a batch that cannot be read, its spool and number.
     pub id: String,
-    /// What the database said.
+    /// The error of the database.
     pub reason: String,
-    /// The clicks; None if they cannot be read.
+    /// The clicks. None if they cannot be read.
     pub clicks: Option<Vec<Click>>,
 }
 
-/// What became of the clicks that were set aside.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Clicks recorded.
+    /// Number of recorded clicks.
     pub recorded: usize,
-    /// Clicks on links that were deleted meanwhile.
+    /// Number of clicks on links that were deleted in the meantime.
     pub orphaned: usize,
-    /// The entries that are still refused, and why.
+    /// The ids of the entries that are still refused, and the reasons.
     pub refused: Vec<(String, String)>,
 }
 
-/// An entry with its clicks as they are kept.
+/// An entry with its clicks in spooled form.
 struct Kept {
     seq: i64,
     id: String,
@@ -44,7 +44,7 @@ struct Kept {
 }
 
 impl Store {
-    /// Sets clicks aside, and writes down that this part of the spool is done with. False if there is no room for them.
+    /// Sets clicks aside and marks them as recorded up to `reached`. False if there is no room for them.
     pub(crate) async fn set_aside(
         &self,
         id: &str,
@@ -57,7 +57,7 @@ impl Store {
         if is_kept {
             let mut sql = Sql::new("INSERT INTO set_aside_clicks (id, reason, clicks) VALUES (");
             sql.bind(id.to_owned()).push(", ").bind(reason.to_owned()).push(", ").bind(clicks.to_vec());
-            // A batch that cannot be read is found again after a process was killed.
+            // After a kill, the next process may set the same batch aside again.
             sql.push(") ON CONFLICT DO NOTHING");
             sql.execute(&mut *transaction).await?;
         }
@@ -65,7 +65,7 @@ impl Store {
         Ok(is_kept)
     }
 
-    /// Calls `show` with each entry that was set aside, the oldest first.
+    /// Calls `show` with each entry, oldest first.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
@@ -82,10 +82,10 @@ impl Store {
         Ok(())
     }
 
-    /// Records what was set aside, each entry in a transaction that also removes it. What the database still refuses stays.
+    /// Records the entries. Each transaction records an entry and removes it. Entries that the database still refuses stay.
     ///
     /// # Errors
-    /// [`StoreError`] if the database fails; what was recorded before stays recorded.
+    /// [`StoreError`] if the database fails. Entries that were recorded before the error stay recorded.
     pub async fn replay_set_aside(&self, public: &PublicUrl) -> Result<Replayed, StoreError> {
         let mut replayed = Replayed::default();
         let mut last = 0;
@@ -128,8 +128,8 @@ impl Store {
         }))
     }
 
-    /// Records an entry and removes it. Returns how many clicks were recorded, and how many were on deleted links; None if
-    /// the entry is gone.
+    /// Records an entry and removes it. Returns the number of recorded clicks and of clicks on deleted links. None if the
+    /// entry no longer exists.
     async fn replay_one(
         &self,
         kept: &Kept,
@@ -164,17 +164,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_set_aside_is_bounded() {
+    async fn the_size_of_all_entries_is_bounded() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let store = Store::open(&url).await.unwrap();
-        // Not the encoding of a batch.
+        // These bytes are not an encoded batch.
         let large = vec![u8::MAX; usize::try_from(MAX_BYTES / 4).unwrap()];
         for entry in 0..5 {
             let is_kept = store.set_aside(&entry.to_string(), &large, "too large", None).await.unwrap();
             assert_eq!(is_kept, entry < 4, "entry {entry}");
         }
-        // A batch that is found again is the same entry.
+        // The same batch is one entry, even if it is set aside twice.
         assert!(store.delete_set_aside("0").await.unwrap());
         for _ in 0..2 {
             assert!(store.set_aside("again", b"damaged", "cannot be read", None).await.unwrap());

@@ -21,26 +21,26 @@ use crate::ids;
 
 /// Time for another process, which is shutting down, to release the spool.
 const WAIT: Duration = Duration::from_secs(1);
-/// The number, in the file's header, of its contents' form. In form 0, batches have visitors' addresses as they came.
-const FORM: i64 = 1;
+/// Version of the file's format, in the file's header. In version 0, batches contain whole addresses.
+const FORMAT: i64 = 1;
 /// Maximum number of batches that one transaction deletes.
 const DELETED_AT_ONCE: i64 = 64;
 
-/// How far a spool is recorded: all batches up to a number, and some clicks after them.
+/// The recorded part of a spool: all batches up to a number, and some clicks after them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The number of the last batch that is recorded.
+    /// The number of the last recorded batch.
     pub(crate) batch: i64,
-    /// The number of clicks of the batches after it that are recorded.
+    /// Number of recorded clicks after this batch.
     pub(crate) clicks: i64,
 }
 
-/// What a process finds in a spool.
+/// The unrecorded contents of a spool when a process opens it.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// The batches that are not recorded, with their numbers.
+    /// The unrecorded batches with their numbers.
     pub(crate) batches: Vec<(i64, Vec<u8>)>,
-    /// The number of their first clicks that are recorded.
+    /// Number of their first clicks that are already recorded.
     pub(crate) recorded_clicks: i64,
 }
 
@@ -102,12 +102,12 @@ impl Store {
         Ok(Some((Spool { file, last }, Left { batches, recorded_clicks: recorded.clicks })))
     }
 
-    /// By which a batch of the spool is known beside those of other spools.
+    /// The id of a batch, which is unique among all spools.
     pub(crate) fn spooled_batch_id(&self, number: i64) -> String {
         format!("{}/{number}", self.spool_id.get().map_or("", String::as_str))
     }
 
-    /// How far a spool is recorded.
+    /// The recorded part of a spool.
     async fn progress_of(&self, spool: &str) -> Result<Progress, StoreError> {
         let mut sql = match self.dialect {
             Dialect::Sqlite => Sql::new("SELECT recorded, clicks_ahead FROM spool"),
@@ -125,8 +125,8 @@ impl Store {
         Ok(Progress { batch: row.try_get("recorded")?, clicks: row.try_get("clicks_ahead")? })
     }
 
-    /// Marks all batches up to this one as recorded, in the transaction that records their clicks. False if they were
-    /// already marked, which means that an earlier commit succeeded without an acknowledgement.
+    /// Marks clicks as recorded, in the transaction that records them. False if they are already marked, because an
+    /// earlier commit succeeded without an acknowledgement.
     pub(super) async fn mark_recorded(
         &self,
         transaction: &mut Transaction<'static, Any>,
@@ -149,8 +149,8 @@ impl Store {
 
 /// Truncates the addresses in a file from an earlier version.
 async fn truncate_addresses(file: &mut SqliteConnection) -> Result<(), StoreError> {
-    let form: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *file).await?;
-    if form >= FORM {
+    let format: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *file).await?;
+    if format >= FORMAT {
         return Ok(());
     }
     let mut transaction = file.begin().await?;
@@ -159,13 +159,13 @@ async fn truncate_addresses(file: &mut SqliteConnection) -> Result<(), StoreErro
     for number in numbers {
         let batch = sqlx::query_scalar("SELECT clicks FROM batches WHERE number = ?").bind(number);
         let batch: Vec<u8> = batch.fetch_one(&mut *transaction).await?;
-        // One that is damaged is set aside when it is to be recorded.
+        // A damaged batch is set aside later, when it is recorded.
         if let Ok(batch) = truncate_batch(&batch) {
             let update = sqlx::query("UPDATE batches SET clicks = ? WHERE number = ?");
             update.bind(batch).bind(number).execute(&mut *transaction).await?;
         }
     }
-    transaction.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {FORM}")))).await?;
+    transaction.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {FORMAT}")))).await?;
     transaction.commit().await?;
     Ok(())
 }
@@ -239,7 +239,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let public = PublicUrl::parse("https://s.test").unwrap();
-        //  batches spooled, of which are recorded, and how many the next process finds
+        //  spooled batches, recorded batches, and batches that the next process finds
         let table = [(0, 0, 0), (3, 0, 3), (2, 4, 1), (0, 1, 0), (1, 0, 1)];
         for (spooled, recorded, expected) in table {
             let store = Store::open(&url).await.unwrap();
@@ -279,7 +279,7 @@ mod tests {
         for clicks in clicks.chunks(5) {
             spool.append(&clicks.iter().collect::<ClickBuffer>().batch().encode().unwrap(), 0).await.unwrap();
         }
-        //  first click, how far the spool is recorded with it and others, and what is recorded and left then
+        //  first click, progress, recorded clicks, and the rest that the next process finds
         let table = [
             (0, (0, 7), 7, (2, 7)),
             (7, (0, 8), 8, (2, 8)),
@@ -289,7 +289,7 @@ mod tests {
         for (first, (batch, ahead), recorded, (batches, recorded_clicks)) in table {
             let until = if batch == 2 { clicks.len() } else { ahead };
             let reached = Progress { batch, clicks: ahead as i64 };
-            // The second time as after a commit that the process has not heard of.
+            // The second time, the clicks are already marked, as after a commit without an acknowledgement.
             for _ in 0..2 {
                 let buffer: ClickBuffer = clicks[..until].iter().collect();
                 let all = buffer.batch().without_first(first).unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_in_a_file_from_before_are_truncated_once() {
+    async fn addresses_in_a_file_from_an_earlier_version_are_truncated_once() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let mut click = Click::new("link_1", Timestamp::UNIX_EPOCH);
@@ -323,7 +323,7 @@ mod tests {
         drop(spool);
         let (mut spool, left) = store.open_spool().await.unwrap().unwrap();
         assert_eq!(left.batches, [(1, truncate_batch(&batch).unwrap()), (2, b"damaged".to_vec())]);
-        // This one was kept whole because the operator says so.
+        // The operator has chosen to keep whole addresses, so this one stays.
         spool.append(&batch, 2).await.unwrap();
         drop(spool);
         let (_spool, left) = store.open_spool().await.unwrap().unwrap();

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_deleted_tag_or_folder_leaves_goes_in_bounded_steps() {
+    async fn links_lose_a_deleted_tag_or_folder_in_bounded_steps() {
         const LINKS: usize = 2_500;
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());

@@ -160,11 +160,8 @@ async fn nothing_is_overwritten(database: Database) {
     for command in ["backup", "restore"] {
         let output = place.run(command, &copy).await;
         let said = String::from_utf8_lossy(&output.stderr);
-        let expected = ["there is something already", "already exists"];
-        assert!(
-            !output.status.success() && expected.iter().any(|text| said.contains(text)),
-            "{command}: {said}"
-        );
+        // PostgreSQL says it of a table.
+        assert!(!output.status.success() && said.contains("already exists"), "{command}: {said}");
     }
     assert!(!folder.path().join("backup.incomplete").exists());
     let nowhere = place.run("restore", &folder.path().join("no-such-backup")).await;

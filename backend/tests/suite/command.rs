@@ -80,21 +80,21 @@ fn links_are_imported_line_by_line() {
         [
             &*format!("line 252, column url: \"nonsense\": Invalid destination URL (accepted: {address})"),
             "line 253, column key: \"K7\": Duplicate key: This short link already exists. (accepted: up to 190 letters, \
-             digits, _, -, . and /, which no other link of the domain has)",
+             digits, _, -, . and /, unique on the domain)",
             &*format!("line 254, column archived: \"maybe\": {boolean} (accepted: true or false)"),
-            "line 255: 3 cells where the first line has 7. Is a quotation mark left open?",
-            "line 256: the cell of the column title is not UTF-8",
+            "line 255: 3 cells, but the first line has 7. Is a closing quotation mark missing?",
+            "line 256: the cell in column title is not UTF-8",
             &*format!(
                 "line 257, column geo: \"{{\\\"D\\\": 1}}\": {country} (accepted: addresses by country in JSON, such as \
                  {{\"DE\": \"https://example.de\"}})"
             ),
             &*format!("line 258, column url: \"\": {missing} (accepted: {address})"),
             "251 links created, 7 lines refused",
-            "  1 × 3 cells where the first line has 7. Is a quotation mark left open?",
+            "  1 × 3 cells, but the first line has 7. Is a closing quotation mark missing?",
             &*format!("  1 × archived: {boolean}"),
             &*format!("  1 × geo: {country}"),
             "  1 × key: Duplicate key: This short link already exists.",
-            "  1 × the cell of the column title is not UTF-8",
+            "  1 × the cell in column title is not UTF-8",
             "  1 × url: Invalid destination URL",
             &*format!("  1 × url: {missing}"),
         ]
@@ -103,7 +103,7 @@ fn links_are_imported_line_by_line() {
     assert!(warned.contains("the column is ignored") && warned.contains("unknown"), "{warned}");
     //  first line and another, exit code, and what is said
     let table = [
-        ("key,title\na,b\n", 1, "links.csv: the first line has no column \"url\". 0 links were made before"),
+        ("key,title\na,b\n", 1, "links.csv: the first line has no column \"url\". 0 links were created before the error"),
         ("url,key,key\na.test,b,c\n", 1, "the first line names the column \"key\" twice"),
         ("url,password\na.test,s3cret\n", 3, "1 lines were refused"),
         ("url,title\na.test,all is well\n", 0, ""),
@@ -150,7 +150,7 @@ fn what_is_wrong_on_the_command_line_is_named() {
         (&["domains", "assign", "--workspace", "ws_nobody", "go.test"], "no workspace has the id ws_nobody"),
         (
             &["domains", "assign", "--workspace", "ws_nobody", "https://go.test"],
-            "expected the name of a host",
+            "expected a host name in ASCII",
         ),
         (&["domains", "release", "go.test"], "the domain go.test is not assigned"),
         (&["serve", "--retention", "0"], "0 is not in 1..=36500"),

@@ -12,16 +12,16 @@ use crate::receiver::{Receiver, Silent};
 use crate::service::Service;
 
 on_both_databases! {
-    a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over,
-    an_event_can_be_sent_again_and_made_up,
-    a_receiver_that_is_gone_hears_nothing_more,
-    a_receiver_that_asks_for_time_gets_it,
-    a_webhook_is_disabled_when_twenty_events_in_a_row_were_given_up,
+    a_delivery_is_retried_with_the_same_id_when_its_wait_is_over,
+    an_event_can_be_replayed_and_a_sample_sent,
+    a_receiver_that_answers_410_gets_no_more_events,
+    retry_after_delays_the_next_attempt,
+    a_webhook_is_disabled_when_twenty_events_in_a_row_have_failed,
     a_receiver_that_never_answers_delays_no_other,
-    what_waits_for_a_disabled_webhook_comes_once_it_is_enabled,
+    deliveries_to_a_disabled_webhook_resume_once_it_is_enabled,
     deliveries_are_filtered_and_paged,
-    events_that_were_given_up_are_sent_again_together,
-    so_many_events_are_sent_again_at_once,
+    failed_events_are_replayed_together,
+    a_call_replays_a_bounded_number_of_events,
 }
 
 /// The log of a webhook, once its newest delivery has had `attempts` attempts.
@@ -36,7 +36,7 @@ pub(crate) async fn log_after(service: &Service, webhook: &Value, attempts: usiz
     }
 }
 
-async fn a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over(database: Database) {
+async fn a_delivery_is_retried_with_the_same_id_when_its_wait_is_over(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
@@ -59,7 +59,7 @@ async fn a_delivery_is_tried_again_with_the_same_id_when_its_wait_is_over(databa
     assert!(receiver.is_empty());
 }
 
-async fn an_event_can_be_sent_again_and_made_up(database: Database) {
+async fn an_event_can_be_replayed_and_a_sample_sent(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
@@ -81,7 +81,7 @@ async fn an_event_can_be_sent_again_and_made_up(database: Database) {
     }
 }
 
-async fn a_receiver_that_is_gone_hears_nothing_more(database: Database) {
+async fn a_receiver_that_answers_410_gets_no_more_events(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
@@ -97,7 +97,7 @@ async fn a_receiver_that_is_gone_hears_nothing_more(database: Database) {
     assert!(receiver.is_empty());
 }
 
-async fn a_receiver_that_asks_for_time_gets_it(database: Database) {
+async fn retry_after_delays_the_next_attempt(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
@@ -110,9 +110,9 @@ async fn a_receiver_that_asks_for_time_gets_it(database: Database) {
     assert_eq!(receiver.next().await.json(), first);
 }
 
-async fn a_webhook_is_disabled_when_twenty_events_in_a_row_were_given_up(database: Database) {
+async fn a_webhook_is_disabled_when_twenty_events_in_a_row_have_failed(database: Database) {
     const EVENTS: usize = 20;
-    // The longest waits before each next attempt, with all the jitter there may be.
+    // The waits before the attempts, with the maximum jitter.
     const WAITS: [u64; 9] = [6, 360, 2_160, 8_640, 21_600, 43_200, 60_480, 86_400, 103_680];
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
@@ -129,7 +129,7 @@ async fn a_webhook_is_disabled_when_twenty_events_in_a_row_were_given_up(databas
             tokio::task::yield_now().await;
         }
     };
-    let mut give_up = async |events: usize| {
+    let mut fail = async |events: usize| {
         for _ in 0..events * (WAITS.len() + 1) {
             receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
         }
@@ -145,15 +145,15 @@ async fn a_webhook_is_disabled_when_twenty_events_in_a_row_were_given_up(databas
             receiver.next().await;
         }
     };
-    give_up(EVENTS - 1).await;
+    fail(EVENTS - 1).await;
     assert_eq!(service.get(&path).await.body["disabledAt"], Value::Null);
-    give_up(1).await;
+    fail(1).await;
     while service.get(&path).await.body["disabledAt"].is_null() {
         tokio::task::yield_now().await;
     }
     let log = service.get(&format!("{path}/deliveries")).await;
     assert_eq!(log.each("status"), vec!["failed"; EVENTS]);
-    service.link(&json!({"url": "https://example.com/unheard"})).await;
+    service.link(&json!({"url": "https://example.com/unsent"})).await;
     service.shut_down().await;
     assert!(receiver.is_empty());
 }
@@ -175,7 +175,7 @@ async fn a_receiver_that_never_answers_delays_no_other(database: Database) {
     assert!((1..=4).contains(&silent.most_at_once()), "{} at once", silent.most_at_once());
 }
 
-async fn what_waits_for_a_disabled_webhook_comes_once_it_is_enabled(database: Database) {
+async fn deliveries_to_a_disabled_webhook_resume_once_it_is_enabled(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
@@ -186,7 +186,7 @@ async fn what_waits_for_a_disabled_webhook_comes_once_it_is_enabled(database: Da
     log_after(&service, &webhook, 1).await;
     service.patch(&path, &json!({"disabled": true})).await;
     service.clock.advance(Duration::from_secs(3_600));
-    // Once another has heard of something later, the service has looked.
+    // After a later event of another webhook has arrived, the service has checked the due deliveries.
     let other = service.webhook(&receiver.url("/other"), &["link.updated"]).await;
     let test = format!("/webhooks/{}/test", other["id"].as_str().unwrap());
     service.post(&test, &json!({})).await;
@@ -201,7 +201,7 @@ async fn deliveries_are_filtered_and_paged(database: Database) {
     let mut receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created", "link.deleted"]).await;
     let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
-    // An hour apart: one that is delivered, one that is tried again, one of another kind.
+    // An hour apart: a delivered event, and a retried event with one of another type.
     let first = service.link(&json!({"url": "https://example.com/1"})).await;
     receiver.next().await;
     log_after(&service, &webhook, 1).await;
@@ -247,7 +247,7 @@ async fn deliveries_are_filtered_and_paged(database: Database) {
     }
 }
 
-async fn events_that_were_given_up_are_sent_again_together(database: Database) {
+async fn failed_events_are_replayed_together(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
@@ -260,25 +260,25 @@ async fn events_that_were_given_up_are_sent_again_together(database: Database) {
         ids.push(event["id"].as_str().unwrap().to_owned());
         log_after(&service, &webhook, 1).await;
     }
-    let mut heard = async |count: usize| {
-        let mut heard = Vec::new();
+    let mut arrived = async |count: usize| {
+        let mut ids = Vec::new();
         for _ in 0..count {
-            heard.push(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
+            ids.push(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
         }
-        heard.sort();
-        // Each is written down as delivered before the next call asks for what is.
+        ids.sort();
+        // Waits until all are stored as delivered, because the next call may select these.
         let deliveries = format!("{path}/deliveries?status=pending");
         while service.get(&deliveries).await.body != json!([]) {
             tokio::task::yield_now().await;
         }
-        heard
+        ids
     };
     let sorted = |ids: &[String]| {
         let mut ids = ids.to_vec();
         ids.sort();
         ids
     };
-    //  what is asked for, and what is sent again
+    //  request, and the replayed events
     let table = [
         (json!({}), vec![]),
         (json!({"status": "failed"}), vec![]),
@@ -291,7 +291,7 @@ async fn events_that_were_given_up_are_sent_again_together(database: Database) {
     for (body, expected) in table {
         let answer = service.post(&replay, &body).await.body;
         assert_eq!(answer, json!({"replayed": expected.len(), "more": false}), "{body}");
-        assert_eq!(heard(expected.len()).await, expected, "{body}");
+        assert_eq!(arrived(expected.len()).await, expected, "{body}");
     }
     for refused in [json!({"status": "pending"}), json!({"event": "sale.created"}), json!({"eventIds": 7})] {
         assert_eq!(service.post(&replay, &refused).await.error().0, 422, "{refused}");
@@ -300,27 +300,27 @@ async fn events_that_were_given_up_are_sent_again_together(database: Database) {
     assert_eq!(service.post(&replay, &json!({})).await.error().0, 409);
 }
 
-async fn so_many_events_are_sent_again_at_once(database: Database) {
+async fn a_call_replays_a_bounded_number_of_events(database: Database) {
     const AT_ONCE: usize = 1_000;
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let link = service.link(&json!({"url": "https://example.com"})).await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.clicked"]).await;
     service.click_hours_ago(link["id"].as_str().unwrap(), &[0; AT_ONCE + 1]).await;
-    // Before the service has looked.
+    // Before the service checks the due deliveries.
     let mut connection = service.database().connect().await;
     connection.execute("UPDATE webhook_deliveries SET due_at = NULL").await.unwrap();
     let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
     assert_eq!(service.get(&format!("{path}?status=failed")).await.body.as_array().unwrap().len(), 100);
     assert_eq!(service.get(&format!("{path}?status=failed&page=11")).await.body.as_array().unwrap().len(), 1);
-    //  what is sent again by default, and whether there is more
+    //  events replayed by default, and whether there are more
     for (replayed, more) in [(AT_ONCE, true), (1, false), (0, false)] {
         let answer = service.post(&format!("{path}/replay"), &json!({})).await;
         assert_eq!(answer.body, json!({"replayed": replayed, "more": more}));
     }
-    let mut heard = BTreeSet::new();
+    let mut ids = BTreeSet::new();
     for _ in 0..=AT_ONCE {
-        heard.insert(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
+        ids.insert(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
     }
-    assert_eq!(heard.len(), AT_ONCE + 1);
+    assert_eq!(ids.len(), AT_ONCE + 1);
 }

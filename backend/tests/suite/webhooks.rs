@@ -1,4 +1,4 @@
-//! Webhooks: made and changed, which events they receive, and how these are signed.
+//! Webhooks: their fields, the events that they receive, and the signatures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::service::{Service, settings};
 
 on_both_databases! {
     events_arrive_signed_with_the_link_and_the_click,
-    changes_and_deletions_are_told_and_bulk_calls_are_not,
-    a_scope_narrows_what_is_heard,
-    a_flood_of_clicks_is_told_click_by_click,
-    a_webhook_is_changed_and_enabled_again,
-    bulk_creation_tells_nobody,
-    webhooks_are_made_listed_and_deleted,
+    updates_and_deletions_send_events_and_bulk_calls_do_not,
+    a_scope_restricts_the_events,
+    each_of_many_clicks_is_sent_once,
+    a_webhook_is_updated_and_enabled_again,
+    bulk_creation_sends_no_events,
+    webhooks_are_created_listed_and_deleted,
     a_webhook_to_an_address_that_is_not_public_is_refused,
-    a_workspace_has_so_many_webhooks_and_one_for_each_address,
-    ids_of_a_scope_that_is_not_there_are_refused,
-    a_change_says_what_it_changed,
+    a_workspace_has_a_maximum_of_webhooks_and_one_per_url,
+    ids_that_do_not_belong_to_the_scope_are_refused,
+    an_update_lists_the_changed_fields,
     both_secrets_sign_until_the_overlap_of_a_rotation_ends,
 }
 
@@ -53,8 +53,8 @@ async fn events_arrive_signed_with_the_link_and_the_click(database: Database) {
     assert_eq!(payload["data"]["click"]["url"], "https://example.com/");
 }
 
-async fn a_flood_of_clicks_is_told_click_by_click(database: Database) {
-    // More than are put together before they are written.
+async fn each_of_many_clicks_is_sent_once(database: Database) {
+    // More clicks than one batch has.
     const CLICKS: usize = 1_200;
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
@@ -63,7 +63,7 @@ async fn a_flood_of_clicks_is_told_click_by_click(database: Database) {
         service.link(&json!({"url": "https://example.com/1"})).await,
     ];
     let ids = links.each_ref().map(|link| link["id"].as_str().unwrap());
-    // One hears of all clicks, the other of those on one link.
+    // One webhook receives all clicks, the other only those on one link.
     for (path, scope) in [("/all", json!({})), ("/one", json!({"linkScope": "links", "linkIds": [ids[1]]}))] {
         let mut body = json!({"name": path, "url": receiver.url(path), "triggers": ["link.clicked"]});
         body.as_object_mut().unwrap().extend(scope.as_object().unwrap().clone());
@@ -75,22 +75,22 @@ async fn a_flood_of_clicks_is_told_click_by_click(database: Database) {
     let recorded =
         service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
     assert_eq!(recorded, CLICKS);
-    // Whoever records tells the deliverer, which here finds out by itself.
+    // The deliverer is not notified here and finds the events at its next check.
     service.clock.advance(Duration::from_secs(1));
-    let mut told: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut received: BTreeMap<(String, String), usize> = BTreeMap::new();
     for _ in 0..CLICKS + CLICKS / 4 {
         let payload = receiver.next().await.json();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let (click, link) = (&payload["data"]["click"]["id"], &payload["data"]["link"]["id"]);
-        *told.entry((text(click), text(link))).or_default() += 1;
+        *received.entry((text(click), text(link))).or_default() += 1;
     }
     let expected = clicks.iter().map(|click| {
         ((click.id.clone(), click.link_id.clone()), if click.link_id == ids[1] { 2 } else { 1 })
     });
-    assert_eq!(told, expected.collect());
+    assert_eq!(received, expected.collect());
 }
 
-async fn changes_and_deletions_are_told_and_bulk_calls_are_not(database: Database) {
+async fn updates_and_deletions_send_events_and_bulk_calls_do_not(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     service.webhook(&receiver.url("/hook"), &["link.updated", "link.deleted"]).await;
@@ -99,15 +99,15 @@ async fn changes_and_deletions_are_told_and_bulk_calls_are_not(database: Databas
     service.patch("/links/bulk", &json!({"linkIds": [link["id"]], "data": {"title": "bulk"}})).await;
     service.patch(&path, &json!({})).await;
     let changed = service.patch(&path, &json!({"title": "one"})).await.body;
-    let told = receiver.next().await.json();
-    assert_eq!((&told["event"], &told["data"]), (&json!("link.updated"), &changed));
+    let event = receiver.next().await.json();
+    assert_eq!((&event["event"], &event["data"]), (&json!("link.updated"), &changed));
     service.delete(&path).await;
-    let told = receiver.next().await.json();
-    assert_eq!((&told["event"], &told["data"]), (&json!("link.deleted"), &changed));
+    let event = receiver.next().await.json();
+    assert_eq!((&event["event"], &event["data"]), (&json!("link.deleted"), &changed));
     assert!(receiver.is_empty());
 }
 
-async fn a_scope_narrows_what_is_heard(database: Database) {
+async fn a_scope_restricts_the_events(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let a = service.link(&json!({"url": "https://example.com/a", "key": "a"})).await;
@@ -126,16 +126,16 @@ async fn a_scope_narrows_what_is_heard(database: Database) {
     for key in ["c", "a", "b"] {
         service.follow(Method::GET, &format!("/r/{key}"), "curl/8").await;
     }
-    let mut heard = Vec::new();
+    let mut keys = Vec::new();
     for _ in 0..2 {
-        heard.push(receiver.next().await.json()["data"]["link"]["key"].as_str().unwrap().to_owned());
+        keys.push(receiver.next().await.json()["data"]["link"]["key"].as_str().unwrap().to_owned());
     }
-    heard.sort();
-    assert_eq!(heard, ["a", "b"]);
+    keys.sort();
+    assert_eq!(keys, ["a", "b"]);
     assert!(receiver.is_empty());
 }
 
-async fn a_webhook_is_changed_and_enabled_again(database: Database) {
+async fn a_webhook_is_updated_and_enabled_again(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let made = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
@@ -148,17 +148,17 @@ async fn a_webhook_is_changed_and_enabled_again(database: Database) {
         (&changed["name"], &changed["disabledAt"]),
         (&json!("other"), &json!("2026-03-15T12:34:56.789Z"))
     );
-    service.link(&json!({"url": "https://example.com/unheard"})).await;
+    service.link(&json!({"url": "https://example.com/unsent"})).await;
     assert_eq!(service.post(&format!("{path}/test"), &json!({})).await.error().0, 409);
     assert_eq!(service.patch(&path, &json!({"disabled": false})).await.body["disabledAt"], Value::Null);
-    service.link(&json!({"url": "https://example.com/heard"})).await;
-    assert_eq!(receiver.next().await.json()["data"]["url"], "https://example.com/heard");
+    service.link(&json!({"url": "https://example.com/sent"})).await;
+    assert_eq!(receiver.next().await.json()["data"]["url"], "https://example.com/sent");
     let other = service.webhook(&receiver.url("/c"), &["link.created"]).await;
     let taken = service.patch(&path, &json!({"url": other["url"]})).await;
     assert_eq!(taken.error(), (409, "conflict", "A Webhook with this URL already exists."));
 }
 
-async fn bulk_creation_tells_nobody(database: Database) {
+async fn bulk_creation_sends_no_events(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     service.webhook(&receiver.url("/hook"), &["link.created"]).await;
@@ -168,7 +168,7 @@ async fn bulk_creation_tells_nobody(database: Database) {
     assert!(receiver.is_empty());
 }
 
-async fn webhooks_are_made_listed_and_deleted(database: Database) {
+async fn webhooks_are_created_listed_and_deleted(database: Database) {
     let service = Service::start(database).await;
     let receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
@@ -206,7 +206,7 @@ async fn a_webhook_to_an_address_that_is_not_public_is_refused(database: Databas
     }
 }
 
-async fn a_workspace_has_so_many_webhooks_and_one_for_each_address(database: Database) {
+async fn a_workspace_has_a_maximum_of_webhooks_and_one_per_url(database: Database) {
     let service = Service::with_settings(database, Settings { max_webhooks: 3, ..settings() }).await;
     //  address                           status
     let table = [
@@ -233,9 +233,9 @@ async fn a_workspace_has_so_many_webhooks_and_one_for_each_address(database: Dat
     service.webhook("http://rx.test/d", &["link.created"]).await;
 }
 
-async fn ids_of_a_scope_that_is_not_there_are_refused(database: Database) {
+async fn ids_that_do_not_belong_to_the_scope_are_refused(database: Database) {
     let service = Service::start(database).await;
-    //  fields of a new webhook, and the refused one
+    //  fields of a new webhook, and the refused field
     let table = [
         (json!({"linkIds": ["link_1"]}), Some("linkIds")),
         (json!({"folderIds": ["f"]}), Some("folderIds")),
@@ -262,11 +262,11 @@ async fn ids_of_a_scope_that_is_not_there_are_refused(database: Database) {
     }
 }
 
-async fn a_change_says_what_it_changed(database: Database) {
+async fn an_update_lists_the_changed_fields(database: Database) {
     let service = Service::start(database).await;
     let made = service.webhook("http://rx.test/", &["link.created"]).await;
     let path = format!("/webhooks/{}", made["id"].as_str().unwrap());
-    //  change, and the fields that it changes, or the refused one
+    //  update, and the changed fields or the refused field
     let table = [
         (json!({}), Ok(json!([]))),
         (json!({"name": "rx", "url": "http://RX.test:80/#"}), Ok(json!([]))),
@@ -296,7 +296,7 @@ async fn a_change_says_what_it_changed(database: Database) {
     let shown = service.get(&path).await.body;
     assert_eq!((&shown["changed"], &shown["name"]), (&Value::Null, &json!("ry")));
     let changed = service.patch(&path, &json!({"name": "rz"})).await.body;
-    assert!(changed.get("secret").is_none(), "a change does not show the secret: {changed}");
+    assert!(changed.get("secret").is_none(), "an update does not return the secret: {changed}");
 }
 
 async fn both_secrets_sign_until_the_overlap_of_a_rotation_ends(database: Database) {
@@ -310,11 +310,11 @@ async fn both_secrets_sign_until_the_overlap_of_a_rotation_ends(database: Databa
     let new = rotated["secret"].as_str().unwrap();
     assert_ne!(new, old);
     assert_eq!(rotated["oldSecretUntil"], "2026-03-15T13:34:56.789Z");
-    assert_eq!(service.get(&path).await.body["secret"], Value::Null, "shown once");
+    assert_eq!(service.get(&path).await.body["secret"], Value::Null, "shown only once");
     let signed = async |receiver: &mut Receiver| {
         service.post(&format!("{path}/test"), &json!({})).await;
         let delivery = receiver.next().await;
-        // Else it might come again once the clock has been stepped.
+        // Otherwise, the delivery could be retried after the clock is stepped.
         log_after(&service, &made, 1).await;
         let header = |name: &str| delivery.headers[name].to_str().unwrap().to_owned();
         let timestamp: i64 = header("webhook-timestamp").parse().unwrap();

@@ -1,0 +1,127 @@
+//! Limits the number of concurrent requests of a workspace, so that a customer with many requests leaves database
+//! connections and processors to others.
+//!
+//! Reads, bulk calls and other writes have separate limits. SQLite has one writer, which serves transactions in the order
+//! of their arrival. The limits of writes bound the number of transactions of one workspace that another one waits for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::Extensions;
+use axum::http::request::Parts;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::links::bulk;
+use crate::store::Workspace;
+
+/// The permits of each workspace with a request that runs or waits.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    reads: usize,
+    of_workspace: Mutex<HashMap<(i64, Kind), Arc<Semaphore>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Reads,
+    Bulk,
+    Writes,
+}
+
+/// Maximum number of concurrent bulk calls of a workspace.
+const BULK: usize = 1;
+/// Maximum number of other concurrent writes of a workspace. It is larger than that of bulk calls, which consist of several
+/// transactions, so that other writes do not fall behind the bulk calls of another workspace.
+const WRITES: usize = 4;
+
+/// Holds the permit of a request until its response is complete.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Permit(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+/// The permits of which a request needs one.
+#[derive(Clone, Debug)]
+struct Needed(Arc<Semaphore>);
+
+impl Permits {
+    /// Allows each workspace `reads` concurrent reads, and at least one.
+    pub(crate) fn new(reads: usize) -> Self {
+        Self { reads: reads.max(1), of_workspace: Mutex::default() }
+    }
+
+    /// Makes [`acquire`] wait for a permit of the workspace.
+    pub(crate) fn require(&self, workspace: &Workspace, request: &mut Parts) {
+        let (kind, permits) = match &request.method {
+            method if method.is_safe() => (Kind::Reads, self.reads),
+            _ if request.uri.path() == bulk::PATH => (Kind::Bulk, BULK),
+            _ => (Kind::Writes, WRITES),
+        };
+        let mut all = self.of_workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        // A permit and a waiting request each hold a clone of the semaphore.
+        all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        let semaphore =
+            all.entry((workspace.seq, kind)).or_insert_with(|| Arc::new(Semaphore::new(permits)));
+        request.extensions.insert(Needed(Arc::clone(semaphore)));
+    }
+}
+
+/// Waits for a permit if the request needs one, and holds it until the response is complete.
+pub(crate) async fn acquire(request: &Extensions) {
+    let (Some(Needed(semaphore)), Some(Permit(permit))) = (request.get::<Needed>(), request.get::<Permit>())
+    else {
+        return;
+    };
+    // The semaphore is never closed.
+    let acquired = Arc::clone(semaphore).acquire_owned().await.ok();
+    *permit.lock().unwrap_or_else(PoisonError::into_inner) = acquired;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::http::Request;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    /// A request that did not have to wait for a permit.
+    async fn request(permits: &Permits, workspace: i64, method: &str, path: &str) -> Option<Parts> {
+        let created_at = Timestamp::UNIX_EPOCH;
+        let workspace = Workspace { seq: workspace, id: String::new(), name: String::new(), created_at };
+        let (mut request, ()) = Request::builder().method(method).uri(path).body(()).unwrap().into_parts();
+        request.extensions.insert(Permit::default());
+        permits.require(&workspace, &mut request);
+        let acquired = tokio::time::timeout(Duration::from_millis(20), acquire(&request.extensions)).await;
+        acquired.is_ok().then_some(request)
+    }
+
+    #[tokio::test]
+    async fn each_workspace_has_permits_for_reads_for_bulk_calls_and_for_other_writes() {
+        let permits = Permits::new(2);
+        let mut running = Vec::new();
+        //  workspace, request, whether it runs
+        for (workspace, method, path, expected) in [
+            (1, "GET", "/links", true),
+            (1, "GET", "/links/count", true),
+            (1, "GET", "/links", false),
+            (1, "POST", "/links/bulk", true),
+            (1, "DELETE", "/links/bulk?linkIds=x", false),
+            (1, "PATCH", "/links/x", true),
+            (1, "POST", "/links", true),
+            (1, "DELETE", "/tags/x", true),
+            (1, "PUT", "/links/upsert", true),
+            (1, "POST", "/folders", false),
+            (2, "GET", "/links", true),
+            (2, "PATCH", "/links/bulk", true),
+        ] {
+            let request = request(&permits, workspace, method, path).await;
+            assert_eq!(request.is_some(), expected, "{workspace} {method} {path}");
+            running.extend(request);
+        }
+        drop(running.remove(0));
+        assert!(request(&permits, 1, "GET", "/links").await.is_some());
+        running.clear();
+        running.extend(request(&permits, 3, "GET", "/links").await);
+        assert_eq!(permits.of_workspace.lock().unwrap().len(), 1, "workspaces without requests are removed");
+    }
+}
