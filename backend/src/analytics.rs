@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::auth::{Caller, AnalyticsCaller};
+use crate::auth::{AnalyticsCaller, Caller};
 use crate::error::ApiError;
 use crate::folders::Folder;
 use crate::links::{PublicUrl, rfc3339};

@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
 use crate::analytics::Metric;
-use crate::auth::{Caller, AnalyticsCaller};
+use crate::auth::{AnalyticsCaller, Caller};
 use crate::error::ApiError;
 use crate::links::{Link, LinkBody, rfc3339};
 use crate::query::Query;
@@ -149,7 +149,11 @@ async fn events(
 }
 
 /// Selects the events of a page and reads the first chunk.
-async fn first_chunk(app: Shared, caller: Caller, query: &Query) -> Result<(Bytes, Option<Events>), ApiError> {
+async fn first_chunk(
+    app: Shared,
+    caller: Caller,
+    query: &Query,
+) -> Result<(Bytes, Option<Events>), ApiError> {
     let metrics = [("clicks", Metric::Clicks), ("leads", Metric::Leads), ("sales", Metric::Sales)];
     let metric = query.choice("event", &metrics)?.unwrap_or(Metric::Clicks);
     let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);

@@ -58,8 +58,7 @@ impl Permits {
         let mut all = self.of_workspace.lock().unwrap_or_else(PoisonError::into_inner);
         // A permit and a waiting request each hold a clone of the semaphore.
         all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
-        let semaphore =
-            all.entry((workspace.seq, kind)).or_insert_with(|| Arc::new(Semaphore::new(permits)));
+        let semaphore = all.entry((workspace.seq, kind)).or_insert_with(|| Arc::new(Semaphore::new(permits)));
         request.extensions.insert(Needed(Arc::clone(semaphore)));
     }
 }

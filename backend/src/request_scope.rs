@@ -71,8 +71,7 @@ impl RequestScope {
                 Ok(Ok(response)) => response,
                 Ok(Err(_panic)) => {
                     tracing::error!("a handler panicked");
-                    ApiError::internal()
-                        .into_response()
+                    ApiError::internal().into_response()
                 }
                 Err(_elapsed) => {
                     ApiError::new(Code::RequestTimeout, "The request took too long.").into_response()

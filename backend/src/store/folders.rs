@@ -10,7 +10,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::deleted_links::ROWS_PER_STEP;
-use super::names::{NameConflict, Named, check_new, is_taken};
+use super::names::{NameConflict, Named};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, instant_of};
 use crate::folders::{Folder, FolderInput};
@@ -63,12 +63,10 @@ impl Store {
             created_at: now,
             updated_at: now,
         };
-        let mut transaction = self.begin_alone(workspace).await?;
-        if let Err(conflict) =
-            check_new(&mut transaction, self.dialect, workspace, Named::Folder, name).await?
-        {
-            return Ok(Err(conflict));
-        }
+        let mut transaction = match self.begin_named(workspace, Named::Folder, name).await? {
+            Ok(transaction) => transaction,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
         let mut sql = Sql::new(
             "INSERT INTO folders (workspace_seq, id, name, description, created_at, updated_at) VALUES ",
         );
@@ -96,7 +94,7 @@ impl Store {
         let before = folder(&before)?;
         let mut after = before.clone();
         if let Some(name) = &input.name {
-            if is_taken(&mut transaction, self.dialect, workspace, Named::Folder, name, id).await? {
+            if self.is_taken(&mut transaction, workspace, Named::Folder, name, id).await? {
                 return Ok(Some(Err(NameConflict::Taken(Named::Folder))));
             }
             after.name.clone_from(name);

@@ -3,7 +3,7 @@
 use sqlx::{Any, Transaction};
 
 use super::sql::Sql;
-use super::{Dialect, StoreError, Workspace};
+use super::{Store, StoreError, Workspace};
 
 /// The kinds of objects with such names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,36 +51,37 @@ pub(super) fn folded(names: &[impl AsRef<str>]) -> Vec<String> {
     names.iter().map(|name| name.as_ref().to_ascii_lowercase()).collect()
 }
 
-/// Whether an object other than the one with the id `except` has the name.
-pub(super) async fn is_taken(
-    transaction: &mut Transaction<'static, Any>,
-    dialect: Dialect,
-    workspace: &Workspace,
-    named: Named,
-    name: &str,
-    except: &str,
-) -> Result<bool, StoreError> {
-    let mut sql = Sql::new("SELECT n.seq");
-    sql.push(named.from()).bind(workspace.seq);
-    sql.push(" AND ").folded(dialect, "n.name").push(" = ").bind(name.to_ascii_lowercase());
-    sql.push(" AND n.id <> ").bind(except.to_owned()).push(" LIMIT 1");
-    Ok(sql.optional(&mut **transaction).await?.is_some())
-}
-
-/// Checks that the workspace may have another object, with this name. Requires a transaction of
-/// [`super::Store::begin_alone`].
-pub(super) async fn check_new(
-    transaction: &mut Transaction<'static, Any>,
-    dialect: Dialect,
-    workspace: &Workspace,
-    named: Named,
-    name: &str,
-) -> Result<Result<(), NameConflict>, StoreError> {
-    if is_taken(transaction, dialect, workspace, named, name, "").await? {
-        return Ok(Err(NameConflict::Taken(named)));
+impl Store {
+    /// Begins a transaction that creates an object with this name, like [`Self::begin_alone`].
+    pub(super) async fn begin_named(
+        &self,
+        workspace: &Workspace,
+        named: Named,
+        name: &str,
+    ) -> Result<Result<Transaction<'static, Any>, NameConflict>, StoreError> {
+        let mut transaction = self.begin_alone(workspace).await?;
+        if self.is_taken(&mut transaction, workspace, named, name, "").await? {
+            return Ok(Err(NameConflict::Taken(named)));
+        }
+        let mut sql = Sql::new("SELECT COUNT(*)");
+        sql.push(named.from()).bind(workspace.seq);
+        let full = sql.number(&mut *transaction).await? >= i64::from(named.max());
+        Ok(if full { Err(NameConflict::TooMany(named)) } else { Ok(transaction) })
     }
-    let mut sql = Sql::new("SELECT COUNT(*)");
-    sql.push(named.from()).bind(workspace.seq);
-    let full = sql.number(&mut **transaction).await? >= i64::from(named.max());
-    Ok(if full { Err(NameConflict::TooMany(named)) } else { Ok(()) })
+
+    /// Whether an object other than the one with the id `except` has the name.
+    pub(super) async fn is_taken(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        named: Named,
+        name: &str,
+        except: &str,
+    ) -> Result<bool, StoreError> {
+        let mut sql = Sql::new("SELECT n.seq");
+        sql.push(named.from()).bind(workspace.seq);
+        sql.push(" AND ").folded(self.dialect, "n.name").push(" = ").bind(name.to_ascii_lowercase());
+        sql.push(" AND n.id <> ").bind(except.to_owned()).push(" LIMIT 1");
+        Ok(sql.optional(&mut **transaction).await?.is_some())
+    }
 }

@@ -165,7 +165,9 @@ async fn truncate_addresses(file: &mut SqliteConnection) -> Result<(), StoreErro
             update.bind(batch).bind(number).execute(&mut *transaction).await?;
         }
     }
-    transaction.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {FORMAT}")))).await?;
+    transaction
+        .execute(sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {FORMAT}"))))
+        .await?;
     transaction.commit().await?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use sqlx::{Any, Row, Transaction};
 
 use super::deleted_links::ROWS_PER_STEP;
 use super::link_conflict::LinkConflict;
-use super::names::{NameConflict, Named, check_new, folded, is_taken};
+use super::names::{NameConflict, Named, folded};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::ids;
@@ -75,12 +75,10 @@ impl Store {
         let shade = || TAG_COLORS[name.bytes().map(usize::from).sum::<usize>() % TAG_COLORS.len()];
         let color = color.unwrap_or_else(shade).to_owned();
         let tag = Tag { id: ids::sortable("tag_", now), name: name.to_owned(), color };
-        let mut transaction = self.begin_alone(workspace).await?;
-        if let Err(conflict) =
-            check_new(&mut transaction, self.dialect, workspace, Named::Tag, name).await?
-        {
-            return Ok(Err(conflict));
-        }
+        let mut transaction = match self.begin_named(workspace, Named::Tag, name).await? {
+            Ok(transaction) => transaction,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
         let mut sql = Sql::new("INSERT INTO tags (workspace_seq, id, name, color) VALUES ");
         sql.rows(&[()], |row, ()| {
             row.bind(workspace.seq).bind(tag.id.clone()).bind(tag.name.clone()).bind(tag.color.clone());
@@ -105,7 +103,7 @@ impl Store {
             return Ok(None);
         }
         if let Some(name) = name
-            && is_taken(&mut transaction, self.dialect, workspace, Named::Tag, name, id).await?
+            && self.is_taken(&mut transaction, workspace, Named::Tag, name, id).await?
         {
             return Ok(Some(Err(NameConflict::Taken(Named::Tag))));
         }

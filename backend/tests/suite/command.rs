@@ -103,7 +103,11 @@ fn links_are_imported_line_by_line() {
     assert!(warned.contains("the column is ignored") && warned.contains("unknown"), "{warned}");
     //  first line and another, exit code, and what is said
     let table = [
-        ("key,title\na,b\n", 1, "links.csv: the first line has no column \"url\". 0 links were created before the error"),
+        (
+            "key,title\na,b\n",
+            1,
+            "links.csv: the first line has no column \"url\". 0 links were created before the error",
+        ),
         ("url,key,key\na.test,b,c\n", 1, "the first line names the column \"key\" twice"),
         ("url,password\na.test,s3cret\n", 3, "1 lines were refused"),
         ("url,title\na.test,all is well\n", 0, ""),

@@ -344,4 +344,3 @@ async fn both_secrets_sign_until_the_overlap_of_a_rotation_ends(database: Databa
         assert_eq!(service.post(&rotate, &refused).await.error().0, 422, "{refused}");
     }
 }
-
