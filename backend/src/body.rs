@@ -11,6 +11,9 @@ use crate::permits;
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
+/// Maximum size of a body that the thread of the request parses, in bytes. Larger ones would keep other requests from it.
+const PARSED_IN_PLACE: usize = 64 * 1024;
+
 /// Maximum length of a text in a list, in characters.
 pub(crate) const MAX_ITEM: usize = 255;
 
@@ -25,7 +28,15 @@ impl<S: Sync> FromRequest<S> for JsonBody {
         let (parts, body) = request.into_parts();
         let bytes = read(body).await?;
         permits::acquire(&parts.extensions).await;
-        serde_json::from_slice(&bytes)
+        let value = if bytes.len() > PARSED_IN_PLACE {
+            tokio::task::spawn_blocking(move || serde_json::from_slice(&bytes)).await.map_err(|error| {
+                tracing::error!(%error, "the parsing of a request body ended abnormally");
+                ApiError::new(Code::InternalServerError, "An internal server error occurred.")
+            })?
+        } else {
+            serde_json::from_slice(&bytes)
+        };
+        value
             .map(Self)
             .map_err(|error| ApiError::bad_request(format!("Invalid JSON format in request body: {error}.")))
     }

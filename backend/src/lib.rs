@@ -21,6 +21,7 @@ mod folders;
 pub mod ids;
 pub mod import;
 mod internal;
+mod json_list;
 pub mod keys;
 mod links;
 mod metrics;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -14,6 +15,7 @@ use super::routes::{new_link, refusal, selector, settle};
 use crate::auth::Caller;
 use crate::body::{Change, Fields, JsonBody, wrong_type};
 use crate::error::{ApiError, Code};
+use crate::json_list::json_list;
 use crate::query::Query;
 use crate::state::Shared;
 use crate::store::{LinkSelector, NewLink, transactions};
@@ -22,6 +24,8 @@ use crate::store::{LinkSelector, NewLink, transactions};
 pub(crate) const PATH: &str = "/links/bulk";
 /// Maximum number of links that one call creates, updates or deletes.
 pub(crate) const MAX_BULK: usize = 100;
+/// Links that are checked before other requests proceed. Each may be 64 KiB long.
+const CHECKED_AT_ONCE: usize = 8;
 
 /// The result for one item of a bulk call, in the order of the items.
 #[derive(Debug, Serialize)]
@@ -41,7 +45,7 @@ pub(super) async fn create(
     State(app): State<Shared>,
     caller: Caller,
     JsonBody(body): JsonBody,
-) -> Result<Json<Vec<BulkResult>>, ApiError> {
+) -> Result<Response, ApiError> {
     let Value::Array(items) = body else { return Err(wrong_type("", "array", &body)) };
     if items.is_empty() {
         return Err(ApiError::invalid(
@@ -59,6 +63,9 @@ pub(super) async fn create(
     for (index, item) in items.iter().enumerate() {
         let input = LinkInput::create(item, &format!("[{index}]"), now)?;
         links.push(new_link(input, &app.public_url)?);
+        if index % CHECKED_AT_ONCE == 0 {
+            tokio::task::yield_now().await;
+        }
     }
     refuse_duplicates(&links)?;
     let mut created = Vec::with_capacity(links.len());
@@ -72,7 +79,7 @@ pub(super) async fn create(
             BulkResult::Refused { link: item, error: refusal.message, code: refusal.code }
         }
     });
-    Ok(Json(results.collect()))
+    json_list(results).await
 }
 
 /// Refuses a call that creates the same short link twice.
@@ -95,7 +102,7 @@ pub(super) async fn update(
     State(app): State<Shared>,
     caller: Caller,
     JsonBody(body): JsonBody,
-) -> Result<Json<Vec<LinkBody>>, ApiError> {
+) -> Result<Response, ApiError> {
     let fields = Fields::of(&body, "")?;
     let selectors = match (fields.texts("linkIds", MAX_BULK)?, fields.texts("externalIds", MAX_BULK)?) {
         (Change::Set(ids), _) => ids.iter().map(|id| selector(id)).collect(),
@@ -115,7 +122,8 @@ pub(super) async fn update(
     }
     let changed = app.store.update_links(&caller.workspace, &selectors, &input, now).await?;
     let changed = changed.map_err(|conflict| refusal(&conflict))?;
-    Ok(Json(changed.iter().map(|changed| settle(&app, changed)).collect()))
+    let links: Vec<LinkBody> = changed.iter().map(|changed| settle(&app, changed)).collect();
+    json_list(links).await
 }
 
 pub(super) async fn delete(

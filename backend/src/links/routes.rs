@@ -1,6 +1,7 @@
 //! The endpoints of links.
 
 use axum::extract::{FromRequest, Request, State};
+use axum::response::Response;
 use axum::{Json, Router, routing};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use super::{LinkBody, PublicUrl, bulk};
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
+use crate::json_list::json_list;
 use crate::path::Name;
 use crate::query::{MAX_PAGE, MAX_VALUES, Query};
 use crate::state::{App, Shared};
@@ -59,18 +61,14 @@ async fn create(
     }
 }
 
-async fn list(
-    State(app): State<Shared>,
-    caller: Caller,
-    query: Query,
-) -> Result<Json<Vec<LinkBody>>, ApiError> {
+async fn list(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let size = query.page_size(PAGE_SIZE)?;
     let page = page(&query, size)?;
     let links = app.store.list_links(&caller.workspace, &filter(&query)?, &page, size).await?;
     let links = links.ok_or_else(|| {
         ApiError::new(Code::UnprocessableEntity, "Invalid cursor: the provided ID does not exist.")
     })?;
-    Ok(Json(links.iter().map(|link| link.body(&app.public_url)).collect()))
+    json_list(links.into_iter().map(|link| link.body(&app.public_url))).await
 }
 
 async fn count(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {

@@ -25,7 +25,7 @@ const EVENT_BYTES_PER_TRANSACTION: usize = 2 * 1024 * 1024;
 /// What an event takes besides the destination, in bytes: names, and what is known of the visitor.
 const EVENT_BYTES: usize = 4 * 1024;
 /// What a delivery takes, in bytes: a row, and its entries in indexes.
-const DELIVERY_BYTES: usize = 256;
+const DELIVERY_BYTES: usize = 1024;
 
 /// A visit of a short link.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
 use tokio::time::{Interval, interval, timeout};
 
 use crate::database::Database;
@@ -157,8 +157,8 @@ impl Hostile {
         self.send(Method::GET, path, &Bytes::new()).await;
     }
 
-    /// Begins an attack, which goes on until the set is dropped.
-    pub(super) fn begin(&self, attack: Attack, scale: Scale, attacks: &mut JoinSet<()>) {
+    /// Begins an attack, which goes on until the runtime of the attackers is shut down.
+    pub(super) fn begin(&self, attack: Attack, scale: Scale, attackers: &Handle) {
         let connections = match attack {
             Attack::Idle => scale.idle,
             Attack::SlowBodies => 8 * scale.connections,
@@ -167,7 +167,7 @@ impl Hostile {
         };
         for connection in 0..connections {
             let hostile = self.clone();
-            attacks.spawn(async move {
+            attackers.spawn(async move {
                 match attack {
                     Attack::Bulk => hostile.bulk(connection).await,
                     Attack::Lists => hostile.lists().await,

@@ -9,7 +9,8 @@ mod customer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use rustix::process::setpriority_process;
+use tokio::runtime::{Builder, Runtime};
 
 use self::attack::{Attack, Hostile, Scale};
 use self::customer::{Action, Customer, Work};
@@ -37,6 +38,12 @@ struct Outcome {
     answers: BTreeMap<u16, usize>,
 }
 
+/// Threads of their own for the attackers, at the lowest priority. The processors are the service's: an attacker brings its own.
+fn attackers() -> Runtime {
+    let lowest = || setpriority_process(None, 19).unwrap();
+    Builder::new_multi_thread().worker_threads(2).on_thread_start(lowest).enable_all().build().unwrap()
+}
+
 /// Lets one customer work alone, and then beside a hostile one, and looks for all that was acknowledged.
 async fn run(
     database: Database,
@@ -53,12 +60,12 @@ async fn run(
 
     let (mut alone, mut beside) = (Work::default(), Work::default());
     customer.work(time_alone, &mut alone).await;
-    let mut attacking = JoinSet::new();
+    let attackers = attackers();
     for attack in attacks {
-        hostile.begin(*attack, scale, &mut attacking);
+        hostile.begin(*attack, scale, attackers.handle());
     }
     customer.work(time_beside, &mut beside).await;
-    drop(attacking);
+    attackers.shutdown_background();
 
     let mut all = Work { clicks: alone.clicks + beside.clicks, ..Work::default() };
     all.created = alone.created.union(&beside.created).cloned().collect();
