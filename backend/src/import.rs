@@ -17,7 +17,7 @@ use crate::links::input::{FLAG_NAMES, LinkInput, TagSelection};
 use crate::links::routes::new_link;
 use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transactions};
 
-/// Number of lines that one transaction stores.
+/// Number of lines that are stored together. Large links take several transactions.
 const BATCH: usize = 100;
 /// Maximum number of characters of a cell in a message.
 const SHOWN: usize = 60;
@@ -182,7 +182,7 @@ struct Line {
     link: NewLink,
 }
 
-/// Creates a link for each line of a CSV file. Calls `report` after each transaction.
+/// Creates a link for each line of a CSV file. Calls `report` after each batch of lines.
 ///
 /// # Errors
 /// [`ImportError`] if the file cannot be read or the database fails. Invalid lines are not errors. `report` gets them.
