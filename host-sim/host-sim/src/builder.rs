@@ -33,6 +33,7 @@ pub struct Builder {
     workers: usize,
     flavour: Flavour,
     version: EnvoyVersion,
+    kind: Option<HostKind>,
     stream_end: Option<StreamEnd>,
     clock: Clock,
     clusters: Clusters,
@@ -64,6 +65,7 @@ impl Default for Builder {
             workers: 1,
             flavour: Flavour::default(),
             version: EnvoyVersion::default(),
+            kind: None,
             stream_end: None,
             clock: Clock::default(),
             clusters: Clusters::default(),
@@ -89,9 +91,11 @@ impl Builder {
         self
     }
 
-    /// The host to behave like: its [`flavour`](Self::flavour) and [`envoy_version`](Self::envoy_version).
+    /// The host to behave like: its [`flavour`](Self::flavour) and [`envoy_version`](Self::envoy_version). Modules that
+    /// it does not take ([`Module::taken_by`](crate::Module::taken_by)) are refused.
     #[must_use]
-    pub fn host(self, kind: HostKind) -> Self {
+    pub fn host(mut self, kind: HostKind) -> Self {
+        self.kind = Some(kind);
         self.flavour(kind.flavour()).envoy_version(kind.version())
     }
 
@@ -240,6 +244,6 @@ impl Builder {
             stream_end: self.stream_end.unwrap_or_else(|| self.flavour.stream_end()),
             seed: self.seed,
         });
-        Host::new(shared, self.version, self.workers, self.clusters)
+        Host::new(shared, self.version, self.kind, self.workers, self.clusters)
     }
 }
