@@ -63,7 +63,7 @@ pub use crate::{
         frame::{Direction, Frame, Output, Part},
         manager::StreamId,
     },
-    vm::callouts::{CallId, Callout, GrpcOrder, GrpcStep},
+    vm::callouts::{CONNECT_ERROR, CallId, Callout, GrpcOrder, GrpcStep, RESET_ERROR},
     wire::grpc::GrpcEvent,
 };
 

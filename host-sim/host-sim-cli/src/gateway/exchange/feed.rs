@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use host_sim::driver::{self, Direction, Part, StreamId, WorkerGuard};
+use host_sim::driver::{self, CONNECT_ERROR, Direction, Part, RESET_ERROR, StreamId, WorkerGuard};
 use http::Response;
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
 
-use super::{CONNECT_ERROR, Exchange, RESET_ERROR, translate};
+use super::{Exchange, translate};
 
 impl Exchange {
     /// Takes a step of the filter, and follows what it lets go on.
