@@ -63,6 +63,7 @@ cases! {
     signatures: "signatures",
     sizes: "sizes",
     sizes_over_http2: "sizes.http2",
+    surroundings: "surroundings",
     ticks: "ticks",
     traps: "traps",
     traps_after_the_responses_headers: "traps.body",

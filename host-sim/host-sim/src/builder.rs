@@ -1,7 +1,7 @@
 //! What a host is made of.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, RwLock},
     time::Duration,
 };
@@ -45,6 +45,7 @@ pub struct Builder {
     framing: Framing,
     buffer_limit: usize,
     properties: BTreeMap<Vec<u8>, Value>,
+    undecided: BTreeSet<Vec<u8>>,
     any_cluster: bool,
     seed: Option<u64>,
 }
@@ -77,6 +78,7 @@ impl Default for Builder {
             framing: Framing::default(),
             buffer_limit: 1 << 20,
             properties: BTreeMap::new(),
+            undecided: BTreeSet::new(),
             any_cluster: false,
             seed: Some(0),
         }
@@ -100,7 +102,7 @@ impl Builder {
     }
 
     /// Gives a property a value for every request (see [`Request::property`]), and for root contexts where its path
-    /// begins with `xds`.
+    /// begins with `xds`, `node`.
     #[must_use]
     pub fn property<P: AsRef<[u8]>>(
         mut self,
@@ -108,6 +110,14 @@ impl Builder {
         value: impl Into<Value>,
     ) -> Self {
         self.properties.insert(property::joined(path), value.into());
+        self
+    }
+
+    /// A property `xds.<name>` that a gateway would know and this host cannot: unless it is given, it is not found, and the
+    /// log warns of it.
+    #[must_use]
+    pub fn undecided(mut self, name: &str) -> Self {
+        self.undecided.insert(property::joined(["xds", name]));
         self
     }
 
@@ -238,6 +248,7 @@ impl Builder {
             framing: self.framing,
             buffer_limit: self.buffer_limit,
             properties: self.properties,
+            undecided: self.undecided,
             any_cluster: self.any_cluster,
             unknown_properties: Mutex::default(),
             reloads: ReloadTotals::default(),
