@@ -26,16 +26,8 @@ use crate::{
 pub(super) const OWN: &[u8] = b"wasm.";
 
 /// Maps that do not list their names, so that the whole of one has no encoding.
-const LISTLESS: [&[u8]; 8] = [
-    b"connection",
-    b"destination",
-    b"filter_state",
-    b"request",
-    b"response",
-    b"source",
-    b"upstream",
-    b"xds",
-];
+const LISTLESS: [&[u8]; 8] =
+    [b"connection", b"destination", b"filter_state", b"request", b"response", b"source", b"upstream", b"xds"];
 
 pub(super) fn get_property(guest: &mut Guest<'_>, path: u32, size: u32, ptr: u32, len: u32) -> Answer {
     let (memory, state) = guest.split();

@@ -24,6 +24,7 @@
   (func $tell
     (call $text (str "upstream")) (call $text (str "xds")) (call $text (str "request")) (call $text (str "response"))
     (call $text (str "connection")) (call $text (str "source")) (call $text (str "destination"))
+    (call $text (str "filter_state"))
     (call $text (str "upstream\00nothing")) (call $text (str "xds\00nothing"))
     (call $size (str "upstream\00address"))
     (call $note (str "on this machine") (call $result_begins (str "127.0.0.1:")))
