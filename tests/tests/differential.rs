@@ -27,6 +27,7 @@ cases! {
     responses_beyond_the_buffer_limit: "bodies.limit_response",
     buffers: "buffers",
     callouts: "callouts",
+    callouts_that_are_not_answered: "callouts.closed",
     callouts_that_deny: "callouts.denied",
     chain: "chain",
     chain_in_vms_of_their_own: "chain.apart",
@@ -62,11 +63,14 @@ cases! {
     signatures: "signatures",
     sizes: "sizes",
     sizes_over_http2: "sizes.http2",
+    surroundings: "surroundings",
     ticks: "ticks",
     traps: "traps",
+    traps_after_the_responses_headers: "traps.body",
     traps_where_the_policy_is_open_in_the_old_way: "traps.fail_open",
     traps_where_the_policy_is_open: "traps.open",
     traps_where_the_policy_is_reload: "traps.reload",
+    traps_before_the_responses_headers: "traps.response",
     wasi: "wasi",
 }
 

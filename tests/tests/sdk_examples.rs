@@ -1,18 +1,25 @@
-//! What one writes first with the Rust SDK runs unchanged in the simulator and in Envoy, and does the same there.
+//! What one writes first with an SDK runs unchanged in the simulator and in Envoy, and does the same there.
+
+use std::path::Path;
 
 use tests::artifacts;
 use tests::differential::{Case, scenario};
 
+/// Runs a scenario with a guest of the Rust SDK.
 fn compare(example: &str, steps: &str) {
-    let wasm = artifacts::guest_wasm("sdk-examples").expect("the built guest");
+    compare_guest(example, &artifacts::guest_wasm("sdk-examples").expect("the built guest"), steps);
+}
+
+/// Runs a scenario with a guest of another language's SDK.
+fn compare_in(language: &str, steps: &str) {
+    compare_guest(language, &artifacts::foreign_guest_wasm(language).expect("the built guest"), steps);
+}
+
+fn compare_guest(root_id: &str, wasm: &Path, steps: &str) {
     let wasm = std::fs::read(wasm).expect("the built guest");
-    let case = scenario(steps).map(|scenario| Case {
-        name: example.to_owned(),
-        root_id: example.to_owned(),
-        wasm,
-        message: None,
-        scenario,
-    });
+    let name = root_id.to_owned();
+    let case =
+        scenario(steps).map(|scenario| Case { root_id: name.clone(), name, wasm, message: None, scenario });
     if let Err(error) = case.and_then(|case| case.compare()) {
         panic!("{error:#}");
     }
@@ -153,4 +160,75 @@ steps:
   expect: {status: 502, body: "no greeting\n", log: ["not greeted: 13"]}
 "#,
     );
+}
+
+/// What the guests of other languages do alike: `name` is what they call themselves.
+fn everything(name: &str, more: &str) -> String {
+    format!(
+        r#"
+config: first, tick
+upstream: {{headers: {{x-upstream: "yes", set-cookie: [a, b]}}, body: from the upstream}}
+clusters: {{auth: {{body: "yes, it may"}}, broken: {{closes: true}}}}
+steps:
+- name: a timer fires until it is stopped
+  advance: 1s
+  expect: {{log: ["{name} configured with", tick 1, tick 2]}}
+- name: headers are told and changed, and a body grows
+  request: {{path: /, headers: {{x-one: "1", x-two: ["2", "3"], x-gone: "4"}}}}
+  expect:
+    status: 200
+    body: from the upstream and more
+    headers: {{x-served-by: {name}, x-upstream: "yes", content-length: null}}
+    forwarded_headers: {{x-one: first, x-two: "2,3", x-gone: null, x-guest: {name}}}
+    log: ["-> :path: /", "-> x-one: 1", "-> x-two: 2", "-> x-two: 3", "-> x-gone: 4"]
+- name: a body is replaced
+  request: {{method: POST, path: /, body: all in lower case}}
+  expect: {{status: 200, log: [all in lower case, "replaced: 0"]}}
+- name: one path is answered by the filter
+  request: {{path: /hello}}
+  expect: {{status: 200, headers: {{hello: world, x-served-by: {name}}}}}
+- name: a request that another service lets go on does
+  request: {{path: /call}}
+  expect: {{status: 200, forwarded_headers: {{x-asked: "yes, it may"}}, log: ["continued: 0"]}}
+- name: a service that does not answer
+  request: {{path: /fails}}
+  expect: {{status: 403, log: ["connection termination"]}}
+- name: a service that there is not
+  request: {{path: /nobody}}
+  expect: {{status: 500}}
+- name: a configuration that is none is refused
+  update: refuse
+  expect: {{refused: true}}
+- name: another one is taken
+  update: second
+- request: {{path: /}}
+  expect: {{status: 200}}
+{more}"#
+    )
+}
+
+#[test]
+fn assemblyscript() {
+    let more = r#"
+- name: an error ends the VM
+  request: {path: /abort}
+  expect: {status: 503, body: "", details: wasm_fail_stream, log: ["asked for"]}
+- name: for every later request
+  request: {path: /}
+  expect: {status: 503}
+"#;
+    compare_in("assemblyscript", &everything("assemblyscript", more));
+}
+
+#[test]
+fn go() {
+    let more = r#"
+- name: a panic ends the VM
+  request: {path: /panic}
+  expect: {status: 503, body: "", details: wasm_fail_stream, log: [main.onRequestHeaders]}
+- name: for every later request
+  request: {path: /}
+  expect: {status: 503}
+"#;
+    compare_in("go", &everything("go", more));
 }

@@ -58,6 +58,18 @@ fn structure(fields: &Fields) -> Vec<u8> {
     entries.0
 }
 
+/// An `envoy.config.core.v3.Metadata` with this `filter_metadata`.
+pub(crate) fn metadata(filters: &Fields) -> Vec<u8> {
+    let empty = Fields::new();
+    let mut sorted: Vec<_> = filters.iter().collect();
+    sorted.sort_unstable_by_key(|(name, _)| *name);
+    let entries = sorted.into_iter().fold(Message::default(), |message, (name, entry)| {
+        let entry = structure(entry.as_object().unwrap_or(&empty));
+        message.bytes(1, &Message::default().bytes(1, name.as_bytes()).bytes(2, &entry).0)
+    });
+    entries.0
+}
+
 /// A `google.protobuf.ListValue`.
 fn list(entries: &[Value]) -> Vec<u8> {
     entries.iter().fold(Message::default(), |message, entry| message.bytes(1, &value(entry))).0

@@ -22,7 +22,9 @@ mod plugin;
 #[cfg(feature = "stats-tags")]
 pub mod stats_tags;
 mod surroundings;
+mod way;
 
 pub use configuration::ConfigurationError;
 pub use plugin::{FailurePolicy, Plugin};
 pub use surroundings::{Surrounding, surroundings};
+pub use way::XdsValue;

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::{
     fields::{field, field_of},
     filters,
+    way::{self, XdsValue},
 };
 
 /// Something that a gateway's configuration says of the gateway.
@@ -15,6 +16,13 @@ pub enum Surrounding {
     BufferLimit(usize),
     /// `node`, which `xds.node` gives.
     Node(Value),
+    /// Of the way of requests, what `xds.<name>` gives.
+    Xds {
+        /// The property's name.
+        name: &'static str,
+        /// What it gives.
+        value: XdsValue,
+    },
 }
 
 /// What a document says of its gateway: nothing, if it is no configuration of Envoy's.
@@ -26,19 +34,14 @@ pub fn surroundings(bytes: &[u8]) -> Vec<Surrounding> {
     }
     let node = field_of(Some(&document), "node").cloned().map(Surrounding::Node);
     let limit = buffer_limit(&document).map(Surrounding::BufferLimit);
-    limit.into_iter().chain(node).collect()
+    let way = way::of(&document).into_iter().map(|(name, value)| Surrounding::Xds { name, value });
+    limit.into_iter().chain(node).chain(way).collect()
 }
 
-fn buffer_limit(value: &Value) -> Option<usize> {
-    match value {
-        Value::Object(fields) if field(fields, "filter_chains").is_some() => {
-            let limit = field(fields, "per_connection_buffer_limit_bytes")?.as_u64()?;
-            filters::has_any(value).then(|| usize::try_from(limit).unwrap_or(usize::MAX))
-        }
-        Value::Object(fields) => fields.values().find_map(buffer_limit),
-        Value::Array(list) => list.iter().find_map(buffer_limit),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-    }
+fn buffer_limit(document: &Value) -> Option<usize> {
+    let listener = way::with_filter(document, "filter_chains")?;
+    let limit = field(listener, "per_connection_buffer_limit_bytes")?.as_u64()?;
+    Some(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
@@ -55,8 +58,11 @@ mod tests {
         };
         let node = Surrounding::Node(serde_json::json!({"id": "n"}));
         let given = surroundings(listener(r#""perConnectionBufferLimitBytes": 1024,"#).as_bytes());
-        assert_eq!(given, [Surrounding::BufferLimit(1024), node.clone()]);
-        assert_eq!(surroundings(listener("").as_bytes()), [node]);
+        assert_eq!(given[..2], [Surrounding::BufferLimit(1024), node.clone()]);
+        let given = surroundings(listener("").as_bytes());
+        assert_eq!(given[0], node);
+        let direction = Surrounding::Xds { name: "listener_direction", value: XdsValue::Number(0) };
+        assert_eq!(given[1], direction);
         assert!(surroundings(b"{\"node\": {\"id\": \"a filter's own\"}}").is_empty());
     }
 }

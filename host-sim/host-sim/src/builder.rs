@@ -1,7 +1,7 @@
 //! What a host is made of.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, RwLock},
     time::Duration,
 };
@@ -33,6 +33,7 @@ pub struct Builder {
     workers: usize,
     flavour: Flavour,
     version: EnvoyVersion,
+    kind: Option<HostKind>,
     stream_end: Option<StreamEnd>,
     clock: Clock,
     clusters: Clusters,
@@ -44,6 +45,7 @@ pub struct Builder {
     framing: Framing,
     buffer_limit: usize,
     properties: BTreeMap<Vec<u8>, Value>,
+    undecided: BTreeSet<Vec<u8>>,
     any_cluster: bool,
     seed: Option<u64>,
 }
@@ -64,6 +66,7 @@ impl Default for Builder {
             workers: 1,
             flavour: Flavour::default(),
             version: EnvoyVersion::default(),
+            kind: None,
             stream_end: None,
             clock: Clock::default(),
             clusters: Clusters::default(),
@@ -75,6 +78,7 @@ impl Default for Builder {
             framing: Framing::default(),
             buffer_limit: 1 << 20,
             properties: BTreeMap::new(),
+            undecided: BTreeSet::new(),
             any_cluster: false,
             seed: Some(0),
         }
@@ -89,14 +93,16 @@ impl Builder {
         self
     }
 
-    /// The host to behave like: its [`flavour`](Self::flavour) and [`envoy_version`](Self::envoy_version).
+    /// The host to behave like: its [`flavour`](Self::flavour) and [`envoy_version`](Self::envoy_version). Modules that
+    /// it does not take ([`Module::taken_by`](crate::Module::taken_by)) are refused.
     #[must_use]
-    pub fn host(self, kind: HostKind) -> Self {
+    pub fn host(mut self, kind: HostKind) -> Self {
+        self.kind = Some(kind);
         self.flavour(kind.flavour()).envoy_version(kind.version())
     }
 
     /// Gives a property a value for every request (see [`Request::property`]), and for root contexts where its path
-    /// begins with `xds`.
+    /// begins with `xds`, `node`.
     #[must_use]
     pub fn property<P: AsRef<[u8]>>(
         mut self,
@@ -104,6 +110,14 @@ impl Builder {
         value: impl Into<Value>,
     ) -> Self {
         self.properties.insert(property::joined(path), value.into());
+        self
+    }
+
+    /// A property `xds.<name>` that a gateway would know and this host cannot: unless it is given, it is not found, and the
+    /// log warns of it.
+    #[must_use]
+    pub fn undecided(mut self, name: &str) -> Self {
+        self.undecided.insert(property::joined(["xds", name]));
         self
     }
 
@@ -234,12 +248,13 @@ impl Builder {
             framing: self.framing,
             buffer_limit: self.buffer_limit,
             properties: self.properties,
+            undecided: self.undecided,
             any_cluster: self.any_cluster,
             unknown_properties: Mutex::default(),
             reloads: ReloadTotals::default(),
             stream_end: self.stream_end.unwrap_or_else(|| self.flavour.stream_end()),
             seed: self.seed,
         });
-        Host::new(shared, self.version, self.workers, self.clusters)
+        Host::new(shared, self.version, self.kind, self.workers, self.clusters)
     }
 }

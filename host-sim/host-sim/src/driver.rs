@@ -62,8 +62,9 @@ pub use crate::{
     stream::{
         frame::{Direction, Frame, Output, Part},
         manager::StreamId,
+        upstream::Upstream,
     },
-    vm::callouts::{CallId, Callout, GrpcOrder, GrpcStep},
+    vm::callouts::{CONNECT_ERROR, CallId, Callout, GrpcOrder, GrpcStep, RESET_ERROR},
     wire::grpc::GrpcEvent,
 };
 
@@ -168,6 +169,11 @@ impl WorkerGuard<'_> {
     /// [`framing`](Self::framing).
     pub fn feed(&mut self, stream: StreamId, frame: Frame) {
         self.0.feed(stream, frame);
+    }
+
+    /// Tells where a stream's request goes, as soon as it is known and before its response is fed.
+    pub fn set_upstream(&mut self, stream: StreamId, upstream: Upstream) {
+        self.0.set_upstream(stream, upstream);
     }
 
     /// In which pieces bodies are to be fed.

@@ -70,7 +70,9 @@ pub use abi::{LogLevel, MetricKind, Status};
 pub use builder::Builder;
 #[cfg(feature = "stats-tags")]
 pub use envoy_config::stats_tags;
-pub use envoy_config::{ConfigurationError, FailurePolicy, Plugin, Surrounding, configuration, surroundings};
+pub use envoy_config::{
+    ConfigurationError, FailurePolicy, Plugin, Surrounding, XdsValue, configuration, surroundings,
+};
 pub use flavour::{EnvoyVersion, Flavour, HostKind, StreamEnd, UnknownHost, UnknownVersion};
 pub use host::Host;
 pub use load_error::LoadError;

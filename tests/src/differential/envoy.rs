@@ -193,6 +193,8 @@ impl Envoy {
                 .arg("--admin-address-path")
                 .arg(folder.path().join("admin"))
                 .args(["--disable-hot-restart", "--log-level", "info", "--concurrency", "1"])
+                // All that a guest logs.
+                .args(["--component-log-level", "wasm:trace"])
                 .args(["--service-node", "case", "--service-cluster", "case"])
                 .args(["--file-flush-interval-msec", "10", "--drain-time-s", "1"]),
         )?;
@@ -262,9 +264,22 @@ impl Contender for Envoy {
     }
 
     fn log(&self) -> Vec<String> {
-        let lines = self.process.output().lines().into_iter();
-        let text = |line: String| Some(line.split_once(PREFIX)?.1.split_once(": ")?.1.to_owned());
-        lines.filter_map(text).collect()
+        let mut messages: Vec<String> = Vec::new();
+        let mut goes_on = false;
+        for line in self.process.output().lines() {
+            let message = line.split_once(PREFIX).and_then(|(_, rest)| rest.split_once(": "));
+            if let Some((_, message)) = message {
+                messages.push(message.to_owned());
+                goes_on = true;
+            } else if line.starts_with('[') || line.starts_with(ACCESS) {
+                goes_on = false;
+            } else if let Some(message) = messages.last_mut().filter(|_| goes_on) {
+                // A message of several lines.
+                message.push('\n');
+                message.push_str(&line);
+            }
+        }
+        messages
     }
 
     fn update(&mut self, configuration: String) -> anyhow::Result<bool> {

@@ -35,8 +35,13 @@ impl Simulator {
         options.clusters = names;
         options.response_timeout = RESPONSE_TIMEOUT;
         let mut builder = Host::builder().clock(Clock::real()).envoy_version(version);
-        builder =
-            builder.property(["xds", "node", "id"], "case").property(["xds", "node", "cluster"], "case");
+        // What Envoy's configuration says.
+        let named = [("cluster_name", "upstream"), ("virtual_host_name", "all")];
+        builder = builder
+            .property(["xds", "node"], serde_json::json!({"id": "case", "cluster": "case", "metadata": {}}));
+        for (name, value) in named {
+            builder = builder.property(["xds", name], value);
+        }
         if let Some(bytes) = case.scenario.buffer_limit {
             builder = builder.buffer_limit(bytes);
         }

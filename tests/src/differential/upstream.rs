@@ -1,6 +1,7 @@
 //! A server that answers every request as it is told, and remembers the last one.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,6 +38,8 @@ struct Prepared {
     body: Bytes,
     chunked: bool,
     trailers: Option<HeaderMap>,
+    /// The connection is closed instead.
+    closes: bool,
 }
 
 impl Upstream {
@@ -62,6 +65,7 @@ impl Upstream {
             body: response.body_bytes().clone(),
             chunked: answer.chunked,
             trailers: trailers.transpose().map_err(|error: http::Error| error)?,
+            closes: answer.closes,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
@@ -103,7 +107,7 @@ async fn serve(
     request: http::Request<Incoming>,
     answer: Prepared,
     last: Last,
-) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, io::Error> {
     let (head, body) = request.into_parts();
     // A request that breaks off is none.
     if let Ok(body) = body.collect().await {
@@ -115,6 +119,9 @@ async fn serve(
         *last.lock().unwrap_or_else(PoisonError::into_inner) = Some((fields, body));
     }
 
+    if answer.closes {
+        return Err(io::Error::other("the connection is to be closed"));
+    }
     let whole = Full::new(answer.body.clone());
     let body = match answer.trailers {
         Some(trailers) => whole.with_trailers(async move { Some(Ok(trailers)) }).boxed_unsync(),

@@ -43,12 +43,7 @@ impl Check {
     /// Configures the filters in a host, which is given back with them.
     fn start(&self, kind: HostKind, chain: &[(Module, Plugin)]) -> Result<Result<Host, LoadError>, Error> {
         let mut host = self.filter.builder_of(kind)?.any_cluster().log_level(self.log_level.into()).build();
-        let loaded = chain
-            .iter()
-            .try_for_each(|(module, _)| module.taken_by(kind))
-            .map_err(LoadError::from)
-            .and_then(|()| load(&mut host, chain));
-        Ok(loaded.map(|()| host))
+        Ok(load(&mut host, chain).map(|()| host))
     }
 
     fn try_one(&self, chain: &[(Module, Plugin)]) -> Result<(), Error> {

@@ -8,7 +8,8 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use host_sim::{
-    Builder, FailurePolicy, Host, HostKind, LoadError, Module, Plugin, Surrounding, configuration,
+    Builder, FailurePolicy, Host, HostKind, LoadError, Module, Plugin, Surrounding, Value, XdsValue,
+    configuration,
 };
 use serde_json::Value as Json;
 
@@ -95,6 +96,7 @@ impl Filter {
                 surroundings(path)?.into_iter().fold(builder, |builder, surrounding| match surrounding {
                     Surrounding::BufferLimit(bytes) => builder.buffer_limit(bytes),
                     Surrounding::Node(node) => builder.property(["xds", "node"], node),
+                    Surrounding::Xds { name, value } => xds(builder, name, value),
                     _ => builder,
                 });
         }
@@ -161,6 +163,19 @@ impl Filter {
         }
         Ok(plugin)
     }
+}
+
+/// A host that gives a property as a configuration has it.
+fn xds(builder: Builder, name: &'static str, value: XdsValue) -> Builder {
+    let value = match value {
+        XdsValue::Number(number) => number.into(),
+        XdsValue::Text(text) => text.into(),
+        XdsValue::Metadata { message, filters } => {
+            Value::Message(message, BTreeMap::from([("filter_metadata".into(), filters.into())]))
+        }
+        _ => return builder.undecided(name),
+    };
+    builder.property(["xds", name], value)
 }
 
 /// What a configuration says of the gateway. One that cannot be read is told where the plugin is looked for.

@@ -2,18 +2,10 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
 use host_sim::{LogLevel, Response, driver::Callout};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use hyper_util::client::legacy;
-
-use super::{
-    body::StreamBody,
-    exchange::{CONNECT_ERROR, RESET_ERROR},
-    thread::Local,
-    translate,
-};
+use super::{body::StreamBody, thread::Local, translate};
 
 /// Makes a call, and hands its answer to the guest.
 pub(super) async fn make(local: Rc<Local>, callout: Callout) {
@@ -43,7 +35,8 @@ async fn answer(local: &Local, callout: &Callout) -> Response {
     };
     let response = match response {
         Ok(response) => response,
-        Err(error) => return unavailable(&error),
+        Err(error) if error.is_connect() => return Callout::unreachable(),
+        Err(_) => return Callout::unanswered(),
     };
     let taken = local.now().saturating_sub(asked).as_millis();
     let (parts, body) = response.into_parts();
@@ -72,13 +65,4 @@ pub(super) fn too_large(local: &Local, cluster: &str) {
          gateway::Options::max_answer set the limit)"
     );
     local.peek(|worker| worker.log(LogLevel::Error, &message));
-}
-
-/// What a guest sees when the cluster cannot be reached, or breaks off: a response of the gateway's.
-fn unavailable(error: &legacy::Error) -> Response {
-    let body = if error.is_connect() { CONNECT_ERROR } else { RESET_ERROR };
-    Response::new(503)
-        .header("content-length", body.len().to_string())
-        .header("content-type", "text/plain")
-        .body(Bytes::from_static(body.as_bytes()))
 }

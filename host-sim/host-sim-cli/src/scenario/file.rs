@@ -135,6 +135,9 @@ pub struct Answer {
     /// Instead of a body: the status of an answer of gRPC that is not fine.
     #[serde(default)]
     pub grpc_status: Option<u32>,
+    /// Instead of an answer: the connection is closed once the request has come.
+    #[serde(default)]
+    pub closes: bool,
 }
 
 fn ok() -> u16 {
@@ -151,6 +154,7 @@ impl Default for Answer {
             trailers: BTreeMap::new(),
             grpc_message: None,
             grpc_status: None,
+            closes: false,
         }
     }
 }
@@ -163,6 +167,9 @@ impl Answer {
 
     /// The response that it describes.
     pub fn response(&self) -> Response {
+        if self.closes {
+            return Response::reset();
+        }
         let mut response = match (self.grpc_status, &self.grpc_message) {
             (Some(status), _) => Response::grpc_status(status, ""),
             (None, Some(message)) => Response::grpc(message.clone()),

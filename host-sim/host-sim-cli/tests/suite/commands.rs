@@ -87,6 +87,32 @@ fn check_tells_which_hosts_take_a_filter() {
 }
 
 #[test]
+fn every_command_refuses_a_module_that_the_host_does_not_take() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(directory.path().join(name), bytes).unwrap();
+    write("filter.wasm", &guests::guest("configuration"));
+    write("scenario.yaml", b"steps: [{request: {path: /}}]");
+    write(
+        "access.log",
+        br#"{"start_time":"2026-01-02T00:00:00.000Z","method":"GET","path":"/","response_code":200}"#,
+    );
+    let mut commands = vec!["check", "bench", "serve --listen 127.0.0.1:0 --upstream http://127.0.0.1:1"];
+    if cfg!(feature = "scenarios") {
+        commands.push("run scenario.yaml");
+    }
+    if cfg!(feature = "replay") {
+        commands.push("replay access.log");
+    }
+    for command in commands {
+        let filter = ["--wasm", "filter.wasm", "--host", "mosn"];
+        let arguments: Vec<&str> = command.split(' ').chain(filter).collect();
+        let (code, out, err) = host_sim(&arguments, directory.path());
+        let why = "MOSN loads modules of ABI 0.1.0 and of its own draft of 0.2.0: this one is of 0.2.1";
+        assert!(code != Some(0) && err.contains(why), "{command}: {code:?}\n{out}\n{err}");
+    }
+}
+
+#[test]
 fn commands_take_a_chain_of_filters() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(directory.path().join(name), bytes).unwrap();

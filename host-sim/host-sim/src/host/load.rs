@@ -60,6 +60,7 @@ impl Host {
     ) -> Result<(), LoadError> {
         let mut loaded: Vec<(&Module, Filter)> = Vec::new();
         for (module, plugin) in filters {
+            self.kind.map_or(Ok(()), |kind| module.taken_by(kind))?;
             let shared = loaded
                 .iter()
                 .find(|(other, filter)| other.is(module) && filter.plugin.shares_vm_with(&plugin));

@@ -13,7 +13,7 @@ use crate::{
     abi::Status,
     builder::Builder,
     driver::{self, Driver},
-    flavour::EnvoyVersion,
+    flavour::{EnvoyVersion, HostKind},
     shared::{
         Shared,
         clock::Clock,
@@ -40,6 +40,8 @@ const MAX_QUEUE_ROUNDS: usize = 1000;
 pub struct Host {
     shared: Arc<Shared>,
     version: EnvoyVersion,
+    /// Whose refusals of modules are followed.
+    kind: Option<HostKind>,
     workers: usize,
     clusters: Arc<Clusters>,
     loaded: Option<Loaded>,
@@ -56,10 +58,11 @@ impl Host {
     pub(crate) fn new(
         shared: Arc<Shared>,
         version: EnvoyVersion,
+        kind: Option<HostKind>,
         workers: usize,
         clusters: Clusters,
     ) -> Self {
-        Self { shared, version, workers, clusters: Arc::new(clusters), loaded: None }
+        Self { shared, version, kind, workers, clusters: Arc::new(clusters), loaded: None }
     }
 
     /// A host to be made.

@@ -48,10 +48,39 @@ const NAMES: [(&str, &[&str]); 7] = [
             "useragent",
         ],
     ),
-    ("response", &["code", "code_details", "flags", "grpc_status", "headers", "size", "trailers"]),
+    (
+        "response",
+        &["backend_latency", "code", "code_details", "flags", "grpc_status", "headers", "size", "trailers"],
+    ),
     ("source", &["address", "port"]),
-    ("upstream", &[]),
-    ("xds", &["route_name"]),
+    (
+        "upstream",
+        &[
+            "address",
+            "local_address",
+            "locality",
+            "num_endpoints",
+            "port",
+            "request_attempt_count",
+            "transport_failure_reason",
+        ],
+    ),
+    (
+        "xds",
+        &[
+            "cluster_metadata",
+            "cluster_name",
+            "filter_chain_name",
+            "listener_direction",
+            "listener_metadata",
+            "node",
+            "route_metadata",
+            "route_name",
+            "upstream_host_metadata",
+            "virtual_host_metadata",
+            "virtual_host_name",
+        ],
+    ),
 ];
 
 /// What a name stands for in an expression, for the context whose callback runs.

@@ -164,7 +164,9 @@ pub(super) fn to_cel(value: Value) -> Cel {
         Value::Bool(yes) => Cel::Bool(yes),
         Value::Timestamp(nanos) => Cel::Timestamp(chrono_of(nanos)),
         Value::Duration(nanos) => Cel::Duration(chrono::Duration::nanoseconds(nanos)),
-        Value::Map(map) => map_of(map.into_iter().map(|(key, value)| (key, to_cel(value)))),
+        Value::Map(map) | Value::Message(_, map) => {
+            map_of(map.into_iter().map(|(key, value)| (key, to_cel(value))))
+        }
         Value::List(list) => Cel::List(Arc::new(list.into_iter().map(to_cel).collect())),
         Value::Null => Cel::Null,
     }

@@ -13,6 +13,7 @@ mod expression_variables;
 pub(crate) mod expressions;
 mod filter_state;
 mod foreign;
+mod gateway_properties;
 mod general;
 mod grpc;
 mod header_maps;

@@ -1,15 +1,12 @@
 //! Properties of the stream, the connection and the plugin.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::ngx;
+use super::{gateway_properties, ngx};
 use crate::{
-    abi::{LogLevel, Status},
+    abi::Status,
     stream::{
         filter_state::{Declared, StateObject, StateValue},
         half::StreamContext,
@@ -27,6 +24,10 @@ use crate::{
 
 /// What the names of properties that filters set begin with in the filter state.
 pub(super) const OWN: &[u8] = b"wasm.";
+
+/// Maps that do not list their names, so that the whole of one has no encoding.
+const LISTLESS: [&[u8]; 8] =
+    [b"connection", b"destination", b"filter_state", b"request", b"response", b"source", b"upstream", b"xds"];
 
 pub(super) fn get_property(guest: &mut Guest<'_>, path: u32, size: u32, ptr: u32, len: u32) -> Answer {
     let (memory, state) = guest.split();
@@ -59,7 +60,11 @@ pub(super) fn set_property(
 }
 
 fn find(state: &mut VmState, path: &[u8]) -> Result<Bytes, Status> {
-    let value = look_up(state, path)?;
+    let value = look_up(state, path).inspect_err(|status| {
+        if *status == Status::NotFound {
+            gateway_properties::tell_unknown(state, &parts(path));
+        }
+    })?;
     ngx::encode(state, &value)
 }
 
@@ -74,61 +79,27 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
 
     let stream = state.current_stream();
     let has_stream = stream.is_some();
+    if rest.is_empty() && LISTLESS.contains(first) && (has_stream || *first == b"xds") {
+        return Err(Status::SerializationFailure);
+    }
     let given = stream
         .as_ref()
         .and_then(|stream| given(&stream.peer.properties, path, &parts))
-        .or_else(|| given(&shared.properties, path, &parts).filter(|_| has_stream || *first == b"xds"));
+        .or_else(|| given(&shared.properties, path, &parts).filter(|_| has_stream || is_of_roots(&parts)));
     let value = match (given, *first) {
         (Some(value), _) => Some(value),
+        (None, _) if gateway_properties::is_undecided(&shared, &parts) => None,
         (None, b"plugin_name") => plugin.map(|(name, _)| name.into()),
         (None, b"plugin_root_id") => plugin.map(|(_, root_id)| root_id.into()),
         (None, b"plugin_vm_id") => Some(vm_id.into()),
-        // There is one route, and it has no name.
-        (None, b"xds") if rest == [b"route_name"] && has_stream => Some("".into()),
         (None, _) => stream.and_then(|stream| of_stream(stream, first, rest, now)),
     };
-    if value.is_none() && is_of_the_gateway(first, rest, has_stream) {
-        tell_unknown(state, &parts);
-    }
     value.ok_or(Status::NotFound)
 }
 
-/// Whether a gateway knows a property of this name by its configuration, or by what it stands in front of.
-fn is_of_the_gateway(first: &[u8], rest: &[&[u8]], has_stream: bool) -> bool {
-    let name = rest.first().copied().unwrap_or_default();
-    match first {
-        b"upstream" => {
-            has_stream && matches!(name, b"address" | b"port" | b"local_address" | b"cx_pool_ready_duration")
-        }
-        b"response" => has_stream && name == b"backend_latency",
-        b"xds" => {
-            let of_roots: &[&[u8]] = &[b"node", b"listener_direction", b"listener_metadata"];
-            let of_streams: &[&[u8]] = &[
-                b"cluster_name",
-                b"cluster_metadata",
-                b"route_metadata",
-                b"virtual_host_name",
-                b"virtual_host_metadata",
-                b"upstream_host_metadata",
-                b"filter_chain_name",
-            ];
-            of_roots.contains(&name) || (has_stream && of_streams.contains(&name))
-        }
-        _ => false,
-    }
-}
-
-/// Warns, once for each, of a property that a gateway knows and the host does not.
-fn tell_unknown(state: &VmState, parts: &[&[u8]]) {
-    let name = parts.iter().map(|part| String::from_utf8_lossy(part)).collect::<Vec<_>>().join(".");
-    let mut told = state.shared.unknown_properties.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.insert(name.clone()) {
-        let message = format!(
-            "the property {name} is a gateway's and not known here: give it a value (--property, `properties` of a \
-             scenario, Builder::property, Request::property)"
-        );
-        state.shared.logs.tell(LogLevel::Warn, state.name, message);
-    }
+/// Whether root contexts know what a test gives for a path.
+fn is_of_roots(parts: &[&[u8]]) -> bool {
+    parts.starts_with(&[&b"xds"[..], b"node"])
 }
 
 /// A value that the test gave: for this path, for a shorter one that leads to it, or for longer ones that form a map.
@@ -172,6 +143,10 @@ fn of_stream(stream: &StreamContext, first: &[u8], rest: &[&[u8]], now: u64) -> 
         }
         (b"response", [name, rest @ ..]) => {
             of_response(stream, name).and_then(|value| value.descend(rest).cloned())
+        }
+        (b"upstream", [name]) => gateway_properties::of_upstream(stream, name),
+        (b"xds", [name, rest @ ..]) => {
+            gateway_properties::of_configuration(stream, name).and_then(|value| value.descend(rest).cloned())
         }
         (b"connection", [name]) => match *name {
             b"id" => Some(stream.peer.connection_id.into()),
@@ -279,6 +254,7 @@ fn response_code(stream: &StreamContext) -> Option<u16> {
 fn of_response(stream: &StreamContext, name: &[u8]) -> Option<Value> {
     match name {
         b"code" => Some(i64::from(response_code(stream)?).into()),
+        b"backend_latency" => gateway_properties::backend_latency(stream),
         b"code_details" => stream.details.clone().map(Value::from),
         b"flags" => Some(0_i64.into()),
         b"size" => Some(signed(stream.sent).into()),

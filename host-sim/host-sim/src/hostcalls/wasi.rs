@@ -91,10 +91,6 @@ wasi_functions! {
         clock_time_get(id: u32, precision: u64, out: u32) => |guest| clock_time_get(guest, id, out);
         random_get(out: u32, size: u32) => |guest| random_get(guest, out, size);
         sched_yield() => |guest| Ok(SUCCESS);
-        poll_oneoff(subscriptions: u32, events: u32, count: u32, out: u32) => |guest| {
-            guest.write_u32(out, 0)?;
-            Ok(SUCCESS)
-        };
         path_open(
             fd: u32, dirflags: u32, path: u32, size: u32, oflags: u32, rights: u64, inheriting: u64, fdflags: u32,
             out: u32
@@ -102,7 +98,15 @@ wasi_functions! {
         fd_prestat_get(fd: u32, out: u32) => |guest| Ok(BADF);
         fd_prestat_dir_name(fd: u32, path: u32, size: u32) => |guest| Ok(NOSYS);
     }
+    BEFORE_1_39 as link_before_1_39 {
+        poll_oneoff(subscriptions: u32, events: u32, count: u32, out: u32) => |guest| Ok(NOSYS);
+    }
     SINCE_1_39 as link_since_1_39 {
+        // Returns at once, for the sake of Go's runtime.
+        poll_oneoff(subscriptions: u32, events: u32, count: u32, out: u32) => |guest| {
+            guest.write_u32(out, 0)?;
+            Ok(SUCCESS)
+        };
         clock_res_get(id: u32, out: u32) => |guest| clock_res_get(guest, id, out);
         fd_advise(fd: u32, offset: u64, len: u64, advice: u32) => |guest| Ok(SUCCESS);
         fd_allocate(fd: u32, offset: u64, len: u64) => |guest| Ok(of_log(fd));
@@ -138,7 +142,7 @@ wasi_functions! {
 }
 
 pub(crate) fn is_host_function(name: &str) -> bool {
-    name == "proc_exit" || ALWAYS.contains(&name) || SINCE_1_39.contains(&name)
+    name == "proc_exit" || [ALWAYS, BEFORE_1_39, SINCE_1_39].iter().any(|names| names.contains(&name))
 }
 
 pub(super) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmtime::Result<()> {
@@ -155,7 +159,7 @@ pub(super) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmt
             },
         )?;
     }
-    if version < EnvoyVersion::V1_39 { Ok(()) } else { link_since_1_39(linker) }
+    if version < EnvoyVersion::V1_39 { link_before_1_39(linker) } else { link_since_1_39(linker) }
 }
 
 /// Standard output and standard error are the log; there is no other file.

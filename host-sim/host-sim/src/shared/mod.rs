@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) buffer_limit: usize,
     /// Values of properties for all streams, by their parts joined with zero bytes.
     pub(crate) properties: BTreeMap<Vec<u8>, Value>,
+    /// Properties that depend on what the host does not know.
+    pub(crate) undecided: BTreeSet<Vec<u8>>,
     /// Properties that a gateway knows and the host does not, of which it was told already.
     pub(crate) unknown_properties: Mutex<BTreeSet<String>>,
     /// Of the guests' random bytes; `None` takes the system's.

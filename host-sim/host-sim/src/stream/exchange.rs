@@ -15,7 +15,7 @@ use crate::{
         frame::{Direction, Frame, Output, Part},
         manager::{HTTP2, StreamId, VIA_UPSTREAM},
     },
-    vm::callouts::{GrpcOrder, GrpcStep},
+    vm::callouts::{Callout, GrpcOrder, GrpcStep, RESET_ERROR},
     wire::{
         grpc::GrpcEvent,
         headers::Headers,
@@ -72,7 +72,10 @@ impl Clusters {
             }
             for callout in callouts {
                 answered += 1;
-                let response = self.call(&callout.cluster, &callout.request);
+                let mut response = self.call(&callout.cluster, &callout.request);
+                if response.failure == Some(Failure::Reset) && !callout.is_grpc {
+                    response = Callout::unanswered();
+                }
                 if response.failure == Some(Failure::Silence) || !response.delay.is_zero() {
                     worker.keep_open(&callout, response);
                 } else {
@@ -204,9 +207,12 @@ struct Message {
 pub(crate) fn answer(worker: &mut Worker, clusters: &Clusters, slot: StreamId, mut response: Response) {
     match response.failure {
         Some(Failure::Reset) => {
-            const BODY: &str = "upstream connect error or disconnect/reset before headers. reset reason: connection \
-                                termination";
-            worker.reply(slot, 503, BODY, "upstream_reset_before_response_started{connection_termination}");
+            worker.reply(
+                slot,
+                503,
+                RESET_ERROR,
+                "upstream_reset_before_response_started{connection_termination}",
+            );
         }
         Some(Failure::Silence) => time_out(worker, slot),
         None => {

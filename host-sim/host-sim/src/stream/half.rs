@@ -8,6 +8,7 @@ use crate::{
     stream::{
         filter_state::FilterState,
         frame::{Answer, Direction},
+        upstream::Progress,
     },
     wire::{headers::Headers, message::Peer},
 };
@@ -69,6 +70,7 @@ pub(crate) struct StreamContext {
     pub(crate) received: u64,
     /// Bytes of the response's body that went to the client.
     pub(crate) sent: u64,
+    pub(crate) progress: Progress,
     pub(crate) filter_state: FilterState,
     pub(crate) details: Option<String>,
     /// The status of a reply that took the response's place.

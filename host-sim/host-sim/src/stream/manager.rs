@@ -134,6 +134,9 @@ impl Worker {
     /// A part of a message comes from the client or the upstream.
     pub(crate) fn feed(&mut self, slot: StreamId, frame: Frame) {
         let StreamId(key) = slot;
+        if frame.direction == Direction::Response && frame.part.is_last() {
+            self.note_answered(key);
+        }
         match (&frame.part, frame.direction) {
             (Part::Headers { headers, .. }, Direction::Request) => {
                 if let Some(chain) = self.chain(key) {
@@ -267,6 +270,7 @@ impl Worker {
             }
         } else {
             chain.request_sent = last;
+            self.note_sent(key);
         }
         let Some(chain) = self.chain(key) else { return };
         // Upstreams are spoken to over HTTP/1.

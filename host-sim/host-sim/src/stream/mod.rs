@@ -11,3 +11,4 @@ pub(crate) mod framing;
 pub(crate) mod half;
 pub(crate) mod local_reply;
 pub(crate) mod manager;
+pub(crate) mod upstream;

@@ -16,6 +16,13 @@ use crate::{
     },
 };
 
+/// What is said of an upstream that cannot be reached.
+pub const CONNECT_ERROR: &str =
+    "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure";
+/// What is said of one that breaks off before it answers.
+pub const RESET_ERROR: &str =
+    "upstream connect error or disconnect/reset before headers. reset reason: connection termination";
+
 /// Calls of the guest to clusters.
 #[derive(Debug, Default)]
 pub(crate) struct Callouts {
@@ -92,13 +99,27 @@ pub struct Callout {
 }
 
 impl Callout {
-    /// What the guest sees when the time is up: a response of the gateway's.
+    /// What the guest sees when the time is up.
     pub fn timed_out() -> Response {
-        const BODY: &str = "upstream request timeout";
-        Response::new(504)
-            .header("content-length", BODY.len().to_string())
+        Self::of_the_gateway(504, "upstream request timeout")
+    }
+
+    /// What the guest sees when the cluster breaks off before it answers.
+    pub fn unanswered() -> Response {
+        Self::of_the_gateway(503, RESET_ERROR)
+    }
+
+    /// What the guest sees when the cluster cannot be reached.
+    pub fn unreachable() -> Response {
+        Self::of_the_gateway(503, CONNECT_ERROR)
+    }
+
+    /// A response of the gateway's in the cluster's place.
+    fn of_the_gateway(status: u16, body: &'static str) -> Response {
+        Response::new(status)
+            .header("content-length", body.len().to_string())
             .header("content-type", "text/plain")
-            .body(BODY)
+            .body(body)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
     stream::{
         filter_state::FilterState,
         half::{Half, StreamContext},
+        upstream::Progress,
     },
     vm::{Vm, state::Context},
     wire::message::Peer,
@@ -36,6 +37,7 @@ impl Vm {
             started_monotonic: state.shared.clock.monotonic_nanos(),
             received: 0,
             sent: 0,
+            progress: Progress::default(),
             filter_state,
             details: None,
             code: None,

@@ -25,6 +25,8 @@ pub enum Value {
     Duration(i64),
     /// A blob of pairs.
     Map(BTreeMap<Bytes, Self>),
+    /// A message: whole, it is these bytes; its fields are found by name.
+    Message(Bytes, BTreeMap<Bytes, Self>),
     /// A blob of pairs whose values are empty.
     List(Vec<Self>),
     /// Has no encoding: the call answers [`Status::SerializationFailure`].
@@ -35,7 +37,7 @@ impl Value {
     /// The bytes that a guest receives.
     pub(crate) fn encode(&self) -> Result<Bytes, Status> {
         Ok(match self {
-            Self::Bytes(bytes) => bytes.clone(),
+            Self::Bytes(bytes) | Self::Message(bytes, _) => bytes.clone(),
             Self::Int(number) | Self::Timestamp(number) | Self::Duration(number) => {
                 Bytes::copy_from_slice(&number.to_le_bytes())
             }
@@ -59,7 +61,7 @@ impl Value {
     pub(crate) fn descend(&self, path: &[&[u8]]) -> Option<&Self> {
         let Some((first, rest)) = path.split_first() else { return Some(self) };
         match self {
-            Self::Map(map) => map.get(*first)?.descend(rest),
+            Self::Map(fields) | Self::Message(_, fields) => fields.get(*first)?.descend(rest),
             Self::List(list) => {
                 let index: usize = std::str::from_utf8(first).ok()?.parse().ok()?;
                 list.get(index)?.descend(rest)

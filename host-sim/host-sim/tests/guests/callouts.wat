@@ -1,6 +1,6 @@
 (module
   ;; Asks the cluster "auth" about each request and lets it go on when the answer is 200. /unknown asks a cluster that
-  ;; does not exist, /incomplete leaves a header out, /negative gives a time-out below zero.
+  ;; does not exist, /incomplete leaves a header out, /negative gives a time-out below zero, /empty posts nothing.
   (import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
   (import "env" "proxy_get_header_map_size" (func $size (param i32 i32) (result i32)))
   (import "env" "proxy_get_buffer_bytes" (func $bytes (param i32 i32 i32 i32 i32) (result i32)))
@@ -32,6 +32,12 @@
         (call $note (str "negative") (call $call (str "auth") (str "") (str "") (str "") (i32.const -1) (i32.const 24)))
         (return (i32.const 0))))
     (global.set $waiting (local.get $id))
+    (if (call $result_begins (str "/empty"))
+      (then
+        (call $note (str "empty") (call $call (str "auth")
+          (str "\03\00\00\00\05\00\00\00\06\00\00\00\07\00\00\00\04\00\00\00\0a\00\00\00\04\00\00\00:path\00/check\00:method\00POST\00:authority\00auth\00")
+          (str "") (str "") (i32.const 5000) (i32.const 24)))
+        (return (i32.const 1))))
     (call $note (str "call") (call $call (str "auth")
       (str "\03\00\00\00\05\00\00\00\06\00\00\00\07\00\00\00\03\00\00\00\0a\00\00\00\04\00\00\00:path\00/check\00:method\00GET\00:authority\00auth\00")
       (str "ask") (str "") (i32.const 5000) (i32.const 24)))

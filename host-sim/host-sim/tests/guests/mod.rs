@@ -30,6 +30,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("shared_data", include_str!("shared_data.wat")),
     ("signatures", include_str!("signatures.wat")),
     ("sizes", include_str!("sizes.wat")),
+    ("surroundings", include_str!("surroundings.wat")),
     ("ticks", include_str!("ticks.wat")),
     ("timers", include_str!("timers.wat")),
     ("traps", include_str!("traps.wat")),

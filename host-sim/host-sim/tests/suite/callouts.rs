@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use host_sim::{End, Host, Plugin, Request, Response};
+use host_sim::{
+    End, Host, Plugin, Request, Response,
+    driver::{Connection, Direction, Frame, Part},
+};
 
 use crate::{host_of, lines, ok};
 
@@ -52,9 +55,29 @@ fn the_filter_replies_from_the_callback_on_a_stream_that_it_chose() {
 }
 
 #[test]
-fn a_broken_connection_is_told_by_get_status() {
+fn a_call_that_a_cluster_does_not_answer_is_answered_503_by_the_gateway() {
     let host = with_auth(Response::reset());
     assert_eq!(host.send(0, Request::get("/"), ok).status(), 403);
+    let body = "body upstream connect error or disconnect/reset before headers. reset reason: connection termination";
+    assert_eq!(lines(&host)[1..4], ["answer of 3 headers and 95 bytes under 1", "get_status 0", body]);
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_told_by_get_status() {
+    let host = with_auth(Response::silence());
+    let driver = host.driver().unwrap();
+    let mut worker = driver.workers()[0].lock();
+    let stream = worker.open(&Connection {
+        source: "127.0.0.1:5000".parse().unwrap(),
+        destination: "127.0.0.1:80".parse().unwrap(),
+        protocol: "HTTP/1.1",
+        id: 1,
+    });
+    let headers = Part::Headers { headers: Request::get("/").headers().clone(), end: true };
+    worker.feed(stream, Frame { direction: Direction::Request, part: headers });
+    let call = worker.take_work().callouts[0].call;
+    worker.finish_callout(call, Response::reset());
+    drop(worker);
     let said = lines(&host);
     assert_eq!(said[1..4], ["answer of 0 headers and 0 bytes under 1", "get_status 11", "body status 1"]);
 }

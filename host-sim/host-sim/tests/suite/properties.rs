@@ -1,5 +1,7 @@
 //! Properties.
 
+use std::time::Duration;
+
 use host_sim::{Host, Plugin, Request, Response};
 
 use crate::{guests, lines};
@@ -68,6 +70,37 @@ fn a_stream_knows_its_request_its_connection_and_what_a_test_gives() {
             "request\0path /a?b=c",
             "source\0address [2001:db8::1]:5000",
             "response\0code 204",
+        ]
+    );
+}
+
+#[test]
+fn what_only_a_gateway_knows_warns_by_name_once_and_what_is_given_does_not() {
+    let plugin = Plugin::default();
+    let builder = Host::builder().property(["xds", "cluster_name"], "c").undecided("route_name");
+    let mut host = builder.build();
+    host.load(&host_sim::Module::compile(guests::guest("surroundings")).unwrap(), plugin).unwrap();
+    for _ in 0..2 {
+        host.send(0, Request::get("/"), |_| Response::ok());
+        host.advance(Duration::from_secs(1));
+    }
+    let warned: Vec<String> = host
+        .logs()
+        .lines()
+        .into_iter()
+        .filter_map(|line| Some(line.message.strip_prefix("the property ")?.split(' ').next()?.to_owned()))
+        .collect();
+    assert_eq!(
+        warned,
+        [
+            "xds.node.id",
+            "xds.node.cluster",
+            "xds.node.metadata",
+            "xds.route_name",
+            "xds.virtual_host_name",
+            "upstream.address",
+            "upstream.port",
+            "upstream.local_address",
         ]
     );
 }

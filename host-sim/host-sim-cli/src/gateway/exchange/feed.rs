@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use host_sim::driver::{self, Direction, Part, StreamId, WorkerGuard};
+use host_sim::driver::{self, CONNECT_ERROR, Direction, Part, RESET_ERROR, StreamId, Upstream, WorkerGuard};
 use http::Response;
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper_util::client::legacy;
+use hyper_util::client::legacy::{self, connect::HttpInfo};
 
-use super::{CONNECT_ERROR, Exchange, RESET_ERROR, translate};
+use super::{Exchange, translate};
 
 impl Exchange {
     /// Takes a step of the filter, and follows what it lets go on.
@@ -93,6 +93,11 @@ impl Exchange {
         match answer {
             Ok(response) => {
                 let (parts, body) = response.into_parts();
+                if let Some(info) = parts.extensions.get::<HttpInfo>() {
+                    let (address, local_address) = (info.remote_addr(), Some(info.local_addr()));
+                    self.local
+                        .peek(|worker| worker.set_upstream(stream, Upstream { address, local_address }));
+                }
                 let end = body.is_end_stream();
                 self.response_body = (!end).then_some(body);
                 let headers = translate::response_headers(&parts);

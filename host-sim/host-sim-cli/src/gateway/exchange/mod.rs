@@ -38,13 +38,6 @@ use super::{
 /// `delayed_close_timeout`).
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What is said of an upstream that cannot be reached.
-pub(super) const CONNECT_ERROR: &str =
-    "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure";
-/// What is said of one that breaks off before it answers.
-pub(super) const RESET_ERROR: &str =
-    "upstream connect error or disconnect/reset before headers. reset reason: connection termination";
-
 /// What is known of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Connection {

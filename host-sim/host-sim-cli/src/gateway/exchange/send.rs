@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use host_sim::{
     Headers,
-    driver::{self, Direction, Output, Part},
+    driver::{self, Direction, Output, Part, Upstream},
 };
 use tokio::time::Instant;
 
@@ -50,6 +50,13 @@ impl Exchange {
         match translate::outbound(headers, &self.local.upstream, body) {
             Ok(request) => {
                 self.local.stats.upstream_requests.fetch_add(1, Ordering::Relaxed);
+                // A name has an address once it is connected to.
+                let address =
+                    self.local.upstream.authority().and_then(|authority| authority.as_str().parse().ok());
+                if let Some(address) = address {
+                    let upstream = Upstream { address, local_address: None };
+                    self.local.peek(|worker| worker.set_upstream(self.stream, upstream));
+                }
                 self.call = Some(Box::pin(self.local.client.request(request)));
             }
             Err(translate::Unsendable) => {
