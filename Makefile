@@ -125,6 +125,10 @@ target/tools/bin/cargo-deny: | check-lint
 target/tools/bin/cargo-fuzz:
 	$(CARGO) install --locked --quiet cargo-fuzz --version $(CARGO_FUZZ_VERSION) --root target/tools
 
+.PHONY: schema
+schema: ## write docs/schema.json and the configuration reference, after a change of the code
+	@$(CARGO) run --quiet --locked --package docs-generator
+
 .PHONY: clean
 clean: ## remove everything that was built or fetched
 	rm -rf target

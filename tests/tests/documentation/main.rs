@@ -1,0 +1,3 @@
+//! What users read: the JSON Schema of the configuration.
+
+mod schema;
