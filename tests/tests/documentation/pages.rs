@@ -144,6 +144,7 @@ pub(crate) fn book() -> Vec<Page> {
 /// The pages of the book, the first page of the repository, and those of the folders that the book describes.
 pub(crate) fn all() -> Vec<Page> {
     let mut pages = book();
+    pages.push(Page::read("README.md".into()));
     pages.extend(markdown_in(Path::new("envoy")).into_iter().map(Page::read));
     pages
 }
