@@ -10,20 +10,25 @@ use serde_json::{Map, Value};
 const START: &str = "\
 # Configuration reference
 
-This page is generated from the code that reads the configuration. [`docs/schema.json`](../schema.json) is the same as a JSON Schema (draft
-2020-12), with which editors complete and check a configuration.
+This page is generated from the code that reads the configuration. [`docs/schema.json`](../schema.json) has the same content as a JSON
+Schema (draft 2020-12), with which editors complete and check a configuration. Name the schema in the settings of your editor: the
+configuration itself has no field for it.
 
-The configuration is JSON. The gateway hands it to the filter: as the field `configuration` of Envoy's Wasm filter, `pluginConfig` of an Istio
-`WasmPlugin`, `config` of an `EnvoyExtensionPolicy`, or the argument of nginx's `proxy_wasm`.
+The configuration is JSON. The gateway hands it to the filter: as the field `configuration` of Envoy's Wasm filter, `pluginConfig` of an
+Istio `WasmPlugin`, `config` of an `EnvoyExtensionPolicy`, or the argument of nginx's `proxy_wasm`.
 
-Unknown fields are refused, and so are invalid values. An invalid configuration is refused as a whole. The gateway's log has one line that names
-the field, for example
-`plans.pro.standard[0]: \"600/fortnight\": unknown unit, expected second, minute, hour, day or month`. Envoy then does not start or, on an
-update, keeps the configuration that it has. Messages about `key_sources`, `subscribers` and `directory` quote nothing that was given, because
-a key or a token may be there. Other messages abbreviate texts of more than 20 characters.
+Unknown fields are refused, and so are invalid values. An invalid configuration is refused as a whole. The gateway's log has one line that
+names the field:
 
-The schema knows the fields one by one. Only the filter knows whether they fit together, for example whether the plan of a subscriber exists.
-`host-sim check` loads a configuration into the filter without a gateway; see [The simulator](simulator.md).
+```text
+plans.pro.standard[0]: \"600/fortnight\": unknown unit, expected second, minute, hour, day or month
+```
+
+Envoy then does not start or, on an update, keeps its current configuration. Messages about `key_sources`, `subscribers` and `directory`
+quote nothing from the configuration, because a key or a token may be there. Other messages abbreviate texts of more than 20 characters.
+
+The schema checks each field. Only the filter checks whether fields fit together, for example whether the plan of a subscriber exists.
+`host-sim check` loads a configuration into the filter without a gateway: see [The simulator](simulator.md).
 
 ";
 
@@ -169,15 +174,11 @@ impl<'s> Reference<'s> {
     fn table(&self, schema: &'s Value) -> String {
         let fields = self.fields(schema);
         if fields.is_empty() {
-            let forms = array(schema, "anyOf").iter().map(|form| (self.kind(form), self.table(form)));
-            return forms.fold(String::new(), |text, (kind, table)| {
-                let text = if table.is_empty() {
-                    format!("{text}\n- {kind}\n")
-                } else {
-                    format!("{text}\n- an object:\n{table}")
-                };
-                text.replace("\n\n- ", "\n- ")
-            });
+            let forms = array(schema, "anyOf");
+            let list: String = forms.iter().map(|form| format!("- {}\n", self.kind(form))).collect();
+            let objects = forms.iter().filter(|form| form.get("properties").is_some());
+            let tables: String = objects.map(|object| self.table(object)).collect();
+            return format!("\n{list}{tables}");
         }
         let mut table = "\n| field | type | default | meaning |\n|---|---|---|---|\n".to_owned();
         for field in fields {

@@ -15,7 +15,7 @@ use super::raw::{Config, Entries};
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::table::MAX_CAPACITY;
 
-/// A whole number from 1 to 4294967295, in the digits that the filter reads. The bound above is left to the filter.
+/// A whole number of at least 1. Only the filter checks the upper bound.
 const LIMIT: &str = "0*[1-9][0-9]*";
 const NAME: &str = "^[a-z0-9_-]{1,32}$";
 const TOKEN: &str = "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$";
