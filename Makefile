@@ -9,6 +9,8 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),target/tools/bin/cargo-deny)
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ := $(or $(shell command -v cargo-fuzz 2>/dev/null),target/tools/bin/cargo-fuzz)
+MDBOOK_VERSION := 0.5.4
+MDBOOK := $(or $(shell command -v mdbook 2>/dev/null),target/tools/bin/mdbook)
 # For each target of `make fuzz`.
 FUZZ_SECONDS ?= 60
 
@@ -124,6 +126,17 @@ target/tools/bin/cargo-deny: | check-lint
 
 target/tools/bin/cargo-fuzz:
 	$(CARGO) install --locked --quiet cargo-fuzz --version $(CARGO_FUZZ_VERSION) --root target/tools
+
+.PHONY: schema
+schema: ## write docs/schema.json and the configuration reference, after a change of the code
+	@$(CARGO) run --quiet --locked --package docs-generator
+
+.PHONY: book
+book: $(MDBOOK) ## build the documentation in target/book
+	@$(MDBOOK) build docs
+
+target/tools/bin/mdbook:
+	$(CARGO) install --locked --quiet mdbook --version $(MDBOOK_VERSION) --no-default-features --features search --root target/tools
 
 .PHONY: clean
 clean: ## remove everything that was built or fetched

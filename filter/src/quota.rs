@@ -9,14 +9,15 @@ use serde::Deserialize;
 use crate::time::Timestamp;
 use crate::window::{HOUR, Window};
 
-/// Whether a quota that is used up refuses.
+/// Whether requests beyond a quota are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// It refuses.
+    /// Refuse requests beyond the quota.
     #[default]
     Enforced,
-    /// It counts and reports in metrics, and never refuses.
+    /// Count requests and report in metrics what would have been refused. Never refuse.
     Shadow,
 }
 

@@ -44,6 +44,7 @@ impl fmt::Debug for DirectorySettings {
 
 /// Policy for unknown keys before the directory's first good answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum NotReady {
     /// Forward the request without counting it: the key may be a subscriber's.

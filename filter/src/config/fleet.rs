@@ -30,6 +30,7 @@ pub struct FleetSettings {
 
 /// Where a rate-limit service takes limits from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum Limits {
     /// Each call carries its quota's limit.

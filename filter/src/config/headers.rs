@@ -19,6 +19,7 @@ pub struct HeaderOptions {
 
 /// What `X-RateLimit-Limit` states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum LimitHeader {
     /// The number of requests that the quota allows in an hour.
@@ -29,6 +30,7 @@ pub enum LimitHeader {
 
 /// How the upstream's rate-limit headers are kept from clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum UpstreamHeaders {
     /// The filter replaces them.

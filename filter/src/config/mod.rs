@@ -1,6 +1,7 @@
 //! The checked configuration: [`Config::from_json`] returns only a configuration that can be in force.
 //!
-//! The README lists the fields and their defaults. A configuration is refused as a whole, with its first error.
+//! `raw` documents the fields; the JSON Schema and the reference are made from it. A configuration is refused as a whole, with its
+//! first error.
 
 mod directory;
 mod error;
@@ -14,6 +15,8 @@ pub mod rate;
 mod raw;
 mod requests;
 pub mod roster;
+#[cfg(feature = "schema")]
+pub mod schema;
 #[cfg(test)]
 mod secrecy;
 mod strangers;
@@ -104,6 +107,7 @@ pub enum Rule {
 
 /// The owner of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum CountBy {
     /// Each key has a separate quota.
@@ -115,6 +119,7 @@ pub enum CountBy {
 
 /// Policy for a request that could not be counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
     /// Forward the request.

@@ -22,14 +22,21 @@ pub struct Rate {
 
 /// A quota of the configuration. JSON: `"60/minute"`, or an object with these fields.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Quota", transform = super::schema::or_rate)
+)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct QuotaTerms {
-    /// Units in a window.
+    /// Units in a window. It is at least the cost of the class.
     pub limit: NonZeroU32,
-    /// The window.
+    /// `second`, `minute`, `hour`, `day` (UTC), `month` (UTC calendar), or a duration such as `90s`, `5m`, `2h` or `7d`.
     #[serde(deserialize_with = "from_text")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub window: Window,
-    /// The quota's name; `None` for one that is derived from class and window.
+    /// Name of the quota in the IETF headers: 1 to 32 of `a-z`, `0-9`, `_` and `-`. The default is the name of the class, followed by
+    /// the window if the class has several quotas.
     pub name: Option<String>,
     /// Whether the quota refuses requests.
     #[serde(default)]

@@ -15,47 +15,82 @@ use crate::count::table::Capacity;
 use crate::quota::Mode;
 use crate::request::readings::UpstreamPaths;
 
+/// The configuration of Weir's filter.
+///
+/// Fields that are not listed here are refused.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
+    /// Plans by name, each with its quotas by class.
+    ///
+    /// A class with `"unlimited"` in place of a list of quotas is never limited. A class that a plan does not mention is not in the plan:
+    /// the filter answers 403, or the status of `not_in_plan`, and counts nothing. The name of a plan is 1 to 64 of `A-Z`, `a-z`, `0-9`,
+    /// `_` and `-`. `none` is reserved.
     pub(super) plans: Entries<Grants>,
+    /// Groups of endpoints that share quotas. The first class with a match wins. All other requests belong to `default_class`.
     #[serde(default)]
     pub(super) classes: Vec<Class>,
+    /// Class of the requests that match no entry of `classes`. It needs no entry there.
     #[serde(default = "default_class")]
     pub(super) default_class: String,
+    /// Requests that pass untouched: the filter neither identifies nor counts them, and adds no headers.
     #[serde(default = "default_exempt")]
     pub(super) exempt: Vec<Match>,
+    /// Prefix that is stripped from a path before it is matched. A path outside this prefix matches only entries without a path.
     #[serde(default)]
     pub(super) base_path: String,
+    /// How the upstream reads unusual paths. Each declaration makes fewer paths ambiguous.
     #[serde(default)]
     pub(super) upstream_paths: UpstreamPaths,
+    /// Places where a request may carry its key. The filter answers 400 to a request with different keys.
     #[serde(default = "default_key_sources")]
     pub(super) key_sources: Vec<KeySource>,
+    /// The owners of keys, each with a plan. With `directory`, more subscribers come from a service.
     #[serde(default)]
     pub(super) subscribers: Vec<Subscriber>,
+    /// Takes the plan of a key without a subscriber from metadata that an authentication filter has written.
+    ///
+    /// `key_sources` then needs a `metadata` source such as the token's subject, because a token that is refreshed would start a new
+    /// quota.
     pub(super) plan_source: Option<PlanSource>,
+    /// A service that lists subscribers. Every worker polls it.
     pub(super) directory: Option<Directory>,
+    /// The owner of a quota.
     #[serde(default)]
     pub(super) count_by: CountBy,
+    /// Policy for requests with an unknown key.
     #[serde(default)]
     pub(super) unknown_key: Stranger,
+    /// Policy for requests without a key.
     #[serde(default)]
     pub(super) missing_key: Stranger,
+    /// Number of IPv6 address bits that identify a client without a known key. An IPv4 client is identified by its whole address.
     #[serde(default = "default_ipv6_prefix")]
     pub(super) ipv6_prefix: u32,
+    /// The answer to a request of a class that the plan lacks. Such requests are not counted.
     #[serde(default)]
     pub(super) not_in_plan: NotInPlan,
+    /// Rate-limit headers of responses.
     #[serde(default)]
     pub(super) headers: Headers,
+    /// Path of the usage endpoint. The filter answers `GET` there with the limits, the remaining units and the resets of the caller's
+    /// plan, and consumes no quota. Callers without a known key get 401.
     pub(super) usage_path: Option<String>,
+    /// Whether the filter refuses requests. In shadow mode it counts, and reports what it would have refused.
     #[serde(default)]
     pub(super) enforcement: Mode,
+    /// Policy for a request that could not be counted.
     #[serde(default)]
     pub(super) on_error: OnError,
+    /// Capacity of the counters, in records. A record holds what one caller has used in one class. The first VM of a `vm_id` fixes the
+    /// capacity; a later value takes effect after a restart of the gateway.
     #[serde(default)]
     pub(super) counters: Capacity,
+    /// Text that is hashed into the names in shared data. It keeps two Weir filters apart that share a `vm_id`, as in Istio.
     #[serde(default)]
     pub(super) namespace: String,
+    /// Shares the quotas of known keys among several gateways.
     pub(super) fleet: Option<Fleet>,
 }
 
@@ -80,12 +115,17 @@ const fn default_ipv6_prefix() -> u32 {
     64
 }
 
+/// A group of endpoints that share quotas.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Class {
+    /// Name of the class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
     pub(super) name: String,
+    /// Units that a request of this class consumes.
     #[serde(default = "default_cost")]
     pub(super) cost: u32,
+    /// Requests of this class. A class without a match can be the default class.
     #[serde(rename = "match", default)]
     pub(super) matches: Vec<Match>,
 }
@@ -94,39 +134,62 @@ const fn default_cost() -> u32 {
     1
 }
 
+/// A condition on requests. All given fields must match, and at least one is required.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Match {
+    /// Methods in upper case. `GET` also matches `HEAD`.
     pub(super) methods: Option<Vec<String>>,
+    /// Exact path. A trailing slash of the request does not matter. Excludes `path_prefix`.
     pub(super) path: Option<String>,
+    /// Path and everything below it, by whole segments: `/r` matches `/r/x` and does not match `/rx`. Excludes `path`.
     pub(super) path_prefix: Option<String>,
 }
 
+/// A place where a request may carry its key. Exactly one of `header`, `query` and `metadata` is required.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeySource {
+    /// Name of a request header.
     pub(super) header: Option<String>,
+    /// Authentication scheme before the key in the header, in any case. Only with `header`.
     pub(super) scheme: Option<String>,
+    /// Name of a query parameter.
     pub(super) query: Option<String>,
+    /// Path of a value in the metadata of the request, as an authentication filter writes it.
     pub(super) metadata: Option<Vec<String>>,
 }
 
+/// A place that has the name of the caller's plan.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct PlanSource {
+    /// Path of the plan's name in the metadata of the request.
     pub(super) metadata: Vec<String>,
 }
 
+/// A service that lists subscribers.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Directory {
+    /// The gateway's cluster of the directory.
     pub(super) cluster: String,
+    /// Path of the document.
     pub(super) path: String,
+    /// Time between polls, such as `10s`, `5m` or `2h`. A poll times out after the interval or 5 s, whichever is shorter.
     #[serde(default = "default_interval")]
     pub(super) interval: String,
+    /// Bearer token that the filter sends to the directory. Without it the filter sends none.
     pub(super) bearer: Option<String>,
+    /// Policy for unknown keys before the first good answer.
     #[serde(default)]
     pub(super) not_ready: NotReady,
+    /// Time after which the filter drops the last good answer, such as `30s`, `5m` or `2h`. `not_ready` then applies. With `0s` the
+    /// filter keeps the answer for as long as the directory does not answer.
     #[serde(default = "default_max_stale")]
     pub(super) max_stale: String,
 }
@@ -139,22 +202,33 @@ fn default_max_stale() -> String {
     "0s".to_owned()
 }
 
+/// A fleet: gateways that share quotas through a rate-limit service.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fleet {
+    /// The gateway's cluster of the rate-limit service. The cluster must speak HTTP/2.
     pub(super) cluster: String,
+    /// Domain of the service's counters. It keeps fleets apart that share a service.
     #[serde(default = "default_domain")]
     pub(super) domain: String,
+    /// Longest wait of a request for the service, from `1ms` to `5s`. Only requests that find nothing leased wait.
     #[serde(default = "default_timeout")]
     pub(super) timeout: String,
+    /// Shortest window that is leased, such as `10s`, `5m` or `2h`. For quotas with a shorter window, each request calls the service.
     #[serde(default = "default_min_window")]
     pub(super) min_window: String,
+    /// Where the service takes limits from.
     #[serde(default)]
     pub(super) limits: Limits,
+    /// Whether descriptors carry the index of the window. Limitador needs it, because its windows start at the first hit.
     #[serde(default)]
     pub(super) window_index: bool,
+    /// Policy for a request that finds nothing leased while the service does not answer.
     #[serde(default)]
     pub(super) on_unavailable: OnUnavailable,
+    /// Percentage of a limit that each gateway admits in each window beyond its leases, from 1 to 100. Only with
+    /// `"on_unavailable": "local"`.
     pub(super) local_percent: Option<u32>,
 }
 
@@ -170,30 +244,50 @@ fn default_min_window() -> String {
     "10s".to_owned()
 }
 
+/// Policy for a request that finds nothing leased while the service does not answer.
 #[derive(Clone, Copy, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OnUnavailable {
+    /// Admit `local_percent` of the limit beyond the leases, then refuse.
     #[default]
     Local,
+    /// Forward the request. Later leases of the window pay for it.
     Allow,
+    /// Answer 503.
     Deny,
 }
 
+/// The owner of keys.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subscriber {
+    /// Unique id.
     pub(super) id: String,
+    /// Name of a plan.
     pub(super) plan: String,
+    /// SHA-256 of each key, as `sha256:` and 64 hexadecimal digits. A plain key is refused.
     #[serde(default)]
     pub(super) keys: Vec<String>,
+    /// Quotas by class that replace those of the plan. Classes that are not named here keep the plan's quotas.
     #[serde(default)]
     pub(super) limits: Grants,
 }
 
+/// Policy for requests without a known key.
 #[derive(Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema, serde::Serialize),
+    schemars(rename = "StrangerPolicy")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stranger {
+    /// What the filter does with the request.
     pub(super) action: Action,
+    /// Quotas of each client address. Only with `"action": "limit"`.
+    #[cfg_attr(feature = "schema", serde(skip_serializing))]
     pub(super) quotas: Option<Vec<QuotaTerms>>,
 }
 
@@ -203,17 +297,25 @@ impl Default for Stranger {
     }
 }
 
+/// What the filter does with a request without a known key.
 #[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Action {
+    /// Count the request per client address. Forward it while quota is left, so that the upstream answers, and refuse it after that.
     Limit,
+    /// Answer 401.
     Reject,
+    /// Forward the request without counting it.
     Pass,
 }
 
+/// The answer to a request of a class that the plan lacks.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NotInPlan {
+    /// Status from 400 to 499, except 429.
     pub(super) status: u32,
 }
 
@@ -223,13 +325,20 @@ impl Default for NotInPlan {
     }
 }
 
+/// Rate-limit headers of responses.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Headers {
+    /// Whether responses carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     pub(super) x_ratelimit: bool,
+    /// What `X-RateLimit-Limit` states.
     pub(super) x_ratelimit_limit: LimitHeader,
+    /// Whether responses carry `RateLimit` and `RateLimit-Policy` of the IETF draft.
     pub(super) ietf: bool,
+    /// Whether `Access-Control-Expose-Headers` lists the rate-limit headers, for requests with an `Origin`.
     pub(super) expose_cors: bool,
+    /// How the upstream's headers of the same names are kept from clients.
     pub(super) upstream: UpstreamHeaders,
 }
 

@@ -11,13 +11,14 @@ use siphasher::sip::SipHasher24;
 use crate::count::fingerprint::{Fingerprint, Salt};
 use crate::count::shared_data::{HostError, SharedData, Swap, compare_and_swap};
 
-/// How many records the tables are laid out for. An entry is shared by [`RECORDS_PER_ENTRY`] of them on average.
+/// Capacity of the tables, in records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub struct Capacity {
-    /// Records of known keys.
+    /// Records of known keys. A key needs one for each class in which it has quotas. A configuration that needs more is refused.
     pub known: u32,
-    /// Records of strangers.
+    /// Records of clients without a known key. Clients beyond the capacity share records, and so quotas.
     pub strangers: u32,
 }
 

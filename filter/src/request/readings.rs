@@ -23,6 +23,7 @@ pub const MAX_WORK: usize = 1 << 19;
 
 /// What the upstream does to paths. A declaration removes the readings that contradict it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamPaths {
     /// Whether the upstream reads `//` as `/`.
@@ -37,6 +38,7 @@ pub struct UpstreamPaths {
 
 /// What an upstream does with `;…` at the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum MatrixParameters {
     /// It does not belong to the segment's name.
@@ -47,6 +49,7 @@ pub enum MatrixParameters {
 
 /// What an upstream does with `%2F` and `%5C`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum EncodedSlash {
     /// They separate segments.
