@@ -168,7 +168,7 @@ fn everything(name: &str, more: &str) -> String {
         r#"
 config: first, tick
 upstream: {{headers: {{x-upstream: "yes", set-cookie: [a, b]}}, body: from the upstream}}
-clusters: {{auth: {{body: "yes, it may"}}, broken: {{closes: true}}}}
+clusters: {{auth: {{body: "yes, it may"}}, broken: {{reset: true}}}}
 steps:
 - name: a timer fires until it is stopped
   advance: 1s

@@ -296,7 +296,7 @@ fn updated(
     }
     // A link from an earlier version that exceeds the maximum may be updated if it does not grow.
     let bytes = link_size::bytes(&after)?;
-    if bytes > MAX_LINK_BYTES && bytes > link_size::bytes(&before)? {
+    if bytes > MAX_LINK_BYTES && bytes > link_size::bytes(before)? {
         return Ok(Err(LinkConflict::TooLarge(link_size::longest_field(&after))));
     }
     Ok(Ok(after))

@@ -35,9 +35,9 @@ pub enum ConfigurationError {
     #[error("an Envoy configuration without a {WASM_FILTER} filter")]
     NoFilter,
     /// It configures several Wasm filters.
-    #[error("several Wasm filters ({}): name one with --plugin", names.join(", "))]
+    #[error("several Wasm filters ({}): choose one with --plugin, by its name or number", names.join(", "))]
     SeveralFilters {
-        /// Their names.
+        /// Their numbers and names.
         names: Vec<String>,
     },
     /// It has no Wasm filter of this name.
@@ -45,7 +45,7 @@ pub enum ConfigurationError {
     UnknownFilter {
         /// The name as asked for.
         name: String,
-        /// Those that there are.
+        /// The numbers and names of those that there are.
         names: Vec<String>,
     },
     /// It is a manifest of Kubernetes of a kind that configures no filter.
@@ -113,7 +113,8 @@ pub fn read(path: impl Into<PathBuf>, plugin: Option<&str>) -> Result<Plugin, Co
 /// - else JSON: it is the configuration, byte for byte;
 /// - else YAML: it is the configuration, turned into JSON; a lone text is the configuration as it is.
 ///
-/// Where several Wasm filters are configured, `plugin` names the one that is meant.
+/// Where several Wasm filters are configured, `plugin` names the one that is meant, or gives its number in the text, counted
+/// from 1.
 ///
 /// # Errors
 /// When `bytes` are none of these, or hold no filter, several, or none of that name; and when they look like a
@@ -130,9 +131,13 @@ pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, Configuration
         None => filters::plugins(&document)?,
     };
     if let Some(name) = plugin {
-        let names = names_of(&plugins);
-        plugins.retain(|plugin| plugin.name == name);
-        if plugins.is_empty() {
+        let index = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        if plugins.iter().any(|plugin| plugin.name == name) {
+            plugins.retain(|plugin| plugin.name == name);
+        } else if let Some(index) = index.filter(|index| *index < plugins.len()) {
+            plugins = vec![plugins.swap_remove(index)];
+        } else {
+            let names = names_of(&plugins);
             return Err(ConfigurationError::UnknownFilter { name: name.to_owned(), names });
         }
     }
@@ -158,7 +163,13 @@ pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, Configuration
 }
 
 fn names_of(plugins: &[Plugin]) -> Vec<String> {
-    plugins.iter().map(|plugin| format!("{:?}", plugin.name)).collect()
+    let numbered = plugins.iter().enumerate();
+    numbered
+        .map(|(index, plugin)| match plugin.name.as_str() {
+            "" => format!("{}: unnamed", index + 1),
+            name => format!("{}: {name:?}", index + 1),
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -295,12 +306,21 @@ spec:
         assert_eq!(parse(both.as_bytes(), Some("b")).unwrap().configuration, "b's");
         assert_eq!(
             parse(both.as_bytes(), None).unwrap_err().to_string(),
-            "several Wasm filters (\"a\", \"b\"): name one with --plugin"
+            "several Wasm filters (1: \"a\", 2: \"b\"): choose one with --plugin, by its name or number"
         );
         assert_eq!(
             parse(both.as_bytes(), Some("c")).unwrap_err().to_string(),
-            "no Wasm filter is named \"c\": there is \"a\", \"b\""
+            "no Wasm filter is named \"c\": there is 1: \"a\", 2: \"b\""
         );
+        // Filters need no names, and a name may be a number.
+        let others = format!("[{}, {}, {}]", filter("2"), filter(""), filter("c"));
+        for (chosen, expected) in [("1", "2's"), ("2", "2's"), ("3", "c's"), ("c", "c's")] {
+            assert_eq!(parse(others.as_bytes(), Some(chosen)).unwrap().configuration, expected, "{chosen}");
+        }
+        for unknown in ["0", "4", "-1"] {
+            let error = parse(others.as_bytes(), Some(unknown)).unwrap_err().to_string();
+            assert!(error.ends_with("there is 1: \"2\", 2: unnamed, 3: \"c\""), "{error}");
+        }
     }
 
     #[test]

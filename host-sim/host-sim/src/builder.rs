@@ -11,7 +11,7 @@ use crate::{
     flavour::{EnvoyVersion, Flavour, HostKind, StreamEnd},
     host::Host,
     shared::{
-        Shared,
+        Shared, TraceSink,
         clock::Clock,
         data::SharedData,
         faults::Faults,
@@ -20,6 +20,7 @@ use crate::{
         queues::SharedQueues,
     },
     stream::{exchange::Clusters, framing::Framing},
+    trace::TracedCallback,
     wire::{
         message::{Request, Response},
         property::{self, Value},
@@ -40,6 +41,7 @@ pub struct Builder {
     log_level: LogLevel,
     log_capacity: usize,
     log_sink: LogSink,
+    trace: Option<TraceSink>,
     callback_limit: Duration,
     memory_limit: usize,
     framing: Framing,
@@ -73,6 +75,7 @@ impl Default for Builder {
             log_level: LogLevel::Trace,
             log_capacity: 10_000,
             log_sink: LogSink::default(),
+            trace: None,
             callback_limit: Duration::from_secs(10),
             memory_limit: 1 << 30,
             framing: Framing::default(),
@@ -188,6 +191,14 @@ impl Builder {
         self
     }
 
+    /// Called with every callback when it has ended, with the host calls that the guest has made in it. Tracing makes guests
+    /// slower.
+    #[must_use]
+    pub fn on_trace(mut self, sink: impl Fn(&TracedCallback) + Send + Sync + 'static) -> Self {
+        self.trace = Some(TraceSink(Box::new(sink)));
+        self
+    }
+
     /// The longest that one callback may run, in real time; beyond it the guest traps. 10 s unless set.
     #[must_use]
     pub fn callback_limit(mut self, limit: Duration) -> Self {
@@ -238,6 +249,7 @@ impl Builder {
         let shared = Arc::new(Shared {
             clock: self.clock,
             logs: Logs::new(self.log_level, self.log_capacity, self.log_sink.0),
+            trace: self.trace,
             metrics: Metrics::default(),
             shared_data: SharedData::new(self.flavour),
             shared_queues: SharedQueues::default(),

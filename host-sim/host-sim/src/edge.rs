@@ -8,7 +8,8 @@ use crate::{
     stream::local_reply::{Kind, LocalReply},
     wire::{
         headers::Headers,
-        message::{End, Outcome, Response},
+        message::Response,
+        outcome::{End, Outcome},
     },
 };
 

@@ -42,7 +42,8 @@
 //!
 //! Requests to several workers at once, in an order that a seed decides at every host call:
 //! [`Host::interleave`]. Real threads: [`Host::threads`]. A stream step by step: [`Host::stream`]. Calls that fail:
-//! [`Host::inject`]. A new configuration in the same VMs: [`Host::update`]. Several filters one after the other, in VMs of
+//! [`Host::inject`]. Answers that are late: [`Host::send_and_wait`]. What filter and host say to each other:
+//! [`Builder::on_trace`]. Where a filter trapped: [`VmError::backtrace`]. A new configuration in the same VMs: [`Host::update`]. Several filters one after the other, in VMs of
 //! their own or in one: [`Host::load_chain`]. In a gateway of one's own: [`driver`]. Scenarios in a file, replays of an access log
 //! and a gateway behind a socket are in the crate `host-sim-cli`.
 //!
@@ -62,6 +63,7 @@ mod hostcalls;
 mod load_error;
 mod shared;
 mod stream;
+mod trace;
 mod vm;
 mod wire;
 mod worker;
@@ -87,13 +89,17 @@ pub use stream::{
     by_hand::Stream,
     framing::{Framing, UnknownFraming},
 };
+pub use trace::{Argument, CallAnswer, Shown, TracedCall, TracedCallback};
 pub use vm::{
-    VmError, VmName,
+    Frame, GuestBacktrace, VmError, VmName,
+    code_cache::{CodeCache, Kept},
+    engine::Compiler,
     module::{AbiVersion, Module, ModuleError},
 };
 pub use wire::{
     headers::Headers,
-    message::{End, Outcome, Request, Response},
+    message::{Request, Response},
+    outcome::{End, Outcome},
     property::{Value, path as property_path},
 };
 pub use worker::ReloadStats;

@@ -328,9 +328,13 @@ impl Worker {
 
     /// When the next timer or time-out is due, on the monotonic clock.
     pub(crate) fn next_event(&mut self) -> Option<Duration> {
-        let answers = self.open_callouts.iter().filter_map(|open| open.due).min();
         let timers = self.vms().filter_map(Vm::next_timer).min();
-        [answers, timers].into_iter().flatten().min()
+        [self.next_answer(), timers].into_iter().flatten().min()
+    }
+
+    /// When the next answer to a callout is due, or its time is up.
+    pub(crate) fn next_answer(&self) -> Option<Duration> {
+        self.open_callouts.iter().filter_map(|open| open.due).min()
     }
 
     /// Tells guests of queues that have something for them.

@@ -65,7 +65,7 @@ impl Upstream {
             body: response.body_bytes().clone(),
             chunked: answer.chunked,
             trailers: trailers.transpose().map_err(|error: http::Error| error)?,
-            closes: answer.closes,
+            closes: answer.reset,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;

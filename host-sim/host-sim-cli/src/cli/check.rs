@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use host_sim::{Host, HostKind, LoadError, LogLine, Module, Plugin, Request, Response, VmName};
 
-use super::{Error, Filter, Level, load, print, print_warning};
+use super::{Error, Filter, Level, Trace, load, print, print_warning};
 
 /// Configures the filter in a VM, sends it a request, and prints what it logs
 ///
@@ -13,6 +13,7 @@ use super::{Error, Filter, Level, load, print, print_warning};
 #[command(after_help = "Examples:
   host-sim check --wasm filter.wasm --config limits.json
   host-sim check --wasm filter.wasm --config envoy.yaml --plugin limits
+  host-sim check --wasm filter.wasm --config limits.json --trace
   host-sim check --wasm filter.wasm --config limits.json --hosts all")]
 pub(super) struct Check {
     #[command(flatten)]
@@ -23,6 +24,8 @@ pub(super) struct Check {
     /// The least serious lines to print
     #[arg(long, value_enum, default_value = "info")]
     log_level: Level,
+    #[command(flatten)]
+    trace: Trace,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -42,7 +45,16 @@ impl Check {
 
     /// Configures the filters in a host, which is given back with them.
     fn start(&self, kind: HostKind, chain: &[(Module, Plugin)]) -> Result<Result<Host, LoadError>, Error> {
-        let mut host = self.filter.builder_of(kind)?.any_cluster().log_level(self.log_level.into()).build();
+        let mut builder = self.filter.builder_of(kind)?.any_cluster().log_level(self.log_level.into());
+        if let Some(form) = self.trace.trace {
+            builder = builder.on_trace(move |callback| {
+                // The other VMs are told the same as these.
+                if matches!(callback.vm, VmName::Canary | VmName::Worker(_)) {
+                    print(form.of(callback));
+                }
+            });
+        }
+        let mut host = builder.build();
         Ok(load(&mut host, chain).map(|()| host))
     }
 

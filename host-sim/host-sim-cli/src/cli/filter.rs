@@ -8,12 +8,12 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use host_sim::{
-    Builder, FailurePolicy, Host, HostKind, LoadError, Module, Plugin, Surrounding, Value, XdsValue,
-    configuration,
+    Builder, CodeCache, Compiler, FailurePolicy, Host, HostKind, LoadError, Module, ModuleError, Plugin,
+    Surrounding, Value, XdsValue, configuration,
 };
 use serde_json::Value as Json;
 
-use super::Error;
+use super::{Error, print_beside};
 
 /// The filter and how it is configured; or several filters, which requests pass in the order in which they are given.
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ pub(super) struct Filter {
     /// for each filter, or one for all
     #[arg(long, value_name = "FILE")]
     pub(super) config: Vec<PathBuf>,
-    /// Which filter, where the Envoy configuration holds several; one for each filter
+    /// Which filter, where the Envoy configuration holds several: its name, or its number counted from 1; one for each filter
     #[arg(long, value_name = "NAME", requires = "config")]
     plugin: Vec<String>,
     /// The vm_id, in place of the configuration's
@@ -72,14 +72,40 @@ fn of<T>(values: &[T], filter: usize) -> Option<&T> {
     if values.len() == 1 { values.first() } else { values.get(filter) }
 }
 
-fn compile(file: &Path) -> Result<Module, Error> {
+fn compile(file: &Path, compiler: Compiler) -> Result<Module, Error> {
     let path = file.display();
     let wasm = fs::read(file).map_err(|error| {
         Error::Failed(format!("{path}: {error} (build the filter first, or give its path with --wasm)"))
     })?;
-    Module::compile(wasm).map_err(|error| match Error::failed(&error) {
-        Error::Failed(message) | Error::Missed(message) => Error::Failed(format!("{path}: {message}")),
-    })
+    let failed = |error: ModuleError| Error::failed(&error).about(&path.to_string());
+    let Some(folder) = cache_folder() else {
+        return Module::compile_with(wasm, compiler).map_err(failed);
+    };
+    let (module, kept) = Module::compile_cached(wasm, compiler, &CodeCache::at(&folder)).map_err(failed)?;
+    if let Some(error) = kept.error {
+        print_beside(format_args!(
+            "warning: the compiled module is not kept in {}: {error}",
+            folder.display()
+        ));
+    }
+    Ok(module)
+}
+
+/// Where compiled modules are kept: what `HOST_SIM_CACHE` names, nowhere where that is empty, and else the user's folder for caches,
+/// if there is one.
+fn cache_folder() -> Option<PathBuf> {
+    let folder = |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if std::env::var_os("HOST_SIM_CACHE").is_some() {
+        return folder("HOST_SIM_CACHE");
+    }
+    let caches = if cfg!(windows) {
+        folder("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        folder("HOME").map(|home| home.join("Library/Caches"))
+    } else {
+        folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))
+    };
+    caches.filter(|caches| caches.is_absolute()).map(|caches| caches.join("host-sim"))
 }
 
 impl Filter {
@@ -108,6 +134,11 @@ impl Filter {
 
     /// The filters in their order.
     pub(super) fn chain(&self) -> Result<Vec<(Module, Plugin)>, Error> {
+        self.chain_by(Compiler::default())
+    }
+
+    /// As [`chain`](Self::chain), the modules compiled by `compiler`.
+    fn chain_by(&self, compiler: Compiler) -> Result<Vec<(Module, Plugin)>, Error> {
         let counts = [self.wasm.len(), self.config.len(), self.plugin.len()];
         let filters = counts.into_iter().max().unwrap_or(0);
         if counts.into_iter().any(|count| count > 1 && count != filters) {
@@ -123,7 +154,7 @@ impl Filter {
             let Some(file) = of(&self.wasm, filter) else { continue };
             let module = match modules.get(file.as_path()) {
                 Some(module) => module.clone(),
-                None => modules.entry(file).or_insert(compile(file)?).clone(),
+                None => modules.entry(file).or_insert(compile(file, compiler)?).clone(),
             };
             chain.push((module, self.plugin(filter)?));
         }
@@ -132,8 +163,8 @@ impl Filter {
 
     /// The filter, where a command takes one alone.
     #[cfg(feature = "scenarios")]
-    pub(super) fn only(&self) -> Result<(Module, Plugin), Error> {
-        let mut chain = self.chain()?;
+    pub(super) fn only(&self, compiler: Compiler) -> Result<(Module, Plugin), Error> {
+        let mut chain = self.chain_by(compiler)?;
         let several = chain.len() > 1;
         chain.pop().filter(|_| !several).ok_or_else(|| {
             Error::Failed("one filter is run: a scenario names those after it under \"then\"".to_owned())

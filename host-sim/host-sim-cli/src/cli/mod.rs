@@ -14,8 +14,8 @@ use std::{
     io::{self, Write as _},
 };
 
-use clap::{Parser, Subcommand, ValueEnum};
-use host_sim::{LogLevel, LogLine};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use host_sim::{LogLevel, LogLine, TracedCallback};
 
 use self::filter::{Filter, load};
 
@@ -61,6 +61,14 @@ impl Error {
         }
         Self::Failed(message)
     }
+
+    /// The error, and what it is about.
+    fn about(self, what: &str) -> Self {
+        match self {
+            Self::Missed(message) => Self::Missed(format!("{what}: {message}")),
+            Self::Failed(message) => Self::Failed(format!("{what}: {message}")),
+        }
+    }
 }
 
 impl Cli {
@@ -101,6 +109,31 @@ impl From<Level> for LogLevel {
     }
 }
 
+/// What filter and host say to each other.
+#[derive(Debug, Clone, Copy, Args)]
+struct Trace {
+    /// Prints each callback and host call with its arguments, its answer and the answer's cause, its time and the growth of
+    /// memory: as a tree, or as a line of JSON for each callback
+    #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    trace: Option<TraceForm>,
+}
+
+/// How traces are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TraceForm {
+    Text,
+    Json,
+}
+
+impl TraceForm {
+    fn of(self, callback: &TracedCallback) -> String {
+        match self {
+            Self::Text => callback.to_string(),
+            Self::Json => callback.to_json().to_string(),
+        }
+    }
+}
+
 /// Prints to standard output. A reader that has gone away wants no more.
 fn print(text: impl fmt::Display) {
     let mut out = io::stdout().lock();
@@ -116,6 +149,10 @@ fn print_warning(line: &LogLine) {
 
 /// Prints a line of the log to standard error.
 fn print_log(line: &LogLine) {
-    // Without standard error there is nobody to tell.
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    print_beside(line);
+}
+
+/// Prints to standard error. Without it there is nobody to tell.
+fn print_beside(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }

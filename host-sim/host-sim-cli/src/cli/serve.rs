@@ -7,7 +7,7 @@ use host_sim::{Clock, Framing, LoadError};
 use host_sim_cli::gateway::{Gateway, Options};
 use http::Uri;
 
-use super::{Error, Filter, Level, load, print, print_log};
+use super::{Error, Filter, Level, Trace, load, print, print_beside, print_log};
 
 /// Serves the filter in front of an upstream
 ///
@@ -48,6 +48,8 @@ pub(super) struct Serve {
     /// The least serious lines of the filter to print
     #[arg(long, value_enum, default_value = "info")]
     log_level: Level,
+    #[command(flatten)]
+    trace: Trace,
 }
 
 fn cluster(text: &str) -> Result<(String, Uri), String> {
@@ -60,9 +62,11 @@ impl Serve {
     pub(super) fn run(self) -> Result<(), Error> {
         let chain = self.filter.chain()?;
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let mut host = self
-            .filter
-            .builder()?
+        let mut builder = self.filter.builder()?;
+        if let Some(form) = self.trace.trace {
+            builder = builder.on_trace(move |callback| print_beside(form.of(callback)));
+        }
+        let mut host = builder
             .framing(self.framing)
             .workers(self.workers.map_or_else(processors, usize::from))
             .clock(Clock::real())

@@ -231,7 +231,7 @@ impl Local {
         if let GrpcStep::Open { cluster, request } = step {
             let (steps, receiver) = mpsc::unbounded_channel();
             self.grpc_streams.borrow_mut().insert(call, steps);
-            tokio::task::spawn_local(grpc::run(Rc::clone(self), call, cluster, request, receiver));
+            tokio::task::spawn_local(grpc::run(Rc::clone(self), call, cluster, *request, receiver));
         } else if let Some(steps) = self.grpc_streams.borrow().get(&call) {
             // A stream that has come to its end takes no more steps.
             let _ = steps.send(step);

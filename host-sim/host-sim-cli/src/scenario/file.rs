@@ -8,10 +8,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use host_sim::{EnvoyVersion, FailurePolicy, Framing, Plugin, Response};
+use host_sim::{EnvoyVersion, FailurePolicy, Framing, Plugin};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
+
+use super::{
+    answer::{Answer, duration, each_in_order, in_order, perhaps_in_order},
+    expect::Expect,
+};
 
 /// A scenario.
 #[derive(Debug, Clone, Deserialize)]
@@ -20,6 +25,9 @@ pub struct Scenario {
     /// The filter's configuration, in place of the command's: the path of a file, or the configuration itself.
     #[serde(default)]
     pub config: Option<Value>,
+    /// What the scenario shows.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Filters that a request passes after the command's, in order.
     #[serde(default)]
     pub then: Vec<Link>,
@@ -41,8 +49,8 @@ pub struct Scenario {
     /// When it begins; 2026-01-01T00:00:00Z unless given.
     #[serde(default)]
     pub clock: Option<Timestamp>,
-    /// What the upstream answers; 200 unless given.
-    #[serde(default)]
+    /// What the upstream answers; 200 unless given. A list is answered in its order, and its last goes on.
+    #[serde(default, deserialize_with = "in_order")]
     pub upstream: Answer,
     /// What happens when a VM fails, in place of what the configuration says.
     #[serde(default)]
@@ -50,8 +58,8 @@ pub struct Scenario {
     /// The host calls and callbacks that there are for the filter; all unless given.
     #[serde(default)]
     pub allowed_capabilities: BTreeSet<String>,
-    /// Clusters that the filter can call, and what they answer.
-    #[serde(default)]
+    /// Clusters that the filter can call, and what they answer, as for `upstream`.
+    #[serde(default, deserialize_with = "each_in_order")]
     pub clusters: BTreeMap<String, Answer>,
     /// What happens, in order.
     pub steps: Vec<Step>,
@@ -110,83 +118,6 @@ fn one() -> usize {
     1
 }
 
-/// What an upstream or a cluster answers.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Answer {
-    /// The status.
-    #[serde(default = "ok")]
-    pub status: u16,
-    /// Headers.
-    #[serde(default)]
-    pub headers: BTreeMap<String, Lines>,
-    /// The body.
-    #[serde(default)]
-    pub body: String,
-    /// Whether the body is sent in chunks, without its length.
-    #[serde(default)]
-    pub chunked: bool,
-    /// Trailers, after the body.
-    #[serde(default)]
-    pub trailers: BTreeMap<String, String>,
-    /// Instead of a body: the one message of an answer of gRPC, whose trailers say that it is fine.
-    #[serde(default)]
-    pub grpc_message: Option<String>,
-    /// Instead of a body: the status of an answer of gRPC that is not fine.
-    #[serde(default)]
-    pub grpc_status: Option<u32>,
-    /// Instead of an answer: the connection is closed once the request has come.
-    #[serde(default)]
-    pub closes: bool,
-}
-
-fn ok() -> u16 {
-    200
-}
-
-impl Default for Answer {
-    fn default() -> Self {
-        Self {
-            status: ok(),
-            headers: BTreeMap::new(),
-            body: String::new(),
-            chunked: false,
-            trailers: BTreeMap::new(),
-            grpc_message: None,
-            grpc_status: None,
-            closes: false,
-        }
-    }
-}
-
-impl Answer {
-    /// Whether it is one of gRPC.
-    pub fn is_grpc(&self) -> bool {
-        self.grpc_message.is_some() || self.grpc_status.is_some()
-    }
-
-    /// The response that it describes.
-    pub fn response(&self) -> Response {
-        if self.closes {
-            return Response::reset();
-        }
-        let mut response = match (self.grpc_status, &self.grpc_message) {
-            (Some(status), _) => Response::grpc_status(status, ""),
-            (None, Some(message)) => Response::grpc(message.clone()),
-            (None, None) => Response::new(self.status).body(self.body.clone()),
-        };
-        for (name, lines) in &self.headers {
-            for line in lines.iter() {
-                response = response.header(name.clone(), line.clone());
-            }
-        }
-        for (name, value) in &self.trailers {
-            response = response.trailer(name.clone(), value.clone());
-        }
-        if self.chunked { response.chunked() } else { response }
-    }
-}
-
 /// The values of a header: one, or several lines of it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "a text or a list of texts; numbers, yes and no need quotes")]
@@ -219,7 +150,11 @@ pub struct Step {
     pub repeat: Option<u32>,
     /// Requests are sent at the same time.
     pub interleave: Option<Interleave>,
+    /// What the upstream answers to the requests of this step, in place of the scenario's answer.
+    #[serde(deserialize_with = "perhaps_in_order")]
+    pub upstream: Option<Answer>,
     /// Time goes by, and timers fire on the way: `60s`, `1h 30m`.
+    #[serde(deserialize_with = "duration")]
     pub advance: Option<SignedDuration>,
     /// The wall is set; the monotonic clock stands.
     pub wall: Option<Timestamp>,
@@ -254,7 +189,10 @@ pub struct Call {
     /// The body.
     #[serde(default)]
     pub body: String,
-    /// Whether the body is sent in chunks, without its length.
+    /// Instead of `body`: its pieces, each of which comes by itself.
+    #[serde(default)]
+    pub chunks: Vec<String>,
+    /// Whether the body is sent without its length.
     #[serde(default)]
     pub chunked: bool,
     /// Trailers, after the body.
@@ -306,38 +244,4 @@ pub struct FaultStep {
     /// Only calls of this worker's VM count.
     #[serde(default)]
     pub worker: Option<usize>,
-}
-
-/// What is expected of a step. What is not given is not looked at.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Expect {
-    /// The status that the client sees.
-    pub status: Option<u16>,
-    /// Whether the client gets its whole answer, or the connection is broken off; it waits for ever when not.
-    pub ends: Option<bool>,
-    /// Whether the connection is broken off.
-    pub reset: Option<bool>,
-    /// Response headers: the joined value, or null for a header that is absent.
-    pub headers: BTreeMap<String, Option<String>>,
-    /// The whole response body.
-    pub body: Option<String>,
-    /// A part of it.
-    pub body_contains: Option<String>,
-    /// Whether the filter, or the host on its behalf, answered.
-    pub local_reply: Option<bool>,
-    /// `%RESPONSE_CODE_DETAILS%`.
-    pub details: Option<String>,
-    /// Request headers as the upstream sees them, as in `headers`.
-    pub forwarded_headers: BTreeMap<String, Option<String>>,
-    /// How often each status was given, over all requests of an `interleave`.
-    pub statuses: Option<BTreeMap<u16, usize>>,
-    /// Lines, or parts of lines, that the filter logs during the step.
-    pub log: Vec<String>,
-    /// Counters and gauges after the step.
-    pub metrics: BTreeMap<String, u64>,
-    /// The most keys that shared data has after the step.
-    pub shared_data_entries_at_most: Option<usize>,
-    /// Whether an update is refused.
-    pub refused: Option<bool>,
 }

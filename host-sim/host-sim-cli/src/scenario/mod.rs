@@ -17,14 +17,24 @@
 //!   expect: {status: 200}
 //! ```
 
+mod answer;
+mod check;
 mod error;
+mod expect;
 mod file;
+mod framings;
 mod report;
 mod run;
+mod usage;
+mod watch;
 
 pub use self::{
+    answer::Answer,
     error::ScenarioError,
-    file::{Answer, Call, Expect, FaultStep, Interleave, Lines, Link, Scenario, Step},
+    expect::{Expect, ExpectedCall},
+    file::{Call, FaultStep, Interleave, Lines, Link, Scenario, Step},
+    framings::FRAMINGS,
     report::{Miss, Report, StepReport},
-    run::run,
+    run::{Options, run},
+    usage::{Usage, Usages, exceeded},
 };

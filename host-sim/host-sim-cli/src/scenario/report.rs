@@ -1,5 +1,9 @@
 //! How a scenario went.
 
+use host_sim::{LogLine, TracedCallback};
+
+use super::usage::Usages;
+
 /// Something that is not as expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Miss {
@@ -12,7 +16,7 @@ pub struct Miss {
 }
 
 /// How a step went.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StepReport {
     /// Its name, or what it does.
     pub name: String,
@@ -20,6 +24,35 @@ pub struct StepReport {
     pub misses: Vec<Miss>,
     /// What the host warns of: it goes as in a gateway, and hardly as it was meant.
     pub warnings: Vec<String>,
+    /// Where the filter trapped and which host calls were refused, where something was not as expected.
+    pub causes: Vec<String>,
+    /// What the filter has logged: of the request that missed, where one did, else during the step.
+    pub log: Vec<LogLine>,
+    /// What filter and host said to each other: of the request that missed, where one did, else during the step.
+    pub trace: Vec<TracedCallback>,
+    /// What became of each request, for comparison.
+    pub outcomes: Vec<String>,
+}
+
+impl StepReport {
+    /// Says where the filter trapped, and which calls it made that were refused or gave nothing.
+    pub(super) fn explain(&mut self) {
+        let trapped = self.trace.iter().filter(|callback| callback.trapped.is_some());
+        for callback in trapped {
+            self.causes.extend(callback.trapped.clone());
+            self.causes.extend(callback.suspect().map(|call| format!("the last call before it: {call}")));
+        }
+        if self.causes.is_empty() {
+            let suspects =
+                self.trace.iter().filter_map(|callback| Some((callback.callback, callback.suspect()?)));
+            for (callback, call) in suspects {
+                let cause = format!("in {callback}: {call}");
+                if !self.causes.contains(&cause) {
+                    self.causes.push(cause);
+                }
+            }
+        }
+    }
 }
 
 /// How a scenario went.
@@ -27,6 +60,8 @@ pub struct StepReport {
 pub struct Report {
     /// Its steps, in order.
     pub steps: Vec<StepReport>,
+    /// The most that one run of each callback has taken. Instructions are counted where the module was compiled to.
+    pub usages: Usages,
 }
 
 impl Report {

@@ -2,35 +2,62 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, fs,
+    fs,
+    ops::Range,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
 use host_sim::{
-    Builder, Clock, ConfigurationError, End, Fault, Headers, Host, LogLevel, MetricValue, Module, Outcome,
-    Plugin, Request, Response, Status, Value, configuration, property_path,
+    Builder, Clock, Compiler, ConfigurationError, Fault, Framing, Host, LogLevel, Module, Outcome, Plugin,
+    Request, Status, Value, configuration, property_path,
 };
 use serde_json::Value as Json;
 
 use super::{
+    answer::Sequence,
+    check::Check,
     error::ScenarioError,
-    file::{Call, Expect, FaultStep, Scenario, Step},
-    report::{Miss, Report, StepReport},
+    file::{Call, FaultStep, Scenario, Step},
+    report::{Report, StepReport},
+    watch::Watch,
 };
 
 impl Scenario {
-    /// Reads a scenario from a file of YAML or JSON.
+    /// Reads a scenario from a file of YAML or JSON that holds one.
     ///
     /// # Errors
-    /// When the file cannot be read or holds no scenario.
+    /// When the file cannot be read, holds no scenario, or holds several.
     pub fn read(path: impl Into<PathBuf>) -> Result<Self, ScenarioError> {
         let path = path.into();
-        match fs::read(&path) {
-            Ok(bytes) => serde_saphyr::from_slice(&bytes)
-                .map_err(|error| ScenarioError::Syntax { path, problem: error.to_string() }),
-            Err(source) => Err(ScenarioError::Read { path, source }),
+        let mut scenarios = Self::read_all(&path)?;
+        match (scenarios.pop(), scenarios.len()) {
+            (Some(scenario), 0) => Ok(scenario),
+            (_, more) => {
+                let problem = format!("expected one scenario, found {}", more + 1);
+                Err(ScenarioError::Syntax { path, problem })
+            }
         }
+    }
+
+    /// Reads the scenarios of a file: one for each document of YAML.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or holds something else or nothing.
+    pub fn read_all(path: impl Into<PathBuf>) -> Result<Vec<Self>, ScenarioError> {
+        let path = path.into();
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(source) => return Err(ScenarioError::Read { path, source }),
+        };
+        let scenarios: Vec<Self> = match serde_saphyr::from_slice_multiple(&bytes) {
+            Ok(scenarios) => scenarios,
+            Err(error) => return Err(ScenarioError::Syntax { path, problem: error.to_string() }),
+        };
+        if scenarios.is_empty() {
+            return Err(ScenarioError::Syntax { path, problem: "no scenario in it".to_owned() });
+        }
+        Ok(scenarios)
     }
 }
 
@@ -43,13 +70,23 @@ fn configured(given: &Json, base: &Path) -> Result<Plugin, ConfigurationError> {
     }
 }
 
-fn compiled(path: &Path) -> Result<Module, ScenarioError> {
+fn compiled(path: &Path, compiler: Compiler) -> Result<Module, ScenarioError> {
     let wasm = fs::read(path).map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
-    Module::compile(wasm).map_err(|source| ScenarioError::Module { path: path.to_owned(), source })
+    Module::compile_with(wasm, compiler)
+        .map_err(|source| ScenarioError::Module { path: path.to_owned(), source })
 }
 
-/// Runs a scenario: loads the filter into a new host, made as `builder` and the scenario say, and takes the steps. `plugin` is how the filter is configured where
-/// the scenario does not say; paths in the scenario are seen from `base`.
+/// How a scenario is run, beside what it says itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// In which pieces bodies come to the filters, in place of the scenario's framing.
+    pub framing: Option<Framing>,
+    /// Keeps the log and the trace of every step, not just of those that miss.
+    pub keep_all: bool,
+}
+
+/// Runs a scenario: loads the filter into a new host, made as `builder` and the scenario say, and takes the steps. `plugin` is how
+/// the filter is configured where the scenario does not say; paths in the scenario are seen from `base`.
 ///
 /// # Errors
 /// When the filter does not load, or a step makes no sense. What is not as expected is no error but in the report.
@@ -59,7 +96,42 @@ pub fn run(
     module: &Module,
     plugin: &Plugin,
     base: &Path,
+    options: Options,
 ) -> Result<Report, ScenarioError> {
+    let watch = Watch::default();
+    let mut host = started(scenario, watch.over(builder), module, plugin, base, (&watch, options))?;
+    host.logs().take();
+    watch.take_callbacks();
+    watch.take_calls();
+
+    let upstream = Sequence::of(&scenario.upstream);
+    let mut steps = Vec::new();
+    for (index, step) in scenario.steps.iter().enumerate() {
+        let own = step.upstream.as_ref().map(Sequence::of);
+        let runner = Runner {
+            host: &mut host,
+            upstream: own.as_ref().unwrap_or(&upstream),
+            watch: &watch,
+            base,
+            number: index + 1,
+            check: Check::default(),
+            missed_log: None,
+            report: StepReport::default(),
+        };
+        steps.push(runner.take(step, options)?);
+    }
+    Ok(Report { steps, usages: watch.usages() })
+}
+
+/// A host that has loaded the filters of a scenario.
+fn started(
+    scenario: &Scenario,
+    builder: Builder,
+    module: &Module,
+    plugin: &Plugin,
+    base: &Path,
+    (watch, options): (&Watch, Options),
+) -> Result<Host, ScenarioError> {
     let mut plugin = plugin.clone();
     if let Some(given) = &scenario.config {
         plugin.configuration = configured(given, base)?.configuration;
@@ -67,7 +139,7 @@ pub fn run(
     plugin.failure_policy = scenario.failure_policy.unwrap_or(plugin.failure_policy);
     plugin.allow_on_headers_stop_iteration |= scenario.allow_on_headers_stop_iteration;
     plugin.allowed_capabilities.extend(scenario.allowed_capabilities.iter().cloned());
-    let mut builder = builder.workers(scenario.workers).framing(scenario.framing);
+    let mut builder = builder.workers(scenario.workers).framing(options.framing.unwrap_or(scenario.framing));
     if let Some(clock) = scenario.clock {
         builder = builder.clock(Clock::at(SystemTime::from(clock)));
     }
@@ -75,16 +147,22 @@ pub fn run(
         builder = builder.buffer_limit(bytes);
     }
     for (name, answer) in &scenario.clusters {
-        let response = answer.response();
-        builder = builder.cluster(name.clone(), move |_| response.clone());
+        let (answers, watch, cluster) = (Sequence::of(answer), watch.clone(), name.clone());
+        builder = builder.cluster(name.clone(), move |request| {
+            watch.called(&cluster, request);
+            answers.next()
+        });
     }
     let mut host = builder.build();
     let first = plugin.clone();
     let mut modules = vec![module.clone()];
     let mut plugins = vec![plugin];
     for link in &scenario.then {
-        modules
-            .push(link.wasm.as_ref().map_or_else(|| Ok(module.clone()), |path| compiled(&base.join(path)))?);
+        modules.push(
+            link.wasm
+                .as_ref()
+                .map_or_else(|| Ok(module.clone()), |path| compiled(&base.join(path), module.compiler()))?,
+        );
         let mut plugin = link.plugin(&first);
         if let Some(given) = &link.config {
             plugin.configuration = configured(given, base)?.configuration;
@@ -92,26 +170,7 @@ pub fn run(
         plugins.push(plugin);
     }
     host.load_chain(modules.iter().zip(plugins))?;
-    host.logs().take();
-
-    let upstream = scenario.upstream.response();
-    let mut steps = Vec::new();
-    for (index, step) in scenario.steps.iter().enumerate() {
-        let number = index + 1;
-        let mut runner = Runner {
-            host: &mut host,
-            upstream: &upstream,
-            base,
-            number,
-            misses: Vec::new(),
-            warnings: Vec::new(),
-        };
-        let done = runner.take(step)?;
-        runner.look(&step.expect);
-        let Runner { misses, warnings, .. } = runner;
-        steps.push(StepReport { name: step.name.clone().unwrap_or(done), misses, warnings });
-    }
-    Ok(Report { steps })
+    Ok(host)
 }
 
 fn request(call: &Call) -> Request {
@@ -133,6 +192,9 @@ fn request(call: &Call) -> Request {
     if call.http2 {
         request = request.http2();
     }
+    if !call.chunks.is_empty() {
+        request = request.chunks(&call.chunks);
+    }
     if call.chunked {
         request = request.chunked();
     }
@@ -142,46 +204,102 @@ fn request(call: &Call) -> Request {
     request
 }
 
-/// A header's lines as one, for comparison and for the eye.
-fn joined(headers: &Headers, name: &str) -> Option<String> {
-    let lines: Vec<_> =
-        headers.get_all(name).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
-    (!lines.is_empty()).then(|| lines.join(","))
+/// What became of a request, in all that client and upstream see of it.
+fn shown(outcome: &Outcome) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let lines = |headers: Option<&host_sim::Headers>| -> Vec<String> {
+        let headers = headers.into_iter().flat_map(host_sim::Headers::iter);
+        headers.map(|(name, value)| format!("{}: {}", text(name), text(value))).collect()
+    };
+    let mut shown = vec![format!("{:?} {}", outcome.end(), outcome.details())];
+    shown.extend(lines(Some(outcome.headers())));
+    shown.push(outcome.text());
+    shown.extend(lines(outcome.response().trailers()));
+    if let Some(forwarded) = outcome.forwarded() {
+        shown.push("forwarded:".to_owned());
+        shown.extend(lines(Some(forwarded.headers())));
+        shown.push(text(forwarded.body_bytes()));
+        shown.extend(lines(forwarded.trailers()));
+    }
+    shown.join("\n")
 }
 
 struct Runner<'a> {
     host: &'a mut Host,
-    upstream: &'a Response,
+    upstream: &'a Sequence,
+    watch: &'a Watch,
     base: &'a Path,
+    /// The step's, counted from 1.
     number: usize,
-    misses: Vec<Miss>,
-    warnings: Vec<String>,
+    check: Check,
+    /// The lines of the log that the first request wrote which missed.
+    missed_log: Option<Range<usize>>,
+    report: StepReport,
 }
 
 impl Runner<'_> {
-    fn miss(&mut self, what: impl Into<String>, expected: impl fmt::Display, found: impl fmt::Display) {
-        let miss = Miss { what: what.into(), expected: expected.to_string(), found: found.to_string() };
-        // A repeated request misses the same way many times over.
-        if !self.misses.contains(&miss) {
-            self.misses.push(miss);
+    /// Takes a step, and tells how it went.
+    fn take(mut self, step: &Step, options: Options) -> Result<StepReport, ScenarioError> {
+        let done = self.step(step, options)?;
+        self.gather(true);
+        let calls = self.watch.take_calls();
+        self.check.log(&step.expect, &self.report.log);
+        self.check.host(&step.expect, self.host);
+        if let Some(expected) = &step.expect.callouts {
+            self.check.callouts(expected, &calls);
+        }
+        let mut report = self.report;
+        report.name = step.name.clone().unwrap_or(done);
+        report.misses = self.check.misses;
+        let own = report.log.iter().filter(|line| line.by_host && line.level == LogLevel::Warn);
+        report.warnings = own.map(|line| line.message.clone()).collect();
+        if !report.misses.is_empty() {
+            if let Some(range) = self.missed_log {
+                report.log = report.log.drain(range).collect();
+            }
+            report.explain();
+            if report.causes.is_empty() {
+                let failed = (0..self.host.workers()).filter_map(|worker| self.host.vm_failure(worker));
+                report
+                    .causes
+                    .extend(failed.map(|failure| format!("the VM has failed before this step: {failure}")));
+            }
+        } else if !options.keep_all {
+            report.trace.clear();
+            report.log.clear();
+        }
+        Ok(report)
+    }
+
+    /// Takes in what was logged and traced since the last time; the trace only where it is wanted.
+    fn gather(&mut self, traced: bool) {
+        self.report.log.extend(self.host.logs().take());
+        let callbacks = self.watch.take_callbacks();
+        if traced {
+            self.report.trace.extend(callbacks);
         }
     }
 
-    fn compare<T: PartialEq + fmt::Display>(&mut self, what: &str, expected: Option<T>, found: &T) {
-        if let Some(expected) = expected.filter(|expected| expected != found) {
-            self.miss(what, expected, found);
-        }
-    }
-
-    /// Takes a step, and tells what it was.
-    fn take(&mut self, step: &Step) -> Result<String, ScenarioError> {
+    fn step(&mut self, step: &Step, options: Options) -> Result<String, ScenarioError> {
         let number = self.number;
         match step {
             Step { request: Some(call), .. } if step.is_one() => {
                 self.check_worker(call.worker)?;
-                for _ in 0..step.repeat.unwrap_or(1) {
-                    let outcome = self.host.send(call.worker, request(call), |_| self.upstream.clone());
-                    self.check(&step.expect, &outcome);
+                let times = step.repeat.unwrap_or(1);
+                for time in 1..=times {
+                    let before = self.check.misses.len();
+                    let outcome =
+                        self.host.send_and_wait(call.worker, request(call), |_| self.upstream.next());
+                    self.check.outcome(&step.expect, &outcome);
+                    self.report.outcomes.push(shown(&outcome));
+                    // Of many requests, those that miss are worth being shown, and else the last.
+                    let missed = self.check.misses.len() > before;
+                    let last = time == times && self.report.trace.is_empty();
+                    let begin = self.report.log.len();
+                    self.gather(missed || last || options.keep_all);
+                    if missed && self.missed_log.is_none() {
+                        self.missed_log = Some(begin..self.report.log.len());
+                    }
                 }
                 Ok(format!("{} {}", call.method, call.path))
             }
@@ -190,16 +308,17 @@ impl Runner<'_> {
                     self.check_worker(call.worker)?;
                 }
                 let jobs = interleave.requests.iter().map(|call| (call.worker, request(call)));
-                let outcomes = self.host.interleave(interleave.seed, jobs, |_| self.upstream.clone());
+                let outcomes = self.host.interleave(interleave.seed, jobs, |_| self.upstream.next());
                 let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
                 for outcome in &outcomes {
                     *statuses.entry(outcome.status()).or_default() += 1;
-                    self.check(&step.expect, outcome);
+                    self.check.outcome(&step.expect, outcome);
+                    self.report.outcomes.push(shown(outcome));
                 }
                 if let Some(expected) =
                     step.expect.statuses.as_ref().filter(|expected| **expected != statuses)
                 {
-                    self.miss("statuses", format!("{expected:?}"), format!("{statuses:?}"));
+                    self.check.miss("statuses", format!("{expected:?}"), format!("{statuses:?}"));
                 }
                 Ok(format!("{} requests at once, seed {}", outcomes.len(), interleave.seed))
             }
@@ -225,7 +344,7 @@ impl Runner<'_> {
                 {
                     let word = |refused| if refused { "refused" } else { "taken" };
                     let found = refused.as_ref().map_or_else(|| word(false).to_owned(), ToString::to_string);
-                    self.miss("update", word(expected), found);
+                    self.check.miss("update", word(expected), found);
                 }
                 Ok("a new configuration".to_owned())
             }
@@ -257,70 +376,6 @@ impl Runner<'_> {
         }
         self.host.inject(fault).map_err(|source| ScenarioError::Fault { step, source })?;
         Ok(format!("{} answers {status}", given.call))
-    }
-
-    /// Compares a request's outcome with what is expected.
-    fn check(&mut self, expect: &Expect, outcome: &Outcome) {
-        self.compare("status", expect.status, &outcome.status());
-        self.compare("ends", expect.ends, &(outcome.end() != End::Paused));
-        self.compare("reset", expect.reset, &(outcome.end() == End::Reset));
-        self.compare("local_reply", expect.local_reply, &outcome.is_local_reply());
-        self.compare("details", expect.details.as_deref(), &outcome.details());
-        self.compare("body", expect.body.as_deref(), &outcome.text().as_str());
-        if let Some(part) = expect.body_contains.as_ref().filter(|part| !outcome.text().contains(*part)) {
-            self.miss("body_contains", part, outcome.text());
-        }
-        self.check_headers("headers", &expect.headers, outcome.headers());
-        match outcome.forwarded() {
-            Some(forwarded) => {
-                self.check_headers("forwarded_headers", &expect.forwarded_headers, forwarded.headers());
-            }
-            None if !expect.forwarded_headers.is_empty() => {
-                self.miss("forwarded_headers", "a forwarded request", "none");
-            }
-            None => {}
-        }
-    }
-
-    fn check_headers(&mut self, what: &str, expected: &BTreeMap<String, Option<String>>, found: &Headers) {
-        const ABSENT: &str = "(absent)";
-        for (name, expected) in expected {
-            let found = joined(found, name);
-            if *expected != found {
-                let text = |value: &Option<String>| value.clone().unwrap_or_else(|| ABSENT.to_owned());
-                self.miss(format!("{what}.{name}"), text(expected), text(&found));
-            }
-        }
-    }
-
-    /// Looks at what the host shows after a step.
-    fn look(&mut self, expect: &Expect) {
-        let lines = self.host.logs().take();
-        let own = lines.iter().filter(|line| line.by_host && line.level == LogLevel::Warn);
-        self.warnings.extend(own.map(|line| line.message.clone()));
-        let log: Vec<_> = lines.into_iter().map(|line| line.message).collect();
-        for part in &expect.log {
-            if !log.iter().any(|line| line.contains(part)) {
-                self.miss("log", part, log.join("\n"));
-            }
-        }
-        let metrics: BTreeMap<_, _> = self.host.metrics().all().into_iter().collect();
-        for (name, expected) in &expect.metrics {
-            match metrics.get(name) {
-                Some(MetricValue::Counter(found) | MetricValue::Gauge(found)) if found == expected => {}
-                Some(MetricValue::Counter(found) | MetricValue::Gauge(found)) => {
-                    self.miss(format!("metrics.{name}"), expected, found);
-                }
-                Some(MetricValue::Histogram(_)) => {
-                    self.miss(format!("metrics.{name}"), expected, "a histogram");
-                }
-                None => self.miss(format!("metrics.{name}"), expected, "no such metric"),
-            }
-        }
-        let entries = self.host.shared_data().entries();
-        if let Some(most) = expect.shared_data_entries_at_most.filter(|most| entries > *most) {
-            self.miss("shared_data_entries_at_most", most, entries);
-        }
     }
 }
 

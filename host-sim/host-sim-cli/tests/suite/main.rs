@@ -4,6 +4,10 @@
 #[expect(dead_code, reason = "one of them is for random host calls alone")]
 mod guests;
 
+#[cfg(feature = "scenarios")]
+mod authors;
+#[cfg(feature = "scenarios")]
+mod budgets_and_framings;
 #[cfg(all(feature = "scenarios", feature = "expressions", feature = "signatures"))]
 mod cases;
 mod commands;
@@ -14,6 +18,8 @@ mod http;
 mod page;
 #[cfg(feature = "replay")]
 mod replays;
+#[cfg(feature = "scenarios")]
+mod scenario_page;
 #[cfg(feature = "scenarios")]
 mod scenarios;
 #[cfg(feature = "replay")]

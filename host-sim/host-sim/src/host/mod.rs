@@ -7,6 +7,7 @@ use std::{
 };
 
 mod load;
+mod wait;
 
 use self::load::Loaded;
 use crate::{
@@ -28,7 +29,10 @@ use crate::{
         exchange::{self, Clusters},
     },
     vm::{Vm, VmError, VmName},
-    wire::message::{Outcome, Request, Response},
+    wire::{
+        message::{Request, Response},
+        outcome::Outcome,
+    },
     worker::{ReloadStats, Worker},
 };
 

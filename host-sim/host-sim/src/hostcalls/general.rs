@@ -16,7 +16,7 @@ pub(super) fn log(guest: &mut Guest<'_>, level: u32, message: u32, size: u32) ->
     let level = LogLevel::from_code(level).ok_or(Status::BadArgument)?;
     let (memory, state) = guest.split();
     let message = slice(memory, message, size)?;
-    state.shared.logs.write(level, state.name, message);
+    state.write_log(level, message);
     Ok(())
 }
 

@@ -104,7 +104,7 @@ pub(super) fn grpc_stream(guest: &mut Guest<'_>, spans: [Span; 4], token_out: u3
     let token = next_token(state, CallKind::GrpcStream);
     let root = state.root_id();
     state.callouts.streams.insert(token, OpenStream { root, local_closed: false, remote_closed: false });
-    order(state, token, GrpcStep::Open { cluster, request });
+    order(state, token, GrpcStep::Open { cluster, request: Box::new(request) });
     Ok(guest.write_u32(token_out, token)?)
 }
 

@@ -1,7 +1,7 @@
 //! The functions that a guest may import, by family.
 //!
 //! Each function is listed once, in [`link`]; the lists of names that the docs and the fault injector use come from the
-//! same table.
+//! same table. The names of the arguments are those of [traces](crate::trace), which read the arguments by them.
 
 mod buffers;
 mod callouts;
@@ -33,6 +33,7 @@ use wasmtime::{Caller, Extern, Linker};
 use crate::{
     abi::{LogLevel, Status},
     flavour::EnvoyVersion,
+    trace::{self, CallAnswer, Raw},
     vm::{
         memory::{Answer, Guest, Refusal},
         state::{Restriction, VmState},
@@ -63,12 +64,12 @@ const DURING_ALLOCATION: [&str; 4] = ["proxy_log", "fd_write", "clock_time_get",
 /// What the log says of a call that the filter may not make.
 const RESTRICTED: &str = "Attempted call to restricted proxy-wasm capability";
 
-/// Opens a host call: checks that it may be made now, lets other VMs go first where a schedule says so, and answers at
-/// once where a fault was planned.
+/// Opens a host call: checks that it may be made now, and lets other VMs go first where a schedule says so. Where a fault
+/// was planned, it gives the status to be answered at once.
 fn open<'a>(
     mut caller: Caller<'a, VmState>,
     name: &'static str,
-) -> Result<Result<Guest<'a>, Status>, wasmtime::Error> {
+) -> Result<(Guest<'a>, Option<Status>), wasmtime::Error> {
     let state = caller.data_mut();
     let permitted = match state.restriction {
         Restriction::None => true,
@@ -90,9 +91,7 @@ fn open<'a>(
         wasmtime::AsContextMut::as_context_mut(&mut caller).set_epoch_deadline(ticks);
     }
     let state = caller.data_mut();
-    if let Some(status) = state.shared.faults.strike(name, state.name) {
-        return Ok(Err(status));
-    }
+    let fault = state.shared.faults.strike(name, state.name);
     // A guest may call the host from its start function, before the host has looked its memory up.
     let memory = match state.memory {
         Some(memory) => memory,
@@ -101,7 +100,7 @@ fn open<'a>(
             .and_then(Extern::into_memory)
             .ok_or_else(|| wasmtime::Error::msg(format!("{name}: the module exports no memory")))?,
     };
-    Ok(Ok(Guest::new(caller, memory)))
+    Ok((Guest::new(caller, memory), fault))
 }
 
 /// Whether the filter may not make this call at all; then the log says so.
@@ -115,26 +114,45 @@ fn restricted(caller: &Caller<'_, VmState>, name: &str) -> bool {
     restricted
 }
 
+/// What a trace says of a call that was made to fail.
+const PLANNED: &str = "a planned fault";
+
 /// Runs one call of module `env`.
 fn run<'a>(
-    caller: Caller<'a, VmState>,
+    mut caller: Caller<'a, VmState>,
     name: &'static str,
+    arguments: impl FnOnce() -> Vec<Raw>,
     call: impl FnOnce(&mut Guest<'a>) -> Answer,
 ) -> wasmtime::Result<u32> {
+    let traced = trace::begin(&mut caller, name, arguments);
     if restricted(&caller, name) {
-        return Ok(Status::InternalFailure.code());
+        let status = Status::InternalFailure;
+        if traced {
+            trace::end(&mut caller, CallAnswer::Status(status), Some(RESTRICTED));
+        }
+        return Ok(status.code());
     }
     ngx::check(caller.data(), name)?;
-    let answer = match open(caller, name)? {
-        Ok(mut guest) => call(&mut guest),
-        Err(status) => Err(status.into()),
+    let (mut guest, fault) = open(caller, name)?;
+    let answer = fault.map_or_else(|| call(&mut guest), |status| Err(status.into()));
+    let status = match answer {
+        Ok(()) => Status::Ok,
+        Err(Refusal::Status(status)) => status,
+        Err(Refusal::Trap(error)) => return Err(error),
     };
-    match answer {
-        Ok(()) => Ok(Status::Ok.code()),
-        Err(Refusal::Status(status)) => Ok(status.code()),
-        Err(Refusal::Trap(error)) => Err(error),
+    if traced {
+        trace::end(guest.caller(), CallAnswer::Status(status), fault.map(|_| PLANNED));
     }
+    Ok(status.code())
 }
+
+/// The arguments of a call with their names, for a trace.
+macro_rules! raw {
+    ($($arg:ident),*) => {
+        || vec![$( $crate::trace::Raw { name: stringify!($arg), bits: $crate::trace::Bits::bits($arg) } ),*]
+    };
+}
+pub(crate) use raw;
 
 macro_rules! host_functions {
     (supported { $( $name:ident ( $($arg:ident : $ty:ty),* ) => $path:path; )* }
@@ -149,12 +167,12 @@ macro_rules! host_functions {
         fn link_env(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
             $(
                 linker.func_wrap("env", stringify!($name), |caller: Caller<'_, VmState>, $($arg: $ty),*| {
-                    run(caller, stringify!($name), |guest| $path(guest, $($arg),*))
+                    run(caller, stringify!($name), raw!($($arg),*), |guest| $path(guest, $($arg),*))
                 })?;
             )*
             $(
                 linker.func_wrap("env", stringify!($other), |caller: Caller<'_, VmState>, $($part: $part_ty),*| {
-                    run(caller, stringify!($other), |$guest| $call)
+                    run(caller, stringify!($other), raw!($($part),*), |$guest| $call)
                 })?;
             )*
             $(
@@ -169,36 +187,42 @@ macro_rules! host_functions {
 
 host_functions! {
     supported {
-        proxy_log(level: u32, message: u32, size: u32) => general::log;
-        proxy_get_log_level(out: u32) => general::get_log_level;
-        proxy_get_current_time_nanoseconds(out: u32) => general::get_current_time_nanoseconds;
+        proxy_log(level: u32, message: u32, message_size: u32) => general::log;
+        proxy_get_log_level(level_out: u32) => general::get_log_level;
+        proxy_get_current_time_nanoseconds(nanoseconds_out: u32) => general::get_current_time_nanoseconds;
         proxy_set_tick_period_milliseconds(period: u32) => general::set_tick_period_milliseconds;
         proxy_set_effective_context(context: u32) => general::set_effective_context;
         proxy_done() => general::done;
-        proxy_get_status(code: u32, ptr: u32, len: u32) => general::get_status;
-        proxy_get_property(path: u32, size: u32, ptr: u32, len: u32) => properties::get_property;
-        proxy_set_property(path: u32, size: u32, value: u32, value_size: u32) => properties::set_property;
-        proxy_get_shared_data(key: u32, size: u32, ptr: u32, len: u32, cas: u32) => shared_data::get_shared_data;
-        proxy_set_shared_data(key: u32, size: u32, value: u32, value_size: u32, cas: u32)
+        proxy_get_status(code_out: u32, message_out: u32, message_out_size: u32) => general::get_status;
+        proxy_get_property(path: u32, path_size: u32, value_out: u32, value_out_size: u32)
+            => properties::get_property;
+        proxy_set_property(path: u32, path_size: u32, value: u32, value_size: u32) => properties::set_property;
+        proxy_get_shared_data(key: u32, key_size: u32, value_out: u32, value_out_size: u32, cas_out: u32)
+            => shared_data::get_shared_data;
+        proxy_set_shared_data(key: u32, key_size: u32, value: u32, value_size: u32, cas: u32)
             => shared_data::set_shared_data;
-        proxy_register_shared_queue(name: u32, size: u32, out: u32) => shared_queue::register_shared_queue;
-        proxy_resolve_shared_queue(vm_id: u32, vm_id_size: u32, name: u32, size: u32, out: u32)
+        proxy_register_shared_queue(name: u32, name_size: u32, token_out: u32)
+            => shared_queue::register_shared_queue;
+        proxy_resolve_shared_queue(vm_id: u32, vm_id_size: u32, name: u32, name_size: u32, token_out: u32)
             => shared_queue::resolve_shared_queue;
-        proxy_dequeue_shared_queue(token: u32, ptr: u32, len: u32) => shared_queue::dequeue_shared_queue;
-        proxy_enqueue_shared_queue(token: u32, item: u32, size: u32) => shared_queue::enqueue_shared_queue;
-        proxy_get_header_map_value(map: u32, name: u32, size: u32, ptr: u32, len: u32)
+        proxy_dequeue_shared_queue(token: u32, item_out: u32, item_out_size: u32)
+            => shared_queue::dequeue_shared_queue;
+        proxy_enqueue_shared_queue(token: u32, item: u32, item_size: u32) => shared_queue::enqueue_shared_queue;
+        proxy_get_header_map_value(map: u32, name: u32, name_size: u32, value_out: u32, value_out_size: u32)
             => header_maps::get_header_map_value;
-        proxy_add_header_map_value(map: u32, name: u32, size: u32, value: u32, value_size: u32)
+        proxy_add_header_map_value(map: u32, name: u32, name_size: u32, value: u32, value_size: u32)
             => header_maps::add_header_map_value;
-        proxy_replace_header_map_value(map: u32, name: u32, size: u32, value: u32, value_size: u32)
+        proxy_replace_header_map_value(map: u32, name: u32, name_size: u32, value: u32, value_size: u32)
             => header_maps::replace_header_map_value;
-        proxy_remove_header_map_value(map: u32, name: u32, size: u32) => header_maps::remove_header_map_value;
-        proxy_get_header_map_pairs(map: u32, ptr: u32, len: u32) => header_maps::get_header_map_pairs;
-        proxy_set_header_map_pairs(map: u32, pairs: u32, size: u32) => header_maps::set_header_map_pairs;
-        proxy_get_header_map_size(map: u32, out: u32) => header_maps::get_header_map_size;
-        proxy_get_buffer_bytes(buffer: u32, start: u32, size: u32, ptr: u32, len: u32) => buffers::get_buffer_bytes;
-        proxy_get_buffer_status(buffer: u32, len: u32, flags: u32) => buffers::get_buffer_status;
-        proxy_set_buffer_bytes(buffer: u32, start: u32, size: u32, data: u32, data_size: u32)
+        proxy_remove_header_map_value(map: u32, name: u32, name_size: u32) => header_maps::remove_header_map_value;
+        proxy_get_header_map_pairs(map: u32, pairs_out: u32, pairs_out_size: u32)
+            => header_maps::get_header_map_pairs;
+        proxy_set_header_map_pairs(map: u32, pairs: u32, pairs_size: u32) => header_maps::set_header_map_pairs;
+        proxy_get_header_map_size(map: u32, bytes_out: u32) => header_maps::get_header_map_size;
+        proxy_get_buffer_bytes(buffer: u32, start: u32, length: u32, bytes_out: u32, bytes_out_size: u32)
+            => buffers::get_buffer_bytes;
+        proxy_get_buffer_status(buffer: u32, length_out: u32, flags_out: u32) => buffers::get_buffer_status;
+        proxy_set_buffer_bytes(buffer: u32, start: u32, length: u32, data: u32, data_size: u32)
             => buffers::set_buffer_bytes;
         proxy_continue_stream(stream: u32) => streams::continue_stream;
         proxy_close_stream(stream: u32) => streams::close_stream;
@@ -208,35 +232,36 @@ host_functions! {
         ) => streams::send_local_response;
         proxy_http_call(
             cluster: u32, cluster_size: u32, headers: u32, headers_size: u32, body: u32, body_size: u32, trailers: u32,
-            trailers_size: u32, timeout: u32, token: u32
+            trailers_size: u32, timeout: u32, token_out: u32
         ) => callouts::http_call;
-        proxy_grpc_send(token: u32, message: u32, size: u32, end: u32) => grpc::grpc_send;
+        proxy_grpc_send(token: u32, message: u32, message_size: u32, end: u32) => grpc::grpc_send;
         proxy_grpc_cancel(token: u32) => grpc::grpc_cancel;
         proxy_grpc_close(token: u32) => grpc::grpc_close;
         proxy_call_foreign_function(
-            name: u32, name_size: u32, arguments: u32, arguments_size: u32, ptr: u32, len: u32
+            function: u32, function_size: u32, arguments: u32, arguments_size: u32, result_out: u32,
+            result_out_size: u32
         ) => foreign::call_foreign_function;
-        proxy_define_metric(kind: u32, name: u32, size: u32, out: u32) => metrics::define_metric;
+        proxy_define_metric(kind: u32, name: u32, name_size: u32, id_out: u32) => metrics::define_metric;
         proxy_increment_metric(id: u32, offset: i64) => metrics::increment_metric;
         proxy_record_metric(id: u32, value: u64) => metrics::record_metric;
-        proxy_get_metric(id: u32, out: u32) => metrics::get_metric;
+        proxy_get_metric(id: u32, measure_out: u32) => metrics::get_metric;
     }
     composed {
         proxy_grpc_call(
             service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
-            metadata_size: u32, message: u32, message_size: u32, timeout: u32, token: u32
+            metadata_size: u32, message: u32, message_size: u32, timeout: u32, token_out: u32
         ) => |guest| {
             let spans =
                 [(service, service_size), (name, name_size), (method, method_size), (metadata, metadata_size)];
-            grpc::grpc_call(guest, spans, (message, message_size), timeout, token)
+            grpc::grpc_call(guest, spans, (message, message_size), timeout, token_out)
         };
         proxy_grpc_stream(
             service: u32, service_size: u32, name: u32, name_size: u32, method: u32, method_size: u32, metadata: u32,
-            metadata_size: u32, token: u32
+            metadata_size: u32, token_out: u32
         ) => |guest| {
             let spans =
                 [(service, service_size), (name, name_size), (method, method_size), (metadata, metadata_size)];
-            grpc::grpc_stream(guest, spans, token)
+            grpc::grpc_stream(guest, spans, token_out)
         };
     }
     unsupported {

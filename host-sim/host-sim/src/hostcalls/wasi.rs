@@ -6,6 +6,7 @@ use super::ngx;
 use crate::{
     abi::{LogLevel, Status},
     flavour::EnvoyVersion,
+    trace::{self, CallAnswer, Raw},
     vm::{
         memory::{Guest, Refusal, slice},
         state::VmState,
@@ -32,23 +33,30 @@ const MAX_RANDOM: u32 = 64 * 1024;
 type Errno = Result<u32, Refusal>;
 
 fn run<'a>(
-    caller: Caller<'a, VmState>,
+    mut caller: Caller<'a, VmState>,
     name: &'static str,
+    arguments: impl FnOnce() -> Vec<Raw>,
     call: impl FnOnce(&mut Guest<'a>) -> Errno,
 ) -> wasmtime::Result<u32> {
+    let traced = trace::begin(&mut caller, name, arguments);
     if super::restricted(&caller, name) {
+        if traced {
+            trace::end(&mut caller, CallAnswer::Errno(NOTCAPABLE), Some(super::RESTRICTED));
+        }
         return Ok(NOTCAPABLE);
     }
-    let answer = match super::open(caller, name)? {
-        Ok(mut guest) => call(&mut guest),
-        Err(status) => return Ok(status.code()),
-    };
-    match answer {
-        Ok(errno) => Ok(errno),
+    let (mut guest, fault) = super::open(caller, name)?;
+    let answer = fault.map_or_else(|| call(&mut guest), |status| Ok(status.code()));
+    let errno = match answer {
+        Ok(errno) => errno,
         // The only status that a memory access gives.
-        Err(Refusal::Status(_)) => Ok(FAULT),
-        Err(Refusal::Trap(error)) => Err(error),
+        Err(Refusal::Status(_)) => FAULT,
+        Err(Refusal::Trap(error)) => return Err(error),
+    };
+    if traced {
+        trace::end(guest.caller(), CallAnswer::Errno(errno), fault.map(|_| super::PLANNED));
     }
+    Ok(errno)
 }
 
 macro_rules! wasi_functions {
@@ -60,9 +68,9 @@ macro_rules! wasi_functions {
             fn $link(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
                 for module in MODULES {
                     $(
-                        #[allow(unused_variables, reason = "a call that is refused looks at no argument")]
+                        #[allow(unused_variables, reason = "a call that is refused looks at no memory")]
                         linker.func_wrap(module, stringify!($name), |caller: Caller<'_, VmState>, $($arg: $ty),*| {
-                            run(caller, stringify!($name), |$guest| -> Errno { $body })
+                            run(caller, stringify!($name), super::raw!($($arg),*), |$guest| -> Errno { $body })
                         })?;
                     )*
                 }
@@ -191,8 +199,7 @@ fn fd_write(guest: &mut Guest<'_>, fd: u32, iovs: u32, count: u32, out: u32) -> 
     let written = u32::try_from(text.len()).unwrap_or(u32::MAX);
     if !text.is_empty() {
         let line = text.strip_suffix(b"\n").unwrap_or(&text);
-        let state = guest.state();
-        state.shared.logs.write(level, state.name, line);
+        guest.state().write_log(level, line);
     }
     guest.write_u32(out, written)?;
     Ok(SUCCESS)

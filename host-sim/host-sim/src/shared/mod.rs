@@ -20,15 +20,33 @@ use crate::{
         clock::Clock, data::SharedData, faults::Faults, logs::Logs, metrics::Metrics, queues::SharedQueues,
     },
     stream::framing::Framing,
+    trace::TracedCallback,
     wire::property::Value,
     worker::{ReloadStats, ReloadTotals},
 };
+
+/// A listener to the callbacks of all VMs.
+pub(crate) struct TraceSink(pub(crate) Box<dyn Fn(&TracedCallback) + Send + Sync>);
+
+impl std::fmt::Debug for TraceSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TraceSink")
+    }
+}
+
+impl TraceSink {
+    pub(crate) fn take(&self, callback: &TracedCallback) {
+        (self.0)(callback);
+    }
+}
 
 /// What the VMs of one host share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) logs: Logs,
+    /// Where traces go, if VMs are traced.
+    pub(crate) trace: Option<TraceSink>,
     pub(crate) metrics: Metrics,
     pub(crate) shared_data: SharedData,
     pub(crate) shared_queues: SharedQueues,

@@ -12,7 +12,8 @@ use crate::{
     },
     wire::{
         headers::Headers,
-        message::{Outcome, Request, Response},
+        message::{Request, Response},
+        outcome::Outcome,
     },
     worker::Worker,
 };
@@ -57,6 +58,33 @@ impl Stream {
         let mut stream = Self { worker, clusters, slot, collected: Collected::new(), finished: false };
         stream.feed(Direction::Request, Part::Headers { headers, end: end_of_stream });
         stream
+    }
+
+    /// Sends the whole request; or the outcome of one that the gateway refuses.
+    pub(crate) fn send(
+        worker: Arc<Mutex<Worker>>,
+        clusters: Arc<Clusters>,
+        request: Request,
+    ) -> Result<Self, Box<Outcome>> {
+        let slot = exchange::begin(&mut Self::lock(&worker), &clusters, request)?;
+        let mut stream = Self { worker, clusters, slot, collected: Collected::new(), finished: false };
+        stream.poll();
+        Ok(stream)
+    }
+
+    /// Whether a reply was made in the upstream's place.
+    pub(crate) fn is_local_reply(&self) -> bool {
+        Self::lock(&self.worker).is_local_reply(self.slot)
+    }
+
+    /// Whether filters have let the whole request go on, of which the upstream may still read less.
+    pub(crate) fn is_request_sent(&self) -> bool {
+        Self::lock(&self.worker).is_request_sent(self.slot)
+    }
+
+    /// The upstream's time is up.
+    pub(crate) fn time_out(&mut self) {
+        self.step(exchange::time_out);
     }
 
     fn lock(worker: &Mutex<Worker>) -> MutexGuard<'_, Worker> {
@@ -109,7 +137,7 @@ impl Stream {
 
     /// What an upstream sends after a reply was made in its place goes nowhere.
     fn upstream(&mut self, step: impl FnOnce(&mut Worker, StreamId)) {
-        if !Self::lock(&self.worker).is_local_reply(self.slot) {
+        if !self.is_local_reply() {
             self.step(step);
         }
     }

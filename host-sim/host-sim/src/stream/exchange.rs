@@ -19,7 +19,8 @@ use crate::{
     wire::{
         grpc::GrpcEvent,
         headers::Headers,
-        message::{End, Failure, Outcome, Request, Response},
+        message::{Failure, Request, Response},
+        outcome::{End, Outcome},
     },
     worker::{SimulatedStream, Worker},
 };
@@ -91,7 +92,7 @@ impl Clusters {
     fn follow(&self, worker: &mut Worker, GrpcOrder { call, step }: GrpcOrder) {
         let body = match step {
             GrpcStep::Open { cluster, request } => {
-                let stream = SimulatedStream { cluster, request, answered: false };
+                let stream = SimulatedStream { cluster, request: *request, answered: false };
                 worker.simulated_streams().insert(call, stream);
                 return;
             }
@@ -175,15 +176,18 @@ impl Collected {
 /// Feeds a message in the pieces of the host's framing, as far as the filters take it: when they hold more than the
 /// gateway's limit it reads no more of it.
 fn feed(worker: &mut Worker, clusters: &Clusters, slot: StreamId, direction: Direction, message: Message) {
-    let Message { headers, body, trailers, is_http2 } = message;
-    let end = body.is_empty() && trailers.is_none();
+    let Message { headers, chunks, trailers, is_http2 } = message;
+    let end = chunks.is_empty() && trailers.is_none();
     let framing = worker.shared.framing;
     // There, the end comes with the last piece.
     let is_http2 = is_http2 || worker.shared.shared_data.flavour() == Flavour::Ngx;
-    let pieces =
-        if body.is_empty() { Vec::new() } else { framing.pieces(body, trailers.is_none(), is_http2) };
+    let (count, ends) = (chunks.len(), trailers.is_none());
+    let pieces = chunks.into_iter().enumerate().flat_map(|(index, chunk)| {
+        let last = index + 1 == count && ends;
+        framing.pieces(chunk, last, is_http2)
+    });
     let parts = std::iter::once(Part::Headers { headers, end })
-        .chain(pieces.into_iter().map(|(data, end)| Part::Body { data, end }))
+        .chain(pieces.map(|(data, end)| Part::Body { data, end }))
         .chain(trailers.map(Part::Trailers));
     for part in parts {
         let is_data = matches!(&part, Part::Body { data, .. } if !data.is_empty());
@@ -198,7 +202,8 @@ fn feed(worker: &mut Worker, clusters: &Clusters, slot: StreamId, direction: Dir
 /// A message with what its framing goes by.
 struct Message {
     headers: Headers,
-    body: Bytes,
+    /// The body as it was sent; none where there is no body.
+    chunks: Vec<Bytes>,
     trailers: Option<Headers>,
     is_http2: bool,
 }
@@ -217,9 +222,10 @@ pub(crate) fn answer(worker: &mut Worker, clusters: &Clusters, slot: StreamId, m
         Some(Failure::Silence) => time_out(worker, slot),
         None => {
             response.declare_length();
-            let Response { headers, body, trailers, .. } = response;
+            let chunks = response.take_chunks();
+            let Response { headers, trailers, .. } = response;
             // Upstreams are spoken to over HTTP/1.
-            let message = Message { headers, body, trailers, is_http2: false };
+            let message = Message { headers, chunks, trailers, is_http2: false };
             feed(worker, clusters, slot, Direction::Response, message);
         }
     }
@@ -227,31 +233,44 @@ pub(crate) fn answer(worker: &mut Worker, clusters: &Clusters, slot: StreamId, m
 }
 
 /// What the router says when the upstream does not answer.
-fn time_out(worker: &mut Worker, slot: StreamId) {
+pub(crate) fn time_out(worker: &mut Worker, slot: StreamId) {
     worker.reply(slot, 504, "upstream request timeout", "response_timeout");
+}
+
+/// Opens a stream and feeds it the whole request; or the outcome of one that the gateway refuses.
+pub(crate) fn begin(
+    worker: &mut Worker,
+    clusters: &Clusters,
+    mut request: Request,
+) -> Result<StreamId, Box<Outcome>> {
+    if !request.as_given {
+        if let Some(refusal) = edge::refusal(&request.headers, request.peer.protocol) {
+            return Err(Box::new(refusal.outcome()));
+        }
+        request.declare_length();
+        worker.admit(&mut request);
+    }
+    let chunks = request.take_chunks();
+    let Request { headers, trailers, peer, .. } = request;
+    let is_http2 = peer.protocol == HTTP2;
+    let slot = worker.open(peer);
+    let message = Message { headers, chunks, trailers, is_http2 };
+    feed(worker, clusters, slot, Direction::Request, message);
+    Ok(slot)
 }
 
 /// Sends a request through the worker's filter to `upstream` and back.
 pub(crate) fn send(
     worker: &mut Worker,
     clusters: &Clusters,
-    mut request: Request,
+    request: Request,
     upstream: &mut dyn FnMut(&Request) -> Response,
 ) -> Outcome {
-    if !request.as_given {
-        if let Some(refusal) = edge::refusal(&request.headers, request.peer.protocol) {
-            return refusal.outcome();
-        }
-        request.declare_length();
-        worker.admit(&mut request);
-    }
-    let Request { headers, body, trailers, peer, .. } = request;
-    let is_http2 = peer.protocol == HTTP2;
-    let slot = worker.open(peer);
+    let slot = match begin(worker, clusters, request) {
+        Ok(slot) => slot,
+        Err(refused) => return *refused,
+    };
     let mut collected = Collected::new();
-
-    let message = Message { headers, body, trailers, is_http2 };
-    feed(worker, clusters, slot, Direction::Request, message);
     collected.collect(worker, slot);
     if !collected.is_over() && !worker.is_local_reply(slot) {
         match &collected.forwarded {

@@ -7,7 +7,6 @@ use std::{collections::VecDeque, mem};
 
 use bytes::{Bytes, BytesMut};
 use envoy_config::FailurePolicy;
-use wasmtime::WasmParams;
 
 use crate::{
     abi::{DataAction, HeadersAction},
@@ -17,6 +16,7 @@ use crate::{
         half::{Half, Iteration},
         local_reply::LocalReply,
     },
+    trace::Parameters,
     vm::{Vm, exports::OfMessage},
     wire::headers::{Headers, Kind},
 };
@@ -85,7 +85,7 @@ impl Vm {
 
     /// Asks the filter what to do. What it asks for itself meanwhile runs before its answer counts, as in Envoy: a
     /// direction that it resumes and stops in one callback is stopped.
-    fn ask<P: WasmParams>(
+    fn ask<P: Parameters>(
         &mut self,
         id: u32,
         direction: Direction,

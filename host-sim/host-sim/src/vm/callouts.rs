@@ -140,7 +140,7 @@ pub enum GrpcStep {
         /// The cluster's name.
         cluster: String,
         /// The request's headers.
-        request: Request,
+        request: Box<Request>,
     },
     /// Sends a message.
     Send {

@@ -4,7 +4,7 @@ use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
 
 use crate::{
     hostcalls::ngx,
-    vm::{VmError, state::VmState},
+    vm::{GuestBacktrace, VmError, state::VmState},
 };
 
 /// The allocator of a module that has no `malloc`.
@@ -60,6 +60,7 @@ fn export<P: WasmParams, R: WasmResults>(
     let Some(function) = function else { return Ok(None) };
     function.typed(&*store).map(Some).map_err(|error| VmError::Instantiate {
         reason: format!("export {name} has another type than the ABI's: {error}"),
+        backtrace: GuestBacktrace::default(),
     })
 }
 

@@ -49,6 +49,10 @@ impl<'a> Guest<'a> {
         Self { caller, memory }
     }
 
+    pub(crate) fn caller(&mut self) -> &mut wasmtime::Caller<'a, VmState> {
+        &mut self.caller
+    }
+
     pub(crate) fn state(&mut self) -> &mut VmState {
         self.caller.data_mut()
     }
@@ -93,6 +97,9 @@ impl<'a> Guest<'a> {
     pub(crate) fn place(&mut self, bytes: &[u8]) -> Result<u32, Refusal> {
         let size = u32::try_from(bytes.len()).map_err(|_| Status::InvalidMemoryAccess)?;
         let allocate = self.state().allocator.clone().ok_or(Status::InvalidMemoryAccess)?;
+        if let Some(trace) = &mut self.state().trace {
+            trace.allocate(size);
+        }
         let before = std::mem::replace(&mut self.state().restriction, Restriction::Allocating);
         let address = allocate.call(&mut self.caller, size);
         self.state().restriction = before;

@@ -1,7 +1,10 @@
 //! One VM: an instance of the module, its contexts, and the calls into it.
 
+pub(crate) mod backtrace;
 pub(crate) mod callouts;
+pub(crate) mod code_cache;
 pub(crate) mod deferred;
+pub(crate) mod engine;
 mod error;
 pub(crate) mod exports;
 mod grpc;
@@ -20,20 +23,25 @@ use std::{
 };
 
 use envoy_config::Plugin;
-use wasmtime::{InstancePre, Store, StoreLimitsBuilder, TypedFunc, WasmParams, WasmResults};
+use wasmtime::{InstancePre, Store, StoreLimitsBuilder, TypedFunc};
 
+pub use self::{
+    backtrace::{Frame, GuestBacktrace},
+    error::VmError,
+    name::VmName,
+};
 use self::{
     callouts::Callouts,
     deferred::{MAX_DEPTH, STACK_OVERFLOW},
     exports::Exports,
-    module::{Module, ticks},
+    module::ticks,
     random::Randomness,
     state::{Context, Restriction, VmState},
 };
-pub use self::{error::VmError, name::VmName};
 use crate::{
     abi::LogLevel,
     shared::{Shared, metrics::MetricIds},
+    trace::{Ending, Parameters, Recorder, Returned, START},
 };
 
 pub(crate) struct Vm {
@@ -52,6 +60,47 @@ impl fmt::Debug for Vm {
 /// A trap's own words, without the frames.
 fn reason(error: &wasmtime::Error) -> String {
     error.root_cause().to_string()
+}
+
+/// What a guest said of its panic comes before the trap that it ended with.
+fn after_panic(panic: Option<String>, trap: String) -> String {
+    match panic {
+        Some(panic) => format!("{panic} ({trap})"),
+        None => trap,
+    }
+}
+
+/// Why an instance could not be made or did not start.
+fn not_started(store: &mut Store<VmState>, error: &wasmtime::Error) -> VmError {
+    let reason = after_panic(store.data_mut().panic.take(), reason(error));
+    VmError::Instantiate { reason, backtrace: GuestBacktrace::of(error) }
+}
+
+/// Instructions that a guest may run in one callback where they are counted: the time is what limits it.
+const ENOUGH_FUEL: u64 = u64::MAX;
+
+/// A callback begins in a VM that is traced.
+fn enter(store: &mut Store<VmState>, callback: &'static str, arguments: &[u32]) {
+    // Guests of other engines count nothing.
+    let _ = store.set_fuel(ENOUGH_FUEL);
+    let memory = store.data().memory.map_or(0, |memory| memory.data_size(&*store));
+    let state = store.data_mut();
+    let place = (state.name, state.depth);
+    if let Some(trace) = &mut state.trace {
+        trace.enter(place, callback, arguments, memory);
+    }
+}
+
+/// The callback that was entered last has ended.
+fn leave(store: &mut Store<VmState>, returned: Option<u32>, trapped: Option<String>) {
+    let instructions = store.get_fuel().ok().map(|left| ENOUGH_FUEL - left);
+    let memory = store.data().memory.map_or(0, |memory| memory.data_size(&*store));
+    let state = store.data_mut();
+    let ending = Ending { returned, trapped, instructions };
+    let callback = state.trace.as_mut().and_then(|trace| trace.leave(ending, memory));
+    if let (Some(callback), Some(sink)) = (callback, &state.shared.trace) {
+        sink.take(&callback);
+    }
 }
 
 impl Vm {
@@ -88,20 +137,30 @@ impl Vm {
             ready: VecDeque::new(),
             depth: 0,
             calls: 0,
+            trace: shared.trace.is_some().then(|| Box::new(Recorder::new())),
+            panic: None,
         };
-        let mut store = Store::new(Module::engine(), state);
+        let mut store = Store::new(module.module().engine(), state);
         store.limiter(|state| &mut state.limits);
         store.set_epoch_deadline(ticks(shared.callback_limit));
 
-        let refused = |error: wasmtime::Error| VmError::Instantiate { reason: reason(&error) };
-        let instance = module.instantiate(&mut store).map_err(refused)?;
-        let (exports, start) = Exports::of(&instance, &mut store)?;
-        let memory = instance.get_memory(&mut store, "memory");
-        store.data_mut().memory = memory;
-        store.data_mut().allocator = start.allocator.clone();
-        start.run(&mut store).map_err(refused)?;
+        enter(&mut store, START, &[]);
+        let started = Self::start(module, &mut store);
+        let trapped = started.as_ref().err().map(ToString::to_string);
+        leave(&mut store, None, trapped);
+        let exports = started?;
         store.data_mut().restriction = Restriction::None;
         Ok(Self { store, exports, failure: None })
+    }
+
+    fn start(module: &InstancePre<VmState>, store: &mut Store<VmState>) -> Result<Exports, VmError> {
+        let instance = module.instantiate(&mut *store).map_err(|error| not_started(store, &error))?;
+        let (exports, start) = Exports::of(&instance, store)?;
+        let memory = instance.get_memory(&mut *store, "memory");
+        store.data_mut().memory = memory;
+        store.data_mut().allocator = start.allocator.clone();
+        start.run(store).map_err(|error| not_started(store, &error))?;
+        Ok(exports)
     }
 
     pub(crate) fn state(&mut self) -> &mut VmState {
@@ -117,7 +176,7 @@ impl Vm {
     }
 
     /// Calls the guest on behalf of a context. `None` when the VM has failed, now or before.
-    pub(crate) fn call<P: WasmParams, R: WasmResults>(
+    pub(crate) fn call<P: Parameters, R: Returned>(
         &mut self,
         callback: &'static str,
         context: u32,
@@ -129,37 +188,50 @@ impl Vm {
         }
         let state = self.store.data_mut();
         if state.depth > MAX_DEPTH {
-            self.fail(callback, STACK_OVERFLOW.to_owned());
+            self.fail(callback, STACK_OVERFLOW.to_owned(), GuestBacktrace::default());
             return None;
         }
         state.calls += 1;
+        state.panic = None;
         state.current = context;
         state.effective = 0;
         state.stop_iteration = false;
         let deadline = ticks(state.shared.callback_limit);
+        let traced = state.trace.is_some();
         self.store.set_epoch_deadline(deadline);
+        if traced {
+            enter(&mut self.store, callback, &arguments.numbers());
+        }
         let result = function.call(&mut self.store, arguments);
         let state = self.store.data_mut();
         state.effective = 0;
         state.current = 0;
         match result {
-            Ok(result) => Some(result),
+            Ok(result) => {
+                if traced {
+                    leave(&mut self.store, result.number(), None);
+                }
+                Some(result)
+            }
             Err(error) => {
                 let limit = state.shared.callback_limit;
-                let reason = match error.downcast_ref::<wasmtime::Trap>() {
+                let trap = match error.downcast_ref::<wasmtime::Trap>() {
                     Some(wasmtime::Trap::Interrupt) => format!("it ran for more than {limit:?}"),
                     _ => reason(&error),
                 };
-                self.fail(callback, reason);
+                let reason = after_panic(state.panic.take(), trap);
+                self.fail(callback, reason, GuestBacktrace::of(&error));
+                let trapped = self.failure.as_ref().map(ToString::to_string);
+                leave(&mut self.store, None, trapped);
                 None
             }
         }
     }
 
-    fn fail(&mut self, callback: &'static str, reason: String) {
-        let failure = VmError::Trapped { callback, reason };
+    fn fail(&mut self, callback: &'static str, reason: String, backtrace: GuestBacktrace) {
+        let failure = VmError::Trapped { callback, reason, backtrace };
         let state = self.store.data_mut();
-        state.shared.logs.tell(LogLevel::Critical, state.name, failure.to_string());
+        state.shared.logs.tell(LogLevel::Critical, state.name, failure.explained());
         // What the guest has asked for dies with it.
         state.deferred.clear();
         self.failure = Some(failure);

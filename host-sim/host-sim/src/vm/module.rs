@@ -1,50 +1,19 @@
 //! A compiled module, checked before it runs: its ABI, its imports, its allocator.
 
-use std::{
-    sync::{LazyLock, mpsc},
-    thread,
-    time::Duration,
-};
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use wasmtime::{Config, Engine, InstancePre, Linker};
+use wasmtime::InstancePre;
 
 use crate::{
     flavour::{EnvoyVersion, Flavour, HostKind},
-    hostcalls::{self, mosn, ngx},
-    vm::state::VmState,
+    hostcalls::{mosn, ngx},
+    vm::{
+        code_cache::{CodeCache, Kept},
+        engine::{Compiler, Machine, TICK},
+        state::VmState,
+    },
 };
-
-/// How often the engine looks whether a guest has run for too long.
-const TICK: Duration = Duration::from_millis(10);
-
-/// Compiled code carries no state from run to run, so one engine serves every host of the process.
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let mut config = Config::new();
-    config.epoch_interruption(true);
-    let engine = Engine::new(&config).expect("these options suit every platform that wasmtime has");
-    let ticking = engine.clone();
-    thread::Builder::new()
-        .name("wasm-epoch".to_owned())
-        .spawn(move || {
-            // Nothing is ever sent: the wait is the tick. The sender lives as long as the process.
-            let (_alive, never) = mpsc::channel::<()>();
-            while never.recv_timeout(TICK) == Err(mpsc::RecvTimeoutError::Timeout) {
-                ticking.increment_epoch();
-            }
-        })
-        .expect("a process that cannot start one thread cannot run guests either");
-    engine
-});
-
-static LINKER_1_38: LazyLock<Linker<VmState>> = LazyLock::new(|| linker(EnvoyVersion::V1_38));
-static LINKER_1_39: LazyLock<Linker<VmState>> = LazyLock::new(|| linker(EnvoyVersion::V1_39));
-
-fn linker(version: EnvoyVersion) -> Linker<VmState> {
-    let mut linker = Linker::new(&ENGINE);
-    hostcalls::link(&mut linker, version).expect("each host function is defined once");
-    linker
-}
 
 /// Ticks after which a guest that began now has run for `limit`.
 pub(crate) fn ticks(limit: Duration) -> u64 {
@@ -112,6 +81,8 @@ pub enum ModuleError {
 #[derive(Debug, Clone)]
 pub struct Module {
     inner: wasmtime::Module,
+    compiler: Compiler,
+    machine: &'static Machine,
     abi: AbiVersion,
     /// SHA-256 of the code, by which VMs are told apart.
     digest: [u8; 32],
@@ -123,11 +94,50 @@ impl Module {
     /// # Errors
     /// When `wasm` is no module, no proxy-wasm module, or imports what no host offers.
     pub fn compile(wasm: impl AsRef<[u8]>) -> Result<Self, ModuleError> {
-        let wasm = wasm.as_ref();
+        Self::compile_with(wasm, Compiler::Plain)
+    }
+
+    /// As [`compile`](Self::compile), as `compiler` does.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile).
+    pub fn compile_with(wasm: impl AsRef<[u8]>, compiler: Compiler) -> Result<Self, ModuleError> {
+        let machine = compiler.machine(false);
+        Self::of(wasm.as_ref(), compiler, machine, |wasm| {
+            wasmtime::Module::from_binary(&machine.engine, wasm)
+        })
+    }
+
+    /// As [`compile_with`](Self::compile_with), with the code that `cache` has kept of it. Beside the module it gives what the
+    /// cache has done for it.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile).
+    pub fn compile_cached(
+        wasm: impl AsRef<[u8]>,
+        compiler: Compiler,
+        cache: &CodeCache,
+    ) -> Result<(Self, Kept), ModuleError> {
+        let (machine, mut kept) = (compiler.machine(true), Kept::default());
+        let module = Self::of(wasm.as_ref(), compiler, machine, |wasm| {
+            let compile = || wasmtime::Module::from_binary(&machine.engine, wasm);
+            let (compiled, whether) = cache.around(&machine.engine, wasm, compile);
+            kept = whether;
+            compiled
+        });
+        module.map(|module| (module, kept))
+    }
+
+    fn of(
+        wasm: &[u8],
+        compiler: Compiler,
+        machine: &'static Machine,
+        compile: impl FnOnce(&[u8]) -> wasmtime::Result<wasmtime::Module>,
+    ) -> Result<Self, ModuleError> {
         if !wasm.starts_with(b"\0asm") {
             return Err(ModuleError::NotWasm);
         }
-        let inner = wasmtime::Module::from_binary(&ENGINE, wasm).map_err(ModuleError::Invalid)?;
+        let inner = compile(wasm).map_err(ModuleError::Invalid)?;
         let exports = |name: &str| inner.get_export(name).is_some();
         let abi = if exports("proxy_abi_version_0_2_1") {
             AbiVersion::V0_2_1
@@ -144,7 +154,7 @@ impl Module {
         if !exports("malloc") && !exports("proxy_on_memory_allocate") {
             return Err(ModuleError::NoAllocator);
         }
-        let module = Self { inner, abi, digest: Sha256::digest(wasm).into() };
+        let module = Self { inner, compiler, machine, abi, digest: Sha256::digest(wasm).into() };
         module.link(EnvoyVersion::default(), Flavour::default())?;
         Ok(module)
     }
@@ -152,6 +162,11 @@ impl Module {
     /// Whether both are compiled from the same bytes.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.digest == other.digest
+    }
+
+    /// How it was compiled.
+    pub fn compiler(&self) -> Compiler {
+        self.compiler
     }
 
     /// The ABI that the module was built for.
@@ -179,10 +194,6 @@ impl Module {
         self.link(kind.version(), kind.flavour()).map(|_| ())
     }
 
-    pub(crate) fn engine() -> &'static Engine {
-        &ENGINE
-    }
-
     pub(crate) fn link(
         &self,
         version: EnvoyVersion,
@@ -192,7 +203,7 @@ impl Module {
         if !missing.is_empty() {
             return Err(ModuleError::IncompatibleSdk { missing });
         }
-        let linker = if version < EnvoyVersion::V1_39 { &*LINKER_1_38 } else { &*LINKER_1_39 };
+        let linker = self.machine.linker(version);
         // `get_log_level` belongs to 0.2.1; a 0.2.0 module that imports it does not load in Envoy.
         let get_log_level = |import: wasmtime::ImportType<'_>| import.name() == "proxy_get_log_level";
         if self.abi == AbiVersion::V0_2_0 && self.inner.imports().any(get_log_level) {

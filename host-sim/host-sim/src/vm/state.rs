@@ -13,8 +13,10 @@ use wasmtime::{Memory, StoreLimits, TypedFunc};
 #[cfg(feature = "expressions")]
 use crate::hostcalls::expressions::Expressions;
 use crate::{
+    abi::LogLevel,
     shared::{Shared, data::Namespace, metrics::MetricIds, turns::Turns},
     stream::{filter_state::Declared, half::StreamContext},
+    trace::Recorder,
     vm::{VmName, callouts::Callouts, deferred::Deferred, random::Randomness},
     wire::{headers::Headers, message::Response},
 };
@@ -66,6 +68,10 @@ pub(crate) struct VmState {
     pub(crate) depth: u32,
     /// How often the guest was called.
     pub(crate) calls: u64,
+    /// Takes down what the guest and the host say to each other.
+    pub(crate) trace: Option<Box<Recorder>>,
+    /// What the guest has said of a panic in the callback that runs.
+    pub(crate) panic: Option<String>,
 }
 
 /// A context of the guest.
@@ -112,7 +118,21 @@ pub(crate) struct Timer {
     pub(crate) due: Duration,
 }
 
+/// What languages begin the last words of a program with.
+const PANICS: [&str; 2] = ["panicked at ", "panic: "];
+
 impl VmState {
+    /// Writes a line of the guest's to the log, and keeps what it says of a panic.
+    pub(crate) fn write_log(&mut self, level: LogLevel, message: &[u8]) {
+        self.shared.logs.write(level, self.name, message);
+        if level >= LogLevel::Error {
+            let text = String::from_utf8_lossy(message);
+            if PANICS.iter().any(|word| text.contains(word)) {
+                self.panic = Some(text.trim_end().replace('\n', " "));
+            }
+        }
+    }
+
     /// The context that host calls are about.
     pub(crate) fn context_id(&self) -> u32 {
         if self.effective != 0 && self.contexts.contains_key(&self.effective) {

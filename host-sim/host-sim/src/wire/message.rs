@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::stream::frame::Part;
 use crate::wire::{
@@ -27,6 +27,29 @@ macro_rules! message {
             pub fn body(mut self, body: impl Into<Bytes>) -> Self {
                 self.body = body.into();
                 self
+            }
+
+            /// Sets the body to these chunks together, each of which comes by itself.
+            #[must_use]
+            pub fn chunks<C: AsRef<[u8]>>(mut self, chunks: impl IntoIterator<Item = C>) -> Self {
+                let mut body = BytesMut::new();
+                self.chunks.clear();
+                for chunk in chunks {
+                    body.extend_from_slice(chunk.as_ref());
+                    self.chunks.push(chunk.as_ref().len());
+                }
+                self.body = body.freeze();
+                self
+            }
+
+            /// Takes the body in the chunks that it comes in; none where there is no body.
+            pub(crate) fn take_chunks(&mut self) -> Vec<Bytes> {
+                let mut body = std::mem::take(&mut self.body);
+                let lengths = std::mem::take(&mut self.chunks).into_iter();
+                let cut = lengths.map(|length| body.split_to(length.min(body.len())));
+                let mut chunks: Vec<Bytes> = cut.filter(|chunk| !chunk.is_empty()).collect();
+                chunks.extend(Some(body).filter(|rest| !rest.is_empty()));
+                chunks
             }
 
             /// Adds a trailer.
@@ -101,6 +124,8 @@ pub struct Request {
     pub(crate) headers: Headers,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<Headers>,
+    /// Lengths of the pieces in which the body is sent; it is sent as one where there are none.
+    pub(crate) chunks: Vec<usize>,
     pub(crate) chunked: bool,
     /// It reaches the filters as it is: the gateway neither refuses it nor adds to it.
     pub(crate) as_given: bool,
@@ -150,6 +175,7 @@ impl Request {
             headers,
             body: Bytes::new(),
             trailers: None,
+            chunks: Vec::new(),
             chunked: false,
             as_given: true,
             peer: Peer::default(),
@@ -254,6 +280,8 @@ pub struct Response {
     pub(crate) headers: Headers,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<Headers>,
+    /// Lengths of the pieces in which the body is sent; it is sent as one where there are none.
+    pub(crate) chunks: Vec<usize>,
     pub(crate) chunked: bool,
     pub(crate) failure: Option<Failure>,
     pub(crate) delay: Duration,
@@ -272,6 +300,7 @@ impl Response {
             headers,
             body: Bytes::new(),
             trailers: None,
+            chunks: Vec::new(),
             chunked: false,
             failure: None,
             delay: Duration::ZERO,
@@ -289,6 +318,7 @@ impl Response {
     }
 
     /// The answer to a callout comes this much later, as the host is advanced; not at all if the callout times out before.
+    /// That of an upstream does with [`Host::send_and_wait`](crate::Host::send_and_wait).
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -303,80 +333,5 @@ impl Response {
     /// The status code; 0 when `:status` is missing or no number.
     pub fn status(&self) -> u16 {
         self.headers.status()
-    }
-}
-
-/// How a stream came to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// The upstream answered.
-    Forwarded,
-    /// The filter, or the host on its behalf, answered.
-    LocalReply,
-    /// The stream was cut: the client sees a broken connection, or a truncated answer.
-    Reset,
-    /// The filter holds the stream and nothing is left that would let it go on, or the client waits for the rest of an
-    /// answer that is shorter than its `content-length`.
-    Paused,
-}
-
-/// What became of a request.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    pub(crate) end: End,
-    pub(crate) response: Response,
-    pub(crate) forwarded: Option<Request>,
-    pub(crate) details: String,
-}
-
-impl Outcome {
-    /// How it ended.
-    pub fn end(&self) -> End {
-        self.end
-    }
-
-    /// Whether the filter, or the host on its behalf, answered in the upstream's place.
-    pub fn is_local_reply(&self) -> bool {
-        self.end == End::LocalReply
-    }
-
-    /// What the client sees. For a paused or reset stream, as much of it as was sent.
-    pub fn response(&self) -> &Response {
-        &self.response
-    }
-
-    /// The status that the client sees; 0 when it saw none.
-    pub fn status(&self) -> u16 {
-        self.response.status()
-    }
-
-    /// The first value of a response header, if it is UTF-8.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.response.header_str(name)
-    }
-
-    /// All response headers.
-    pub fn headers(&self) -> &Headers {
-        &self.response.headers
-    }
-
-    /// The response body.
-    pub fn body(&self) -> &Bytes {
-        &self.response.body
-    }
-
-    /// The response body as text; bytes that are no UTF-8 are replaced.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.response.body).into_owned()
-    }
-
-    /// The request as the upstream received it, if it did.
-    pub fn forwarded(&self) -> Option<&Request> {
-        self.forwarded.as_ref()
-    }
-
-    /// What `%RESPONSE_CODE_DETAILS%` of an access log says: `via_upstream`, what the filter gave with its reply, …
-    pub fn details(&self) -> &str {
-        &self.details
     }
 }

@@ -21,6 +21,7 @@ mod queues;
 mod random_bytes;
 mod replies;
 mod timers;
+mod trace;
 mod wasi;
 
 use host_sim::{Builder, Host, Module, Plugin, Request, Response};

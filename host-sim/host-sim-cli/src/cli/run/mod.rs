@@ -1,0 +1,179 @@
+//! `host-sim run`
+
+mod budgets;
+mod machines;
+mod text;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use host_sim::{Compiler, Module, Plugin};
+use host_sim_cli::scenario::{self, FRAMINGS, Options, Report, Scenario};
+
+use super::{Error, Filter, Trace, print};
+
+/// Runs scenarios: requests, steps of the clock, faults, and what is expected of them
+///
+/// Of a step that misses, it prints where the filter trapped or which host call was refused, the filter's log, and the trace.
+/// Exit code 0 when everything was as expected, 1 on a miss, 2 when a scenario cannot be run.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  host-sim run --wasm filter.wasm --config limits.json minute.yaml
+  host-sim run --wasm filter.wasm scenarios/
+  host-sim run --wasm filter.wasm --format junit scenarios/ >report.xml
+  host-sim run --wasm filter.wasm --framings --budgets budgets.json scenarios/
+
+A scenario:
+  steps:
+  - name: five requests pass
+    request: {path: /links, headers: {authorization: Bearer k}}
+    repeat: 5
+    expect: {status: 200}
+  - name: the sixth is refused
+    request: {path: /links, headers: {authorization: Bearer k}}
+    expect: {status: 429, headers: {retry-after: \"60\"}}
+  - advance: 60s
+
+Every field of a scenario: host-sim/scenarios.md.")]
+pub(super) struct Run {
+    #[command(flatten)]
+    filter: Filter,
+    /// The form of the report
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    #[command(flatten)]
+    trace: Trace,
+    /// Runs each scenario again with other framings of bodies, over HTTP/1, over HTTP/2, byte by byte and in 16 KiB: a difference
+    /// to the client or the upstream is a miss
+    #[arg(long)]
+    framings: bool,
+    /// Prints what each callback takes at most: instructions, host calls, memory that the host asks for, growth of memory; and
+    /// fails where that exceeds the budgets of this file, which is written if it does not exist
+    #[arg(long, value_name = "FILE")]
+    budgets: Option<PathBuf>,
+    /// Writes the file of budgets anew
+    #[arg(long, requires = "budgets")]
+    update_budgets: bool,
+    /// Scenarios, and directories of them (every .yaml, .yml and .json)
+    #[arg(required = true, value_name = "SCENARIO")]
+    scenarios: Vec<PathBuf>,
+}
+
+/// The form of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people, as the scenarios run
+    Text,
+    /// One object, with the log and trace of what missed
+    Json,
+    /// The XML that CI systems read
+    Junit,
+}
+
+/// The scenarios at a path: itself, or those of a directory, sorted.
+fn scenarios_at(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let unreadable = |error| Error::Failed(format!("{}: {error}", path.display()));
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if matches!(extension, Some("yaml" | "yml" | "json")) {
+            found.push(path);
+        }
+    }
+    if found.is_empty() {
+        return Err(Error::Failed(format!("{}: no .yaml, .yml or .json in it", path.display())));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// How a scenario went.
+struct Ran {
+    /// Its file, and what it is called there where the file has several or gives it a name.
+    name: String,
+    report: Report,
+}
+
+/// The names of a file's scenarios.
+fn names_of(path: &Path, scenarios: &[Scenario]) -> Vec<String> {
+    let named = |(index, scenario): (usize, &Scenario)| match (&scenario.name, scenarios.len()) {
+        (Some(name), _) => format!("{}: {name}", path.display()),
+        (None, 1) => path.display().to_string(),
+        (None, _) => format!("{}: scenario {}", path.display(), index + 1),
+    };
+    scenarios.iter().enumerate().map(named).collect()
+}
+
+impl Run {
+    pub(super) fn run(self) -> Result<(), Error> {
+        let counted = self.budgets.is_some();
+        let compiler = if counted { Compiler::Metered } else { Compiler::default() };
+        let (module, plugin) = self.filter.only(compiler)?;
+        let mut runs = Vec::new();
+        for given in &self.scenarios {
+            for path in scenarios_at(given)? {
+                let scenarios = Scenario::read_all(&path).map_err(|error| Error::failed(&error))?;
+                let base = path.parent().unwrap_or_else(|| Path::new("."));
+                for (name, scenario) in names_of(&path, &scenarios).into_iter().zip(&scenarios) {
+                    let report = self
+                        .report(scenario, (&module, &plugin), base)
+                        .map_err(|error| error.about(&name))?;
+                    let ran = Ran { name, report };
+                    if self.format == Format::Text && !counted {
+                        text::print_run(&ran, self.trace.trace);
+                    }
+                    runs.push(ran);
+                }
+            }
+        }
+        if let Some(path) = &self.budgets {
+            budgets::apply(path, self.update_budgets, &mut runs)?;
+        }
+        match self.format {
+            Format::Text if counted => {
+                for ran in &runs {
+                    text::print_run(ran, self.trace.trace);
+                    budgets::print_usages(ran);
+                }
+            }
+            Format::Text => {}
+            Format::Json => print(machines::json(&runs)),
+            Format::Junit => print(machines::junit(&runs)),
+        }
+        let steps: Vec<_> = runs.iter().flat_map(|ran| &ran.report.steps).collect();
+        let missed = steps.iter().filter(|step| !step.misses.is_empty()).count();
+        let summary = format!("{} scenarios, {} steps, {missed} missed", runs.len(), steps.len());
+        if missed > 0 {
+            return Err(Error::Missed(summary));
+        }
+        if self.format == Format::Text {
+            print(summary);
+        }
+        Ok(())
+    }
+
+    fn report(
+        &self,
+        scenario: &Scenario,
+        (module, plugin): (&Module, &Plugin),
+        base: &Path,
+    ) -> Result<Report, Error> {
+        let run = |options: Options| -> Result<Report, Error> {
+            scenario::run(scenario, self.filter.builder()?, module, plugin, base, options)
+                .map_err(|error| Error::failed(&error))
+        };
+        let mut report = run(Options { keep_all: self.trace.trace.is_some(), ..Options::default() })?;
+        for framing in FRAMINGS.into_iter().filter(|_| self.framings) {
+            let other = run(Options { framing: Some(framing), keep_all: true })?;
+            report.compare(other, framing);
+        }
+        Ok(report)
+    }
+}

@@ -1,0 +1,270 @@
+//! What upstreams and clusters answer: once, or one after the other.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use host_sim::Response;
+use jiff::SignedDuration;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
+
+use super::file::Lines;
+
+/// What an upstream or a cluster answers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// The status.
+    #[serde(default = "ok")]
+    pub status: u16,
+    /// Headers.
+    #[serde(default)]
+    pub headers: BTreeMap<String, Lines>,
+    /// The body.
+    #[serde(default)]
+    pub body: String,
+    /// Instead of `body`: its pieces, each of which comes by itself.
+    #[serde(default)]
+    pub chunks: Vec<String>,
+    /// Whether the body is sent without its length.
+    #[serde(default)]
+    pub chunked: bool,
+    /// Trailers, after the body.
+    #[serde(default)]
+    pub trailers: BTreeMap<String, String>,
+    /// Instead of a body: the one message of an answer of gRPC, whose trailers say that it is fine.
+    #[serde(default)]
+    pub grpc_message: Option<String>,
+    /// Instead of a body: the status of an answer of gRPC that is not fine.
+    #[serde(default)]
+    pub grpc_status: Option<u32>,
+    /// How late it comes, as in `2s`; at once unless given.
+    #[serde(default, deserialize_with = "delay")]
+    pub after: Option<SignedDuration>,
+    /// Instead of an answer: the connection is broken off.
+    #[serde(default)]
+    pub reset: bool,
+    /// Instead of an answer: there is none, until the filter's time-out or the route's.
+    #[serde(default)]
+    pub never: bool,
+    /// What is answered after it, in order; the last goes on. A list of answers is its first with the others here.
+    #[serde(default)]
+    pub then: Vec<Self>,
+}
+
+fn ok() -> u16 {
+    200
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        Self {
+            status: ok(),
+            headers: BTreeMap::new(),
+            body: String::new(),
+            chunked: false,
+            trailers: BTreeMap::new(),
+            grpc_message: None,
+            grpc_status: None,
+            chunks: Vec::new(),
+            after: None,
+            reset: false,
+            never: false,
+            then: Vec::new(),
+        }
+    }
+}
+
+impl Answer {
+    /// Whether it is one of gRPC.
+    pub fn is_grpc(&self) -> bool {
+        self.grpc_message.is_some() || self.grpc_status.is_some()
+    }
+
+    /// The response that it describes.
+    pub fn response(&self) -> Response {
+        if self.reset {
+            return Response::reset();
+        }
+        if self.never {
+            return Response::silence();
+        }
+        let mut response = match (self.grpc_status, &self.grpc_message) {
+            (Some(status), _) => Response::grpc_status(status, ""),
+            (None, Some(message)) => Response::grpc(message.clone()),
+            (None, None) if self.chunks.is_empty() => Response::new(self.status).body(self.body.clone()),
+            (None, None) => Response::new(self.status).chunks(&self.chunks),
+        };
+        for (name, lines) in &self.headers {
+            for line in lines.iter() {
+                response = response.header(name.clone(), line.clone());
+            }
+        }
+        for (name, value) in &self.trailers {
+            response = response.trailer(name.clone(), value.clone());
+        }
+        if let Some(after) = self.after {
+            response = response.after(after.unsigned_abs());
+        }
+        if self.chunked { response.chunked() } else { response }
+    }
+}
+
+/// Answers, in their order.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    answers: Vec<Response>,
+    next: AtomicUsize,
+}
+
+impl Sequence {
+    pub(super) fn of(answer: &Answer) -> Self {
+        let answers = std::iter::once(answer).chain(&answer.then).map(Answer::response).collect();
+        Self { answers, next: AtomicUsize::new(0) }
+    }
+
+    /// The next answer; the last goes on.
+    pub(super) fn next(&self) -> Response {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        self.answers.get(next).or(self.answers.last()).cloned().unwrap_or_else(Response::ok)
+    }
+}
+
+/// An answer, or a list of them.
+struct InOrder(Answer);
+
+impl<'de> Deserialize<'de> for InOrder {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMore;
+
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = InOrder;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an answer, as in {status: 200}, or a list of answers")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<InOrder, A::Error> {
+                Answer::deserialize(MapAccessDeserializer::new(map)).map(InOrder)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<InOrder, A::Error> {
+                let mut first: Answer =
+                    list.next_element()?.ok_or_else(|| A::Error::custom("a list without an answer"))?;
+                while let Some(answer) = list.next_element()? {
+                    first.then.push(answer);
+                }
+                Ok(InOrder(first))
+            }
+        }
+
+        deserializer.deserialize_any(OneOrMore)
+    }
+}
+
+pub(super) fn in_order<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Answer, D::Error> {
+    InOrder::deserialize(deserializer).map(|InOrder(answer)| answer)
+}
+
+pub(super) fn perhaps_in_order<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Answer>, D::Error> {
+    in_order(deserializer).map(Some)
+}
+
+pub(super) fn each_in_order<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Answer>, D::Error> {
+    let answers = BTreeMap::<String, InOrder>::deserialize(deserializer)?;
+    Ok(answers.into_iter().map(|(name, InOrder(answer))| (name, answer)).collect())
+}
+
+/// A time with its unit; of a bare number it says what to write.
+pub(super) fn duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SignedDuration>, D::Error> {
+    struct WithUnit;
+
+    fn bare<E: Error>(number: impl fmt::Display) -> Result<Option<SignedDuration>, E> {
+        Err(E::custom(format_args!("{number} has no unit: write {number}s")))
+    }
+
+    impl Visitor<'_> for WithUnit {
+        type Value = Option<SignedDuration>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a time with its unit, as in 60s or 1h 30m")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+            text.parse().map(Some).map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+        }
+
+        fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+            bare(number)
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+            bare(number)
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+            bare(number)
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+    }
+
+    deserializer.deserialize_any(WithUnit)
+}
+
+fn delay<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SignedDuration>, D::Error> {
+    let delay = duration(deserializer)?;
+    match delay.filter(SignedDuration::is_negative) {
+        Some(negative) => {
+            Err(D::Error::custom(format_args!("{negative:#}: an answer follows what it answers")))
+        }
+        None => Ok(delay),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_in_their_order_and_the_last_goes_on() {
+        let statuses = |text: &str| -> Vec<u16> {
+            let InOrder(answer) = serde_saphyr::from_str(text).unwrap();
+            let sequence = Sequence::of(&answer);
+            (0..4).map(|_| sequence.next().status()).collect()
+        };
+        assert_eq!(statuses("{status: 201}"), [201, 201, 201, 201]);
+        assert_eq!(statuses("[{status: 500}, {}, {status: 404}]"), [500, 200, 404, 404]);
+        assert_eq!(statuses("{status: 500, then: [{status: 200}]}"), [500, 200, 200, 200]);
+    }
+
+    #[test]
+    fn what_is_no_answer_or_no_time_is_told() {
+        let rows = [
+            ("[]", "a list without an answer"),
+            ("200", "expected an answer, as in {status: 200}"),
+            ("{stauts: 200}", "unknown field `stauts`"),
+            ("[{after: 2}]", "2 has no unit: write 2s"),
+            ("{after: -2s}", "-2s: an answer follows what it answers"),
+            ("{after: 1.5}", "1.5 has no unit: write 1.5s"),
+            ("{after: soon}", "expected a time with its unit, as in 60s"),
+        ];
+        for (text, expected) in rows {
+            let error = serde_saphyr::from_str::<InOrder>(text).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a host and its guests say to each other: every callback, and every host call that the guest makes in it.
+
+mod arguments;
+mod callbacks;
+mod causes;
+mod recorder;
+mod text;
+
+use std::time::Duration;
+
+pub use self::arguments::{Argument, Shown};
+pub(crate) use self::{
+    arguments::{Bits, Raw},
+    callbacks::{Parameters, Returned},
+    recorder::{Ending, Recorder, START, begin, end},
+};
+use crate::{
+    abi::Status,
+    vm::{Frame, VmName},
+};
+
+/// A callback that has returned or trapped, with the host calls of the guest in it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TracedCallback {
+    /// The VM.
+    pub vm: VmName,
+    /// The callback's name, `start` for what a module runs before any callback.
+    pub callback: &'static str,
+    /// How many actions that a guest asked for, such as a local reply, this callback is the consequence of, each of the
+    /// one before.
+    pub depth: u32,
+    /// What the guest was given.
+    pub arguments: Vec<Argument>,
+    /// What the guest answered, where the callback has an answer.
+    pub returned: Option<String>,
+    /// Why the guest trapped, with the place, if it did.
+    pub trapped: Option<String>,
+    /// How long it ran.
+    pub took: Duration,
+    /// Bytes by which the guest's memory has grown.
+    pub memory_growth: u64,
+    /// Bytes that the host has asked the guest's allocator for.
+    pub host_memory: u64,
+    /// Instructions of the guest, where its module was compiled to count them.
+    pub instructions: Option<u64>,
+    /// The host calls, in order.
+    pub calls: Vec<TracedCall>,
+}
+
+/// A host call of a guest.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TracedCall {
+    /// Its name.
+    pub call: &'static str,
+    /// What the guest gave.
+    pub arguments: Vec<Argument>,
+    /// What the host answered.
+    pub answer: CallAnswer,
+    /// What the host wrote to the guest's memory.
+    pub results: Vec<Argument>,
+    /// Which of the answer's causes it was, for any but Ok, and for an Ok that gives less than it seems to.
+    pub why: Option<String>,
+    /// Where the guest made a call that an author has to look at.
+    pub at: Option<Frame>,
+    /// How long it ran.
+    pub took: Duration,
+    /// Bytes by which the guest's memory has grown.
+    pub memory_growth: u64,
+    /// Calls of the guest's allocator, which the host has called for memory.
+    pub calls: Vec<Self>,
+}
+
+/// What a host call answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallAnswer {
+    /// A call of module `env`.
+    Status(Status),
+    /// A call of WASI: an error number, 0 for none.
+    Errno(u32),
+    /// The guest trapped in it.
+    Trapped,
+}
+
+impl TracedCallback {
+    /// How many host calls the guest has made.
+    pub fn host_calls(&self) -> u64 {
+        fn count(calls: &[TracedCall]) -> u64 {
+            calls.iter().map(|call| 1 + count(&call.calls)).sum()
+        }
+        count(&self.calls)
+    }
+
+    /// The host call that a failure most likely comes from. Where the guest trapped, it is the last one before the trap,
+    /// if that was refused or gave nothing; else the first one that an author has to look at.
+    pub fn suspect(&self) -> Option<&TracedCall> {
+        // The last words of a guest are calls too.
+        let mut calls = self.calls.iter().filter(|call| !matches!(call.call, "proxy_log" | "fd_write"));
+        if self.trapped.is_some() {
+            calls.next_back().filter(|call| call.why.is_some())
+        } else {
+            calls.find(|call| call.at.is_some())
+        }
+    }
+}
