@@ -108,7 +108,7 @@ fn links_are_imported_line_by_line() {
             1,
             "links.csv: the first line has no column \"url\". 0 links were created before the error",
         ),
-        ("url,key,key\na.test,b,c\n", 1, "the first line names the column \"key\" twice"),
+        ("url,key,key\na.test,b,c\n", 1, "the first line contains the column \"key\" twice"),
         ("url,password\na.test,s3cret\n", 3, "1 lines were refused"),
         ("url,title\na.test,all is well\n", 0, ""),
     ];
