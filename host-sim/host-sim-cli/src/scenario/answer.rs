@@ -258,7 +258,7 @@ mod tests {
             ("200", "expected an answer, as in {status: 200}"),
             ("{stauts: 200}", "unknown field `stauts`"),
             ("[{after: 2}]", "2 has no unit: write 2s"),
-            ("{after: -2s}", "-2s: an answer follows what it answers"),
+            ("{after: -2s}", "2s ago: an answer follows what it answers"),
             ("{after: 1.5}", "1.5 has no unit: write 1.5s"),
             ("{after: soon}", "expected a time with its unit, as in 60s"),
         ];
