@@ -138,8 +138,8 @@ impl Store {
         Ok(seqs)
     }
 
-    /// The deliveries that this process has leased. They are read apart, because payloads may be large, and nobody else can write
-    /// to SQLite while a transaction leases them.
+    /// The deliveries that this process has leased. They are not read in the transaction that leases them: payloads may be large,
+    /// and SQLite has one writer.
     pub(crate) async fn leased_deliveries(
         &self,
         seqs: &[i64],
@@ -243,8 +243,8 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes a bounded number of events from before `before`, with their deliveries and attempts. Returns how many; 0 if there
-    /// are no more.
+    /// Deletes a bounded number of events from before `before`, with their deliveries and attempts, and then the snapshots that
+    /// only they used. Returns the number of deleted rows, which is 0 once nothing is left to delete.
     pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<u64, StoreError> {
         let before = before.as_millisecond();
         let mut sql = Sql::new(

@@ -39,7 +39,7 @@ pub(super) struct Hostile {
     server: String,
     address: SocketAddr,
     pub(super) answers: Answers,
-    /// Tells when the quota has room for another question about clicks.
+    /// Ticks when the quota permits another query for clicks.
     questions: Arc<Questions>,
 }
 

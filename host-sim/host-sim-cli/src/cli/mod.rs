@@ -152,7 +152,7 @@ fn print_log(line: &LogLine) {
     print_beside(line);
 }
 
-/// Prints to standard error. Without it there is nobody to tell.
+/// Prints to standard error. A failure to do so cannot be reported, and is ignored.
 fn print_beside(text: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

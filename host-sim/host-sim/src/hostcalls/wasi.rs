@@ -68,7 +68,7 @@ macro_rules! wasi_functions {
             fn $link(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
                 for module in MODULES {
                     $(
-                        #[allow(unused_variables, reason = "a call that is refused looks at no memory")]
+                        #[allow(unused_variables, reason = "a refused call does not read its arguments")]
                         linker.func_wrap(module, stringify!($name), |caller: Caller<'_, VmState>, $($arg: $ty),*| {
                             run(caller, stringify!($name), super::raw!($($arg),*), |$guest| -> Errno { $body })
                         })?;
