@@ -1,105 +1,42 @@
-//! Compiled code, kept in files from run to run.
+//! Compiled modules, kept in files from run to run.
 //!
-//! The compiler asks for the code of each function by a hash of all that the code depends on, its own version and settings among
-//! it. A file holds the code of one module. It is written beside its place and moved there, so that a reader never meets half
-//! of one, and it begins with a hash of the rest: a file that is damaged is not used, and is replaced.
+//! A file holds one module as its engine compiled it. It is written beside its place and moved there, so that a reader never
+//! meets half of one, and it begins with a hash of the rest: a file that is damaged is not used, and is replaced. The code in
+//! it is run as it is, so files are read and written only in a folder to which nobody else may write.
 
 use std::{
-    borrow::Cow,
-    collections::{HashMap, HashSet},
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
 use sha2::{Digest as _, Sha256};
-use wasmtime::{CacheStore, Engine};
+use wasmtime::Engine;
 
 /// What a file begins with; the number goes up when its form changes.
-const MAGIC: &[u8] = b"host-sim code 1\n";
+const MAGIC: &[u8] = b"host-sim code 2\n";
 
 const DIGEST: usize = 32;
 
 /// The most files that a folder keeps, those that were used last.
 const MAX_FILES: usize = 64;
 
-/// A folder for compiled code. Processes may share it.
+/// A folder for compiled modules. Processes of one user may share it.
 #[derive(Debug, Clone)]
 pub struct CodeCache {
     folder: PathBuf,
-}
-
-/// The code of the module that is being compiled. One is compiled at a time.
-static STORE: LazyLock<Arc<Store>> = LazyLock::new(Arc::default);
-static COMPILING: Mutex<()> = Mutex::new(());
-
-/// Code by the compiler's keys, while a module is compiled.
-#[derive(Debug, Default)]
-struct Store(Mutex<Code>);
-
-#[derive(Debug, Default)]
-struct Code {
-    functions: HashMap<Vec<u8>, Vec<u8>>,
-    /// Keys of what the compiler has asked for and got.
-    reused: HashSet<Vec<u8>>,
-    /// Keys of what it has compiled.
-    compiled: HashSet<Vec<u8>>,
 }
 
 /// What a cache has done for a module.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Kept {
-    /// Functions whose code was there.
-    pub reused: usize,
-    /// Functions that were compiled.
-    pub compiled: usize,
-    /// Why the code is not kept, if it is not.
+    /// The module was there and was not compiled.
+    pub reused: bool,
+    /// Why the module is not kept, if it is not.
     pub error: Option<io::Error>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Code {
-    /// The compiler's keys of some functions differ from run to run, so what this run had no use for may be of use to the next.
-    /// It is dropped when it is more than what was used.
-    fn worth_keeping(mut self) -> HashMap<Vec<u8>, Vec<u8>> {
-        let is_used = |key: &Vec<u8>| self.reused.contains(key) || self.compiled.contains(key);
-        let (mut used, mut unused) = (0, 0);
-        for (key, code) in &self.functions {
-            *(if is_used(key) { &mut used } else { &mut unused }) += code.len();
-        }
-        if unused > used {
-            self.functions.retain(|key, _| is_used(key));
-        }
-        self.functions
-    }
-}
-
-impl CacheStore for Store {
-    fn get(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let mut code = lock(&self.0);
-        let found = code.functions.get(key).cloned()?;
-        code.reused.insert(key.to_vec());
-        Some(Cow::Owned(found))
-    }
-
-    fn insert(&self, key: &[u8], value: Vec<u8>) -> bool {
-        let mut code = lock(&self.0);
-        code.compiled.insert(key.to_vec());
-        code.functions.insert(key.to_vec(), value);
-        true
-    }
-}
-
-/// Where an engine that keeps code keeps it.
-pub(super) fn store() -> Arc<dyn CacheStore> {
-    STORE.clone()
 }
 
 impl CodeCache {
@@ -108,25 +45,49 @@ impl CodeCache {
         Self { folder: folder.into() }
     }
 
-    /// Has `compile` compile a module with the code that is kept of it, and keeps what is new.
-    pub(super) fn around<T>(&self, engine: &Engine, wasm: &[u8], compile: impl FnOnce() -> T) -> (T, Kept) {
-        let _alone = lock(&COMPILING);
+    /// The compiled module of `wasm`: the one that is kept, or what `compile` gives, which is kept then.
+    pub(super) fn module(
+        &self,
+        engine: &Engine,
+        wasm: &[u8],
+        compile: impl FnOnce() -> wasmtime::Result<wasmtime::Module>,
+    ) -> wasmtime::Result<(wasmtime::Module, Kept)> {
+        if let Err(error) = self.make() {
+            return Ok((compile()?, Kept { reused: false, error: Some(error) }));
+        }
         let path = self.folder.join(file_name(engine, wasm));
-        // A file that cannot be read is as one that is not there.
-        let functions = fs::read(&path).ok().and_then(|file| unpack(&file)).unwrap_or_default();
-        *lock(&STORE.0) = Code { functions, ..Code::default() };
-        let module = compile();
-        let code = std::mem::take(&mut *lock(&STORE.0));
-        let (reused, compiled) = (code.reused.len(), code.compiled.len());
-        let kept = if compiled > 0 { self.keep(&path, &code.worth_keeping()) } else { touch(&path) };
-        (module, Kept { reused, compiled, error: kept.err() })
+        if let Some(module) = fs::read(&path).ok().and_then(|file| load(engine, &file)) {
+            return Ok((module, Kept { reused: true, error: touch(&path).err() }));
+        }
+        let module = compile()?;
+        let kept = module.serialize().map_err(io::Error::other).and_then(|code| self.keep(&path, &code));
+        Ok((module, Kept { reused: false, error: kept.err() }))
     }
 
-    fn keep(&self, path: &Path, functions: &HashMap<Vec<u8>, Vec<u8>>) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
+    /// Makes the folder, for its owner alone, and checks that nobody else may put code into it.
+    fn make(&self) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(&self.folder)?;
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt as _;
+            let folder = fs::metadata(&self.folder)?;
+            if folder.uid() != rustix::process::geteuid().as_raw() || folder.mode() & 0o022 != 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "other users may write to this folder, and code from it is run: make it yours alone (chmod 700)",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, path: &Path, code: &[u8]) -> io::Result<()> {
         let own = format!("{}-{:x}.new", std::process::id(), fastrand::u64(..));
         let beside = self.folder.join(own);
-        let moved = fs::write(&beside, pack(functions)).and_then(|()| fs::rename(&beside, path));
+        let moved = fs::write(&beside, pack(code)).and_then(|()| fs::rename(&beside, path));
         if moved.is_err() {
             // What is left of it is in nobody's way, and the error that is told is the first.
             let _ = fs::remove_file(&beside);
@@ -154,10 +115,23 @@ impl CodeCache {
     }
 }
 
-/// A file was used.
+/// The module of a file that is whole and was compiled by this compiler with these settings.
+#[expect(unsafe_code, reason = "wasmtime cannot know that code in a file is what it compiled")]
+fn load(engine: &Engine, file: &[u8]) -> Option<wasmtime::Module> {
+    let code = unpack(file)?;
+    // SAFETY: the bytes are those that `Module::serialize` gave, as their hash tells, and `CodeCache::make` has seen that nobody
+    // but the user who runs this process may write to the folder. wasmtime itself refuses code of another version of it, for
+    // another processor and of other settings.
+    unsafe { wasmtime::Module::deserialize(engine, code) }.ok()
+}
+
+/// A file was used. Where another process has just taken it away, there is nothing to mark.
 #[expect(clippy::disallowed_methods, reason = "files have real times")]
 fn touch(path: &Path) -> io::Result<()> {
-    fs::File::options().append(true).open(path)?.set_modified(SystemTime::now())
+    match fs::File::options().append(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        opened => opened?.set_modified(SystemTime::now()),
+    }
 }
 
 /// The name by module, and by the compiler's version and settings.
@@ -169,33 +143,14 @@ fn file_name(engine: &Engine, wasm: &[u8]) -> String {
     format!("{module}-{:016x}", settings.finish())
 }
 
-fn pack(functions: &HashMap<Vec<u8>, Vec<u8>>) -> Vec<u8> {
-    let mut content = Vec::new();
-    for bytes in functions.iter().flat_map(|(key, code)| [key, code]) {
-        content.extend(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
-        content.extend(bytes);
-    }
-    [MAGIC, Sha256::digest(&content).as_slice(), content.as_slice()].concat()
+fn pack(code: &[u8]) -> Vec<u8> {
+    [MAGIC, Sha256::digest(code).as_slice(), code].concat()
 }
 
-/// The code of a file, if it is whole.
-fn unpack(file: &[u8]) -> Option<HashMap<Vec<u8>, Vec<u8>>> {
-    let (digest, mut content) = file.strip_prefix(MAGIC)?.split_at_checked(DIGEST)?;
-    if Sha256::digest(content).as_slice() != digest {
-        return None;
-    }
-    let mut next = || -> Option<Vec<u8>> {
-        let (length, rest) = content.split_first_chunk()?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-        let (bytes, rest) = rest.split_at_checked(length)?;
-        content = rest;
-        Some(bytes.to_vec())
-    };
-    let mut functions = HashMap::new();
-    while let Some(key) = next() {
-        functions.insert(key, next()?);
-    }
-    Some(functions)
+/// The code in a file, if it is whole.
+fn unpack(file: &[u8]) -> Option<&[u8]> {
+    let (digest, code) = file.strip_prefix(MAGIC)?.split_at_checked(DIGEST)?;
+    (Sha256::digest(code).as_slice() == digest).then_some(code)
 }
 
 #[cfg(test)]
@@ -203,30 +158,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_that_no_run_uses_is_dropped_when_it_is_more_than_what_is_used() {
-        let key = |name: &str| name.as_bytes().to_vec();
-        for (unused, kept) in [(100, 3), (101, 2)] {
-            let functions = [("reused", 40), ("compiled", 60), ("unused", unused)];
-            let code = Code {
-                functions: functions.map(|(name, size)| (key(name), vec![0; size])).into(),
-                reused: [key("reused")].into(),
-                compiled: [key("compiled")].into(),
-            };
-            assert_eq!(code.worth_keeping().len(), kept, "{unused}");
-        }
-    }
-
-    #[test]
     fn what_was_kept_comes_back_and_what_is_damaged_does_not() {
-        let functions = HashMap::from([(b"a".to_vec(), b"code".to_vec()), (Vec::new(), vec![0; 1000])]);
-        let file = pack(&functions);
-        assert_eq!(unpack(&file), Some(functions));
+        let file = pack(b"code");
+        assert_eq!(unpack(&file), Some(b"code".as_slice()));
         for at in [0, MAGIC.len(), MAGIC.len() + DIGEST, file.len() - 1] {
             let mut damaged = file.clone();
             damaged[at] ^= 1;
             assert_eq!(unpack(&damaged), None, "byte {at}");
             assert_eq!(unpack(&file[..at]), None, "{at} bytes");
         }
-        assert_eq!(unpack(&pack(&HashMap::new())), Some(HashMap::new()));
+        assert_eq!(unpack(&pack(b"")), Some(b"".as_slice()));
     }
 }

@@ -9,11 +9,7 @@ use std::{
 
 use wasmtime::{Config, Engine, Linker, WasmBacktraceDetails};
 
-use crate::{
-    flavour::EnvoyVersion,
-    hostcalls,
-    vm::{code_cache, state::VmState},
-};
+use crate::{flavour::EnvoyVersion, hostcalls, vm::state::VmState};
 
 /// How often an engine looks whether a guest has run for too long.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
@@ -35,21 +31,14 @@ pub(crate) struct Machine {
     since_1_39: Linker<VmState>,
 }
 
-static PLAIN: LazyLock<Machine> = LazyLock::new(|| machine(Compiler::Plain, false));
-static PLAIN_KEPT: LazyLock<Machine> = LazyLock::new(|| machine(Compiler::Plain, true));
-static METERED: LazyLock<Machine> = LazyLock::new(|| machine(Compiler::Metered, false));
-static METERED_KEPT: LazyLock<Machine> = LazyLock::new(|| machine(Compiler::Metered, true));
+static PLAIN: LazyLock<Machine> = LazyLock::new(|| machine(Compiler::Plain));
+static METERED: LazyLock<Machine> = LazyLock::new(|| machine(Compiler::Metered));
 
-fn machine(compiler: Compiler, keeps_code: bool) -> Machine {
+fn machine(compiler: Compiler) -> Machine {
     let mut config = Config::new();
     config.epoch_interruption(true);
     config.wasm_backtrace_details(WasmBacktraceDetails::Enable);
     config.consume_fuel(compiler == Compiler::Metered);
-    if keeps_code {
-        config
-            .enable_incremental_compilation(code_cache::store())
-            .expect("this compiler can keep what it compiles");
-    }
     let engine = Engine::new(&config).expect("these options suit every platform that wasmtime has");
     let ticking = engine.clone();
     thread::Builder::new()
@@ -74,13 +63,11 @@ fn linker(engine: &Engine, version: EnvoyVersion) -> Linker<VmState> {
 }
 
 impl Compiler {
-    /// What compiles and runs. One that keeps code takes longer for what it has not kept.
-    pub(crate) fn machine(self, keeps_code: bool) -> &'static Machine {
-        match (self, keeps_code) {
-            (Self::Plain, false) => &PLAIN,
-            (Self::Plain, true) => &PLAIN_KEPT,
-            (Self::Metered, false) => &METERED,
-            (Self::Metered, true) => &METERED_KEPT,
+    /// What compiles and runs.
+    pub(crate) fn machine(self) -> &'static Machine {
+        match self {
+            Self::Plain => &PLAIN,
+            Self::Metered => &METERED,
         }
     }
 }

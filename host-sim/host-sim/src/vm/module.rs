@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use wasmtime::InstancePre;
+use wasmtime::{Engine, InstancePre};
 
 use crate::{
     flavour::{EnvoyVersion, Flavour, HostKind},
@@ -102,14 +102,11 @@ impl Module {
     /// # Errors
     /// As [`compile`](Self::compile).
     pub fn compile_with(wasm: impl AsRef<[u8]>, compiler: Compiler) -> Result<Self, ModuleError> {
-        let machine = compiler.machine(false);
-        Self::of(wasm.as_ref(), compiler, machine, |wasm| {
-            wasmtime::Module::from_binary(&machine.engine, wasm)
-        })
+        Self::of(wasm.as_ref(), compiler, |engine, wasm| wasmtime::Module::from_binary(engine, wasm))
     }
 
-    /// As [`compile_with`](Self::compile_with), with the code that `cache` has kept of it. Beside the module it gives what the
-    /// cache has done for it.
+    /// As [`compile_with`](Self::compile_with), or the module as `cache` has kept it. Beside the module it gives what the cache
+    /// has done for it.
     ///
     /// # Errors
     /// As [`compile`](Self::compile).
@@ -118,12 +115,12 @@ impl Module {
         compiler: Compiler,
         cache: &CodeCache,
     ) -> Result<(Self, Kept), ModuleError> {
-        let (machine, mut kept) = (compiler.machine(true), Kept::default());
-        let module = Self::of(wasm.as_ref(), compiler, machine, |wasm| {
-            let compile = || wasmtime::Module::from_binary(&machine.engine, wasm);
-            let (compiled, whether) = cache.around(&machine.engine, wasm, compile);
+        let mut kept = Kept::default();
+        let module = Self::of(wasm.as_ref(), compiler, |engine, wasm| {
+            let (module, whether) =
+                cache.module(engine, wasm, || wasmtime::Module::from_binary(engine, wasm))?;
             kept = whether;
-            compiled
+            Ok(module)
         });
         module.map(|module| (module, kept))
     }
@@ -131,13 +128,13 @@ impl Module {
     fn of(
         wasm: &[u8],
         compiler: Compiler,
-        machine: &'static Machine,
-        compile: impl FnOnce(&[u8]) -> wasmtime::Result<wasmtime::Module>,
+        compile: impl FnOnce(&Engine, &[u8]) -> wasmtime::Result<wasmtime::Module>,
     ) -> Result<Self, ModuleError> {
         if !wasm.starts_with(b"\0asm") {
             return Err(ModuleError::NotWasm);
         }
-        let inner = compile(wasm).map_err(ModuleError::Invalid)?;
+        let machine = compiler.machine();
+        let inner = compile(&machine.engine, wasm).map_err(ModuleError::Invalid)?;
         let exports = |name: &str| inner.get_export(name).is_some();
         let abi = if exports("proxy_abi_version_0_2_1") {
             AbiVersion::V0_2_1
