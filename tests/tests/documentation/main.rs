@@ -1,5 +1,6 @@
 //! What users read: the JSON Schema and the pages of `docs/`.
 
 mod book;
+mod commands;
 mod pages;
 mod schema;
