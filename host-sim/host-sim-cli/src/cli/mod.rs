@@ -45,6 +45,9 @@ pub(crate) enum Error {
     Missed(String),
     /// The command cannot do its work.
     Failed(String),
+    /// Nothing was missed, and something could not be compared.
+    #[cfg(feature = "scenarios")]
+    NotComparable(String),
 }
 
 impl Error {
@@ -62,11 +65,22 @@ impl Error {
         Self::Failed(message)
     }
 
+    /// What to print.
+    fn into_message(self) -> String {
+        match self {
+            Self::Missed(message) | Self::Failed(message) => message,
+            #[cfg(feature = "scenarios")]
+            Self::NotComparable(message) => message,
+        }
+    }
+
     /// The error, and what it is about.
     fn about(self, what: &str) -> Self {
         match self {
             Self::Missed(message) => Self::Missed(format!("{what}: {message}")),
             Self::Failed(message) => Self::Failed(format!("{what}: {message}")),
+            #[cfg(feature = "scenarios")]
+            Self::NotComparable(message) => Self::NotComparable(format!("{what}: {message}")),
         }
     }
 }

@@ -5,6 +5,8 @@
 mod guests;
 
 #[cfg(feature = "scenarios")]
+mod against;
+#[cfg(feature = "scenarios")]
 mod authors;
 #[cfg(feature = "scenarios")]
 mod budgets_and_framings;
