@@ -2,6 +2,8 @@
 
 mod bench;
 mod check;
+#[cfg(feature = "replay")]
+mod explain;
 mod filter;
 #[cfg(feature = "replay")]
 mod replay;
@@ -35,6 +37,8 @@ enum Command {
     Run(run::Run),
     #[cfg(feature = "replay")]
     Replay(replay::Replay),
+    #[cfg(feature = "replay")]
+    Explain(explain::Explain),
     Bench(bench::Bench),
 }
 
@@ -94,6 +98,8 @@ impl Cli {
             Command::Run(run) => run.run(),
             #[cfg(feature = "replay")]
             Command::Replay(replay) => replay.run(),
+            #[cfg(feature = "replay")]
+            Command::Explain(explain) => explain.run(),
             Command::Bench(bench) => bench.run(),
         }
     }

@@ -13,6 +13,8 @@ mod budgets_and_framings;
 #[cfg(all(feature = "scenarios", feature = "expressions", feature = "signatures"))]
 mod cases;
 mod commands;
+#[cfg(feature = "replay")]
+mod explanations;
 mod gateway;
 mod gateway_callouts;
 mod http;
