@@ -1,6 +1,6 @@
 //! What client, upstream and clusters see of a request.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
@@ -152,12 +152,12 @@ pub(super) fn lines(seen: &Seen) -> Vec<String> {
 pub(super) struct Misses(pub(super) Vec<Miss>);
 
 impl Misses {
-    pub(super) fn add(&mut self, what: &str, expected: impl ToString, found: impl ToString) {
+    pub(super) fn add(&mut self, what: &str, expected: impl fmt::Display, found: impl fmt::Display) {
         let (expected, found) = (expected.to_string(), found.to_string());
         self.0.push(Miss { what: what.to_owned(), expected, found });
     }
 
-    fn compare<T: PartialEq + ToString>(&mut self, what: &str, expected: Option<T>, found: T) {
+    fn compare<T: PartialEq + fmt::Display>(&mut self, what: &str, expected: Option<T>, found: T) {
         if let Some(expected) = expected.filter(|expected| *expected != found) {
             self.add(what, expected, found);
         }
