@@ -18,6 +18,7 @@ use crate::time::Timestamp;
 mod abi {
     #[link(wasm_import_module = "env")]
     unsafe extern "C" {
+        pub(super) fn proxy_get_log_level(level: *mut u32) -> u32;
         pub(super) fn proxy_log(level: u32, message: *const u8, size: usize) -> u32;
         pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
         pub(super) fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
@@ -226,7 +227,7 @@ struct Logger;
 
 impl log::Log for Logger {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        // Every host filters by its level. Asking for it first (`proxy_get_log_level`) ends the VM in ngx_wasm_module.
+        // Every host filters by its level. Few lines are logged but decisions, before which `logs_debug` asks for it.
         true
     }
 
@@ -252,6 +253,21 @@ pub(crate) fn start_log() {
     let _ = log::set_logger(&Logger);
     log::set_max_level(log::LevelFilter::Trace);
     std::panic::set_hook(Box::new(|panic| log::error!("weir: {panic}")));
+}
+
+/// Whether the host can be asked for its log level. In `ngx_wasm_module` the call ends the VM. That host does not have the property
+/// `plugin_vm_id` either, which every Envoy has.
+pub(crate) fn has_log_level() -> bool {
+    matches!(Gateway.property(b"plugin_vm_id"), Ok(Some(_)))
+}
+
+/// Whether the host keeps log lines of debug level. [`has_log_level`] must be true.
+pub(crate) fn logs_debug() -> bool {
+    const DEBUG: u32 = 1;
+    let mut level = u32::MAX;
+    // SAFETY: the pointer is to a live u32.
+    let status = unsafe { abi::proxy_get_log_level(&raw mut level) };
+    status == OK && level <= DEBUG
 }
 
 /// The plugin's configuration; empty if there is none.

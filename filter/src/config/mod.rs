@@ -37,6 +37,7 @@ use self::plans::{classes, plans};
 pub use self::problem::Problem;
 pub use self::raw::{Entries, Grants};
 use self::requests::{Paths, key_sources, property_path};
+use self::roster::Known;
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, Catalog, Subscribers, parse_digest};
 use crate::count::fingerprint::KeyDigest;
@@ -238,6 +239,16 @@ impl Config {
             }
             Some(_) | None => Ok(rule(None)),
         }
+    }
+
+    /// A known key and its agreement: one of this configuration, or else of `directory`.
+    #[must_use]
+    pub fn known<'c>(
+        &'c self,
+        directory: Option<&'c Subscribers>,
+        key: &KeyDigest,
+    ) -> Option<(Known<'c>, &'c Agreement)> {
+        self.subscribers.get(key).or_else(|| directory?.get(key))
     }
 
     /// The name of a class.

@@ -70,8 +70,6 @@ pub struct Counted {
     pub at: Timestamp,
     /// Whether the overflow record of a full strangers' entry was used.
     pub overflowed: bool,
-    /// The counter's fingerprint, for logs.
-    pub fingerprint: Fingerprint,
 }
 
 /// The counters of a namespace, as one VM reaches them.
@@ -146,7 +144,6 @@ impl Counters {
         charge: Charge<'_>,
         standings: &mut Standings,
     ) -> Result<Counted, CountError> {
-        let fingerprint = place.fingerprint;
         let ((charged, overflowed), at) =
             self.round(host, place, |entry, now, next| match charge.apply(entry, now, next, standings) {
                 Err(EntryError::Full) if place.table == Table::Strangers => {
@@ -156,7 +153,7 @@ impl Counters {
                 }
                 applied => applied.map(|(charged, stores)| ((charged, false), stores)),
             })?;
-        Ok(Counted { charged, at, overflowed, fingerprint })
+        Ok(Counted { charged, at, overflowed })
     }
 
     /// Changes what this gateway holds of a shared quota. `change` gets the count of the quota's window and the time, and returns its

@@ -17,7 +17,7 @@ use crate::count::fingerprint::{ClientAddress, KeyHash, Who};
 use crate::count::shared_data::HostError;
 use crate::count::table::OpenError;
 use crate::decide::log_limiter::LogLimiter;
-use crate::decide::outcome::{NO_PLAN, Outcome};
+use crate::decide::outcome::Outcome;
 use crate::decide::reply::Reply;
 use crate::decide::response_headers::Report;
 use crate::decide::usage;
@@ -29,6 +29,7 @@ use crate::request::readings::AmbiguousPath;
 use crate::time::Timestamp;
 
 mod caller;
+mod explanation;
 mod leased;
 
 use self::caller::{Caller, Remembered};
@@ -37,7 +38,7 @@ pub use self::leased::{Asked, LeaseRequest, LeasedRequest, Need};
 /// The levels of `proxy_log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// Refusals, one line each.
+    /// Decisions, one line each.
     Debug,
     /// Start-up.
     Info,
@@ -340,15 +341,20 @@ impl Limiter {
         };
         // In a box, because it is handed on several times until the response is there.
         let at = Timestamp::from_seconds(0);
-        let mut report =
-            Box::new(Report { quotas: Arc::clone(quotas), standings: Standings::new(), cost, at });
+        let mut report = Box::new(Report {
+            quotas: Arc::clone(quotas),
+            standings: Standings::new(),
+            cost,
+            counter: counter.fingerprint(),
+            at,
+        });
         let charge = Charge { fingerprint: counter.fingerprint(), quotas: quotas.quotas(), cost, shared };
         let counted = self.open(host)?.charge(host, counter, charge, &mut report.standings)?;
         report.at = counted.at;
         let verdict = match counted.charged {
             Charged::Short(_) => request.verdict([]),
-            Charged::Admitted { .. } => conclude(host, config, request, report, stranger, &counted, true),
-            Charged::Refused => conclude(host, config, request, report, stranger, &counted, false),
+            Charged::Admitted { .. } => conclude(config, request, report, stranger, counted.overflowed, true),
+            Charged::Refused => conclude(config, request, report, stranger, counted.overflowed, false),
         };
         Ok((counted, verdict))
     }
@@ -392,12 +398,11 @@ fn open<'c>(
 
 /// The verdict on a request that was counted.
 fn conclude(
-    host: &mut impl Host,
     config: &Config,
     request: &Request,
     report: Box<Report>,
     stranger: Option<Outcome>,
-    counted: &Counted,
+    overflowed: bool,
     admitted: bool,
 ) -> Verdict {
     let mut verdict = request.verdict(stranger);
@@ -405,7 +410,7 @@ fn conclude(
         // Four have room: who it was, that it overflowed, how it ended, and that its path was ambiguous.
         let _ = verdict.outcomes.try_push(outcome);
     };
-    if counted.overflowed {
+    if overflowed {
         and(Outcome::Overflow);
     }
     match (admitted, config.enforcement) {
@@ -421,17 +426,7 @@ fn conclude(
         (false, Mode::Enforced) => and(Outcome::Limited),
     }
     if !admitted && config.enforcement == Mode::Enforced {
-        let plan = request.plan_name(config);
-        let class = if stranger.is_some() { ADDRESS_CLASS } else { config.class_name(request.class) };
-        host.log(
-            LogLevel::Debug,
-            format_args!(
-                "limited: plan {}, class {class}, counter {:08x}",
-                plan.unwrap_or(NO_PLAN),
-                counted.fingerprint.get() >> 32
-            ),
-        );
-        verdict.reply = Some(Box::new(Reply::limited(&report, plan)));
+        verdict.reply = Some(Box::new(Reply::limited(&report, request.plan_name(config))));
     }
     verdict.report = Some(report);
     verdict

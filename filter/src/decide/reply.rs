@@ -217,6 +217,7 @@ mod tests {
 
     use super::*;
     use crate::count::consume::Standing;
+    use crate::count::fingerprint::Fingerprint;
     use crate::quota::{Mode, Quota, QuotaSet};
     use crate::request::header_pairs::HeaderPairs;
     use crate::time::Timestamp;
@@ -236,7 +237,8 @@ mod tests {
         let standings = standings
             .map(|(quota, exhausted)| Standing { used: 60, index: quota.window.at(at).index, exhausted })
             .collect();
-        let report = Report { quotas: Arc::new(QuotaSet::new(quotas)), standings, cost: 1, at };
+        let counter = Fingerprint::OVERFLOW;
+        let report = Report { quotas: Arc::new(QuotaSet::new(quotas)), standings, cost: 1, counter, at };
         Reply::limited(&report, plan)
     }
 

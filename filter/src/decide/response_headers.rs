@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::config::{HeaderOptions, LimitHeader};
 use crate::count::consume::{Standing, Standings};
+use crate::count::fingerprint::Fingerprint;
 use crate::quota::{Mode, Quota, QuotaSet};
 use crate::time::Timestamp;
 
@@ -30,6 +31,8 @@ pub struct Report {
     pub standings: Standings,
     /// Units that the request costs; at least 1.
     pub cost: u32,
+    /// The counter.
+    pub counter: Fingerprint,
     /// The instant of the decision.
     pub at: Timestamp,
 }
@@ -49,6 +52,12 @@ impl Report {
     fn enforced(&self) -> impl Iterator<Item = (&Quota, &Standing)> {
         let standings = self.quotas.quotas().iter().zip(&self.standings);
         standings.filter(|(quota, _)| quota.mode == Mode::Enforced)
+    }
+
+    /// Each quota, where the client stood in it, and the units left of it.
+    pub fn standings(&self) -> impl Iterator<Item = (&Quota, &Standing, u32)> {
+        let standings = self.quotas.quotas().iter().zip(&self.standings);
+        standings.map(|(quota, standing)| (quota, standing, left(quota, standing)))
     }
 
     /// The quotas that refused, or would refuse were they enforced.
@@ -164,6 +173,7 @@ mod tests {
             quotas: Arc::new(QuotaSet::new(quotas.iter().map(quota).collect())),
             standings: quotas.iter().zip(exhausted).map(standing).collect(),
             cost,
+            counter: Fingerprint::OVERFLOW,
             at,
         }
     }
@@ -274,6 +284,7 @@ mod tests {
                 quotas: Arc::new(QuotaSet::new(vec![quota])),
                 standings: [standing].into_iter().collect(),
                 cost: 1,
+                counter: Fingerprint::OVERFLOW,
                 at: Timestamp::from_nanos(nanos),
             }
             .retry_after()

@@ -47,6 +47,9 @@ pub(super) struct Shared {
     id: u32,
     /// The tick period that the host was asked for, in milliseconds.
     period: Cell<u32>,
+    has_log_level: bool,
+    /// Whether decisions are logged, as the host's log level was at the last tick.
+    explains: Cell<bool>,
 }
 
 pub(super) struct State {
@@ -130,7 +133,10 @@ impl Shared {
         }
         let paused = PausedStreams::new(ticks.is_ok());
         let state = State { limiter, paused, poller, metrics, since_flush: 0 };
-        let shared = Rc::new(Self { state: RefCell::new(state), id, period: Cell::new(TICK) });
+        let has_log_level = host::has_log_level();
+        let explains = Cell::new(has_log_level && host::logs_debug());
+        let (state, period) = (RefCell::new(state), Cell::new(TICK));
+        let shared = Rc::new(Self { state, id, period, has_log_level, explains });
         ROOTS.with_borrow_mut(|roots| {
             roots.retain(|root| root.strong_count() > 0);
             roots.push(Rc::downgrade(&shared));
@@ -150,6 +156,7 @@ impl Shared {
             if state.since_flush >= TICK {
                 state.since_flush = 0;
                 state.flush();
+                self.explains.set(self.has_log_level && host::logs_debug());
                 if let Some(poller) = &mut state.poller {
                     poller.poll(&mut state.limiter);
                 }
@@ -213,6 +220,9 @@ impl Shared {
         report: &Cell<Option<Report>>,
     ) -> Option<Box<Reply>> {
         self.with(|state| {
+            if self.explains.get() {
+                explain(state, &verdict);
+            }
             for &outcome in &verdict.outcomes {
                 state.metrics.count(Label { plan: verdict.plan, class: verdict.class, outcome });
             }
@@ -252,6 +262,13 @@ impl Drop for State {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+/// Logs why the request of the context in effect was decided as it was.
+#[cold]
+fn explain(state: &State, verdict: &Verdict) {
+    let headers = host::request_headers().map_err(log_error).unwrap_or_default();
+    state.limiter.explain(&mut Gateway, headers.as_ref(), verdict);
 }
 
 /// What another configuration of this VM knows of the same directory.

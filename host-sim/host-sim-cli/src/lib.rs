@@ -3,13 +3,19 @@
 //!
 //! - [`gateway`]: a host's workers behind a socket, in front of an upstream.
 #![cfg_attr(feature = "scenarios", doc = "- [`scenario`]: requests and what is expected of them, in a file.")]
+#![cfg_attr(
+    feature = "scenarios",
+    doc = "- [`against`]: a scenario in a real Envoy, compared with host-sim."
+)]
 #![cfg_attr(feature = "replay", doc = "- [`replay`]: an access log, sent through a filter.")]
 //!
 //! # Features
 //!
-//! All are on unless turned off. `scenarios`: the command `run` and the module `scenario`. `replay`: the command and the module of
-//! that name. `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
+//! All are on unless turned off. `scenarios`: the command `run` and the modules `scenario` and `against`. `replay`: the commands `replay` and
+//! `explain` and the module `replay`. `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
 
+#[cfg(feature = "scenarios")]
+pub mod against;
 pub mod gateway;
 #[cfg(feature = "replay")]
 pub mod replay;

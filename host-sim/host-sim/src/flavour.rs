@@ -15,7 +15,7 @@ pub enum Flavour {
     /// `proxy_resolve_shared_queue`), and nobody is told that a queue is ready; so do a second tick period and one from a
     /// stream, a second reply, a counter that is recorded, a gauge that is incremented, and a metric's name beyond 256
     /// bytes. A module without a callback of the start is not loaded; one without another callback ends where nginx calls it,
-    /// as nginx's worker crashes there. `proxy_set_effective_context` does nothing, every property is text, clocks go in
+    /// as nginx's worker crashes there. `proxy_set_effective_context` does nothing, every property is text, `plugin_vm_id` is not found, clocks go in
     /// milliseconds, a reply's body ends with a line's end, and streams end with done, log, delete.
     Ngx,
     /// MOSN's proxy-wasm-go-host: a key that does not exist is created whatever the `cas`, one that does is always

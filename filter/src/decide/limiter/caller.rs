@@ -47,9 +47,7 @@ impl Limiter {
             place: counters.place(Counter { who, class: config.class_name(class) }),
             fleet: config.fleet.as_ref().map(|fleet| fleet.id(who)),
         };
-        let known = config.subscribers.get(digest_of_key);
-        let known = known.or_else(|| directory?.get(digest_of_key));
-        if let Some((known, Agreement { plan, entitlements })) = known {
+        if let Some((known, Agreement { plan, entitlements })) = config.known(directory, digest_of_key) {
             let who = match config.count_by {
                 CountBy::Key => Who::Key(known.digest),
                 CountBy::Subscriber => Who::Subscriber(known.subscriber),

@@ -387,3 +387,99 @@ fn an_endpoint_is_classed_below_the_base_path_only() {
         assert_eq!(filter.send("GET", path, "Bearer free-1").outcomes.as_slice(), [outcome], "{path}");
     }
 }
+
+/// The line that explains a decision, without what stands before the JSON.
+fn explained(filter: &mut Filter, method: &str, path: &str, headers: &[(&str, &str)]) -> serde_json::Value {
+    let pseudo = [(":method", method), (":path", path)];
+    let headers: Vec<_> =
+        pseudo.iter().chain(headers).map(|(name, value)| (*name, value.as_bytes())).collect();
+    let headers = serialize(&headers);
+    let verdict = filter.limiter.decide(&mut filter.host, &headers);
+    filter.host.logged.clear();
+    filter.limiter.explain(&mut filter.host, &headers, &verdict);
+    let [line] = filter.host.logged.as_slice() else { panic!("{:?}", filter.host.logged) };
+    assert!(!line.contains("free-1") && !line.contains("nobody"), "a key is in {line}");
+    serde_json::from_str(line.strip_prefix("decision ").unwrap()).unwrap()
+}
+
+#[test]
+fn a_decision_is_explained_from_the_key_source_to_the_answer() {
+    let fields = r#""key_sources": [{"header": "authorization", "scheme": "Bearer"}, {"query": "key"}],
+        "unknown_key": {"action": "reject"}, "missing_key": {"action": "pass"}"#;
+    let mut filter = Filter::with(fields);
+    let free = [("authorization", "Bearer free-1")];
+    let quota = |remaining: u32, exhausted: bool| {
+        serde_json::json!([{"name": "standard", "limit": 2, "window": 60, "remaining": remaining, "reset": 120,
+            "exhausted": exhausted, "mode": "enforced"}])
+    };
+    //  path, headers: key, subscriber, plan, class, quotas, outcomes, decision
+    let none = serde_json::json!([]);
+    type Row<'a> =
+        (&'a str, &'a [(&'a str, &'a str)], [Option<&'a str>; 4], serde_json::Value, &'a str, &'a str);
+    let rows: [Row<'_>; 8] = [
+        (
+            "/links",
+            &free,
+            [Some("header authorization"), Some("f"), Some("free"), Some("standard")],
+            quota(1, false),
+            "allowed",
+            "forwarded",
+        ),
+        (
+            "/links?key=free-1",
+            &free,
+            [Some("header authorization, query key"), Some("f"), Some("free"), Some("standard")],
+            quota(0, false),
+            "allowed",
+            "forwarded",
+        ),
+        (
+            "/links?key=free-1",
+            &[],
+            [Some("query key"), Some("f"), Some("free"), Some("standard")],
+            quota(0, true),
+            "limited",
+            "answered 429 weir_rate_limited",
+        ),
+        (
+            "/analytics",
+            &free,
+            [Some("header authorization"), Some("f"), Some("free"), Some("analytics")],
+            none.clone(),
+            "not_in_plan",
+            "answered 403 weir_not_in_plan",
+        ),
+        (
+            "/links",
+            &[("authorization", "Bearer nobody")],
+            [Some("header authorization"), None, None, Some("standard")],
+            none.clone(),
+            "unknown_key",
+            "answered 401 weir_unknown_key",
+        ),
+        (
+            "/links",
+            &[],
+            [Some("none"), None, None, Some("standard")],
+            none.clone(),
+            "missing_key",
+            "forwarded",
+        ),
+        (
+            "/links?key=nobody",
+            &free,
+            [Some("header authorization, query key"), None, None, Some("standard")],
+            none.clone(),
+            "unknown_key",
+            "answered 400 weir_ambiguous_key",
+        ),
+        ("/r/x", &free, [Some("not read"), None, None, Some("standard")], none, "exempt", "forwarded"),
+    ];
+    for (path, headers, way, quotas, outcome, decision) in rows {
+        let line = explained(&mut filter, "GET", path, headers);
+        let found = ["key", "subscriber", "plan", "class"].map(|field| line[field].as_str());
+        assert_eq!(found, way, "{path}: {line}");
+        assert_eq!((&line["quotas"], &line["outcomes"][0]), (&quotas, &outcome.into()), "{path}: {line}");
+        assert_eq!(line["decision"], decision, "{path}: {line}");
+    }
+}

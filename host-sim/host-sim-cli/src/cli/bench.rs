@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use host_sim::{Clock, Host, Request, Response};
+use host_sim::{Clock, Host, LogLevel, Request, Response};
 
 use super::{Error, Filter, load, print, print_warning};
 
@@ -46,6 +46,8 @@ impl Bench {
         let chain = self.filter.chain()?;
         let clock = Clock::real();
         let builder = self.filter.builder()?.workers(self.workers.into()).clock(clock.clone());
+        // Envoy's level unless another one is chosen.
+        let builder = builder.log_level(LogLevel::Info);
         let mut host = builder.system_randomness().on_log(print_warning).build();
         load(&mut host, &chain).map_err(|error| Error::Missed(error.to_string()))?;
         let mut request = Request::new(self.method, self.path);

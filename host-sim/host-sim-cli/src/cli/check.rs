@@ -119,9 +119,7 @@ fn answers(host: &Host) -> Result<(), String> {
 
 /// An error with all its causes.
 fn one_line(error: &LoadError) -> String {
-    match Error::failed(error) {
-        Error::Failed(message) | Error::Missed(message) => message,
-    }
+    Error::failed(error).into_message()
 }
 
 fn print_lines<'a>(lines: impl Iterator<Item = &'a LogLine>) {

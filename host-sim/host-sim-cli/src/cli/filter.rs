@@ -161,6 +161,18 @@ impl Filter {
         Ok(chain)
     }
 
+    /// The file of the first filter's module.
+    #[cfg(feature = "scenarios")]
+    pub(super) fn first_module(&self) -> &Path {
+        self.wasm.first().map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    /// Whether requests have properties of the command's.
+    #[cfg(feature = "scenarios")]
+    pub(super) fn has_properties(&self) -> bool {
+        !self.properties.is_empty()
+    }
+
     /// The filter, where a command takes one alone.
     #[cfg(feature = "scenarios")]
     pub(super) fn only(&self, compiler: Compiler) -> Result<(Module, Plugin), Error> {

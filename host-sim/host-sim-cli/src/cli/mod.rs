@@ -2,6 +2,8 @@
 
 mod bench;
 mod check;
+#[cfg(feature = "replay")]
+mod explain;
 mod filter;
 #[cfg(feature = "replay")]
 mod replay;
@@ -35,6 +37,8 @@ enum Command {
     Run(run::Run),
     #[cfg(feature = "replay")]
     Replay(replay::Replay),
+    #[cfg(feature = "replay")]
+    Explain(explain::Explain),
     Bench(bench::Bench),
 }
 
@@ -45,6 +49,9 @@ pub(crate) enum Error {
     Missed(String),
     /// The command cannot do its work.
     Failed(String),
+    /// Nothing was missed, and something could not be compared.
+    #[cfg(feature = "scenarios")]
+    NotComparable(String),
 }
 
 impl Error {
@@ -62,11 +69,22 @@ impl Error {
         Self::Failed(message)
     }
 
+    /// What to print.
+    fn into_message(self) -> String {
+        match self {
+            Self::Missed(message) | Self::Failed(message) => message,
+            #[cfg(feature = "scenarios")]
+            Self::NotComparable(message) => message,
+        }
+    }
+
     /// The error, and what it is about.
     fn about(self, what: &str) -> Self {
         match self {
             Self::Missed(message) => Self::Missed(format!("{what}: {message}")),
             Self::Failed(message) => Self::Failed(format!("{what}: {message}")),
+            #[cfg(feature = "scenarios")]
+            Self::NotComparable(message) => Self::NotComparable(format!("{what}: {message}")),
         }
     }
 }
@@ -80,6 +98,8 @@ impl Cli {
             Command::Run(run) => run.run(),
             #[cfg(feature = "replay")]
             Command::Replay(replay) => replay.run(),
+            #[cfg(feature = "replay")]
+            Command::Explain(explain) => explain.run(),
             Command::Bench(bench) => bench.run(),
         }
     }

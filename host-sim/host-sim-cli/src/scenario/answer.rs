@@ -86,6 +86,11 @@ impl Answer {
         self.grpc_message.is_some() || self.grpc_status.is_some()
     }
 
+    /// This answer and those that follow it.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.then)
+    }
+
     /// The response that it describes.
     pub fn response(&self) -> Response {
         if self.reset {
@@ -117,21 +122,30 @@ impl Answer {
 
 /// Answers, in their order.
 #[derive(Debug)]
-pub(super) struct Sequence {
-    answers: Vec<Response>,
+pub(crate) struct Sequence<T = Response> {
+    answers: Vec<T>,
     next: AtomicUsize,
+}
+
+impl<T: Clone> Sequence<T> {
+    pub(crate) fn new(answers: Vec<T>) -> Self {
+        Self { answers, next: AtomicUsize::new(0) }
+    }
+
+    /// The next answer. The last one is repeated.
+    pub(crate) fn next(&self) -> Option<T> {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        self.answers.get(next).or(self.answers.last()).cloned()
+    }
 }
 
 impl Sequence {
     pub(super) fn of(answer: &Answer) -> Self {
-        let answers = std::iter::once(answer).chain(&answer.then).map(Answer::response).collect();
-        Self { answers, next: AtomicUsize::new(0) }
+        Self::new(answer.in_order().map(Answer::response).collect())
     }
 
-    /// The next answer; the last goes on.
-    pub(super) fn next(&self) -> Response {
-        let next = self.next.fetch_add(1, Ordering::Relaxed);
-        self.answers.get(next).or(self.answers.last()).cloned().unwrap_or_else(Response::ok)
+    pub(super) fn next_response(&self) -> Response {
+        self.next().unwrap_or_else(Response::ok)
     }
 }
 
@@ -244,7 +258,7 @@ mod tests {
         let statuses = |text: &str| -> Vec<u16> {
             let InOrder(answer) = serde_saphyr::from_str(text).unwrap();
             let sequence = Sequence::of(&answer);
-            (0..4).map(|_| sequence.next().status()).collect()
+            (0..4).map(|_| sequence.next_response().status()).collect()
         };
         assert_eq!(statuses("{status: 201}"), [201, 201, 201, 201]);
         assert_eq!(statuses("[{status: 500}, {}, {status: 404}]"), [500, 200, 404, 404]);

@@ -35,6 +35,7 @@ pub use self::{
     file::{Call, FaultStep, Interleave, Lines, Link, Scenario, Step},
     framings::FRAMINGS,
     report::{Miss, Report, StepReport},
-    run::{Options, run},
+    run::{Options, chain, run},
     usage::{Usage, Usages, exceeded},
 };
+pub(crate) use self::{answer::Sequence, run::configured};

@@ -22,6 +22,8 @@ pub struct StepReport {
     pub name: String,
     /// What was not as expected.
     pub misses: Vec<Miss>,
+    /// What could not be compared with an Envoy, and why.
+    pub not_comparable: Vec<String>,
     /// What the host warns of: it goes as in a gateway, and hardly as it was meant.
     pub warnings: Vec<String>,
     /// Where the filter trapped and which host calls were refused, where something was not as expected.

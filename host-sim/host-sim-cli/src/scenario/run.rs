@@ -62,7 +62,7 @@ impl Scenario {
 }
 
 /// A configuration that a scenario gives: a path, seen from `base`, or the thing itself.
-fn configured(given: &Json, base: &Path) -> Result<Plugin, ConfigurationError> {
+pub(crate) fn configured(given: &Json, base: &Path) -> Result<Plugin, ConfigurationError> {
     match given {
         Json::String(path) if base.join(path).is_file() => configuration::read(base.join(path), None),
         Json::String(text) => configuration::parse(text.as_bytes(), None),
@@ -123,6 +123,38 @@ pub fn run(
     Ok(Report { steps, usages: watch.usages() })
 }
 
+/// The filters of a scenario in their order, `module` with `plugin` first. The path is that of the module, where the scenario names
+/// it.
+///
+/// # Errors
+/// When a module or a configuration that the scenario names cannot be read.
+pub fn chain(
+    scenario: &Scenario,
+    module: &Module,
+    plugin: &Plugin,
+    base: &Path,
+) -> Result<Vec<(Option<PathBuf>, Module, Plugin)>, ScenarioError> {
+    let mut first = plugin.clone();
+    if let Some(given) = &scenario.config {
+        first.configuration = configured(given, base)?.configuration;
+    }
+    first.failure_policy = scenario.failure_policy.unwrap_or(first.failure_policy);
+    first.allow_on_headers_stop_iteration |= scenario.allow_on_headers_stop_iteration;
+    first.allowed_capabilities.extend(scenario.allowed_capabilities.iter().cloned());
+    let mut chain = vec![(None, module.clone(), first.clone())];
+    for link in &scenario.then {
+        let path = link.wasm.as_ref().map(|path| base.join(path));
+        let module =
+            path.as_ref().map_or_else(|| Ok(module.clone()), |path| compiled(path, module.compiler()))?;
+        let mut plugin = link.plugin(&first);
+        if let Some(given) = &link.config {
+            plugin.configuration = configured(given, base)?.configuration;
+        }
+        chain.push((path, module, plugin));
+    }
+    Ok(chain)
+}
+
 /// A host that has loaded the filters of a scenario.
 fn started(
     scenario: &Scenario,
@@ -132,13 +164,6 @@ fn started(
     base: &Path,
     (watch, options): (&Watch, Options),
 ) -> Result<Host, ScenarioError> {
-    let mut plugin = plugin.clone();
-    if let Some(given) = &scenario.config {
-        plugin.configuration = configured(given, base)?.configuration;
-    }
-    plugin.failure_policy = scenario.failure_policy.unwrap_or(plugin.failure_policy);
-    plugin.allow_on_headers_stop_iteration |= scenario.allow_on_headers_stop_iteration;
-    plugin.allowed_capabilities.extend(scenario.allowed_capabilities.iter().cloned());
     let mut builder = builder.workers(scenario.workers).framing(options.framing.unwrap_or(scenario.framing));
     if let Some(clock) = scenario.clock {
         builder = builder.clock(Clock::at(SystemTime::from(clock)));
@@ -150,26 +175,12 @@ fn started(
         let (answers, watch, cluster) = (Sequence::of(answer), watch.clone(), name.clone());
         builder = builder.cluster(name.clone(), move |request| {
             watch.called(&cluster, request);
-            answers.next()
+            answers.next_response()
         });
     }
     let mut host = builder.build();
-    let first = plugin.clone();
-    let mut modules = vec![module.clone()];
-    let mut plugins = vec![plugin];
-    for link in &scenario.then {
-        modules.push(
-            link.wasm
-                .as_ref()
-                .map_or_else(|| Ok(module.clone()), |path| compiled(&base.join(path), module.compiler()))?,
-        );
-        let mut plugin = link.plugin(&first);
-        if let Some(given) = &link.config {
-            plugin.configuration = configured(given, base)?.configuration;
-        }
-        plugins.push(plugin);
-    }
-    host.load_chain(modules.iter().zip(plugins))?;
+    let chain = chain(scenario, module, plugin, base)?;
+    host.load_chain(chain.iter().map(|(_, module, plugin)| (module, plugin.clone())))?;
     Ok(host)
 }
 
@@ -288,8 +299,9 @@ impl Runner<'_> {
                 let times = step.repeat.unwrap_or(1);
                 for time in 1..=times {
                     let before = self.check.misses.len();
-                    let outcome =
-                        self.host.send_and_wait(call.worker, request(call), |_| self.upstream.next());
+                    let outcome = self
+                        .host
+                        .send_and_wait(call.worker, request(call), |_| self.upstream.next_response());
                     self.check.outcome(&step.expect, &outcome);
                     self.report.outcomes.push(shown(&outcome));
                     // Of many requests, those that miss are worth being shown, and else the last.
@@ -308,7 +320,7 @@ impl Runner<'_> {
                     self.check_worker(call.worker)?;
                 }
                 let jobs = interleave.requests.iter().map(|call| (call.worker, request(call)));
-                let outcomes = self.host.interleave(interleave.seed, jobs, |_| self.upstream.next());
+                let outcomes = self.host.interleave(interleave.seed, jobs, |_| self.upstream.next_response());
                 let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
                 for outcome in &outcomes {
                     *statuses.entry(outcome.status()).or_default() += 1;

@@ -5,12 +5,16 @@
 mod guests;
 
 #[cfg(feature = "scenarios")]
+mod against;
+#[cfg(feature = "scenarios")]
 mod authors;
 #[cfg(feature = "scenarios")]
 mod budgets_and_framings;
 #[cfg(all(feature = "scenarios", feature = "expressions", feature = "signatures"))]
 mod cases;
 mod commands;
+#[cfg(feature = "replay")]
+mod explanations;
 mod gateway;
 mod gateway_callouts;
 mod http;

@@ -74,7 +74,8 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
     let Some((first, rest)) = parts.split_first() else { return Err(Status::SerializationFailure) };
     let shared = Arc::clone(&state.shared);
     let now = shared.clock.monotonic_nanos();
-    let vm_id = state.plugin.vm_id.clone();
+    // `ngx_wasm_module` does not implement it.
+    let vm_id = (!ngx::is_ngx(state)).then(|| state.plugin.vm_id.clone());
     let plugin = state.current_root().map(|root| (root.plugin.name.clone(), root.plugin.root_id.clone()));
 
     let stream = state.current_stream();
@@ -91,7 +92,7 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
         (None, _) if gateway_properties::is_undecided(&shared, &parts) => None,
         (None, b"plugin_name") => plugin.map(|(name, _)| name.into()),
         (None, b"plugin_root_id") => plugin.map(|(_, root_id)| root_id.into()),
-        (None, b"plugin_vm_id") => Some(vm_id.into()),
+        (None, b"plugin_vm_id") => vm_id.map(Value::from),
         (None, _) => stream.and_then(|stream| of_stream(stream, first, rest, now)),
     };
     value.ok_or(Status::NotFound)

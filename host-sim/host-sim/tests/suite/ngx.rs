@@ -140,6 +140,12 @@ fn properties_are_text_clocks_go_in_milliseconds_and_replies_end_a_line() {
     let [(envoy, _), (ngx, _)] = both(length);
     assert_eq!((envoy.logs().contains("port 50000"), ngx.logs().contains("port 50000")), (false, true));
 
+    // One property that every Envoy has and that gateway does not: a guest tells them apart by it.
+    let id =
+        "(call $note (str \"vm_id\") (call $property (str \"plugin_vm_id\") (i32.const 16) (i32.const 20)))";
+    let [(envoy, _), (ngx, _)] = both(id);
+    assert_eq!((envoy.logs().contains("vm_id 0"), ngx.logs().contains("vm_id 1")), (true, true));
+
     let time = "(drop (call $time (i32.const 16)))
                 (call $note (str \"rest\") (i32.wrap_i64 (i64.rem_u (i64.load (i32.const 16)) (i64.const 1000000))))";
     let [(envoy, _), (ngx, _)] = both(time);

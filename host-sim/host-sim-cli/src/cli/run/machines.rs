@@ -22,6 +22,7 @@ fn step_json(step: &StepReport) -> Json {
         "ok": step.misses.is_empty(),
         "causes": step.causes,
         "misses": step.misses.iter().map(miss_json).collect::<Vec<_>>(),
+        "not_comparable": step.not_comparable,
         "warnings": step.warnings,
         "log": step.log.iter().map(line_json).collect::<Vec<_>>(),
         "trace": step.trace.iter().map(TracedCallback::to_json).collect::<Vec<_>>(),
@@ -88,7 +89,15 @@ pub(super) fn junit(runs: &[Ran]) -> String {
         for (index, step) in ran.report.steps.iter().enumerate() {
             let case = format!("{} {}", index + 1, escaped(&step.name));
             let Some(first) = step.misses.first() else {
-                let _ = writeln!(xml, "    <testcase classname=\"{name}\" name=\"{case}\"/>");
+                let _ = match step.not_comparable.as_slice() {
+                    [] => writeln!(xml, "    <testcase classname=\"{name}\" name=\"{case}\"/>"),
+                    reasons => writeln!(
+                        xml,
+                        "    <testcase classname=\"{name}\" name=\"{case}\">\n      <skipped message=\"{}\"/>\n    \
+                         </testcase>",
+                        escaped(&reasons.join("\n")).replace('\n', "&#10;")
+                    ),
+                };
                 continue;
             };
             let message = step.causes.first().map_or_else(
@@ -121,19 +130,25 @@ mod tests {
             Miss { what: "body".into(), expected: "<a & \"b\">".into(), found: "\u{1}\u{ffff}".into() };
         let step = StepReport { name: "a <step>".into(), misses: vec![miss], ..StepReport::default() };
         let ok = StepReport { name: "another".into(), ..StepReport::default() };
+        let reasons = vec!["Envoy's clock".into(), "a & b".into()];
+        let not_comparable =
+            StepReport { name: "a third".into(), not_comparable: reasons, ..StepReport::default() };
         let runs = [Ran {
             name: "x&y.yaml".into(),
-            report: Report { steps: vec![step, ok], usages: Usages::new() },
+            report: Report { steps: vec![step, ok, not_comparable], usages: Usages::new() },
         }];
         let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
-<testsuites tests=\"2\" failures=\"1\">
-  <testsuite name=\"x&amp;y.yaml\" tests=\"2\" failures=\"1\">
+<testsuites tests=\"3\" failures=\"1\">
+  <testsuite name=\"x&amp;y.yaml\" tests=\"3\" failures=\"1\">
     <testcase classname=\"x&amp;y.yaml\" name=\"1 a &lt;step&gt;\">
       <failure message=\"body: expected &lt;a &amp; &quot;b&quot;&gt;, found \\u{1}\u{fffd}\">body
 - &lt;a &amp; &quot;b&quot;&gt;
 + \\u{1}\u{fffd}</failure>
     </testcase>
     <testcase classname=\"x&amp;y.yaml\" name=\"2 another\"/>
+    <testcase classname=\"x&amp;y.yaml\" name=\"3 a third\">
+      <skipped message=\"Envoy's clock&#10;a &amp; b\"/>
+    </testcase>
   </testsuite>
 </testsuites>";
         assert_eq!(junit(&runs), expected);

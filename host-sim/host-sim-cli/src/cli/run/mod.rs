@@ -1,5 +1,6 @@
 //! `host-sim run`
 
+mod against;
 mod budgets;
 mod machines;
 mod text;
@@ -13,18 +14,24 @@ use clap::{Args, ValueEnum};
 use host_sim::{Compiler, Module, Plugin};
 use host_sim_cli::scenario::{self, FRAMINGS, Options, Report, Scenario};
 
+use self::against::Opponent;
 use super::{Error, Filter, Trace, print};
 
 /// Runs scenarios: requests, steps of the clock, faults, and what is expected of them
 ///
 /// Of a step that misses, it prints where the filter trapped or which host call was refused, the filter's log, and the trace.
-/// Exit code 0 when everything was as expected, 1 on a miss, 2 when a scenario cannot be run.
+/// With --against, it runs each scenario in a real Envoy, too, and prints how Envoy's answers, its requests to upstreams and
+/// clusters, and its log differ, line by line. Exit code 0 when everything was as expected and Envoy did the same, 1 on a miss
+/// or a difference, 2 when a scenario cannot be run or there is no Envoy, 3 when nothing was missed and some steps could not be
+/// compared with Envoy.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim run --wasm filter.wasm --config limits.json minute.yaml
   host-sim run --wasm filter.wasm scenarios/
   host-sim run --wasm filter.wasm --format junit scenarios/ >report.xml
   host-sim run --wasm filter.wasm --framings --budgets budgets.json scenarios/
+  host-sim run --wasm filter.wasm --against envoy scenarios/
+  host-sim run --wasm filter.wasm --against /usr/local/bin/envoy minute.yaml
 
 A scenario:
   steps:
@@ -50,6 +57,13 @@ pub(super) struct Run {
     /// to the client or the upstream is a miss
     #[arg(long)]
     framings: bool,
+    /// Runs each scenario in this Envoy, too, and compares: the path of the binary, or its name on PATH
+    #[arg(long, value_name = "ENVOY")]
+    against: Option<PathBuf>,
+    /// A text in log lines that is followed by a value that differs in every run: what follows it is not compared with Envoy; may be
+    /// repeated
+    #[arg(long = "mask", value_name = "TEXT", requires = "against")]
+    masked: Vec<String>,
     /// Prints what each callback takes at most: instructions, host calls, memory that the host asks for, growth of memory; and
     /// fails where that exceeds the budgets of this file, which is written if it does not exist
     #[arg(long, value_name = "FILE")]
@@ -115,6 +129,11 @@ impl Run {
     pub(super) fn run(self) -> Result<(), Error> {
         let counted = self.budgets.is_some();
         let compiler = if counted { Compiler::Metered } else { Compiler::default() };
+        let opponent = self
+            .against
+            .as_deref()
+            .map(|envoy| Opponent::find(envoy, &self.masked, &self.filter))
+            .transpose()?;
         let (module, plugin) = self.filter.only(compiler)?;
         let mut runs = Vec::new();
         for given in &self.scenarios {
@@ -122,9 +141,14 @@ impl Run {
                 let scenarios = Scenario::read_all(&path).map_err(|error| Error::failed(&error))?;
                 let base = path.parent().unwrap_or_else(|| Path::new("."));
                 for (name, scenario) in names_of(&path, &scenarios).into_iter().zip(&scenarios) {
-                    let report = self
-                        .report(scenario, (&module, &plugin), base)
-                        .map_err(|error| error.about(&name))?;
+                    let filter = (&module, &plugin);
+                    let report = self.report(scenario, filter, base).and_then(|mut report| {
+                        if let Some(opponent) = &opponent {
+                            opponent.compare(scenario, filter, &self.filter, base, &mut report)?;
+                        }
+                        Ok(report)
+                    });
+                    let report = report.map_err(|error| error.about(&name))?;
                     let ran = Ran { name, report };
                     if self.format == Format::Text && !counted {
                         text::print_run(&ran, self.trace.trace);
@@ -149,9 +173,17 @@ impl Run {
         }
         let steps: Vec<_> = runs.iter().flat_map(|ran| &ran.report.steps).collect();
         let missed = steps.iter().filter(|step| !step.misses.is_empty()).count();
-        let summary = format!("{} scenarios, {} steps, {missed} missed", runs.len(), steps.len());
+        let mut summary = format!("{} scenarios, {} steps, {missed} missed", runs.len(), steps.len());
+        let not_comparable = steps.iter().filter(|step| !step.not_comparable.is_empty()).count();
+        if let Some(Opponent { program, .. }) = &opponent {
+            let release = program.release();
+            summary = format!("{summary}, {not_comparable} not comparable with Envoy {release}");
+        }
         if missed > 0 {
             return Err(Error::Missed(summary));
+        }
+        if not_comparable > 0 {
+            return Err(Error::NotComparable(summary));
         }
         if self.format == Format::Text {
             print(summary);

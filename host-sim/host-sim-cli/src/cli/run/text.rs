@@ -28,10 +28,15 @@ pub(super) fn print_run(ran: &Ran, trace: Option<TraceForm>) {
     print(&ran.name);
     for (index, step) in ran.report.steps.iter().enumerate() {
         let missed = !step.misses.is_empty();
-        let word = if missed { "MISS" } else { "ok  " };
+        let word = match (missed, step.not_comparable.is_empty()) {
+            (true, _) => "MISS",
+            (false, true) => "ok  ",
+            (false, false) => "N/C ",
+        };
         print(format_args!("  {word} {:>3}  {}", index + 1, step.name));
         step.causes.iter().for_each(print_indented);
         step.misses.iter().for_each(print_miss);
+        step.not_comparable.iter().for_each(|why| print_indented(format_args!("not comparable: {why}")));
         step.warnings.iter().for_each(|warning| print_indented(format_args!("warning: {warning}")));
         if missed {
             print_part("log", &step.log, MAX_LOG);

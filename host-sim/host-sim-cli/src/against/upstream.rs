@@ -1,0 +1,192 @@
+//! A server that answers requests as a scenario says, and remembers them.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
+use http_body_util::BodyExt as _;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use tokio::{net::TcpListener, runtime::Runtime, time::Instant};
+
+use super::{
+    AgainstError,
+    pieces::Pieces,
+    seen::{Fields, Message, fields, header_map},
+};
+use crate::scenario::{Answer, Sequence};
+
+/// Requests that are kept, the newest.
+const KEPT: usize = 1000;
+
+/// A server of HTTP/1.1 and h2c on a free port.
+#[derive(Debug)]
+pub struct Upstream {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    // Its end is the listener's.
+    _runtime: Runtime,
+}
+
+#[derive(Debug)]
+struct State {
+    answers: Sequence<Prepared>,
+    /// Answers of one step, in place of the others.
+    of_step: Option<Sequence<Prepared>>,
+    /// Requests that were not taken yet, the oldest first.
+    requests: VecDeque<(Instant, Message)>,
+}
+
+/// An answer, ready to be sent again and again.
+#[derive(Debug, Clone)]
+struct Prepared {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Pieces,
+    chunked: bool,
+    after: Duration,
+    /// The connection is closed instead.
+    closes: bool,
+    /// There is no answer.
+    silent: bool,
+}
+
+impl Prepared {
+    fn of(answer: &Answer) -> Result<Self, AgainstError> {
+        let response = answer.response();
+        let mut headers = header_map(answer.headers.iter())?;
+        for name in ["content-type", "grpc-status", "grpc-message"] {
+            if let Some(value) = response.header_str(name).filter(|_| !headers.contains_key(name)) {
+                headers.insert(name, HeaderValue::from_str(value).map_err(AgainstError::message)?);
+            }
+        }
+        let trailers = response.trailers().into_iter().flat_map(host_sim::Headers::iter);
+        let trailers = trailers.map(|(name, value)| {
+            let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+            Ok::<_, http::Error>((text(name).parse()?, text(value).parse::<HeaderValue>()?))
+        });
+        let trailers = trailers.collect::<Result<HeaderMap, _>>().map_err(AgainstError::message)?;
+        Ok(Self {
+            status: StatusCode::from_u16(response.status()).map_err(AgainstError::message)?,
+            headers,
+            body: Pieces::new(response.body_bytes().clone(), &answer.chunks, trailers),
+            chunked: answer.chunked,
+            after: answer.after.map(jiff::SignedDuration::unsigned_abs).unwrap_or_default(),
+            closes: answer.reset,
+            silent: answer.never,
+        })
+    }
+
+    fn sequence(answer: &Answer) -> Result<Sequence<Self>, AgainstError> {
+        Ok(Sequence::new(answer.in_order().map(Self::of).collect::<Result<_, _>>()?))
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Upstream {
+    /// Starts one that gives `answer`, and then those that follow it.
+    ///
+    /// # Errors
+    /// When an answer is none that HTTP has, or it cannot listen.
+    pub fn start(answer: &Answer) -> Result<Self, AgainstError> {
+        let refused = AgainstError::system("an upstream");
+        let answers = Prepared::sequence(answer)?;
+        let state = Arc::new(Mutex::new(State { answers, of_step: None, requests: VecDeque::new() }));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(&refused)?;
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).map_err(&refused)?;
+        let address = listener.local_addr().map_err(&refused)?;
+        runtime.spawn(accept(listener, Arc::clone(&state)));
+        Ok(Self { address, state, _runtime: runtime })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Gives this answer, and those that follow it, in place of the usual ones; `None` ends that.
+    pub(super) fn answer(&self, answer: Option<&Answer>) -> Result<(), AgainstError> {
+        lock(&self.state).of_step = answer.map(Prepared::sequence).transpose()?;
+        Ok(())
+    }
+
+    /// The requests that came and were not taken yet, in order.
+    pub(super) fn take(&self) -> Vec<(Instant, Message)> {
+        lock(&self.state).requests.drain(..).collect()
+    }
+}
+
+async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
+    // A failed accept is one connection less, which its sender will miss.
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let state = Arc::clone(&state);
+        tokio::spawn(async move {
+            let service = service_fn(|request| serve(request, Arc::clone(&state)));
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            builder.http1().auto_date_header(false);
+            builder.http2().auto_date_header(false);
+            // The gateway reports a connection that breaks off.
+            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+async fn serve(request: http::Request<Incoming>, state: Arc<Mutex<State>>) -> io::Result<Response<Pieces>> {
+    let (head, body) = request.into_parts();
+    // A request that breaks off is not counted.
+    if let Ok(body) = body.collect().await {
+        let trailers = body.trailers().map(fields).unwrap_or_default();
+        let headers = request_fields(&head);
+        let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        let mut state = lock(&state);
+        if state.requests.len() == KEPT {
+            state.requests.pop_front();
+        }
+        state.requests.push_back((Instant::now(), Message { headers, body, trailers }));
+    }
+    let answer = {
+        let state = lock(&state);
+        state.of_step.as_ref().unwrap_or(&state.answers).next()
+    };
+    let Some(answer) = answer.filter(|answer| !answer.closes) else {
+        return Err(io::Error::other("the connection is to be closed"));
+    };
+    if answer.silent {
+        return std::future::pending().await;
+    }
+    tokio::time::sleep(answer.after).await;
+    let mut response = Response::new(answer.body);
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    if answer.chunked && head.version == Version::HTTP_11 {
+        response.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    Ok(response)
+}
+
+/// The headers of a request with its pseudo-headers, over either version of HTTP.
+fn request_fields(head: &http::request::Parts) -> Fields {
+    let mut fields = fields(&head.headers);
+    let host = fields.remove("host").unwrap_or_default();
+    let authority = head.uri.authority().map_or(host, |authority| vec![authority.to_string()]);
+    fields.insert(":authority".to_owned(), authority);
+    fields.insert(":method".to_owned(), vec![head.method.to_string()]);
+    let path = head.uri.path_and_query().map_or_else(|| head.uri.to_string(), ToString::to_string);
+    fields.insert(":path".to_owned(), vec![path]);
+    fields
+}

@@ -1,0 +1,82 @@
+//! `host-sim run --against`
+
+use std::{fs, path::Path};
+
+use host_sim::{HostKind, Module, Plugin};
+use host_sim_cli::{
+    against::{ChainedFilter, Program, Settings, compare},
+    scenario::{Report, Scenario, StepReport, chain},
+};
+
+use super::{Error, Filter};
+use crate::cli::print_beside;
+
+/// The Envoy that scenarios are compared with.
+pub(super) struct Opponent<'a> {
+    pub(super) program: Program,
+    masked: Vec<&'a str>,
+}
+
+impl<'a> Opponent<'a> {
+    /// Finds the Envoy, and warns where host-sim does not behave like its version.
+    pub(super) fn find(named: &Path, masked: &'a [String], filter: &Filter) -> Result<Self, Error> {
+        let program = Program::find(named).map_err(|error| Error::failed(&error))?;
+        match filter.host {
+            HostKind::Envoy(version) if version == program.version() => {}
+            HostKind::Envoy(version) => print_beside(format_args!(
+                "warning: expectations are checked in a host like Envoy {version}, and this is Envoy {}: give --host envoy-{}",
+                program.release(),
+                program.version()
+            )),
+            host @ (HostKind::Ngx | HostKind::Mosn) => {
+                return Err(Error::Failed(format!("--against compares with Envoy: not with --host {host}")));
+            }
+        }
+        Ok(Self { program, masked: masked.iter().map(String::as_str).collect() })
+    }
+
+    /// Compares a scenario, and adds to its report what differs and what could not be compared.
+    pub(super) fn compare(
+        &self,
+        scenario: &Scenario,
+        (module, plugin): (&Module, &Plugin),
+        filter: &Filter,
+        base: &Path,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        if filter.has_properties() {
+            let why = "--property: Envoy has the properties of the real request".to_owned();
+            report.steps.iter_mut().for_each(|step| step.not_comparable.push(why.clone()));
+            return Ok(());
+        }
+        let filters = filters(scenario, (module, plugin), filter.first_module(), base)?;
+        let settings = Settings { base, masked: &self.masked };
+        let compared =
+            compare(scenario, &filters, &self.program, settings).map_err(|error| Error::failed(&error))?;
+        if !compared.start.is_empty() {
+            let name = "the start of the filters".to_owned();
+            report.steps.push(StepReport { name, misses: compared.start, ..StepReport::default() });
+        }
+        for (step, compared) in report.steps.iter_mut().zip(compared.steps) {
+            step.misses.extend(compared.differences);
+            step.not_comparable.extend(compared.not_comparable);
+        }
+        Ok(())
+    }
+}
+
+/// The filters of a scenario with their modules' bytes, which Envoy loads.
+fn filters(
+    scenario: &Scenario,
+    (module, plugin): (&Module, &Plugin),
+    wasm: &Path,
+    base: &Path,
+) -> Result<Vec<ChainedFilter>, Error> {
+    let chain = chain(scenario, module, plugin, base).map_err(|error| Error::failed(&error))?;
+    let filters = chain.into_iter().map(|(file, module, plugin)| {
+        let file = file.as_deref().unwrap_or(wasm);
+        let wasm = fs::read(file).map_err(|error| Error::Failed(format!("{}: {error}", file.display())))?;
+        Ok(ChainedFilter { wasm, module, plugin, any: None })
+    });
+    filters.collect()
+}

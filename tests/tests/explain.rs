@@ -1,0 +1,203 @@
+//! `host-sim explain` with the built filter: the decision comes from the filter, without the key, and the line costs nothing unless
+//! the host keeps lines of debug level.
+
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use host_sim::{Flavour, Host, LogLevel, Request, Response};
+use tests::artifacts;
+use tests::client::Client;
+use tests::envoy::{Envoy, Setup, Upstream};
+use tests::exchange::{get, post};
+use tests::gateway::{module, plugin};
+use tests::policy::Policy;
+
+const KEY: &str = "a-key-that-is-not-logged";
+
+fn policy() -> Policy {
+    Policy::contract().expect("the contract").subscriber("acme", "free", KEY)
+}
+
+/// Runs the command with a configuration: whether it succeeds, and what it prints.
+fn explain(configuration: &str, arguments: &[&str]) -> (bool, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config.yaml");
+    std::fs::write(&config, configuration).expect("the configuration's file");
+    let output = Command::new(artifacts::command("host-sim"))
+        .current_dir(folder.path())
+        .args(["explain", "--wasm"])
+        .arg(artifacts::filter_wasm())
+        .arg("--config")
+        .arg(&config)
+        .args(arguments)
+        .output()
+        .expect("host-sim runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout) + &text(&output.stderr))
+}
+
+/// The value that is printed beside a name.
+fn value<'o>(out: &'o str, name: &str) -> Option<&'o str> {
+    let line = out.lines().find_map(|line| line.strip_prefix(name));
+    line.filter(|rest| rest.starts_with(' ')).map(str::trim)
+}
+
+#[test]
+fn the_way_of_a_request_is_explained_from_its_key_to_the_answer() {
+    let header = format!("authorization: Bearer {KEY}");
+    //  arguments: key, subscriber, plan, class, decision, answer
+    type Row<'a> = (&'a [&'a str], [Option<&'a str>; 6]);
+    let rows: [Row<'_>; 4] = [
+        (
+            &["--path", "/links", "--header", &header],
+            [
+                Some("header authorization"),
+                Some("acme"),
+                Some("free"),
+                Some("standard"),
+                Some("forwarded"),
+                Some("200 from the upstream"),
+            ],
+        ),
+        (
+            &["--path", "/links", "--header", &header, "--repeat", "61"],
+            [
+                Some("header authorization"),
+                Some("acme"),
+                Some("free"),
+                Some("standard"),
+                Some("answered 429 weir_rate_limited"),
+                Some("429 from the gateway, weir_rate_limited"),
+            ],
+        ),
+        (
+            &["--path", "/analytics", "--header", &header],
+            [
+                Some("header authorization"),
+                Some("acme"),
+                Some("free"),
+                Some("analytics"),
+                Some("answered 403 weir_not_in_plan"),
+                Some("403 from the gateway, weir_not_in_plan"),
+            ],
+        ),
+        (
+            &["--path", "/links", "--source", "192.0.2.1"],
+            [Some("none"), None, None, Some("standard"), Some("forwarded"), Some("200 from the upstream")],
+        ),
+    ];
+    for (arguments, expected) in rows {
+        let (succeeded, out) = explain(&policy().to_string(), arguments);
+        assert!(succeeded && !out.contains(KEY), "{arguments:?}: {out}");
+        let fields = ["key", "subscriber", "plan", "class", "decision", "answer"];
+        assert_eq!(fields.map(|field| value(&out, field)), expected, "{arguments:?}: {out}");
+    }
+    let (_, out) = explain(&policy().to_string(), rows[1].0);
+    let quota = value(&out, "quotas").expect("a quota");
+    for part in ["exhausted true", "limit 60", "remaining 0", "window 60", "mode enforced"] {
+        assert!(quota.contains(part), "{part} in {quota}");
+    }
+}
+
+#[test]
+fn configurations_of_gateways_lines_of_access_logs_and_directories_are_read() {
+    let manifest = |kind: &str, api: &str, spec: serde_json::Value| {
+        serde_json::json!({"apiVersion": api, "kind": kind, "metadata": {"name": "weir"}, "spec": spec})
+            .to_string()
+    };
+    let policy = policy();
+    let configuration = policy.as_value();
+    let line = format!(
+        r#"{{"start_time":"2026-01-02T00:00:00Z","method":"GET","path":"/links","response_code":200,"key":"Bearer {KEY}"}}"#
+    );
+    let wasm_plugin = manifest(
+        "WasmPlugin",
+        "extensions.istio.io/v1alpha1",
+        serde_json::json!({"pluginConfig": configuration}),
+    );
+    let extension_policy = manifest(
+        "EnvoyExtensionPolicy",
+        "gateway.envoyproxy.io/v1alpha1",
+        serde_json::json!({"wasm": [{"name": "weir", "config": configuration}]}),
+    );
+    for configuration in [wasm_plugin, extension_policy] {
+        let (succeeded, out) = explain(&configuration, &["--line", &line, "--header", "authorization=key"]);
+        assert!(succeeded, "{out}");
+        assert_eq!(
+            (value(&out, "subscriber"), value(&out, "decision")),
+            (Some("acme"), Some("forwarded")),
+            "{out}"
+        );
+        // The clock is the line's.
+        assert!(out.contains("(2026-01-02T00:01:00Z)"), "{out}");
+    }
+    // The repository's bootstrap has its keys in a directory.
+    let bootstrap = std::fs::read_to_string(artifacts::root().join("envoy/envoy.yaml")).expect("envoy.yaml");
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join("keys.json");
+    let hash = tests::policy::hash(KEY);
+    let hash = hash.trim_start_matches("sha256:");
+    let known =
+        serde_json::json!({"keys": [{"sha256": hash, "subscriber": "in-the-directory", "plan": "free"}]});
+    std::fs::write(&keys, known.to_string()).expect("the directory's file");
+    let (header, cluster) =
+        (format!("authorization: Bearer {KEY}"), format!("backend-internal={}", keys.display()));
+    let (succeeded, out) =
+        explain(&bootstrap, &["--path", "/links", "--header", &header, "--cluster", &cluster]);
+    assert!(succeeded, "{out}");
+    assert_eq!(value(&out, "subscriber"), Some("in-the-directory"), "{out}");
+    let (succeeded, out) = explain(&bootstrap, &["--path", "/links", "--header", &header]);
+    assert!(succeeded && out.contains("no answer from cluster \"backend-internal\""), "{out}");
+}
+
+/// The host calls of two requests at a log level.
+fn calls(flavour: Flavour, level: LogLevel) -> Vec<String> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let host = Host::builder().flavour(flavour).log_level(level).on_trace(move |callback| {
+        let calls = callback.calls.iter().map(|call| format!("{}: {}", callback.callback, call.call));
+        sink.lock().expect("the calls").extend(calls);
+    });
+    let mut host = host.build();
+    host.load(module(), plugin(&policy())).expect("the filter");
+    seen.lock().expect("the calls").clear();
+    for path in ["/links", "/analytics"] {
+        let request = Request::get(path).header("authorization", format!("Bearer {KEY}"));
+        host.send(0, request, |_| Response::ok());
+    }
+    let calls = seen.lock().expect("the calls").clone();
+    assert_eq!(host.vm_failure(0).map(|failure| failure.to_string()), None);
+    calls
+}
+
+#[test]
+fn the_line_costs_no_host_call_unless_the_host_keeps_it() {
+    let logs = |calls: &[String]| calls.iter().filter(|call| call.ends_with(": proxy_log")).count();
+    let quiet = calls(Flavour::Envoy, LogLevel::Info);
+    assert_eq!(logs(&quiet), 0, "{quiet:?}");
+    assert!(quiet.iter().all(|call| !call.contains("proxy_get_log_level")), "{quiet:?}");
+    let told = calls(Flavour::Envoy, LogLevel::Debug);
+    assert_eq!(logs(&told), 2, "{told:?}");
+    // Only the log and the headers that it is about are asked for beyond that.
+    assert_eq!(told.len(), quiet.len() + 4, "{told:?}");
+    // ngx_wasm_module cannot be asked for its level.
+    assert_eq!(logs(&calls(Flavour::Ngx, LogLevel::Debug)), 0);
+}
+
+#[test]
+fn envoy_logs_decisions_as_soon_as_its_level_is_debug() {
+    let envoy = Envoy::start(Setup::new(policy(), Upstream::DirectResponse).workers(1)).expect("Envoy");
+    let decisions = || envoy.log().lines().iter().filter(|line| line.contains("decision {")).count();
+    let request = get("/links").key(KEY);
+    envoy.send(&request).expect("an answer");
+    assert_eq!(decisions(), 0);
+    let admin = Client::to(envoy.admin_address()).expect("Envoy's admin interface");
+    let changed = admin.send(&post("/logging?wasm=debug")).expect("an answer of Envoy's admin interface");
+    assert_eq!(changed.status(), 200, "{changed}");
+    tests::clock::eventually("a decision", std::time::Duration::from_secs(10), || {
+        envoy.send(&request).ok()?;
+        (decisions() > 0).then_some(())
+    })
+    .expect("a decision in Envoy's log");
+    assert!(!envoy.log().contains(KEY));
+}
