@@ -11,6 +11,7 @@
 //! that name. `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
 
 pub mod gateway;
+mod html;
 #[cfg(feature = "replay")]
 pub mod replay;
 #[cfg(feature = "scenarios")]

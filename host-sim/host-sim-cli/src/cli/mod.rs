@@ -8,6 +8,7 @@ mod replay;
 #[cfg(feature = "scenarios")]
 mod run;
 mod serve;
+mod watch;
 
 use std::{
     fmt,

@@ -242,6 +242,12 @@ impl Vm {
         self.store.data().memory.map_or(0, |memory| memory.data_size(&self.store))
     }
 
+    /// Whether it has no context left, and nothing that it asked for is to be done.
+    pub(crate) fn is_drained(&self) -> bool {
+        let state = self.store.data();
+        state.contexts.is_empty() && state.callouts.grpc_orders.is_empty()
+    }
+
     /// Whether a stream is still in progress.
     pub(crate) fn has_streams(&self) -> bool {
         self.store.data().contexts.values().any(|context| matches!(context, Context::Stream(_)))
