@@ -8,7 +8,7 @@
 //! # Features
 //!
 //! All are on unless turned off. `scenarios`: the command `run` and the module `scenario`. `replay`: the command and the module of
-//! that name. `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
+//! that name. `profiles`: `bench --profile`. `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
 
 pub mod gateway;
 mod html;

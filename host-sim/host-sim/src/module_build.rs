@@ -97,7 +97,10 @@ impl ModuleBuild {
     /// # Errors
     /// When the command fails or does not write the artefact, or the artefact is not a module that the host takes.
     pub fn module(&self) -> Result<Module, &ModuleBuildError> {
-        self.built.get_or_init(|| self.build()).as_ref().map(Module::clone)
+        match self.built.get_or_init(|| self.build()) {
+            Ok(module) => Ok(module.clone()),
+            Err(error) => Err(error),
+        }
     }
 
     fn build(&self) -> Result<Module, ModuleBuildError> {

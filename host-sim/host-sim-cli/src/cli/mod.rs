@@ -3,6 +3,8 @@
 mod bench;
 mod check;
 mod filter;
+#[cfg(feature = "profiles")]
+mod profile;
 #[cfg(feature = "replay")]
 mod replay;
 #[cfg(feature = "scenarios")]
