@@ -1,7 +1,6 @@
 //! The recent requests of a gateway, on its admin address, as scenarios and in the access log.
 
 use std::{
-    fs,
     io::{self, BufReader, Write},
     net::{SocketAddr, TcpListener},
     sync::{Mutex, mpsc},
@@ -119,7 +118,7 @@ fn a_hundred_requests_are_kept() {
 
 #[cfg(feature = "scenarios")]
 mod scenarios {
-    use std::path::Path;
+    use std::{fs, path::Path};
 
     use super::*;
     use crate::commands::host_sim;
@@ -157,17 +156,18 @@ mod scenarios {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let post = b"POST /pass HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
         let plain = b"GET /a?b=c HTTP/1.1\r\nhost: a\r\nx: 1\r\nx: 2\r\n\r\n";
-        //  guest, its upstream, whether its cluster answers, the request, the status
-        let rows: [(&str, Option<SocketAddr>, bool, &[u8], u16); 5] = [
-            ("bodies", Some(upstream(echo)), false, post, 200),
-            ("callouts", Some(upstream(echo)), true, plain, 200),
-            ("callouts", Some(upstream(echo)), false, plain, 403),
-            ("limiter", None, false, plain, 503),
-            ("traps", Some(upstream(echo)), false, b"GET /unreachable HTTP/1.1\r\nhost: a\r\n\r\n", 503),
+        /// Guest, its upstream, its cluster, the request, the status.
+        type Row<'a> = (&'a str, SocketAddr, SocketAddr, &'a [u8], u16);
+        let server = upstream(echo);
+        let rows: [Row<'_>; 5] = [
+            ("bodies", server, free, post, 200),
+            ("callouts", server, server, plain, 200),
+            ("callouts", server, free, plain, 403),
+            ("limiter", free, free, plain, 503),
+            ("traps", server, free, b"GET /unreachable HTTP/1.1\r\nhost: a\r\n\r\n", 503),
         ];
-        for (guest, to, answers, request, status) in rows {
-            let cluster = if answers { upstream(echo) } else { free };
-            let (gateway, admin) = watched(guest, to.unwrap_or(free), |options| {
+        for (guest, to, cluster, request, status) in rows {
+            let (gateway, admin) = watched(guest, to, |options| {
                 options.clusters.insert("auth".to_owned(), format!("http://{cluster}").parse().unwrap());
             });
             assert_eq!(send(gateway.address(), request).status(), status, "{guest}");

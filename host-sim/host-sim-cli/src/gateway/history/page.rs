@@ -51,9 +51,9 @@ fn request(page: &mut String, state: &State, entry: &Entry, record: &Record) {
         End::Answered | End::Refused => record.details.clone(),
     };
     let id = entry.id;
-    let _ = write!(
+    let _ = writeln!(
         page,
-        "<details id=\"r{id}\"><summary><b{class}>{status}</b><span>{} {}</span><i>{}, {} µs</i></summary>\n",
+        "<details id=\"r{id}\"><summary><b{class}>{status}</b><span>{} {}</span><i>{}, {} µs</i></summary>",
         header(":method"),
         header(":path"),
         escape(&details),
@@ -70,15 +70,19 @@ fn request(page: &mut String, state: &State, entry: &Entry, record: &Record) {
     let from = format!("Request from {}, {}, on worker {}", record.client, record.protocol, record.worker);
     message(page, &from, &record.request);
     let address = record.upstream_address.map_or_else(String::new, |address| format!(" {address}"));
-    match &record.upstream {
-        Upstream::Unasked => {}
-        Upstream::Answered(answer) => message(page, &format!("Answer of the upstream{address}"), answer),
-        Upstream::Asked => {
-            title(page, &format!("The request was over before the upstream{address} answered"))
+    let came = match &record.upstream {
+        Upstream::Unasked => None,
+        Upstream::Answered(answer) => {
+            message(page, &format!("Answer of the upstream{address}"), answer);
+            None
         }
-        Upstream::Unreachable => title(page, &format!("The upstream{address} could not be reached")),
-        Upstream::Broken => title(page, &format!("The upstream{address} broke off before it answered")),
-        Upstream::Late => title(page, &format!("The upstream{address} did not answer in time")),
+        Upstream::Asked => Some("had not answered when the request was over"),
+        Upstream::Unreachable => Some("could not be reached"),
+        Upstream::Broken => Some("broke off before it answered"),
+        Upstream::Late => Some("did not answer in time"),
+    };
+    if let Some(came) = came {
+        title(page, &format!("The upstream{address} {came}"));
     }
     if status > 0 {
         let by = if record.local_reply {
