@@ -176,7 +176,12 @@ fn fields(message: &Message) -> Map<String, Json> {
     for (name, value) in regular {
         lines.entry(shown(name)).or_default().push(shown(value).into());
     }
-    fields.insert("headers".to_owned(), json!(lines));
+    let one_or_more = |(name, lines): (String, Vec<Json>)| match <[Json; 1]>::try_from(lines) {
+        Ok([line]) => (name, line),
+        Err(lines) => (name, lines.into()),
+    };
+    let lines: Map<String, Json> = lines.into_iter().map(one_or_more).collect();
+    fields.insert("headers".to_owned(), lines.into());
     if !message.body.is_empty() {
         fields.insert("body".to_owned(), shown(&message.body).into());
         if message.headers.get("content-length").is_none() {
