@@ -20,6 +20,8 @@ help: ## list the targets
 
 # What the demo runs, without what is a matter of a feature: OpenAPI and PostgreSQL.
 DEMO_BUILD := -p demo -p backend -p host-sim-cli --bins --no-default-features
+# What other people's tests depend on. The others are parts of this repository.
+PACKAGES := -p envoy-config -p host-sim
 WEIR_DEMO := $(or $(CARGO_TARGET_DIR),target)/debug/weir-demo
 
 .PHONY: build
@@ -101,6 +103,7 @@ soak: check-test wasm ## the long forms of the checks, one after the other: load
 	@ended=0; \
 	WEIR_SOAK_TABLE=$(SOAK_TABLE) WEIR_PROFILE=soak $(CARGO) test --profile soak --workspace --locked --quiet --no-fail-fast -- --ignored --nocapture --test-threads=1 \
 		|| ended=$$?; \
+	$(CARGO) package --locked --allow-dirty $(PACKAGES) || ended=$$?; \
 	scripts/table.sh check form result <$(SOAK_TABLE); \
 	exit $$ended
 
@@ -113,7 +116,7 @@ fuzz: check-fuzz $(CARGO_FUZZ) ## coverage-guided fuzzing, FUZZ_SECONDS (60) for
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 .PHONY: lint
-lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz targets, rustdoc, cargo-deny; warnings are errors
+lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz targets, rustdoc, packages, cargo-deny; warnings are errors
 	$(CARGO) fmt --all --check
 	@for manifest in */fuzz/Cargo.toml; do $(CARGO) fmt --manifest-path $$manifest --check; done
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -127,6 +130,7 @@ lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz 
 	scripts/shared-units.py --bins
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) fetch --locked --quiet
+	$(CARGO) package --quiet --locked --offline --no-verify --allow-dirty $(PACKAGES)
 	$(CARGO_DENY) --offline check bans licenses sources
 
 .PHONY: audit

@@ -12,11 +12,13 @@
 //! # Features
 //!
 //! All are on unless turned off. `scenarios`: the command `run` and the modules `scenario` and `against`. `replay`: the commands `replay` and
-//! `explain` and the module `replay`. `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
+//! `explain` and the module `replay`. `profiles`: `bench --profile`. `expressions` and `signatures`: as in [`host_sim`]. Without any there are
+//! the commands `serve`, `check` and `bench`.
 
 #[cfg(feature = "scenarios")]
 pub mod against;
 pub mod gateway;
+mod html;
 #[cfg(feature = "replay")]
 pub mod replay;
 #[cfg(feature = "scenarios")]

@@ -21,6 +21,7 @@ use crate::{
     },
     stream::{exchange::Clusters, framing::Framing},
     trace::TracedCallback,
+    vm::sample::{Sample, SampleSink},
     wire::{
         message::{Request, Response},
         property::{self, Value},
@@ -42,6 +43,7 @@ pub struct Builder {
     log_capacity: usize,
     log_sink: LogSink,
     trace: Option<TraceSink>,
+    samples: Option<SampleSink>,
     callback_limit: Duration,
     memory_limit: usize,
     framing: Framing,
@@ -76,6 +78,7 @@ impl Default for Builder {
             log_capacity: 10_000,
             log_sink: LogSink::default(),
             trace: None,
+            samples: None,
             callback_limit: Duration::from_secs(10),
             memory_limit: 1 << 30,
             framing: Framing::default(),
@@ -199,6 +202,14 @@ impl Builder {
         self
     }
 
+    /// Has `sink` told where guests are while they run, every [`Sample::INTERVAL`] of their time. Guests that are sampled are a
+    /// little slower.
+    #[must_use]
+    pub fn on_sample(mut self, sink: impl Fn(Sample) + Send + Sync + 'static) -> Self {
+        self.samples = Some(SampleSink(Box::new(sink)));
+        self
+    }
+
     /// The longest that one callback may run, in real time; beyond it the guest traps. 10 s unless set.
     #[must_use]
     pub fn callback_limit(mut self, limit: Duration) -> Self {
@@ -250,6 +261,7 @@ impl Builder {
             clock: self.clock,
             logs: Logs::new(self.log_level, self.log_capacity, self.log_sink.0),
             trace: self.trace,
+            samples: self.samples,
             metrics: Metrics::default(),
             shared_data: SharedData::new(self.flavour),
             shared_queues: SharedQueues::default(),

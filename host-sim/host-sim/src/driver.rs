@@ -70,12 +70,11 @@ pub use crate::{
 
 /// The workers of a host that has loaded its filters. Made by [`Host::driver`](crate::Host::driver).
 ///
-/// A host that loads anew has other workers, and another driver.
+/// A host that loads anew has other workers, and another driver. One that replaces its filters
+/// ([`Host::replace_chain`](crate::Host::replace_chain)) keeps both.
 #[derive(Debug, Clone)]
 pub struct Driver {
     pub(crate) shared: Arc<Shared>,
-    /// The names of the filters' plugins.
-    pub(crate) plugins: Vec<String>,
     pub(crate) main: Worker,
     pub(crate) workers: Vec<Worker>,
 }
@@ -105,8 +104,14 @@ impl Driver {
     }
 
     /// How often filters got new VMs, over all workers, by the plugin's name.
-    pub fn reloads(&self) -> BTreeMap<&str, ReloadStats> {
-        self.plugins.iter().map(|plugin| (plugin.as_str(), self.shared.reloads_of(plugin))).collect()
+    pub fn reloads(&self) -> BTreeMap<String, ReloadStats> {
+        let main = self.main.lock();
+        main.0.plugins().map(|plugin| (plugin.to_owned(), self.shared.reloads_of(plugin))).collect()
+    }
+
+    /// How many filters the chain has.
+    pub fn filters(&self) -> usize {
+        self.main.lock().0.filters()
     }
 }
 
@@ -196,6 +201,11 @@ impl WorkerGuard<'_> {
     /// is to be fed of its response.
     pub fn is_local_reply(&self, stream: StreamId) -> bool {
         self.0.is_local_reply(stream)
+    }
+
+    /// `%RESPONSE_CODE_DETAILS%` of a stream that was answered, or cut, in the upstream's place.
+    pub fn details(&self, stream: StreamId) -> Option<String> {
+        self.0.details(stream)
     }
 
     /// Whether filters hold so much of a direction that no more is to be fed of it until they let go.

@@ -43,8 +43,8 @@
 //! Requests to several workers at once, in an order that a seed decides at every host call:
 //! [`Host::interleave`]. Real threads: [`Host::threads`]. A stream step by step: [`Host::stream`]. Calls that fail:
 //! [`Host::inject`]. Answers that are late: [`Host::send_and_wait`]. What filter and host say to each other:
-//! [`Builder::on_trace`]. Where a filter trapped: [`VmError::backtrace`]. A new configuration in the same VMs: [`Host::update`]. Several filters one after the other, in VMs of
-//! their own or in one: [`Host::load_chain`]. In a gateway of one's own: [`driver`]. Scenarios in a file, replays of an access log
+//! [`Builder::on_trace`]. Where filters spend their time: [`Builder::on_sample`]. A module that the test builds: [`ModuleBuild`]. Where a filter trapped: [`VmError::backtrace`]. A new configuration in the same VMs: [`Host::update`]. Several filters one after the other, in VMs of
+//! their own or in one: [`Host::load_chain`]; others in their place: [`Host::replace_chain`]. In a gateway of one's own: [`driver`]. Scenarios in a file, replays of an access log
 //! and a gateway behind a socket are in the crate `host-sim-cli`.
 //!
 //! # Features
@@ -61,6 +61,7 @@ mod flavour;
 mod host;
 mod hostcalls;
 mod load_error;
+mod module_build;
 mod shared;
 mod stream;
 mod trace;
@@ -78,6 +79,7 @@ pub use envoy_config::{
 pub use flavour::{EnvoyVersion, Flavour, HostKind, StreamEnd, UnknownHost, UnknownVersion};
 pub use host::Host;
 pub use load_error::LoadError;
+pub use module_build::{ModuleBuild, ModuleBuildError};
 pub use shared::{
     clock::Clock,
     data::SharedData,
@@ -95,6 +97,7 @@ pub use vm::{
     code_cache::{CodeCache, Kept},
     engine::Compiler,
     module::{AbiVersion, Module, ModuleError},
+    sample::Sample,
 };
 pub use wire::{
     headers::Headers,

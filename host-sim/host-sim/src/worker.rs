@@ -17,6 +17,7 @@ use crate::{
     vm::{
         Vm, VmError, VmName,
         callouts::{CallId, Callout, GrpcOrder},
+        module::Module,
         state::VmState,
     },
     wire::{
@@ -45,9 +46,12 @@ pub(crate) type ReloadTotals = Mutex<BTreeMap<String, ReloadStats>>;
 /// A filter of the chain as a worker is given it.
 #[derive(Clone)]
 pub(crate) struct Filter {
+    /// What it was loaded from.
+    pub(crate) source: Module,
+    /// The same, linked to the host's calls.
     pub(crate) module: InstancePre<VmState>,
     pub(crate) plugin: Arc<Plugin>,
-    /// Which VM it runs in: filters of one number share it.
+    /// Which VM it runs in: filters of one number share it, those among them that it takes the place of.
     pub(crate) vm: usize,
 }
 
@@ -115,16 +119,10 @@ impl Worker {
             VmName::Base | VmName::Canary | VmName::Main => u64::MAX,
         };
         let seed = shared.seed.unwrap_or_else(|| fastrand::u64(..)).wrapping_add(seed);
-        let place = |filter: &Filter| Place {
-            filter: filter.clone(),
-            current: None,
-            loaded_at: Duration::ZERO,
-            backoff: RELOAD_BACKOFF,
-        };
         let mut worker = Self {
             name,
             shared: Arc::clone(shared),
-            places: filters.iter().map(place).collect(),
+            places: Vec::new(),
             vms: BTreeMap::new(),
             next_generation: 0,
             chains: BTreeMap::new(),
@@ -136,11 +134,38 @@ impl Worker {
             simulated_streams: BTreeMap::new(),
             open_callouts: Vec::new(),
         };
-        for place in 0..filters.len() {
-            // The log has it.
-            let _ = worker.start_filter(place, worker.running(place));
-        }
+        worker.replace(filters);
         worker
+    }
+
+    /// Puts filters in the place of those before. A filter keeps the VM of one before that it may share it with, and its root
+    /// context where nothing about it has changed. Streams in progress stay with the filters that they began with.
+    pub(crate) fn replace(&mut self, filters: &[Filter]) {
+        let before = self.places.len();
+        self.places.extend(filters.iter().map(|filter| Place {
+            filter: filter.clone(),
+            current: None,
+            loaded_at: Duration::ZERO,
+            backoff: RELOAD_BACKOFF,
+        }));
+        for place in before..self.places.len() {
+            // The log has it.
+            let _ = self.start_filter(place, self.running(place));
+        }
+        let old: Vec<Place> = self.places.drain(..before).collect();
+        for (generation, root) in old.iter().filter_map(|place| place.current) {
+            let used = self.places.iter().any(|place| place.current == Some((generation, root)));
+            if let Some(vm) = self.vms.get_mut(&generation).filter(|_| !used) {
+                vm.retire_root(root);
+            }
+        }
+        self.drop_drained();
+        self.route();
+    }
+
+    /// The names of the filters' plugins, in the chain's order.
+    pub(crate) fn plugins(&self) -> impl Iterator<Item = &str> {
+        self.places.iter().map(|place| place.filter.plugin.name.as_str())
     }
 
     /// How many filters the chain has.
@@ -242,25 +267,6 @@ impl Worker {
         self.reloads
     }
 
-    /// Puts `plugin` in the place of the one before, in the same VM: its root context, while the old one drains.
-    pub(crate) fn update(&mut self, index: usize, plugin: &Arc<Plugin>) -> Result<(), VmError> {
-        // The VM is known by the filter's old root in it.
-        let running = self.running(index);
-        let Some(place) = self.places.get_mut(index) else { return Ok(()) };
-        let old = place.current;
-        place.filter.plugin = Arc::clone(plugin);
-        let started = self.start_filter(index, running);
-        let retired = old.filter(|old| self.places.iter().all(|place| place.current != Some(*old)));
-        if let Some((generation, root)) = retired
-            && let Some(vm) = self.vms.get_mut(&generation)
-        {
-            vm.retire_root(root);
-        }
-        self.drop_drained();
-        self.route();
-        started
-    }
-
     /// The generation of the VM and the root context where a new stream of the filter begins, by the failure policy
     /// where the VM has failed; none where it passes the filter by.
     pub(crate) fn ready_filter(&mut self, index: usize) -> Option<(u64, u32)> {
@@ -303,10 +309,12 @@ impl Worker {
         self.drop_drained();
     }
 
-    /// Failed VMs go with their last stream.
+    /// VMs that no filter uses go: failed ones with their last stream, others with their last context.
     pub(crate) fn drop_drained(&mut self) {
         let used: BTreeSet<u64> = self.places.iter().filter_map(|place| Some(place.current?.0)).collect();
-        self.vms.retain(|generation, vm| !vm.is_failed() || used.contains(generation) || vm.has_streams());
+        self.vms.retain(|generation, vm| {
+            used.contains(generation) || if vm.is_failed() { vm.has_streams() } else { !vm.is_drained() }
+        });
     }
 
     /// Fires due timers, and times out callouts that nobody answers.

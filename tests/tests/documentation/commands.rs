@@ -9,7 +9,7 @@
 //! | `build` | minutes: it builds from nothing, and what it builds is tested elsewhere |
 //! | `cluster` | a Kubernetes cluster, or a registry |
 //! | `containers` | Docker |
-//! | `host` | a machine of its own: it starts services on fixed ports, or writes to its system folders |
+//! | `host` | a machine of its own: it listens on fixed ports, or writes to system folders |
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -52,7 +52,7 @@ cargo() {
 /// A folder as a reader has it: the repository's, with files of the reader's own.
 fn readers_folder(pages: &[Page]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["docs", "envoy", "target"] {
+    for name in ["docs", "envoy", "scripts", "target"] {
         std::os::unix::fs::symlink(artifacts::root().join(name), folder.path().join(name)).unwrap();
     }
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();

@@ -132,6 +132,11 @@ impl Filter {
             .fold(builder, |builder, (path, value)| builder.property(path, value.clone())))
     }
 
+    /// The files of modules and configurations.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.wasm.iter().chain(&self.config).cloned().collect()
+    }
+
     /// The filters in their order.
     pub(super) fn chain(&self) -> Result<Vec<(Module, Plugin)>, Error> {
         self.chain_by(Compiler::default())

@@ -5,11 +5,14 @@ mod check;
 #[cfg(feature = "replay")]
 mod explain;
 mod filter;
+#[cfg(feature = "profiles")]
+mod profile;
 #[cfg(feature = "replay")]
 mod replay;
 #[cfg(feature = "scenarios")]
 mod run;
 mod serve;
+mod watch;
 
 use std::{
     fmt,

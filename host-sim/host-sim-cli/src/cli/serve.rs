@@ -1,26 +1,32 @@
 //! `host-sim serve`
 
-use std::{collections::BTreeMap, io, net::SocketAddr};
+use std::{collections::BTreeMap, fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use host_sim::{Clock, Framing, LoadError};
-use host_sim_cli::gateway::{Gateway, Options};
+use host_sim_cli::gateway::{AccessLog, Gateway, Options, Recent};
 use http::Uri;
 
-use super::{Error, Filter, Level, Trace, load, print, print_beside, print_log};
+use super::{Error, Filter, Level, Trace, load, print, print_beside, print_log, watch::Files};
+
+/// How often files are looked at.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Serves the filter in front of an upstream
 ///
 /// Each worker is a thread with a VM of its own, as in Envoy. HTTP/1.1 and h2c are served. Prints `listening on
 /// http://ADDRESS` and `admin on http://ADDRESS` once it accepts connections. SIGTERM and SIGINT end it after the
-/// requests in progress.
+/// requests in progress. With --admin, `http://ADDRESS/requests` shows the last 100 requests with their headers and
+/// bodies, and with --trace also what the filter did; each can be saved as a scenario for `host-sim run`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim serve --wasm filter.wasm --config limits.json --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000
   host-sim serve --wasm auth.wasm --config auth.json --wasm limits.wasm --config limits.json --listen 127.0.0.1:8080 \\
       --upstream http://127.0.0.1:3000
   host-sim serve --wasm filter.wasm --config envoy.yaml --listen 127.0.0.1:0 --upstream http://127.0.0.1:3000 \\
-      --workers 4 --cluster backend=http://127.0.0.1:3001 --admin 127.0.0.1:0")]
+      --workers 4 --cluster backend=http://127.0.0.1:3001 --admin 127.0.0.1:0
+  host-sim serve --wasm filter.wasm --config limits.json --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\
+      --watch --trace --admin 127.0.0.1:9901 --access-log -")]
 pub(super) struct Serve {
     #[command(flatten)]
     filter: Filter,
@@ -36,7 +42,7 @@ pub(super) struct Serve {
     /// A cluster that the filter can call, NAME=URL; may be repeated
     #[arg(long = "cluster", value_name = "NAME=URL", value_parser = cluster)]
     clusters: Vec<(String, Uri)>,
-    /// The address of /ready, /stats and /stats/prometheus
+    /// The address of /ready, /requests, /stats and /stats/prometheus
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
     /// The most bytes of a cluster's answer that are kept for the filter
@@ -48,6 +54,13 @@ pub(super) struct Serve {
     /// The least serious lines of the filter to print
     #[arg(long, value_enum, default_value = "info")]
     log_level: Level,
+    /// Loads the module and the configuration again when their files change; a filter that does not load leaves the one before
+    /// in place
+    #[arg(long)]
+    watch: bool,
+    /// The file that an access log in Envoy's default format is appended to; - prints it
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<PathBuf>,
     #[command(flatten)]
     trace: Trace,
 }
@@ -58,13 +71,61 @@ fn cluster(text: &str) -> Result<(String, Uri), String> {
     Ok((name.to_owned(), url))
 }
 
+fn access_log(path: &PathBuf) -> Result<AccessLog, Error> {
+    if path.as_os_str() == "-" {
+        return Ok(AccessLog::to(io::stdout()));
+    }
+    let file = fs::OpenOptions::new().append(true).create(true).open(path);
+    file.map(AccessLog::to).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))
+}
+
+fn not_loaded(error: LoadError) -> Error {
+    match error {
+        // The lines were printed as they were written.
+        LoadError::Refused { plugin, vm, reason, .. } => {
+            Error::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string())
+        }
+        other => Error::failed(&other),
+    }
+}
+
+/// Loads the filters again whenever their files change.
+async fn follow(filter: &Filter, mut files: Files, gateway: &mut Gateway) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if !files.have_changed() {
+            continue;
+        }
+        let loaded = filter.chain().and_then(|chain| {
+            let filters = chain.iter().map(|(module, plugin)| (module, plugin.clone()));
+            gateway.replace_chain(filters).map_err(not_loaded)
+        });
+        match loaded {
+            Ok(()) => print("loaded again"),
+            Err(Error::Missed(message) | Error::Failed(message)) => {
+                print_beside(format_args!("not loaded again, the filter before stays: {message}"));
+            }
+        }
+    }
+}
+
 impl Serve {
     pub(super) fn run(self) -> Result<(), Error> {
+        // As they are before they are read: what changes after that is read again.
+        let files = self.watch.then(|| Files::new(self.filter.files()));
         let chain = self.filter.chain()?;
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let access_log = self.access_log.as_ref().map(access_log).transpose()?;
+        let recent = self.admin.map(|_| Recent::default());
         let mut builder = self.filter.builder()?;
         if let Some(form) = self.trace.trace {
-            builder = builder.on_trace(move |callback| print_beside(form.of(callback)));
+            let recent = recent.clone();
+            builder = builder.on_trace(move |callback| {
+                print_beside(form.of(callback));
+                if let Some(recent) = &recent {
+                    recent.trace(callback);
+                }
+            });
         }
         let mut host = builder
             .framing(self.framing)
@@ -75,19 +136,15 @@ impl Serve {
             .log_capacity(0)
             .on_log(print_log)
             .build();
-        load(&mut host, &chain).map_err(|error| match error {
-            // The lines were printed as they were written.
-            LoadError::Refused { plugin, vm, reason, .. } => {
-                Error::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string())
-            }
-            other => Error::failed(&other),
-        })?;
+        load(&mut host, &chain).map_err(not_loaded)?;
         let clusters: BTreeMap<_, _> = self.clusters.into_iter().collect();
         let options = Options {
             listen: self.listen,
             clusters,
             admin: self.admin,
             max_answer: self.max_answer,
+            access_log,
+            recent,
             ..Options::new(self.upstream)
         };
 
@@ -95,12 +152,20 @@ impl Serve {
         let runtime = runtime.map_err(|error| Error::failed(&error))?;
         // Signals are caught from before the first connection on, so that none ends the process unasked.
         let signal = runtime.block_on(async { Stop::new() }).map_err(|error| Error::failed(&error))?;
-        let gateway = Gateway::start(host, options).map_err(|error| Error::failed(&error))?;
+        let mut gateway = Gateway::start(host, options).map_err(|error| Error::failed(&error))?;
         print(format_args!("listening on http://{}", gateway.address()));
         if let Some(admin) = gateway.admin_address() {
             print(format_args!("admin on http://{admin}"));
         }
-        runtime.block_on(signal.wait());
+        runtime.block_on(async {
+            match files {
+                Some(files) => tokio::select! {
+                    () = signal.wait() => {}
+                    () = follow(&self.filter, files, &mut gateway) => {}
+                },
+                None => signal.wait().await,
+            }
+        });
         gateway.shutdown();
         Ok(())
     }

@@ -5,16 +5,23 @@ use std::rc::Rc;
 use host_sim::{LogLevel, Response, driver::Callout};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use super::{body::StreamBody, thread::Local, translate};
+use super::{body::StreamBody, history::RequestId, thread::Local, translate};
 
-/// Makes a call, and hands its answer to the guest.
-pub(super) async fn make(local: Rc<Local>, callout: Callout) {
+/// Makes a call, for a request if it was made in one, and hands its answer to the guest.
+pub(super) async fn make(local: Rc<Local>, callout: Callout, request: Option<RequestId>) {
     let call = answer(&local, &callout);
     let response = match callout.timeout {
         Some(timeout) => tokio::time::timeout(timeout, call).await.unwrap_or_else(|_| Callout::timed_out()),
         None => call.await,
     };
-    local.with(|worker| worker.finish_callout(callout.call, response));
+    if let Some(recent) = &local.recent {
+        if callout.is_grpc {
+            recent.called_grpc();
+        } else {
+            recent.answered(request, &callout.cluster, &response);
+        }
+    }
+    local.with_for(request, |worker| worker.finish_callout(callout.call, response));
 }
 
 async fn answer(local: &Local, callout: &Callout) -> Response {

@@ -12,6 +12,7 @@ mod callout;
 mod cluster;
 mod exchange;
 mod grpc;
+mod history;
 mod stats;
 mod thread;
 mod translate;
@@ -25,12 +26,16 @@ use std::{
     time::Duration,
 };
 
-use host_sim::{Host, LoadError, LogLevel, VmName, driver::Worker};
+use host_sim::{Host, LoadError, LogLevel, Module, Plugin, VmName, driver::Worker};
 use http::Uri;
 use tokio::sync::{Notify, mpsc, watch};
 
+pub use self::history::{AccessLog, Recent};
 pub(crate) use self::stats::Stats;
-use self::thread::{Phase, Thread};
+use self::{
+    history::Setup,
+    thread::{Phase, Thread},
+};
 
 /// Where a gateway listens, and what it stands in front of.
 #[derive(Debug, Clone)]
@@ -41,8 +46,12 @@ pub struct Options {
     pub upstream: Uri,
     /// Clusters that the filter can call, by name.
     pub clusters: BTreeMap<String, Uri>,
-    /// The address for `/ready`, `/stats` and `/stats/prometheus`.
+    /// The address for `/ready`, `/stats` and `/stats/prometheus`, and for `/requests` where [`recent`](Self::recent) is set.
     pub admin: Option<SocketAddr>,
+    /// Where a line is written for each request.
+    pub access_log: Option<AccessLog>,
+    /// Keeps the last requests, which the admin address shows with their headers and bodies.
+    pub recent: Option<Recent>,
     /// How long a shutdown waits for clients to come to the end of their requests before it closes idle connections.
     pub grace: Duration,
     /// How long a shutdown waits for requests in progress before it gives them up.
@@ -67,6 +76,8 @@ impl Options {
             upstream,
             clusters: BTreeMap::new(),
             admin: None,
+            access_log: None,
+            recent: None,
             grace: Duration::from_millis(500),
             drain: Duration::from_secs(30),
             max_answer: Self::MAX_ANSWER,
@@ -111,6 +122,7 @@ pub struct Gateway {
     kicks: Vec<Arc<Notify>>,
     threads: Vec<JoinHandle<()>>,
     grace: Duration,
+    recent: Option<Recent>,
 }
 
 fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), GatewayError> {
@@ -141,12 +153,32 @@ impl Gateway {
 
         let (phase, phases) = watch::channel(Phase::Serving);
         let stats = Arc::new(Stats::of(driver.clone()));
-        let Options { upstream, clusters, grace, drain, max_answer, response_timeout, .. } = options;
+        let Options {
+            upstream,
+            clusters,
+            grace,
+            drain,
+            max_answer,
+            response_timeout,
+            access_log,
+            recent,
+            ..
+        } = options;
         let clusters = Arc::new(clusters);
         let clock = host.clock().clone();
+        if let Some(recent) = &recent {
+            recent.loaded(Setup {
+                workers: host.workers(),
+                filters: driver.filters(),
+                framing: driver.main().lock().framing(),
+                clusters: clusters.keys().cloned().collect(),
+                loaded: clock.wall(),
+            });
+        }
         let metrics = host.metrics().clone();
         let counted = Arc::clone(&stats);
-        let thread = |worker: &Worker| Thread {
+        let thread = |name: VmName, worker: &Worker| Thread {
+            name,
             worker: worker.clone(),
             upstream: upstream.clone(),
             clusters: Arc::clone(&clusters),
@@ -157,19 +189,30 @@ impl Gateway {
             drain,
             max_answer,
             response_timeout,
+            access_log: access_log.clone(),
+            recent: recent.clone(),
         };
-        let mut gateway =
-            Self { address, admin_address, phase, kicks: Vec::new(), threads: Vec::new(), grace, host };
+        let mut gateway = Self {
+            address,
+            admin_address,
+            phase,
+            kicks: Vec::new(),
+            threads: Vec::new(),
+            grace,
+            host,
+            recent: recent.clone(),
+        };
         let mut connections = Vec::new();
         for (index, worker) in driver.workers().iter().enumerate() {
             let (sender, receiver) = mpsc::unbounded_channel();
             connections.push(sender);
-            gateway.spawn(format!("worker-{index}"), thread(worker), move |thread| thread.serve(receiver))?;
+            let thread = thread(VmName::Worker(index), worker);
+            gateway.spawn(format!("worker-{index}"), thread, move |thread| thread.serve(receiver))?;
         }
-        let admin = admin.map(|(listener, _)| admin::Admin { listener, metrics, stats });
-        gateway.spawn("main".to_owned(), thread(driver.main()), move |thread| {
-            thread.accept(listener, connections, admin)
-        })?;
+        let pages = admin::Pages { metrics, stats, recent: recent.clone() };
+        let admin = admin.map(|(listener, _)| admin::Admin { listener, pages });
+        let main = thread(VmName::Main, driver.main());
+        gateway.spawn("main".to_owned(), main, move |thread| thread.accept(listener, connections, admin))?;
         // The workers' threads came first, the main one last.
         let kicks = gateway.kicks.clone();
         driver.on_queue_ready(move |name| {
@@ -238,8 +281,31 @@ impl Gateway {
         configuration: impl Into<bytes::Bytes>,
     ) -> Result<(), LoadError> {
         let updated = self.host.update_filter(filter, configuration);
-        self.kicks.iter().for_each(|kick| kick.notify_one());
+        self.filters_changed(&updated);
         updated
+    }
+
+    /// Puts filters in the place of those that serve, as [`Host::replace_chain`] does. Connections stay open, and requests in
+    /// progress end with the filters that they began with.
+    ///
+    /// # Errors
+    /// As [`Host::replace_chain`]; then the filters before go on.
+    pub fn replace_chain<'a>(
+        &mut self,
+        filters: impl IntoIterator<Item = (&'a Module, Plugin)>,
+    ) -> Result<(), LoadError> {
+        let replaced = self.host.replace_chain(filters);
+        self.filters_changed(&replaced);
+        replaced
+    }
+
+    fn filters_changed(&self, changed: &Result<(), LoadError>) {
+        if changed.is_ok()
+            && let (Some(recent), Some(driver)) = (&self.recent, self.host.driver())
+        {
+            recent.reloaded(driver.filters(), self.host.clock().wall());
+        }
+        self.kicks.iter().for_each(|kick| kick.notify_one());
     }
 
     /// Stops accepting, answers what is in progress, closes every connection after its next answer or, if it stays

@@ -14,7 +14,7 @@ use std::{
 };
 
 use host_sim::{
-    Clock,
+    Clock, LogLevel, VmName,
     driver::{CallId, GrpcOrder, GrpcStep, StreamId, Work, Worker, WorkerGuard},
 };
 use http::Uri;
@@ -38,6 +38,7 @@ use super::{
     cluster::ToCluster,
     exchange::{self, Connection},
     grpc,
+    history::{AccessLog, Recent, Record, RequestId},
     stats::Active,
 };
 
@@ -58,6 +59,7 @@ pub(super) enum Phase {
 
 /// What a thread is started with.
 pub(super) struct Thread {
+    pub(super) name: VmName,
     pub(super) worker: Worker,
     pub(super) upstream: Uri,
     pub(super) clusters: Arc<BTreeMap<String, Uri>>,
@@ -69,6 +71,8 @@ pub(super) struct Thread {
     pub(super) drain: Duration,
     pub(super) max_answer: usize,
     pub(super) response_timeout: Duration,
+    pub(super) access_log: Option<AccessLog>,
+    pub(super) recent: Option<Recent>,
 }
 
 /// A client of one cluster, over HTTP/2.
@@ -76,6 +80,7 @@ type GrpcClient = Client<ToCluster, StreamBody>;
 
 /// What the tasks of a thread share.
 pub(super) struct Local {
+    name: VmName,
     worker: Worker,
     streams: RefCell<HashMap<StreamId, Rc<Notify>>>,
     /// Streams of gRPC that the guest has open.
@@ -92,6 +97,8 @@ pub(super) struct Local {
     pub(super) max_answer: usize,
     /// How long an upstream may take for its whole answer to a whole request.
     pub(super) response_timeout: Duration,
+    pub(super) access_log: Option<AccessLog>,
+    pub(super) recent: Option<Recent>,
     phase: watch::Receiver<Phase>,
     kick: Arc<Notify>,
 }
@@ -113,6 +120,7 @@ impl Thread {
             let mut connector = HttpConnector::new();
             connector.set_nodelay(true);
             let local = Rc::new(Local {
+                name: self.name,
                 worker: self.worker,
                 streams: RefCell::default(),
                 grpc_streams: RefCell::default(),
@@ -125,6 +133,8 @@ impl Thread {
                 stats: self.stats,
                 max_answer: self.max_answer,
                 response_timeout: self.response_timeout,
+                access_log: self.access_log,
+                recent: self.recent,
                 phase: self.phase,
                 kick: self.kick,
             });
@@ -206,12 +216,24 @@ impl Thread {
 impl Local {
     /// Takes a step on the thread's VM, and follows what comes of it: calls to make, streams to wake, timers to set.
     pub(super) fn with<'a, T>(self: &'a Rc<Self>, step: impl FnOnce(&mut WorkerGuard<'a>) -> T) -> T {
+        self.with_for(None, step)
+    }
+
+    /// The same, for a request: what comes of the step belongs to it.
+    pub(super) fn with_for<'a, T>(
+        self: &'a Rc<Self>,
+        request: Option<RequestId>,
+        step: impl FnOnce(&mut WorkerGuard<'a>) -> T,
+    ) -> T {
         let mut worker = self.worker.lock();
+        let watched =
+            self.recent.as_ref().zip(request).map(|(recent, request)| recent.step(self.name, request));
         let result = step(&mut worker);
         let Work { callouts, grpc_orders, ready, timers_changed } = worker.take_work();
+        drop(watched);
         drop(worker);
         for callout in callouts {
-            tokio::task::spawn_local(callout::make(Rc::clone(self), callout));
+            tokio::task::spawn_local(callout::make(Rc::clone(self), callout, request));
         }
         for GrpcOrder { call, step } in grpc_orders {
             self.follow(call, step);
@@ -229,6 +251,9 @@ impl Local {
     /// Takes the guest's step on a stream of gRPC.
     fn follow(self: &Rc<Self>, call: CallId, step: GrpcStep) {
         if let GrpcStep::Open { cluster, request } = step {
+            if let Some(recent) = &self.recent {
+                recent.called_grpc();
+            }
             let (steps, receiver) = mpsc::unbounded_channel();
             self.grpc_streams.borrow_mut().insert(call, steps);
             tokio::task::spawn_local(grpc::run(Rc::clone(self), call, cluster, *request, receiver));
@@ -264,6 +289,31 @@ impl Local {
             Client::builder(TokioExecutor::new()).http2_only(true).build(connector)
         });
         client.clone()
+    }
+
+    /// A request is over: it is logged and kept, where that is wanted.
+    pub(super) fn note(&self, id: Option<RequestId>, record: Record) {
+        if let Some(Err(error)) = self.access_log.as_ref().map(|log| log.write(&record)) {
+            let message = format!("the access log cannot be written: {error}");
+            self.peek(|worker| worker.log(LogLevel::Error, &message));
+        }
+        if let (Some(recent), Some(id)) = (&self.recent, id) {
+            recent.end(id, record);
+        }
+    }
+
+    /// The number of the thread's worker.
+    pub(super) fn number(&self) -> usize {
+        match self.name {
+            VmName::Worker(number) => number,
+            // Serves no requests.
+            VmName::Base | VmName::Canary | VmName::Main => 0,
+        }
+    }
+
+    /// The wall, in time since 1970.
+    pub(super) fn wall(&self) -> Duration {
+        self.clock.wall()
     }
 
     /// The gateway's monotonic clock.

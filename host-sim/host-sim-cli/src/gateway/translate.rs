@@ -45,8 +45,8 @@ fn end_to_end(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &Header
     })
 }
 
-/// The request as the filter sees it: pseudo-headers first, and what the gateway adds.
-pub(super) fn request_headers(parts: &request::Parts, peer: SocketAddr) -> Headers {
+/// The request as its client sent it, pseudo-headers first.
+pub(super) fn sent_headers(parts: &request::Parts) -> Headers {
     let mut headers = Headers::request();
     let host = parts.headers.get(header::HOST).map(|host| bytes(host.as_bytes()));
     let authority = parts.uri.authority().map(|authority| bytes(authority.as_str())).or(host);
@@ -67,6 +67,12 @@ pub(super) fn request_headers(parts: &request::Parts, peer: SocketAddr) -> Heade
     for (name, value) in end_to_end(&parts.headers).filter(|(name, _)| *name != header::HOST) {
         headers.append(bytes(name.as_str()), bytes(value.as_bytes()));
     }
+    headers
+}
+
+/// The same as filters see it, with what the gateway adds.
+pub(super) fn request_headers(sent: &Headers, peer: SocketAddr) -> Headers {
+    let mut headers = sent.clone();
     edge::admit(&mut headers, &peer.ip().to_string(), fastrand::u128(..));
     headers
 }
@@ -196,7 +202,8 @@ mod tests {
             .header("x", HeaderValue::from_bytes(&[0xff]).unwrap())
             .body(())
             .unwrap();
-        let headers = request_headers(&request.into_parts().0, "203.0.113.9:5000".parse().unwrap());
+        let sent = sent_headers(&request.into_parts().0);
+        let headers = request_headers(&sent, "203.0.113.9:5000".parse().unwrap());
         let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
         let rows = [
             (":authority", Some("example.com")),

@@ -8,6 +8,7 @@ use super::{
     plot,
     summary::{Outcomes, Summary, percent},
 };
+use crate::html::{document, escape};
 
 /// Rows of the tables.
 const ROWS: usize = 20;
@@ -73,28 +74,9 @@ fn grouped(number: u64) -> String {
     text
 }
 
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '"' => escaped.push_str("&quot;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
 /// Writes a summary as a page.
 pub fn page(summary: &Summary, title: &str) -> String {
-    let title = escape(title);
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <h1>{title}</h1>\n"
-    );
+    let mut page = String::new();
     let Outcomes { forwarded, refused } = summary.outcomes;
     let span = summary.span.map(|(first, last)| format!("{first:.0} to {last:.0}")).unwrap_or_default();
     // Writing to a String cannot fail, here and below.
@@ -169,8 +151,7 @@ pub fn page(summary: &Summary, title: &str) -> String {
         let _ = writeln!(page, "<p>{} lines are no requests.</p>", summary.skipped);
         page.push_str(&table("The first of them", &["why", "line"], &rows));
     }
-    page.push_str("</body>\n</html>\n");
-    page
+    document(title, STYLE, &page)
 }
 
 fn table(title: &str, head: &[&str], rows: &[Vec<Cell>]) -> String {

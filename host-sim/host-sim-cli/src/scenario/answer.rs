@@ -13,48 +13,34 @@ use serde::{
     de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::file::Lines;
+use super::message::message;
 
-/// What an upstream or a cluster answers.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Answer {
-    /// The status.
-    #[serde(default = "ok")]
-    pub status: u16,
-    /// Headers.
-    #[serde(default)]
-    pub headers: BTreeMap<String, Lines>,
-    /// The body.
-    #[serde(default)]
-    pub body: String,
-    /// Instead of `body`: its pieces, each of which comes by itself.
-    #[serde(default)]
-    pub chunks: Vec<String>,
-    /// Whether the body is sent without its length.
-    #[serde(default)]
-    pub chunked: bool,
-    /// Trailers, after the body.
-    #[serde(default)]
-    pub trailers: BTreeMap<String, String>,
-    /// Instead of a body: the one message of an answer of gRPC, whose trailers say that it is fine.
-    #[serde(default)]
-    pub grpc_message: Option<String>,
-    /// Instead of a body: the status of an answer of gRPC that is not fine.
-    #[serde(default)]
-    pub grpc_status: Option<u32>,
-    /// How late it comes, as in `2s`; at once unless given.
-    #[serde(default, deserialize_with = "delay")]
-    pub after: Option<SignedDuration>,
-    /// Instead of an answer: the connection is broken off.
-    #[serde(default)]
-    pub reset: bool,
-    /// Instead of an answer: there is none, until the filter's time-out or the route's.
-    #[serde(default)]
-    pub never: bool,
-    /// What is answered after it, in order; the last goes on. A list of answers is its first with the others here.
-    #[serde(default)]
-    pub then: Vec<Self>,
+message! {
+    /// What an upstream or a cluster answers.
+    #[derive(Debug, Clone, Deserialize)]
+    pub struct Answer as Response {
+        /// The status.
+        #[serde(default = "ok")]
+        pub status: u16,
+        /// Instead of a body: the one message of an answer of gRPC, whose trailers say that it is fine.
+        #[serde(default)]
+        pub grpc_message: Option<String>,
+        /// Instead of a body: the status of an answer of gRPC that is not fine.
+        #[serde(default)]
+        pub grpc_status: Option<u32>,
+        /// How late it comes, as in `2s`; at once unless given.
+        #[serde(default, deserialize_with = "delay")]
+        pub after: Option<SignedDuration>,
+        /// Instead of an answer: the connection is broken off.
+        #[serde(default)]
+        pub reset: bool,
+        /// Instead of an answer: there is none, until the filter's time-out or the route's.
+        #[serde(default)]
+        pub never: bool,
+        /// What is answered after it, in order; the last goes on. A list of answers is its first with the others here.
+        #[serde(default)]
+        pub then: Vec<Answer>,
+    }
 }
 
 fn ok() -> u16 {
@@ -99,24 +85,16 @@ impl Answer {
         if self.never {
             return Response::silence();
         }
-        let mut response = match (self.grpc_status, &self.grpc_message) {
+        let response = match (self.grpc_status, &self.grpc_message) {
             (Some(status), _) => Response::grpc_status(status, ""),
             (None, Some(message)) => Response::grpc(message.clone()),
-            (None, None) if self.chunks.is_empty() => Response::new(self.status).body(self.body.clone()),
-            (None, None) => Response::new(self.status).chunks(&self.chunks),
+            (None, None) => self.with_body(Response::new(self.status)),
         };
-        for (name, lines) in &self.headers {
-            for line in lines.iter() {
-                response = response.header(name.clone(), line.clone());
-            }
+        let response = self.with_fields(response);
+        match self.after {
+            Some(after) => response.after(after.unsigned_abs()),
+            None => response,
         }
-        for (name, value) in &self.trailers {
-            response = response.trailer(name.clone(), value.clone());
-        }
-        if let Some(after) = self.after {
-            response = response.after(after.unsigned_abs());
-        }
-        if self.chunked { response.chunked() } else { response }
     }
 }
 

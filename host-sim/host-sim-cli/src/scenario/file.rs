@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use host_sim::{EnvoyVersion, FailurePolicy, Framing, Plugin};
+use host_sim::{EnvoyVersion, FailurePolicy, Framing, Plugin, Request, property_path};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::{
     answer::{Answer, duration, each_in_order, in_order, perhaps_in_order},
     expect::Expect,
+    message::message,
 };
 
 /// A scenario.
@@ -168,45 +169,51 @@ pub struct Step {
     pub expect: Expect,
 }
 
-/// A request.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Call {
-    /// The worker that serves it.
-    #[serde(default)]
-    pub worker: usize,
-    /// The method; GET unless given.
-    #[serde(default = "get")]
-    pub method: String,
-    /// The path with its query.
-    pub path: String,
-    /// The authority; `localhost` unless given.
-    #[serde(default)]
-    pub authority: Option<String>,
-    /// Headers.
-    #[serde(default)]
-    pub headers: BTreeMap<String, Lines>,
-    /// The body.
-    #[serde(default)]
-    pub body: String,
-    /// Instead of `body`: its pieces, each of which comes by itself.
-    #[serde(default)]
-    pub chunks: Vec<String>,
-    /// Whether the body is sent without its length.
-    #[serde(default)]
-    pub chunked: bool,
-    /// Trailers, after the body.
-    #[serde(default)]
-    pub trailers: BTreeMap<String, String>,
-    /// Whether it is sent by HTTP/2.
-    #[serde(default)]
-    pub http2: bool,
-    /// The client's address and port.
-    #[serde(default)]
-    pub source: Option<String>,
-    /// Properties, by their parts joined with dots; a part that holds dots itself is in double quotes.
-    #[serde(default)]
-    pub properties: BTreeMap<String, Value>,
+message! {
+    /// A request.
+    #[derive(Debug, Clone, Deserialize)]
+    pub struct Call as Request {
+        /// The worker that serves it.
+        #[serde(default)]
+        pub worker: usize,
+        /// The method; GET unless given.
+        #[serde(default = "get")]
+        pub method: String,
+        /// The path with its query.
+        pub path: String,
+        /// The authority; `localhost` unless given.
+        #[serde(default)]
+        pub authority: Option<String>,
+        /// Whether it is sent by HTTP/2.
+        #[serde(default)]
+        pub http2: bool,
+        /// The client's address and port.
+        #[serde(default)]
+        pub source: Option<String>,
+        /// Properties, by their parts joined with dots; a part that holds dots itself is in double quotes.
+        #[serde(default)]
+        pub properties: BTreeMap<String, Value>,
+    }
+}
+
+impl Call {
+    /// The request that it describes.
+    pub fn request(&self) -> Request {
+        let mut request = self.with_body(Request::new(self.method.clone(), self.path.clone()));
+        if let Some(authority) = &self.authority {
+            request = request.authority(authority.clone());
+        }
+        if let Some(source) = &self.source {
+            request = request.source(source.clone());
+        }
+        if self.http2 {
+            request = request.http2();
+        }
+        for (path, value) in &self.properties {
+            request = request.property(property_path(path), host_sim::Value::from(value.clone()));
+        }
+        self.with_fields(request)
+    }
 }
 
 fn get() -> String {

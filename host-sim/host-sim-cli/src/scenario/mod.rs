@@ -23,6 +23,7 @@ mod error;
 mod expect;
 mod file;
 mod framings;
+mod message;
 mod report;
 mod run;
 mod usage;

@@ -10,7 +10,7 @@ use std::{
 
 use host_sim::{
     Builder, Clock, Compiler, ConfigurationError, Fault, Framing, Host, LogLevel, Module, Outcome, Plugin,
-    Request, Status, Value, configuration, property_path,
+    Status, configuration,
 };
 use serde_json::Value as Json;
 
@@ -18,7 +18,7 @@ use super::{
     answer::Sequence,
     check::Check,
     error::ScenarioError,
-    file::{Call, FaultStep, Scenario, Step},
+    file::{FaultStep, Scenario, Step},
     report::{Report, StepReport},
     watch::Watch,
 };
@@ -184,37 +184,6 @@ fn started(
     Ok(host)
 }
 
-fn request(call: &Call) -> Request {
-    let mut request = Request::new(call.method.clone(), call.path.clone()).body(call.body.clone());
-    if let Some(authority) = &call.authority {
-        request = request.authority(authority.clone());
-    }
-    if let Some(source) = &call.source {
-        request = request.source(source.clone());
-    }
-    for (name, lines) in &call.headers {
-        for line in lines.iter() {
-            request = request.header(name.clone(), line.clone());
-        }
-    }
-    for (name, value) in &call.trailers {
-        request = request.trailer(name.clone(), value.clone());
-    }
-    if call.http2 {
-        request = request.http2();
-    }
-    if !call.chunks.is_empty() {
-        request = request.chunks(&call.chunks);
-    }
-    if call.chunked {
-        request = request.chunked();
-    }
-    for (path, value) in &call.properties {
-        request = request.property(property_path(path), Value::from(value.clone()));
-    }
-    request
-}
-
 /// What became of a request, in all that client and upstream see of it.
 fn shown(outcome: &Outcome) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -301,7 +270,7 @@ impl Runner<'_> {
                     let before = self.check.misses.len();
                     let outcome = self
                         .host
-                        .send_and_wait(call.worker, request(call), |_| self.upstream.next_response());
+                        .send_and_wait(call.worker, call.request(), |_| self.upstream.next_response());
                     self.check.outcome(&step.expect, &outcome);
                     self.report.outcomes.push(shown(&outcome));
                     // Of many requests, those that miss are worth being shown, and else the last.
@@ -319,7 +288,7 @@ impl Runner<'_> {
                 for call in &interleave.requests {
                     self.check_worker(call.worker)?;
                 }
-                let jobs = interleave.requests.iter().map(|call| (call.worker, request(call)));
+                let jobs = interleave.requests.iter().map(|call| (call.worker, call.request()));
                 let outcomes = self.host.interleave(interleave.seed, jobs, |_| self.upstream.next_response());
                 let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
                 for outcome in &outcomes {

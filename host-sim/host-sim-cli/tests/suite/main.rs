@@ -20,12 +20,14 @@ mod gateway_callouts;
 mod http;
 #[cfg(feature = "replay")]
 mod page;
+mod recent;
 #[cfg(feature = "replay")]
 mod replays;
 #[cfg(feature = "scenarios")]
 mod scenario_page;
 #[cfg(feature = "scenarios")]
 mod scenarios;
+mod serving;
 #[cfg(feature = "replay")]
 #[path = "../../../../tests/src/soak.rs"]
 #[expect(unreachable_pub, reason = "shared with a library")]

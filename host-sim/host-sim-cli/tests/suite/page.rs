@@ -1,4 +1,4 @@
-//! A replay's page as a browser shows it.
+//! Pages as a browser shows them: a replay's, and that of a gateway's recent requests.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,11 @@ use host_sim::{Clock, Host, Module, Plugin, stats_tags::StatsTags};
 use host_sim_cli::replay::{Fields, page, replay};
 use zune_png::{PngDecoder, zune_core::bytestream::ZCursor};
 
-use crate::guests;
+use crate::{
+    guests,
+    http::{echo, send, upstream},
+    recent,
+};
 
 /// What the page's plot is drawn with: requests that went on, and those that were refused.
 const FORWARDED: [u8; 3] = [0x3b, 0x7d, 0xd8];
@@ -28,7 +32,7 @@ fn chromium() -> PathBuf {
 }
 
 /// Opens a page in a browser of its own, and gives what it wrote to standard output.
-fn browse(page: &Path, arguments: &[&str]) -> String {
+fn browse(address: &str, arguments: &[&str]) -> String {
     let profile = tempfile::tempdir().unwrap();
     let output = Command::new(chromium())
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
@@ -36,7 +40,7 @@ fn browse(page: &Path, arguments: &[&str]) -> String {
         .args(["--hide-scrollbars", "--enable-logging=stderr", "--force-color-profile=srgb"])
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .args(arguments)
-        .arg(format!("file://{}", page.display()))
+        .arg(address)
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -92,7 +96,7 @@ fn written(folder: &Path) -> PathBuf {
 #[test]
 fn a_browser_draws_its_plot_and_its_tables() {
     let folder = tempfile::tempdir().unwrap();
-    let page = written(folder.path());
+    let page = format!("file://{}", written(folder.path()).display());
 
     let dom = browse(&page, &["--dump-dom"]);
     let bars = dom.matches("<rect class=\"forwarded\"").count();
@@ -124,4 +128,21 @@ fn a_browser_draws_its_plot_and_its_tables() {
     let (forwarded, refused) = (of(&FORWARDED), of(&REFUSED));
     assert!(forwarded > 5000 && refused > 2000, "{forwarded} and {refused} pixels of bars");
     assert!(colours.len() > 50, "{} colours: no text was drawn", colours.len());
+}
+
+#[test]
+fn a_browser_shows_hostile_headers_as_text_and_runs_nothing() {
+    let (gateway, admin) = recent::watched("limiter", upstream(echo), |_| {});
+    let hostile = "</pre></details><script>console.log('ran')</script><img src='http://127.0.0.1:1/x' onerror='console.log(1)'>";
+    let request = format!("GET /hostile HTTP/1.1\r\nhost: a\r\nx-hostile: {hostile}\r\n\r\n");
+    assert_eq!(send(gateway.address(), request.as_bytes()).status(), 200);
+    recent::page(admin, 1);
+    // What the page ran, or what its policy kept from running, would be on the console.
+    let dom = browse(&format!("http://{admin}/requests"), &["--dump-dom"]);
+    for (part, times) in
+        [("<details", 1), ("<script", 0), ("<img", 0), ("proxy_on_request_headers(", 1), ("<a download", 2)]
+    {
+        assert_eq!(dom.matches(part).count(), times, "{part} in {dom}");
+    }
+    assert!(dom.contains("GET /hostile") && dom.contains("&lt;script&gt;console.log('ran')"), "{dom}");
 }

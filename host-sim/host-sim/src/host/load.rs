@@ -1,6 +1,6 @@
-//! How a host gets its filters, and new configurations for them.
+//! How a host gets its filters, others in their place, and new configurations for them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, atomic::Ordering};
 
 use bytes::Bytes;
 use envoy_config::Plugin;
@@ -14,13 +14,22 @@ use crate::{
 
 /// The filters of a host, and the workers that run them.
 pub(super) struct Loaded {
-    pub(super) filters: Vec<Filter>,
-    verdicts: Vec<Verdict>,
+    chain: Chain,
     pub(super) main: SharedWorker,
     pub(super) workers: Vec<SharedWorker>,
 }
 
+/// Filters that the canary has taken, in their order.
+#[derive(Debug, Default)]
+struct Chain {
+    filters: Vec<Filter>,
+    verdicts: Vec<Verdict>,
+    /// How many VMs were numbered so far.
+    vms: usize,
+}
+
 /// What the canary has made of a plugin, which it runs once; Envoy keeps that as long as the base VM (`wasm.cc`).
+#[derive(Debug)]
 struct Verdict {
     vm: usize,
     plugin: Arc<Plugin>,
@@ -30,7 +39,7 @@ struct Verdict {
 impl std::fmt::Debug for Loaded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Loaded")
-            .field("filters", &self.filters)
+            .field("filters", &self.chain.filters)
             .field("workers", &self.workers.len())
             .finish()
     }
@@ -58,34 +67,46 @@ impl Host {
         &mut self,
         filters: impl IntoIterator<Item = (&'a Module, Plugin)>,
     ) -> Result<(), LoadError> {
-        let mut loaded: Vec<(&Module, Filter)> = Vec::new();
-        for (module, plugin) in filters {
-            self.kind.map_or(Ok(()), |kind| module.taken_by(kind))?;
-            let shared = loaded
-                .iter()
-                .find(|(other, filter)| other.is(module) && filter.plugin.shares_vm_with(&plugin));
-            let vm = shared.map_or(loaded.len(), |(_, filter)| filter.vm);
-            let linked = module.link(self.version, self.shared.shared_data.flavour())?;
-            loaded.push((module, Filter { module: linked, plugin: Arc::new(plugin), vm }));
-        }
-        let filters: Vec<Filter> = loaded.into_iter().map(|(_, filter)| filter).collect();
-        let mut verdicts = Vec::new();
-        let several = filters.len() > 1;
-        for (index, filter) in filters.iter().enumerate() {
-            if filter.vm == index {
-                let mark = self.log_mark();
-                Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Base, 0)
-                    .map_err(|reason| self.refused(filter, several, VmName::Base, reason, mark))?;
-            }
-            self.try_canary(filter, several, &mut verdicts)?;
-        }
-
+        let mut chain = Chain::default();
+        self.try_chain(&mut chain, filters)?;
         self.loaded = None;
-        let start = |name| Arc::new(Mutex::new(Worker::start(&filters, &self.shared, name)));
+        let start = |name| Arc::new(Mutex::new(Worker::start(&chain.filters, &self.shared, name)));
         let main = start(VmName::Main);
         let workers = (0..self.workers).map(|index| start(VmName::Worker(index))).collect();
-        self.loaded = Some(Loaded { filters, verdicts, main, workers });
+        self.loaded = Some(Loaded { chain, main, workers });
+        self.driven.store(false, Ordering::Relaxed);
         self.serve_callouts();
+        Ok(())
+    }
+
+    /// Puts filters in the place of those that are loaded while streams go on, as an update over ECDS does. A filter keeps
+    /// the VMs of a previous one if it may share them, and its root contexts if nothing about it has changed. A stream stays
+    /// with the filters that it began with, and a VM that is no longer used goes with its last stream. If nothing is loaded,
+    /// this is [`load_chain`](Self::load_chain).
+    ///
+    /// # Errors
+    /// As [`load_chain`](Self::load_chain). The filters that are loaded then go on.
+    pub fn replace_chain<'a>(
+        &mut self,
+        filters: impl IntoIterator<Item = (&'a Module, Plugin)>,
+    ) -> Result<(), LoadError> {
+        let Some(loaded) = &mut self.loaded else { return self.load_chain(filters) };
+        let mut chain = std::mem::take(&mut loaded.chain);
+        let tried = self.try_chain(&mut chain, filters);
+        if tried.is_ok() {
+            for worker in self.all_workers() {
+                // Where the canary passed and a worker fails, Envoy goes on without the filter there; the worker has
+                // logged it.
+                lock(&worker).replace(&chain.filters);
+            }
+        }
+        if let Some(loaded) = &mut self.loaded {
+            loaded.chain = chain;
+        }
+        tried?;
+        if !self.driven.load(Ordering::Relaxed) {
+            self.serve_callouts();
+        }
         Ok(())
     }
 
@@ -104,28 +125,51 @@ impl Host {
     /// # Errors
     /// As [`update`](Self::update), and when there is no such filter.
     pub fn update_filter(&mut self, filter: usize, configuration: impl Into<Bytes>) -> Result<(), LoadError> {
-        let Some(loaded) = &mut self.loaded else { return Err(LoadError::NothingLoaded) };
-        let filters = loaded.filters.len();
-        let Some(before) = loaded.filters.get(filter) else {
+        let Some(loaded) = &self.loaded else { return Err(LoadError::NothingLoaded) };
+        let source = |filter: &Filter| (filter.source.clone(), Plugin::clone(&filter.plugin));
+        let mut chain: Vec<(Module, Plugin)> = loaded.chain.filters.iter().map(source).collect();
+        let filters = chain.len();
+        let Some((_, plugin)) = chain.get_mut(filter) else {
             return Err(LoadError::NoSuchFilter { filter, filters });
         };
-        let plugin = Plugin { configuration: configuration.into(), ..Plugin::clone(&before.plugin) };
-        let updated = Filter { plugin: Arc::new(plugin), ..before.clone() };
-        let mut verdicts = std::mem::take(&mut loaded.verdicts);
-        let tried = self.try_canary(&updated, filters > 1, &mut verdicts);
-        if let Some(loaded) = &mut self.loaded {
-            loaded.verdicts = verdicts;
+        plugin.configuration = configuration.into();
+        self.replace_chain(chain.iter().map(|(module, plugin)| (module, plugin.clone())))
+    }
+
+    /// Tries filters in the base VM and the canary. If all of them pass, they take the place of the chain's.
+    fn try_chain<'a>(
+        &self,
+        chain: &mut Chain,
+        filters: impl IntoIterator<Item = (&'a Module, Plugin)>,
+    ) -> Result<(), LoadError> {
+        let mut next: Vec<Filter> = Vec::new();
+        let mut new_vms = Vec::new();
+        for (module, plugin) in filters {
+            self.kind.map_or(Ok(()), |kind| module.taken_by(kind))?;
+            let shares = |known: &&Filter| known.source.is(module) && known.plugin.shares_vm_with(&plugin);
+            let vm = match chain.filters.iter().chain(&next).find(shares) {
+                Some(known) => known.vm,
+                None => {
+                    chain.vms += 1;
+                    new_vms.push(next.len());
+                    chain.vms
+                }
+            };
+            let linked = module.link(self.version, self.shared.shared_data.flavour())?;
+            let plugin = Arc::new(plugin);
+            next.push(Filter { source: module.clone(), module: linked, plugin, vm });
         }
-        tried?;
-        for worker in self.all_workers() {
-            // Where the canary passed and a worker fails, Envoy goes on without the filter there; the worker has
-            // logged it.
-            let _ = lock(&worker).update(filter, &updated.plugin);
+        let several = next.len() > 1;
+        for (index, filter) in next.iter().enumerate() {
+            if new_vms.contains(&index) {
+                let mark = self.log_mark();
+                Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Base, 0)
+                    .map_err(|reason| self.refused(filter, several, VmName::Base, reason, mark))?;
+            }
+            self.try_canary(filter, several, &mut chain.verdicts)?;
         }
-        if let Some(place) = self.loaded.as_mut().and_then(|loaded| loaded.filters.get_mut(filter)) {
-            *place = updated;
-        }
-        self.serve_callouts();
+        chain.verdicts.retain(|verdict| next.iter().any(|filter| filter.vm == verdict.vm));
+        chain.filters = next;
         Ok(())
     }
 

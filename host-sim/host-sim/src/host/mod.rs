@@ -1,7 +1,10 @@
 //! The host: workers over one shared store, and the clock that a test holds.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -49,6 +52,8 @@ pub struct Host {
     workers: usize,
     clusters: Arc<Clusters>,
     loaded: Option<Loaded>,
+    /// Whether a driver takes the work that guests leave.
+    driven: AtomicBool,
 }
 
 /// A worker is one thread's at a time, and a host's tests may be on several.
@@ -66,7 +71,15 @@ impl Host {
         workers: usize,
         clusters: Clusters,
     ) -> Self {
-        Self { shared, version, kind, workers, clusters: Arc::new(clusters), loaded: None }
+        Self {
+            shared,
+            version,
+            kind,
+            workers,
+            clusters: Arc::new(clusters),
+            loaded: None,
+            driven: AtomicBool::new(false),
+        }
     }
 
     /// A host to be made.
@@ -86,13 +99,14 @@ impl Host {
         }))
     }
 
-    /// The workers, for a gateway that drives them itself; none when no filter is loaded.
+    /// The workers, for a gateway that drives them itself; none when no filter is loaded. From now on, what guests ask for
+    /// while filters are replaced or updated is the driver's [`Work`](driver::Work).
     pub fn driver(&self) -> Option<Driver> {
         let loaded = self.loaded.as_ref()?;
+        self.driven.store(true, Ordering::Relaxed);
         let worker = |worker: &SharedWorker| driver::Worker(Arc::clone(worker));
         Some(Driver {
             shared: Arc::clone(&self.shared),
-            plugins: loaded.filters.iter().map(|filter| filter.plugin.name.clone()).collect(),
             main: worker(&loaded.main),
             workers: loaded.workers.iter().map(worker).collect(),
         })

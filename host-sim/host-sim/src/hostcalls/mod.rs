@@ -36,6 +36,7 @@ use crate::{
     trace::{self, CallAnswer, Raw},
     vm::{
         memory::{Answer, Guest, Refusal},
+        sample,
         state::{Restriction, VmState},
     },
 };
@@ -87,8 +88,7 @@ fn open<'a>(
     state.host_calls += 1;
     if let Some(turns) = &state.turns {
         turns.offer();
-        let ticks = crate::vm::module::ticks(state.shared.callback_limit);
-        wasmtime::AsContextMut::as_context_mut(&mut caller).set_epoch_deadline(ticks);
+        sample::grant(&mut caller);
     }
     let state = caller.data_mut();
     let fault = state.shared.faults.strike(name, state.name);

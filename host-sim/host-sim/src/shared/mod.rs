@@ -21,6 +21,7 @@ use crate::{
     },
     stream::framing::Framing,
     trace::TracedCallback,
+    vm::sample::SampleSink,
     wire::property::Value,
     worker::{ReloadStats, ReloadTotals},
 };
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) logs: Logs,
     /// Where traces go, if VMs are traced.
     pub(crate) trace: Option<TraceSink>,
+    /// Where samples go, if VMs are sampled.
+    pub(crate) samples: Option<SampleSink>,
     pub(crate) metrics: Metrics,
     pub(crate) shared_data: SharedData,
     pub(crate) shared_queues: SharedQueues,

@@ -15,19 +15,19 @@ impl Worker {
         self.show_ends(slot.0);
         let Some(chain) = self.chains.remove(&slot.0) else { return };
         self.ready.remove(&slot.0);
-        let mut failed = false;
+        let mut over = false;
         for last in [false, true] {
             for Stage { generation, context } in &chain.stages {
                 let Some(vm) = self.vms.get_mut(generation) else { continue };
                 if last {
                     vm.end_stream(*context);
-                    failed |= vm.is_failed();
+                    over |= vm.is_failed() || vm.is_drained();
                 } else {
                     vm.log_stream(*context);
                 }
             }
         }
-        if failed {
+        if over {
             self.drop_drained();
         }
     }

@@ -13,6 +13,7 @@ pub(crate) mod module;
 mod name;
 pub(crate) mod random;
 mod roots;
+pub(crate) mod sample;
 pub(crate) mod state;
 mod streams;
 
@@ -34,7 +35,6 @@ use self::{
     callouts::Callouts,
     deferred::{MAX_DEPTH, STACK_OVERFLOW},
     exports::Exports,
-    module::ticks,
     random::Randomness,
     state::{Context, Restriction, VmState},
 };
@@ -133,6 +133,7 @@ impl Vm {
             rng: Randomness::new(shared.seed, name, generation),
             turns: None,
             host_calls: 0,
+            ticks_left: 0,
             timers_changed: false,
             ready: VecDeque::new(),
             depth: 0,
@@ -142,7 +143,10 @@ impl Vm {
         };
         let mut store = Store::new(module.module().engine(), state);
         store.limiter(|state| &mut state.limits);
-        store.set_epoch_deadline(ticks(shared.callback_limit));
+        if shared.samples.is_some() {
+            store.epoch_deadline_callback(sample::take);
+        }
+        sample::grant(&mut store);
 
         enter(&mut store, START, &[]);
         let started = Self::start(module, &mut store);
@@ -196,9 +200,8 @@ impl Vm {
         state.current = context;
         state.effective = 0;
         state.stop_iteration = false;
-        let deadline = ticks(state.shared.callback_limit);
         let traced = state.trace.is_some();
-        self.store.set_epoch_deadline(deadline);
+        sample::grant(&mut self.store);
         if traced {
             enter(&mut self.store, callback, &arguments.numbers());
         }
@@ -240,6 +243,12 @@ impl Vm {
     /// Bytes of the guest's memory.
     pub(crate) fn memory_size(&mut self) -> usize {
         self.store.data().memory.map_or(0, |memory| memory.data_size(&self.store))
+    }
+
+    /// Whether it has no context left, and nothing that it asked for is to be done.
+    pub(crate) fn is_drained(&self) -> bool {
+        let state = self.store.data();
+        state.contexts.is_empty() && state.callouts.grpc_orders.is_empty()
     }
 
     /// Whether a stream is still in progress.

@@ -149,6 +149,66 @@ fn a_root_whose_configuration_was_replaced_ticks_as_long_as_its_streams_keep_it(
 }
 
 #[test]
+fn another_module_serves_new_streams_while_old_ones_end_with_theirs() {
+    let mut host = load("one", 1).unwrap();
+    let mut old = host.stream(0, &Request::get("/"), true);
+    let [other, bad] = ["chain", "configuration"].map(|guest| Module::compile(guests::guest(guest)).unwrap());
+    let named = |name: &'static str| Plugin { configuration: name.into(), ..Plugin::default() };
+    host.replace_chain([(&other, named("x"))]).unwrap();
+    assert_eq!(host.vms(0), 2, "the old stream keeps its VM");
+    host.logs().take();
+    assert!(host.replace_chain([(&other, named("x")), (&bad, named("bad"))]).is_err());
+    let said = lines_of_worker(&host);
+    assert!(said.is_empty(), "the workers heard nothing of what was refused: {said:?}");
+    assert_eq!(host.send(0, Request::get("/"), ok).header("x-answered"), Some("x"));
+
+    old.respond(Response::ok());
+    let answer = old.finish();
+    assert_eq!(answer.header("x-configuration"), Some("one"));
+    assert_eq!(host.vms(0), 1, "the old VM went with its last stream");
+    assert!(lines_of_worker(&host).contains(&"delete 1".to_owned()));
+}
+
+#[test]
+fn a_filter_of_a_replaced_chain_keeps_what_has_not_changed() {
+    let module = Module::compile(guests::guest("configuration")).unwrap();
+    let other = Module::compile(guests::guest("chain")).unwrap();
+    let named = |name: &'static str| Plugin { configuration: name.into(), ..Plugin::default() };
+    let mut host = Host::builder().build();
+    host.load_chain([(&module, named("one")), (&other, named("a"))]).unwrap();
+    //  what the second filter becomes, VMs of the worker: the first one hears nothing
+    let rows = [(&other, "b", 2), (&module, "two", 1), (&module, "one", 1), (&other, "a", 2)];
+    for (second, configuration, vms) in rows {
+        host.logs().take();
+        host.replace_chain([(&module, named("one")), (second, named(configuration))]).unwrap();
+        let said = lines_of_worker(&host);
+        assert_eq!(host.vms(0), vms, "{configuration}: {said:?}");
+        assert!(!said.contains(&"configure one".to_owned()), "{configuration}: {said:?}");
+    }
+}
+
+#[test]
+fn what_a_filter_asks_for_in_an_update_is_the_drivers_work() {
+    let source = r#"(module
+        (import "env" "proxy_http_call"
+          (func $call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+        ;; prelude
+        (func (export "proxy_on_configure") (param $root i32) (param $size i32) (result i32)
+          (call $note (str "call") (call $call (str "auth")
+            (str "\03\00\00\00\05\00\00\00\06\00\00\00\07\00\00\00\04\00\00\00\0a\00\00\00\04\00\00\00:path\00/check\00:method\00POST\00:authority\00auth\00")
+            (str "") (str "") (i32.const 5000) (i32.const 24)))
+          (i32.const 1)))"#;
+    let module = Module::compile(guests::assemble(source).unwrap()).unwrap();
+    let mut host = Host::builder().cluster("auth", |_| Response::ok()).build();
+    host.load(&module, Plugin::default()).unwrap();
+    let driver = host.driver().unwrap();
+    let asked = || driver.workers()[0].lock().take_work().callouts.len();
+    assert_eq!(asked(), 0, "the host has answered what was asked before there was a driver");
+    host.update("two").unwrap();
+    assert_eq!(asked(), 1, "{:?}", lines(&host));
+}
+
+#[test]
 fn a_refused_update_keeps_the_old_configuration() {
     let mut host = load("one", 2).unwrap();
     assert!(host.update("bad two").is_err());

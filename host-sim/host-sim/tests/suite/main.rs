@@ -14,6 +14,7 @@ mod interleaving;
 mod lifecycle;
 mod load;
 mod memory_safety;
+mod module_build;
 mod ngx;
 mod phases;
 mod properties;

@@ -10,12 +10,13 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, connect::HttpInfo};
 
 use super::{Exchange, translate};
+use crate::gateway::history::{Message, Upstream as Asked};
 
 impl Exchange {
     /// Takes a step of the filter, and follows what it lets go on.
     pub(super) fn step(&mut self, step: impl FnOnce(&mut WorkerGuard<'_>, StreamId)) {
         let stream = self.stream;
-        self.local.with(|worker| step(worker, stream));
+        self.local.with_for(self.id, |worker| step(worker, stream));
         self.collect();
     }
 
@@ -40,6 +41,11 @@ impl Exchange {
         if end {
             self.stop_reading(direction);
         }
+        self.note(|record| match (direction, &mut record.upstream) {
+            (Direction::Request, _) => record.request.add(&data),
+            (Direction::Response, Asked::Answered(answer)) => answer.add(&data),
+            (Direction::Response, _) => {}
+        });
         // Upstreams are spoken to over HTTP/1.
         let is_http2 = self.is_http2 && direction == Direction::Request;
         let framing = self.local.peek(|worker| worker.framing());
@@ -55,7 +61,9 @@ impl Exchange {
                 match frame.into_trailers() {
                     Ok(trailers) if is_http2 => {
                         self.stop_reading(direction);
-                        self.feed(direction, [Part::Trailers(translate::headers_of(&trailers))]);
+                        let trailers = translate::headers_of(&trailers);
+                        self.note(|record| record.request.end(trailers.clone()));
+                        self.feed(direction, [Part::Trailers(trailers)]);
                     }
                     // Over HTTP/1 trailers are dropped (`enable_trailers` is off).
                     _ => self.feed_data(direction, Bytes::new(), true),
@@ -78,6 +86,7 @@ impl Exchange {
         if self.head.is_none() {
             self.reset();
         } else {
+            self.note(|record| record.upstream = Asked::Late);
             self.step(|worker, stream| {
                 worker.reply(stream, 504, "upstream request timeout", "response_timeout");
             });
@@ -97,10 +106,12 @@ impl Exchange {
                     let (address, local_address) = (info.remote_addr(), Some(info.local_addr()));
                     self.local
                         .peek(|worker| worker.set_upstream(stream, Upstream { address, local_address }));
+                    self.note(|record| record.upstream_address = Some(address));
                 }
                 let end = body.is_end_stream();
                 self.response_body = (!end).then_some(body);
                 let headers = translate::response_headers(&parts);
+                self.note(|record| record.upstream = Asked::Answered(Message::new(headers.clone())));
                 if end {
                     self.deadline = None;
                 }
@@ -108,7 +119,11 @@ impl Exchange {
             }
             Err(error) => {
                 self.local.stats.upstream_failures.fetch_add(1, Ordering::Relaxed);
-                let (reason, details) = if error.is_connect() {
+                let unreachable = error.is_connect();
+                self.note(|record| {
+                    record.upstream = if unreachable { Asked::Unreachable } else { Asked::Broken };
+                });
+                let (reason, details) = if unreachable {
                     (CONNECT_ERROR, "upstream_reset_before_response_started{remote_connection_failure}")
                 } else {
                     (RESET_ERROR, "upstream_reset_before_response_started{connection_termination}")

@@ -29,6 +29,7 @@ mod send;
 
 use super::{
     body::{Aborted, Pipe, StreamBody},
+    history::{Recent, Record, RequestId},
     stats::Active,
     thread::{Local, MAX_HEADER_BYTES},
     translate,
@@ -55,18 +56,25 @@ pub(super) async fn serve(
     local.stats.requests.fetch_add(1, Ordering::Relaxed);
     let version = request.version();
     let (parts, body) = request.into_parts();
-    let headers = translate::request_headers(&parts, connection.peer);
-    let mut refusal = edge::refusal(&headers, translate::protocol(version));
+    let protocol = translate::protocol(version);
+    let sent = translate::sent_headers(&parts);
+    let headers = translate::request_headers(&sent, connection.peer);
+    let mut refusal = edge::refusal(&headers, protocol);
+    let mut record = Record::new(local.wall(), local.number(), connection.peer, protocol, sent);
+    record.headers.clone_from(&headers);
     if headers.byte_size() > MAX_HEADER_BYTES as usize {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.as_u16();
         refusal = Some(Refusal { status, body: "", details: "request_headers_too_large" });
     }
     if let Some(refusal) = refusal {
         local.stats.count_response(refusal.status);
+        record.refuse(refusal);
+        let id = local.recent.as_ref().map(Recent::begin);
+        local.note(id, record);
         return translate::refused(refusal).map_err(|_| Aborted);
     }
     let (head, answer) = oneshot::channel();
-    let exchange = Exchange::new(Rc::clone(&local), connection, version, head);
+    let exchange = Exchange::new(Rc::clone(&local), connection, record, head);
     tokio::task::spawn_local(exchange.run(headers, body));
     let mut response = answer.await.map_err(|_| Aborted)?;
     if local.is_draining() && version != Version::HTTP_2 {
@@ -105,6 +113,12 @@ struct Exchange {
     head: Option<oneshot::Sender<Response<StreamBody>>>,
     down: Pipe,
     over: bool,
+    /// When it came, on the monotonic clock.
+    began: Duration,
+    /// Its number among the recent requests, if those are kept.
+    id: Option<RequestId>,
+    /// What is to be said of it; gone once it is over.
+    record: Option<Record>,
 }
 
 enum Event {
@@ -130,23 +144,24 @@ impl Exchange {
     fn new(
         local: Rc<Local>,
         connection: Connection,
-        version: Version,
+        record: Record,
         head: oneshot::Sender<Response<StreamBody>>,
     ) -> Self {
         let connection = driver::Connection {
             source: connection.peer,
             destination: connection.destination,
-            protocol: translate::protocol(version),
+            protocol: record.protocol,
             id: connection.id,
         };
         let stream = local.with(|worker| worker.open(&connection));
         let wake = Rc::new(Notify::new());
         local.register(stream, Rc::clone(&wake));
+        let (began, id) = (local.now(), local.recent.as_ref().map(Recent::begin));
         Self {
             local,
             stream,
             wake,
-            is_http2: version == Version::HTTP_2,
+            is_http2: record.protocol == translate::protocol(Version::HTTP_2),
             request_body: None,
             deadline: None,
             request_sent: false,
@@ -156,6 +171,16 @@ impl Exchange {
             head: Some(head),
             down: Pipe::default(),
             over: false,
+            began,
+            id,
+            record: Some(record),
+        }
+    }
+
+    /// Takes something down of the request.
+    fn note(&mut self, note: impl FnOnce(&mut Record)) {
+        if let Some(record) = &mut self.record {
+            note(record);
         }
     }
 
@@ -238,6 +263,14 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.local.forget(self.stream);
         let stream = self.stream;
-        self.local.with(|worker| worker.close(stream));
+        let details = self.local.with_for(self.id, |worker| {
+            let details = worker.details(stream);
+            worker.close(stream);
+            details
+        });
+        if let Some(mut record) = self.record.take() {
+            record.is_over(self.local.now().saturating_sub(self.began), details);
+            self.local.note(self.id, record);
+        }
     }
 }

@@ -10,6 +10,7 @@ use host_sim::{
 use tokio::time::Instant;
 
 use super::{Exchange, StreamBody, translate};
+use crate::gateway::history::{End, Message, Upstream as Asked};
 
 impl Exchange {
     /// Takes what the filter has let go on to where it goes.
@@ -40,8 +41,17 @@ impl Exchange {
     pub(super) fn send_down(&mut self, part: Part) {
         match part {
             Part::Headers { headers, end } => self.send_head(&headers, end),
-            Part::Body { data, end } => self.down.data(data, end),
-            Part::Trailers(trailers) => self.down.trailers(translate::header_map(&trailers)),
+            Part::Body { data, end } => {
+                self.note(|record| record.sent(&data, end));
+                self.down.data(data, end);
+            }
+            Part::Trailers(trailers) => {
+                self.down.trailers(translate::header_map(&trailers));
+                self.note(|record| {
+                    record.answer.end(trailers);
+                    record.end = End::Answered;
+                });
+            }
         }
     }
 
@@ -53,6 +63,11 @@ impl Exchange {
                 // A name has an address once it is connected to.
                 let address =
                     self.local.upstream.authority().and_then(|authority| authority.as_str().parse().ok());
+                self.note(|record| {
+                    record.headers.clone_from(headers);
+                    record.upstream = Asked::Asked;
+                    record.upstream_address = address;
+                });
                 if let Some(address) = address {
                     let upstream = Upstream { address, local_address: None };
                     self.local.peek(|worker| worker.set_upstream(self.stream, upstream));
@@ -75,7 +90,8 @@ impl Exchange {
 
     pub(super) fn send_head(&mut self, headers: &Headers, end: bool) {
         let stream = self.stream;
-        if self.local.peek(|worker| worker.is_local_reply(stream)) {
+        let is_local_reply = self.local.peek(|worker| worker.is_local_reply(stream));
+        if is_local_reply {
             // A reply was made in the upstream's place: what goes there is broken off.
             self.up.abort();
             self.call = None;
@@ -91,6 +107,11 @@ impl Exchange {
         match translate::inbound(headers, body) {
             Ok(response) => {
                 self.local.stats.count_response(headers.status());
+                self.note(|record| {
+                    record.answer = Message::new(headers.clone());
+                    record.local_reply = is_local_reply;
+                    record.sent(&Bytes::new(), end);
+                });
                 if let Some(head) = self.head.take() {
                     // A client that is gone is noticed by its pipe, or needs nothing more.
                     let _ = head.send(response);
@@ -103,6 +124,7 @@ impl Exchange {
     /// Breaks the stream off: before its head by an error of the service, after it by one of the body.
     pub(super) fn reset(&mut self) {
         self.local.stats.resets.fetch_add(1, Ordering::Relaxed);
+        self.note(|record| record.end = End::Broken);
         self.head = None;
         self.down.abort();
         self.over = true;
