@@ -18,7 +18,7 @@ use crate::links::{PublicUrl, rfc3339};
 use crate::query::Query;
 use crate::selection::{ClickQuery, Interval};
 use crate::state::{App, Shared};
-use crate::store::{Column, Step, TagFilter, TopLink};
+use crate::store::{Column, Reader, Step, TopLink};
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/analytics", routing::get(analytics))
@@ -124,18 +124,24 @@ async fn analytics(
 async fn answer(app: &App, caller: &Caller, query: &Query) -> Result<Response, ApiError> {
     let metric = query.choice("event", &METRICS)?.unwrap_or(Metric::Clicks);
     let group_by = query.choice("groupBy", &GROUPINGS)?.unwrap_or(GroupBy::Count);
-    let click_query = ClickQuery::read(query, app, caller).await?;
+    let mut reader = app.store.reader().await?;
+    let click_query = ClickQuery::read(query, app, caller, &mut reader).await?;
     let answer = match (group_by, metric) {
         (GroupBy::Count, Metric::Clicks) => {
-            counted([], app.store.count_clicks(&caller.workspace, &click_query.selection).await?)
+            let selection = &click_query.selection;
+            counted([], app.store.count_clicks(&mut reader, &caller.workspace, selection).await?)
         }
         (GroupBy::Count, Metric::Leads | Metric::Sales) => counted([], 0),
-        (GroupBy::Timeseries, metric) => timeseries(app, caller, &click_query, metric).await?,
+        (GroupBy::Timeseries, metric) => timeseries(app, caller, &mut reader, &click_query, metric).await?,
         (GroupBy::Nothing, _) | (GroupBy::TopLinks | GroupBy::Columns(_), Metric::Leads | Metric::Sales) => {
             json!([])
         }
-        (GroupBy::TopLinks, Metric::Clicks) => return top_links(app, caller, &click_query).await,
-        (GroupBy::Columns(group), Metric::Clicks) => by_columns(app, caller, &click_query, group).await?,
+        (GroupBy::TopLinks, Metric::Clicks) => {
+            return top_links(app, caller, &mut reader, &click_query).await;
+        }
+        (GroupBy::Columns(group), Metric::Clicks) => {
+            by_columns(app, caller, &mut reader, &click_query, group).await?
+        }
     };
     Ok(Json(answer).into_response())
 }
@@ -193,8 +199,13 @@ impl<'a> TopLinkBody<'a> {
     }
 }
 
-async fn top_links(app: &App, caller: &Caller, click_query: &ClickQuery) -> Result<Response, ApiError> {
-    let top = app.store.top_links(&caller.workspace, &click_query.selection).await?;
+async fn top_links(
+    app: &App,
+    caller: &Caller,
+    reader: &mut Reader,
+    click_query: &ClickQuery,
+) -> Result<Response, ApiError> {
+    let top = app.store.top_links(reader, &caller.workspace, &click_query.selection).await?;
     let entries: Vec<_> = top.iter().map(|top| TopLinkBody::of(top, &app.public_url)).collect();
     Ok(Json(entries).into_response())
 }
@@ -202,6 +213,7 @@ async fn top_links(app: &App, caller: &Caller, click_query: &ClickQuery) -> Resu
 async fn by_columns(
     app: &App,
     caller: &Caller,
+    reader: &mut Reader,
     click_query: &ClickQuery,
     group: Group,
 ) -> Result<Value, ApiError> {
@@ -228,18 +240,17 @@ async fn by_columns(
         Group::UtmContents => &[("utm_content", Column::UtmContent)],
     };
     let names: Vec<Column> = columns.iter().map(|(_, column)| *column).collect();
-    let groups = app.store.group_clicks(&caller.workspace, &click_query.selection, &names).await?;
+    let groups = app.store.group_clicks(reader, &caller.workspace, &click_query.selection, &names).await?;
     let mut entries = Vec::with_capacity(groups.len());
     let ids = || groups.iter().filter_map(|(values, _)| values.first().cloned()).collect::<Vec<_>>();
     let named: HashMap<String, Value> = match group {
         Group::Folders => {
-            let folders = app.store.folders_of(&caller.workspace, &ids()).await?;
+            let folders = app.store.folders_of(reader, &caller.workspace, &ids()).await?;
             let named = |folder: Folder| (folder.id.clone(), json!({"id": folder.id, "name": folder.name}));
             folders.into_iter().map(named).collect()
         }
         Group::Tags => {
-            let (tags, page) = (TagFilter { ids: Some(ids()), ..TagFilter::default() }, (0, i64::MAX));
-            let tags = app.store.list_tags(&caller.workspace, &tags, page).await?;
+            let tags = app.store.tags_of(reader, &caller.workspace, &ids()).await?;
             tags.into_iter().map(|tag| (tag.id.clone(), json!(tag))).collect()
         }
         _ => HashMap::new(),
@@ -304,6 +315,7 @@ impl Granularity {
 async fn timeseries(
     app: &App,
     caller: &Caller,
+    reader: &mut Reader,
     click_query: &ClickQuery,
     metric: Metric,
 ) -> Result<Value, ApiError> {
@@ -323,7 +335,9 @@ async fn timeseries(
     let mut counts = vec![0_i64; starts.len()];
     if metric == Metric::Clicks {
         let step = step_of(&starts);
-        for (at, clicks) in app.store.timeline(&caller.workspace, &click_query.selection, step).await? {
+        for (at, clicks) in
+            app.store.timeline(reader, &caller.workspace, &click_query.selection, step).await?
+        {
             // The first bucket starts at or before the first counted click.
             let index = starts.partition_point(|start| start.as_millisecond() <= at).saturating_sub(1);
             if let Some(count) = counts.get_mut(index) {

@@ -19,7 +19,7 @@ use crate::links::{Link, LinkBody, rfc3339};
 use crate::query::Query;
 use crate::selection::ClickQuery;
 use crate::state::Shared;
-use crate::store::{Click, ClicksAndLinks, StoreError, Workspace};
+use crate::store::{Click, ClicksAndLinks, Reader, StoreError, Workspace};
 
 /// Default number of events on a page.
 const DEFAULT_LIMIT: i64 = 100;
@@ -164,19 +164,27 @@ async fn first_chunk(
     // The published clients always send the deprecated `order=desc`, so only `asc` is significant.
     let newest_first = query.choice("sortOrder", &directions)?.unwrap_or(true)
         && query.choice("order", &directions)?.unwrap_or(true);
-    let click_query = ClickQuery::read(query, &app, &caller).await?;
+    let mut reader = app.store.reader().await?;
+    let click_query = ClickQuery::read(query, &app, &caller, &mut reader).await?;
     let seqs = match metric {
         Metric::Clicks => {
             let skip = (page - 1) * limit;
             app.store
-                .page_of_clicks(&caller.workspace, &click_query.selection, newest_first, skip, limit)
+                .page_of_clicks(
+                    &mut reader,
+                    &caller.workspace,
+                    &click_query.selection,
+                    newest_first,
+                    skip,
+                    limit,
+                )
                 .await?
         }
         Metric::Leads | Metric::Sales => Vec::new(),
     };
     let events =
         Events { app, workspace: caller.workspace, seqs: seqs.into_iter(), is_first: true, sent: false };
-    Ok(events.chunk().await?)
+    Ok(events.chunk(&mut reader).await?)
 }
 
 /// The remaining events of a page.
@@ -195,13 +203,17 @@ impl Events {
     async fn next_chunk(self) -> Result<(Bytes, Option<Self>), ApiError> {
         let app = Arc::clone(&self.app);
         let admitted = app.admission.admit_chunk(&self.workspace).await?;
-        admitted.answer(async move { Ok(self.chunk().await?) }).await
+        let answer = async move {
+            let mut reader = self.app.store.reader().await?;
+            Ok(self.chunk(&mut reader).await?)
+        };
+        admitted.answer(answer).await
     }
 
     /// Reads the next chunk and writes it as part of a JSON array. None after the last chunk.
-    async fn chunk(mut self) -> Result<(Bytes, Option<Self>), StoreError> {
+    async fn chunk(mut self, reader: &mut Reader) -> Result<(Bytes, Option<Self>), StoreError> {
         let seqs: Vec<i64> = self.seqs.by_ref().take(CHUNK).collect();
-        let ClicksAndLinks { clicks, links } = self.app.store.clicks(&self.workspace, &seqs).await?;
+        let ClicksAndLinks { clicks, links } = self.app.store.clicks(reader, &self.workspace, &seqs).await?;
         let bodies: HashMap<i64, LinkBody> =
             links.iter().map(|(seq, link)| (*seq, link.body(&self.app.public_url))).collect();
         let mut text = Vec::new();

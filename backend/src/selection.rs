@@ -9,7 +9,7 @@ use crate::error::{ApiError, Code};
 use crate::links::routes::external_id;
 use crate::query::{MAX_VALUES, Query};
 use crate::state::App;
-use crate::store::{Column, Condition, LinkSelector, Selection};
+use crate::store::{Column, Condition, LinkSelector, Reader, Selection};
 use crate::when::{self, Edge};
 
 /// A value of `interval`.
@@ -91,7 +91,12 @@ pub(crate) fn filter_names() -> impl Iterator<Item = &'static str> {
 
 impl ClickQuery {
     /// Parses the range and filters of a request.
-    pub(crate) async fn read(query: &Query, app: &App, caller: &Caller) -> Result<Self, ApiError> {
+    pub(crate) async fn read(
+        query: &Query,
+        app: &App,
+        caller: &Caller,
+        reader: &mut Reader,
+    ) -> Result<Self, ApiError> {
         let now = app.clock.now();
         let zone = match query.text("timezone") {
             None => TimeZone::UTC,
@@ -99,7 +104,7 @@ impl ClickQuery {
                 .map_err(|_| ApiError::invalid("custom", "timezone", "Invalid IANA time zone"))?,
         };
         let interval = query.choice("interval", &INTERVALS)?;
-        let (start, end) = range(query, app, caller, now, &zone, interval).await?;
+        let (start, end) = range(query, app, caller, reader, now, &zone, interval).await?;
         let conditions = conditions(query, app, caller).await?;
         let kept_from = app.retention.kept_from(now);
         let interval = interval.filter(|_| query.text("start").is_none());
@@ -112,6 +117,7 @@ async fn range(
     query: &Query,
     app: &App,
     caller: &Caller,
+    reader: &mut Reader,
     now: Timestamp,
     zone: &TimeZone,
     interval: Option<Interval>,
@@ -130,7 +136,7 @@ async fn range(
             match interval.unwrap_or(Interval::Last(DAY)) {
                 Interval::All => app
                     .store
-                    .first_click(&caller.workspace, app.retention.kept_from(now))
+                    .first_click(reader, &caller.workspace, app.retention.kept_from(now))
                     .await?
                     .map_or(caller.workspace.created_at, |first| first.min(caller.workspace.created_at)),
                 interval => start_of(interval, end, zone).ok_or_else(|| {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::deleted_links::push_not_deleted;
+use super::reader::Reader;
 use super::retention::kept_from;
 use super::rollups::{DAY, HOUR, Piece, Table, pieces};
 use super::sql::Sql;
@@ -288,11 +289,12 @@ impl Store {
     /// Number of selected clicks.
     pub(crate) async fn count_clicks(
         &self,
+        reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
     ) -> Result<i64, StoreError> {
         let coarsest = selection.coarsest();
-        let mut reader = self.reader_for(workspace, selection, coarsest).await?;
+        self.refuse_expired(reader, workspace, selection, coarsest).await?;
         let mut sql = Sql::new("SELECT CAST(COALESCE(SUM(c.n), 0) AS BIGINT)");
         push_source(&mut sql, self.dialect, workspace, selection, coarsest);
         reader.number(sql).await
@@ -301,13 +303,14 @@ impl Store {
     /// Number of clicks by the values of `columns`, in descending order. Groups without a value are left out.
     pub(crate) async fn group_clicks(
         &self,
+        reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
         columns: &[Column],
     ) -> Result<Vec<(Vec<String>, i64)>, StoreError> {
         let about_clicks = columns.iter().any(|column| column.is_of_click());
         let coarsest = if about_clicks { Table::Clicks } else { selection.coarsest() };
-        let mut reader = self.reader_for(workspace, selection, coarsest).await?;
+        self.refuse_expired(reader, workspace, selection, coarsest).await?;
         let mut sql = Sql::new("SELECT ");
         for column in columns {
             sql.push(column.sql(self.dialect)).push(", ");
@@ -349,6 +352,7 @@ impl Store {
     /// left out.
     pub(crate) async fn timeline(
         &self,
+        reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
         step: Step,
@@ -359,7 +363,7 @@ impl Store {
             Step::Day => (DAY, Table::Daily),
         };
         let coarsest = if selection.coarsest() == Table::Daily { coarsest } else { Table::Clicks };
-        let mut reader = self.reader_for(workspace, selection, coarsest).await?;
+        self.refuse_expired(reader, workspace, selection, coarsest).await?;
         let mut sql = Sql::new("SELECT (c.t / ");
         sql.bind(length).push(") AS step, CAST(SUM(c.n) AS BIGINT) AS total");
         push_source(&mut sql, self.dialect, workspace, selection, coarsest);
@@ -371,11 +375,11 @@ impl Store {
     /// The instant of the workspace's first click.
     pub(crate) async fn first_click(
         &self,
+        reader: &mut Reader,
         workspace: &Workspace,
         retained_from: Timestamp,
     ) -> Result<Option<Timestamp>, StoreError> {
-        let mut reader = self.readers.acquire().await?;
-        let kept_from = kept_from(&mut reader, retained_from).await?;
+        let kept_from = kept_from(reader, retained_from).await?;
         let mut sql = Sql::new("SELECT MIN(c.bucket) AS at FROM clicks_hourly c WHERE c.workspace_seq = ");
         sql.bind(workspace.seq).push(" AND c.bucket < ").bind(kept_from);
         push_not_deleted(&mut sql, workspace);

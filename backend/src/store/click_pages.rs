@@ -7,6 +7,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::analytics::push_conditions;
+use super::reader::Reader;
 use super::rollups::Table;
 use super::sql::Sql;
 use super::{Click, ClickDetails, Selection, Store, StoreError, Workspace, instant_of, links};
@@ -23,13 +24,14 @@ impl Store {
     /// The numbers of the clicks on a page, in order of time. Clicks of the same millisecond are in order of recording.
     pub(crate) async fn page_of_clicks(
         &self,
+        reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
         newest_first: bool,
         skip: i64,
         size: i64,
     ) -> Result<Vec<i64>, StoreError> {
-        let mut reader = self.reader_for(workspace, selection, Table::Clicks).await?;
+        self.refuse_expired(reader, workspace, selection, Table::Clicks).await?;
         let (from, to) = selection.range();
         let mut sql = Sql::new("SELECT c.seq FROM clicks c WHERE c.workspace_seq = ");
         sql.bind(workspace.seq).push(" AND c.at >= ").bind(from).push(" AND c.at < ").bind(to);
@@ -43,10 +45,10 @@ impl Store {
     /// The clicks of a workspace with these numbers, in the given order. Clicks of deleted links are left out.
     pub(crate) async fn clicks(
         &self,
+        reader: &mut Reader,
         workspace: &Workspace,
         seqs: &[i64],
     ) -> Result<ClicksAndLinks, StoreError> {
-        let mut reader = self.readers.acquire().await?;
         let mut sql = Sql::new(
             "SELECT c.seq, c.id, c.link_seq, c.at, c.url, c.continent, c.country, c.region, c.city, c.device, c.browser,
              c.os, c.user_agent, c.trigger, c.referer, c.referer_url, c.ip FROM clicks c WHERE c.workspace_seq = ",
@@ -58,7 +60,7 @@ impl Store {
             by_seq.insert(row.try_get::<i64, _>("seq")?, row);
         }
         let of_links = rows.iter().map(|row| row.try_get("link_seq")).collect::<Result<Vec<i64>, _>>()?;
-        let links = links::load_map(&mut reader, of_links.into_iter()).await?;
+        let links = links::load_map(reader, of_links.into_iter()).await?;
         let mut clicks = Vec::with_capacity(rows.len());
         for row in seqs.iter().filter_map(|seq| by_seq.get(seq)) {
             let link_seq = row.try_get("link_seq")?;

@@ -11,6 +11,7 @@ use sqlx::{Any, Row, Transaction};
 
 use super::deleted_links::ROWS_PER_STEP;
 use super::names::{NameConflict, Named};
+use super::reader::Reader;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, instant_of};
 use crate::folders::{Folder, FolderInput};
@@ -40,12 +41,13 @@ impl Store {
     /// The folders with these ids.
     pub(crate) async fn folders_of(
         &self,
+        reader: &mut Reader,
         workspace: &Workspace,
         ids: &[String],
     ) -> Result<Vec<Folder>, StoreError> {
         let mut sql = Sql::new(FOLDERS);
         sql.bind(workspace.seq).push(" AND d.id IN ").texts(self.dialect, ids);
-        sql.all(&self.read).await?.iter().map(folder).collect()
+        reader.all(sql).await?.iter().map(folder).collect()
     }
 
     /// Creates a folder.

@@ -62,6 +62,7 @@ pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, Red
 pub(crate) use names::NameConflict;
 pub(crate) use outbox::{Attempt, DueDelivery, OutboxBacklog, Outcome};
 pub use reader::Analytics;
+pub(crate) use reader::Reader;
 use reader::Readers;
 pub use set_aside::{Replayed, SetAside};
 pub(crate) use spool::{Left, Progress, Spool, sqlite_spool};
@@ -113,6 +114,9 @@ pub enum StoreError {
         /// Approximate size of the events.
         bytes: usize,
     },
+    /// An analytics query exceeded its time limit before its last statement.
+    #[error("the time limit of the query has passed")]
+    TimeLimit,
     /// A query needs expired clicks, which are deleted.
     #[error("clicks from before {kept_from} are deleted")]
     Expired {
@@ -158,11 +162,16 @@ impl StoreError {
         Self::Corrupt { what, problem: problem.to_string() }
     }
 
-    /// Whether a statement exceeded its time limit and was interrupted.
+    /// Whether a query exceeded its time limit and was interrupted.
     pub(crate) fn is_interruption(&self) -> bool {
-        let Self::Database(sqlx::Error::Database(error)) = self else { return false };
-        // SQLITE_INTERRUPT, and PostgreSQL's query_canceled.
-        error.code().is_some_and(|code| matches!(&*code, "9" | "57014"))
+        match self {
+            Self::TimeLimit => true,
+            // SQLITE_INTERRUPT, and PostgreSQL's query_canceled.
+            Self::Database(sqlx::Error::Database(error)) => {
+                error.code().is_some_and(|code| matches!(&*code, "9" | "57014"))
+            }
+            _ => false,
+        }
     }
 }
 

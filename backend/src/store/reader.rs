@@ -1,5 +1,4 @@
-//! The connections for analytics queries. They are separate from all other connections, and their statements have a
-//! time limit.
+//! The connections for analytics queries. They are separate from all other connections, and each query has a time limit.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use sqlx::{AnyConnection, Executor, Row, Sqlite, SqlitePool, Transaction};
 use tokio::time::Instant;
 
 use super::sql::Sql;
-use super::{PoolState, StoreError};
+use super::{PoolState, Store, StoreError};
 
 /// Number of SQLite's virtual machine instructions between two checks of the time limit. They take a few microseconds.
 const STEPS: i32 = 10_000;
@@ -28,7 +27,7 @@ const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 pub struct Analytics {
     /// Maximum number of concurrent queries. One workspace uses at most half of them.
     pub readers: u32,
-    /// Time limit of a statement. After it, the statement is interrupted.
+    /// Time limit of a query, which may consist of several statements. After it, the running statement is interrupted.
     pub timeout: Duration,
 }
 
@@ -40,20 +39,37 @@ impl Default for Analytics {
 
 /// The connections to a database.
 #[derive(Clone, Debug)]
-pub(super) enum Readers {
+pub(super) struct Readers {
+    pool: Pool,
+    /// Time limit of a query.
+    timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum Pool {
     /// Not an `Any` connection, because only SQLite's connection type can interrupt a statement.
-    Sqlite(SqlitePool, Duration),
+    Sqlite(SqlitePool),
     /// The PostgreSQL server interrupts statements.
     #[cfg(feature = "postgres")]
     Postgres(AnyPool),
 }
 
-/// One connection.
+/// A connection for one query. All its statements see the same state of the database and share one time limit.
 #[derive(Debug)]
-pub(super) enum Reader {
-    Sqlite(Transaction<'static, Sqlite>, Duration),
+pub(crate) struct Reader {
+    transaction: Snapshot,
+    deadline: Instant,
+}
+
+#[derive(Debug)]
+enum Snapshot {
+    Sqlite(Transaction<'static, Sqlite>),
     #[cfg(feature = "postgres")]
-    Postgres(Transaction<'static, Any>),
+    Postgres {
+        transaction: Transaction<'static, Any>,
+        /// The server's current time limit of a statement.
+        statement_timeout: Duration,
+    },
 }
 
 impl Readers {
@@ -70,47 +86,66 @@ impl Readers {
                     Ok(())
                 })
             });
-        Ok(Self::Sqlite(pool.connect_with(options).await?, analytics.timeout))
+        Ok(Self { pool: Pool::Sqlite(pool.connect_with(options).await?), timeout: analytics.timeout })
     }
 
     #[cfg(feature = "postgres")]
     pub(super) async fn postgres(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
-        let timeout = analytics.timeout.as_millis();
+        let timeout = analytics.timeout;
         let pool =
             AnyPoolOptions::new().max_connections(analytics.readers).after_connect(move |connection, _| {
-                let timeout = format!("SET statement_timeout = {timeout}");
                 Box::pin(async move {
-                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(timeout))).await?;
+                    connection.execute(set_statement_timeout("SESSION", timeout)).await?;
                     Ok(())
                 })
             });
-        Ok(Self::Postgres(pool.connect_with(options).await?))
+        Ok(Self { pool: Pool::Postgres(pool.connect_with(options).await?), timeout })
     }
 
-    pub(super) async fn acquire(&self) -> Result<Reader, StoreError> {
-        Ok(match self {
-            Self::Sqlite(pool, timeout) => Reader::Sqlite(pool.begin().await?, *timeout),
+    async fn acquire(&self) -> Result<Reader, StoreError> {
+        let deadline = Instant::now() + self.timeout;
+        let transaction = match &self.pool {
+            Pool::Sqlite(pool) => Snapshot::Sqlite(pool.begin().await?),
             #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => Reader::Postgres(pool.begin_with(SNAPSHOT).await?),
-        })
+            Pool::Postgres(pool) => Snapshot::Postgres {
+                transaction: pool.begin_with(SNAPSHOT).await?,
+                statement_timeout: self.timeout,
+            },
+        };
+        Ok(Reader { transaction, deadline })
     }
 
     pub(super) fn state(&self, name: &'static str) -> PoolState {
-        match self {
-            Self::Sqlite(pool, _) => PoolState::of(name, pool),
+        match &self.pool {
+            Pool::Sqlite(pool) => PoolState::of(name, pool),
             #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => PoolState::of(name, pool),
+            Pool::Postgres(pool) => PoolState::of(name, pool),
         }
     }
 
     pub(super) async fn close(&self) {
-        match self {
-            Self::Sqlite(pool, _) => pool.close().await,
+        match &self.pool {
+            Pool::Sqlite(pool) => pool.close().await,
             #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => pool.close().await,
+            Pool::Postgres(pool) => pool.close().await,
         }
     }
+}
+
+impl Store {
+    /// A connection for an analytics query. The time limit of the query starts now.
+    pub(crate) async fn reader(&self) -> Result<Reader, StoreError> {
+        self.readers.acquire().await
+    }
+}
+
+/// The statement that sets the time limit of the following statements, of the session or of the transaction (`LOCAL`).
+#[cfg(feature = "postgres")]
+fn set_statement_timeout(scope: &'static str, timeout: Duration) -> sqlx::RawSql {
+    // 0 would be no limit.
+    let milliseconds = timeout.as_millis().max(1);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("SET {scope} statement_timeout = {milliseconds}")))
 }
 
 /// A connection that answers queries.
@@ -133,14 +168,26 @@ impl Answers for Reader {
 
 impl Reader {
     pub(super) async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
-        match self {
+        let deadline = self.deadline;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(StoreError::TimeLimit);
+        }
+        match &mut self.transaction {
             #[cfg(feature = "postgres")]
-            Self::Postgres(connection) => Ok(sql.all(&mut **connection).await?),
-            Self::Sqlite(connection, timeout) => {
-                let end = Instant::now() + *timeout;
-                let go_on = move || Instant::now() < end;
-                connection.lock_handle().await?.set_progress_handler(STEPS, go_on);
-                let rows = sql.for_sqlite()?.fetch_all(&mut **connection).await?;
+            Snapshot::Postgres { transaction, statement_timeout } => {
+                // A change of the limit costs a round trip. Until it is changed, the limit exceeds the time left by at most a
+                // ninth.
+                if left < *statement_timeout * 9 / 10 {
+                    transaction.execute(set_statement_timeout("LOCAL", left)).await?;
+                    *statement_timeout = left;
+                }
+                Ok(sql.all(&mut **transaction).await?)
+            }
+            Snapshot::Sqlite(transaction) => {
+                let go_on = move || Instant::now() < deadline;
+                transaction.lock_handle().await?.set_progress_handler(STEPS, go_on);
+                let rows = sql.for_sqlite()?.fetch_all(&mut **transaction).await?;
                 rows.iter().map(|row| Ok(AnyRow::try_from(row)?)).collect()
             }
         }
@@ -164,7 +211,6 @@ impl Reader {
 mod tests {
     use tempfile::TempDir;
 
-    use super::super::Store;
     use super::*;
 
     #[tokio::test]
@@ -177,10 +223,10 @@ mod tests {
             let endless = Sql::new(
                 "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n",
             );
-            let error = store.readers.acquire().await.unwrap().number(endless).await.unwrap_err();
+            let error = store.reader().await.unwrap().number(endless).await.unwrap_err();
             assert!(error.is_interruption(), "{error}");
             let short = Sql::new("SELECT 7");
-            assert_eq!(store.readers.acquire().await.unwrap().number(short).await.unwrap(), 7);
+            assert_eq!(store.reader().await.unwrap().number(short).await.unwrap(), 7);
         }
     }
 }

@@ -22,22 +22,22 @@ pub(super) async fn kept_from(reader: &mut Reader, retained_from: Timestamp) -> 
 }
 
 impl Store {
-    /// A reader for a question that rollups up to `coarsest` help to answer. The question is refused if it needs clicks that
-    /// have expired. Rollups tell whether there were any.
-    pub(super) async fn reader_for(
+    /// Refuses a query that needs expired clicks. The query is answered from rollups up to `coarsest`. Rollups also state
+    /// whether there were such clicks.
+    pub(super) async fn refuse_expired(
         &self,
+        reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
         coarsest: Table,
-    ) -> Result<Reader, StoreError> {
-        let mut reader = self.readers.acquire().await?;
+    ) -> Result<(), StoreError> {
         let (from, to) = selection.range();
         let mut needed = pieces(from, to, coarsest);
         needed.retain(|piece| piece.table == Table::Clicks);
         if needed.is_empty() {
-            return Ok(reader);
+            return Ok(());
         }
-        let kept_from = kept_from(&mut reader, selection.kept_from).await?;
+        let kept_from = kept_from(reader, selection.kept_from).await?;
         for piece in needed.iter().filter(|piece| piece.from < kept_from) {
             // Whole hours without conditions on clicks, which rollups answer for.
             let until = start_of(piece.to + HOUR - 1, HOUR).min(kept_from);
@@ -55,7 +55,7 @@ impl Store {
                 return Err(StoreError::Expired { kept_from: instant(kept_from)? });
             }
         }
-        Ok(reader)
+        Ok(())
     }
 
     /// Moves the horizon on to an instant, which has to be on an hour, and returns where it is.

@@ -12,6 +12,7 @@ use sqlx::{Any, Row, Transaction};
 use super::deleted_links::ROWS_PER_STEP;
 use super::link_conflict::LinkConflict;
 use super::names::{NameConflict, Named, folded};
+use super::reader::Reader;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::ids;
@@ -62,6 +63,18 @@ impl Store {
         sql.push("g.seq").push(descending);
         sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
         sql.all(&self.read).await?.iter().map(tag).collect()
+    }
+
+    /// The tags with these ids.
+    pub(crate) async fn tags_of(
+        &self,
+        reader: &mut Reader,
+        workspace: &Workspace,
+        ids: &[String],
+    ) -> Result<Vec<Tag>, StoreError> {
+        let mut sql = Sql::new(TAGS);
+        sql.bind(workspace.seq).push(" AND g.id IN ").texts(self.dialect, ids);
+        reader.all(sql).await?.iter().map(tag).collect()
     }
 
     /// Creates a tag. Without `color`, the name determines the colour.

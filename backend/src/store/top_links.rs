@@ -42,20 +42,21 @@ impl Store {
     /// oldest is first.
     pub(crate) async fn top_links(
         &self,
+        reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
     ) -> Result<Vec<TopLink>, StoreError> {
-        let mut reader = self.reader_for(workspace, selection, selection.coarsest()).await?;
+        self.refuse_expired(reader, workspace, selection, selection.coarsest()).await?;
         let ranked = if selection.conditions.is_empty() {
-            rank(self.count_by_link(&mut reader, workspace, selection.range()).await?)
+            rank(self.count_by_link(reader, workspace, selection.range()).await?)
         } else {
-            self.rank_by_query(&mut reader, workspace, selection).await?
+            self.rank_by_query(reader, workspace, selection).await?
         };
         let mut top: Vec<TopLink> = Vec::new();
         let most = usize::from(MAX_ROWS);
         for chunk in ranked.chunks(most) {
             // Deleted links are not loaded, and the next links take their ranks.
-            let mut links = load(&mut reader, self.dialect, chunk).await?;
+            let mut links = load(reader, self.dialect, chunk).await?;
             let loaded = chunk
                 .iter()
                 .filter_map(|(link, clicks)| Some(TopLink { clicks: *clicks, ..links.remove(link)? }));

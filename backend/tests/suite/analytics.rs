@@ -1,10 +1,8 @@
 //! Questions about clicks at known instants.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
-use axum::http::Method;
-use backend::{Analytics, Click, ClickDetails};
+use backend::{Click, ClickDetails};
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -22,7 +20,6 @@ on_both_databases! {
     filters_take_lists_and_their_negation_and_events_agree,
     intervals_and_time_zones_are_the_readers,
     clicks_from_before_are_named_as_published,
-    a_query_that_takes_too_long_is_interrupted_and_answered_503,
 }
 
 async fn relative_and_absolute_ranges_are_exact_and_events_agree(database: Database) {
@@ -464,28 +461,4 @@ async fn clicks_from_before_are_named_as_published(database: Database) {
         .map(|event| ["device", "browser", "os"].map(|name| event[name].as_str().unwrap()))
         .collect();
     assert_eq!(found, table.map(|(_, published)| published));
-}
-
-async fn a_query_that_takes_too_long_is_interrupted_and_answered_503(database: Database) {
-    let analytics = Analytics { timeout: Duration::from_millis(1), ..Analytics::default() };
-    let service = Service::with_analytics(database, analytics).await;
-    let link = service.link(&json!({"url": "https://example.com", "key": "k"})).await;
-    let clicks: Vec<Click> = (0..20_000)
-        .map(|n| {
-            let mut click = Click::new(link["id"].as_str().unwrap(), service.now());
-            click.details.referer_url = format!("https://referer.test/{n}").into();
-            click
-        })
-        .collect();
-    service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
-    let question = "/analytics?groupBy=referer_urls&interval=all";
-    // More often than there are readers.
-    for _ in 0..10 {
-        let answer = service.get(question).await;
-        let message = "The answer took too long. Ask about less, or later.";
-        assert_eq!(answer.error(), (503, "service_unavailable", message));
-        assert_eq!(answer.headers["retry-after"], "1");
-        assert_eq!(service.get("/links").await.status, 200);
-        assert_eq!(service.follow(Method::GET, "/r/k", "Googlebot/2.1").await.status, 302);
-    }
 }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod analytics;
+mod analytics_timeout;
 mod backup;
 mod bounds;
 mod command;

@@ -260,6 +260,12 @@ impl Service {
         self.restart().await
     }
 
+    /// As [`Self::restart`], with other bounds of questions about clicks.
+    pub(crate) async fn restart_with_analytics(mut self, analytics: Analytics) -> Self {
+        self.setup.analytics = analytics;
+        self.restart().await
+    }
+
     /// Ends the service and starts another on the same database.
     pub(crate) async fn restart(self) -> Self {
         self.backend.shut_down().await;
