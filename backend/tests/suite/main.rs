@@ -7,6 +7,7 @@ mod backup;
 mod bounds;
 mod command;
 mod connections;
+mod cut_off;
 mod database;
 mod database_away;
 mod deliveries;
