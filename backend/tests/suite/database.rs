@@ -99,7 +99,19 @@ pub(crate) struct OwnServer(Server);
 impl OwnServer {
     /// Starts it, with an empty database.
     pub(crate) async fn start() -> (Self, Database) {
-        let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
+        Self::of(tokio::task::spawn_blocking(Server::start).await.unwrap()).await
+    }
+
+    /// Starts one that waits for the disk, in an environment that `prepare` sets.
+    #[cfg(target_os = "linux")]
+    pub(crate) async fn start_prepared(
+        prepare: impl FnOnce(&mut Command) + Send + 'static,
+    ) -> (Self, Database) {
+        let start = || Server::start_prepared("on", prepare);
+        Self::of(tokio::task::spawn_blocking(start).await.unwrap()).await
+    }
+
+    async fn of(server: Server) -> (Self, Database) {
         server.connect().await.close().await.unwrap();
         let url = server.url("postgres");
         (Self(server), Database { url, folder: None })
@@ -124,6 +136,11 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::start_prepared("off", |_| {})
+    }
+
+    /// `fsync` decides whether the server waits for the disk.
+    fn start_prepared(fsync: &str, prepare: impl FnOnce(&mut Command)) -> Self {
         let bin = bin();
         let data = TempDir::with_prefix("weir-postgres-").unwrap().keep();
         if let Some((uid, gid)) = unprivileged() {
@@ -144,14 +161,17 @@ impl Server {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let port = free_port();
         let log = std::fs::File::create(data.join("server.log")).unwrap();
-        let script = r#""$1" -D "$2" -p "$3" -k "" -h 127.0.0.1 -c fsync=off -c max_connections=500 -c log_min_messages=fatal </dev/null &
+        let script = r#""$1" -D "$2" -p "$3" -k "" -h 127.0.0.1 -c fsync="$4" -c max_connections=500 -c log_min_messages=fatal </dev/null &
             trap '' INT TERM HUP; cat >/dev/null; read -r server <"$2/postmaster.pid"; kill -QUIT "$server"; wait
             while kill -0 "$server" 2>/dev/null; do sleep 0.1; done; rm -rf "$2""#;
-        let shell = command_in(&data, Path::new("/bin/sh"))
+        let mut shell = command_in(&data, Path::new("/bin/sh"));
+        prepare(&mut shell);
+        let shell = shell
             .args(["-c", script, "sh"])
             .arg(bin.join("postgres"))
             .arg(&data)
             .arg(port.to_string())
+            .arg(fsync)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log)

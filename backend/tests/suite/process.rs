@@ -36,6 +36,14 @@ impl Process {
         Self::run(Command::new(env!("CARGO_BIN_EXE_backend")), database, options)
     }
 
+    /// Starts one in an environment that `prepare` sets.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn start_prepared(database: &str, prepare: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_backend"));
+        prepare(&mut command);
+        Self::run(command, database, &[])
+    }
+
     /// Starts one that is told of a file that may not grow, rather than ended, and that logs to such a file.
     #[cfg(target_os = "linux")]
     pub(crate) fn start_limited(database: &str, log: &Path, options: &[&str]) -> Self {

@@ -5,8 +5,12 @@
 
 mod attack;
 mod customer;
+#[cfg(target_os = "linux")]
+mod slow_disk;
 
 use std::collections::BTreeMap;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::setpriority_process;
@@ -14,6 +18,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use self::attack::{Attack, Hostile, Scale};
 use self::customer::{Action, Customer, Work};
+#[cfg(target_os = "linux")]
+use self::slow_disk::{SYNC, SlowDisk};
+#[cfg(target_os = "linux")]
+use crate::database::OwnServer;
 use crate::database::{Database, on_both_databases};
 use crate::process::{Process, make_key};
 use crate::soak::row;
@@ -47,6 +55,7 @@ fn attackers() -> Runtime {
 /// Lets one customer work alone, and then beside a hostile one, and looks for all that was acknowledged.
 async fn run(
     database: Database,
+    start: impl FnOnce(&str) -> Process,
     scale: Scale,
     attacks: &[Attack],
     time_alone: Duration,
@@ -54,7 +63,7 @@ async fn run(
 ) -> Outcome {
     let usual_key = make_key(&database.url);
     let hostile_key = make_key(&database.url);
-    let process = Process::start(&database.url);
+    let process = start(&database.url);
     let mut customer = Customer::new(&process, usual_key).await;
     let hostile = Hostile::new(&process, hostile_key, &database, scale).await;
 
@@ -79,8 +88,36 @@ async fn run(
 
 async fn another_customer_is_served_and_loses_nothing(database: Database) {
     let scale = Scale { clicks: 2_000, connections: 1, idle: 50 };
-    let outcome = run(database, scale, &Attack::ALL, Duration::from_secs(1), Duration::from_secs(4)).await;
+    let (alone, beside) = (Duration::from_secs(1), Duration::from_secs(4));
+    let outcome = run(database, Process::start, scale, &Attack::ALL, alone, beside).await;
     assert!(outcome.answers[&200] > 0 && outcome.answers[&302] > 0, "{:?}", outcome.answers);
+}
+
+#[cfg(target_os = "linux")]
+async fn on_a_slow_disk(database: Database, start: impl FnOnce(&str) -> Process) {
+    let scale = Scale { clicks: 2_000, connections: 1, idle: 50 };
+    let (alone, beside) = (Duration::from_secs(1), Duration::from_secs(4));
+    let outcome = run(database, start, scale, &Attack::ALL, alone, beside).await;
+    assert!(outcome.answers[&200] > 0 && outcome.answers[&302] > 0, "{:?}", outcome.answers);
+    let fastest = outcome.beside.took[&Action::Create].iter().min().unwrap();
+    assert!(*fastest >= SYNC, "a link was created in {fastest:?}, before it was on the disk");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn another_customer_is_served_and_loses_nothing_on_a_slow_disk_on_sqlite() {
+    let disk = SlowDisk::new();
+    let start = |database: &str| Process::start_prepared(database, |process| disk.slow(process));
+    on_a_slow_disk(Database::sqlite(), start).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn another_customer_is_served_and_loses_nothing_on_a_slow_disk_on_postgresql() {
+    let disk = Arc::new(SlowDisk::new());
+    let of_server = Arc::clone(&disk);
+    let (_server, database) = OwnServer::start_prepared(move |server| of_server.slow(server)).await;
+    on_a_slow_disk(database, Process::start).await;
 }
 
 /// Writes a row with the times of `actions`, and judges them.
@@ -101,7 +138,7 @@ async fn a_minute_of_the_largest_requests(name: &str, database: Database) {
     const ALONE: Duration = Duration::from_secs(30);
     const BESIDE: Duration = Duration::from_secs(60);
     let scale = Scale { clicks: 200_000, connections: 4, idle: 500 };
-    let outcome = run(database, scale, &Attack::ALL, ALONE, BESIDE).await;
+    let outcome = run(database, Process::start, scale, &Attack::ALL, ALONE, BESIDE).await;
     let form = format!("{name}, {} s alone and {} s beside the other", ALONE.as_secs(), BESIDE.as_secs());
     judge("a customer beside a hostile one", &form, &outcome, &Action::ALL);
 }
@@ -124,7 +161,7 @@ async fn questions_about_clicks_and_a_deletion_stall_neither_authentication_nor_
     const TIME: Duration = Duration::from_secs(30);
     let scale = Scale { clicks: 200_000, connections: 4, idle: 0 };
     let attacks = [Attack::Analytics, Attack::Events, Attack::Deletion];
-    let outcome = run(Database::sqlite(), scale, &attacks, TIME, TIME).await;
+    let outcome = run(Database::sqlite(), Process::start, scale, &attacks, TIME, TIME).await;
     let form = format!("{} clicks deleted, {} s alone and as long beside it", scale.clicks, TIME.as_secs());
     judge("questions about clicks and a deletion", &form, &outcome, &[Action::Follow, Action::Read]);
 }
