@@ -5,6 +5,7 @@ use axum::extract::{FromRequest, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
+use crate::background;
 use crate::error::{ApiError, Code};
 use crate::permits;
 
@@ -29,10 +30,7 @@ impl<S: Sync> FromRequest<S> for JsonBody {
         let bytes = read(body).await?;
         permits::acquire(&parts.extensions).await;
         let value = if bytes.len() > PARSED_IN_PLACE {
-            tokio::task::spawn_blocking(move || serde_json::from_slice(&bytes)).await.map_err(|error| {
-                tracing::error!(%error, "the parsing of a request body ended abnormally");
-                ApiError::new(Code::InternalServerError, "An internal server error occurred.")
-            })?
+            background::run(move || serde_json::from_slice(&bytes)).await.ok_or_else(ApiError::internal)?
         } else {
             serde_json::from_slice(&bytes)
         };

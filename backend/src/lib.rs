@@ -10,6 +10,7 @@ mod admission;
 pub(crate) mod analytics;
 mod app;
 mod auth;
+mod background;
 pub mod backup;
 pub mod body;
 mod click_rules;

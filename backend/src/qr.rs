@@ -10,6 +10,7 @@ use axum::{Router, routing};
 use fast_qr::{ECL, QRBuilder, QRCode};
 use png::{BitDepth, ColorType, Encoder};
 
+use crate::background;
 use crate::error::ApiError;
 use crate::query::Query;
 use crate::state::Shared;
@@ -36,10 +37,7 @@ pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
 
 async fn qr(State(app): State<Shared>, query: Query) -> Result<Response, ApiError> {
     let _permit = app.drawing.acquire().await;
-    tokio::task::spawn_blocking(move || image(&query)).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "drawing a QR code panicked");
-        Err(ApiError::internal())
-    })
+    background::run(move || image(&query)).await.unwrap_or_else(|| Err(ApiError::internal()))
 }
 
 fn image(query: &Query) -> Result<Response, ApiError> {

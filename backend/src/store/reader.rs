@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::sql::Sql;
 use super::{PoolState, Store, StoreError};
+use crate::background;
 
 /// Number of SQLite's virtual machine instructions between two checks of the time limit. They take a few microseconds.
 const STEPS: i32 = 10_000;
@@ -83,6 +84,18 @@ impl Readers {
                 let pragmas = pragmas.clone();
                 Box::pin(async move {
                     connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas))).await?;
+                    // Each connection has a separate thread. The handler runs on it.
+                    let mut is_lowered = false;
+                    let lower = move || {
+                        if !is_lowered {
+                            background::lower_priority();
+                            is_lowered = true;
+                        }
+                        true
+                    };
+                    connection.lock_handle().await?.set_progress_handler(1, lower);
+                    connection.execute("SELECT 1").await?;
+                    connection.lock_handle().await?.remove_progress_handler();
                     Ok(())
                 })
             });
@@ -212,6 +225,23 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn statements_have_a_lower_priority_than_the_service() {
+        use rustix::process::getpriority_process;
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let store = Store::open(&url).await.unwrap();
+        let Snapshot::Sqlite(mut transaction) = store.reader().await.unwrap().transaction else {
+            panic!("not SQLite");
+        };
+        let (sender, nice) = std::sync::mpsc::channel();
+        let send = move || sender.send(getpriority_process(None).unwrap()).is_ok();
+        transaction.lock_handle().await.unwrap().set_progress_handler(1, send);
+        transaction.execute("SELECT 7").await.unwrap();
+        assert!(nice.recv().unwrap() > getpriority_process(None).unwrap().min(18));
+    }
 
     #[tokio::test]
     async fn an_endless_statement_is_interrupted_and_its_connection_is_free() {

@@ -1,0 +1,58 @@
+//! Work that uses the CPU for a long time runs on threads of low priority. Requests that need little CPU time then do not
+//! wait for it.
+
+use tokio::sync::oneshot;
+
+/// Difference between the nice value of these threads and that of the process.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
+/// Lowers the priority of the current thread. Only Linux has a nice value for each thread.
+pub(crate) fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{getpriority_process, setpriority_process};
+        // The system limits the sum to 19.
+        let lowered = getpriority_process(None).and_then(|nice| setpriority_process(None, nice + NICE));
+        if let Err(error) = lowered {
+            tracing::warn!(%error, "could not lower the priority of a thread");
+        }
+    }
+}
+
+/// Runs `work` on a new thread of low priority. None if it panics or there can be no more threads.
+pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, result) = oneshot::channel();
+    let run = || {
+        lower_priority();
+        // The receiver may have been dropped.
+        let _gone = done.send(work());
+    };
+    if let Err(error) = std::thread::Builder::new().name("background".to_owned()).spawn(run) {
+        tracing::error!(%error, "could not start a thread");
+        return None;
+    }
+    let result = result.await.ok();
+    if result.is_none() {
+        tracing::error!("a thread panicked");
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn work_has_a_lower_priority_than_its_caller() {
+        use rustix::process::getpriority_process;
+        let nice = || getpriority_process(None).unwrap();
+        assert_eq!(run(nice).await, Some((nice() + NICE).min(19)));
+    }
+
+    #[tokio::test]
+    async fn a_panic_leaves_no_result() {
+        assert_eq!(run(|| panic!("this work is broken")).await, None::<()>);
+    }
+}
