@@ -102,8 +102,11 @@ async fn follow(filter: &Filter, mut files: Files, gateway: &mut Gateway) {
         });
         match loaded {
             Ok(()) => print("loaded again"),
-            Err(Error::Missed(message) | Error::Failed(message)) => {
-                print_beside(format_args!("not loaded again, the filter before stays: {message}"));
+            Err(error) => {
+                print_beside(format_args!(
+                    "not loaded again, the filter before stays: {}",
+                    error.into_message()
+                ));
             }
         }
     }

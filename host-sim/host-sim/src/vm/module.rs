@@ -102,7 +102,7 @@ impl Module {
     /// # Errors
     /// As [`compile`](Self::compile).
     pub fn compile_with(wasm: impl AsRef<[u8]>, compiler: Compiler) -> Result<Self, ModuleError> {
-        Self::of(wasm.as_ref(), compiler, |engine, wasm| wasmtime::Module::from_binary(engine, wasm))
+        Self::of(wasm.as_ref(), compiler, wasmtime::Module::from_binary)
     }
 
     /// As [`compile_with`](Self::compile_with), or the module as `cache` has kept it. Beside the module it gives what the cache
