@@ -68,6 +68,8 @@ fn readers_folder(pages: &[Page]) -> tempfile::TempDir {
             "downstream_remote_address": "203.0.113.9:5000", "authorization": "Bearer try-free"})
     };
     write("access.log", &(0..50).map(|second| format!("{}\n", line(second))).collect::<String>());
+    let key = json!({"sha256": tests::policy::hash("try-free").trim_start_matches("sha256:"), "subscriber": "acme", "plan": "free"});
+    write("keys.json", &json!({"keys": [key]}).to_string());
     folder
 }
 
