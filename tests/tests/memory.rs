@@ -51,6 +51,6 @@ fn configurations_that_have_ended_leave_nothing() {
         host.guest_memory()
     };
     // An allocator takes its time to find the pieces it goes on with.
-    let settled = (0..200).map(&mut update).last();
-    assert_eq!((200..400).map(&mut update).last(), settled);
+    let settled = (0..400).map(&mut update).last();
+    assert_eq!((400..800).map(&mut update).last(), settled);
 }

@@ -24,29 +24,11 @@ const REFUSED: [u8; 3] = [0xd9, 0x48, 0x2b];
 const WIDTH: usize = 1100;
 const HEIGHT: usize = 1500;
 
-fn chromium() -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/find-chromium.sh");
-    let output = Command::new(script).output().unwrap();
-    assert!(output.status.success(), "no Chromium is installed: scripts/setup.sh test says how");
-    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
-}
-
-/// Opens a page in a browser of its own, and gives what it wrote to standard output.
+/// Opens a page in a browser of its own, and gives what the browser prints.
 fn browse(address: &str, arguments: &[&str]) -> String {
-    let profile = tempfile::tempdir().unwrap();
-    let output = Command::new(chromium())
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--hide-scrollbars", "--enable-logging=stderr", "--force-color-profile=srgb"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .args(arguments)
-        .arg(address)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    let console: Vec<_> = errors.lines().filter(|line| line.contains("CONSOLE")).collect();
-    assert!(console.is_empty(), "{console:?}");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/browse.sh");
+    let output = Command::new(script).args(arguments).arg(address).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
