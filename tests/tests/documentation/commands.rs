@@ -14,8 +14,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use demo::clock::wait_for_room;
 use serde_json::json;
 use tests::artifacts;
 use tests::process::Process;
@@ -118,15 +119,6 @@ fn without_numbers(line: &str) -> String {
     text
 }
 
-/// Waits until this minute, the window of the quota that the page uses up, has room for its commands.
-fn wait_for_room() {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let second = now.as_secs() % 60;
-    if second > 35 {
-        std::thread::sleep(Duration::from_secs(60 - second));
-    }
-}
-
 #[test]
 fn every_block_of_commands_that_a_page_shows_can_be_run_and_prints_what_the_page_says() {
     assert!(artifacts::filter_wasm().is_file());
@@ -135,7 +127,8 @@ fn every_block_of_commands_that_a_page_shows_can_be_run_and_prints_what_the_page
     let demo = Process::start("weir-demo", Command::new(artifacts::command("weir-demo")).arg("up")).unwrap();
     demo.wait_for(|line| line.starts_with("# Ctrl-C").then_some(())).unwrap();
     let variables = demo.output().lines();
-    wait_for_room();
+    // The page uses up the quota of one minute.
+    wait_for_room(Duration::from_secs(60), Duration::from_secs(25));
     let mut run = 0;
     for page in &pages {
         for block in page.blocks() {
