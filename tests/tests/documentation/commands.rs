@@ -7,6 +7,7 @@
 //! | mark | it needs |
 //! |---|---|
 //! | `build` | minutes: it builds from nothing, and what it builds is tested elsewhere |
+//! | `clock` | a real clock that stands still: two gateways that are asked one after the other may say different seconds |
 //! | `cluster` | a Kubernetes cluster, or a registry |
 //! | `containers` | Docker |
 //! | `host` | a machine of its own: it listens on fixed ports, or writes to system folders |
@@ -23,7 +24,7 @@ use tests::process::Process;
 
 use crate::pages::{Block, Page, all};
 
-const MARKS: [&str; 4] = ["build", "cluster", "containers", "host"];
+const MARKS: [&str; 5] = ["build", "clock", "cluster", "containers", "host"];
 
 /// What a reader of the book has built already, and what stands for the time that building takes: `cargo run` runs what is built,
 /// and `make` runs in the repository.
