@@ -141,7 +141,7 @@ async fn a_bulk_call_that_times_out_leaves_its_first_transactions(database: Data
     panic!("no call was cut off between its transactions");
 }
 
-/// A service in a process of its own, whose customers are one with large bulk calls and another.
+/// A service in its own process with two customers. One of them sends large bulk calls.
 struct Customers {
     /// None while it is killed.
     process: Option<Process>,

@@ -322,7 +322,7 @@ impl Compared {
         self.differences.push(Miss { what, expected: left.join("\n"), found: right.join("\n") });
     }
 
-    /// Takes in what is not as expected in Envoy. What host-sim has not met either, in the same way, is no difference between them.
+    /// Adds the expectations that Envoy missed. One that host-sim missed in the same way is no difference between them.
     fn judge(&mut self, left: &Misses, right: Misses) {
         for miss in right.0 {
             if left.0.contains(&miss) {
