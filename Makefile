@@ -75,12 +75,17 @@ manifests: image ## write the Kubernetes manifests with the image's digest to ta
 
 .PHONY: test
 test: check-test wasm ## run every test: unit, simulator, a real Envoy
-	$(CARGO) test --workspace --locked
-	$(call in_envoy,1.36.2)
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) $(call in_envoy,1.36.2)
+
+# Two for each processor: much of what tests do is wait, for a window to end or for a service that is far away.
+TEST_THREADS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 
 # The newest patch of each release that PyPI has with V8; 1.38.3 is there without.
 ENVOYS := 1.36.4 1.37.0 1.38.2 1.39.3 1.40.0
-in_envoy = ENVOY_VERSION=$(1) $(CARGO) test --workspace --locked --test contract --test exactness --test updates
+in_envoy = ENVOY_VERSION=$(1) $(CARGO) test --workspace --locked --test contract --test exactness --test updates -- $(SIMULATED:%=--skip %::)
+# Tests of the simulator are the same whatever the version of Envoy.
+SIMULATED := simulator ngx mosn no_shared_data
 
 .PHONY: test-envoys
 test-envoys: check-test wasm ## contract, exactness and updates in the newest patch of each Envoy from 1.36 on

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// How long it looks, in seconds.
-const SECONDS: u32 = 40;
+const SECONDS: u32 = 20;
 const LONG_SECONDS: u32 = 600;
 
 #[test]

@@ -113,13 +113,13 @@ fn leases_cost_a_request_what_local_quotas_do_and_less_than_the_native_filter() 
 
 #[test]
 fn services_with_limits_of_their_own_share_a_quota_by_what_weir_limits_prints() {
-    clock::wait_for_room(60 * MINUTE, MINUTE);
+    clock::wait_for_room(24 * 60 * MINUTE, MINUTE);
     for (service, fields) in [("envoyproxy", json!({})), ("limitador", json!({"window_index": true}))] {
         let mut settings = json!({"cluster": "ratelimit", "limits": "configured"});
         for (name, value) in fields.as_object().unwrap() {
             settings[name] = value.clone();
         }
-        let configuration = configuration(1, "100/hour", &settings);
+        let configuration = configuration(1, "100/day", &settings);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("weir.json");
         std::fs::write(&file, configuration.to_string()).unwrap();

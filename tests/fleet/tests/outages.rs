@@ -14,7 +14,7 @@ use tests::clock;
 use tonic::Code;
 
 const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The default of `timeout`.
 const TIMEOUT: Duration = Duration::from_millis(250);
 /// Twice as long as the longest backoff.
@@ -75,9 +75,9 @@ fn settings() -> [(Value, usize, u16); 3] {
 }
 
 fn check_outages((fields, admitted, refusal): (Value, usize, u16), breakages: &[Breakage]) {
-    clock::wait_for_room(HOUR, 5 * MINUTE);
+    clock::wait_for_room(DAY, 5 * MINUTE);
     // For each breakage a key that is asked for meanwhile, one for each gateway that is asked until the service is, and one afterwards.
-    let mut fleet = fleet(2, 4 * breakages.len(), "100/hour", &fields).start().unwrap();
+    let mut fleet = fleet(2, 4 * breakages.len(), "100/day", &fields).start().unwrap();
     let clients = Clients::to(&fleet.gateways, 1).unwrap();
     for (place, (what, breaks, mends)) in breakages.iter().enumerate() {
         let case = format!("{fields}, {what}");
@@ -87,7 +87,7 @@ fn check_outages((fields, admitted, refusal): (Value, usize, u16), breakages: &[
         assert_eq!(seen.count(200) + seen.count(refusal), 300, "{case}: {seen}");
         assert!(seen.slowest() < 4 * TIMEOUT, "{case}: {seen}");
         mends(&mut fleet);
-        let question = || request("weir", limited(descriptor(&[("who", "nobody")]), 1, Unit::Hour), 1);
+        let question = || request("weir", limited(descriptor(&[("who", "nobody")]), 1, Unit::Day), 1);
         let eventually = |what: &str, probe: &mut dyn FnMut() -> bool| {
             let what = format!("{case}: {what}");
             clock::eventually(&what, RECOVERY, || probe().then_some(())).unwrap();
@@ -137,9 +137,9 @@ fn whatever_a_service_answers_a_fleet_follows_on_unavailable() {
 
 #[test]
 fn what_the_service_has_reported_as_exhausted_stays_exhausted_while_it_is_away() {
-    clock::wait_for_room(HOUR, MINUTE);
+    clock::wait_for_room(DAY, MINUTE);
     for fields in [json!({}), json!({"on_unavailable": "allow"}), json!({"on_unavailable": "deny"})] {
-        let mut fleet = fleet(1, 1, "20/hour", &fields).start().unwrap();
+        let mut fleet = fleet(1, 1, "20/day", &fields).start().unwrap();
         let clients = Clients::to(&fleet.gateways, 1).unwrap();
         let before = clients.send_in_turn(&key(0), 40).unwrap();
         assert!((19..=20).contains(&before.count(200)), "{fields}: {before}");
@@ -151,8 +151,8 @@ fn what_the_service_has_reported_as_exhausted_stays_exhausted_while_it_is_away()
 
 #[test]
 fn a_late_answer_is_credited() {
-    clock::wait_for_room(HOUR, MINUTE);
-    let fleet = fleet(1, 1, "100/hour", &json!({"on_unavailable": "deny"})).start().unwrap();
+    clock::wait_for_room(DAY, MINUTE);
+    let fleet = fleet(1, 1, "100/day", &json!({"on_unavailable": "deny"})).start().unwrap();
     // Later than a request waits, earlier than a call times out.
     fleet.service.set_round_trip(2 * TIMEOUT);
     let clients = Clients::to(&fleet.gateways, 1).unwrap();
@@ -170,7 +170,7 @@ fn a_late_answer_is_credited() {
 #[test]
 fn shadow_enforcement_never_waits() {
     const SLOW: Duration = Duration::from_secs(4);
-    let mut configuration = configuration(2, "10/hour", &json!({"cluster": "ratelimit", "timeout": "5s"}));
+    let mut configuration = configuration(2, "10/day", &json!({"cluster": "ratelimit", "timeout": "5s"}));
     configuration["enforcement"] = json!("shadow");
     let fleet = Setup::new(Limiter::Weir(configuration)).gateways(1).workers(1).without_upstream();
     let mut fleet = fleet.start().unwrap();
@@ -198,13 +198,13 @@ fn on_unavailable_decides_where_the_service_has_no_limit_and_the_filter_says_so_
         (json!({"on_unavailable": "allow"}), 40, 429),
         (json!({"on_unavailable": "deny"}), 0, 503),
     ];
-    clock::wait_for_room(HOUR, 2 * MINUTE);
+    clock::wait_for_room(DAY, 2 * MINUTE);
     for (what, yaml, limits) in services {
         for (on_unavailable, admitted, refusal) in &settings {
             let case = format!("{what}, {on_unavailable}");
             let mut fields = limits.clone();
             fields.as_object_mut().unwrap().extend(on_unavailable.as_object().unwrap().clone());
-            let setup = fleet(1, 1, "60/hour", &fields).service(Service::Envoyproxy(yaml.to_owned()));
+            let setup = fleet(1, 1, "60/day", &fields).service(Service::Envoyproxy(yaml.to_owned()));
             let fleet = setup.start().unwrap();
             let seen = Clients::to(&fleet.gateways, 1).unwrap().send(&key(0), 40).unwrap();
             assert!(fleet.service.calls() > 0, "{case}");
@@ -234,7 +234,7 @@ descriptors:
     value: standard
     descriptors:
       - key: window
-        value: hour
+        value: day
         descriptors:
           - key: plan
             value: pro
@@ -243,7 +243,7 @@ descriptors:
                 rate_limit: { unlimited: true }
 ";
     let fields = json!({"limits": "configured", "on_unavailable": "deny"});
-    let setup = fleet(1, 1, "60/hour", &fields).service(Service::Envoyproxy(unlimited.to_owned()));
+    let setup = fleet(1, 1, "60/day", &fields).service(Service::Envoyproxy(unlimited.to_owned()));
     let fleet = setup.start().unwrap();
     let clients = Clients::to(&fleet.gateways, 1).unwrap();
     for _ in 0..3 {
