@@ -1,15 +1,18 @@
-//! Limits the number of concurrent analytics queries: in all, to the number of reader connections, and per workspace,
-//! to half of it.
+//! Limits the number of concurrent analytics queries and searches: in all, to the number of reader connections, and per
+//! workspace, to half of it. Those of a busy workspace have the lowest priority.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tracing::Instrument;
 
+use crate::background::Priority;
 use crate::error::{ApiError, Code};
 use crate::store::Workspace;
+use crate::workload::Workloads;
 
 /// Maximum wait for a permit.
 const MAX_WAIT: Duration = Duration::from_secs(1);
@@ -21,11 +24,14 @@ pub(crate) struct Admission {
     share: usize,
     /// The permits of each workspace with a query that runs or waits.
     of_workspace: Mutex<HashMap<i64, Arc<Semaphore>>>,
+    workloads: Arc<Workloads>,
 }
 
 /// A permit for one query. It is released when the query ends.
 #[derive(Debug)]
 pub(crate) struct Admitted {
+    pub(crate) priority: Priority,
+    _workload: Running,
     _global: OwnedSemaphorePermit,
     _of_workspace: OwnedSemaphorePermit,
 }
@@ -37,7 +43,19 @@ impl Admission {
             all: Arc::new(Semaphore::new(permits)),
             share: permits.div_ceil(2),
             of_workspace: Mutex::default(),
+            workloads: Arc::default(),
         }
+    }
+
+    /// Whether queries of a workspace that need no permit otherwise need one, because it is busy.
+    pub(crate) fn is_busy(&self, workspace: &Workspace) -> bool {
+        self.workloads.is_busy(workspace.seq)
+    }
+
+    /// Adds a query to the workload of its workspace when it ends, which is when the result is dropped.
+    pub(crate) fn running(&self, workspace: &Workspace) -> Running {
+        let workloads = Arc::clone(&self.workloads);
+        Running { workloads, workspace: workspace.seq, since: Instant::now() }
     }
 
     /// Waits up to [`MAX_WAIT`] for a permit.
@@ -58,7 +76,9 @@ impl Admission {
         // permit.
         let of_workspace = self.of_workspace(workspace.seq).acquire_owned().await.map_err(closed)?;
         let global = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
-        Ok(Admitted { _global: global, _of_workspace: of_workspace })
+        let priority = if self.is_busy(workspace) { Priority::Lowest } else { Priority::Low };
+        let workload = self.running(workspace);
+        Ok(Admitted { priority, _workload: workload, _global: global, _of_workspace: of_workspace })
     }
 
     fn of_workspace(&self, workspace: i64) -> Arc<Semaphore> {
@@ -66,6 +86,20 @@ impl Admission {
         // A permit and a waiting query each hold a clone of the semaphore.
         all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
         Arc::clone(all.entry(workspace).or_insert_with(|| Arc::new(Semaphore::new(self.share))))
+    }
+}
+
+/// A running query of a workspace.
+#[derive(Debug)]
+pub(crate) struct Running {
+    workloads: Arc<Workloads>,
+    workspace: i64,
+    since: Instant,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.workloads.add(self.workspace, self.since.elapsed());
     }
 }
 

@@ -118,29 +118,38 @@ async fn analytics(
     query: Query,
 ) -> Result<Response, ApiError> {
     let admitted = app.admission.admit(&caller.workspace).await?;
-    admitted.answer(async move { answer(&app, &caller, &query).await }).await
+    let priority = admitted.priority;
+    let answer = async move {
+        let mut reader = app.store.reader(priority).await?;
+        answer(&app, &caller, &query, &mut reader).await
+    };
+    admitted.answer(answer).await
 }
 
-async fn answer(app: &App, caller: &Caller, query: &Query) -> Result<Response, ApiError> {
+async fn answer(
+    app: &App,
+    caller: &Caller,
+    query: &Query,
+    reader: &mut Reader,
+) -> Result<Response, ApiError> {
     let metric = query.choice("event", &METRICS)?.unwrap_or(Metric::Clicks);
     let group_by = query.choice("groupBy", &GROUPINGS)?.unwrap_or(GroupBy::Count);
-    let mut reader = app.store.reader().await?;
-    let click_query = ClickQuery::read(query, app, caller, &mut reader).await?;
+    let click_query = ClickQuery::read(query, app, caller, reader).await?;
     let answer = match (group_by, metric) {
         (GroupBy::Count, Metric::Clicks) => {
             let selection = &click_query.selection;
-            counted([], app.store.count_clicks(&mut reader, &caller.workspace, selection).await?)
+            counted([], app.store.count_clicks(reader, &caller.workspace, selection).await?)
         }
         (GroupBy::Count, Metric::Leads | Metric::Sales) => counted([], 0),
-        (GroupBy::Timeseries, metric) => timeseries(app, caller, &mut reader, &click_query, metric).await?,
+        (GroupBy::Timeseries, metric) => timeseries(app, caller, reader, &click_query, metric).await?,
         (GroupBy::Nothing, _) | (GroupBy::TopLinks | GroupBy::Columns(_), Metric::Leads | Metric::Sales) => {
             json!([])
         }
         (GroupBy::TopLinks, Metric::Clicks) => {
-            return top_links(app, caller, &mut reader, &click_query).await;
+            return top_links(app, caller, reader, &click_query).await;
         }
         (GroupBy::Columns(group), Metric::Clicks) => {
-            by_columns(app, caller, &mut reader, &click_query, group).await?
+            by_columns(app, caller, reader, &click_query, group).await?
         }
     };
     Ok(Json(answer).into_response())

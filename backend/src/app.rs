@@ -21,7 +21,7 @@ use crate::request_scope::RequestScope;
 use crate::retention::Retention;
 use crate::settings::Settings;
 use crate::state::{App, Shared};
-use crate::store::Store;
+use crate::store::{Store, checkpoint};
 use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::delivery::Deliverer;
@@ -41,6 +41,7 @@ pub struct Backend {
     recorder: RecorderTask,
     deliverer: JoinHandle<()>,
     sweeper: JoinHandle<()>,
+    checkpoints: JoinHandle<()>,
     retention: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
@@ -70,6 +71,7 @@ impl Backend {
         let deleted = Arc::new(Notify::new());
         let sweeper = sweeper::run(store.clone(), clock.clone(), Arc::clone(&deleted), stopped.clone());
         let sweeper = tokio::spawn(sweeper);
+        let checkpoints = tokio::spawn(checkpoint::run(store.clone(), stopped.clone()));
         let retention = Retention::new(settings.retention);
         let deletion = tokio::spawn(retention::run(store.clone(), clock.clone(), retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
@@ -96,7 +98,7 @@ impl Backend {
             deleted,
         };
         let (app, recorder) = (Arc::new(app), recorder_task);
-        Self { app, scope, recorder, deliverer, sweeper, retention: deletion, stop }
+        Self { app, scope, recorder, deliverer, sweeper, checkpoints, retention: deletion, stop }
     }
 
     /// The public routes: the API, redirects and `/healthz`.
@@ -162,6 +164,7 @@ impl Backend {
         for (task, what) in [
             (self.deliverer, "webhook deliveries"),
             (self.sweeper, "the deletion of rows"),
+            (self.checkpoints, "the copying of the log of writes"),
             (self.retention, "the deletion of expired clicks"),
         ] {
             if let Err(error) = task.await {

@@ -3,28 +3,35 @@
 
 use tokio::sync::oneshot;
 
-/// Difference between the nice value of these threads and that of the process.
-#[cfg(target_os = "linux")]
-const NICE: i32 = 10;
+/// The priority of a thread, as the difference between its nice value and that of the process. Linux gives a thread that competes
+/// with others the less time the larger it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Priority {
+    /// Queries that may take long: a third of the time of other threads.
+    Low = 5,
+    /// What large requests ask for, and queries of busy workspaces.
+    Lowest = 19,
+}
 
 /// Lowers the priority of the current thread. Only Linux has a nice value for each thread.
-pub(crate) fn lower_priority() {
+pub(crate) fn lower_priority(to: Priority) {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{getpriority_process, setpriority_process};
         // The system limits the sum to 19.
-        let lowered = getpriority_process(None).and_then(|nice| setpriority_process(None, nice + NICE));
+        let lowered = getpriority_process(None).and_then(|nice| setpriority_process(None, nice + to as i32));
         if let Err(error) = lowered {
             tracing::warn!(%error, "could not lower the priority of a thread");
         }
     }
 }
 
-/// Runs `work` on a new thread of low priority. None if it panics or there can be no more threads.
+/// Runs `work` on a new thread of the lowest priority. None if it panics or there can be no more threads.
 pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = oneshot::channel();
     let run = || {
-        lower_priority();
+        lower_priority(Priority::Lowest);
         // The receiver may have been dropped.
         let _gone = done.send(work());
     };
@@ -45,10 +52,10 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn work_has_a_lower_priority_than_its_caller() {
+    async fn work_has_the_lowest_priority() {
         use rustix::process::getpriority_process;
         let nice = || getpriority_process(None).unwrap();
-        assert_eq!(run(nice).await, Some((nice() + NICE).min(19)));
+        assert_eq!(run(nice).await, Some(19));
     }
 
     #[tokio::test]

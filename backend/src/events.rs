@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::analytics::Metric;
 use crate::auth::{AnalyticsCaller, Caller};
+use crate::background::Priority;
 use crate::error::ApiError;
 use crate::links::{Link, LinkBody, rfc3339};
 use crate::query::Query;
@@ -137,7 +138,9 @@ async fn events(
 ) -> Result<Response, ApiError> {
     let admitted = app.admission.admit(&caller.workspace).await?;
     // The first chunk is read before the response starts, so that a database error is answered with 500.
-    let (first, rest) = admitted.answer(async move { first_chunk(app, caller, &query).await }).await?;
+    let priority = admitted.priority;
+    let first_chunk = async move { first_chunk(app, caller, &query, priority).await };
+    let (first, rest) = admitted.answer(first_chunk).await?;
     let rest = stream::try_unfold(rest, |events| async move {
         match events {
             Some(events) => events.next_chunk().await.map(Some),
@@ -153,6 +156,7 @@ async fn first_chunk(
     app: Shared,
     caller: Caller,
     query: &Query,
+    priority: Priority,
 ) -> Result<(Bytes, Option<Events>), ApiError> {
     let metrics = [("clicks", Metric::Clicks), ("leads", Metric::Leads), ("sales", Metric::Sales)];
     let metric = query.choice("event", &metrics)?.unwrap_or(Metric::Clicks);
@@ -164,7 +168,7 @@ async fn first_chunk(
     // The published clients always send the deprecated `order=desc`, so only `asc` is significant.
     let newest_first = query.choice("sortOrder", &directions)?.unwrap_or(true)
         && query.choice("order", &directions)?.unwrap_or(true);
-    let mut reader = app.store.reader().await?;
+    let mut reader = app.store.reader(priority).await?;
     let click_query = ClickQuery::read(query, &app, &caller, &mut reader).await?;
     let seqs = match metric {
         Metric::Clicks => {
@@ -203,8 +207,9 @@ impl Events {
     async fn next_chunk(self) -> Result<(Bytes, Option<Self>), ApiError> {
         let app = Arc::clone(&self.app);
         let admitted = app.admission.admit_chunk(&self.workspace).await?;
+        let priority = admitted.priority;
         let answer = async move {
-            let mut reader = self.app.store.reader().await?;
+            let mut reader = self.app.store.reader(priority).await?;
             Ok(self.chunk(&mut reader).await?)
         };
         admitted.answer(answer).await

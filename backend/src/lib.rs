@@ -49,6 +49,7 @@ mod visitor;
 mod visitor_address;
 mod webhooks;
 mod when;
+mod workload;
 
 pub use app::Backend;
 pub use click_rules::{ClickRules, LocationHeaders};

@@ -98,7 +98,7 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
     }
     let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
     visitor::describe(details, headers, &agent);
-    details.url = destination.into();
+    details.url = visitor::kept_destination(&destination).into();
     details.trigger = if qr { "qr" } else { "link" }.into();
     let address = app.click_rules.client_address(headers).or(peer).map(|address| address.to_canonical());
     // The rest of the address reaches neither the spool nor the database.

@@ -10,6 +10,7 @@ use crate::links::routes::external_id;
 use crate::query::{MAX_VALUES, Query};
 use crate::state::App;
 use crate::store::{Column, Condition, LinkSelector, Reader, Selection};
+use crate::visitor;
 use crate::when::{self, Edge};
 
 /// A value of `interval`.
@@ -257,9 +258,10 @@ fn spelled(column: Column, values: Vec<String>) -> Vec<String> {
         | Column::City
         | Column::Trigger
         | Column::Referer
-        | Column::RefererUrl
-        | Column::Url
         | Column::BaseUrl => value,
+        // The stored values are truncated.
+        Column::RefererUrl => visitor::kept_referer(&value),
+        Column::Url => visitor::kept_destination(&value),
     };
     values.into_iter().map(spell).collect()
 }

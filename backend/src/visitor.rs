@@ -27,6 +27,9 @@ const PREVIEW_FETCHERS: [&str; 8] = [
 
 /// Maximum stored length of user agents and referers, in characters.
 const MAX_KEPT: usize = 1_024;
+/// Maximum stored length of the destination of a click, in characters. A visitor can make it as long as a request, with
+/// parameters that are passed on.
+const MAX_DESTINATION: usize = 2_048;
 
 /// Maximum stored length of a city's name, in characters.
 const MAX_PLACE: usize = 100;
@@ -161,20 +164,30 @@ pub(crate) fn describe(details: &mut ClickDetails, headers: &HeaderMap, agent: &
     details.device = Cow::Borrowed(agent.device);
     details.browser.clone_from(&agent.browser);
     details.os.clone_from(&agent.os);
-    details.user_agent = kept(user_agent(headers)).into();
+    details.user_agent = kept(user_agent(headers), MAX_KEPT).into();
     let referer =
         headers.get(REFERER).and_then(|value| value.to_str().ok()).and_then(|text| Url::parse(text).ok());
     if let Some(referer) = referer
         && let Some(host) = referer.host_str()
     {
         details.referer = host.trim_start_matches("www.").to_owned().into();
-        details.referer_url = kept(referer.as_str()).into();
+        details.referer_url = kept_referer(referer.as_str()).into();
     }
 }
 
+/// What is stored of the destination of a click.
+pub(crate) fn kept_destination(url: &str) -> String {
+    kept(url, MAX_DESTINATION)
+}
+
+/// What is stored of the referer of a click.
+pub(crate) fn kept_referer(url: &str) -> String {
+    kept(url, MAX_KEPT)
+}
+
 /// Truncates a text to its maximum stored length.
-fn kept(text: &str) -> String {
-    if text.len() <= MAX_KEPT { text.to_owned() } else { text.chars().take(MAX_KEPT).collect() }
+fn kept(text: &str, max: usize) -> String {
+    if text.len() <= max { text.to_owned() } else { text.chars().take(max).collect() }
 }
 
 pub(crate) fn user_agent(headers: &HeaderMap) -> &str {

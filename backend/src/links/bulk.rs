@@ -13,6 +13,7 @@ use super::LinkBody;
 use super::input::LinkInput;
 use super::routes::{new_link, refusal, selector, settle};
 use crate::auth::Caller;
+use crate::background;
 use crate::body::{Change, Fields, JsonBody, wrong_type};
 use crate::error::{ApiError, Code};
 use crate::json_list::json_list;
@@ -24,8 +25,6 @@ use crate::store::{LinkSelector, NewLink, transactions};
 pub(crate) const PATH: &str = "/links/bulk";
 /// Maximum number of links that one call creates, updates or deletes.
 pub(crate) const MAX_BULK: usize = 100;
-/// Links that are checked before other requests proceed. Each may be 64 KiB long.
-const CHECKED_AT_ONCE: usize = 8;
 
 /// The result for one item of a bulk call, in the order of the items.
 #[derive(Debug, Serialize)]
@@ -59,20 +58,22 @@ pub(super) async fn create(
         return Err(ApiError::invalid("too_big", "", &message));
     }
     let now = app.clock.now();
-    let mut links = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
-        let input = LinkInput::create(item, &format!("[{index}]"), now)?;
-        links.push(new_link(input, &app.public_url)?);
-        if index % CHECKED_AT_ONCE == 0 {
-            tokio::task::yield_now().await;
-        }
-    }
-    refuse_duplicates(&links)?;
+    let public = app.public_url.clone();
+    let check = move || {
+        let links: Vec<NewLink> = items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| new_link(LinkInput::create(item, &format!("[{index}]"), now)?, &public))
+            .collect::<Result<_, _>>()?;
+        refuse_duplicates(&links)?;
+        Ok::<_, ApiError>((items, links))
+    };
+    let (items, links) = background::run(check).await.ok_or_else(ApiError::internal)??;
     let mut created = Vec::with_capacity(links.len());
     for links in transactions(&links)? {
         created.extend(app.store.create_links(&caller.workspace, links, now, None).await?);
     }
-    let results = created.into_iter().zip(items).map(|(result, item)| match result {
+    let results = created.into_iter().zip(items).map(move |(result, item)| match result {
         Ok(link) => BulkResult::Made(Box::new(link.body(&app.public_url))),
         Err(conflict) => {
             let refusal = refusal(&conflict);

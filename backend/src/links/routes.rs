@@ -15,7 +15,10 @@ use crate::json_list::json_list;
 use crate::path::Name;
 use crate::query::{MAX_PAGE, MAX_VALUES, Query};
 use crate::state::{App, Shared};
-use crate::store::{Changed, LinkConflict, LinkFilter, LinkGroup, LinkOrder, LinkSelector, NewLink, Page};
+use crate::store::{
+    Changed, LinkConflict, LinkFilter, LinkGroup, LinkOrder, LinkSelector, NewLink, Page, Reader, StoreError,
+    Workspace,
+};
 
 /// Default and maximum number of links on a page.
 pub(crate) const PAGE_SIZE: i64 = 100;
@@ -64,11 +67,36 @@ async fn create(
 async fn list(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let size = query.page_size(PAGE_SIZE)?;
     let page = page(&query, size)?;
-    let links = app.store.list_links(&caller.workspace, &filter(&query)?, &page, size).await?;
+    let (filter, store) = (filter(&query)?, app.store.clone());
+    let links = select(&app, caller.workspace, filter, move |workspace, filter, reader| async move {
+        store.list_links(&workspace, &filter, &page, size, reader).await
+    });
+    let links = links.await?;
     let links = links.ok_or_else(|| {
         ApiError::new(Code::UnprocessableEntity, "Invalid cursor: the provided ID does not exist.")
     })?;
-    json_list(links.into_iter().map(|link| link.body(&app.public_url))).await
+    json_list(links.into_iter().map(move |link| link.body(&app.public_url))).await
+}
+
+/// Runs a query for the links that a filter selects. A search reads the texts of all links of the workspace, and is admitted as an
+/// analytics query is. So are all such queries of a busy workspace.
+async fn select<T: Send + 'static, F: Future<Output = Result<T, StoreError>> + Send>(
+    app: &App,
+    workspace: Workspace,
+    filter: LinkFilter,
+    query: impl FnOnce(Workspace, LinkFilter, Option<Reader>) -> F + Send + 'static,
+) -> Result<T, ApiError> {
+    if filter.search.is_none() && !app.admission.is_busy(&workspace) {
+        let _running = app.admission.running(&workspace);
+        return Ok(query(workspace, filter, None).await?);
+    }
+    let admitted = app.admission.admit(&workspace).await?;
+    let (store, priority) = (app.store.clone(), admitted.priority);
+    let answer = async move {
+        let reader = store.reader(priority).await?;
+        Ok(query(workspace, filter, Some(reader)).await?)
+    };
+    admitted.answer(answer).await
 }
 
 async fn count(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {
@@ -79,11 +107,18 @@ async fn count(State(app): State<Shared>, caller: Caller, query: Query) -> Resul
         ("userId", LinkGroup::UserId),
     ];
     let filter = filter(&query)?;
+    let store = app.store.clone();
     let Some(by) = query.choice("groupBy", &groups)? else {
-        return Ok(Json(app.store.count_links(&caller.workspace, &filter).await?.into()));
+        let count = select(&app, caller.workspace, filter, move |workspace, filter, reader| async move {
+            store.count_links(&workspace, &filter, reader).await
+        });
+        return Ok(Json(count.await?.into()));
     };
     let name = query.text("groupBy").unwrap_or_default();
-    let counts = app.store.count_links_by(&caller.workspace, &filter, by).await?;
+    let counts = select(&app, caller.workspace, filter, move |workspace, filter, reader| async move {
+        store.count_links_by(&workspace, &filter, by, reader).await
+    });
+    let counts = counts.await?;
     Ok(Json(counts.into_iter().map(|(value, count)| json!({ name: value, "_count": count })).collect()))
 }
 

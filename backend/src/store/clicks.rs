@@ -21,7 +21,7 @@ use crate::webhooks::{Event, LinkSnapshot, Trigger};
 
 /// About the most bytes that one transaction writes of webhook events. Clicks with more are recorded in parts. SQLite has one
 /// writer, and the writes of all workspaces wait while it is busy.
-const EVENT_BYTES_PER_TRANSACTION: usize = 2 * 1024 * 1024;
+const EVENT_BYTES_PER_TRANSACTION: usize = 512 * 1024;
 /// What an event takes besides the destination, in bytes: names, and what is known of the visitor.
 const EVENT_BYTES: usize = 4 * 1024;
 /// What a delivery counts for, in bytes: its row and its entries in three indexes take about as long to write.
@@ -191,6 +191,7 @@ impl Store {
         public: &PublicUrl,
         reached: Option<Progress>,
     ) -> Result<Recorded, StoreError> {
+        let _turn = self.turn().await;
         let mut transaction = self.begin().await?;
         let began = Instant::now();
         let clicks = self.record_within(&mut transaction, batch, public).await?;

@@ -76,6 +76,7 @@ impl Store {
         let links = self.selected_links(workspace, selectors).await?;
         let mut deleted = Vec::with_capacity(links.len());
         for links in link_size::transactions(&links, link_size::with_tags)? {
+            let _turn = self.turn().await;
             let mut transaction = self.begin().await?;
             let ids = links.iter().map(|link| &link.id);
             let links = self.lock_links(&mut transaction, workspace, ids).await?;
@@ -91,6 +92,7 @@ impl Store {
     /// another process works on it.
     pub(crate) async fn delete_rows(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT dl.link_seq FROM deleted_links dl ORDER BY dl.link_seq LIMIT 1";
+        let _turn = self.turn().await;
         let Some((mut transaction, row)) = self.begin_with_row(deleted).await? else { return Ok(false) };
         let link: i64 = row.try_get(0)?;
         let mut left = ROWS_PER_STEP;

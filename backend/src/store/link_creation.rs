@@ -61,6 +61,8 @@ impl Store {
         announce: Option<&PublicUrl>,
     ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
         let drafts = self.draft(workspace, links, now);
+        // Without events, the call creates many links, in several transactions.
+        let _turn = if announce.is_none() { self.turn().await } else { None };
         let mut transaction = self.begin().await?;
         let results = self.create(&mut transaction, workspace, links, drafts).await?;
         if let Some(public) = announce {

@@ -127,6 +127,7 @@ impl Store {
         }
         let mut changed = Vec::with_capacity(links.len());
         for links in link_size::transactions(&links, |(_, bytes)| Ok(*bytes))? {
+            let _turn = self.turn().await;
             let mut transaction = self.begin().await?;
             let tags = match self.check(&mut transaction, workspace, input).await? {
                 Ok(tags) => tags,

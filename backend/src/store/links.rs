@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::names::folded;
-use super::reader::Answers;
+use super::reader::{Answers, Reader};
 use super::sql::Sql;
 use super::tags::tag;
 use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
@@ -145,15 +145,29 @@ impl Store {
     }
 
     /// A page of the filtered links, newest first unless the page specifies another order. None if the workspace does
-    /// not have the link of the cursor.
+    /// not have the link of the cursor. A filter with a search needs a reader.
     pub(crate) async fn list_links(
         &self,
         workspace: &Workspace,
         filter: &LinkFilter,
         page: &Page,
         size: i64,
+        reader: Option<Reader>,
     ) -> Result<Option<Vec<Link>>, StoreError> {
-        let mut connection = self.read.acquire().await?;
+        match reader {
+            Some(mut reader) => self.load_page(&mut reader, workspace, filter, page, size).await,
+            None => self.load_page(&mut *self.read.acquire().await?, workspace, filter, page, size).await,
+        }
+    }
+
+    async fn load_page(
+        &self,
+        connection: &mut impl Answers,
+        workspace: &Workspace,
+        filter: &LinkFilter,
+        page: &Page,
+        size: i64,
+    ) -> Result<Option<Vec<Link>>, StoreError> {
         let mut sql = Sql::new(LINKS);
         self.push_filter(&mut sql, workspace, filter);
         match page {
@@ -168,7 +182,7 @@ impl Store {
             Page::StartingAfter(id) | Page::EndingBefore(id) => {
                 let mut cursor = Sql::new("SELECT l.seq FROM links l WHERE l.workspace_seq = ");
                 cursor.bind(workspace.seq).push(" AND l.id = ").bind(id.clone());
-                let Some(row) = cursor.optional(&mut *connection).await? else { return Ok(None) };
+                let Some(row) = connection.all(cursor).await?.pop() else { return Ok(None) };
                 let seq: i64 = row.try_get(0)?;
                 if matches!(page, Page::StartingAfter(_)) {
                     sql.push(" AND l.seq < ").bind(seq).push(" ORDER BY l.seq DESC LIMIT ").bind(size);
@@ -177,30 +191,35 @@ impl Store {
                 }
             }
         }
-        let mut links = load(&mut *connection, sql).await?;
+        let mut links = load(connection, sql).await?;
         if matches!(page, Page::EndingBefore(_)) {
             links.reverse();
         }
         Ok(Some(links))
     }
 
-    /// Number of filtered links.
+    /// Number of filtered links. A filter with a search needs a reader.
     pub(crate) async fn count_links(
         &self,
         workspace: &Workspace,
         filter: &LinkFilter,
+        reader: Option<Reader>,
     ) -> Result<i64, StoreError> {
         let mut sql = Sql::new("SELECT COUNT(*) FROM links l ");
         self.push_filter(&mut sql, workspace, filter);
-        Ok(sql.number(&self.read).await?)
+        match reader {
+            Some(mut reader) => reader.number(sql).await,
+            None => Ok(sql.number(&self.read).await?),
+        }
     }
 
-    /// Number of filtered links by the values of `by`, in descending order.
+    /// Number of filtered links by the values of `by`, in descending order. A filter with a search needs a reader.
     pub(crate) async fn count_links_by(
         &self,
         workspace: &Workspace,
         filter: &LinkFilter,
         by: LinkGroup,
+        reader: Option<Reader>,
     ) -> Result<Vec<(Option<String>, i64)>, StoreError> {
         let (column, from) = match by {
             LinkGroup::Domain => ("l.domain", " AS value, COUNT(*) AS total FROM links l "),
@@ -221,7 +240,10 @@ impl Store {
         sql.push(column).push(from);
         self.push_filter(&mut sql, workspace, filter);
         sql.push(" GROUP BY ").push(column).push(" ORDER BY total DESC, value NULLS FIRST");
-        let rows = sql.all(&self.read).await?;
+        let rows = match reader {
+            Some(mut reader) => reader.all(sql).await?,
+            None => sql.all(&self.read).await?,
+        };
         rows.iter().map(|row| Ok((row.try_get("value")?, row.try_get("total")?))).collect()
     }
 
@@ -310,8 +332,8 @@ impl Store {
             sql.push(" IN ").texts(self.dialect, &folded(names)).push(")");
         }
         if let Some(search) = &filter.search {
-            sql.push(" AND (").contains(self.dialect, "l.url", search);
-            sql.push(" OR ").contains(self.dialect, "(l.domain || '/' || l.key)", search).push(")");
+            sql.push(" AND (").long_contains(self.dialect, "l.url", search);
+            sql.push(" OR ").long_contains(self.dialect, "(l.domain || '/' || l.key)", search).push(")");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! stored as Unix milliseconds. Related changes are written in one transaction.
 
 mod analytics;
+pub(crate) mod checkpoint;
 mod click_batch;
 mod click_buffer;
 mod click_pages;
@@ -43,8 +44,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::{Any, AnyPool, Connection, Executor, Row, Transaction};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use analytics::{Column, Condition, Selection, Step};
+use checkpoint::Log;
 pub(crate) use click_batch::Batch;
 pub(crate) use click_buffer::ClickBuffer;
 pub(crate) use click_pages::ClicksAndLinks;
@@ -65,6 +68,7 @@ pub use reader::Analytics;
 pub(crate) use reader::Reader;
 use reader::Readers;
 pub use set_aside::{Replayed, SetAside};
+use spool::sqlite_log;
 pub(crate) use spool::{Left, Progress, Spool, sqlite_spool};
 use sql::Sql;
 pub(crate) use tags::{TagFilter, TagOrder};
@@ -210,6 +214,9 @@ pub struct Store {
     readers: Readers,
     analytics: Analytics,
     dialect: Dialect,
+    log: Option<Log>,
+    /// Where there is one writer: the turn of the transactions that others need not wait for, one at a time.
+    turn: Option<Arc<Semaphore>>,
     key_order: Arc<KeyOrder>,
     /// The file that stores clicks until they are recorded.
     spool: Option<PathBuf>,
@@ -271,13 +278,15 @@ impl Store {
         };
         let write = pool(1, SQLITE_WRITER_CACHE, 0).connect_with(options.clone()).await?;
         migrations::sqlite().run(&write).await?;
+        let copier = pool(1, SQLITE_READER_CACHE, 0).connect_lazy_with(options.clone());
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE, SQLITE_MAPPED).connect_with(options).await?;
         let pragmas = pragmas(SQLITE_READER_CACHE, SQLITE_MAPPED);
-        let readers = Readers::sqlite(&url, analytics, pragmas).await?;
+        let readers = Readers::sqlite(&url, analytics, pragmas)?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = sqlite_spool(&url)?;
-        let (dialect, spool_id) = (Dialect::Sqlite, Arc::default());
-        let store = Self { read, write, readers, analytics, dialect, key_order, spool, spool_id };
+        let (dialect, spool_id, turn) = (Dialect::Sqlite, Arc::default(), Some(Arc::new(Semaphore::new(1))));
+        let log = sqlite_log(&url)?.map(|file| Log { file, copier });
+        let store = Self { read, write, readers, analytics, dialect, log, turn, key_order, spool, spool_id };
         store.truncate_addresses().await?;
         Ok(store)
     }
@@ -294,9 +303,10 @@ impl Store {
         migrations::postgres().run(&pool).await?;
         let readers = Readers::postgres(url, analytics).await?;
         let key_order = Arc::new(KeyOrder::load(&pool).await?);
-        let (dialect, spool_id) = (Dialect::Postgres, Arc::default());
+        let (dialect, spool_id, turn) = (Dialect::Postgres, Arc::default(), None);
         let (read, write, spool) = (pool.clone(), pool, None);
-        let store = Self { read, write, readers, analytics, dialect, key_order, spool, spool_id };
+        let log = None;
+        let store = Self { read, write, readers, analytics, dialect, log, turn, key_order, spool, spool_id };
         store.truncate_addresses().await?;
         Ok(store)
     }
@@ -326,6 +336,13 @@ impl Store {
             Dialect::Postgres => self.write.begin().await?,
         };
         Ok(transaction)
+    }
+
+    /// Waits for the turn of a transaction that no request waits for, or that is one of many of a request. SQLite has one writer,
+    /// and serves transactions in the order of their arrival: a request waits for at most one of these.
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // The semaphore is never closed.
+        Arc::clone(self.turn.as_ref()?).acquire_owned().await.ok()
     }
 
     /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them
@@ -379,6 +396,9 @@ impl Store {
 
     /// Closes all connections after their current statements.
     pub async fn close(&self) {
+        if let Some(log) = &self.log {
+            log.copier.close().await;
+        }
         self.write.close().await;
         self.read.close().await;
         self.readers.close().await;
@@ -387,13 +407,13 @@ impl Store {
 
 /// The pragmas of a SQLite connection with a page cache of `cache` KiB and a memory mapping of `mapped` bytes.
 fn pragmas(cache: u32, mapped: u32) -> String {
-    let timeout = BUSY_TIMEOUT.as_millis();
-    // FULL: committed data survives a power failure. A checkpoint after 16 MiB instead of 4 MiB writes frequently
-    // changed pages less often.
+    let (timeout, limit) = (BUSY_TIMEOUT.as_millis(), checkpoint::LONG);
+    // FULL: committed data survives a power failure. The service copies the log earlier than the writer does by itself, after
+    // 256 MiB.
     format!(
         "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = {mapped};
          PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-         PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 4096;"
+         PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 65536; PRAGMA journal_size_limit = {limit};"
     )
 }
 

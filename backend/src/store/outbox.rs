@@ -116,6 +116,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<Vec<i64>, StoreError> {
         let leased_until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
+        let _turn = self.turn().await;
         let mut transaction = self.begin().await?;
         let mut seqs = Vec::new();
         for (webhook, limit) in webhooks {
@@ -178,6 +179,7 @@ impl Store {
         outcome: &Outcome,
         disable_after: u32,
     ) -> Result<(), StoreError> {
+        let _turn = self.turn().await;
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new(
             "INSERT INTO webhook_attempts (delivery_seq, at, http_status, error, response_body) SELECT d.seq, ",
@@ -247,6 +249,7 @@ impl Store {
     /// only they used. Returns the number of deleted rows, which is 0 once nothing is left to delete.
     pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<u64, StoreError> {
         let before = before.as_millisecond();
+        let _turn = self.turn().await;
         let mut sql = Sql::new(
             "DELETE FROM webhook_events WHERE seq IN (SELECT e.seq FROM webhook_events e WHERE e.created_at < ",
         );

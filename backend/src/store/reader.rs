@@ -1,6 +1,7 @@
-//! The connections for analytics queries. They are separate from all other connections, and each query has a time limit.
+//! The connections for analytics queries and for searches. They are separate from all other connections, and each query has a time limit.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::any::AnyRow;
@@ -10,11 +11,12 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 #[cfg(feature = "postgres")]
 use sqlx::{Any, AnyPool};
 use sqlx::{AnyConnection, Executor, Row, Sqlite, SqlitePool, Transaction};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, RwLockWriteGuard};
 use tokio::time::Instant;
 
 use super::sql::Sql;
 use super::{PoolState, Store, StoreError};
-use crate::background;
+use crate::background::{self, Priority};
 
 /// Number of SQLite's virtual machine instructions between two checks of the time limit. They take a few microseconds.
 const STEPS: i32 = 10_000;
@@ -41,7 +43,10 @@ impl Default for Analytics {
 /// The connections to a database.
 #[derive(Clone, Debug)]
 pub(super) struct Readers {
-    pool: Pool,
+    low: Pool,
+    lowest: Pool,
+    /// Held by each query of the lowest priority, and by who lets them wait.
+    lowest_run: Arc<RwLock<()>>,
     /// Time limit of a query.
     timeout: Duration,
 }
@@ -60,6 +65,7 @@ enum Pool {
 pub(crate) struct Reader {
     transaction: Snapshot,
     deadline: Instant,
+    _runs: Option<OwnedRwLockReadGuard<()>>,
 }
 
 #[derive(Debug)]
@@ -75,12 +81,12 @@ enum Snapshot {
 
 impl Readers {
     /// Opens connections to a SQLite file and prepares each with `pragmas`.
-    pub(super) async fn sqlite(url: &str, analytics: Analytics, pragmas: String) -> Result<Self, StoreError> {
-        let options = SqliteConnectOptions::from_str(url)?;
-        let pool = SqlitePoolOptions::new()
-            .max_connections(analytics.readers)
-            .test_before_acquire(false)
-            .after_connect(move |connection, _| {
+    pub(super) fn sqlite(url: &str, analytics: Analytics, pragmas: String) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::from_str(url)?.with_regexp();
+        let pool = |priority| {
+            let pragmas = pragmas.clone();
+            let pool = SqlitePoolOptions::new().max_connections(analytics.readers).test_before_acquire(false);
+            let pool = pool.after_connect(move |connection, _| {
                 let pragmas = pragmas.clone();
                 Box::pin(async move {
                     connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas))).await?;
@@ -88,7 +94,7 @@ impl Readers {
                     let mut is_lowered = false;
                     let lower = move || {
                         if !is_lowered {
-                            background::lower_priority();
+                            background::lower_priority(priority);
                             is_lowered = true;
                         }
                         true
@@ -99,7 +105,10 @@ impl Readers {
                     Ok(())
                 })
             });
-        Ok(Self { pool: Pool::Sqlite(pool.connect_with(options).await?), timeout: analytics.timeout })
+            Pool::Sqlite(pool.connect_lazy_with(options.clone()))
+        };
+        let (low, lowest) = (pool(Priority::Low), pool(Priority::Lowest));
+        Ok(Self { low, lowest, lowest_run: Arc::default(), timeout: analytics.timeout })
     }
 
     #[cfg(feature = "postgres")]
@@ -113,12 +122,18 @@ impl Readers {
                     Ok(())
                 })
             });
-        Ok(Self { pool: Pool::Postgres(pool.connect_with(options).await?), timeout })
+        let pool = Pool::Postgres(pool.connect_with(options).await?);
+        // A client does not decide about priorities in the server.
+        Ok(Self { low: pool.clone(), lowest: pool, lowest_run: Arc::default(), timeout })
     }
 
-    async fn acquire(&self) -> Result<Reader, StoreError> {
+    async fn acquire(&self, priority: Priority) -> Result<Reader, StoreError> {
+        let (pool, runs) = match priority {
+            Priority::Low => (&self.low, None),
+            Priority::Lowest => (&self.lowest, Some(Arc::clone(&self.lowest_run).read_owned().await)),
+        };
         let deadline = Instant::now() + self.timeout;
-        let transaction = match &self.pool {
+        let transaction = match pool {
             Pool::Sqlite(pool) => Snapshot::Sqlite(pool.begin().await?),
             #[cfg(feature = "postgres")]
             Pool::Postgres(pool) => Snapshot::Postgres {
@@ -126,30 +141,41 @@ impl Readers {
                 statement_timeout: self.timeout,
             },
         };
-        Ok(Reader { transaction, deadline })
+        Ok(Reader { transaction, deadline, _runs: runs })
+    }
+
+    /// Waits until no query of the lowest priority runs. None starts while the result is held.
+    pub(super) async fn pause_lowest(&self) -> RwLockWriteGuard<'_, ()> {
+        self.lowest_run.write().await
     }
 
     pub(super) fn state(&self, name: &'static str) -> PoolState {
-        match &self.pool {
-            Pool::Sqlite(pool) => PoolState::of(name, pool),
+        match (&self.low, &self.lowest) {
+            (Pool::Sqlite(low), Pool::Sqlite(lowest)) => {
+                let (low, lowest) = (PoolState::of(name, low), PoolState::of(name, lowest));
+                // Admission limits the sum.
+                PoolState { idle: low.idle + lowest.idle, used: low.used + lowest.used, ..low }
+            }
             #[cfg(feature = "postgres")]
-            Pool::Postgres(pool) => PoolState::of(name, pool),
+            (Pool::Postgres(pool), _) | (_, Pool::Postgres(pool)) => PoolState::of(name, pool),
         }
     }
 
     pub(super) async fn close(&self) {
-        match &self.pool {
-            Pool::Sqlite(pool) => pool.close().await,
-            #[cfg(feature = "postgres")]
-            Pool::Postgres(pool) => pool.close().await,
+        for pool in [&self.low, &self.lowest] {
+            match pool {
+                Pool::Sqlite(pool) => pool.close().await,
+                #[cfg(feature = "postgres")]
+                Pool::Postgres(pool) => pool.close().await,
+            }
         }
     }
 }
 
 impl Store {
-    /// A connection for an analytics query. The time limit of the query starts now.
-    pub(crate) async fn reader(&self) -> Result<Reader, StoreError> {
-        self.readers.acquire().await
+    /// A connection for an analytics query or a search. Its time limit starts now. In SQLite, it runs with this priority.
+    pub(crate) async fn reader(&self, priority: Priority) -> Result<Reader, StoreError> {
+        self.readers.acquire(priority).await
     }
 }
 
@@ -233,14 +259,17 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let store = Store::open(&url).await.unwrap();
-        let Snapshot::Sqlite(mut transaction) = store.reader().await.unwrap().transaction else {
-            panic!("not SQLite");
-        };
-        let (sender, nice) = std::sync::mpsc::channel();
-        let send = move || sender.send(getpriority_process(None).unwrap()).is_ok();
-        transaction.lock_handle().await.unwrap().set_progress_handler(1, send);
-        transaction.execute("SELECT 7").await.unwrap();
-        assert!(nice.recv().unwrap() > getpriority_process(None).unwrap().min(18));
+        for priority in [Priority::Low, Priority::Lowest] {
+            let Snapshot::Sqlite(mut transaction) = store.reader(priority).await.unwrap().transaction else {
+                panic!("not SQLite");
+            };
+            let (sender, nice) = std::sync::mpsc::channel();
+            let send = move || sender.send(getpriority_process(None).unwrap()).is_ok();
+            transaction.lock_handle().await.unwrap().set_progress_handler(1, send);
+            transaction.execute("SELECT 7").await.unwrap();
+            let expected = (getpriority_process(None).unwrap() + priority as i32).min(19);
+            assert_eq!(nice.recv().unwrap(), expected);
+        }
     }
 
     #[tokio::test]
@@ -253,10 +282,10 @@ mod tests {
             let endless = Sql::new(
                 "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n",
             );
-            let error = store.reader().await.unwrap().number(endless).await.unwrap_err();
+            let error = store.reader(Priority::Low).await.unwrap().number(endless).await.unwrap_err();
             assert!(error.is_interruption(), "{error}");
             let short = Sql::new("SELECT 7");
-            assert_eq!(store.reader().await.unwrap().number(short).await.unwrap(), 7);
+            assert_eq!(store.reader(Priority::Low).await.unwrap().number(short).await.unwrap(), 7);
         }
     }
 }

@@ -96,6 +96,17 @@ impl Sql {
         self.bind(format!("%{escaped}%")).push(" ESCAPE '\\'")
     }
 
+    /// Appends the condition that a long text contains another, in upper or lower case. It takes time in proportion to the sum of
+    /// their lengths, where that of [`Self::contains`] is in proportion to the product. SQLite needs a [`Reader`](super::Reader).
+    pub(super) fn long_contains(&mut self, dialect: Dialect, column: &'static str, text: &str) -> &mut Self {
+        self.push(column);
+        match dialect {
+            Dialect::Sqlite => self.push(" REGEXP ").bind(format!("(?i){}", regex::escape(text))),
+            // The text after the asterisks is taken literally.
+            Dialect::Postgres => self.push(" ~* ").bind(format!("***={text}")),
+        }
+    }
+
     /// Appends a source of rows: the elements of a JSON list, in order. Each row has the element as `value` and its
     /// index as `key`. The list is one argument.
     pub(super) fn each(&mut self, dialect: Dialect, list: String) -> &mut Self {

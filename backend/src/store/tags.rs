@@ -141,6 +141,7 @@ impl Store {
     /// tag, or another process works on it.
     pub(crate) async fn sweep_tags(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT g.seq FROM tags g WHERE g.workspace_seq = 0 LIMIT 1";
+        let _turn = self.turn().await;
         let Some((mut transaction, row)) = self.begin_with_row(deleted).await? else { return Ok(false) };
         let tag: i64 = row.try_get(0)?;
         let mut sql = Sql::new("DELETE FROM link_tags WHERE tag_seq = ");

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use axum::http::Method;
-use backend::{Click, Settings};
+use backend::{Analytics, Click, Settings};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::database::{Database, on_both_databases};
@@ -17,6 +18,7 @@ on_both_databases! {
     a_larger_link_from_before_is_still_there_and_may_be_made_smaller,
     urls_of_any_accepted_length_are_found_again,
     filters_of_any_accepted_length_work,
+    a_search_of_any_accepted_text_ends_in_time_and_takes_it_literally,
     a_time_series_has_at_most_1200_entries,
 }
 
@@ -227,6 +229,37 @@ async fn filters_of_any_accepted_length_work(database: Database) {
     service.click_hours_ago(id, &[1]).await;
     assert_eq!(service.get(&format!("/analytics?linkId={ids}")).await.body["clicks"], 1);
     assert_eq!(service.get(&format!("/analytics?linkId=-{ids}")).await.body["clicks"], 0);
+}
+
+async fn a_search_of_any_accepted_text_ends_in_time_and_takes_it_literally(database: Database) {
+    let analytics = Analytics { timeout: Duration::from_secs(2), ..Analytics::default() };
+    let service = Service::with_analytics(database, analytics).await;
+    let odd = "***=a.c(d|e)[f]{2}^$?+*\\%_";
+    service.link(&json!({"url": format!("https://e.test/?{odd}"), "key": "odd"})).await;
+    // For each letter of the destination, nearly all of the text has to be compared before it is found to differ.
+    for _ in 0..40 {
+        service.link(&json!({"url": format!("https://e.test/{}", "u".repeat(31_900))})).await;
+    }
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let table = [
+        ("u".repeat(999) + "x", 0),
+        ("x".to_owned() + &"u".repeat(999), 0),
+        ("U".repeat(1_000), 40),
+        (odd.to_owned(), 1),
+        (odd.to_uppercase(), 1),
+        (odd.replace('c', "x"), 0),
+        ("TEST/R/ODD".to_lowercase(), 0),
+        ("/ODD".to_owned(), 1),
+    ];
+    for (search, expected) in table {
+        let what: String = search.chars().take(12).collect();
+        let path = format!("?search={}", encoded(&search));
+        assert_eq!(service.get(&format!("/links{path}")).await.each("id").len(), expected, "{what}");
+        assert_eq!(service.get(&format!("/links/count{path}")).await.body, expected, "{what}");
+        let by = service.get(&format!("/links/count{path}&groupBy=domain")).await;
+        let counted: u64 = by.each("_count").iter().map(|count| count.as_u64().unwrap()).sum();
+        assert_eq!(usize::try_from(counted).unwrap(), expected, "{what}");
+    }
 }
 
 async fn a_time_series_has_at_most_1200_entries(database: Database) {

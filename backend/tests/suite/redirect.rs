@@ -14,6 +14,7 @@ const CHROME: &str = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKi
 on_both_databases! {
     people_and_libraries_are_counted_and_bots_and_heads_are_not,
     parameters_of_the_short_link_are_handed_on,
+    of_a_long_destination_the_start_is_recorded,
     a_link_leads_nowhere_once_it_has_expired,
     clicks_made_before_the_end_are_stored_by_it,
     places_are_what_the_gateway_says,
@@ -60,6 +61,22 @@ async fn parameters_of_the_short_link_are_handed_on(database: Database) {
     assert_eq!(answer.headers["location"], "https://example.com/x?a=1&b=3&c=%C3%A9");
     service.backend.flush_clicks().await;
     assert_eq!(service.get("/events").await.body[0]["click"]["trigger"], "qr");
+}
+
+async fn of_a_long_destination_the_start_is_recorded(database: Database) {
+    let service = Service::start(database).await;
+    service.link(&json!({"url": "https://example.com/x?", "key": "k"})).await;
+    let long = format!("/r/k?p={}", "p".repeat(50_000));
+    let answer = service.follow(Method::GET, &long, CHROME).await;
+    let destination = answer.headers["location"].to_str().unwrap();
+    assert_eq!(destination.len(), "https://example.com/x?p=".len() + 50_000);
+    service.backend.flush_clicks().await;
+    let event = &service.get("/events").await.body[0];
+    assert_eq!(event["url"], destination[..2_048]);
+    for (url, clicks) in [(destination, 1), (&destination[..2_048], 1), (&destination[..2_047], 0)] {
+        let answer = service.get(&format!("/analytics?url={}", url.replace('?', "%3F"))).await;
+        assert_eq!(answer.body["clicks"], clicks, "{} characters", url.len());
+    }
 }
 
 async fn a_link_leads_nowhere_once_it_has_expired(database: Database) {
