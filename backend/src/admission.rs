@@ -49,7 +49,7 @@ impl Admission {
 
     /// Whether queries of a workspace that need no permit otherwise need one, because it is busy.
     pub(crate) fn is_busy(&self, workspace: &Workspace) -> bool {
-        self.workloads.is_busy(workspace.seq)
+        self.workloads.is_busy(workspace.seq, Instant::now())
     }
 
     /// Adds a query to the workload of its workspace when it ends, which is when the result is dropped.
@@ -99,7 +99,8 @@ pub(crate) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.workloads.add(self.workspace, self.since.elapsed());
+        let now = Instant::now();
+        self.workloads.add(self.workspace, now.duration_since(self.since), now);
     }
 }
 

@@ -32,9 +32,8 @@ impl Workload {
 }
 
 impl Workloads {
-    /// Adds a query that took this long.
-    pub(crate) fn add(&self, workspace: i64, took: Duration) {
-        let now = Instant::now();
+    /// Adds a query that took this long and has ended now.
+    pub(crate) fn add(&self, workspace: i64, took: Duration, now: Instant) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(&workspace).map_or(0.0, |workload| workload.at(now));
         let average = before + took.div_duration_f64(RECENT);
@@ -44,9 +43,9 @@ impl Workloads {
     }
 
     /// Whether the workspace has kept the database busy.
-    pub(crate) fn is_busy(&self, workspace: i64) -> bool {
+    pub(crate) fn is_busy(&self, workspace: i64, now: Instant) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&workspace).is_some_and(|workload| workload.at(Instant::now()) > BUSY)
+        all.get(&workspace).is_some_and(|workload| workload.at(now) > BUSY)
     }
 }
 
@@ -54,40 +53,36 @@ impl Workloads {
 mod tests {
     use super::*;
 
-    /// Lets `running` queries of workspace 1 run at all times, each for half a second.
-    async fn run(workloads: &Workloads, running: u32, time: Duration) {
+    #[test]
+    fn a_workspace_with_two_queries_at_all_times_is_busy_until_it_pauses() {
         const QUERY: Duration = Duration::from_millis(500);
-        for _ in 0..time.as_millis() / QUERY.as_millis() {
-            tokio::time::advance(QUERY).await;
-            (0..running).for_each(|_| workloads.add(1, QUERY));
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_workspace_with_two_queries_at_all_times_is_busy_until_it_pauses() {
         let workloads = Workloads::default();
+        let mut now = Instant::now();
         //  queries at the same time, seconds, whether the workspace is busy afterwards
-        for (running, seconds, expected) in [
+        let steps = [
             (1, 1, false),
             (2, 5, true),
             (0, 1, true),
             (0, 4, false),
-            (1, 60, true),
-            (0, 2, false),
+            (1, 3, false),
             (4, 2, true),
-        ] {
-            run(&workloads, running, Duration::from_secs(seconds)).await;
-            assert_eq!(workloads.is_busy(1), expected, "{running} for {seconds} s");
-            assert!(!workloads.is_busy(2));
+            (0, 6, false),
+        ];
+        for (running, seconds, expected) in steps {
+            for _ in 0..2 * seconds {
+                now += QUERY;
+                (0..running).for_each(|_| workloads.add(1, QUERY, now));
+            }
+            assert_eq!(workloads.is_busy(1, now), expected, "{running} for {seconds} s");
+            assert!(!workloads.is_busy(2, now));
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn idle_workspaces_are_forgotten() {
-        let workloads = Workloads::default();
-        (0..100).for_each(|workspace| workloads.add(workspace, Duration::from_secs(1)));
-        tokio::time::advance(20 * RECENT).await;
-        workloads.add(100, Duration::from_secs(1));
+    #[test]
+    fn idle_workspaces_are_forgotten() {
+        let (workloads, now) = (Workloads::default(), Instant::now());
+        (0..100).for_each(|workspace| workloads.add(workspace, Duration::from_secs(1), now));
+        workloads.add(100, Duration::from_secs(1), now + 20 * RECENT);
         assert_eq!(workloads.0.lock().unwrap().len(), 1);
     }
 }

@@ -21,14 +21,13 @@ const FEW: usize = 128;
 const MANY: usize = 32_768;
 /// The first transaction records about this many clicks. Its duration decides how many the next one records.
 const AT_FIRST: usize = 2 * FEW;
-/// A transaction that takes longer than this, and longer than [`TIMES_SHORTEST`] times the shortest of late, makes the next ones
-/// smaller. SQLite has one writer, and all others wait for it. A click on a large link that webhooks hear of takes a hundred times
-/// as long as another.
+/// A transaction that takes longer than this makes the next ones smaller. SQLite has one writer, and all others wait for it. A
+/// click on a large link that webhooks hear of takes a hundred times as long as another.
 const LONG: Duration = Duration::from_millis(10);
-/// On a slow disk, even a transaction of one click takes longer than [`LONG`], and smaller ones take no less.
-const TIMES_SHORTEST: u32 = 3;
-/// Transactions after which the shortest of them is forgotten, since the disk may have become slower.
-const OF_LATE: u32 = 64;
+/// On a slow disk, even a small transaction takes longer than [`LONG`]. Others may then take this many times as long.
+const TIMES_SMALL: u32 = 3;
+/// Maximum number of clicks of a small transaction.
+const SMALL: usize = 8;
 /// From this size on, in bytes, batches are recorded without delay. It is also the approximate maximum of a transaction.
 const MANY_BYTES: usize = 2 * 1024 * 1024;
 /// Spooled batches that are not recorded.
@@ -49,7 +48,8 @@ struct Waiting {
     bytes: usize,
     /// From this number of clicks on, they are recorded without delay. It is also about the size of the next transaction.
     at_once: usize,
-    shortest: Shortest,
+    /// How long the last small transaction took.
+    small_took: Duration,
     /// The arrival of the oldest batch or the end of the last transaction, whichever is later.
     since: Option<Instant>,
     /// The number of the last spooled batch.
@@ -85,7 +85,7 @@ impl Backlog {
             clicks,
             bytes: batches.iter().map(|batch| batch.bytes.len()).sum(),
             at_once: AT_FIRST,
-            shortest: Shortest::default(),
+            small_took: Duration::ZERO,
             since: (!batches.is_empty()).then(Instant::now),
             last: batches.back().map_or(0, |batch| batch.number),
             recorded: 0,
@@ -190,31 +190,13 @@ impl Backlog {
     }
 }
 
-/// How long the shortest of the last transactions took: at least [`OF_LATE`] of them and at most twice as many.
-#[derive(Debug, Default)]
-struct Shortest {
-    of_these: Option<Duration>,
-    of_earlier: Option<Duration>,
-    count: u32,
-}
-
-impl Shortest {
-    /// The shortest with this transaction.
-    fn with(&mut self, took: Duration) -> Duration {
-        if self.count == OF_LATE {
-            *self = Self { of_earlier: self.of_these, ..Self::default() };
-        }
-        self.count += 1;
-        let of_these = self.of_these.map_or(took, |shortest| shortest.min(took));
-        self.of_these = Some(of_these);
-        self.of_earlier.map_or(of_these, |earlier| earlier.min(of_these))
-    }
-}
-
 impl Waiting {
     /// Decides how many clicks are recorded at once from now on.
     fn adapt(&mut self, clicks: usize, took: Duration) {
-        let long = LONG.max(TIMES_SHORTEST * self.shortest.with(took));
+        if clicks <= SMALL {
+            self.small_took = took;
+        }
+        let long = LONG.max(TIMES_SMALL * self.small_took);
         if took > long {
             self.at_once = (clicks / 2).max(1);
         } else if clicks >= self.at_once && took < long / 2 {
@@ -324,10 +306,11 @@ mod tests {
             (MANY, LONG, 4 * AT_FIRST),
             (4 * AT_FIRST, long, 2 * AT_FIRST),
             (10, long, 5),
-            (1, long, 1),
-            (1, short, 2),
-            (3, short, 4),
-            (AT_FIRST, LONG, 4),
+            (SMALL, short, 10),
+            (SMALL, long, 10),
+            // Even few clicks take long.
+            (10, long, 20),
+            (20, 4 * long, 10),
         ];
         for (clicks, took, at_once) in steps {
             waiting.adapt(clicks, took);
@@ -342,22 +325,17 @@ mod tests {
     }
 
     #[test]
-    fn on_a_slow_disk_as_many_clicks_are_recorded_at_once_as_take_hardly_longer_than_one() {
+    fn on_a_slow_disk_as_many_clicks_are_recorded_at_once_as_take_hardly_longer_than_few() {
         let mut waiting = Backlog::new(Vec::new(), Metrics::new()).waiting.into_inner().unwrap();
-        let sync = 4 * LONG;
-        // A click takes a hundredth of the time of a synchronous write.
-        let took = |clicks: usize| sync + sync / 100 * u32::try_from(clicks).unwrap();
-        let mut clicks = 1;
-        for _ in 0..10 * OF_LATE {
-            waiting.adapt(clicks, took(clicks));
-            clicks = waiting.at_once;
+        //  how long a synchronous write takes, and a click takes a hundredth of that; clicks at once after a while
+        for (sync, expected) in [(4 * LONG, 64..=128), (LONG / 100, 8_192..=16_384), (8 * LONG, 64..=128)] {
+            // Few come at first.
+            waiting.adapt(1, sync);
+            for _ in 0..1_000 {
+                let clicks = waiting.at_once;
+                waiting.adapt(clicks, sync + sync / 100 * u32::try_from(clicks).unwrap());
+            }
+            assert!(expected.contains(&waiting.at_once), "{sync:?}: {} at once", waiting.at_once);
         }
-        assert!((100..=200).contains(&clicks), "{clicks} at once");
-        // The disk has become fast.
-        for _ in 0..2 * OF_LATE {
-            waiting.adapt(1, LONG / 10);
-        }
-        waiting.adapt(200, 2 * LONG);
-        assert_eq!(waiting.at_once, 100);
     }
 }

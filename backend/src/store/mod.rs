@@ -281,7 +281,7 @@ impl Store {
         let copier = pool(1, SQLITE_READER_CACHE, 0).connect_lazy_with(options.clone());
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE, SQLITE_MAPPED).connect_with(options).await?;
         let pragmas = pragmas(SQLITE_READER_CACHE, SQLITE_MAPPED);
-        let readers = Readers::sqlite(&url, analytics, pragmas)?;
+        let readers = Readers::sqlite(&url, analytics, pragmas).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = sqlite_spool(&url)?;
         let (dialect, spool_id, turn) = (Dialect::Sqlite, Arc::default(), Some(Arc::new(Semaphore::new(1))));
@@ -390,7 +390,7 @@ impl Store {
             // One pool reads and writes.
             Dialect::Postgres => vec![PoolState::of("main", &self.write)],
         };
-        pools.push(self.readers.state("analytics"));
+        pools.extend(self.readers.states());
         pools
     }
 

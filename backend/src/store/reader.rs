@@ -81,12 +81,12 @@ enum Snapshot {
 
 impl Readers {
     /// Opens connections to a SQLite file and prepares each with `pragmas`.
-    pub(super) fn sqlite(url: &str, analytics: Analytics, pragmas: String) -> Result<Self, StoreError> {
+    pub(super) async fn sqlite(url: &str, analytics: Analytics, pragmas: String) -> Result<Self, StoreError> {
         let options = SqliteConnectOptions::from_str(url)?.with_regexp();
         let pool = |priority| {
             let pragmas = pragmas.clone();
             let pool = SqlitePoolOptions::new().max_connections(analytics.readers).test_before_acquire(false);
-            let pool = pool.after_connect(move |connection, _| {
+            pool.after_connect(move |connection, _| {
                 let pragmas = pragmas.clone();
                 Box::pin(async move {
                     connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas))).await?;
@@ -104,10 +104,11 @@ impl Readers {
                     connection.lock_handle().await?.remove_progress_handler();
                     Ok(())
                 })
-            });
-            Pool::Sqlite(pool.connect_lazy_with(options.clone()))
+            })
         };
-        let (low, lowest) = (pool(Priority::Low), pool(Priority::Lowest));
+        // Only a busy workspace needs connections of the lowest priority.
+        let lowest = Pool::Sqlite(pool(Priority::Lowest).connect_lazy_with(options.clone()));
+        let low = Pool::Sqlite(pool(Priority::Low).connect_with(options).await?);
         Ok(Self { low, lowest, lowest_run: Arc::default(), timeout: analytics.timeout })
     }
 
@@ -149,15 +150,14 @@ impl Readers {
         self.lowest_run.write().await
     }
 
-    pub(super) fn state(&self, name: &'static str) -> PoolState {
+    /// The connections of each pool.
+    pub(super) fn states(&self) -> Vec<PoolState> {
         match (&self.low, &self.lowest) {
             (Pool::Sqlite(low), Pool::Sqlite(lowest)) => {
-                let (low, lowest) = (PoolState::of(name, low), PoolState::of(name, lowest));
-                // Admission limits the sum.
-                PoolState { idle: low.idle + lowest.idle, used: low.used + lowest.used, ..low }
+                vec![PoolState::of("analytics", low), PoolState::of("analytics_lowest", lowest)]
             }
             #[cfg(feature = "postgres")]
-            (Pool::Postgres(pool), _) | (_, Pool::Postgres(pool)) => PoolState::of(name, pool),
+            (Pool::Postgres(pool), _) | (_, Pool::Postgres(pool)) => vec![PoolState::of("analytics", pool)],
         }
     }
 
