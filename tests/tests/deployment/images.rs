@@ -1,4 +1,4 @@
-//! `make image`, `make push` and `make manifests`, with a real registry, and the backend's image without anything around it.
+//! `make image` and `make manifests`; the image that a registry has; and the backend's image without anything around it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,11 +11,12 @@ use tests::client::Client;
 use tests::exchange::get;
 use tests::process::Process;
 
+use crate::registry::Registry;
 use crate::tools::{run, succeed};
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-fn script(arguments: &[&str]) -> Command {
+pub(crate) fn script(arguments: &[&str]) -> Command {
     let mut script = Command::new(artifacts::root().join("scripts/image.sh"));
     script.args(arguments);
     script
@@ -26,20 +27,20 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 /// An image in a folder.
-struct Layout {
-    folder: PathBuf,
+pub(crate) struct Layout {
+    pub(crate) folder: PathBuf,
     /// What the script printed.
     said: String,
 }
 
 impl Layout {
-    fn of_filter(folder: PathBuf) -> Self {
+    pub(crate) fn of_filter(folder: PathBuf) -> Self {
         let module = artifacts::filter_wasm();
         let said = succeed(script(&["filter"]).arg(module).arg(&folder));
         Self { folder, said }
     }
 
-    fn digest(&self) -> &str {
+    pub(crate) fn digest(&self) -> &str {
         self.said.lines().find_map(|line| line.strip_prefix("image")).unwrap().trim()
     }
 
@@ -56,40 +57,6 @@ fn unpack(layer: &[u8]) -> TempDir {
     succeed(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(folder.path()));
     std::fs::remove_file(archive).unwrap();
     folder
-}
-
-/// Debian's registry, on a free port of loopback.
-struct Registry {
-    client: Client,
-    name: String,
-    _process: Process,
-    _folder: TempDir,
-}
-
-impl Registry {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let configuration = folder.path().join("config.yml");
-        let root = folder.path().join("data");
-        let text = format!(
-            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '127.0.0.1:0'}}\n",
-            root.display()
-        );
-        std::fs::write(&configuration, text).unwrap();
-        let mut command = Command::new("docker-registry");
-        let process = Process::start("docker-registry", command.arg("serve").arg(configuration)).unwrap();
-        let name = process.wait_for(|line| {
-            let (_, rest) = line.split_once("listening on ")?;
-            rest.split('"').next().map(str::to_owned)
-        });
-        let name = name.unwrap();
-        let client = Client::to(name.parse().unwrap()).unwrap();
-        Self { client, name, _process: process, _folder: folder }
-    }
-
-    fn reference(&self, image: &str) -> String {
-        format!("{}/{image}", self.name)
-    }
 }
 
 #[test]
@@ -114,7 +81,7 @@ fn the_module_that_a_gateway_pulls_is_the_one_that_was_built() {
     // As the fetchers of Istio and Envoy Gateway do: by tag, and by the digest that a manifest pins.
     for by in ["0.1.0", image.digest()] {
         let request = get(format!("/v2/weir/filter/manifests/{by}")).header("accept", MANIFEST);
-        let answer = registry.client.send(&request).unwrap();
+        let answer = registry.client().send(&request).unwrap();
         assert_eq!((answer.status(), answer.header("content-type")), (200, Some(MANIFEST)), "{answer}");
         assert_eq!(sha256(answer.body()), image.digest());
         let manifest = answer.json().unwrap();
@@ -126,7 +93,7 @@ fn the_module_that_a_gateway_pulls_is_the_one_that_was_built() {
             (1, &"application/vnd.oci.image.layer.v1.tar+gzip".into())
         );
         let layer = get(format!("/v2/weir/filter/blobs/{}", layer["digest"].as_str().unwrap()));
-        let unpacked = unpack(registry.client.send(&layer).unwrap().body());
+        let unpacked = unpack(registry.client().send(&layer).unwrap().body());
         let module = std::fs::read(unpacked.path().join("plugin.wasm")).unwrap();
         assert!(module == std::fs::read(artifacts::filter_wasm()).unwrap(), "another module");
     }
@@ -193,6 +160,33 @@ fn make_manifests_writes_the_digest_and_the_reference_into_every_file_that_has_t
     }
     assert_eq!(written, [9, 9]);
     assert!(!out.join("envoy-gateway/values.yaml").exists(), "kubectl would refuse Helm's values");
+}
+
+/// `docker load` reads `index.json` where Docker keeps images in containerd, and `manifest.json` where it does not.
+#[cfg(target_os = "linux")]
+#[test]
+fn both_image_stores_of_docker_load_the_backend_under_the_name_that_compose_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = folder.path().join("image");
+    // Any program will do.
+    let said = succeed(script(&["backend", "/bin/true"]).arg(&layout));
+    let image = Layout { folder: layout, said };
+    let read = |file: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(image.folder.join(file)).unwrap()).unwrap()
+    };
+    let compose = tests::policy::yaml("envoy/compose.yaml").unwrap();
+    let name = &compose["services"]["backend"]["image"];
+
+    let index = read("index.json");
+    assert_eq!(index["manifests"].as_array().unwrap().len(), 1);
+    assert_eq!(&index["manifests"][0]["annotations"]["io.containerd.image.name"], name);
+
+    let archive = read("manifest.json");
+    assert_eq!(archive[0]["RepoTags"], serde_json::json!([name]));
+    let manifest: Value = serde_json::from_slice(&image.blob(image.digest())).unwrap();
+    let path = |blob: &Value| format!("blobs/{}", blob["digest"].as_str().unwrap().replace(':', "/"));
+    assert_eq!(archive[0]["Config"], path(&manifest["config"]));
+    assert_eq!(archive[0]["Layers"], serde_json::json!([path(&manifest["layers"][0])]));
 }
 
 fn files_in(folder: &Path) -> Vec<PathBuf> {

@@ -6,4 +6,5 @@ mod kubernetes;
 mod live;
 mod nginx;
 mod observability;
+mod registry;
 mod tools;
