@@ -13,6 +13,14 @@ const HEIGHT: usize = 1000;
 /// The width of the list of pages on the left.
 const SIDEBAR: usize = 280;
 
+/// Counts the blocks of code that are wider than the page, so that readers have to scroll sideways.
+const MEASURE: &str = r#"<script>
+addEventListener("load", () => {
+    const wider = [...document.querySelectorAll("pre > code")].filter(code => code.scrollWidth > code.clientWidth);
+    document.body.dataset.wider = wider.length;
+});
+</script></body>"#;
+
 /// How many pixels of the columns `from` to `to` have another colour than most.
 fn ink(picture: &[u8], from: usize, to: usize) -> usize {
     let mut decoder = PngDecoder::new(ZCursor::new(picture));
@@ -40,8 +48,13 @@ fn a_browser_shows_the_pages_of_the_book_and_the_list_of_them() {
         ("configuration", "Configuration"),
         ("gateways/istio", "Istio"),
     ] {
-        let address = format!("file://{}/target/book/{page}.html", artifacts::root().display());
-        let dom = script("scripts/browse.sh", &["--dump-dom", &address]).unwrap();
+        let file = artifacts::root().join(format!("target/book/{page}.html"));
+        let measured = file.with_extension("measured.html");
+        let html = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&measured, html.replace("</body>", MEASURE)).unwrap();
+        let [address, measured] = [file, measured].map(|file| format!("file://{}", file.display()));
+        let dom = script("scripts/browse.sh", &["--dump-dom", &measured]).unwrap();
+        assert!(dom.contains("data-wider=\"0\""), "{page}: code is cut off at the edge");
         let (_, main) = dom.split_once("<main>").unwrap_or_else(|| panic!("{page} has no content"));
         let first = main.split("</h1>").next().unwrap_or_default();
         assert!(first.contains("<h1") && first.contains(heading), "{page}: {first}");
