@@ -251,6 +251,8 @@ def main():
         arguments.run(arguments)
     except requests.RequestException as error:
         sys.exit(f"{arguments.reference}: {registry.explained(error)}")
+    except OSError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ class Client(Registry):
         super().__init__(hostname=reference.split("/")[0], insecure=plain_http, tls_verify=authorities())
         self._repository = self.get_container(reference).api_prefix
         self._actions = actions
-        self._credentials = Credentials.kept_for(self.hostname)
-        # The Authorization header, once the registry has asked for one.
+        # The credentials and the Authorization header, once the registry has asked for them.
+        self._credentials = None
         self._authorization = None
         self.session.auth = self._authorize
         try:
@@ -92,6 +92,7 @@ class Client(Registry):
 
     def _log_in(self, challenge):
         self._authorization = None
+        self._credentials = self._credentials or Credentials.kept_for(self.hostname)
         basic = self._credentials and f"Basic {self._credentials.basic}"
         if challenge.lower().startswith("basic"):
             self._authorization = basic or self._not_accepted()
@@ -138,7 +139,9 @@ class Credentials:
         try:
             kept = json.loads(file.read_text())
             helper = kept.get("credHelpers", {}).get(host) or kept.get("credsStore")
-            basic = (helper and from_helper(helper, host)) or kept.get("auths", {}).get(host, {}).get("auth")
+            # Some tools keep addresses such as https://registry.example.com/v1/.
+            auths = {re.sub(r"^https?://|/.*", "", name): auth for name, auth in kept.get("auths", {}).items()}
+            basic = (helper and from_helper(helper, host)) or auths.get(host, {}).get("auth")
             return cls(basic) if basic else None
         except (ValueError, AttributeError, KeyError) as error:
             # Of the file's contents nothing is printed.
@@ -157,7 +160,10 @@ def from_helper(helper, host):
     except FileNotFoundError:
         sys.exit(f"{configuration()} names docker-credential-{helper}, which is not installed")
     if answer.returncode != 0:
-        return None
+        # As all helpers say it.
+        if "credentials not found" in answer.stdout:
+            return None
+        sys.exit(f"docker-credential-{helper} fails: {' '.join((answer.stdout + answer.stderr).split())}")
     found = json.loads(answer.stdout)
     return get_basic_auth(found["Username"], found["Secret"])
 

@@ -105,6 +105,14 @@ fn login(host: &str, credentials: &str) -> Value {
     json!({"auths": {host: {"auth": credentials}}})
 }
 
+/// The search path with a credential helper called "tests", which is a shell script.
+fn with_helper(folder: &Path, text: &str) -> String {
+    let helper = folder.join("docker-credential-tests");
+    std::fs::write(&helper, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&helper, Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
+}
+
 /// A message of one line, and no password in it.
 #[track_caller]
 fn assert_refused((succeeded, said): (bool, String), expected: &str) {
@@ -119,14 +127,12 @@ fn a_push_takes_the_credentials_that_docker_login_keeps_or_its_helper() {
     let folder = tempfile::tempdir().unwrap();
     let image = Layout::of_filter(folder.path().join("image"));
     let registry = Registry::protected();
-    let helper = folder.path().join("docker-credential-tests");
     let answer = json!({"Username": "alice", "Secret": PASSWORD});
-    let text = format!("#!/bin/sh\nread -r host\n[ \"$host\" = {} ] && echo '{answer}'\n", registry.name);
-    std::fs::write(&helper, text).unwrap();
-    std::fs::set_permissions(&helper, Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let text = format!("read -r host; [ \"$host\" = {} ] && echo '{answer}'", registry.name);
+    let path = with_helper(folder.path(), &text);
     for (tag, configuration) in [
         ("auths", login(&registry.name, RIGHT)),
+        ("addresses", login(&format!("https://{}/v1/", registry.name), RIGHT)),
         ("helper", json!({"auths": {&registry.name: {}}, "credHelpers": {&registry.name: "tests"}})),
         ("store", json!({"credsStore": "tests"})),
     ] {
@@ -159,6 +165,7 @@ fn a_push_that_fails_says_why_in_one_line_without_the_password() {
     let host = &registry.name;
     let right = login(host, RIGHT);
     let nowhere = Path::new("/nowhere/cert.pem");
+    let path = with_helper(folder.path(), "echo locked; exit 1");
     for (configuration, authorities, expected) in [
         (&right, None, format!("the certificate of {host} is not trusted: ")),
         (&right, Some(nowhere), "SSL_CERT_FILE names /nowhere/cert.pem, which does not exist".into()),
@@ -173,6 +180,7 @@ fn a_push_that_fails_says_why_in_one_line_without_the_password() {
             Some(&certificate),
             "names docker-credential-of-nobody, which is not installed".into(),
         ),
+        (&json!({"credsStore": "tests"}), Some(&certificate), "docker-credential-tests fails: locked".into()),
         (
             &json!({"auths": [RIGHT]}),
             Some(&certificate),
@@ -181,7 +189,7 @@ fn a_push_that_fails_says_why_in_one_line_without_the_password() {
     ] {
         let mut push = script(&["push"]);
         push.arg(&image.folder).arg(registry.reference("weir/filter:0.1.0"));
-        logged_in(&mut push, folder.path(), configuration);
+        logged_in(&mut push, folder.path(), configuration).env("PATH", &path);
         if let Some(authorities) = authorities {
             push.env("SSL_CERT_FILE", authorities);
         }
@@ -201,6 +209,8 @@ fn only_loopback_is_reached_without_tls_unless_it_is_asked_for() {
     let push = || {
         let mut push = script(&["push"]);
         push.arg(&image.folder).arg(&reference);
+        // Nobody asks for credentials.
+        logged_in(&mut push, folder.path(), &json!({"credsStore": "of-nobody"}));
         push
     };
     assert_refused(run(&mut push()), "does not speak TLS; PLAIN_HTTP=1 pushes without it");
