@@ -120,14 +120,35 @@ fn without_numbers(line: &str) -> String {
     text
 }
 
+/// The demo, which stays until it is asked to end, and then ends the processes that it has started.
+struct Demo(Process);
+
+impl Demo {
+    fn start() -> Self {
+        let mut up = Command::new(artifacts::command("weir-demo"));
+        let demo = Self(Process::start("weir-demo", up.arg("up")).unwrap());
+        demo.0.wait_for(|line| line.starts_with("# Ctrl-C").then_some(())).unwrap();
+        demo
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let asked = Command::new("kill").arg(self.0.id().to_string()).status();
+        if asked.is_ok_and(|status| status.success()) {
+            // Dropping the process kills it in any case.
+            let _ended = self.0.wait();
+        }
+    }
+}
+
 #[test]
 fn every_block_of_commands_that_a_page_shows_can_be_run_and_prints_what_the_page_says() {
     assert!(artifacts::filter_wasm().is_file());
     let pages = all();
     let folder = readers_folder(&pages);
-    let demo = Process::start("weir-demo", Command::new(artifacts::command("weir-demo")).arg("up")).unwrap();
-    demo.wait_for(|line| line.starts_with("# Ctrl-C").then_some(())).unwrap();
-    let variables = demo.output().lines();
+    let demo = Demo::start();
+    let variables = demo.0.output().lines();
     // The page uses up the quota of one minute.
     wait_for_room(Duration::from_secs(60), Duration::from_secs(25));
     let mut run = 0;
