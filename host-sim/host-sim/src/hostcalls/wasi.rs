@@ -60,7 +60,7 @@ fn run<'a>(
 }
 
 macro_rules! wasi_functions {
-    ($( $set:ident as $link:ident { $( $name:ident ( $($arg:ident : $ty:ty),* ) => |$guest:ident| $body:expr; )* } )*) => {
+    ($( $set:ident as $link:ident { $( $name:ident ( $($arg:ident : $ty:ty),* ) => |$guest:pat_param| $body:expr; )* } )*) => {
         $(
             /// Names of the WASI calls of this set.
             pub(crate) const $set: &[&str] = &[$( stringify!($name), )*];
@@ -68,7 +68,6 @@ macro_rules! wasi_functions {
             fn $link(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
                 for module in MODULES {
                     $(
-                        #[allow(unused_variables, reason = "a refused call does not read its arguments")]
                         linker.func_wrap(module, stringify!($name), |caller: Caller<'_, VmState>, $($arg: $ty),*| {
                             run(caller, stringify!($name), super::raw!($($arg),*), |$guest| -> Errno { $body })
                         })?;
@@ -83,14 +82,14 @@ macro_rules! wasi_functions {
 wasi_functions! {
     ALWAYS as link_always {
         fd_write(fd: u32, iovs: u32, count: u32, out: u32) => |guest| fd_write(guest, fd, iovs, count, out);
-        fd_read(fd: u32, iovs: u32, count: u32, out: u32) => |guest| Ok(NOSYS);
-        fd_seek(fd: u32, offset: i64, whence: u32, out: u32) => |guest| Ok(SUCCESS);
-        fd_close(fd: u32) => |guest| Ok(SUCCESS);
+        fd_read(fd: u32, iovs: u32, count: u32, out: u32) => |_| Ok(NOSYS);
+        fd_seek(fd: u32, offset: i64, whence: u32, out: u32) => |_| Ok(SUCCESS);
+        fd_close(fd: u32) => |_| Ok(SUCCESS);
         fd_fdstat_get(fd: u32, out: u32) => |guest| fd_fdstat_get(guest, fd, out);
-        fd_fdstat_set_flags(fd: u32, flags: u32) => |guest| Ok(NOSYS);
+        fd_fdstat_set_flags(fd: u32, flags: u32) => |_| Ok(NOSYS);
         environ_get(pointers: u32, text: u32) => |guest| environ_get(guest, pointers, text);
         environ_sizes_get(count: u32, size: u32) => |guest| environ_sizes_get(guest, count, size);
-        args_get(pointers: u32, text: u32) => |guest| Ok(SUCCESS);
+        args_get(pointers: u32, text: u32) => |_| Ok(SUCCESS);
         args_sizes_get(count: u32, size: u32) => |guest| {
             guest.write_u32(count, 0)?;
             guest.write_u32(size, 0)?;
@@ -98,16 +97,16 @@ wasi_functions! {
         };
         clock_time_get(id: u32, precision: u64, out: u32) => |guest| clock_time_get(guest, id, out);
         random_get(out: u32, size: u32) => |guest| random_get(guest, out, size);
-        sched_yield() => |guest| Ok(SUCCESS);
+        sched_yield() => |_| Ok(SUCCESS);
         path_open(
             fd: u32, dirflags: u32, path: u32, size: u32, oflags: u32, rights: u64, inheriting: u64, fdflags: u32,
             out: u32
-        ) => |guest| Ok(NOENT);
-        fd_prestat_get(fd: u32, out: u32) => |guest| Ok(BADF);
-        fd_prestat_dir_name(fd: u32, path: u32, size: u32) => |guest| Ok(NOSYS);
+        ) => |_| Ok(NOENT);
+        fd_prestat_get(fd: u32, out: u32) => |_| Ok(BADF);
+        fd_prestat_dir_name(fd: u32, path: u32, size: u32) => |_| Ok(NOSYS);
     }
     BEFORE_1_39 as link_before_1_39 {
-        poll_oneoff(subscriptions: u32, events: u32, count: u32, out: u32) => |guest| Ok(NOSYS);
+        poll_oneoff(subscriptions: u32, events: u32, count: u32, out: u32) => |_| Ok(NOSYS);
     }
     SINCE_1_39 as link_since_1_39 {
         // Returns at once, for the sake of Go's runtime.
@@ -116,36 +115,36 @@ wasi_functions! {
             Ok(SUCCESS)
         };
         clock_res_get(id: u32, out: u32) => |guest| clock_res_get(guest, id, out);
-        fd_advise(fd: u32, offset: u64, len: u64, advice: u32) => |guest| Ok(SUCCESS);
-        fd_allocate(fd: u32, offset: u64, len: u64) => |guest| Ok(of_log(fd));
-        fd_datasync(fd: u32) => |guest| Ok(of_log(fd));
-        fd_fdstat_set_rights(fd: u32, base: u64, inheriting: u64) => |guest| Ok(of_log(fd));
-        fd_filestat_get(fd: u32, out: u32) => |guest| Ok(BADF);
-        fd_filestat_set_size(fd: u32, size: u64) => |guest| Ok(of_log(fd));
-        fd_filestat_set_times(fd: u32, access: u64, change: u64, flags: u32) => |guest| Ok(of_log(fd));
-        fd_pread(fd: u32, iovs: u32, count: u32, offset: u64, out: u32) => |guest| Ok(NOSYS);
+        fd_advise(fd: u32, offset: u64, len: u64, advice: u32) => |_| Ok(SUCCESS);
+        fd_allocate(fd: u32, offset: u64, len: u64) => |_| Ok(of_log(fd));
+        fd_datasync(fd: u32) => |_| Ok(of_log(fd));
+        fd_fdstat_set_rights(fd: u32, base: u64, inheriting: u64) => |_| Ok(of_log(fd));
+        fd_filestat_get(fd: u32, out: u32) => |_| Ok(BADF);
+        fd_filestat_set_size(fd: u32, size: u64) => |_| Ok(of_log(fd));
+        fd_filestat_set_times(fd: u32, access: u64, change: u64, flags: u32) => |_| Ok(of_log(fd));
+        fd_pread(fd: u32, iovs: u32, count: u32, offset: u64, out: u32) => |_| Ok(NOSYS);
         fd_pwrite(fd: u32, iovs: u32, count: u32, offset: u64, out: u32) => |guest| fd_write(guest, fd, iovs, count, out);
-        fd_readdir(fd: u32, buffer: u32, size: u32, cookie: u64, out: u32) => |guest| Ok(NOTDIR);
-        fd_renumber(from: u32, to: u32) => |guest| Ok(if of_log(from) == SUCCESS { NOTSUP } else { BADF });
-        fd_sync(fd: u32) => |guest| Ok(of_log(fd));
+        fd_readdir(fd: u32, buffer: u32, size: u32, cookie: u64, out: u32) => |_| Ok(NOTDIR);
+        fd_renumber(from: u32, to: u32) => |_| Ok(if of_log(from) == SUCCESS { NOTSUP } else { BADF });
+        fd_sync(fd: u32) => |_| Ok(of_log(fd));
         fd_tell(fd: u32, out: u32) => |guest| fd_tell(guest, fd, out);
-        path_create_directory(fd: u32, path: u32, size: u32) => |guest| Ok(NOTSUP);
-        path_filestat_get(fd: u32, flags: u32, path: u32, size: u32, out: u32) => |guest| Ok(NOTSUP);
+        path_create_directory(fd: u32, path: u32, size: u32) => |_| Ok(NOTSUP);
+        path_filestat_get(fd: u32, flags: u32, path: u32, size: u32, out: u32) => |_| Ok(NOTSUP);
         path_filestat_set_times(
             fd: u32, flags: u32, path: u32, size: u32, access: u64, change: u64, times: u32
-        ) => |guest| Ok(NOTSUP);
+        ) => |_| Ok(NOTSUP);
         path_link(
             fd: u32, flags: u32, path: u32, size: u32, to: u32, to_path: u32, to_size: u32
-        ) => |guest| Ok(NOTSUP);
-        path_readlink(fd: u32, path: u32, size: u32, buffer: u32, buffer_size: u32, out: u32) => |guest| Ok(NOTSUP);
-        path_remove_directory(fd: u32, path: u32, size: u32) => |guest| Ok(NOTSUP);
-        path_rename(fd: u32, path: u32, size: u32, to: u32, to_path: u32, to_size: u32) => |guest| Ok(NOTSUP);
-        path_symlink(path: u32, size: u32, fd: u32, to_path: u32, to_size: u32) => |guest| Ok(NOTSUP);
-        path_unlink_file(fd: u32, path: u32, size: u32) => |guest| Ok(NOTSUP);
-        sock_accept(fd: u32, flags: u32, out: u32) => |guest| Ok(NOTSUP);
-        sock_recv(fd: u32, iovs: u32, count: u32, flags: u32, size: u32, out_flags: u32) => |guest| Ok(NOTSUP);
-        sock_send(fd: u32, iovs: u32, count: u32, flags: u32, out: u32) => |guest| Ok(NOTSUP);
-        sock_shutdown(fd: u32, how: u32) => |guest| Ok(NOTSUP);
+        ) => |_| Ok(NOTSUP);
+        path_readlink(fd: u32, path: u32, size: u32, buffer: u32, buffer_size: u32, out: u32) => |_| Ok(NOTSUP);
+        path_remove_directory(fd: u32, path: u32, size: u32) => |_| Ok(NOTSUP);
+        path_rename(fd: u32, path: u32, size: u32, to: u32, to_path: u32, to_size: u32) => |_| Ok(NOTSUP);
+        path_symlink(path: u32, size: u32, fd: u32, to_path: u32, to_size: u32) => |_| Ok(NOTSUP);
+        path_unlink_file(fd: u32, path: u32, size: u32) => |_| Ok(NOTSUP);
+        sock_accept(fd: u32, flags: u32, out: u32) => |_| Ok(NOTSUP);
+        sock_recv(fd: u32, iovs: u32, count: u32, flags: u32, size: u32, out_flags: u32) => |_| Ok(NOTSUP);
+        sock_send(fd: u32, iovs: u32, count: u32, flags: u32, out: u32) => |_| Ok(NOTSUP);
+        sock_shutdown(fd: u32, how: u32) => |_| Ok(NOTSUP);
     }
 }
 
