@@ -23,10 +23,8 @@ message! {
         #[serde(default = "ok")]
         pub status: u16,
         /// Instead of a body: the one message of an answer of gRPC, whose trailers say that it is fine.
-        #[serde(default)]
         pub grpc_message: Option<String>,
         /// Instead of a body: the status of an answer of gRPC that is not fine.
-        #[serde(default)]
         pub grpc_status: Option<u32>,
         /// How late it comes, as in `2s`; at once unless given.
         #[serde(default, deserialize_with = "delay")]

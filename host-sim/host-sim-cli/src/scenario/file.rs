@@ -24,10 +24,8 @@ use super::{
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// The filter's configuration, in place of the command's: the path of a file, or the configuration itself.
-    #[serde(default)]
     pub config: Option<Value>,
     /// What the scenario shows.
-    #[serde(default)]
     pub name: Option<String>,
     /// Filters that a request passes after the command's, in order.
     #[serde(default)]
@@ -39,7 +37,6 @@ pub struct Scenario {
     #[serde(default, deserialize_with = "named")]
     pub framing: Framing,
     /// `per_connection_buffer_limit_bytes`: how much of a body a filter may hold; 1 MiB unless given.
-    #[serde(default)]
     pub buffer_limit: Option<usize>,
     /// Whether 1 from a headers callback lets body callbacks run.
     #[serde(default)]
@@ -48,13 +45,11 @@ pub struct Scenario {
     #[serde(default = "oldest", deserialize_with = "named")]
     pub since: EnvoyVersion,
     /// When it begins; 2026-01-01T00:00:00Z unless given.
-    #[serde(default)]
     pub clock: Option<Timestamp>,
     /// What the upstream answers; 200 unless given. A list is answered in its order, and its last goes on.
     #[serde(default, deserialize_with = "in_order")]
     pub upstream: Answer,
     /// What happens when a VM fails, in place of what the configuration says.
-    #[serde(default)]
     pub failure_policy: Option<FailurePolicy>,
     /// The host calls and callbacks that there are for the filter; all unless given.
     #[serde(default)]
@@ -71,22 +66,17 @@ pub struct Scenario {
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// Its module's file, seen from the scenario.
-    #[serde(default)]
     pub wasm: Option<PathBuf>,
     /// The plugin's name.
     #[serde(default)]
     pub name: String,
     /// Its `root_id`.
-    #[serde(default)]
     pub root_id: Option<String>,
     /// Its `vm_id`.
-    #[serde(default)]
     pub vm_id: Option<String>,
     /// Its configuration: the path of a file, or the configuration itself.
-    #[serde(default)]
     pub config: Option<Value>,
     /// What happens when its VM fails.
-    #[serde(default)]
     pub failure_policy: Option<FailurePolicy>,
 }
 
@@ -182,13 +172,11 @@ message! {
         /// The path with its query.
         pub path: String,
         /// The authority; `localhost` unless given.
-        #[serde(default)]
         pub authority: Option<String>,
         /// Whether it is sent by HTTP/2.
         #[serde(default)]
         pub http2: bool,
         /// The client's address and port.
-        #[serde(default)]
         pub source: Option<String>,
         /// Properties, by their parts joined with dots; a part that holds dots itself is in double quotes.
         #[serde(default)]
@@ -240,15 +228,12 @@ pub struct FaultStep {
     /// The status that it answers, as in `CasMismatch`.
     pub status: String,
     /// The next so many calls fail; one unless given.
-    #[serde(default)]
     pub times: Option<u64>,
     /// Every call fails.
     #[serde(default)]
     pub every: bool,
     /// The first call that fails, counted from 1.
-    #[serde(default)]
     pub nth: Option<u64>,
     /// Only calls of this worker's VM count.
-    #[serde(default)]
     pub worker: Option<usize>,
 }

@@ -79,13 +79,16 @@ fn a_compiled_module_is_kept_and_a_damaged_one_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "limiter", "steps: [{request: {path: /a}}]");
     let cache = directory.path().join("cache");
-    let run = || {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_host-sim"))
+    let execute = || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_host-sim"))
             .args(["run", "--wasm", "filter.wasm", "scenario.yaml"])
             .current_dir(directory.path())
             .env("HOST_SIM_CACHE", &cache)
             .output()
-            .unwrap();
+            .unwrap()
+    };
+    let run = || {
+        let output = execute();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         let files = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
         let files: Vec<_> = files.map(|path| (fs::read(&path).unwrap(), path)).collect();
@@ -106,12 +109,7 @@ fn a_compiled_module_is_kept_and_a_damaged_one_is_replaced() {
     // A folder that cannot be made is warned of, and changes nothing else.
     fs::remove_dir_all(&cache).unwrap();
     fs::write(&cache, "no folder").unwrap();
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_host-sim"))
-        .args(["run", "--wasm", "filter.wasm", "scenario.yaml"])
-        .current_dir(directory.path())
-        .env("HOST_SIM_CACHE", &cache)
-        .output()
-        .unwrap();
+    let output = execute();
     let err = String::from_utf8(output.stderr).unwrap();
     assert!(
         output.status.success() && err.starts_with("warning: the compiled module is not kept in "),
