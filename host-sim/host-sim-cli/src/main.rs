@@ -9,13 +9,13 @@ use std::{
 
 use clap::Parser as _;
 
-/// The filter does not do what was asked of it: a configuration refused, an expectation missed.
+/// The filter does not do what is expected of it: it refuses a configuration, or misses an expectation.
 const MISSED: u8 = 1;
 
-/// The command cannot do its work: a file missing, a port taken, a wrong argument (as clap has it).
+/// The command cannot run: a file is missing, a port is taken, or an argument is wrong (clap's exit code, too).
 const FAILED: u8 = 2;
 
-/// Nothing was missed, and something could not be compared with Envoy.
+/// Every expectation was met, but some steps could not be compared with Envoy.
 #[cfg(feature = "scenarios")]
 const NOT_COMPARABLE: u8 = 3;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "scenarios")]
         Err(cli::Error::NotComparable(message)) => (NOT_COMPARABLE, message),
     };
-    // Without standard error there is nobody left to tell.
+    // A failure to write to standard error cannot be reported.
     let _ = writeln!(io::stderr(), "{message}");
     ExitCode::from(code)
 }

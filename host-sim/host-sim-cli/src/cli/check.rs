@@ -7,8 +7,8 @@ use super::{Error, Filter, Level, Trace, load, print, print_warning};
 
 /// Configures the filter in a VM, sends it a request, and prints what it logs
 ///
-/// Exit code 0 when the filter takes its configuration and the request, 1 when it does not, 2 when there is no filter to
-/// try. With `--hosts all`, 1 when one of the hosts does not take it.
+/// Exit code 0 if the filter accepts its configuration and the request, 1 if it does not, 2 if the filter or the
+/// configuration cannot be read. With `--hosts all`, 1 if any of the hosts does not accept the filter.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim check --wasm filter.wasm --config limits.json
@@ -18,10 +18,10 @@ use super::{Error, Filter, Level, Trace, load, print, print_warning};
 pub(super) struct Check {
     #[command(flatten)]
     filter: Filter,
-    /// Tries the filter in every host that is known, and prints a table
+    /// Tries the filter in every supported host, and prints a table
     #[arg(long, value_enum, conflicts_with = "host")]
     hosts: Option<Hosts>,
-    /// The least serious lines to print
+    /// Minimum log level to print
     #[arg(long, value_enum, default_value = "info")]
     log_level: Level,
     #[command(flatten)]

@@ -17,16 +17,16 @@ use host_sim_cli::replay::Fields;
 use self::decision::Decision;
 use super::{Error, Filter, load, print, print_beside};
 
-/// Time that the filter has before the request to call clusters, for example for a list of keys.
+/// Time before the request, in which the filter can call clusters, for example for a list of keys.
 const BEFORE: Duration = Duration::from_secs(1);
 
 /// Explains why the filter decides a request as it does
 ///
 /// Sends one request through the filter and prints the decision that the filter itself logs at debug level: for Weir the
-/// source of the key, the subscriber, the plan, the class, each quota and the answer, and never the key. The request is
-/// described by --method, --path and --header, or is a line of an access log. Counters start empty: --repeat sends the
-/// request several times and explains the last one. Exit code 0 when the decision is explained, 1 when the filter logs
-/// none, 2 when there is no filter or no request to try.
+/// source of the key, the subscriber, the plan, the class, each quota and the answer, and never the key. --method, --path
+/// and --header describe the request, or --line reads it from an access log. Counters start empty: --repeat sends the
+/// request several times and explains the last one. Exit code 0 if the decision is explained, 1 if the filter fails or
+/// logs no decision, 2 if the filter or the request cannot be read.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim explain --wasm filter.wasm --config envoy.yaml --path /links --header 'authorization: Bearer k'
@@ -79,7 +79,7 @@ fn cluster(text: &str) -> Result<(String, PathBuf), String> {
     Ok((name.to_owned(), file.into()))
 }
 
-/// A name and a value, or a field, of which the header is read.
+/// The name and the value of `--header`, or the name and the field of the access log that has the value.
 fn split<'h>(header: &'h str, at: char, expected: &str) -> Result<(&'h str, &'h str), Error> {
     let parts = header.split_once(at).map(|(name, value)| (name.trim(), value.trim()));
     parts.ok_or_else(|| Error::Failed(format!("--header {header:?}: expected {expected}")))
@@ -93,7 +93,7 @@ impl Explain {
         let (host, sink) = (self.host(at)?, Arc::clone(&lines));
         let mut host = host.on_log(move |line| keep(&sink, line)).build();
         load(&mut host, &chain).map_err(|error| Error::Missed(error.to_string()))?;
-        // Ticks let the filter ask for what it gets from clusters.
+        // A filter may call clusters from its timer.
         host.advance(BEFORE);
         lines_of(&lines).iter().filter(|line| line.level >= LogLevel::Warn).for_each(print_beside);
         let mut outcome = None;
@@ -107,7 +107,7 @@ impl Explain {
         self.explain(&host, &lines, &outcome)
     }
 
-    /// The request, the status that the upstream answers, and the time; now where there is no line that says it.
+    /// The request, the status that the upstream answers, and the wall-clock time of the request: that of `--line`, or the present.
     fn request(&self) -> Result<(Request, u16, Duration), Error> {
         let Some(line) = &self.line else {
             let mut request = Request::new(self.method.clone(), self.path.clone());
@@ -171,7 +171,7 @@ impl Explain {
     }
 }
 
-/// Keeps a line of the VM that gets the request.
+/// Keeps a log line of the VM that serves the request.
 fn keep(lines: &Mutex<Vec<LogLine>>, line: &LogLine) {
     if line.vm == VmName::Worker(0) {
         lines_of(lines).push(line.clone());

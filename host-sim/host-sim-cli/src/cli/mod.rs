@@ -45,14 +45,14 @@ enum Command {
     Bench(bench::Bench),
 }
 
-/// Why a command does not succeed.
+/// Why a command fails, by exit code.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// The filter does not do what was asked of it.
+    /// The filter does not do what is expected of it.
     Missed(String),
-    /// The command cannot do its work.
+    /// The command cannot run.
     Failed(String),
-    /// Nothing was missed, and something could not be compared.
+    /// Every expectation was met, but some steps could not be compared with Envoy.
     #[cfg(feature = "scenarios")]
     NotComparable(String),
 }
@@ -81,7 +81,7 @@ impl Error {
         }
     }
 
-    /// The error, and what it is about.
+    /// Puts what the error is about before its message.
     fn about(self, what: &str) -> Self {
         match self {
             Self::Missed(message) => Self::Missed(format!("{what}: {message}")),
@@ -108,7 +108,7 @@ impl Cli {
     }
 }
 
-/// The least serious lines of the log to print.
+/// Minimum log level to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Level {
     Trace,
@@ -132,11 +132,11 @@ impl From<Level> for LogLevel {
     }
 }
 
-/// What filter and host say to each other.
+/// The calls between filter and host.
 #[derive(Debug, Clone, Copy, Args)]
 struct Trace {
-    /// Prints each callback and host call with its arguments, its answer and the answer's cause, its time and the growth of
-    /// memory: as a tree, or as a line of JSON for each callback
+    /// Prints each callback and host call with its arguments, its status and the cause of the status, its duration and the growth
+    /// of memory: as a tree, or as one JSON object per callback
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     trace: Option<TraceForm>,
 }
@@ -157,13 +157,13 @@ impl TraceForm {
     }
 }
 
-/// Prints to standard output. A reader that has gone away wants no more.
+/// Prints to standard output. A closed pipe is not an error.
 fn print(text: impl fmt::Display) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// Prints what the host itself warns of, where the guest's lines are not printed.
+/// Prints a warning of the host, for commands that do not print the guest's log.
 fn print_warning(line: &LogLine) {
     if line.by_host && line.level == LogLevel::Warn {
         print_log(line);
@@ -175,7 +175,7 @@ fn print_log(line: &LogLine) {
     print_beside(line);
 }
 
-/// Prints to standard error. A failure to do so cannot be reported, and is ignored.
+/// Prints to standard error. A failure there cannot be reported and is ignored.
 fn print_beside(text: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

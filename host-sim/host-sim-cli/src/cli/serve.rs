@@ -51,7 +51,7 @@ pub(super) struct Serve {
     /// In which pieces bodies come to the filter: envoy, http1, http2, or a number of bytes
     #[arg(long, value_name = "FRAMING", default_value_t)]
     framing: Framing,
-    /// The least serious lines of the filter to print
+    /// Minimum log level to print
     #[arg(long, value_enum, default_value = "info")]
     log_level: Level,
     /// Loads the module and the configuration again when their files change; a filter that does not load leaves the one before

@@ -1,4 +1,4 @@
-//! Pages as a browser shows them: a replay's, and that of a gateway's recent requests.
+//! The page of a replay and the page of recent requests, in a browser.
 
 use std::{
     collections::BTreeMap,
@@ -17,14 +17,14 @@ use crate::{
     recent,
 };
 
-/// What the page's plot is drawn with: requests that went on, and those that were refused.
+/// Colours of the plot: forwarded requests and refused ones.
 const FORWARDED: [u8; 3] = [0x3b, 0x7d, 0xd8];
 const REFUSED: [u8; 3] = [0xd9, 0x48, 0x2b];
 
 const WIDTH: usize = 1100;
 const HEIGHT: usize = 1500;
 
-/// Opens a page in a browser of its own, and gives what the browser prints.
+/// Opens a page in a headless browser and returns what the browser prints.
 fn browse(address: &str, arguments: &[&str]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/browse.sh");
     let output = Command::new(script).args(arguments).arg(address).output().unwrap();
@@ -119,7 +119,7 @@ fn a_browser_shows_hostile_headers_as_text_and_runs_nothing() {
     let request = format!("GET /hostile HTTP/1.1\r\nhost: a\r\nx-hostile: {hostile}\r\n\r\n");
     assert_eq!(send(gateway.address(), request.as_bytes()).status(), 200);
     recent::page(admin, 1);
-    // What the page ran, or what its policy kept from running, would be on the console.
+    // `scripts/browse.sh` fails if anything is on the console, and a blocked script is.
     let dom = browse(&format!("http://{admin}/requests"), &["--dump-dom"]);
     for (part, times) in
         [("<details", 1), ("<script", 0), ("<img", 0), ("proxy_on_request_headers(", 1), ("<a download", 2)]

@@ -1,4 +1,4 @@
-//! The recent requests of a gateway, on its admin address, as scenarios and in the access log.
+//! The recent requests of a gateway: on its admin address, saved as scenarios, and in the access log.
 
 use std::{
     io::{self, BufReader, Write},
@@ -14,7 +14,7 @@ use crate::{
     http::{Message, PATIENCE, connect, echo, get, read_message, send, upstream},
 };
 
-/// A gateway that keeps its requests, with traces.
+/// A gateway that keeps recent requests with their traces.
 pub(crate) fn watched(
     guest: &str,
     upstream: SocketAddr,
@@ -34,7 +34,7 @@ pub(crate) fn watched(
     (gateway, admin)
 }
 
-/// The page, as soon as it shows so many requests that are over: a client has its answer before the gateway is done.
+/// The page, once it shows `requests` requests that have ended: a client gets its answer a moment before that.
 pub(crate) fn page(admin: SocketAddr, requests: usize) -> Message {
     let clock = Clock::real();
     loop {
@@ -47,7 +47,7 @@ pub(crate) fn page(admin: SocketAddr, requests: usize) -> Message {
     }
 }
 
-/// The parts of a page that stand between two texts.
+/// The parts of a page between two texts.
 fn between<'a>(text: &'a str, start: &str, end: &str) -> Vec<&'a str> {
     text.split(start).skip(1).filter_map(|rest| rest.split(end).next()).collect()
 }
@@ -123,7 +123,7 @@ mod scenarios {
     use super::*;
     use crate::commands::host_sim;
 
-    /// Saves a request and runs it: the command's exit code, and what it printed.
+    /// Saves a request as a scenario and runs it. Returns the exit code, and what was printed with the scenario.
     fn run(folder: &Path, admin: SocketAddr, guest: &str, file: &str) -> (Option<i32>, String) {
         let saved = get(admin, &format!("/requests/{file}"));
         let disposition =
@@ -142,7 +142,7 @@ mod scenarios {
         let statuses: Vec<_> = (0..6).map(|_| get(gateway.address(), "/k").status()).collect();
         assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
         page(admin, 6);
-        //  the file, the exit code: alone it is the first request of its path
+        //  the file, the exit code: alone, the sixth request is not refused, so its scenario misses
         let rows = [("6/scenario.json", 0), ("5/scenario.json", 0), ("1/alone.json", 0), ("6/alone.json", 1)];
         for (file, code) in rows {
             let (found, said) = run(folder.path(), admin, "limiter", file);
@@ -156,7 +156,7 @@ mod scenarios {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let post = b"POST /pass HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
         let plain = b"GET /a?b=c HTTP/1.1\r\nhost: a\r\nx: 1\r\nx: 2\r\n\r\n";
-        /// Guest, its upstream, its cluster, the request, the status.
+        /// Guest, upstream, cluster, request, status.
         type Row<'a> = (&'a str, SocketAddr, SocketAddr, &'a [u8], u16);
         let server = upstream(echo);
         let rows: [Row<'_>; 5] = [
@@ -225,7 +225,7 @@ fn a_request_in_progress_ends_with_the_filter_that_it_began_with() {
     assert_eq!(get(gateway.address(), "/").header("x-answered"), Some("x"));
     go_on.send(()).unwrap();
     assert_eq!(read_message(&mut reader).unwrap().header("x-configuration"), Some("one"));
-    // Its connection is the new filter's now.
+    // The next request of the same connection goes through the new filter.
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     assert_eq!(read_message(&mut reader).unwrap().header("x-answered"), Some("x"));
 
@@ -240,7 +240,7 @@ fn a_request_in_progress_ends_with_the_filter_that_it_began_with() {
     );
 }
 
-/// Where a test reads what is written.
+/// A writer whose lines a test receives.
 struct Lines(mpsc::Sender<String>);
 
 impl Write for Lines {
@@ -261,7 +261,7 @@ fn the_access_log_has_a_line_for_each_request_in_envoys_default_format() {
                   x-request-id: 7\r\ncontent-length: 5\r\n\r\nhello";
     let plain = b"GET /p HTTP/1.1\r\nhost: a\r\n\r\n";
     let to = |address: SocketAddr| format!("\"{address}\"");
-    //  guest, upstream, request, the line: its time, duration, ids and lengths of answers are left out
+    //  guest, upstream, request, the line after its time; `*` stands for durations, ids and lengths of answers
     let rows: [(&str, SocketAddr, &[u8], String); 5] = [
         (
             "limiter",

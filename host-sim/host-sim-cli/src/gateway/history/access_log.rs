@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::record::{End, Record, Upstream, text};
 
-/// Where a line is written for each request when the gateway is done with it.
+/// Destination of the access log. A line is written when a request ends.
 #[derive(Clone)]
 pub struct AccessLog(Arc<Mutex<Box<dyn Write + Send>>>);
 
@@ -21,7 +21,7 @@ impl fmt::Debug for AccessLog {
 }
 
 impl AccessLog {
-    /// An access log that is written to `out`, which is flushed after each line.
+    /// Writes the access log to `out` and flushes it after each line.
     pub fn to(out: impl Write + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(Box::new(out))))
     }
@@ -33,7 +33,7 @@ impl AccessLog {
     }
 }
 
-/// `%RESPONSE_FLAGS%`, of which Envoy has more.
+/// `%RESPONSE_FLAGS%`, as far as this gateway has reasons for them.
 fn flags(record: &Record) -> &'static str {
     match (&record.upstream, record.end) {
         (_, End::ClientGone) => "DC",

@@ -1,5 +1,5 @@
-//! What a gateway shows of its requests: the access log, and the recent ones on a page, with their traces, to be saved as
-//! scenarios.
+//! What a gateway records of its requests: the access log, and the page of recent requests, which has their traces and saves
+//! them as scenarios.
 
 mod access_log;
 mod page;

@@ -1,4 +1,4 @@
-//! The requests that the gateway served last.
+//! The most recent requests of a gateway.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,17 +14,17 @@ use super::{
     scenario,
 };
 
-/// How many requests are kept.
+/// Maximum number of requests that are kept.
 const REQUESTS: usize = 100;
-/// How many answers of clusters are kept.
+/// Maximum number of answers of clusters that are kept.
 const ANSWERS: usize = 1000;
-/// How many callbacks of a request are kept: a body that comes byte by byte has many.
+/// Maximum number of callbacks that are kept for a request: a body that comes byte by byte causes many.
 const CALLBACKS: usize = 500;
 
-/// The requests that a gateway served last, with what filters did in them. Clones are the same.
+/// The most recent requests of a gateway, with what filters did in them. Clones share the same requests.
 ///
-/// [`Options::recent`](crate::gateway::Options::recent) takes it, and the admin address shows it. It has traces if it is told
-/// of callbacks:
+/// Give it to a gateway as [`Options::recent`](crate::gateway::Options::recent), and the admin address shows the requests. For
+/// traces, pass it the host's callbacks:
 ///
 /// ```
 /// use host_sim::Host;
@@ -47,26 +47,26 @@ impl std::fmt::Display for RequestId {
     }
 }
 
-/// What a gateway is made of, as far as a scenario says it.
+/// The parts of a gateway's setup that a scenario contains.
 #[derive(Debug, Clone, Default)]
 pub(in crate::gateway) struct Setup {
     pub(in crate::gateway) workers: usize,
     pub(in crate::gateway) filters: usize,
     pub(in crate::gateway) framing: Framing,
     pub(in crate::gateway) clusters: Vec<String>,
-    /// When the filters were loaded, in time since 1970.
+    /// When the filters were loaded, as time since the Unix epoch.
     pub(in crate::gateway) loaded: Duration,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// How many requests there were.
+    /// Number of requests so far.
     pub(super) begun: u64,
-    /// Whose step each VM takes.
+    /// The request that each VM is running a callback for.
     steps: BTreeMap<VmName, RequestId>,
-    /// In the order in which they came.
+    /// The requests, the oldest first.
     pub(super) requests: VecDeque<Entry>,
-    /// What clusters answered since the filters were loaded.
+    /// The answers of clusters since the filters were loaded.
     pub(super) answers: VecDeque<Answer>,
     pub(super) setup: Setup,
     /// Whether a filter has called a cluster by gRPC since it was loaded.
@@ -77,26 +77,26 @@ pub(super) struct State {
 pub(super) struct Entry {
     pub(super) id: RequestId,
     pub(super) trace: Vec<TracedCallback>,
-    /// How many callbacks were not kept.
+    /// Number of callbacks that were not kept.
     pub(super) untraced: usize,
-    /// None while it is in progress.
+    /// `None` while the request is in progress.
     pub(super) record: Option<Record>,
 }
 
 /// An answer of a cluster to a filter.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// The request that it was asked for, if it was for one.
+    /// The request for which the filter called the cluster, if any.
     pub(super) request: Option<RequestId>,
     pub(super) cluster: String,
     pub(super) message: Message,
 }
 
-/// What the admin address answers.
+/// An answer of the admin address.
 #[derive(Debug)]
 pub(in crate::gateway) enum Shown {
     Page(String),
-    /// A scenario, and the name of its file.
+    /// A scenario and its file name.
     Scenario {
         name: String,
         text: String,
@@ -108,7 +108,7 @@ impl Recent {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a callback of a filter, which belongs to the request that its VM takes a step for.
+    /// Adds a callback of a filter to the request that its VM is running it for.
     pub fn trace(&self, callback: &TracedCallback) {
         let mut state = self.lock();
         let Some(id) = state.steps.get(&callback.vm).copied() else { return };
@@ -120,7 +120,7 @@ impl Recent {
         }
     }
 
-    /// Filters were loaded: scenarios begin here.
+    /// Records that filters were loaded. Scenarios begin here.
     pub(in crate::gateway) fn loaded(&self, setup: Setup) {
         let mut state = self.lock();
         state.answers.clear();
@@ -128,7 +128,7 @@ impl Recent {
         state.setup = setup;
     }
 
-    /// Filters were loaded in the place of those before.
+    /// Records that filters replaced the previous ones.
     pub(in crate::gateway) fn reloaded(&self, filters: usize, loaded: Duration) {
         let setup = Setup { filters, loaded, ..self.lock().setup.clone() };
         self.loaded(setup);
@@ -145,20 +145,20 @@ impl Recent {
         id
     }
 
-    /// A VM takes a step for a request, until what this gives is dropped.
+    /// Marks that a VM runs a callback for a request, until the returned [`Step`] is dropped.
     pub(in crate::gateway) fn step(&self, vm: VmName, request: RequestId) -> Step<'_> {
         self.lock().steps.insert(vm, request);
         Step { recent: self, vm }
     }
 
     pub(in crate::gateway) fn end(&self, id: RequestId, record: Record) {
-        // One that so many others came after is not kept.
+        // The request is gone if `REQUESTS` others have come since.
         if let Some(entry) = self.lock().entry(id) {
             entry.record = Some(record);
         }
     }
 
-    /// A cluster has answered a filter.
+    /// Records that a cluster answered a filter.
     pub(in crate::gateway) fn answered(
         &self,
         request: Option<RequestId>,
@@ -177,12 +177,12 @@ impl Recent {
         state.answers.push_back(Answer { request, cluster: cluster.to_owned(), message });
     }
 
-    /// A filter has called a cluster by gRPC.
+    /// Records that a filter called a cluster by gRPC.
     pub(in crate::gateway) fn called_grpc(&self) {
         self.lock().called_grpc = true;
     }
 
-    /// What there is at a path of the admin address.
+    /// The answer for a path of the admin address, if it is one of these.
     pub(in crate::gateway) fn at(&self, path: &str) -> Option<Shown> {
         let rest = path.strip_prefix("/requests")?;
         let state = self.lock();
@@ -208,13 +208,13 @@ impl State {
 }
 
 impl Entry {
-    /// The record, once the request is over.
+    /// The record, once the request has ended.
     pub(super) fn over(&self) -> Option<&Record> {
         self.record.as_ref()
     }
 }
 
-/// A step that a VM takes for a request.
+/// The time in which a VM runs a callback for a request.
 #[derive(Debug)]
 pub(in crate::gateway) struct Step<'a> {
     recent: &'a Recent,

@@ -1,20 +1,20 @@
-//! What is known of a request when the gateway is done with it.
+//! What a gateway records of a request.
 
 use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use host_sim::{Headers, edge::Refusal};
 
-/// The most bytes of a body that are kept.
+/// Maximum number of bytes that are kept of a body.
 const MAX_KEPT: usize = 64 << 10;
 
-/// A message as it came by.
+/// A request or an answer as the gateway received or sent it.
 #[derive(Debug, Default)]
 pub(in crate::gateway) struct Message {
     pub(super) headers: Headers,
     /// The body's first bytes.
     pub(super) body: Vec<u8>,
-    /// How many bytes it had.
+    /// The size of the body in bytes.
     pub(super) size: u64,
     pub(super) trailers: Option<Headers>,
 }
@@ -34,12 +34,12 @@ impl Message {
         self.trailers = Some(trailers);
     }
 
-    /// Whether all of its body is kept.
+    /// Whether the whole body is kept.
     pub(super) fn is_whole(&self) -> bool {
         self.size == self.body.len() as u64
     }
 
-    /// Whether all that is kept of it is text.
+    /// Whether headers, trailers and the part of the body that is kept are UTF-8.
     pub(super) fn is_text(&self) -> bool {
         let fields = self.headers.iter().chain(self.trailers.iter().flat_map(Headers::iter));
         let mut parts = fields.flat_map(|(name, value)| [name.as_ref(), value.as_ref()]);
@@ -47,55 +47,55 @@ impl Message {
     }
 }
 
-/// What came of a request at the upstream.
+/// How the upstream answered a request.
 #[derive(Debug)]
 pub(in crate::gateway) enum Upstream {
-    /// It was not asked.
+    /// The request was not forwarded.
     Unasked,
-    /// It was asked, and the request was over before it answered.
+    /// The request ended before the upstream answered.
     Asked,
     Answered(Message),
-    /// There was no connection to it.
+    /// The gateway could not connect to the upstream.
     Unreachable,
-    /// It broke off before it answered.
+    /// The upstream closed the connection before it answered.
     Broken,
-    /// It took too long.
+    /// The upstream did not answer in time.
     Late,
 }
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::gateway) enum End {
-    /// The client got its answer.
+    /// The client got the whole answer.
     Answered,
     /// The gateway answered before any filter saw the request.
     Refused,
-    /// The client went away.
+    /// The client closed the connection.
     ClientGone,
     /// The answer was broken off.
     Broken,
 }
 
-/// A request that the gateway is done with, or on its way to be.
+/// A request, from when it arrives until it has ended.
 #[derive(Debug)]
 pub(in crate::gateway) struct Record {
-    /// When it came, in time since 1970.
+    /// When the request arrived, as time since the Unix epoch.
     pub(in crate::gateway) started: Duration,
-    /// How long it took.
+    /// How long the request took.
     pub(in crate::gateway) took: Duration,
-    /// The worker that served it.
+    /// The worker that served the request.
     pub(in crate::gateway) worker: usize,
     pub(in crate::gateway) client: SocketAddr,
     pub(in crate::gateway) protocol: &'static str,
     /// The request as the client sent it.
     pub(in crate::gateway) request: Message,
-    /// The request's headers as they went on, or as they reached the filters if they did not.
+    /// The request's headers as they were forwarded, or as the filters received them if they were not.
     pub(in crate::gateway) headers: Headers,
     pub(in crate::gateway) upstream: Upstream,
     pub(in crate::gateway) upstream_address: Option<SocketAddr>,
-    /// What the client got.
+    /// The answer that the client got.
     pub(in crate::gateway) answer: Message,
-    /// Whether it was made in the upstream's place.
+    /// Whether the answer is a local reply, not the upstream's.
     pub(in crate::gateway) local_reply: bool,
     /// `%RESPONSE_CODE_DETAILS%`.
     pub(in crate::gateway) details: String,
@@ -103,7 +103,7 @@ pub(in crate::gateway) struct Record {
 }
 
 impl Record {
-    /// A request that has just come.
+    /// A request that has just arrived.
     pub(in crate::gateway) fn new(
         started: Duration,
         worker: usize,
@@ -128,7 +128,7 @@ impl Record {
         }
     }
 
-    /// The gateway answers it before any filter.
+    /// Records that the gateway answers before any filter sees the request.
     pub(in crate::gateway) fn refuse(&mut self, refusal: Refusal) {
         self.answer.headers.set(":status", refusal.status.to_string());
         self.answer.add(&Bytes::from_static(refusal.body.as_bytes()));
@@ -137,7 +137,7 @@ impl Record {
         self.end = End::Refused;
     }
 
-    /// A part of the answer has gone to the client, the last one if it ends there.
+    /// Records a part of the answer's body that was sent to the client; `end` is true for the last one.
     pub(in crate::gateway) fn sent(&mut self, data: &Bytes, end: bool) {
         self.answer.add(data);
         if end {
@@ -145,7 +145,7 @@ impl Record {
         }
     }
 
-    /// The gateway is done with it. There are details where the answer was not the upstream's.
+    /// Records that the request has ended. `details` are those of an answer that is not the upstream's.
     pub(in crate::gateway) fn is_over(&mut self, took: Duration, details: Option<String>) {
         self.took = took;
         let usual = match (&self.upstream, self.end) {
@@ -156,18 +156,18 @@ impl Record {
         self.details = details.unwrap_or_else(|| usual.to_owned());
     }
 
-    /// The status that the client got; 0 without an answer, as Envoy's log has it.
+    /// The status that the client got, or 0 without an answer, as in Envoy's log.
     pub(super) fn status(&self) -> u16 {
         self.answer.headers.status()
     }
 
-    /// A header of the request as the client sent it, or of those that a gateway adds.
+    /// A header of the request, as it was forwarded or as the filters received it.
     pub(super) fn header(&self, name: &str) -> Option<String> {
         text(&self.headers, name)
     }
 }
 
-/// A header's lines as one, or none.
+/// The lines of a header, joined with commas.
 pub(super) fn text(headers: &Headers, name: &str) -> Option<String> {
     let lines: Vec<_> = headers.get_all(name).map(|line| String::from_utf8_lossy(line)).collect();
     (!lines.is_empty()).then(|| lines.join(","))

@@ -1,4 +1,4 @@
-//! A request as a scenario, which `host-sim run` takes with the module and the configuration of the gateway.
+//! Requests as scenarios, to run with `host-sim run` and the gateway's module and configuration.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,10 +11,10 @@ use super::{
     record::{End, Message, Record, Upstream, text},
 };
 
-/// How long an upstream that does not answer takes in a scenario.
+/// How long a scenario waits for an upstream that does not answer.
 const LATE: Duration = Duration::from_secs(15);
 
-/// Why a request cannot be a scenario.
+/// Why a request cannot be saved as a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unsaved {
     #[error("the gateway has not kept it")]
@@ -35,7 +35,7 @@ pub(super) enum Unsaved {
     Chain,
 }
 
-/// Whether a request can be a step of a scenario.
+/// Checks whether a request can be a step of a scenario.
 pub(super) fn can_be_saved(state: &State, record: &Record) -> Result<(), Unsaved> {
     let upstream = match &record.upstream {
         Upstream::Answered(answer) => Some(answer),
@@ -54,7 +54,7 @@ pub(super) fn can_be_saved(state: &State, record: &Record) -> Result<(), Unsaved
     rows.into_iter().find(|(applies, _)| *applies).map_or(Ok(()), |(_, why)| Err(why))
 }
 
-/// The scenario that ends with a request: after those before it, or `alone`.
+/// The scenario that ends with a request, `alone` or after the requests before it.
 pub(super) fn of(state: &State, id: RequestId, alone: bool) -> Result<Json, Unsaved> {
     let is_it = |entry: &&Entry| entry.id == id;
     let record = state.requests.iter().find(is_it).and_then(Entry::over).ok_or(Unsaved::NotKept)?;
@@ -108,7 +108,7 @@ fn name(record: &Record) -> String {
     format!("{} {}", header(":method"), header(":path"))
 }
 
-/// Adds the step that lets time pass until then, and gives the time after it.
+/// Adds a step that advances the clock to `then`, unless that is in the past. Returns the clock after it.
 fn advance(steps: &mut Vec<Json>, now: Duration, then: Duration) -> Duration {
     let micros = then.saturating_sub(now).as_micros();
     if micros > 0 {
@@ -117,12 +117,12 @@ fn advance(steps: &mut Vec<Json>, now: Duration, then: Duration) -> Duration {
     now.max(then)
 }
 
-/// How long the request's step takes on the virtual clock.
+/// How long the step of the request takes on the virtual clock.
 fn taken(record: &Record) -> Duration {
     if matches!(record.upstream, Upstream::Late) { LATE } else { Duration::ZERO }
 }
 
-/// The request, and what the upstream answers.
+/// The step of a request: the request, and what the upstream answers.
 fn step(record: &Record, workers: usize) -> Map<String, Json> {
     let header = |name| text(&record.request.headers, name);
     let mut request = fields(&record.request);
@@ -147,7 +147,8 @@ fn step(record: &Record, workers: usize) -> Map<String, Json> {
     std::iter::once(("request".to_owned(), request.into())).chain(upstream).collect()
 }
 
-/// What is the same each time. Where the upstream failed, the gateway and the simulator name it differently.
+/// The expectations. Only what is the same in every run is expected: the gateway and the simulator give different details for an
+/// upstream that fails.
 fn expected(record: &Record) -> Json {
     let mut expected = json!({ "status": record.status() });
     match &record.upstream {
@@ -168,7 +169,7 @@ fn answer(message: &Message) -> Json {
     answer.into()
 }
 
-/// What requests and answers have in common.
+/// The fields that requests and answers share.
 fn fields(message: &Message) -> Map<String, Json> {
     let mut fields = Map::new();
     let regular = message.headers.iter().filter(|(name, _)| !name.starts_with(b":"));
@@ -198,7 +199,7 @@ fn by_name(headers: &Headers) -> BTreeMap<String, String> {
     headers.iter().map(|(name, value)| (shown(name), shown(value))).collect()
 }
 
-/// Bytes that were found to be text.
+/// Bytes that are known to be UTF-8, as text.
 fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
