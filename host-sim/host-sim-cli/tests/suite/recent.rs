@@ -234,7 +234,7 @@ fn a_request_in_progress_ends_with_the_filter_that_it_began_with() {
     assert_eq!(get(gateway.address(), "/").header("x-answered"), Some("x"));
     let text = page(admin, 4).text();
     assert_eq!(
-        text.matches("<p>No scenario: it came before the filter was loaded again.</p>").count(),
+        text.matches("<p>No scenario: it came before the filter was reloaded.</p>").count(),
         1,
         "{text}"
     );

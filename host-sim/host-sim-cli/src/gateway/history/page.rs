@@ -76,7 +76,7 @@ fn request(page: &mut String, state: &State, entry: &Entry, record: &Record) {
             message(page, &format!("Answer of the upstream{address}"), answer);
             None
         }
-        Upstream::Asked => Some("had not answered when the request was over"),
+        Upstream::Asked => Some("had not answered when the request ended"),
         Upstream::Unreachable => Some("could not be reached"),
         Upstream::Broken => Some("broke off before it answered"),
         Upstream::Late => Some("did not answer in time"),

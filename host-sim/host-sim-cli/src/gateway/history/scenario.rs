@@ -17,13 +17,13 @@ const LATE: Duration = Duration::from_secs(15);
 /// Why a request cannot be saved as a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unsaved {
-    #[error("the gateway has not kept it")]
+    #[error("the gateway no longer has it")]
     NotKept,
-    #[error("it came before the filter was loaded again")]
+    #[error("it came before the filter was reloaded")]
     Older,
     #[error("the gateway refused it before the filter")]
     Refused,
-    #[error("it has no complete answer")]
+    #[error("its answer is incomplete")]
     Incomplete,
     #[error("a body has more than 64 KiB")]
     TooLarge,
