@@ -7,7 +7,6 @@
 //! | mark | it needs |
 //! |---|---|
 //! | `build` | minutes: it builds from nothing, and what it builds is tested elsewhere |
-//! | `clock` | a real clock that stands still: two gateways that are asked one after the other may say different seconds |
 //! | `cluster` | a Kubernetes cluster, or a registry |
 //! | `containers` | Docker |
 //! | `host` | a machine of its own: it listens on fixed ports, or writes to system folders |
@@ -24,7 +23,7 @@ use tests::process::Process;
 
 use crate::pages::{Block, Page, all};
 
-const MARKS: [&str; 5] = ["build", "clock", "cluster", "containers", "host"];
+const MARKS: [&str; 4] = ["build", "cluster", "containers", "host"];
 
 /// What a reader of the book has built already, and what stands for the time that building takes: `cargo run` runs what is built,
 /// and `make` runs in the repository.
@@ -98,7 +97,8 @@ fn bash(script: &str, folder: &Path, variables: &[String]) -> Output {
 fn session(block: &Block) -> (String, Vec<&str>) {
     let (mut commands, mut printed) = ("exec 2>&1\n".to_owned(), Vec::new());
     for line in block.text.lines() {
-        match line.strip_prefix("$ ") {
+        // The shell's prompts: for a command, and for the rest of one.
+        match line.strip_prefix("$ ").or_else(|| line.strip_prefix("> ")) {
             Some(command) => commands += &format!("{command}\n"),
             None if !line.is_empty() => printed.push(line),
             None => {}
@@ -149,10 +149,10 @@ fn every_block_of_commands_that_a_page_shows_can_be_run_and_prints_what_the_page
     let folder = readers_folder(&pages);
     let demo = Demo::start();
     let variables = demo.0.output().lines();
-    // The page uses up the quota of one minute.
-    wait_for_room(Duration::from_secs(60), Duration::from_secs(25));
     let mut run = 0;
     for page in &pages {
+        // A page uses up the quota of one minute.
+        wait_for_room(Duration::from_secs(60), Duration::from_secs(25));
         for block in page.blocks() {
             let info: Vec<_> = block.info.iter().map(String::as_str).collect();
             let shown = format!("{}:\n{}", page.path.display(), block.text);

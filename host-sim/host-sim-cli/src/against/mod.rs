@@ -9,6 +9,8 @@ mod client;
 mod comparable;
 mod envoy;
 mod error;
+mod mask;
+mod misses;
 mod pieces;
 mod program;
 mod seen;
@@ -23,7 +25,9 @@ use serde_json::Value;
 
 use self::{
     comparable::obstacle,
-    seen::{Misses, Seen, lines, send},
+    mask::Masks,
+    misses::Misses,
+    seen::{Seen, send},
     wait::until,
 };
 pub use self::{
@@ -43,9 +47,6 @@ const RESPONSE_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(2), Duratio
 /// Properties of the gateways' configuration, which is the same in both.
 const CONFIGURED: [(&str, &str); 2] = [("cluster_name", "upstream"), ("virtual_host_name", "all")];
 
-/// What stands in log lines before a value that differs in every run.
-const MASKED: [&str; 2] = ["x-request-id: ", "x-forwarded-for: "];
-
 /// A filter of the chain.
 #[derive(Debug, Clone)]
 pub struct ChainedFilter {
@@ -64,7 +65,8 @@ pub struct ChainedFilter {
 pub struct Settings<'a> {
     /// The folder that paths in the scenario are seen from.
     pub base: &'a Path,
-    /// Texts in log lines that are followed by a value that differs in every run, beside those of Envoy's own headers.
+    /// Texts in log lines, header lines (`name: value`) and bodies that are followed by a value that differs in every run, beside
+    /// those of Envoy's own headers. A `*` stands for the value; without it, the value ends with its line.
     pub masked: &'a [&'a str],
 }
 
@@ -135,10 +137,12 @@ pub fn compare(
         comparison.steps = vec![not_comparable; scenario.steps.len()];
         return Ok(comparison);
     }
+    let masks = Masks::new(settings.masked);
     let mut pair = Pair {
         simulator: Simulator::start(scenario, filters, program.version())?,
         envoy: Envoy::start(scenario, filters, program)?,
-        settings,
+        base: settings.base,
+        masks: &masks,
         patience: response_timeout(scenario) + PATIENCE,
         marks: (0, 0),
         told: (Vec::new(), Vec::new()),
@@ -165,7 +169,8 @@ pub fn compare(
 struct Pair<'a> {
     simulator: Simulator,
     envoy: Envoy,
-    settings: Settings<'a>,
+    base: &'a Path,
+    masks: &'a Masks<'a>,
     patience: Duration,
     /// Lines of each log that were compared.
     marks: (usize, usize),
@@ -173,19 +178,19 @@ struct Pair<'a> {
     told: (Vec<String>, Vec<String>),
 }
 
-impl Pair<'_> {
+impl<'a> Pair<'a> {
     fn take(&mut self, step: &Step, compared: &mut Compared) -> Result<(), AgainstError> {
         let expect = &step.expect;
         if step.upstream.is_some() {
             self.simulator.upstream().answer(step.upstream.as_ref())?;
             self.envoy.upstream().answer(step.upstream.as_ref())?;
         }
-        let (mut left, mut right) = (Misses::default(), Misses::default());
+        let (mut left, mut right) = (Misses::new(self.masks), Misses::new(self.masks));
         if step.request.is_some() {
             let mut asked = (Vec::new(), Vec::new());
             for time in 1..=step.repeat.unwrap_or(1) {
                 let seen = self.ask(step)?;
-                let (here, there) = (lines(&seen.0), lines(&seen.1));
+                let (here, there) = (seen.0.lines(self.masks), seen.1.lines(self.masks));
                 if here != there {
                     compared.differ(&format!("request {time}"), &here, &there);
                 }
@@ -201,7 +206,7 @@ impl Pair<'_> {
             }
         }
         if let Some(given) = &step.update {
-            let configuration = scenario::configured(given, self.settings.base)?.configuration;
+            let configuration = scenario::configured(given, self.base)?.configuration;
             let expected = expect.refused.unwrap_or(false);
             let word = |taken| if taken { "taken" } else { "refused" };
             for (misses, taken) in [
@@ -231,7 +236,7 @@ impl Pair<'_> {
             let why = "shared_data_entries_at_most: Envoy does not show its shared data";
             compared.not_comparable.push(why.to_owned());
         }
-        compared.judge(&left, right);
+        compared.judge(&left, &right);
         Ok(())
     }
 
@@ -247,13 +252,13 @@ impl Pair<'_> {
         let _ = until("the calls", SETTLING, || {
             left.hear(&self.simulator);
             right.hear(&self.envoy);
-            left.has_the_calls_of(&right).then_some(())
+            left.has_the_calls_of(&right, self.masks).then_some(())
         });
         Ok((left, right))
     }
 
     /// Looks at what only Envoy's access log says.
-    fn details(&self, expect: &Expect, misses: &mut Misses) -> Result<(), AgainstError> {
+    fn details(&self, expect: &Expect, misses: &mut Misses<'_>) -> Result<(), AgainstError> {
         const FROM_UPSTREAM: &str = "via_upstream";
         if expect.details.is_none() && expect.local_reply.is_none() {
             return Ok(());
@@ -269,7 +274,7 @@ impl Pair<'_> {
         Ok(())
     }
 
-    fn metrics(&self, expect: &Expect, left: &mut Misses, right: &mut Misses) {
+    fn metrics(&self, expect: &Expect, left: &mut Misses<'a>, right: &mut Misses<'a>) {
         let contenders: [(&dyn Contender, _); 2] = [(&self.simulator, left), (&self.envoy, right)];
         for (contender, misses) in contenders {
             for (name, expected) in &expect.metrics {
@@ -289,26 +294,30 @@ impl Pair<'_> {
     fn settle(&mut self, what: &str, in_order: bool, expect: &Expect) -> Option<Miss> {
         let fresh = |contender: &dyn Contender, mark: usize| {
             let mut log = contender.log();
-            let log = log.split_off(mark.min(log.len())).into_iter();
-            let mut lines: Vec<_> = log.map(|line| masked(line, self.settings.masked)).collect();
+            log.split_off(mark.min(log.len()))
+        };
+        let both = || (fresh(&self.simulator, self.marks.0), fresh(&self.envoy, self.marks.1));
+        let masks = self.masks;
+        let shown = |log: &[String]| {
+            let mut lines: Vec<_> = log.iter().map(|line| masks.hide(line)).collect();
             if !in_order {
                 lines.sort_unstable();
             }
             lines
         };
-        let both = || (fresh(&self.simulator, self.marks.0), fresh(&self.envoy, self.marks.1));
         // Whether they come to agree is the question.
         let _ = until("the logs", SETTLING, || {
             let (left, right) = both();
-            let mut misses = Misses::default();
+            let mut misses = Misses::new(masks);
             misses.log(expect, &[self.told.1.as_slice(), right.as_slice()].concat());
-            (left == right && misses.0.is_empty()).then_some(())
+            (shown(&left) == shown(&right) && misses.found().is_empty()).then_some(())
         });
         let (left, right) = both();
         self.marks = (self.marks.0 + left.len(), self.marks.1 + right.len());
         let mut compared = Compared::default();
-        if left != right {
-            compared.differ(what, &left, &right);
+        let (here, there) = (shown(&left), shown(&right));
+        if here != there {
+            compared.differ(what, &here, &there);
         }
         self.told.0.extend(left);
         self.told.1.extend(right);
@@ -323,10 +332,10 @@ impl Compared {
     }
 
     /// Adds the expectations that Envoy missed. One that host-sim missed in the same way is no difference between them.
-    fn judge(&mut self, left: &Misses, right: Misses) {
-        for miss in right.0 {
-            if left.0.contains(&miss) {
-                let Miss { what, expected, found } = miss;
+    fn judge(&mut self, left: &Misses<'_>, right: &Misses<'_>) {
+        for miss in right.found() {
+            let Miss { what, expected, found } = miss;
+            if left.found().contains(miss) {
                 let why = format!(
                     "{what}: expected {expected:?}; over sockets and on the real clock, host-sim and Envoy both have {found:?}"
                 );
@@ -335,19 +344,10 @@ impl Compared {
                 }
                 continue;
             }
-            let miss = Miss { what: format!("{} in Envoy", miss.what), ..miss };
+            let miss = Miss { what: format!("{what} in Envoy"), ..miss.clone() };
             if !self.differences.contains(&miss) {
                 self.differences.push(miss);
             }
         }
     }
-}
-
-/// A log line without what differs in every run.
-fn masked(mut line: String, more: &[&str]) -> String {
-    let mut markers = MASKED.iter().chain(more);
-    if let Some(end) = markers.find_map(|marker| Some(line.find(marker)? + marker.len())) {
-        line.replace_range(end.., "…");
-    }
-    line
 }

@@ -13,10 +13,42 @@ static ENVOY: LazyLock<String> = LazyLock::new(|| {
     text(&output.stdout)
 });
 
+/// Tells the log, the upstream, a cluster and the client what its clock shows.
+const MOMENTS: &str = r#"(module
+  (import "env" "proxy_get_current_time_nanoseconds" (func $now (param i32) (result i32)))
+  (import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_replace_header_map_value" (func $replace (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_http_call"
+    (func $http_call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "proxy_send_local_response"
+    (func $reply (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  ;; prelude
+  (func $size (result i32) (i32.sub (global.get $line) (i32.const 1024)))
+  (func $tell (param $map i32)
+    (drop (call $now (i32.const 32)))
+    (call $put (str "at ")) (call $put_number (i32.wrap_i64 (i64.load (i32.const 32)))) (call $put (str " ns, here"))
+    (drop (call $replace (local.get $map) (str "x-moment") (i32.const 1024) (call $size))))
+  (func (export "proxy_on_request_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
+    (drop (call $get (i32.const 0) (str ":path") (i32.const 16) (i32.const 20)))
+    (call $tell (i32.const 0))
+    (drop (call $http_call (str "auth")
+      (str "\03\00\00\00\07\00\00\00\04\00\00\00\05\00\00\00\06\00\00\00\0a\00\00\00\04\00\00\00:method\00POST\00:path\00/check\00:authority\00auth\00")
+      (i32.const 1024) (call $size) (str "") (i32.const 500) (i32.const 48)))
+    (if (call $result_begins (str "/reply"))
+      (then (drop (call $reply (i32.const 429) (str "") (i32.const 1024) (call $size) (str "") (i32.const -1)))))
+    (call $say)
+    (i32.const 0))
+  (func (export "proxy_on_response_headers") (param $id i32) (param $n i32) (param $end i32) (result i32)
+    (call $tell (i32.const 2))
+    (call $say)
+    (i32.const 0))
+)"#;
+
 /// Runs a scenario with a guest: exit code, standard output and standard error.
 fn run(guest: &str, scenario: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let module = if guest == "moments" { guests::assemble(MOMENTS).unwrap() } else { guests::guest(guest) };
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("filter.wasm"), guests::guest(guest)).unwrap();
+    fs::write(directory.path().join("filter.wasm"), module).unwrap();
     fs::write(directory.path().join("one.yaml"), scenario).unwrap();
     host_sim(&[&["run", "--wasm", "filter.wasm", "one.yaml"], arguments].concat(), directory.path())
 }
@@ -103,6 +135,37 @@ steps:
     // What follows the mask is not compared.
     let (_, out, _) = against("expressions", scenario, &["--mask", "value "]);
     assert!(!out.contains("log: - host-sim, + Envoy\n"), "{out}");
+}
+
+#[test]
+fn a_mask_hides_a_value_from_the_comparison_wherever_it_is_told() {
+    let scenario = r#"
+clusters: {auth: {}}
+steps:
+- request: {path: /}
+  expect:
+    forwarded_headers: {x-moment: "at 3992584192 ns, here"}
+    callouts: [{body: "at 3992584192 ns, here"}]
+    log: ["at 3992584192 ns"]
+- request: {path: /reply}
+  expect: {status: 429, body_contains: "at 3992584192 ns", headers: {x-moment: "at 3992584192 ns, here"}}"#;
+    for mask in ["at * ns", "at "] {
+        let (code, out, err) = against("moments", scenario, &["--mask", mask]);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{mask}: {out}");
+    }
+    // Where it is told in another way, it is compared.
+    let scenario = r#"
+steps: [{request: {path: /reply}, expect: {headers: {x-moment: "at 3992584192 ns, here"}}}]"#;
+    let (code, out, err) = against("moments", scenario, &["--mask", "x-moment: "]);
+    assert!(code == Some(1) && !out.contains("headers.x-moment"), "{code:?} {out}{err}");
+    for line in [
+        "  answered x-moment: …\n",
+        "- answered body \"at ",
+        "+ answered body \"at ",
+        "log: - host-sim, + Envoy\n",
+    ] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
 }
 
 #[test]

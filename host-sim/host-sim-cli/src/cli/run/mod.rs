@@ -17,13 +17,13 @@ use host_sim_cli::scenario::{self, FRAMINGS, Options, Report, Scenario};
 use self::against::Opponent;
 use super::{Error, Filter, Trace, print};
 
-/// Runs scenarios: requests, steps of the clock, faults, and what is expected of them
+/// Runs scenarios: requests, steps of the clock and faults, with what is expected of them
 ///
-/// Of a step that misses, it prints where the filter trapped or which host call was refused, the filter's log, and the trace.
+/// For a step that misses, it prints where the filter trapped or which host call was refused, the filter's log, and the trace.
 /// With --against, it runs each scenario in a real Envoy, too, and prints how Envoy's answers, its requests to upstreams and
-/// clusters, and its log differ, line by line. Exit code 0 when everything was as expected and Envoy did the same, 1 on a miss
-/// or a difference, 2 when a scenario cannot be run or there is no Envoy, 3 when nothing was missed and some steps could not be
-/// compared with Envoy.
+/// clusters, and its log differ, line by line. Exit code 0 if every expectation was met and Envoy did the same, 1 if an
+/// expectation was missed or Envoy differed, 2 if a scenario cannot be run or Envoy does not start, 3 if nothing was missed but
+/// some steps could not be compared with Envoy.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim run --wasm filter.wasm --config limits.json minute.yaml
@@ -31,7 +31,7 @@ use super::{Error, Filter, Trace, print};
   host-sim run --wasm filter.wasm --format junit scenarios/ >report.xml
   host-sim run --wasm filter.wasm --framings --budgets budgets.json scenarios/
   host-sim run --wasm filter.wasm --against envoy scenarios/
-  host-sim run --wasm filter.wasm --against /usr/local/bin/envoy minute.yaml
+  host-sim run --wasm filter.wasm --against /usr/local/bin/envoy --mask 'retry-after: ' minute.yaml
 
 A scenario:
   steps:
@@ -60,8 +60,8 @@ pub(super) struct Run {
     /// Runs each scenario in this Envoy, too, and compares: the path of the binary, or its name on PATH
     #[arg(long, value_name = "ENVOY")]
     against: Option<PathBuf>,
-    /// A text in log lines that is followed by a value that differs in every run: what follows it is not compared with Envoy; may be
-    /// repeated
+    /// A text in log lines, headers ("name: value") and bodies that is followed by a value that differs in every run, which is not
+    /// compared with Envoy: the rest of the line, or what a * in the text stands for; may be repeated
     #[arg(long = "mask", value_name = "TEXT", requires = "against")]
     masked: Vec<String>,
     /// Prints what each callback takes at most: instructions, host calls, memory that the host asks for, growth of memory; and
