@@ -44,8 +44,8 @@ envoy: check-envoy build ## the same behind a real Envoy
 check-fuzz:
 	@scripts/fuzz.sh --check
 
-.PHONY: check-demo check-envoy check-image check-test check-lint
-check-demo check-envoy check-image check-test check-lint:
+.PHONY: check-demo check-envoy check-image check-lint check-soak check-test
+check-demo check-envoy check-image check-lint check-soak check-test:
 	@scripts/setup.sh $(@:check-%=%)
 
 .PHONY: wasm
@@ -105,7 +105,7 @@ SOAK_TABLE := $(CURDIR)/target/soak.tsv
 
 # The long forms judge how fast the backend is as well, which the other tests build without optimisation.
 .PHONY: soak
-soak: check-test wasm ## the long forms of the checks, one after the other: load, kills, millions of keys and clicks; prints a table
+soak: check-soak wasm ## the long forms of the checks, one after the other: load, kills, millions of keys and clicks; prints a table
 	@: >$(SOAK_TABLE)
 	@ended=0; \
 	WEIR_SOAK_TABLE=$(SOAK_TABLE) WEIR_PROFILE=soak $(CARGO) test --profile soak --workspace --locked --quiet --no-fail-fast -- --ignored --nocapture --test-threads=1 \

