@@ -164,7 +164,7 @@ impl Backend {
         for (task, what) in [
             (self.deliverer, "webhook deliveries"),
             (self.sweeper, "the deletion of rows"),
-            (self.checkpoints, "the copying of the log of writes"),
+            (self.checkpoints, "the checkpoints"),
             (self.retention, "the deletion of expired clicks"),
         ] {
             if let Err(error) = task.await {

@@ -15,7 +15,7 @@ pub(crate) enum Priority {
 }
 
 /// Lowers the priority of the current thread. Only Linux has a nice value for each thread.
-pub(crate) fn lower_priority(to: Priority) {
+pub(crate) fn lower_priority(#[cfg_attr(not(target_os = "linux"), expect(unused_variables))] to: Priority) {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{getpriority_process, setpriority_process};

@@ -1,7 +1,8 @@
-//! Copies SQLite's log of writes into the database file, beside the writer.
+//! Checkpoints of SQLite's write-ahead log, beside the writer.
 //!
-//! The log starts anew when all of it is copied and no query reads from it. With queries at all times, each on the state in which
-//! the database was at its start, that moment never comes by itself: the log grows without end, and everything becomes slower.
+//! SQLite resets the log when a checkpoint has copied all of it into the database file and no query reads from it. While there are
+//! long queries at all times, that moment does not come by itself: the log grows without end, and everything becomes slower
+//! ("checkpoint starvation", <https://www.sqlite.org/wal.html#avoiding_excessively_large_wal_files>).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,19 +14,19 @@ use super::{BUSY_TIMEOUT, Store, StoreError};
 
 /// Pause between two looks at the log.
 const EVERY: Duration = Duration::from_millis(250);
-/// From this size on, in bytes, the log is copied. Copied rarely, a page that changes often is written less often.
+/// From this size on, in bytes, the log is checkpointed. Rare checkpoints write a page that changes often less often.
 pub(super) const LONG: u64 = 16 * 1024 * 1024;
-/// From this size on, in bytes, queries of the lowest priority wait until the log can start anew.
+/// From this size on, in bytes, queries of the lowest priority wait until the log can be reset.
 const TOO_LONG: u64 = 4 * LONG;
-/// How long the writer waits for queries that read from the log, so that it can start anew.
+/// How long the writer waits for queries that read from the log, so that it can be reset.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// The log of a SQLite file.
+/// The write-ahead log of a SQLite file.
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     pub(super) file: PathBuf,
-    /// The connection that copies the log while others write.
-    pub(super) copier: AnyPool,
+    /// The connection that checkpoints the log while others write.
+    pub(super) checkpointer: AnyPool,
 }
 
 impl Log {
@@ -40,7 +41,7 @@ pub(crate) async fn run(store: Store, mut stop: watch::Receiver<bool>) {
     let Some(log) = store.log.clone() else { return };
     while !*stop.borrow() {
         if let Err(error) = store.bound_log(&log).await {
-            tracing::error!(%error, "could not copy the log of writes into the database file");
+            tracing::error!(%error, "a checkpoint of the write-ahead log failed");
         }
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
@@ -51,18 +52,18 @@ pub(crate) async fn run(store: Store, mut stop: watch::Receiver<bool>) {
 }
 
 impl Store {
-    /// Copies the log if it is long. When it starts anew, SQLite truncates it to [`LONG`].
+    /// Checkpoints the log if it is long. When SQLite resets it, it truncates the file to [`LONG`].
     async fn bound_log(&self, log: &Log) -> Result<(), StoreError> {
         if log.size() <= LONG {
             return Ok(());
         }
-        log.copier.execute("PRAGMA wal_checkpoint(PASSIVE)").await?;
+        log.checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").await?;
         if log.size() <= TOO_LONG {
             return Ok(());
         }
         let _paused = self.readers.pause_lowest().await;
-        // Most of what was written in the meantime is copied before others cannot write.
-        log.copier.execute("PRAGMA wal_checkpoint(PASSIVE)").await?;
+        // Most of what was written in the meantime is copied before others have to wait.
+        log.checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").await?;
         let mut writer = self.write.acquire().await?;
         let wait_for = |time: Duration| format!("PRAGMA busy_timeout = {}", time.as_millis());
         let restart =
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_log_starts_anew_though_there_are_queries_at_all_times() {
+    async fn the_log_is_reset_though_there_are_queries_at_all_times() {
         let folder = TempDir::new().unwrap();
         let store =
             Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
@@ -113,7 +114,7 @@ mod tests {
             });
             bounded.unwrap();
             running = next;
-            // The transaction after the copying starts the log anew.
+            // The first transaction after the checkpoint resets the log.
             write(&store, 1).await;
             assert!(log.size() <= LONG + 4 * 1024 * 1024, "round {round}: {} bytes", log.size());
         }

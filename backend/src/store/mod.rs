@@ -215,7 +215,7 @@ pub struct Store {
     analytics: Analytics,
     dialect: Dialect,
     log: Option<Log>,
-    /// Where there is one writer: the turn of the transactions that others need not wait for, one at a time.
+    /// Where there is one writer: lets transactions of the background, and of calls with many, queue up one at a time.
     turn: Option<Arc<Semaphore>>,
     key_order: Arc<KeyOrder>,
     /// The file that stores clicks until they are recorded.
@@ -278,14 +278,14 @@ impl Store {
         };
         let write = pool(1, SQLITE_WRITER_CACHE, 0).connect_with(options.clone()).await?;
         migrations::sqlite().run(&write).await?;
-        let copier = pool(1, SQLITE_READER_CACHE, 0).connect_lazy_with(options.clone());
+        let checkpointer = pool(1, SQLITE_READER_CACHE, 0).connect_lazy_with(options.clone());
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE, SQLITE_MAPPED).connect_with(options).await?;
         let pragmas = pragmas(SQLITE_READER_CACHE, SQLITE_MAPPED);
         let readers = Readers::sqlite(&url, analytics, pragmas).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = sqlite_spool(&url)?;
         let (dialect, spool_id, turn) = (Dialect::Sqlite, Arc::default(), Some(Arc::new(Semaphore::new(1))));
-        let log = sqlite_log(&url)?.map(|file| Log { file, copier });
+        let log = sqlite_log(&url)?.map(|file| Log { file, checkpointer });
         let store = Self { read, write, readers, analytics, dialect, log, turn, key_order, spool, spool_id };
         store.truncate_addresses().await?;
         Ok(store)
@@ -338,8 +338,8 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Waits for the turn of a transaction that no request waits for, or that is one of many of a request. SQLite has one writer,
-    /// and serves transactions in the order of their arrival: a request waits for at most one of these.
+    /// Waits for the turn of a transaction of the background, or of one of many of a bulk call. SQLite has one writer, which serves
+    /// transactions in the order of their arrival. With turns, another request waits for at most one of these.
     async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
         Arc::clone(self.turn.as_ref()?).acquire_owned().await.ok()
@@ -397,7 +397,7 @@ impl Store {
     /// Closes all connections after their current statements.
     pub async fn close(&self) {
         if let Some(log) = &self.log {
-            log.copier.close().await;
+            log.checkpointer.close().await;
         }
         self.write.close().await;
         self.read.close().await;
@@ -408,8 +408,8 @@ impl Store {
 /// The pragmas of a SQLite connection with a page cache of `cache` KiB and a memory mapping of `mapped` bytes.
 fn pragmas(cache: u32, mapped: u32) -> String {
     let (timeout, limit) = (BUSY_TIMEOUT.as_millis(), checkpoint::LONG);
-    // FULL: committed data survives a power failure. The service copies the log earlier than the writer does by itself, after
-    // 256 MiB.
+    // FULL: committed data survives a power failure. The service makes checkpoints earlier than the writer does by itself, which is
+    // after 256 MiB.
     format!(
         "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = {mapped};
          PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;

@@ -215,7 +215,7 @@ pub(crate) fn sqlite_spool(url: &str) -> Result<Option<PathBuf>, StoreError> {
     beside_sqlite(url, "-clicks")
 }
 
-/// The path of a SQLite database's log of writes. None for a database in memory.
+/// The path of a SQLite database's write-ahead log. None for a database in memory.
 pub(super) fn sqlite_log(url: &str) -> Result<Option<PathBuf>, StoreError> {
     beside_sqlite(url, "-wal")
 }
