@@ -331,7 +331,7 @@ impl Compared {
         self.differences.push(Miss { what, expected: left.join("\n"), found: right.join("\n") });
     }
 
-    /// Adds the expectations that Envoy missed. One that host-sim missed in the same way is no difference between them.
+    /// Adds what Envoy missed. What host-sim missed in the same way says nothing about a difference between them.
     fn judge(&mut self, left: &Misses<'_>, right: &Misses<'_>) {
         for miss in right.found() {
             let Miss { what, expected, found } = miss;

@@ -13,7 +13,7 @@ static ENVOY: LazyLock<String> = LazyLock::new(|| {
     text(&output.stdout)
 });
 
-/// Tells the log, the upstream, a cluster and the client what its clock shows.
+/// A filter that writes the time into the log, a request to the upstream, a call to a cluster and a response.
 const MOMENTS: &str = r#"(module
   (import "env" "proxy_get_current_time_nanoseconds" (func $now (param i32) (result i32)))
   (import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
