@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use host_sim::{EnvoyVersion, Module, Plugin};
+use host_sim::{EnvoyVersion, Plugin};
 pub use host_sim_cli::against::Upstream;
 use host_sim_cli::against::{ChainedFilter, Envoy, Program, Settings, Simulator, compare};
 use host_sim_cli::scenario::{self, Scenario};
@@ -136,7 +136,7 @@ impl Case {
 
     /// The filters of the chain, all of this guest.
     fn filters(&self) -> anyhow::Result<Vec<ChainedFilter>> {
-        let module = Module::compile(&self.wasm)?;
+        let module = artifacts::compiled(&self.wasm)?;
         let mut plugin = Plugin {
             name: "case".into(),
             root_id: self.root_id.clone(),

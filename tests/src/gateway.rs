@@ -191,7 +191,7 @@ pub struct Simulator {
     requests: AtomicUsize,
 }
 
-/// The built filter, compiled once per test process.
+/// The built filter.
 ///
 /// # Panics
 /// When it cannot be built, or the build is no module.
@@ -199,7 +199,7 @@ pub struct Simulator {
 pub fn module() -> &'static Module {
     static MODULE: LazyLock<Module> = LazyLock::new(|| {
         let bytes = std::fs::read(artifacts::filter_wasm()).expect("the built filter");
-        Module::compile(&bytes).unwrap_or_else(|error| panic!("the built filter: {error}"))
+        artifacts::compiled(&bytes).unwrap_or_else(|error| panic!("the built filter: {error}"))
     });
     &MODULE
 }
