@@ -10,20 +10,20 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use anyhow::{Context as _, ensure};
 use demo::artifacts::script;
 pub use demo::artifacts::{envoy, filter_wasm, root};
-use host_sim::{CodeCache, Compiler, Module, ModuleError};
+use host_sim::{CodeCache, Compiler, Module};
 use serde_json::Value;
 
 /// The module of `wasm` for the simulator, compiled once for all test programs.
 ///
 /// # Errors
-/// When it is no module that the simulator can run.
-pub fn compiled(wasm: &[u8]) -> Result<Module, ModuleError> {
-    let cache = CodeCache::at(root().join("target/compiled"));
-    let (module, kept) = Module::compile_cached(wasm, Compiler::Plain, &cache)?;
-    if let Some(error) = kept.error {
-        eprintln!("a compiled module is not kept: {error}");
+/// When it is no module that the simulator can run, or cannot be kept.
+pub fn compiled(wasm: &[u8]) -> anyhow::Result<Module> {
+    let folder = root().join("target/compiled");
+    let (module, kept) = Module::compile_cached(wasm, Compiler::Plain, &CodeCache::at(&folder))?;
+    match kept.error {
+        None => Ok(module),
+        Some(error) => Err(error).with_context(|| format!("a compiled module in {}", folder.display())),
     }
-    Ok(module)
 }
 
 /// A guest of `tests/guests`, built by the same script.
