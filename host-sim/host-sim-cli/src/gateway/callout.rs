@@ -27,7 +27,7 @@ pub(super) async fn make(local: Rc<Local>, callout: Callout, request: Option<Req
 async fn answer(local: &Local, callout: &Callout) -> Response {
     let Some(base) = local.clusters.get(&callout.cluster) else { return Response::reset() };
     let body = callout.request.body_bytes().clone();
-    let headers = callout.request.headers();
+    let headers = callout.request.headers().clone();
     let asked = local.now();
     let response = if callout.is_grpc {
         let Ok(request) = translate::outbound_http2(headers, StreamBody::unmeasured(body)) else {

@@ -25,8 +25,9 @@ use hyper_util::{
     server::conn::auto,
 };
 use tokio::{
+    runtime::LocalOptions,
     sync::{Notify, mpsc, watch},
-    task::{JoinSet, LocalSet},
+    task::JoinSet,
     time,
 };
 
@@ -90,6 +91,8 @@ pub(super) struct Local {
     grpc_clients: RefCell<HashMap<String, GrpcClient>>,
     connector: HttpConnector,
     pub(super) upstream: Uri,
+    /// The upstream's address; a name has one once it is connected to.
+    pub(super) upstream_address: Option<SocketAddr>,
     pub(super) clusters: Arc<BTreeMap<String, Uri>>,
     clock: Clock,
     pub(super) stats: Arc<Stats>,
@@ -115,8 +118,9 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 
 impl Thread {
     fn run<F: Future<Output = io::Result<()>>>(self, main: impl FnOnce(Rc<Local>) -> F) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        LocalSet::new().block_on(&runtime, async {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build_local(LocalOptions::default())?;
+        runtime.block_on(async {
             let mut connector = HttpConnector::new();
             connector.set_nodelay(true);
             let local = Rc::new(Local {
@@ -127,6 +131,10 @@ impl Thread {
                 client: Client::builder(TokioExecutor::new()).build(connector.clone()),
                 grpc_clients: RefCell::default(),
                 connector,
+                upstream_address: self
+                    .upstream
+                    .authority()
+                    .and_then(|authority| authority.as_str().parse().ok()),
                 upstream: self.upstream,
                 clusters: self.clusters,
                 clock: self.clock,
@@ -300,6 +308,11 @@ impl Local {
         if let (Some(recent), Some(id)) = (&self.recent, id) {
             recent.end(id, record);
         }
+    }
+
+    /// Whether requests are recorded at all.
+    pub(super) fn is_recording(&self) -> bool {
+        self.access_log.is_some() || self.recent.is_some()
     }
 
     /// The number of the thread's worker.

@@ -9,21 +9,26 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, connect::HttpInfo};
 
-use super::{Exchange, translate};
+use super::{Exchange, send::Released, translate};
 use crate::gateway::history::{Message, Upstream as Asked};
 
 impl Exchange {
     /// Takes a step of the filter, and follows what it lets go on.
     pub(super) fn step(&mut self, step: impl FnOnce(&mut WorkerGuard<'_>, StreamId)) {
         let stream = self.stream;
-        self.local.with_for(self.id, |worker| step(worker, stream));
-        self.collect();
+        let released = self.local.with_for(self.id, |worker| {
+            step(worker, stream);
+            Released::by(worker, stream)
+        });
+        self.follow_released(released);
     }
 
     pub(super) fn feed(&mut self, direction: Direction, parts: impl IntoIterator<Item = Part>) {
-        for part in parts {
-            self.step(|worker, stream| worker.feed(stream, driver::Frame { direction, part }));
-        }
+        self.step(|worker, stream| {
+            for part in parts {
+                worker.feed(stream, driver::Frame { direction, part });
+            }
+        });
     }
 
     /// Nothing more is read of a direction.
@@ -83,7 +88,7 @@ impl Exchange {
         self.deadline = None;
         self.call = None;
         self.response_body = None;
-        if self.head.is_none() {
+        if self.answered {
             self.reset();
         } else {
             self.note(|record| record.upstream = Asked::Late);
