@@ -20,7 +20,7 @@ use host_sim::{
 use http::Uri;
 use hyper::service::service_fn;
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
+    client::legacy::{self, connect::HttpConnector},
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
@@ -36,6 +36,7 @@ use super::{
     admin::Admin,
     body::StreamBody,
     callout,
+    client::Client,
     cluster::ToCluster,
     exchange::{self, Connection},
     grpc,
@@ -77,7 +78,7 @@ pub(super) struct Thread {
 }
 
 /// A client of one cluster, over HTTP/2.
-type GrpcClient = Client<ToCluster, StreamBody>;
+type GrpcClient = legacy::Client<ToCluster, StreamBody>;
 
 /// What the tasks of a thread share.
 pub(super) struct Local {
@@ -86,7 +87,7 @@ pub(super) struct Local {
     streams: RefCell<HashMap<StreamId, Rc<Notify>>>,
     /// Streams of gRPC that the guest has open.
     grpc_streams: RefCell<HashMap<CallId, mpsc::UnboundedSender<GrpcStep>>>,
-    pub(super) client: Client<HttpConnector, StreamBody>,
+    pub(super) client: Client,
     /// Clients of clusters that were called by gRPC.
     grpc_clients: RefCell<HashMap<String, GrpcClient>>,
     connector: HttpConnector,
@@ -128,7 +129,7 @@ impl Thread {
                 worker: self.worker,
                 streams: RefCell::default(),
                 grpc_streams: RefCell::default(),
-                client: Client::builder(TokioExecutor::new()).build(connector.clone()),
+                client: Client::new(connector.clone()),
                 grpc_clients: RefCell::default(),
                 connector,
                 upstream_address: self
@@ -294,7 +295,7 @@ impl Local {
         let mut clients = self.grpc_clients.borrow_mut();
         let client = clients.entry(cluster.to_owned()).or_insert_with(|| {
             let connector = ToCluster::new(self.connector.clone(), address.clone());
-            Client::builder(TokioExecutor::new()).http2_only(true).build(connector)
+            legacy::Client::builder(TokioExecutor::new()).http2_only(true).build(connector)
         });
         client.clone()
     }
@@ -365,8 +366,8 @@ async fn connection(local: Rc<Local>, stream: TcpStream, peer: SocketAddr, id: u
     // Only a hint; without it answers may come a little later.
     let _ = stream.set_nodelay(true);
     let mut phase = local.phase.clone();
-    let facts = Connection { peer, destination, id };
-    let service = service_fn(move |request| exchange::serve(Rc::clone(&local), request, facts));
+    let facts = Rc::new(Connection::new(peer, destination, id));
+    let service = service_fn(move |request| exchange::serve(Rc::clone(&local), request, Rc::clone(&facts)));
     let mut builder = auto::Builder::new(LocalExecutor);
     builder.http2().max_header_list_size(MAX_HEADER_BYTES);
     let serving = builder.serve_connection(TokioIo::new(stream), service);

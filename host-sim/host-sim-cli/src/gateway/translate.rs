@@ -1,7 +1,5 @@
 //! Between the messages of the HTTP library and the maps that filters see.
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use host_sim::{
     Headers,
@@ -73,8 +71,8 @@ pub(super) fn sent_headers(parts: &request::Parts) -> Headers {
 }
 
 /// The same as filters see it, with what the gateway adds.
-pub(super) fn request_headers(mut sent: Headers, peer: SocketAddr) -> Headers {
-    edge::admit(&mut sent, &peer.ip().to_string(), fastrand::u128(..));
+pub(super) fn request_headers(mut sent: Headers, client: &str) -> Headers {
+    edge::admit(&mut sent, client, fastrand::u128(..));
     sent
 }
 
@@ -114,11 +112,12 @@ pub(super) fn outbound(
     body: StreamBody,
 ) -> Result<http::Request<StreamBody>, Unsendable> {
     let is_empty = body.is_end_stream();
-    let mut uri = base.clone().into_parts();
-    uri.path_and_query = Some(path(&headers)?);
     let mut request = http::Request::new(body);
-    *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Unsendable)?;
     *request.method_mut() = method(&headers)?;
+    *request.uri_mut() = match base.authority() {
+        Some(base) if *request.method() == Method::CONNECT => base.clone().into(),
+        _ => path(&headers)?.into(),
+    };
     let authority = headers.get(":authority").cloned();
     *request.headers_mut() = header_map(headers);
     if is_empty && !WITHOUT_BODY.contains(&request.method().as_str()) {
@@ -209,7 +208,7 @@ mod tests {
             .body(())
             .unwrap();
         let sent = sent_headers(&request.into_parts().0);
-        let headers = request_headers(sent, "203.0.113.9:5000".parse().unwrap());
+        let headers = request_headers(sent, "203.0.113.9");
         let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
         let rows = [
             (":authority", Some("example.com")),
@@ -257,7 +256,7 @@ mod tests {
             headers.set(name, value);
             outbound(headers, &base, StreamBody::whole(Bytes::new())).map(|request| request.uri().to_string())
         };
-        assert_eq!(send("x", "y"), Ok("http://127.0.0.1:1/".to_owned()));
+        assert_eq!(send("x", "y"), Ok("/".to_owned()));
         assert_eq!(send(":path", "a b"), Err(Unsendable));
         assert_eq!(send(":method", "G T"), Err(Unsendable));
         let headers: Headers = [(":status", "1000")].into_iter().collect();

@@ -1,6 +1,12 @@
 //! One request through the gateway, from its connection through the filter to the upstream and back, as it streams.
 
-use std::{net::SocketAddr, pin::Pin, rc::Rc, sync::atomic::Ordering, time::Duration};
+use std::{
+    net::SocketAddr,
+    pin::Pin,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -13,7 +19,6 @@ use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy;
 use tokio::{sync::Notify, time::Sleep};
 
 mod feed;
@@ -21,6 +26,7 @@ mod send;
 
 use super::{
     body::{Aborted, Pipe, StreamBody},
+    client::Answer,
     history::{Recent, Record, RequestId},
     thread::{Local, MAX_HEADER_BYTES},
     translate,
@@ -31,18 +37,28 @@ use super::{
 const LINGER: Duration = Duration::from_secs(1);
 
 /// What is known of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) peer: SocketAddr,
-    pub(super) destination: SocketAddr,
-    pub(super) id: u64,
+    peer: SocketAddr,
+    /// The client's address, without the port.
+    client: String,
+    source: Arc<str>,
+    destination: Arc<str>,
+    id: u64,
+}
+
+impl Connection {
+    pub(super) fn new(peer: SocketAddr, destination: SocketAddr, id: u64) -> Self {
+        let (source, destination) = (peer.to_string().into(), destination.to_string().into());
+        Self { peer, client: peer.ip().to_string(), source, destination, id }
+    }
 }
 
 /// Answers a request of a connection. An error breaks the connection, or the stream of an h2c connection, off.
 pub(super) async fn serve(
     local: Rc<Local>,
     request: Request<Incoming>,
-    connection: Connection,
+    connection: Rc<Connection>,
 ) -> Result<Response<StreamBody>, Aborted> {
     local.stats.requests.fetch_add(1, Ordering::Relaxed);
     let version = request.version();
@@ -52,7 +68,7 @@ pub(super) async fn serve(
     let mut record = local
         .is_recording()
         .then(|| Record::new(local.wall(), local.number(), connection.peer, protocol, sent.clone()));
-    let headers = translate::request_headers(sent, connection.peer);
+    let headers = translate::request_headers(sent, &connection.client);
     if let Some(record) = &mut record {
         record.headers.clone_from(&headers);
     }
@@ -70,7 +86,7 @@ pub(super) async fn serve(
         }
         return translate::refused(refusal).map_err(|_| Aborted);
     }
-    let mut exchange = Exchange::new(Rc::clone(&local), connection, protocol, record);
+    let mut exchange = Exchange::new(Rc::clone(&local), &connection, protocol, record);
     let answer = exchange.begin(headers, body).await;
     if !exchange.is_over() || exchange.request_body.is_some() {
         tokio::task::spawn_local(exchange.finish());
@@ -91,7 +107,7 @@ async fn linger(mut body: Option<Incoming>) {
     let _ = tokio::time::timeout(LINGER, read).await;
 }
 
-type Call = Pin<Box<dyn Future<Output = Result<Response<Incoming>, legacy::Error>>>>;
+type Call = Pin<Box<dyn Future<Output = Answer>>>;
 
 /// A request in progress.
 struct Exchange {
@@ -127,7 +143,7 @@ struct Exchange {
 enum Event {
     Woken,
     RequestFrame(Option<Result<http_body::Frame<Bytes>, hyper::Error>>),
-    Answer(Result<Response<Incoming>, legacy::Error>),
+    Answer(Answer),
     ResponseFrame(Option<Result<http_body::Frame<Bytes>, hyper::Error>>),
     Flushed,
     /// The upstream has taken too long.
@@ -143,10 +159,15 @@ async fn next_frame(body: &mut Option<Incoming>) -> Option<Result<http_body::Fra
 }
 
 impl Exchange {
-    fn new(local: Rc<Local>, connection: Connection, protocol: &'static str, record: Option<Record>) -> Self {
+    fn new(
+        local: Rc<Local>,
+        connection: &Connection,
+        protocol: &'static str,
+        record: Option<Record>,
+    ) -> Self {
         let connection = driver::Connection {
-            source: connection.peer,
-            destination: connection.destination,
+            source: Arc::clone(&connection.source),
+            destination: Arc::clone(&connection.destination),
             protocol,
             id: connection.id,
         };

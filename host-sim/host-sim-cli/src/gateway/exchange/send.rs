@@ -1,6 +1,6 @@
 //! What the filters have let go on, on its way to the upstream and the client.
 
-use std::sync::atomic::Ordering;
+use std::{rc::Rc, sync::atomic::Ordering};
 
 use bytes::Bytes;
 use host_sim::{
@@ -86,7 +86,9 @@ impl Exchange {
                     let upstream = Upstream { address, local_address: None };
                     self.local.peek(|worker| worker.set_upstream(self.stream, upstream));
                 }
-                self.call = Some(Box::pin(self.local.client.request(request)));
+                let local = Rc::clone(&self.local);
+                self.call =
+                    Some(Box::pin(async move { local.client.request(&local.upstream, request).await }));
             }
             Err(translate::Unsendable) => {
                 self.step(|worker, stream| {
