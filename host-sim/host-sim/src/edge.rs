@@ -79,7 +79,8 @@ impl Refusal {
 
 /// Whether a byte may stand in a token, as a header's name is one (RFC 9110, 5.6.2).
 fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
 }
 
 /// Whether a byte may stand in an authority (RFC 3986, 3.2).
@@ -138,9 +139,10 @@ pub fn refusal(headers: &Headers, protocol: &str) -> Option<Refusal> {
 /// Adds what the gateway adds to a request of the client at this address, which is without its port, and takes away what
 /// only a proxy in front may say.
 pub fn admit(headers: &mut Headers, client: &str, random: u128) {
-    headers.append("x-forwarded-for", client.to_owned());
+    let client = Bytes::copy_from_slice(client.as_bytes());
+    headers.append("x-forwarded-for", client.clone());
     headers.set("x-forwarded-proto", "http");
-    headers.set("x-envoy-external-address", client.to_owned());
+    headers.set("x-envoy-external-address", client);
     headers.remove("x-forwarded-client-cert");
     headers.set("x-request-id", request_id(random));
     let expects = headers.get("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
@@ -150,12 +152,20 @@ pub fn admit(headers: &mut Headers, client: &str, random: u128) {
     }
 }
 
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
 /// A UUID (version 4).
 fn request_id(random: u128) -> Bytes {
     let (version, variant) = (0x4000_u128 << 64, 0x8000_u128 << 48);
     let id = random & !(0xf000_u128 << 64) & !(0xc000_u128 << 48) | version | variant;
-    let hex = format!("{id:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-").into()
+    let mut text = Vec::with_capacity(36);
+    for (place, byte) in id.to_be_bytes().into_iter().enumerate() {
+        if matches!(place, 4 | 6 | 8 | 10) {
+            text.push(b'-');
+        }
+        text.extend([byte >> 4, byte & 0xf].map(|digit| HEX[usize::from(digit)]));
+    }
+    text.into()
 }
 
 #[cfg(test)]

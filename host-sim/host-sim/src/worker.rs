@@ -237,8 +237,8 @@ impl Worker {
 
     /// Makes of a request what the gateway makes of it before the filters see it.
     pub(crate) fn admit(&mut self, request: &mut Request) {
-        let source = &request.peer.source;
-        let client = source.rsplit_once(':').map_or(source.as_str(), |(host, _)| host);
+        let source = request.peer.source.as_ref();
+        let client = source.rsplit_once(':').map_or(source, |(host, _)| host);
         let client = client.trim_start_matches('[').trim_end_matches(']');
         edge::admit(&mut request.headers, client, self.ids.u128(..));
     }

@@ -3,12 +3,12 @@
 use std::{
     collections::VecDeque,
     pin::Pin,
-    task::{Context, Poll},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::mpsc;
 
 /// Frames that may wait between a stream and its connection.
 const FRAMES: usize = 4;
@@ -18,11 +18,69 @@ const FRAMES: usize = 4;
 #[error("the stream was reset")]
 pub(crate) struct Aborted;
 
+/// Frames on their way from a writer to a reader.
+#[derive(Debug, Default)]
+struct Queue {
+    frames: VecDeque<Frame<Bytes>>,
+    /// No frame follows those that wait.
+    ended: bool,
+    writer_gone: bool,
+    reader_gone: bool,
+    writer: Option<Waker>,
+    reader: Option<Waker>,
+}
+
+/// Both ends have it. Clients of other libraries want bodies that may be sent to other threads.
+type Shared = Arc<Mutex<Queue>>;
+
+fn lock(shared: &Shared) -> MutexGuard<'_, Queue> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+/// The end of a queue that the connection reads.
+#[derive(Debug)]
+struct Reader(Shared);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.0);
+        queue.reader_gone = true;
+        wake(&mut queue.writer);
+    }
+}
+
+impl Reader {
+    /// The next frame; `None` at the end.
+    fn poll(&self, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        let mut queue = lock(&self.0);
+        if let Some(frame) = queue.frames.pop_front() {
+            if queue.frames.len() + 1 == FRAMES {
+                wake(&mut queue.writer);
+            }
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        if queue.ended {
+            return Poll::Ready(None);
+        }
+        if queue.writer_gone {
+            return Poll::Ready(Some(Err(Aborted)));
+        }
+        queue.reader = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
 /// The body as the connection reads it. One whose writer goes away before the end is an error.
 #[derive(Debug)]
 pub(crate) struct StreamBody {
     /// `None` once all was read.
-    frames: Option<mpsc::Receiver<Option<Frame<Bytes>>>>,
+    frames: Option<Reader>,
     whole: Option<Bytes>,
     /// The connection is not told how long it is.
     unmeasured: bool,
@@ -31,11 +89,7 @@ pub(crate) struct StreamBody {
 /// The body as the stream writes it: without bound here, so that the stream never waits while it writes; it stops
 /// reading instead.
 #[derive(Debug, Default)]
-pub(crate) struct Pipe {
-    sender: Option<mpsc::Sender<Option<Frame<Bytes>>>>,
-    /// Frames, and `None` at the end.
-    queue: VecDeque<Option<Frame<Bytes>>>,
-}
+pub(crate) struct Pipe(Option<Shared>);
 
 impl StreamBody {
     /// A body that is known whole.
@@ -49,9 +103,9 @@ impl StreamBody {
     }
 
     pub(crate) fn pipe() -> (Pipe, Self) {
-        let (sender, receiver) = mpsc::channel(FRAMES);
-        let pipe = Pipe { sender: Some(sender), queue: VecDeque::new() };
-        (pipe, Self { frames: Some(receiver), whole: None, unmeasured: true })
+        let shared = Shared::default();
+        let frames = Some(Reader(Arc::clone(&shared)));
+        (Pipe(Some(shared)), Self { frames, whole: None, unmeasured: true })
     }
 }
 
@@ -66,18 +120,12 @@ impl Body for StreamBody {
         if let Some(whole) = self.whole.take() {
             return Poll::Ready(Some(Ok(Frame::data(whole))));
         }
-        let Some(frames) = &mut self.frames else { return Poll::Ready(None) };
-        match std::task::ready!(frames.poll_recv(context)) {
-            Some(Some(frame)) => Poll::Ready(Some(Ok(frame))),
-            Some(None) => {
-                self.frames = None;
-                Poll::Ready(None)
-            }
-            None => {
-                self.frames = None;
-                Poll::Ready(Some(Err(Aborted)))
-            }
+        let Some(frames) = &self.frames else { return Poll::Ready(None) };
+        let frame = std::task::ready!(frames.poll(context));
+        if !matches!(frame, Some(Ok(_))) {
+            self.frames = None;
         }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -93,64 +141,69 @@ impl Body for StreamBody {
 }
 
 impl Pipe {
+    fn write(&mut self, frame: Option<Frame<Bytes>>, end: bool) {
+        let Some(shared) = &self.0 else { return };
+        let mut queue = lock(shared);
+        queue.frames.extend(frame);
+        queue.ended |= end;
+        wake(&mut queue.reader);
+    }
+
     /// Queues a piece; nothing once the reader is gone.
     pub(crate) fn data(&mut self, data: Bytes, end: bool) {
-        if self.sender.is_none() {
-            return;
-        }
-        if !data.is_empty() {
-            self.queue.push_back(Some(Frame::data(data)));
-        }
-        if end {
-            self.queue.push_back(None);
-        }
+        self.write((!data.is_empty()).then(|| Frame::data(data)), end);
     }
 
     /// Queues trailers, which end the body.
     pub(crate) fn trailers(&mut self, trailers: http::HeaderMap) {
-        if self.sender.is_some() {
-            self.queue.push_back(Some(Frame::trailers(trailers)));
-            self.queue.push_back(None);
-        }
+        self.write(Some(Frame::trailers(trailers)), true);
     }
 
     /// Whether more may be read for it.
     pub(crate) fn has_room(&self) -> bool {
-        self.queue.len() < FRAMES
+        self.0.as_ref().is_none_or(|shared| lock(shared).frames.len() < FRAMES)
     }
 
     /// Whether there is nothing left to write: all of it was, or the reader is gone, or there never was one.
     pub(crate) fn is_finished(&self) -> bool {
-        self.sender.is_none()
+        self.0.as_ref().is_none_or(|shared| {
+            let queue = lock(shared);
+            queue.reader_gone || (queue.ended && queue.frames.len() < FRAMES)
+        })
     }
 
-    /// Hands one frame to the reader, or notices that it went away. Waits while there is neither to do.
+    /// Waits until it [has room](Self::has_room) again, or for the reader to go away. Waits for ever while neither is to come.
     pub(crate) async fn progress(&mut self) {
-        let Some(sender) = &self.sender else { return std::future::pending().await };
-        if self.queue.is_empty() {
-            sender.closed().await;
-            self.abort();
-            return;
-        }
-        let last = match sender.reserve().await {
-            Ok(permit) => match self.queue.pop_front() {
-                Some(frame) => {
-                    let last = frame.is_none();
-                    permit.send(frame);
-                    last
-                }
-                None => false,
-            },
-            Err(_) => true,
-        };
-        if last {
-            self.abort();
-        }
+        let had_room = self.has_room();
+        std::future::poll_fn(|context| {
+            let Some(shared) = &self.0 else { return Poll::Pending };
+            let mut queue = lock(shared);
+            if queue.reader_gone {
+                drop(queue);
+                self.0 = None;
+                return Poll::Ready(());
+            }
+            if !had_room && queue.frames.len() < FRAMES {
+                return Poll::Ready(());
+            }
+            queue.writer = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Ends the writing here. A reader that has not met the end yet takes it for broken off.
     pub(crate) fn abort(&mut self) {
-        self.sender = None;
-        self.queue.clear();
+        if let Some(shared) = self.0.take() {
+            let mut queue = lock(&shared);
+            queue.writer_gone = true;
+            wake(&mut queue.reader);
+        }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.abort();
     }
 }

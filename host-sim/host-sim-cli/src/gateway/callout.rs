@@ -5,7 +5,7 @@ use std::rc::Rc;
 use host_sim::{LogLevel, Response, driver::Callout};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use super::{body::StreamBody, history::RequestId, thread::Local, translate};
+use super::{body::StreamBody, client::Failure, history::RequestId, thread::Local, translate};
 
 /// Makes a call, for a request if it was made in one, and hands its answer to the guest.
 pub(super) async fn make(local: Rc<Local>, callout: Callout, request: Option<RequestId>) {
@@ -27,23 +27,24 @@ pub(super) async fn make(local: Rc<Local>, callout: Callout, request: Option<Req
 async fn answer(local: &Local, callout: &Callout) -> Response {
     let Some(base) = local.clusters.get(&callout.cluster) else { return Response::reset() };
     let body = callout.request.body_bytes().clone();
-    let headers = callout.request.headers();
+    let headers = callout.request.headers().clone();
     let asked = local.now();
-    let response = if callout.is_grpc {
+    let answer = if callout.is_grpc {
         let Ok(request) = translate::outbound_http2(headers, StreamBody::unmeasured(body)) else {
             return Response::reset();
         };
-        local.grpc_client(&callout.cluster, base).request(request).await
+        let answer = local.grpc_client(&callout.cluster, base).request(request).await;
+        answer.map_err(|error| if error.is_connect() { Failure::Unreachable } else { Failure::Broken })
     } else {
         let Ok(request) = translate::outbound(headers, base, StreamBody::whole(body)) else {
             return Response::reset();
         };
-        local.client.request(request).await
+        local.client.request(base, request).await.map(|(response, _)| response)
     };
-    let response = match response {
+    let response = match answer {
         Ok(response) => response,
-        Err(error) if error.is_connect() => return Callout::unreachable(),
-        Err(_) => return Callout::unanswered(),
+        Err(Failure::Unreachable) => return Callout::unreachable(),
+        Err(Failure::Broken) => return Callout::unanswered(),
     };
     let taken = local.now().saturating_sub(asked).as_millis();
     let (parts, body) = response.into_parts();

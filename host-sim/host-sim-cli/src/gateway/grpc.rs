@@ -46,7 +46,7 @@ async fn exchange(
 ) -> bool {
     let Some(base) = local.clusters.get(cluster) else { return false };
     let (mut pipe, body) = StreamBody::pipe();
-    let Ok(request) = translate::outbound_http2(request.headers(), body) else { return false };
+    let Ok(request) = translate::outbound_http2(request.headers().clone(), body) else { return false };
     let mut asked = pin!(local.grpc_client(cluster, base).request(request));
     let mut answer: Option<Incoming> = None;
     let mut answered = false;

@@ -9,6 +9,7 @@
 mod admin;
 mod body;
 mod callout;
+mod client;
 mod cluster;
 mod exchange;
 mod grpc;

@@ -20,13 +20,14 @@ use host_sim::{
 use http::Uri;
 use hyper::service::service_fn;
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
+    client::legacy::{self, connect::HttpConnector},
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
 use tokio::{
+    runtime::LocalOptions,
     sync::{Notify, mpsc, watch},
-    task::{JoinSet, LocalSet},
+    task::JoinSet,
     time,
 };
 
@@ -35,6 +36,7 @@ use super::{
     admin::Admin,
     body::StreamBody,
     callout,
+    client::Client,
     cluster::ToCluster,
     exchange::{self, Connection},
     grpc,
@@ -76,7 +78,7 @@ pub(super) struct Thread {
 }
 
 /// A client of one cluster, over HTTP/2.
-type GrpcClient = Client<ToCluster, StreamBody>;
+type GrpcClient = legacy::Client<ToCluster, StreamBody>;
 
 /// What the tasks of a thread share.
 pub(super) struct Local {
@@ -85,11 +87,13 @@ pub(super) struct Local {
     streams: RefCell<HashMap<StreamId, Rc<Notify>>>,
     /// Streams of gRPC that the guest has open.
     grpc_streams: RefCell<HashMap<CallId, mpsc::UnboundedSender<GrpcStep>>>,
-    pub(super) client: Client<HttpConnector, StreamBody>,
+    pub(super) client: Client,
     /// Clients of clusters that were called by gRPC.
     grpc_clients: RefCell<HashMap<String, GrpcClient>>,
     connector: HttpConnector,
     pub(super) upstream: Uri,
+    /// The upstream's address; a name has one once it is connected to.
+    pub(super) upstream_address: Option<SocketAddr>,
     pub(super) clusters: Arc<BTreeMap<String, Uri>>,
     clock: Clock,
     pub(super) stats: Arc<Stats>,
@@ -115,8 +119,9 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 
 impl Thread {
     fn run<F: Future<Output = io::Result<()>>>(self, main: impl FnOnce(Rc<Local>) -> F) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        LocalSet::new().block_on(&runtime, async {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build_local(LocalOptions::default())?;
+        runtime.block_on(async {
             let mut connector = HttpConnector::new();
             connector.set_nodelay(true);
             let local = Rc::new(Local {
@@ -124,9 +129,13 @@ impl Thread {
                 worker: self.worker,
                 streams: RefCell::default(),
                 grpc_streams: RefCell::default(),
-                client: Client::builder(TokioExecutor::new()).build(connector.clone()),
+                client: Client::new(connector.clone()),
                 grpc_clients: RefCell::default(),
                 connector,
+                upstream_address: self
+                    .upstream
+                    .authority()
+                    .and_then(|authority| authority.as_str().parse().ok()),
                 upstream: self.upstream,
                 clusters: self.clusters,
                 clock: self.clock,
@@ -286,7 +295,7 @@ impl Local {
         let mut clients = self.grpc_clients.borrow_mut();
         let client = clients.entry(cluster.to_owned()).or_insert_with(|| {
             let connector = ToCluster::new(self.connector.clone(), address.clone());
-            Client::builder(TokioExecutor::new()).http2_only(true).build(connector)
+            legacy::Client::builder(TokioExecutor::new()).http2_only(true).build(connector)
         });
         client.clone()
     }
@@ -300,6 +309,11 @@ impl Local {
         if let (Some(recent), Some(id)) = (&self.recent, id) {
             recent.end(id, record);
         }
+    }
+
+    /// Whether requests are recorded at all.
+    pub(super) fn is_recording(&self) -> bool {
+        self.access_log.is_some() || self.recent.is_some()
     }
 
     /// The number of the thread's worker.
@@ -352,8 +366,8 @@ async fn connection(local: Rc<Local>, stream: TcpStream, peer: SocketAddr, id: u
     // Only a hint; without it answers may come a little later.
     let _ = stream.set_nodelay(true);
     let mut phase = local.phase.clone();
-    let facts = Connection { peer, destination, id };
-    let service = service_fn(move |request| exchange::serve(Rc::clone(&local), request, facts));
+    let facts = Rc::new(Connection::new(peer, destination, id));
+    let service = service_fn(move |request| exchange::serve(Rc::clone(&local), request, Rc::clone(&facts)));
     let mut builder = auto::Builder::new(LocalExecutor);
     builder.http2().max_header_list_size(MAX_HEADER_BYTES);
     let serving = builder.serve_connection(TokioIo::new(stream), service);

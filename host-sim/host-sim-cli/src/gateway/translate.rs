@@ -1,13 +1,13 @@
 //! Between the messages of the HTTP library and the maps that filters see.
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use host_sim::{
     Headers,
     edge::{self, Refusal},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, request, response};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request, response, uri::PathAndQuery,
+};
 use http_body::Body as _;
 
 use super::body::StreamBody;
@@ -71,10 +71,9 @@ pub(super) fn sent_headers(parts: &request::Parts) -> Headers {
 }
 
 /// The same as filters see it, with what the gateway adds.
-pub(super) fn request_headers(sent: &Headers, peer: SocketAddr) -> Headers {
-    let mut headers = sent.clone();
-    edge::admit(&mut headers, &peer.ip().to_string(), fastrand::u128(..));
-    headers
+pub(super) fn request_headers(mut sent: Headers, client: &str) -> Headers {
+    edge::admit(&mut sent, client, fastrand::u128(..));
+    sent
 }
 
 pub(super) fn protocol(version: Version) -> &'static str {
@@ -86,12 +85,12 @@ pub(super) fn protocol(version: Version) -> &'static str {
 }
 
 /// A map as the HTTP library takes it. What it does not allow in a name or value is left out.
-pub(super) fn header_map(headers: &Headers) -> HeaderMap {
-    let regular = headers.iter().filter(|(name, _)| !name.starts_with(b":"));
-    let valid = regular.filter_map(|(name, value)| {
-        Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_maybe_shared(value.clone()).ok()?))
-    });
+pub(super) fn header_map(headers: Headers) -> HeaderMap {
     let mut map = HeaderMap::with_capacity(headers.len());
+    let regular = headers.into_iter().filter(|(name, _)| !name.starts_with(b":"));
+    let valid = regular.filter_map(|(name, value)| {
+        Some((HeaderName::from_bytes(&name).ok()?, HeaderValue::from_maybe_shared(value).ok()?))
+    });
     for (name, value) in valid.filter(|(name, _)| !HOP_BY_HOP.contains(name)) {
         map.append(name, value);
     }
@@ -108,47 +107,53 @@ const WITHOUT_BODY: [&str; 5] = ["GET", "HEAD", "DELETE", "TRACE", "CONNECT"];
 
 /// The request as it goes to the server at `base` over HTTP/1, for the authority that it names itself.
 pub(super) fn outbound(
-    headers: &Headers,
+    headers: Headers,
     base: &Uri,
     body: StreamBody,
 ) -> Result<http::Request<StreamBody>, Unsendable> {
-    let text = |name: &str| headers.get(name).and_then(|value| std::str::from_utf8(value).ok());
     let is_empty = body.is_end_stream();
-    let mut uri = base.clone().into_parts();
-    uri.path_and_query = Some(text(":path").unwrap_or("/").parse().map_err(|_| Unsendable)?);
     let mut request = http::Request::new(body);
-    *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Unsendable)?;
-    *request.method_mut() = text(":method").unwrap_or("GET").parse().map_err(|_| Unsendable)?;
+    *request.method_mut() = method(&headers)?;
+    *request.uri_mut() = match base.authority() {
+        Some(base) if *request.method() == Method::CONNECT => base.clone().into(),
+        _ => path(&headers)?.into(),
+    };
+    let authority = headers.get(":authority").cloned();
     *request.headers_mut() = header_map(headers);
-    let length = request.headers_mut().entry(header::CONTENT_LENGTH);
-    if is_empty
-        && !WITHOUT_BODY.contains(&text(":method").unwrap_or("GET"))
-        && let header::Entry::Vacant(length) = length
-    {
-        length.insert(HeaderValue::from_static("0"));
+    if is_empty && !WITHOUT_BODY.contains(&request.method().as_str()) {
+        let length = request.headers_mut().entry(header::CONTENT_LENGTH);
+        length.or_insert(HeaderValue::from_static("0"));
     }
-    if let Some(authority) = headers.get(":authority") {
-        let host = HeaderValue::from_maybe_shared(authority.clone()).map_err(|_| Unsendable)?;
+    if let Some(authority) = authority {
+        let host = HeaderValue::from_maybe_shared(authority).map_err(|_| Unsendable)?;
         request.headers_mut().insert(header::HOST, host);
     }
     Ok(request)
 }
 
+fn path(headers: &Headers) -> Result<PathAndQuery, Unsendable> {
+    let path = headers.get(":path").cloned().unwrap_or(Bytes::from_static(b"/"));
+    PathAndQuery::from_maybe_shared(path).map_err(|_| Unsendable)
+}
+
+fn method(headers: &Headers) -> Result<Method, Unsendable> {
+    headers
+        .get(":method")
+        .map_or(Ok(Method::GET), |method| Method::from_bytes(method))
+        .map_err(|_| Unsendable)
+}
+
 /// The request as it goes over HTTP/2, for the authority that it names itself.
 pub(super) fn outbound_http2(
-    headers: &Headers,
+    headers: Headers,
     body: StreamBody,
 ) -> Result<http::Request<StreamBody>, Unsendable> {
-    let text = |name: &str| headers.get(name).and_then(|value| std::str::from_utf8(value).ok());
-    let uri = Uri::builder()
-        .scheme("http")
-        .authority(text(":authority").ok_or(Unsendable)?)
-        .path_and_query(text(":path").unwrap_or("/"))
-        .build();
+    let authority = headers.get(":authority").ok_or(Unsendable)?.as_ref();
+    let uri = Uri::builder().scheme("http").authority(authority).path_and_query(path(&headers)?).build();
     let mut request = http::Request::new(body);
     *request.uri_mut() = uri.map_err(|_| Unsendable)?;
     *request.version_mut() = Version::HTTP_2;
-    *request.method_mut() = text(":method").unwrap_or("GET").parse().map_err(|_| Unsendable)?;
+    *request.method_mut() = method(&headers)?;
     *request.headers_mut() = header_map(headers);
     Ok(request)
 }
@@ -177,7 +182,7 @@ pub(super) fn response_headers(parts: &response::Parts) -> Headers {
 }
 
 /// The response as it goes to the client.
-pub(super) fn inbound(headers: &Headers, body: StreamBody) -> Result<http::Response<StreamBody>, Unsendable> {
+pub(super) fn inbound(headers: Headers, body: StreamBody) -> Result<http::Response<StreamBody>, Unsendable> {
     let mut response = http::Response::new(body);
     *response.status_mut() = http::StatusCode::from_u16(headers.status()).map_err(|_| Unsendable)?;
     *response.headers_mut() = header_map(headers);
@@ -203,7 +208,7 @@ mod tests {
             .body(())
             .unwrap();
         let sent = sent_headers(&request.into_parts().0);
-        let headers = request_headers(&sent, "203.0.113.9:5000".parse().unwrap());
+        let headers = request_headers(sent, "203.0.113.9");
         let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
         let rows = [
             (":authority", Some("example.com")),
@@ -234,10 +239,10 @@ mod tests {
             [(":method", method), (":path", "/s/m"), (":authority", "service")].into_iter().collect()
         };
         let empty = || StreamBody::whole(Bytes::new());
-        let sent = outbound_http2(&request("POST"), empty()).unwrap();
+        let sent = outbound_http2(request("POST"), empty()).unwrap();
         assert_eq!((sent.uri().to_string().as_str(), sent.headers().len()), ("http://service/s/m", 0));
         for (method, length) in [("POST", Some("0")), ("PUT", Some("0")), ("GET", None), ("DELETE", None)] {
-            let sent = outbound(&request(method), &base, empty()).unwrap();
+            let sent = outbound(request(method), &base, empty()).unwrap();
             let text = |name| sent.headers().get(name).map(|value| value.to_str().unwrap());
             assert_eq!((text("host"), text("content-length")), (Some("service"), length), "{method}");
         }
@@ -249,13 +254,12 @@ mod tests {
         let send = |name: &'static str, value: &'static str| {
             let mut headers: Headers = [(":method", "GET"), (":path", "/")].into_iter().collect();
             headers.set(name, value);
-            outbound(&headers, &base, StreamBody::whole(Bytes::new()))
-                .map(|request| request.uri().to_string())
+            outbound(headers, &base, StreamBody::whole(Bytes::new())).map(|request| request.uri().to_string())
         };
-        assert_eq!(send("x", "y"), Ok("http://127.0.0.1:1/".to_owned()));
+        assert_eq!(send("x", "y"), Ok("/".to_owned()));
         assert_eq!(send(":path", "a b"), Err(Unsendable));
         assert_eq!(send(":method", "G T"), Err(Unsendable));
         let headers: Headers = [(":status", "1000")].into_iter().collect();
-        assert!(inbound(&headers, StreamBody::whole(Bytes::new())).is_err());
+        assert!(inbound(headers, StreamBody::whole(Bytes::new())).is_err());
     }
 }

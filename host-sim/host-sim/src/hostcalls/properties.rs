@@ -75,8 +75,8 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
     let shared = Arc::clone(&state.shared);
     let now = shared.clock.monotonic_nanos();
     // `ngx_wasm_module` does not implement it.
-    let vm_id = (!ngx::is_ngx(state)).then(|| state.plugin.vm_id.clone());
-    let plugin = state.current_root().map(|root| (root.plugin.name.clone(), root.plugin.root_id.clone()));
+    let vm_plugin = (!ngx::is_ngx(state)).then(|| Arc::clone(&state.plugin));
+    let plugin = state.current_root().map(|root| Arc::clone(&root.plugin));
 
     let stream = state.current_stream();
     let has_stream = stream.is_some();
@@ -90,9 +90,9 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
     let value = match (given, *first) {
         (Some(value), _) => Some(value),
         (None, _) if gateway_properties::is_undecided(&shared, &parts) => None,
-        (None, b"plugin_name") => plugin.map(|(name, _)| name.into()),
-        (None, b"plugin_root_id") => plugin.map(|(_, root_id)| root_id.into()),
-        (None, b"plugin_vm_id") => vm_id.map(Value::from),
+        (None, b"plugin_name") => plugin.map(|plugin| plugin.name.clone().into()),
+        (None, b"plugin_root_id") => plugin.map(|plugin| plugin.root_id.clone().into()),
+        (None, b"plugin_vm_id") => vm_plugin.map(|plugin| plugin.vm_id.clone().into()),
         (None, _) => stream.and_then(|stream| of_stream(stream, first, rest, now)),
     };
     value.ok_or(Status::NotFound)

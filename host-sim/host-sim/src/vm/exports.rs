@@ -1,5 +1,7 @@
 //! The functions of a guest that the host calls.
 
+use std::sync::Arc;
+
 use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
 
 use crate::{
@@ -11,7 +13,9 @@ use crate::{
 const ALLOCATOR: &str = "proxy_on_memory_allocate";
 
 /// A callback; one that the module lacks is not called, but where the gateway calls it all the same.
-pub(crate) type Callback<P, R> = Option<TypedFunc<P, R>>;
+///
+/// It is shared because it is kept while the VM that has it is changed, and a [`TypedFunc`] is dear to clone.
+pub(crate) type Callback<P, R> = Option<Arc<TypedFunc<P, R>>>;
 
 /// A callback that each direction of a stream has, under its name.
 pub(crate) type OfMessage<P> = (&'static str, Callback<P, u32>);
@@ -58,7 +62,8 @@ fn export<P: WasmParams, R: WasmResults>(
     }
     let function = instance.get_func(&mut *store, name).or_else(|| ngx::absent(store, name));
     let Some(function) = function else { return Ok(None) };
-    function.typed(&*store).map(Some).map_err(|error| VmError::Instantiate {
+    let typed = function.typed(&*store).map(|function| Some(Arc::new(function)));
+    typed.map_err(|error| VmError::Instantiate {
         reason: format!("export {name} has another type than the ABI's: {error}"),
         backtrace: GuestBacktrace::default(),
     })

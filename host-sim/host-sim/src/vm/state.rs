@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use envoy_config::Plugin;
-use wasmtime::{Memory, StoreLimits, TypedFunc};
+use wasmtime::{Memory, StoreLimits};
 
 #[cfg(feature = "expressions")]
 use crate::hostcalls::expressions::Expressions;
@@ -17,7 +17,7 @@ use crate::{
     shared::{Shared, data::Namespace, metrics::MetricIds, turns::Turns},
     stream::{filter_state::Declared, half::StreamContext},
     trace::Recorder,
-    vm::{VmName, callouts::Callouts, deferred::Deferred, random::Randomness},
+    vm::{VmName, callouts::Callouts, deferred::Deferred, exports::Callback, random::Randomness},
     wire::{headers::Headers, message::Response},
 };
 
@@ -42,7 +42,7 @@ pub(crate) struct VmState {
     pub(crate) plugin: Arc<Plugin>,
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) memory: Option<Memory>,
-    pub(crate) allocator: Option<TypedFunc<u32, u32>>,
+    pub(crate) allocator: Callback<u32, u32>,
     pub(crate) limits: StoreLimits,
     pub(crate) restriction: Restriction,
     pub(crate) contexts: BTreeMap<u32, Context>,

@@ -4,6 +4,9 @@ use bytes::Bytes;
 
 pub(crate) use crate::wire::inline_headers::Kind;
 
+/// Entries that most messages have no more of.
+const ENTRIES: usize = 16;
+
 /// An ordered map of headers or trailers.
 ///
 /// Names are compared without case and kept in lower case. Values are bytes: nothing here assumes UTF-8.
@@ -26,6 +29,11 @@ fn lower(name: impl Into<Bytes>) -> Bytes {
     if name.iter().any(u8::is_ascii_uppercase) { name.to_ascii_lowercase().into() } else { name }
 }
 
+/// Whether an entry has this name, in any case.
+fn is(entry: &(Bytes, Bytes), name: &[u8]) -> bool {
+    entry.0.eq_ignore_ascii_case(name)
+}
+
 impl Headers {
     /// No headers. Every line that is added is kept, until the map becomes a request's or a response's.
     pub fn new() -> Self {
@@ -44,7 +52,7 @@ impl Headers {
 
     /// No headers yet, of a message of this kind.
     pub(crate) fn of(kind: Kind) -> Self {
-        Self { kind, entries: Vec::new() }
+        Self { kind, entries: Vec::with_capacity(ENTRIES) }
     }
 
     /// The same lines in a map of this kind, which may join some.
@@ -65,9 +73,8 @@ impl Headers {
     }
 
     /// Every value of `name`, in order.
-    pub fn get_all<'a>(&'a self, name: impl AsRef<[u8]>) -> impl Iterator<Item = &'a Bytes> + 'a {
-        let name = lower(Bytes::copy_from_slice(name.as_ref()));
-        self.entries.iter().filter(move |entry| entry.0 == name).map(|entry| &entry.1)
+    pub fn get_all(&self, name: impl AsRef<[u8]>) -> impl Iterator<Item = &Bytes> {
+        self.entries.iter().filter(move |entry| is(entry, name.as_ref())).map(|entry| &entry.1)
     }
 
     /// Every value of `name` as one, joined with commas: what `request.headers.<name>` holds.
@@ -90,8 +97,8 @@ impl Headers {
     /// of their own.
     pub fn append(&mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) {
         let (name, value) = (lower(name), value.into());
-        if self.kind.joins(&name)
-            && let Some(entry) = self.entries.iter_mut().find(|entry| entry.0 == name)
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.0 == name)
+            && self.kind.joins(&name)
         {
             entry.1 = if entry.1.is_empty() {
                 value
@@ -122,8 +129,7 @@ impl Headers {
 
     /// Removes every value of `name`.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) {
-        let name = lower(Bytes::copy_from_slice(name.as_ref()));
-        self.entries.retain(|entry| entry.0 != name);
+        self.entries.retain(|entry| !is(entry, name.as_ref()));
     }
 
     /// Removes everything.
@@ -149,6 +155,16 @@ impl Headers {
     /// Every entry, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Bytes, &Bytes)> {
         self.entries.iter().map(|(name, value)| (name, value))
+    }
+}
+
+impl IntoIterator for Headers {
+    type Item = (Bytes, Bytes);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    /// Every entry, in order.
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Requests and responses as a test writes and reads them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 
@@ -135,8 +135,8 @@ pub struct Request {
 /// What is known of a request beside its bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
-    pub(crate) source: String,
-    pub(crate) destination: String,
+    pub(crate) source: Arc<str>,
+    pub(crate) destination: Arc<str>,
     pub(crate) protocol: &'static str,
     pub(crate) connection_id: u64,
     /// Values that a test gives for property paths, by their parts joined with zero bytes.
@@ -146,8 +146,8 @@ pub(crate) struct Peer {
 impl Default for Peer {
     fn default() -> Self {
         Self {
-            source: "127.0.0.1:50000".to_owned(),
-            destination: "127.0.0.1:80".to_owned(),
+            source: "127.0.0.1:50000".into(),
+            destination: "127.0.0.1:80".into(),
             protocol: "HTTP/1.1",
             connection_id: 1,
             properties: BTreeMap::new(),
@@ -219,7 +219,7 @@ impl Request {
     /// The client's address and port, `203.0.113.9:5000` or `[2001:db8::1]:5000`, as `source.address` gives it.
     #[must_use]
     pub fn source(mut self, address: impl Into<String>) -> Self {
-        self.peer.source = address.into();
+        self.peer.source = address.into().into();
         self
     }
 

@@ -68,8 +68,8 @@ fn an_answer_that_breaks_off_is_told_by_get_status() {
     let driver = host.driver().unwrap();
     let mut worker = driver.workers()[0].lock();
     let stream = worker.open(&Connection {
-        source: "127.0.0.1:5000".parse().unwrap(),
-        destination: "127.0.0.1:80".parse().unwrap(),
+        source: "127.0.0.1:5000".into(),
+        destination: "127.0.0.1:80".into(),
         protocol: "HTTP/1.1",
         id: 1,
     });

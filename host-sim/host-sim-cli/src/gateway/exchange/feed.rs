@@ -3,27 +3,32 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use host_sim::driver::{self, CONNECT_ERROR, Direction, Part, RESET_ERROR, StreamId, Upstream, WorkerGuard};
-use http::Response;
+use host_sim::driver::{self, CONNECT_ERROR, Direction, Part, RESET_ERROR, StreamId, WorkerGuard};
 use http_body::Body as _;
-use hyper::body::Incoming;
-use hyper_util::client::legacy::{self, connect::HttpInfo};
 
-use super::{Exchange, translate};
-use crate::gateway::history::{Message, Upstream as Asked};
+use super::{Exchange, send::Released, translate};
+use crate::gateway::{
+    client::{Answer, Failure},
+    history::{Message, Upstream as Asked},
+};
 
 impl Exchange {
     /// Takes a step of the filter, and follows what it lets go on.
     pub(super) fn step(&mut self, step: impl FnOnce(&mut WorkerGuard<'_>, StreamId)) {
         let stream = self.stream;
-        self.local.with_for(self.id, |worker| step(worker, stream));
-        self.collect();
+        let released = self.local.with_for(self.id, |worker| {
+            step(worker, stream);
+            Released::by(worker, stream)
+        });
+        self.follow_released(released);
     }
 
     pub(super) fn feed(&mut self, direction: Direction, parts: impl IntoIterator<Item = Part>) {
-        for part in parts {
-            self.step(|worker, stream| worker.feed(stream, driver::Frame { direction, part }));
-        }
+        self.step(|worker, stream| {
+            for part in parts {
+                worker.feed(stream, driver::Frame { direction, part });
+            }
+        });
     }
 
     /// Nothing more is read of a direction.
@@ -83,7 +88,7 @@ impl Exchange {
         self.deadline = None;
         self.call = None;
         self.response_body = None;
-        if self.head.is_none() {
+        if self.answered {
             self.reset();
         } else {
             self.note(|record| record.upstream = Asked::Late);
@@ -93,21 +98,17 @@ impl Exchange {
         }
     }
 
-    pub(super) fn answered(&mut self, answer: Result<Response<Incoming>, legacy::Error>) {
+    pub(super) fn answered(&mut self, answer: Answer) {
         self.call = None;
         let stream = self.stream;
         if self.local.peek(|worker| worker.is_local_reply(stream)) {
             return;
         }
         match answer {
-            Ok(response) => {
+            Ok((response, upstream)) => {
                 let (parts, body) = response.into_parts();
-                if let Some(info) = parts.extensions.get::<HttpInfo>() {
-                    let (address, local_address) = (info.remote_addr(), Some(info.local_addr()));
-                    self.local
-                        .peek(|worker| worker.set_upstream(stream, Upstream { address, local_address }));
-                    self.note(|record| record.upstream_address = Some(address));
-                }
+                self.local.peek(|worker| worker.set_upstream(stream, upstream));
+                self.note(|record| record.upstream_address = Some(upstream.address));
                 let end = body.is_end_stream();
                 self.response_body = (!end).then_some(body);
                 let headers = translate::response_headers(&parts);
@@ -117,9 +118,9 @@ impl Exchange {
                 }
                 self.feed(Direction::Response, [Part::Headers { headers, end }]);
             }
-            Err(error) => {
+            Err(failure) => {
                 self.local.stats.upstream_failures.fetch_add(1, Ordering::Relaxed);
-                let unreachable = error.is_connect();
+                let unreachable = failure == Failure::Unreachable;
                 self.note(|record| {
                     record.upstream = if unreachable { Asked::Unreachable } else { Asked::Broken };
                 });

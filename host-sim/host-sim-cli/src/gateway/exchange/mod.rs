@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use host_sim::{
     Headers,
     driver::{self, Direction, Part, StreamId},
@@ -18,19 +19,15 @@ use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy;
-use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
-};
+use tokio::{sync::Notify, time::Sleep};
 
 mod feed;
 mod send;
 
 use super::{
     body::{Aborted, Pipe, StreamBody},
+    client::Answer,
     history::{Recent, Record, RequestId},
-    stats::Active,
     thread::{Local, MAX_HEADER_BYTES},
     translate,
 };
@@ -40,43 +37,61 @@ use super::{
 const LINGER: Duration = Duration::from_secs(1);
 
 /// What is known of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) peer: SocketAddr,
-    pub(super) destination: SocketAddr,
-    pub(super) id: u64,
+    peer: SocketAddr,
+    /// The client's address, without the port.
+    client: String,
+    source: Arc<str>,
+    destination: Arc<str>,
+    id: u64,
+}
+
+impl Connection {
+    pub(super) fn new(peer: SocketAddr, destination: SocketAddr, id: u64) -> Self {
+        let (source, destination) = (peer.to_string().into(), destination.to_string().into());
+        Self { peer, client: peer.ip().to_string(), source, destination, id }
+    }
 }
 
 /// Answers a request of a connection. An error breaks the connection, or the stream of an h2c connection, off.
 pub(super) async fn serve(
     local: Rc<Local>,
     request: Request<Incoming>,
-    connection: Connection,
+    connection: Rc<Connection>,
 ) -> Result<Response<StreamBody>, Aborted> {
     local.stats.requests.fetch_add(1, Ordering::Relaxed);
     let version = request.version();
     let (parts, body) = request.into_parts();
     let protocol = translate::protocol(version);
     let sent = translate::sent_headers(&parts);
-    let headers = translate::request_headers(&sent, connection.peer);
+    let mut record = local
+        .is_recording()
+        .then(|| Record::new(local.wall(), local.number(), connection.peer, protocol, sent.clone()));
+    let headers = translate::request_headers(sent, &connection.client);
+    if let Some(record) = &mut record {
+        record.headers.clone_from(&headers);
+    }
     let mut refusal = edge::refusal(&headers, protocol);
-    let mut record = Record::new(local.wall(), local.number(), connection.peer, protocol, sent);
-    record.headers.clone_from(&headers);
     if headers.byte_size() > MAX_HEADER_BYTES as usize {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.as_u16();
         refusal = Some(Refusal { status, body: "", details: "request_headers_too_large" });
     }
     if let Some(refusal) = refusal {
         local.stats.count_response(refusal.status);
-        record.refuse(refusal);
-        let id = local.recent.as_ref().map(Recent::begin);
-        local.note(id, record);
+        if let Some(mut record) = record {
+            record.refuse(refusal);
+            let id = local.recent.as_ref().map(Recent::begin);
+            local.note(id, record);
+        }
         return translate::refused(refusal).map_err(|_| Aborted);
     }
-    let (head, answer) = oneshot::channel();
-    let exchange = Exchange::new(Rc::clone(&local), connection, record, head);
-    tokio::task::spawn_local(exchange.run(headers, body));
-    let mut response = answer.await.map_err(|_| Aborted)?;
+    let mut exchange = Exchange::new(Rc::clone(&local), &connection, protocol, record);
+    let answer = exchange.begin(headers, body).await;
+    if !exchange.is_over() || exchange.request_body.is_some() {
+        tokio::task::spawn_local(exchange.finish());
+    }
+    let mut response = answer.ok_or(Aborted)?;
     if local.is_draining() && version != Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -92,7 +107,7 @@ async fn linger(mut body: Option<Incoming>) {
     let _ = tokio::time::timeout(LINGER, read).await;
 }
 
-type Call = Pin<Box<dyn Future<Output = Result<Response<Incoming>, legacy::Error>>>>;
+type Call = Pin<Box<dyn Future<Output = Answer>>>;
 
 /// A request in progress.
 struct Exchange {
@@ -103,31 +118,34 @@ struct Exchange {
     is_http2: bool,
     request_body: Option<Incoming>,
     /// When an upstream that has the whole request must have answered.
-    deadline: Option<Instant>,
+    deadline: Option<Pin<Box<Sleep>>>,
     request_sent: bool,
     /// To the upstream.
     up: Pipe,
     call: Option<Call>,
     response_body: Option<Incoming>,
-    /// To the client; the head is gone once it is sent.
-    head: Option<oneshot::Sender<Response<StreamBody>>>,
+    /// The answer, until its connection takes it.
+    answer: Option<Response<StreamBody>>,
+    /// Whether there has been an answer.
+    answered: bool,
+    /// The answer's body.
     down: Pipe,
+    /// Whether it was broken off, by whichever side.
     over: bool,
     /// When it came, on the monotonic clock.
     began: Duration,
     /// Its number among the recent requests, if those are kept.
     id: Option<RequestId>,
-    /// What is to be said of it; gone once it is over.
+    /// What is to be said of it, if that is wanted; gone once it is over.
     record: Option<Record>,
 }
 
 enum Event {
     Woken,
     RequestFrame(Option<Result<http_body::Frame<Bytes>, hyper::Error>>),
-    Answer(Result<Response<Incoming>, legacy::Error>),
+    Answer(Answer),
     ResponseFrame(Option<Result<http_body::Frame<Bytes>, hyper::Error>>),
     Flushed,
-    ClientGone,
     /// The upstream has taken too long.
     TimedOut,
 }
@@ -143,37 +161,39 @@ async fn next_frame(body: &mut Option<Incoming>) -> Option<Result<http_body::Fra
 impl Exchange {
     fn new(
         local: Rc<Local>,
-        connection: Connection,
-        record: Record,
-        head: oneshot::Sender<Response<StreamBody>>,
+        connection: &Connection,
+        protocol: &'static str,
+        record: Option<Record>,
     ) -> Self {
         let connection = driver::Connection {
-            source: connection.peer,
-            destination: connection.destination,
-            protocol: record.protocol,
+            source: Arc::clone(&connection.source),
+            destination: Arc::clone(&connection.destination),
+            protocol,
             id: connection.id,
         };
         let stream = local.with(|worker| worker.open(&connection));
         let wake = Rc::new(Notify::new());
         local.register(stream, Rc::clone(&wake));
+        local.stats.active_requests.fetch_add(1, Ordering::Relaxed);
         let (began, id) = (local.now(), local.recent.as_ref().map(Recent::begin));
         Self {
             local,
             stream,
             wake,
-            is_http2: record.protocol == translate::protocol(Version::HTTP_2),
+            is_http2: protocol == translate::protocol(Version::HTTP_2),
             request_body: None,
             deadline: None,
             request_sent: false,
             up: Pipe::default(),
             call: None,
             response_body: None,
-            head: Some(head),
+            answer: None,
+            answered: false,
             down: Pipe::default(),
             over: false,
             began,
             id,
-            record: Some(record),
+            record,
         }
     }
 
@@ -184,13 +204,32 @@ impl Exchange {
         }
     }
 
-    async fn run(mut self, headers: Headers, body: Incoming) {
-        let stats = Arc::clone(&self.local.stats);
-        let _active = Active::new(&stats.active_requests);
+    /// Whether nothing is left to be done for the client.
+    fn is_over(&self) -> bool {
+        self.over || (self.answered && self.down.is_finished())
+    }
+
+    /// Waits for the head of the answer, and takes with it what is there of the rest; `None` where the stream is broken off
+    /// before. A client that goes away drops the exchange here.
+    async fn begin(&mut self, headers: Headers, body: Incoming) -> Option<Response<StreamBody>> {
         let end = body.is_end_stream();
         self.request_body = (!end).then_some(body);
         self.feed(Direction::Request, [Part::Headers { headers, end }]);
-        while !self.over {
+        while !self.is_over() {
+            let event = if self.answered {
+                let Some(event) = self.next().now_or_never() else { break };
+                event
+            } else {
+                self.next().await
+            };
+            self.follow(event);
+        }
+        self.answer.take()
+    }
+
+    /// Follows an exchange that has been answered to its end.
+    async fn finish(mut self) {
+        while !self.is_over() {
             let event = self.next().await;
             self.follow(event);
         }
@@ -201,35 +240,32 @@ impl Exchange {
 
     /// Waits for the next thing to happen.
     async fn next(&mut self) -> Event {
-        let reads_request = self.up.has_room() && !self.is_full(Direction::Request);
-        let reads_response = self.down.has_room() && !self.is_full(Direction::Response);
-        let Self { wake, request_body, up, call, response_body, head, down, deadline, .. } = self;
+        let reads_request =
+            self.request_body.is_some() && self.up.has_room() && !self.is_full(Direction::Request);
+        let reads_response =
+            self.response_body.is_some() && self.down.has_room() && !self.is_full(Direction::Response);
+        let Self { wake, request_body, up, call, response_body, down, deadline, .. } = self;
         let answer = async {
             match call {
                 Some(call) => call.as_mut().await,
                 None => std::future::pending().await,
             }
         };
-        let gone = async {
-            match head {
-                Some(head) => head.closed().await,
-                None => std::future::pending().await,
-            }
-        };
         let late = async {
             match deadline {
-                Some(deadline) => tokio::time::sleep_until(*deadline).await,
+                Some(deadline) => deadline.as_mut().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
+            // The timer last, so that it is set only where there is something to wait for.
+            biased;
             () = wake.notified() => Event::Woken,
             frame = next_frame(request_body), if reads_request => Event::RequestFrame(frame),
             answer = answer => Event::Answer(answer),
             frame = next_frame(response_body), if reads_response => Event::ResponseFrame(frame),
             () = up.progress() => Event::Flushed,
             () = down.progress() => Event::Flushed,
-            () = gone => Event::ClientGone,
             () = late => Event::TimedOut,
         }
     }
@@ -243,7 +279,7 @@ impl Exchange {
             }
             Event::RequestFrame(None) => self.feed_data(Direction::Request, Bytes::new(), true),
             // The client broke its request off.
-            Event::RequestFrame(Some(Err(_))) | Event::ClientGone => self.over = true,
+            Event::RequestFrame(Some(Err(_))) => self.over = true,
             Event::Answer(answer) => self.answered(answer),
             Event::ResponseFrame(Some(Ok(frame))) => {
                 let last = self.response_body.as_ref().is_some_and(Incoming::is_end_stream);
@@ -255,16 +291,16 @@ impl Exchange {
             Event::Flushed => {}
             Event::TimedOut => self.time_out(),
         }
-        self.over |= self.head.is_none() && self.down.is_finished();
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        self.local.stats.active_requests.fetch_sub(1, Ordering::Relaxed);
         self.local.forget(self.stream);
-        let stream = self.stream;
+        let (stream, recorded) = (self.stream, self.record.is_some());
         let details = self.local.with_for(self.id, |worker| {
-            let details = worker.details(stream);
+            let details = recorded.then(|| worker.details(stream)).flatten();
             worker.close(stream);
             details
         });

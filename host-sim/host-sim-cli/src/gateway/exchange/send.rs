@@ -1,23 +1,38 @@
 //! What the filters have let go on, on its way to the upstream and the client.
 
-use std::sync::atomic::Ordering;
+use std::{rc::Rc, sync::atomic::Ordering};
 
 use bytes::Bytes;
 use host_sim::{
     Headers,
-    driver::{self, Direction, Output, Part, Upstream},
+    driver::{self, Direction, Output, Part, StreamId, Upstream, WorkerGuard},
 };
-use tokio::time::Instant;
 
 use super::{Exchange, StreamBody, translate};
 use crate::gateway::history::{End, Message, Upstream as Asked};
 
+/// What filters have let go on.
+pub(super) struct Released {
+    outputs: Vec<Output>,
+    /// Whether that is all of the request.
+    is_request_sent: bool,
+}
+
+impl Released {
+    pub(super) fn by(worker: &mut WorkerGuard<'_>, stream: StreamId) -> Self {
+        Self { outputs: worker.outputs(stream), is_request_sent: worker.is_request_sent(stream) }
+    }
+}
+
 impl Exchange {
-    /// Takes what the filter has let go on to where it goes.
+    /// Takes what the filter has let go on meanwhile to where it goes.
     pub(super) fn collect(&mut self) {
         let stream = self.stream;
-        let (outputs, is_sent) =
-            self.local.peek(|worker| (worker.outputs(stream), worker.is_request_sent(stream)));
+        let released = self.local.peek(|worker| Released::by(worker, stream));
+        self.follow_released(released);
+    }
+
+    pub(super) fn follow_released(&mut self, Released { outputs, is_request_sent }: Released) {
         for output in outputs {
             match output {
                 Output::Frame(driver::Frame { direction: Direction::Request, part }) => self.send_up(part),
@@ -25,46 +40,45 @@ impl Exchange {
                 Output::Reset => self.reset(),
             }
         }
-        if is_sent && !std::mem::replace(&mut self.request_sent, true) {
-            self.deadline = Some(Instant::now() + self.local.response_timeout);
+        if is_request_sent && !std::mem::replace(&mut self.request_sent, true) {
+            self.deadline = Some(Box::pin(tokio::time::sleep(self.local.response_timeout)));
         }
     }
 
     pub(super) fn send_up(&mut self, part: Part) {
         match part {
-            Part::Headers { headers, end } => self.call_upstream(&headers, end),
+            Part::Headers { headers, end } => self.call_upstream(headers, end),
             Part::Body { data, end } => self.up.data(data, end),
-            Part::Trailers(trailers) => self.up.trailers(translate::header_map(&trailers)),
+            Part::Trailers(trailers) => self.up.trailers(translate::header_map(trailers)),
         }
     }
 
     pub(super) fn send_down(&mut self, part: Part) {
         match part {
-            Part::Headers { headers, end } => self.send_head(&headers, end),
+            Part::Headers { headers, end } => self.send_head(headers, end),
             Part::Body { data, end } => {
                 self.note(|record| record.sent(&data, end));
                 self.down.data(data, end);
             }
             Part::Trailers(trailers) => {
-                self.down.trailers(translate::header_map(&trailers));
                 self.note(|record| {
-                    record.answer.end(trailers);
+                    record.answer.end(trailers.clone());
                     record.end = End::Answered;
                 });
+                self.down.trailers(translate::header_map(trailers));
             }
         }
     }
 
-    pub(super) fn call_upstream(&mut self, headers: &Headers, end: bool) {
+    pub(super) fn call_upstream(&mut self, headers: Headers, end: bool) {
         let body = if end { StreamBody::whole(Bytes::new()) } else { self.open_up() };
+        let forwarded = self.record.is_some().then(|| headers.clone());
         match translate::outbound(headers, &self.local.upstream, body) {
             Ok(request) => {
                 self.local.stats.upstream_requests.fetch_add(1, Ordering::Relaxed);
-                // A name has an address once it is connected to.
-                let address =
-                    self.local.upstream.authority().and_then(|authority| authority.as_str().parse().ok());
+                let address = self.local.upstream_address;
                 self.note(|record| {
-                    record.headers.clone_from(headers);
+                    record.headers = forwarded.unwrap_or_default();
                     record.upstream = Asked::Asked;
                     record.upstream_address = address;
                 });
@@ -72,7 +86,9 @@ impl Exchange {
                     let upstream = Upstream { address, local_address: None };
                     self.local.peek(|worker| worker.set_upstream(self.stream, upstream));
                 }
-                self.call = Some(Box::pin(self.local.client.request(request)));
+                let local = Rc::clone(&self.local);
+                self.call =
+                    Some(Box::pin(async move { local.client.request(&local.upstream, request).await }));
             }
             Err(translate::Unsendable) => {
                 self.step(|worker, stream| {
@@ -88,7 +104,7 @@ impl Exchange {
         body
     }
 
-    pub(super) fn send_head(&mut self, headers: &Headers, end: bool) {
+    pub(super) fn send_head(&mut self, headers: Headers, end: bool) {
         let stream = self.stream;
         let is_local_reply = self.local.peek(|worker| worker.is_local_reply(stream));
         if is_local_reply {
@@ -104,18 +120,17 @@ impl Exchange {
             self.down = pipe;
             body
         };
+        let sent = self.record.is_some().then(|| headers.clone());
         match translate::inbound(headers, body) {
             Ok(response) => {
-                self.local.stats.count_response(headers.status());
+                self.local.stats.count_response(response.status().as_u16());
                 self.note(|record| {
-                    record.answer = Message::new(headers.clone());
+                    record.answer = Message::new(sent.unwrap_or_default());
                     record.local_reply = is_local_reply;
                     record.sent(&Bytes::new(), end);
                 });
-                if let Some(head) = self.head.take() {
-                    // A client that is gone is noticed by its pipe, or needs nothing more.
-                    let _ = head.send(response);
-                }
+                self.answer = Some(response);
+                self.answered = true;
             }
             Err(translate::Unsendable) => self.reset(),
         }
@@ -125,7 +140,6 @@ impl Exchange {
     pub(super) fn reset(&mut self) {
         self.local.stats.resets.fetch_add(1, Ordering::Relaxed);
         self.note(|record| record.end = End::Broken);
-        self.head = None;
         self.down.abort();
         self.over = true;
     }
