@@ -32,6 +32,8 @@ pub struct Quota {
     pub window: Window,
     /// Whether it refuses.
     pub mode: Mode,
+    /// Whether it gets back what a refunded request was charged.
+    pub refundable: bool,
 }
 
 impl Quota {
@@ -119,7 +121,7 @@ mod tests {
         ];
         for (rate, per_hour) in rows {
             let Rate { limit, window } = rate.parse().unwrap();
-            let quota = Quota { name: String::new(), limit, window, mode: Mode::Enforced };
+            let quota = Quota { name: String::new(), limit, window, mode: Mode::Enforced, refundable: true };
             assert_eq!(quota.per_hour(), per_hour, "{rate}");
         }
     }

@@ -78,6 +78,22 @@ pub enum Problem {
         /// Its cost.
         cost: u32,
     },
+    /// A request of the class reserves more than the limit.
+    #[error(
+        "a request of class {} reserves {reserve} units (its cost.reserve), more than this limit: none could ever pass",
+        Quoted(class)
+    )]
+    ReserveOverLimit {
+        /// The class.
+        class: String,
+        /// Its reserve.
+        reserve: u32,
+    },
+    /// Two quotas of a class have the same window, of which one is refundable.
+    #[error(
+        "another quota of this class has the same window, so they share one count; give both the same value of refundable"
+    )]
+    SharedCount,
     /// The path is not in the normal form that the filter compares requests' paths with.
     #[error("not in the normal form that requests' paths are compared in; write {}", Quoted(normal))]
     PathForm {

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{self, MapAccess, Visitor};
 
+use super::cost::{Cost, Refund};
 use super::directory::NotReady;
 use super::fleet::Limits;
 use super::headers::{LimitHeader, UpstreamHeaders};
@@ -122,16 +123,19 @@ const fn default_ipv6_prefix() -> u32 {
 pub(super) struct Class {
     /// Name of the class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
     pub(super) name: String,
-    /// Units that a request of this class consumes.
+    /// Units that a request of this class consumes. With an object, a request reserves units, and its actual cost takes their place once it is
+    /// known.
     #[serde(default = "default_cost")]
-    pub(super) cost: u32,
+    pub(super) cost: Cost,
+    /// Responses that give back what their request was charged.
+    pub(super) refund: Option<Refund>,
     /// Requests of this class. A class without a match can be the default class.
     #[serde(rename = "match", default)]
     pub(super) matches: Vec<Match>,
 }
 
-const fn default_cost() -> u32 {
-    1
+const fn default_cost() -> Cost {
+    Cost::Fixed(1)
 }
 
 /// A condition on requests. All given fields must match, and at least one is required.

@@ -18,7 +18,7 @@ pub(super) fn refused(json: &str) -> String {
 #[test]
 fn the_least_configuration_has_the_documented_defaults() {
     let config = Config::from_json(br#"{"plans": {"free": {"standard": ["60/minute"]}}}"#).unwrap();
-    let standard = Class { name: "standard".into(), cost: 1, matches: vec![] };
+    let standard = Class::plain("standard");
     assert_eq!((config.catalog.classes, config.catalog.default_class), (vec![standard], 0));
     assert_eq!(config.exempt, [Match { methods: vec!["OPTIONS".into()], path: PathMatch::Any }]);
     assert_eq!(config.base_path, "/");

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use nohash_hasher::NoHashHasher;
 
 use crate::config::{
-    ADDRESS_CLASS, Config, Entitlement, NotReady, OnError, Rule, StrangerPolicy, Subscribers, digest,
+    ADDRESS_CLASS, Class, Config, Entitlement, NotReady, OnError, Rule, StrangerPolicy, Subscribers, digest,
 };
 use crate::count::consume::{Beyond, Charge, Charged, Shared, Standings};
 use crate::count::counters::{CountError, Counted, Counter, CounterHost, Counters, Place};
@@ -18,7 +18,7 @@ use crate::count::shared_data::HostError;
 use crate::count::table::OpenError;
 use crate::decide::log_limiter::LogLimiter;
 use crate::decide::outcome::Outcome;
-use crate::decide::reply::Reply;
+use crate::decide::reply::{Reply, Units};
 use crate::decide::response_headers::Report;
 use crate::decide::usage;
 use crate::fleet::protocol::FleetId;
@@ -31,9 +31,11 @@ use crate::time::Timestamp;
 mod caller;
 mod explanation;
 mod leased;
+mod settlement;
 
 use self::caller::{Caller, Remembered};
 pub use self::leased::{Asked, LeaseRequest, LeasedRequest, Need};
+pub use self::settlement::{Reservation, SettlementEvent, SettlementTally};
 
 /// The levels of `proxy_log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +79,8 @@ pub struct Verdict {
     pub outcomes: ArrayVec<Outcome, 4>,
     /// What to tell the client in headers of the response, whoever sends that.
     pub report: Option<Box<Report>>,
+    /// The charge, if the response or the end of the stream settles it.
+    pub reservation: Option<Box<Reservation>>,
     /// The reply to send instead of passing the request on.
     pub reply: Option<Box<Reply>>,
     /// A lease to ask for. If the request waits for it, nothing else is decided yet.
@@ -93,6 +97,8 @@ pub struct Limiter {
     counters: Option<Counters>,
     remembered: HashMap<KeyHash, Remembered, BuildHasherDefault<NoHashHasher<KeyHash>>>,
     errors: LogLimiter<DecideError>,
+    /// By the events' places in [`SettlementEvent::ALL`].
+    settlements: SettlementTally,
 }
 
 /// Identifies a counter: by the place of its record here, and by who is counted in the fleet.
@@ -127,6 +133,7 @@ impl Limiter {
             counters: None,
             remembered: HashMap::default(),
             errors: LogLimiter::default(),
+            settlements: SettlementTally::default(),
         }
     }
 
@@ -353,7 +360,16 @@ impl Limiter {
         report.at = counted.at;
         let verdict = match counted.charged {
             Charged::Short(_) => request.verdict([]),
-            Charged::Admitted { .. } => conclude(config, request, report, stranger, counted.overflowed, true),
+            Charged::Admitted { .. } => {
+                // A stranger pays one unit, whatever the class.
+                let reservation = match stranger {
+                    None => Reservation::of(config, request.class, counter, &report, shared.is_some()),
+                    Some(_) => None,
+                };
+                let mut verdict = conclude(config, request, report, stranger, counted.overflowed, true);
+                verdict.reservation = reservation;
+                verdict
+            }
             Charged::Refused => conclude(config, request, report, stranger, counted.overflowed, false),
         };
         Ok((counted, verdict))
@@ -426,7 +442,12 @@ fn conclude(
         (false, Mode::Enforced) => and(Outcome::Limited),
     }
     if !admitted && config.enforcement == Mode::Enforced {
-        verdict.reply = Some(Box::new(Reply::limited(&report, request.plan_name(config))));
+        let class = config.catalog.classes.get(request.class).filter(|_| stranger.is_none());
+        let units = match class {
+            Some(Class { cost, actual, .. }) if *cost > 1 || actual.is_some() => Units::Units,
+            Some(_) | None => Units::Requests,
+        };
+        verdict.reply = Some(Box::new(Reply::limited(&report, request.plan_name(config), units)));
     }
     verdict.report = Some(report);
     verdict
@@ -475,6 +496,7 @@ impl Request {
             class: self.class,
             outcomes: outcomes.into_iter().collect(),
             report: None,
+            reservation: None,
             reply: None,
             lease: None,
         }

@@ -162,11 +162,12 @@ mod tests {
         let quota = |(rate, mode, _): &(&str, Mode, u32)| {
             let rate: crate::config::rate::Rate = rate.parse().unwrap();
             let name = format!("q-{}", rate.window.short_name());
-            Quota { name, limit: rate.limit, window: rate.window, mode: *mode }
+            Quota { name, limit: rate.limit, window: rate.window, mode: *mode, refundable: true }
         };
         let standing = |((rate, _, used), exhausted): (&(&str, Mode, u32), &bool)| Standing {
             used: *used,
             index: rate.parse::<crate::config::rate::Rate>().unwrap().window.at(at).index,
+            generation: 0,
             exhausted: *exhausted,
         };
         Report {
@@ -278,8 +279,9 @@ mod tests {
                 limit: NonZeroU32::MIN,
                 window: crate::window::Window::MINUTE,
                 mode: Mode::Enforced,
+                refundable: true,
             };
-            let standing = Standing { used: 1, index: 1, exhausted: true };
+            let standing = Standing { used: 1, index: 1, generation: 0, exhausted: true };
             Report {
                 quotas: Arc::new(QuotaSet::new(vec![quota])),
                 standings: [standing].into_iter().collect(),

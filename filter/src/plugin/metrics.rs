@@ -1,6 +1,7 @@
 //! The host's counters of one configuration.
 
 use crate::config::Config;
+use crate::decide::limiter::{Limiter, SettlementEvent};
 use crate::decide::metric;
 use crate::decide::outcome::NO_PLAN;
 use crate::decide::paused::{Event, PausedStreams};
@@ -14,6 +15,8 @@ pub(super) struct Metrics {
     requests: Vec<Option<Metric>>,
     /// In the order of [`Event::ALL`]; none without a fleet.
     fleet: Vec<Option<Metric>>,
+    /// In the order of [`SettlementEvent::ALL`]; none if nothing is settled.
+    settlements: Vec<Option<Metric>>,
 }
 
 impl Metrics {
@@ -22,7 +25,9 @@ impl Metrics {
         let requests = tally.labels().map(|label| request_counter(config, label)).collect();
         let events = config.fleet.iter().flat_map(|_| Event::ALL);
         let fleet = events.map(|event| counter(event.metric())).collect();
-        Self { tally, requests, fleet }
+        let events = SettlementEvent::ALL.into_iter().filter(|_| config.settles());
+        let settlements = events.map(|event| counter(event.metric())).collect();
+        Self { tally, requests, fleet, settlements }
     }
 
     pub(super) fn count(&mut self, label: Label) {
@@ -30,8 +35,9 @@ impl Metrics {
     }
 
     /// Hands everything to the host that was counted since the last time.
-    pub(super) fn flush<S>(&mut self, paused: &mut PausedStreams<S>) {
-        for (metric, sum) in self.fleet.iter().zip(paused.drain()) {
+    pub(super) fn flush<S>(&mut self, limiter: &mut Limiter, paused: &mut PausedStreams<S>) {
+        let settlements = self.settlements.iter().zip(limiter.drain_settlements());
+        for (metric, sum) in self.fleet.iter().zip(paused.drain()).chain(settlements) {
             if let (Some(metric), 1..) = (metric, sum) {
                 log_failure(metric.add(sum));
             }

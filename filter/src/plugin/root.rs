@@ -226,9 +226,11 @@ impl Shared {
             for &outcome in &verdict.outcomes {
                 state.metrics.count(Label { plan: verdict.plan, class: verdict.class, outcome });
             }
+            let reservation = verdict.reservation;
             report.set(verdict.report.map(|standing| {
                 let headers = state.limiter.config().headers;
-                Report { standing, headers, expose_cors: headers.expose_cors && has_origin() }
+                let expose_cors = headers.expose_cors && has_origin();
+                Report { standing, headers, expose_cors, reservation }
             }));
             verdict.reply
         })
@@ -254,7 +256,7 @@ impl Shared {
 
 impl State {
     fn flush(&mut self) {
-        self.metrics.flush(&mut self.paused);
+        self.metrics.flush(&mut self.limiter, &mut self.paused);
     }
 }
 

@@ -6,6 +6,8 @@ use crate::count::shared_data::{Cas, SharedData, Swap, VmLocalData};
 use crate::request::header_pairs::serialize;
 use crate::time::Timestamp;
 
+mod settlement;
+
 struct TestHost {
     data: VmLocalData,
     fails: bool,
@@ -13,6 +15,8 @@ struct TestHost {
     address: &'static str,
     subject: Option<&'static str>,
     plan: Option<&'static str>,
+    /// The metadata that has the cost of a request.
+    tokens: Option<Vec<u8>>,
     seconds: u64,
     logged: Vec<String>,
 }
@@ -46,6 +50,7 @@ impl Host for TestHost {
             b"source\0address" => Some(self.address.as_bytes().to_vec()),
             b"metadata\0jwt\0sub" => self.subject.map(|subject| subject.as_bytes().to_vec()),
             b"metadata\0jwt\0plan" => self.plan.map(|plan| plan.as_bytes().to_vec()),
+            b"metadata\0usage\0tokens" => self.tokens.clone(),
             _ => None,
         })
     }
@@ -85,6 +90,7 @@ impl Filter {
             address: "192.0.2.1:80",
             subject: None,
             plan: None,
+            tokens: None,
             seconds: 60,
             logged: Vec::new(),
         };
