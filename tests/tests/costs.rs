@@ -246,7 +246,7 @@ fn misbehave(mut stream: TcpStream) -> std::io::Result<()> {
         // Until Envoy gives up.
         "hang" => drop(stream.read(&mut [0])?),
         "die" => {
-            stream.write_all(b"HTTP/1.1 200 OK\r\nx-cost: 4\r\ncontent-length: 100\r\n\r\nhalf of it")?
+            stream.write_all(b"HTTP/1.1 200 OK\r\nx-cost: 4\r\ncontent-length: 100\r\n\r\nhalf of it")?;
         }
         _ => {
             let (status, cost) = wanted(path);
