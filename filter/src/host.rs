@@ -297,6 +297,11 @@ pub(crate) fn request_headers() -> Result<Returned, HostError> {
     header_map(REQUEST_HEADERS)
 }
 
+/// The response's header map, serialized.
+pub(crate) fn response_headers() -> Result<Returned, HostError> {
+    header_map(RESPONSE_HEADERS)
+}
+
 /// The header map that answered the current callout, serialized.
 pub(crate) fn http_call_response_headers() -> Result<Returned, HostError> {
     header_map(HTTP_CALL_RESPONSE_HEADERS)

@@ -18,6 +18,8 @@
 //!    before the jump. "Exact" holds for a clock that never steps back.
 //! 5. **Portable.** A counter is created exactly once whatever the host makes of an absent value ([`count::shared_data`]).
 //! 6. **Bounded work.** [`count::counters::MAX_ATTEMPTS`] attempts, then `on_error`.
+//! 7. **Settled once.** What a request was charged becomes what it cost, or is refunded, at most once and only in the counts that hold the
+//!    charge ([`count::settle`]). If no request costs more than its reserve, no quota is exceeded.
 //!
 //! Where a fleet shares its quotas ([`decide::paused`]), the first holds over all gateways for as long as the rate-limit service answers.
 //! Less may be admitted, by what gateways have leased and do not use. An entry then has at most [`count::entry::MAX_LEASED_BYTES`] bytes.

@@ -14,5 +14,6 @@ pub mod flood;
 pub mod gateway;
 pub mod key_list;
 pub mod mesh;
+pub mod ratelimit;
 pub mod soak;
 pub mod stage;

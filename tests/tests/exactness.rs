@@ -8,10 +8,10 @@ use filter::decide::outcome::Outcome;
 use host_sim::{Flavour, Host};
 use serde_json::json;
 use tests::envoy::{Envoy, Setup, Upstream};
-use tests::exchange::{Answer, get};
+use tests::exchange::get;
 use tests::gateway::{module, plugin};
 use tests::policy::Policy;
-use tests::{clock, flood, soak};
+use tests::{clock, flood, ratelimit, soak};
 
 const CONNECTIONS: usize = 64;
 /// VMs of the simulator.
@@ -59,13 +59,6 @@ fn two_limits(key: usize, keys: usize, sent: usize) -> (usize, usize) {
     (sent / 2 + key, sent / 2 + keys - 1 - key)
 }
 
-/// Requests left of one of the quotas, by the header that lists all.
-fn left_of(answer: &Answer, quota: &str) -> Option<usize> {
-    let quotas = answer.header("ratelimit")?.split(", ");
-    let left = quotas.filter_map(|listed| listed.strip_prefix(&format!("\"{quota}\";r=")));
-    left.filter_map(|rest| rest.split(';').next()?.parse().ok()).next()
-}
-
 /// 200 keys with two quotas each use them up over all workers of a real Envoy, `room` being time enough for it.
 fn two_quotas_over_eight_workers(requests_in_all: usize, room: Duration) {
     const WORKERS: usize = 8;
@@ -92,8 +85,9 @@ fn two_quotas_over_eight_workers(requests_in_all: usize, room: Duration) {
     for key in 0..KEYS {
         let refused = envoy.send(&get("/links").key(&format!("key-{key}"))).unwrap();
         let (month, week) = two_limits(key, KEYS, per_key);
-        let left = (left_of(&refused, "standard-month"), left_of(&refused, "standard-604800s"));
-        assert_eq!(left, (Some(month - admitted(key)), Some(week - admitted(key))), "key {key}: {refused}");
+        let left = ["standard-month", "standard-604800s"]
+            .map(|quota| ratelimit::left(refused.header("ratelimit").unwrap_or_default(), quota));
+        assert_eq!(left, [month, week].map(|limit| Some(limit - admitted(key))), "key {key}: {refused}");
     }
     let allowed: usize = (0..KEYS).map(admitted).sum();
     let limited = requests_in_all - allowed + KEYS;

@@ -3,14 +3,31 @@
 use filter::decide::metric;
 use filter::decide::outcome::Outcome;
 use host_sim::{Fault, Host, LoadError, Request, Response, Status};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::gateway::{module, plugin};
 use tests::policy::Policy;
 
 /// Quotas that no row uses up, and every part of the filter in use.
 fn policy(on_error: &str) -> Policy {
+    let quotas = json!(["1000000/month", "1000000/hour"]);
+    let settled = |name: &str, actual: Value| {
+        json!({
+            "name": name,
+            "cost": {"reserve": 2, "actual": actual},
+            "refund": {"statuses": [500]},
+            "match": [{"path": format!("/{name}")}],
+        })
+    };
+    let classes = json!([
+        {"name": "analytics", "match": [{"methods": ["GET"], "path": "/analytics"}]},
+        settled("chat", json!({"response_header": "x-cost"})),
+        settled("tokens", json!({"metadata": ["filter_metadata", "llm"]})),
+    ]);
     Policy::contract()
         .unwrap()
+        .with("classes", classes)
+        .with_at("/plans/pro/chat", quotas.clone())
+        .with_at("/plans/pro/tokens", quotas)
         .subscriber("acme", "pro", "known")
         .with_at("/plans/pro/standard", json!(["1000000/month", "1000000/hour"]))
         .with("unknown_key", json!({"action": "limit", "quotas": ["1000000/month"]}))
@@ -31,6 +48,8 @@ fn requests() -> Vec<(&'static str, Request)> {
     vec![
         ("known", known("/links").header("origin", "https://app.example.test")),
         ("analytics", known("/analytics")),
+        ("cost in a header", known("/chat")),
+        ("cost in metadata", known("/tokens").property(["metadata", "filter_metadata", "llm"], 1.0)),
         ("usage", known("/quota")),
         ("unknown", Request::get("/links").header("authorization", "Bearer nobody")),
         ("keyless", Request::get("/links")),
@@ -70,7 +89,7 @@ fn no_status_of_any_call_in_a_request_ends_the_vm_or_leaves_the_request_without_
         for (call, status) in faults() {
             host.inject(Fault::new(call.as_str(), status).every()).unwrap();
             for (name, request) in requests() {
-                let outcome = host.send(0, request, &mut |_: &Request| Response::ok());
+                let outcome = host.send(0, request, &mut |_: &Request| Response::ok().header("x-cost", "1"));
                 let what = format!("{name} with {call} answering {status:?}, on_error {on_error}");
                 assert!(expected.contains(&outcome.status()), "{what}: {}", outcome.status());
                 assert_ne!(outcome.details(), "wasm_fail_stream", "{what}");

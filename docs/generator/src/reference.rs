@@ -1,7 +1,7 @@
 //! The configuration reference: the schema as a page.
 //!
-//! Each field of the configuration has a section. An object that one field has is described in the field's section. A type that several
-//! fields have has a section at the end.
+//! Each field of the configuration has a section. An object that only this field has is described there. Every other type, which several
+//! fields have or which is part of another, has a section at the end.
 
 use std::fmt::Write as _;
 
@@ -55,13 +55,13 @@ pub(crate) fn page(schema: &Value) -> String {
             let _ = write!(page, "\n```json,fields\n{{\"{}\": {}}}\n```\n", field.name, spaced(example));
         }
         if let Some((name, object)) = reference.object(field.schema)
-            && !reference.is_shared(name)
+            && !reference.has_section(name)
         {
             page += &reference.table(object);
         }
     }
     for (name, definition) in object(reference.0, "$defs").into_iter().flatten() {
-        if reference.is_shared(name) && reference.choices(definition).is_none() {
+        if reference.has_section(name) && reference.choices(definition).is_none() {
             let _ = write!(page, "\n## Type `{name}`\n\n{}\n", reference.description(definition));
             page += &reference.table(definition);
         }
@@ -137,10 +137,13 @@ impl<'s> Reference<'s> {
         self.definition(entry).filter(|(_, definition)| definition.get("properties").is_some())
     }
 
-    /// Whether several schemas refer to a definition.
-    fn is_shared(&self, name: &str) -> bool {
+    /// Whether a definition has a section: unless it is the object of one field of the configuration, and no other schema refers to it.
+    fn has_section(&self, name: &str) -> bool {
         let reference = Value::from(format!("#/$defs/{name}"));
-        count(self.0, &reference) > 1
+        let fields = self.fields(self.0);
+        let is_of_field =
+            fields.iter().any(|field| self.object(field.schema).is_some_and(|(of, _)| of == name));
+        count(self.0, &reference) > 1 || !is_of_field
     }
 
     /// The type of a schema, in words.
@@ -150,7 +153,7 @@ impl<'s> Reference<'s> {
             return choices.iter().map(|(value, _)| format!("`{value}`")).collect::<Vec<_>>().join(" or ");
         }
         if let Some((name, definition)) = self.definition(given) {
-            let is_linked = self.is_shared(name) || definition.get("properties").is_none();
+            let is_linked = self.has_section(name) || definition.get("properties").is_none();
             return if is_linked {
                 format!("[{name}](#type-{})", name.to_lowercase())
             } else {

@@ -62,7 +62,13 @@ fuzz_target!(|input: Input<'_>| {
     let _ = Response::read(input.bytes, input.bytes, input.bytes);
 
     let limit = NonZeroU32::MIN.saturating_add(u32::from(input.limit));
-    let quotas = [Quota { name: String::new(), limit, window: Window::MINUTE, mode: Mode::Enforced }];
+    let quotas = [Quota {
+        name: String::new(),
+        limit,
+        window: Window::MINUTE,
+        mode: Mode::Enforced,
+        refundable: true,
+    }];
     let terms = LeaseTerms { min_window: u32::from(input.min_window), timeout: 250 };
     let charge = |fingerprint: Fingerprint, cost: u8| Charge {
         fingerprint,

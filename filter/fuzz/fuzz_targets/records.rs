@@ -1,4 +1,4 @@
-//! Counters' records: any bytes are read or refused, what is written is read, and what is counted is what a plain map counts.
+//! Counters' records: any bytes are read or refused, what is written is read, and what is counted and settled is what a plain map counts.
 #![no_main]
 
 use std::collections::HashMap;
@@ -8,6 +8,7 @@ use arbitrary::Arbitrary;
 use filter::count::consume::{Charge, Charged, Standings, peek};
 use filter::count::entry::{EntryError, MAX_LEASED_BYTES};
 use filter::count::fingerprint::Fingerprint;
+use filter::count::settle::{Due, Settlement};
 use filter::quota::{Mode, Quota};
 use filter::time::Timestamp;
 use filter::window::Window;
@@ -23,6 +24,8 @@ struct Step {
     quotas: Vec<(u8, u8, bool)>,
     cost: u8,
     seconds: u8,
+    /// A charge to settle, by its place among those that are open, and the units that were due; none for a refund.
+    settled: Option<(u8, Option<u8>)>,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -37,6 +40,7 @@ fn quotas(given: &[(u8, u8, bool)]) -> Vec<Quota> {
         limit: NonZeroU32::MIN.saturating_add(u32::from(limit % 8)),
         window: Window::from_code(u32::from(window % 4) * 30),
         mode: if *enforced { Mode::Enforced } else { Mode::Shadow },
+        refundable: true,
     };
     given.iter().take(4).map(quota).collect()
 }
@@ -65,6 +69,40 @@ impl Model {
         }
         true
     }
+
+    /// Settles a charge of `cost` in the windows that it was made to.
+    fn settle(&mut self, fingerprint: u64, windows: &[(Window, u32)], cost: u32, due: u32) {
+        for (window, index) in windows {
+            if let Some((current, used)) = self.0.get_mut(&(fingerprint, *window))
+                && current == index
+            {
+                *used = *used - cost + due;
+            }
+        }
+    }
+}
+
+/// A charge that is not settled yet.
+struct Open {
+    number: u64,
+    quotas: Vec<Quota>,
+    cost: u32,
+    standings: Standings,
+}
+
+impl Open {
+    /// The windows that it was made to, each once.
+    fn windows(&self) -> Vec<(Window, u32)> {
+        let mut windows: Vec<_> = self
+            .quotas
+            .iter()
+            .zip(&self.standings)
+            .map(|(quota, standing)| (quota.window, standing.index))
+            .collect();
+        windows.sort_unstable();
+        windows.dedup();
+        windows
+    }
 }
 
 fuzz_target!(|input: Input<'_>| {
@@ -72,7 +110,8 @@ fuzz_target!(|input: Input<'_>| {
     let mut now = 1_700_000_000;
     let (mut next, mut standings) = (Vec::new(), Standings::new());
     let (mut any, mut entry, mut model) = (input.bytes.to_vec(), Vec::new(), Model::default());
-    for Step { fingerprint, quotas: given, cost, seconds } in input.steps {
+    let mut open: Vec<Open> = Vec::new();
+    for Step { fingerprint, quotas: given, cost, seconds, settled } in input.steps {
         now += u64::from(seconds);
         let (at, quotas, cost) = (Timestamp::from_seconds(now), quotas(&given), 1 + u32::from(cost % 4));
         let number = 1 + fingerprint % FINGERPRINTS;
@@ -104,5 +143,26 @@ fuzz_target!(|input: Input<'_>| {
             entry.clone_from(&next);
         }
         assert_eq!(admitted, model.consume(number, &quotas, cost, at), "{quotas:?}");
+        if admitted {
+            let standings = standings.clone();
+            open.push(Open { number, quotas: quotas.clone(), cost, standings });
+        }
+
+        if let Some((place, units)) = settled
+            && !open.is_empty()
+        {
+            let settled = open.swap_remove(usize::from(place) % open.len());
+            let Open { number, quotas, cost, standings: charged } = &settled;
+            let due = units.map_or(Due::Refund, |units| Due::Units(u32::from(units)));
+            let fingerprint = Fingerprint::from_number(*number);
+            let charge = Charge { fingerprint, quotas, cost: *cost, shared: None };
+            let settlement = Settlement { charge, charged, due };
+            let (_, stores) =
+                settlement.apply(&entry, at, &mut next, &mut standings).expect("an entry of our own");
+            if stores {
+                entry.clone_from(&next);
+            }
+            model.settle(*number, &settled.windows(), *cost, units.map_or(0, u32::from));
+        }
     }
 });

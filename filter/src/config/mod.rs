@@ -3,6 +3,7 @@
 //! `raw` documents the fields; the JSON Schema and the reference are made from it. A configuration is refused as a whole, with its
 //! first error.
 
+mod cost;
 mod directory;
 mod error;
 mod fleet;
@@ -27,6 +28,7 @@ mod tests;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+pub use self::cost::{CostSource, Statuses};
 pub use self::directory::{DirectorySettings, NotReady};
 pub use self::error::{ConfigError, SECRET_FIELDS};
 pub use self::fleet::{FleetSettings, Limits, OnUnavailable};
@@ -35,7 +37,7 @@ use self::json::Json;
 pub use self::plans::{Class, Entitlement, Entitlements, is_per_gateway};
 use self::plans::{classes, plans};
 pub use self::problem::Problem;
-pub use self::raw::{Entries, Grants};
+pub use self::raw::{Entries, Grants, Parent};
 use self::requests::{Paths, key_sources, property_path};
 use self::roster::Known;
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
@@ -214,6 +216,12 @@ impl Config {
         let of_plans = self.catalog.plans.iter().flat_map(|(_, entitlements)| entitlements);
         let mut all = of_plans.chain(self.subscribers.entitlements());
         self.fleet.is_some() && all.any(|entitlement| entitlement.quotas().iter().any(is_of_month))
+    }
+
+    /// Whether the response to a request, or the end of its stream, may change what the request was charged.
+    #[must_use]
+    pub fn settles(&self) -> bool {
+        self.catalog.classes.iter().any(Class::is_settled)
     }
 
     /// The rule for a request. `path` is its `:path`, if it has one.

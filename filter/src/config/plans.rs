@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cost::{CostSource, Statuses};
 use super::error::{ConfigError, Step};
 use super::problem::Problem;
 use super::rate::{Grant, QuotaTerms};
@@ -19,10 +20,33 @@ use crate::window::Window;
 pub struct Class {
     /// The class's name.
     pub name: String,
-    /// Units that a request uses; at least 1.
+    /// Units that a request consumes when it arrives; at least 1.
     pub cost: u32,
+    /// Where the actual cost of a request is, if it is known only after the response.
+    pub actual: Option<CostSource>,
+    /// Statuses of the responses that give back what their request was charged.
+    pub refund: Statuses,
     /// Requests of this class, unless an earlier class matches them.
     pub matches: Vec<Match>,
+}
+
+impl Class {
+    /// A class whose requests cost one unit, and that nothing matches.
+    pub(super) fn plain(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            cost: 1,
+            actual: None,
+            refund: Statuses::default(),
+            matches: Vec::new(),
+        }
+    }
+
+    /// Whether a response, or the end of a stream, may change what a request of this class was charged.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.actual.is_some() || !self.refund.is_empty()
+    }
 }
 
 /// What a plan, or a subscriber's limits, allow in a class.
@@ -89,7 +113,7 @@ pub(super) fn classes(
         Some(index) => index,
         None => {
             check_name(default, NAME, is_name).map_err(|error| error.within("default_class"))?;
-            classes.push(Class { name: default.to_owned(), cost: 1, matches: Vec::new() });
+            classes.push(Class::plain(default));
             classes.len() - 1
         }
     };
@@ -101,12 +125,11 @@ fn check_class(raw: raw::Class, others: &[Class], paths: &Paths) -> Result<Class
     if others.iter().any(|other| other.name == raw.name) {
         return Err(ConfigError::new("name", Problem::Duplicate).given(raw.name));
     }
-    if raw.cost == 0 {
-        let expected = "1 or more; list requests that are free of charge in exempt";
-        return Err(ConfigError::new("cost", Problem::Range { expected }).given(raw.cost));
-    }
+    let (cost, actual) = raw.cost.check().map_err(|error| error.within("cost"))?;
+    let refund =
+        raw.refund.map(|refund| refund.check().map_err(|error| error.within("refund"))).transpose()?;
     let matches = paths.matches(raw.matches).map_err(|error| error.within("match"))?;
-    Ok(Class { name: raw.name, cost: raw.cost, matches })
+    Ok(Class { name: raw.name, cost, actual, refund: refund.unwrap_or_default(), matches })
 }
 
 /// The plans' names and entitlements. `leased`: a fleet shares their quotas.
@@ -140,7 +163,7 @@ pub(super) fn entitlements(
         let granted = match entitlements.find(|(class, _)| class.name == *name) {
             Some((class, entitlement)) => match grant {
                 Grant::Unlimited => Ok(Entitlement::Unlimited),
-                Grant::Quotas(list) => quotas(list, &class.name, class.cost, leased).map(Entitlement::Quotas),
+                Grant::Quotas(list) => quota_set(list, class, leased).map(Entitlement::Quotas),
             }
             .map(|granted| *entitlement = granted),
             None => {
@@ -153,13 +176,22 @@ pub(super) fn entitlements(
     Ok(base)
 }
 
-/// The quotas of a class whose requests have this cost. `leased`: a fleet shares them.
-pub(super) fn quotas(
+/// The quotas of a class. `leased`: a fleet shares them.
+pub(super) fn quota_set(
     raw: &[QuotaTerms],
-    class: &str,
-    cost: u32,
+    class: &Class,
     leased: bool,
 ) -> Result<Arc<QuotaSet>, ConfigError> {
+    Ok(Arc::new(QuotaSet::new(quotas(raw, class, &class.name, leased)?)))
+}
+
+/// As [`quota_set`]. A quota without a name gets `default_name`, followed by the window if there are several quotas.
+pub(super) fn quotas(
+    raw: &[QuotaTerms],
+    class: &Class,
+    default_name: &str,
+    leased: bool,
+) -> Result<Vec<Quota>, ConfigError> {
     if raw.is_empty() {
         return Err(ConfigError::new("", Problem::NoneGiven));
     }
@@ -168,16 +200,16 @@ pub(super) fn quotas(
     }
     let single = raw.len() == 1;
     let mut quotas: Vec<Quota> = Vec::with_capacity(raw.len());
-    for (index, QuotaTerms { limit, window, name, mode }) in raw.iter().enumerate() {
-        let (limit, window, mode) = (*limit, *window, *mode);
+    for (index, QuotaTerms { limit, window, name, mode, refundable }) in raw.iter().enumerate() {
+        let (limit, window, mode, refundable) = (*limit, *window, *mode, *refundable);
         let refuse = |problem| Err(ConfigError::new("", problem).within(index));
         let name = match name {
             Some(name) => {
                 check_name(name, NAME, is_name).map_err(|error| error.within("name").within(index))?;
                 name.clone()
             }
-            None if single => class.to_owned(),
-            None => format!("{class}-{}", window.short_name()),
+            None if single => default_name.to_owned(),
+            None => format!("{default_name}-{}", window.short_name()),
         };
         if quotas.iter().any(|other| other.name == name) {
             return Err(ConfigError::new("name", Problem::Duplicate).given(name).within(index));
@@ -185,16 +217,23 @@ pub(super) fn quotas(
         if quotas.iter().any(|other| other.window == window && other.mode == mode) {
             return refuse(Problem::SameWindow);
         }
-        if limit.get() < cost {
-            return refuse(Problem::CostOverLimit { class: class.to_owned(), cost });
+        if quotas.iter().any(|other| other.window == window && other.refundable != refundable) {
+            return refuse(Problem::SharedCount);
+        }
+        if limit.get() < class.cost {
+            let (class, cost, reserved) = (class.name.clone(), class.cost, class.actual.is_some());
+            return refuse(match reserved {
+                true => Problem::ReserveOverLimit { class, reserve: cost },
+                false => Problem::CostOverLimit { class, cost },
+            });
         }
         let is_countable = is_leasable(window) || is_per_gateway(window);
         if leased && mode == Mode::Enforced && !is_countable {
             return refuse(Problem::NotLeasable);
         }
-        quotas.push(Quota { name, limit, window, mode });
+        quotas.push(Quota { name, limit, window, mode, refundable });
     }
-    Ok(Arc::new(QuotaSet::new(quotas)))
+    Ok(quotas)
 }
 
 /// Whether each gateway of a fleet counts enforced quotas of this window for itself. The rate-limit service's months are 30 days long, so

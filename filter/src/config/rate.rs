@@ -41,6 +41,14 @@ pub struct QuotaTerms {
     /// Whether the quota refuses requests.
     #[serde(default)]
     pub mode: Mode,
+    /// Whether the quota gets back what a request was charged whose response is refunded. `false` protects the upstream from clients that
+    /// retry what fails.
+    #[serde(default = "default_refundable")]
+    pub refundable: bool,
+}
+
+const fn default_refundable() -> bool {
+    true
 }
 
 /// The quotas of a class. JSON: a list of quotas, or `"unlimited"`.
@@ -135,7 +143,7 @@ impl<'de> Deserialize<'de> for QuotaTerms {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<QuotaTerms, E> {
                 let Rate { limit, window } = text.parse().map_err(E::custom)?;
-                Ok(QuotaTerms { limit, window, name: None, mode: Mode::Enforced })
+                Ok(QuotaTerms { limit, window, name: None, mode: Mode::Enforced, refundable: true })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<QuotaTerms, A::Error> {

@@ -6,10 +6,12 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{self, MapAccess, Visitor};
 
+use super::cost::{Cost, Refund};
 use super::directory::NotReady;
 use super::fleet::Limits;
 use super::headers::{LimitHeader, UpstreamHeaders};
 use super::rate::{Grant, QuotaTerms};
+use super::roster::ParentTerms;
 use super::{CountBy, OnError};
 use crate::count::table::Capacity;
 use crate::quota::Mode;
@@ -122,16 +124,19 @@ const fn default_ipv6_prefix() -> u32 {
 pub(super) struct Class {
     /// Name of the class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
     pub(super) name: String,
-    /// Units that a request of this class consumes.
+    /// Units that a request of this class consumes. With an object, a request reserves units, and its actual cost takes their place once it is
+    /// known.
     #[serde(default = "default_cost")]
-    pub(super) cost: u32,
+    pub(super) cost: Cost,
+    /// Responses that give back what their request was charged.
+    pub(super) refund: Option<Refund>,
     /// Requests of this class. A class without a match can be the default class.
     #[serde(rename = "match", default)]
     pub(super) matches: Vec<Match>,
 }
 
-const fn default_cost() -> u32 {
-    1
+const fn default_cost() -> Cost {
+    Cost::Fixed(1)
 }
 
 /// A condition on requests. All given fields must match, and at least one is required.
@@ -273,6 +278,29 @@ pub(super) struct Subscriber {
     /// Quotas by class that replace those of the plan. Classes that are not named here keep the plan's quotas.
     #[serde(default)]
     pub(super) limits: Grants,
+    /// The organisation that the subscriber belongs to. A request is charged to the quotas of its key and to those of the organisation. Not
+    /// with `fleet`.
+    pub(super) parent: Option<Parent>,
+}
+
+/// An organisation whose subscribers share quotas.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Parent {
+    /// Id of the organisation. All its subscribers share one count of each class.
+    organisation: String,
+    /// Quotas by class that all subscribers of the organisation share. Each subscriber of an organisation gives the same ones. A class that is
+    /// not named here has no shared quota. The name of a quota defaults to `organisation`, followed by the window if the class has several.
+    limits: Grants,
+}
+
+impl From<Parent> for ParentTerms {
+    /// The limits in the order of the classes' names, so that limits that were written in another order are the same.
+    fn from(Parent { organisation, limits: Entries(mut limits) }: Parent) -> Self {
+        limits.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        Self { organisation, limits }
+    }
 }
 
 /// Policy for requests without a known key.

@@ -63,21 +63,26 @@ impl Paths {
     }
 }
 
+/// Refuses what is not the name of a header.
+pub(super) fn check_header(name: &str) -> Result<(), ConfigError> {
+    check_name(name, "that of a header (RFC 9110, section 5.1)", is_token)
+}
+
+fn is_token(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
 pub(super) fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, ConfigError> {
     if raw.is_empty() {
         return Err(ConfigError::new("", Problem::NoneGiven));
     }
-    let token = |name: &str| {
-        !name.is_empty()
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
-    };
     let source = |source: raw::KeySource| match (source.header, source.query, source.metadata, source.scheme)
     {
         (Some(header), None, None, scheme) => {
-            check_name(&header, "that of a header (RFC 9110, section 5.1)", token)
-                .map_err(|error| error.within("header"))?;
+            check_header(&header).map_err(|error| error.within("header"))?;
             if let Some(scheme) = &scheme {
-                check_name(scheme, "that of a scheme (RFC 9110, section 11.1)", token)
+                check_name(scheme, "that of a scheme (RFC 9110, section 11.1)", is_token)
                     .map_err(|error| error.within("scheme"))?;
             }
             Ok(KeySource::Header { name: header.to_ascii_lowercase(), scheme })

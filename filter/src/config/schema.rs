@@ -10,6 +10,7 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
+use super::cost::{Cost, CostAfterResponse, Status};
 use super::rate::{Grant, QuotaTerms};
 use super::raw::{Config, Entries};
 use crate::count::entry::MAX_QUOTAS;
@@ -46,7 +47,7 @@ pub fn document() -> Result<Value, Unplaced> {
 }
 
 /// What the filter checks beyond the types of the fields, and what the types do not say of their defaults, by pointer into the schema.
-fn bounds() -> [(&'static str, Value); 50] {
+fn bounds() -> [(&'static str, Value); 56] {
     let subject = json!(["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]);
     let plan = json!(["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "plan"]);
     let key = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
@@ -62,7 +63,11 @@ fn bounds() -> [(&'static str, Value); 50] {
         ),
         (
             "/properties/classes",
-            json!({"examples": [[{"name": "analytics", "match": [{"methods": ["GET"], "path": "/analytics"}]}]]}),
+            json!({"examples": [
+                [{"name": "analytics", "match": [{"methods": ["GET"], "path": "/analytics"}]}],
+                [{"name": "chat", "cost": {"reserve": 1000, "actual": {"response_header": "x-cost"}}, "match": [{"path": "/chat"}]}],
+                [{"name": "search", "refund": {"statuses": ["5xx", 408]}, "match": [{"path_prefix": "/search"}]}],
+            ]}),
         ),
         ("/properties/default_class", json!({"pattern": NAME})),
         (
@@ -96,7 +101,12 @@ fn bounds() -> [(&'static str, Value); 50] {
         ("/properties/usage_path", json!({"pattern": PATH, "examples": ["/quota"]})),
         ("/properties/fleet", json!({"examples": [{"cluster": "ratelimit"}]})),
         ("/$defs/Class/properties/name", json!({"pattern": NAME})),
-        ("/$defs/Class/properties/cost", json!({"minimum": 1})),
+        ("/$defs/CostAfterResponse/properties/reserve", json!({"minimum": 1})),
+        ("/$defs/ActualCost", json!({"oneOf": [given("response_header"), given("metadata")]})),
+        ("/$defs/ActualCost/properties/response_header", json!({"pattern": TOKEN})),
+        ("/$defs/ActualCost/properties/metadata", json!({"minItems": 2})),
+        ("/$defs/ActualCost/properties/metadata/items", json!({"pattern": METADATA})),
+        ("/$defs/Refund/properties/statuses", json!({"minItems": 1})),
         (
             "/$defs/Match",
             json!({
@@ -125,6 +135,7 @@ fn bounds() -> [(&'static str, Value); 50] {
         ("/$defs/PlanSource/properties/metadata/items", json!({"pattern": METADATA})),
         ("/$defs/Subscriber/properties/keys/items", json!({"pattern": "^sha256:[0-9A-Fa-f]{64}$"})),
         ("/$defs/Subscriber/properties/limits", json!({"default": {}})),
+        ("/$defs/Parent/properties/organisation", json!({"minLength": 1})),
         ("/$defs/Directory/properties/cluster", json!({"minLength": 1})),
         ("/$defs/Directory/properties/path", json!({"pattern": PATH})),
         ("/$defs/Directory/properties/interval", json!({"pattern": "^0*[1-9][0-9]*[smhd]$"})),
@@ -223,6 +234,44 @@ impl JsonSchema for Grant {
             "anyOf": [
                 {"const": "unlimited"},
                 {"type": "array", "items": generator.subschema_for::<QuotaTerms>(), "minItems": 1, "maxItems": MAX_QUOTAS},
+            ],
+        })
+    }
+}
+
+impl JsonSchema for Cost {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Cost".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": u32::MAX},
+                generator.subschema_for::<CostAfterResponse>(),
+            ],
+        })
+    }
+}
+
+impl JsonSchema for Status {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Status".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                {"type": "integer", "minimum": 200, "maximum": 599},
+                {"type": "string", "pattern": "^[2-5]xx$"},
             ],
         })
     }

@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::error::ConfigError;
-use super::plans::quotas;
+use super::plans::{Class, quota_set};
 use super::problem::Problem;
 use super::rate::QuotaTerms;
 use super::raw;
@@ -30,8 +30,8 @@ impl StrangerPolicy {
         match (raw.action, raw.quotas) {
             (raw::Action::Limit, list) => {
                 let list = list.unwrap_or_else(|| vec![default_quota()]);
-                let quotas =
-                    quotas(&list, ADDRESS_CLASS, 1, false).map_err(|error| error.within("quotas"))?;
+                let quotas = quota_set(&list, &Class::plain(ADDRESS_CLASS), false)
+                    .map_err(|error| error.within("quotas"))?;
                 Ok(Self::Limit(quotas))
             }
             (_, Some(_)) => Err(ConfigError::new(
@@ -47,5 +47,5 @@ impl StrangerPolicy {
 /// 60 requests per minute: the limit of the smallest plan in the contract.
 fn default_quota() -> QuotaTerms {
     let limit = NonZeroU32::new(60).unwrap_or(NonZeroU32::MIN);
-    QuotaTerms { limit, window: Window::MINUTE, name: None, mode: Mode::Enforced }
+    QuotaTerms { limit, window: Window::MINUTE, name: None, mode: Mode::Enforced, refundable: true }
 }

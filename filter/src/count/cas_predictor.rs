@@ -32,9 +32,9 @@ use super::table::EntryName;
 use crate::time::Timestamp;
 
 /// The largest entry that is remembered: one record of three windows, or of one that is leased.
-const MAX_VALUE: usize = 64;
+const MAX_VALUE: usize = 66;
 
-/// Entries that are remembered, each in the one slot that it may have: 160 KiB in each VM.
+/// Entries that are remembered, each in the one slot that it may have: 224 KiB in each VM.
 const SLOTS: usize = 2048;
 
 /// Observations that the host numbers all writes of the process before predictions rely on it.
@@ -261,7 +261,13 @@ mod tests {
             let capacity = Capacity { known: 1024, strangers: 4 };
             let vms = (0..vms).map(|_| Counters::open(&mut host, [7; 16], "", capacity).unwrap()).collect();
             let limit = NonZeroU32::new(limit).unwrap();
-            let quotas = [Quota { name: "q".into(), limit, window: Window::MINUTE, mode: Mode::Enforced }];
+            let quotas = [Quota {
+                name: "q".into(),
+                limit,
+                window: Window::MINUTE,
+                mode: Mode::Enforced,
+                refundable: true,
+            }];
             Self { host, vms, quotas }
         }
 

@@ -17,6 +17,8 @@ pub struct Standing {
     pub used: u32,
     /// The place in time of the window in which the request was counted.
     pub index: u32,
+    /// The generation of the count in that window.
+    pub generation: u32,
     /// Whether the request did not fit.
     pub exhausted: bool,
 }
@@ -135,7 +137,8 @@ impl Charge<'_> {
                 // What other gateways may still hold is not for this request.
                 used = used.max(quota.limit.get());
             }
-            standings.push(Standing { used, index: count.index, exhausted });
+            let Count { index, generation, .. } = count;
+            standings.push(Standing { used, index, generation, exhausted });
         }
         if refused {
             return Ok((Charged::Refused, record.moved));
@@ -145,9 +148,9 @@ impl Charge<'_> {
         }
         let mut low = None;
         for (place, (quota, standing)) in self.quotas.iter().zip(&mut *standings).enumerate() {
-            // Quotas with windows of the same length share one count, which is charged once.
-            let is_first = self.quotas.iter().take(place).all(|other| other.window != quota.window);
-            if is_first && let Some(at) = record.find(quota.window) {
+            if self.is_first(place, quota)
+                && let Some(at) = record.find(quota.window)
+            {
                 let mut count = of(&record, quota, now);
                 count.used = count.used.saturating_add(self.cost);
                 if let Some(Shared { beyond: Beyond::Own { .. }, .. }) = self.shared
@@ -168,6 +171,11 @@ impl Charge<'_> {
             }
         }
         Ok((Charged::Admitted { low }, true))
+    }
+
+    /// Whether no quota before this one has the same window. Quotas with windows of the same length share one count, which changes once.
+    pub(super) fn is_first(&self, place: usize, quota: &Quota) -> bool {
+        self.quotas.iter().take(place).all(|other| other.window != quota.window)
     }
 
     /// Whether a fleet shares this quota. Each gateway counts quotas in shadow mode, and those that the service has no unit for, itself.
@@ -204,7 +212,7 @@ impl Charge<'_> {
     }
 
     /// What a standing reports as used.
-    fn used(&self, quota: &Quota, count: Count) -> u32 {
+    pub(super) fn used(&self, quota: &Quota, count: Count) -> u32 {
         self.shared_with(quota).map_or(count.used, |shared| {
             let limit = shared.limit.get();
             limit - count.lease.remaining(limit, count.used)
@@ -213,9 +221,9 @@ impl Charge<'_> {
 }
 
 /// The count of a quota's window in its record, which was opened with it.
-fn of(record: &OpenRecord<'_>, quota: &Quota, now: Timestamp) -> Count {
+pub(super) fn of(record: &OpenRecord<'_>, quota: &Quota, now: Timestamp) -> Count {
     let count = record.find(quota.window).and_then(|place| record.count(place));
-    count.unwrap_or_else(|| Count::unused(quota.window, now))
+    count.unwrap_or_else(|| Count::unused(quota.window, now, 0))
 }
 
 /// Where the counter stands, without using anything. `shared`: a fleet shares the quotas.

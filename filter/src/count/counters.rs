@@ -4,6 +4,7 @@ use super::cas_predictor::{CasPredictor, MAX_AGE, Predicted};
 use super::consume::{Charge, Charged, Standings, peek};
 use super::entry::{Count, EntryError, OpenRecord, new_entry};
 use super::fingerprint::{Fingerprint, Salt, Who};
+use super::settle::Settlement;
 use super::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData, compare_and_swap};
 use super::table::{Capacity, EntryName, OpenError, Table, Tables};
 use crate::quota::Quota;
@@ -126,7 +127,7 @@ impl Counters {
     #[must_use]
     pub fn place(&self, counter: Counter<'_>) -> Place {
         let table = match counter.who {
-            Who::Key(_) | Who::Subscriber(_) => Table::Known,
+            Who::Key(_) | Who::Subscriber(_) | Who::Organisation(_) => Table::Known,
             Who::Address(_) => Table::Strangers,
         };
         let fingerprint = self.tables.salt().fingerprint(counter.who, counter.class);
@@ -181,6 +182,22 @@ impl Counters {
             Ok((changed, stores))
         })?;
         Ok(changed)
+    }
+
+    /// Settles a charge. `standings` receives one for each quota, as they are afterwards. Returns the instant.
+    ///
+    /// # Errors
+    /// As [`Counters::charge`]. The charge then stands.
+    pub fn settle(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        settlement: &Settlement<'_>,
+        standings: &mut Standings,
+    ) -> Result<Timestamp, CountError> {
+        let (_, at) =
+            self.round(host, place, |entry, now, next| settlement.apply(entry, now, next, standings))?;
+        Ok(at)
     }
 
     /// Where a counter stands, without counting.
@@ -345,7 +362,13 @@ mod tests {
 
     fn minutely(limit: u32) -> [Quota; 1] {
         let limit = NonZeroU32::new(limit).unwrap();
-        [Quota { name: "q".to_owned(), limit, window: Window::MINUTE, mode: Mode::Enforced }]
+        [Quota {
+            name: "q".to_owned(),
+            limit,
+            window: Window::MINUTE,
+            mode: Mode::Enforced,
+            refundable: true,
+        }]
     }
 
     fn stranger(number: u8) -> Counter<'static> {

@@ -4,11 +4,12 @@
 //! entry   version u8, writes u32, then records up to the end
 //! record  fingerprint u64, n u8, n × count          fingerprint 0: the overflow record that strangers share
 //!         the top bit of n: each count is followed by its lease
-//! count   window u32 (seconds; 0 = calendar month), index u32 (the window's place in time), used u32
+//! count   window u32 (seconds; 0 = calendar month), index u32 (the window's place in time), generation u32, used u32
 //! lease   the nine u32 of `Lease`, in the order of its fields
 //! ```
 //! All numbers are little-endian. `writes` goes up by one with each write, so that no two writes leave equal bytes
-//! (`cas_predictor` relies on that).
+//! (`cas_predictor` relies on that). A count's `generation` is the `writes` of the write that began the count: a charge is settled only in the
+//! very count that was charged, and a count that begins again for the same window is another one.
 //!
 //! A record lives as long as one of its windows does. A writer normalises every record of the entry: it drops ended windows and dead
 //! records, and keeps live windows that it does not know, because two configurations write the same record while one of them drains.
@@ -34,14 +35,17 @@ pub const MAX_BYTES: usize = ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX
 pub const MAX_LEASED_BYTES: usize =
     ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX_WINDOWS * LEASED_COUNT);
 
-/// The version of this format. Versions 1 and 2 had no `writes`; a process never reads what another process wrote.
-const VERSION: u8 = 3;
+/// The version of this format. Versions 1 and 2 had no `writes`, and 3 had no generations; a process never reads what another process
+/// wrote.
+const VERSION: u8 = 4;
 /// The bit of a record's number of counts that marks leases.
 const LEASED: u8 = 0x80;
 
 pub(crate) const ENTRY_HEAD: usize = 5;
 pub(crate) const RECORD_HEAD: usize = 9;
-pub(crate) const COUNT: usize = 12;
+pub(crate) const COUNT: usize = 16;
+/// Where in a count `used` is.
+const USED: usize = 12;
 const LEASED_COUNT: usize = COUNT + Lease::BYTES;
 
 /// What one window of one counter has used.
@@ -51,6 +55,8 @@ pub struct Count {
     pub window: Window,
     /// The window's place in time.
     pub index: u32,
+    /// The write of the entry that began this count.
+    pub generation: u32,
     /// Units used.
     pub used: u32,
     /// What this gateway holds of a quota that a fleet shares.
@@ -58,17 +64,17 @@ pub struct Count {
 }
 
 impl Count {
-    /// Nothing used of the window in which `now` falls.
-    pub(crate) fn unused(window: Window, now: Timestamp) -> Self {
-        Self { window, index: window.at(now).index, used: 0, lease: Lease::NONE }
+    /// Nothing used of the window in which `now` falls. `write`: the write that begins the count.
+    pub(crate) fn unused(window: Window, now: Timestamp, write: u32) -> Self {
+        Self { window, index: window.at(now).index, generation: write, used: 0, lease: Lease::NONE }
     }
 
-    /// The count as of `now`.
+    /// The count as of `now`, for the write `write`.
     ///
     /// A window that is current, or the next one after the current, stands: a clock that steps back by less than a window gives no
     /// quota back, also after it has caught up. The use of a window further ahead moves to the current one, so that a clock that
     /// was wrong for a while locks no client out for longer than two windows. `None` if the window has ended.
-    pub(crate) fn at(self, now: Timestamp) -> Option<Self> {
+    pub(crate) fn at(self, now: Timestamp, write: u32) -> Option<Self> {
         let stored = self.window.period(self.index);
         if now.seconds() >= stored.end {
             return None;
@@ -79,7 +85,10 @@ impl Count {
         let current = self.window.at(now).index;
         match self.index.checked_sub(1) {
             Some(before) if before == current => Some(self),
-            _ => Some(Self { index: current, lease: self.lease.moved(self.used), ..self }),
+            _ => {
+                let lease = self.lease.moved(self.used);
+                Some(Self { index: current, generation: write, lease, ..self })
+            }
         }
     }
 }
@@ -151,11 +160,11 @@ impl<'n> OpenRecord<'n> {
         if next.is_empty() {
             next.extend_from_slice(&new_entry(now));
         }
-        count_write(next);
+        let write = count_write(next);
         for record in Records::of(entry)? {
             let record = record?;
             if record.fingerprint != fingerprint {
-                let live: Counts = record.counts().filter_map(|count| count.at(now)).collect();
+                let live: Counts = record.counts().filter_map(|count| count.at(now, write)).collect();
                 if !live.is_empty() {
                     others += usize::from(record.fingerprint != Fingerprint::OVERFLOW);
                     push_record(next, record.fingerprint, record.leased, &live);
@@ -163,7 +172,7 @@ impl<'n> OpenRecord<'n> {
                 continue;
             }
             for stored in record.counts() {
-                let (list, count) = match stored.at(now) {
+                let (list, count) = match stored.at(now, write) {
                     Some(count) => (&mut counts, count),
                     None => (&mut ended, stored),
                 };
@@ -177,7 +186,7 @@ impl<'n> OpenRecord<'n> {
         }
         for quota in quotas.iter().take(MAX_QUOTAS) {
             if counts.iter().all(|count| count.window != quota.window) {
-                let mut unused = Count::unused(quota.window, now);
+                let mut unused = Count::unused(quota.window, now, write);
                 let before = ended.iter().find(|ended| {
                     ended.window == quota.window && ended.index.checked_add(1) == Some(unused.index)
                 });
@@ -205,7 +214,7 @@ impl<'n> OpenRecord<'n> {
     /// Replaces what is used, and held, at `place`.
     pub(crate) fn set(&mut self, place: usize, used: u32, lease: Lease) {
         let start = self.start + place * width(self.leased);
-        if let Some(bytes) = self.next.get_mut(start + 8..start + COUNT) {
+        if let Some(bytes) = self.next.get_mut(start + USED..start + COUNT) {
             bytes.copy_from_slice(&used.to_le_bytes());
         }
         if self.leased
@@ -230,7 +239,7 @@ fn is_ready(entry: &[u8], fingerprint: Fingerprint, quotas: &[Quota], now: Times
         && *who == fingerprint.get().to_le_bytes()
         && quotas.iter().zip(counts).all(|(quota, count)| {
             decode_count(count)
-                .is_some_and(|count| count.window == quota.window && count.at(now) == Some(count))
+                .is_some_and(|count| count.window == quota.window && count.at(now, 0) == Some(count))
         })
 }
 
@@ -241,17 +250,19 @@ pub(crate) fn new_entry(now: Timestamp) -> [u8; ENTRY_HEAD] {
     [VERSION, a, b, c, d]
 }
 
-fn count_write(next: &mut [u8]) {
-    if let Some([_, writes @ ..]) = next.first_chunk_mut::<ENTRY_HEAD>() {
-        *writes = u32::from_le_bytes(*writes).wrapping_add(1).to_le_bytes();
-    }
+/// Counts the write of `next`. Returns its number.
+fn count_write(next: &mut [u8]) -> u32 {
+    let Some([_, writes @ ..]) = next.first_chunk_mut::<ENTRY_HEAD>() else { return 0 };
+    let write = u32::from_le_bytes(*writes).wrapping_add(1);
+    *writes = write.to_le_bytes();
+    write
 }
 
 fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, leased: bool, counts: &[Count]) {
     next.extend_from_slice(&fingerprint.get().to_le_bytes());
     next.push(u8::try_from(counts.len()).unwrap_or(0) | if leased { LEASED } else { 0 });
     for count in counts {
-        for word in [count.window.code(), count.index, count.used] {
+        for word in [count.window.code(), count.index, count.generation, count.used] {
             next.extend_from_slice(&word.to_le_bytes());
         }
         if leased {
@@ -263,10 +274,11 @@ fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, leased: bool, count
 /// Reads a count, and its lease if the bytes hold one.
 fn decode_count(bytes: &[u8]) -> Option<Count> {
     let (words, _) = bytes.as_chunks::<4>();
-    let ([window, index, used], lease) = words.split_first_chunk()?;
+    let ([window, index, generation, used], lease) = words.split_first_chunk()?;
     Some(Count {
         window: Window::from_code(u32::from_le_bytes(*window)),
         index: u32::from_le_bytes(*index),
+        generation: u32::from_le_bytes(*generation),
         used: u32::from_le_bytes(*used),
         lease: Lease::from_bytes(lease).unwrap_or(Lease::NONE),
     })

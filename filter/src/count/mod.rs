@@ -6,5 +6,6 @@ pub mod counters;
 pub mod entry;
 pub mod fingerprint;
 pub mod lease;
+pub mod settle;
 pub mod shared_data;
 pub mod table;

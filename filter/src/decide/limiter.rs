@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use nohash_hasher::NoHashHasher;
 
 use crate::config::{
-    ADDRESS_CLASS, Config, Entitlement, NotReady, OnError, Rule, StrangerPolicy, Subscribers, digest,
+    ADDRESS_CLASS, Class, Config, Entitlement, NotReady, OnError, Rule, StrangerPolicy, Subscribers, digest,
 };
 use crate::count::consume::{Beyond, Charge, Charged, Shared, Standings};
 use crate::count::counters::{CountError, Counted, Counter, CounterHost, Counters, Place};
@@ -18,7 +18,7 @@ use crate::count::shared_data::HostError;
 use crate::count::table::OpenError;
 use crate::decide::log_limiter::LogLimiter;
 use crate::decide::outcome::Outcome;
-use crate::decide::reply::Reply;
+use crate::decide::reply::{Reply, Units};
 use crate::decide::response_headers::Report;
 use crate::decide::usage;
 use crate::fleet::protocol::FleetId;
@@ -31,9 +31,12 @@ use crate::time::Timestamp;
 mod caller;
 mod explanation;
 mod leased;
+mod organisation;
+mod settlement;
 
 use self::caller::{Caller, Remembered};
 pub use self::leased::{Asked, LeaseRequest, LeasedRequest, Need};
+pub use self::settlement::{Reservation, SettlementEvent, SettlementTally};
 
 /// The levels of `proxy_log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +80,8 @@ pub struct Verdict {
     pub outcomes: ArrayVec<Outcome, 4>,
     /// What to tell the client in headers of the response, whoever sends that.
     pub report: Option<Box<Report>>,
+    /// The charge, if the response or the end of the stream settles it.
+    pub reservation: Option<Box<Reservation>>,
     /// The reply to send instead of passing the request on.
     pub reply: Option<Box<Reply>>,
     /// A lease to ask for. If the request waits for it, nothing else is decided yet.
@@ -93,12 +98,23 @@ pub struct Limiter {
     counters: Option<Counters>,
     remembered: HashMap<KeyHash, Remembered, BuildHasherDefault<NoHashHasher<KeyHash>>>,
     errors: LogLimiter<DecideError>,
+    /// By the events' places in [`SettlementEvent::ALL`].
+    settlements: SettlementTally,
 }
 
-/// Identifies a counter: by the place of its record here, and by who is counted in the fleet.
+/// The places of the records that a request is charged to.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    /// Of the caller's counter.
+    own: Place,
+    /// Of the counter that the caller's organisation shares.
+    organisation: Option<Place>,
+}
+
+/// Identifies a counter: by the places of its records here, and by who is counted in the fleet.
 #[derive(Clone, Copy, Debug)]
 struct CounterKey {
-    place: Place,
+    places: Places,
     fleet: Option<FleetId>,
 }
 
@@ -109,6 +125,8 @@ enum DecideError {
     NoHeaders,
     #[error("the configuration has no fleet")]
     NoFleet,
+    #[error("the class has no quotas")]
+    NoQuotas,
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
@@ -127,6 +145,7 @@ impl Limiter {
             counters: None,
             remembered: HashMap::default(),
             errors: LogLimiter::default(),
+            settlements: SettlementTally::default(),
         }
     }
 
@@ -220,10 +239,11 @@ impl Limiter {
             }
         };
         let mut verdict = match caller {
-            Caller::Known { who, counter, plan, granted } => {
+            Caller::Known { who, organisation, counter, plan, granted } => {
                 request.plan = Some(plan);
                 return if usage {
-                    let body = usage::report(self.open(host)?, host, config, who, plan, granted)?;
+                    let caller = usage::Caller { who, organisation, plan };
+                    let body = usage::report(self.open(host)?, host, config, caller, granted)?;
                     let mut verdict = Request { plan: None, ..*request }.verdict([Outcome::Exempt]);
                     verdict.reply = Some(Box::new(Reply::usage(body)));
                     Ok(verdict)
@@ -280,14 +300,14 @@ impl Limiter {
                     let leased = LeasedRequest {
                         plan,
                         class: request.class,
-                        counter: counter.place,
+                        counter: counter.places.own,
                         who,
                         quotas,
                         cost,
                     };
                     self.charge_leased(host, config, &leased, Beyond::Ask)
                 }
-                _ => Ok(self.count(host, config, request, counter.place, quotas, None, None)?.1),
+                _ => Ok(self.count(host, config, request, counter.places, quotas, None, None)?.1),
             },
             Some(Entitlement::NotInPlan) | None => {
                 let plan = request.plan_name(config).unwrap_or_default();
@@ -318,7 +338,8 @@ impl Limiter {
                 let address = host.property(b"source\0address")?.unwrap_or_default();
                 let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
                 let counter = self.open(host)?.place(Counter { who, class: ADDRESS_CLASS });
-                Ok(self.count(host, config, request, counter, quotas, None, Some(outcome))?.1)
+                let places = Places { own: counter, organisation: None };
+                Ok(self.count(host, config, request, places, quotas, None, Some(outcome))?.1)
             }
         }
     }
@@ -330,7 +351,7 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         request: &Request,
-        counter: Place,
+        places: Places,
         quotas: &Arc<QuotaSet>,
         shared: Option<Shared<'_>>,
         stranger: Option<Outcome>,
@@ -345,15 +366,29 @@ impl Limiter {
             quotas: Arc::clone(quotas),
             standings: Standings::new(),
             cost,
-            counter: counter.fingerprint(),
+            counter: places.own.fingerprint(),
             at,
         });
-        let charge = Charge { fingerprint: counter.fingerprint(), quotas: quotas.quotas(), cost, shared };
-        let counted = self.open(host)?.charge(host, counter, charge, &mut report.standings)?;
+        let mut parts = places.parts(quotas);
+        let Some((place, part)) = parts.next() else { return Err(DecideError::NoQuotas) };
+        let charge = Charge { fingerprint: place.fingerprint(), quotas: part, cost, shared };
+        let mut counted = self.open(host)?.charge(host, place, charge, &mut report.standings)?;
         report.at = counted.at;
+        if let (Charged::Admitted { .. }, Some(organisation)) = (counted.charged, parts.next()) {
+            counted = self.charge_organisation(host, (place, charge), organisation, &mut report)?;
+        }
         let verdict = match counted.charged {
             Charged::Short(_) => request.verdict([]),
-            Charged::Admitted { .. } => conclude(config, request, report, stranger, counted.overflowed, true),
+            Charged::Admitted { .. } => {
+                // A stranger pays one unit, whatever the class.
+                let reservation = match stranger {
+                    None => Reservation::of(config, request.class, places, &report, shared.is_some()),
+                    Some(_) => None,
+                };
+                let mut verdict = conclude(config, request, report, stranger, counted.overflowed, true);
+                verdict.reservation = reservation;
+                verdict
+            }
             Charged::Refused => conclude(config, request, report, stranger, counted.overflowed, false),
         };
         Ok((counted, verdict))
@@ -426,7 +461,12 @@ fn conclude(
         (false, Mode::Enforced) => and(Outcome::Limited),
     }
     if !admitted && config.enforcement == Mode::Enforced {
-        verdict.reply = Some(Box::new(Reply::limited(&report, request.plan_name(config))));
+        let class = config.catalog.classes.get(request.class).filter(|_| stranger.is_none());
+        let units = match class {
+            Some(Class { cost, actual, .. }) if *cost > 1 || actual.is_some() => Units::Units,
+            Some(_) | None => Units::Requests,
+        };
+        verdict.reply = Some(Box::new(Reply::limited(&report, request.plan_name(config), units)));
     }
     verdict.report = Some(report);
     verdict
@@ -475,6 +515,7 @@ impl Request {
             class: self.class,
             outcomes: outcomes.into_iter().collect(),
             report: None,
+            reservation: None,
             reply: None,
             lease: None,
         }

@@ -30,6 +30,15 @@ pub const DIRECTORY_SKIPPED: &str = "weir.directory.skipped_total";
 /// Rows of the directory that `counters.known` has no records for.
 pub const DIRECTORY_OVER_CAPACITY: &str = "weir.directory.over_capacity_total";
 
+/// `weir_cost_refunded_total`: requests whose response's status gave back what they were charged.
+pub const COST_REFUNDED: &str = "weir.cost.refunded_total";
+/// `weir_cost_unknown_total`: requests whose actual cost did not become known, so that their reserve stands.
+pub const COST_UNKNOWN: &str = "weir.cost.unknown_total";
+/// `weir_cost_unsettled_total`: requests whose settlement could not be stored, so that their charge stands.
+pub const COST_UNSETTLED: &str = "weir.cost.unsettled_total";
+/// `weir_organisation_given_back_total`: requests whose caller got its charge back, because its organisation did not admit them.
+pub const ORGANISATION_GIVEN_BACK: &str = "weir.organisation.given_back_total";
+
 /// Requests of a plan and class, by outcome.
 #[must_use]
 pub fn requests(plan: &str, class: &str, outcome: Outcome) -> String {

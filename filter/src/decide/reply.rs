@@ -3,6 +3,8 @@
 //! One body serves both conventions: the error envelope of the API (`error.code` is one of the codes that its published clients know
 //! for the status) and, for a refusal by quota, the draft's problem type. It is `application/json`, which those clients require.
 
+use core::fmt;
+
 use arrayvec::ArrayVec;
 use serde::Serialize;
 
@@ -24,6 +26,24 @@ pub struct Reply {
     pub body: String,
     /// The plain message, the body for a gRPC request.
     pub message: String,
+}
+
+/// What a quota counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Units {
+    /// Each request is one.
+    Requests,
+    /// A request may cost any number of them.
+    Units,
+}
+
+impl fmt::Display for Units {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Requests => "request",
+            Self::Units => "unit",
+        })
+    }
 }
 
 /// gRPC status codes, by their names in the gRPC documentation.
@@ -73,16 +93,17 @@ impl Reply {
         serialize(&headers)
     }
 
-    /// 429: a quota is used up. `plan` is the subscriber's, `None` for a stranger.
+    /// 429: a quota of so many `units` is used up. `plan` is the subscriber's, `None` for a stranger.
     #[must_use]
     #[cold]
-    pub fn limited(report: &Report, plan: Option<&str>) -> Self {
+    pub fn limited(report: &Report, plan: Option<&str>, units: Units) -> Self {
         let retry_after = report.retry_after();
         let quota = report.tightest().map_or_else(String::new, |(quota, _)| {
-            let requests = if quota.limit.get() == 1 { "request" } else { "requests" };
-            format!("{} {requests} per {}", quota.limit, quota.window.short_name())
+            let plural = if quota.limit.get() == 1 { "" } else { "s" };
+            format!("{} {units}{plural} per {}", quota.limit, quota.window.short_name())
         });
         let whose = match plan {
+            Some(_) if report.refused_by_organisation() => "for the organisation".to_owned(),
             Some(plan) => format!("on the {plan} plan"),
             None => "for an address without a known key".to_owned(),
         };
@@ -223,40 +244,48 @@ mod tests {
     use crate::time::Timestamp;
     use crate::window::Window;
 
-    fn limited(plan: Option<&str>) -> Reply {
+    fn limited(plan: Option<&str>, units: Units) -> Reply {
         let quota = |limit: u32, window: Window, name: &str| Quota {
             name: name.to_owned(),
             limit: limit.try_into().unwrap(),
             window,
             mode: Mode::Enforced,
+            refundable: true,
         };
         let quotas =
             vec![quota(60, Window::MINUTE, "standard-minute"), quota(2, Window::SECOND, "standard-second")];
         let at = Timestamp::from_seconds(83);
         let standings = quotas.iter().zip([true, false]);
         let standings = standings
-            .map(|(quota, exhausted)| Standing { used: 60, index: quota.window.at(at).index, exhausted })
+            .map(|(quota, exhausted)| {
+                let index = quota.window.at(at).index;
+                Standing { used: 60, index, generation: 0, exhausted }
+            })
             .collect();
         let counter = Fingerprint::OVERFLOW;
         let report = Report { quotas: Arc::new(QuotaSet::new(quotas)), standings, cost: 1, counter, at };
-        Reply::limited(&report, plan)
+        Reply::limited(&report, plan, units)
     }
 
     #[test]
     fn a_refusal_says_which_quota_and_when_to_retry_in_both_conventions() {
-        let reply = limited(Some("free"));
+        let reply = limited(Some("free"), Units::Requests);
         assert_eq!((reply.status, reply.grpc_status, reply.retry_after), (429, 8, Some(37)));
         insta::assert_snapshot!(reply.body, @r#"{"error":{"code":"rate_limit_exceeded","message":"Too many requests: 60 requests per minute on the free plan; retry in 37 s.","doc_url":"https://www.rfc-editor.org/rfc/rfc6585#section-4"},"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["standard-minute"]}"#);
         assert_eq!(
-            limited(None).message,
+            limited(None, Units::Requests).message,
             "Too many requests: 60 requests per minute for an address without a known key; retry in 37 s."
+        );
+        assert_eq!(
+            limited(Some("free"), Units::Units).message,
+            "Too many requests: 60 units per minute on the free plan; retry in 37 s."
         );
     }
 
     #[test]
     fn every_reply_is_json_that_nobody_caches() {
         let replies = [
-            (limited(Some("free")), Some("37")),
+            (limited(Some("free"), Units::Requests), Some("37")),
             (Reply::not_in_plan(403, "analytics", "free"), None),
             (Reply::unknown_key(), None),
             (Reply::missing_key(), None),

@@ -87,6 +87,12 @@ impl Report {
         })
     }
 
+    /// Whether it was quotas of the caller's organisation that refused.
+    #[must_use]
+    pub fn refused_by_organisation(&self) -> bool {
+        self.quotas.shared().iter().any(|shared| self.exhausted().any(|quota| core::ptr::eq(quota, shared)))
+    }
+
     /// The `X-RateLimit-*` headers; `None` if no quota is enforced.
     #[must_use]
     pub fn x_ratelimit(&self, limit: LimitHeader) -> Option<XRateLimit> {
@@ -162,11 +168,12 @@ mod tests {
         let quota = |(rate, mode, _): &(&str, Mode, u32)| {
             let rate: crate::config::rate::Rate = rate.parse().unwrap();
             let name = format!("q-{}", rate.window.short_name());
-            Quota { name, limit: rate.limit, window: rate.window, mode: *mode }
+            Quota { name, limit: rate.limit, window: rate.window, mode: *mode, refundable: true }
         };
         let standing = |((rate, _, used), exhausted): (&(&str, Mode, u32), &bool)| Standing {
             used: *used,
             index: rate.parse::<crate::config::rate::Rate>().unwrap().window.at(at).index,
+            generation: 0,
             exhausted: *exhausted,
         };
         Report {
@@ -278,8 +285,9 @@ mod tests {
                 limit: NonZeroU32::MIN,
                 window: crate::window::Window::MINUTE,
                 mode: Mode::Enforced,
+                refundable: true,
             };
-            let standing = Standing { used: 1, index: 1, exhausted: true };
+            let standing = Standing { used: 1, index: 1, generation: 0, exhausted: true };
             Report {
                 quotas: Arc::new(QuotaSet::new(vec![quota])),
                 standings: [standing].into_iter().collect(),

@@ -85,8 +85,13 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_have_a_size_too() {
-        let quota =
-            Quota { name: String::new(), limit: NonZeroU32::MAX, window: Window::DAY, mode: Mode::Enforced };
+        let quota = Quota {
+            name: String::new(),
+            limit: NonZeroU32::MAX,
+            window: Window::DAY,
+            mode: Mode::Enforced,
+            refundable: true,
+        };
         for granted in [1, u32::MAX / 2, u32::MAX] {
             let lease = Lease { granted, taken: u32::MAX - 1, answered: 250, ..Lease::NONE };
             for used in [0, granted, u32::MAX] {

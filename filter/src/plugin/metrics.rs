@@ -1,6 +1,7 @@
 //! The host's counters of one configuration.
 
 use crate::config::Config;
+use crate::decide::limiter::{Limiter, SettlementEvent};
 use crate::decide::metric;
 use crate::decide::outcome::NO_PLAN;
 use crate::decide::paused::{Event, PausedStreams};
@@ -14,15 +15,29 @@ pub(super) struct Metrics {
     requests: Vec<Option<Metric>>,
     /// In the order of [`Event::ALL`]; none without a fleet.
     fleet: Vec<Option<Metric>>,
+    /// In the order of [`SettlementEvent::ALL`]; `None` for events that cannot occur.
+    settlements: [Option<Metric>; SettlementEvent::ALL.len()],
 }
 
 impl Metrics {
-    pub(super) fn define(config: &Config) -> Self {
+    pub(super) fn define(limiter: &Limiter) -> Self {
+        let config = limiter.config();
         let tally = Tally::new(config.catalog.plans.len(), config.catalog.classes.len());
         let requests = tally.labels().map(|label| request_counter(config, label)).collect();
         let events = config.fleet.iter().flat_map(|_| Event::ALL);
         let fleet = events.map(|event| counter(event.metric())).collect();
-        Self { tally, requests, fleet }
+        let mut metrics = Self { tally, requests, fleet, settlements: Default::default() };
+        metrics.define_settlements(limiter);
+        metrics
+    }
+
+    /// Defines the metrics of the events that may occur now that the directory has answered.
+    pub(super) fn define_settlements(&mut self, limiter: &Limiter) {
+        for (event, metric) in SettlementEvent::ALL.into_iter().zip(&mut self.settlements) {
+            if metric.is_none() && limiter.may_see(event) {
+                *metric = counter(event.metric());
+            }
+        }
     }
 
     pub(super) fn count(&mut self, label: Label) {
@@ -30,8 +45,9 @@ impl Metrics {
     }
 
     /// Hands everything to the host that was counted since the last time.
-    pub(super) fn flush<S>(&mut self, paused: &mut PausedStreams<S>) {
-        for (metric, sum) in self.fleet.iter().zip(paused.drain()) {
+    pub(super) fn flush<S>(&mut self, limiter: &mut Limiter, paused: &mut PausedStreams<S>) {
+        let settlements = self.settlements.iter().zip(limiter.drain_settlements());
+        for (metric, sum) in self.fleet.iter().zip(paused.drain()).chain(settlements) {
             if let (Some(metric), 1..) = (metric, sum) {
                 log_failure(metric.add(sum));
             }

@@ -8,7 +8,7 @@ use proxy_wasm::types::Action;
 
 use crate::config::{FleetSettings, HeaderOptions, UpstreamHeaders};
 use crate::count::shared_data::HostError;
-use crate::decide::limiter::LeaseRequest;
+use crate::decide::limiter::{LeaseRequest, Reservation};
 use crate::decide::paused::{FleetHost, LeaseOutcome};
 use crate::decide::response_headers::{self, EXPOSED};
 use crate::fleet::protocol;
@@ -22,6 +22,8 @@ pub(super) struct Stream {
     /// The state of its configuration; `None` if its root context has none.
     root: Option<Rc<Shared>>,
     report: Cell<Option<Report>>,
+    /// A charge that the end of the stream settles, once the response has not.
+    reservation: Option<Box<Reservation>>,
     paused: Option<Rc<Paused>>,
 }
 
@@ -31,6 +33,8 @@ pub(super) struct Report {
     pub(super) headers: HeaderOptions,
     /// Whether a script of another origin is to be allowed to read the headers.
     pub(super) expose_cors: bool,
+    /// The request's charge, if the response or the end of the stream settles it.
+    pub(super) reservation: Option<Box<Reservation>>,
 }
 
 /// A stream that waits for a lease: all that resuming it in another context's callback needs.
@@ -45,7 +49,22 @@ pub(crate) struct Paused {
 
 impl Stream {
     pub(super) fn new(id: u32, root: Option<Rc<Shared>>) -> Self {
-        Self { id, root, report: Cell::new(None), paused: None }
+        Self { id, root, report: Cell::new(None), reservation: None, paused: None }
+    }
+
+    fn take_report(&self) -> Option<Report> {
+        self.report.take().or_else(|| self.paused.as_ref()?.report.take())
+    }
+
+    /// Settles the charge by the response, as far as that decides it.
+    #[cold]
+    fn settle_by_response(&mut self, reservation: Box<Reservation>, report: &mut response_headers::Report) {
+        let Some(root) = &self.root else { return };
+        let headers = host::response_headers().map_err(log_error).unwrap_or_default();
+        let settle = |state: &mut State| {
+            state.limiter.settle_by_response(&mut Gateway, reservation, headers.as_ref(), report)
+        };
+        self.reservation = root.with(settle).flatten();
     }
 
     /// Sees to the lease that a decision asks for.
@@ -113,11 +132,20 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
-        let report = self.report.take().or_else(|| self.paused.as_ref()?.report.take());
-        if let Some(report) = report {
+        if let Some(mut report) = self.take_report() {
+            if let Some(reservation) = report.reservation.take() {
+                self.settle_by_response(reservation, &mut report.standing);
+            }
             log_failure(report.write());
         }
         Action::Continue
+    }
+
+    fn on_log(&mut self) {
+        let reservation = self.reservation.take().or_else(|| self.take_report()?.reservation);
+        if let (Some(root), Some(reservation)) = (&self.root, reservation) {
+            root.with(|state| state.limiter.settle_at_end(&mut Gateway, &reservation));
+        }
     }
 }
 

@@ -259,3 +259,98 @@ fn whatever_happens_to_calls_no_minute_admits_more_than_the_quota_and_nobody_wai
         assert!(admitted.values().sum::<u64>() > 0, "seed {seed}");
     }
 }
+
+/// Units that a request reserves.
+const RESERVE: u64 = 10;
+
+/// The fields of a policy whose requests are charged what their responses say, or nothing if they fail.
+fn with_costs() -> Value {
+    json!({
+        "subscribers": [{"id": "s", "plan": "pro", "keys": [hash("k")]}],
+        "classes": [{
+            "name": "standard",
+            "cost": {"reserve": RESERVE, "actual": {"response_header": "x-cost"}},
+            "refund": {"statuses": ["5xx"]},
+        }],
+    })
+}
+
+/// Two minutes of one key at four gateways of two workers, whose calls are late and lost as `seed` has it, and whose responses take a while.
+/// What the requests of each minute have cost, and their number.
+fn costs_of_a_disturbed_fleet(seed: u64) -> BTreeMap<u64, (u64, u64)> {
+    let service = Shared::default();
+    let policy = policy(&with_costs());
+    let policy = policy.with_at("/fleet/on_unavailable", json!("deny"));
+    let way = Way {
+        random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
+        slowest: 20 + 40 * (seed % 10),
+        loses_one_of: [0, 5, 20][usize::try_from(seed % 3).unwrap_or(0)],
+    };
+    let gateways: Vec<_> = (0..4).map(|_| gateway(&policy, 2, &service, way.clone())).collect();
+    let request = Request::get("/links").header("authorization", "Bearer k");
+    let mut random = fastrand::Rng::with_seed(!seed);
+    let mut costs = BTreeMap::<u64, (u64, u64)>::new();
+    let (mut waiting, mut served) = (Vec::new(), Vec::new());
+    for _ in 0..2 * MINUTE * 100 {
+        for (host, _) in &gateways {
+            host.advance(Duration::from_millis(10));
+        }
+        let now = gateways[0].1.wall();
+        if random.u32(..4) == 0 {
+            let (host, _) = &gateways[random.usize(..4)];
+            waiting.push(host.stream(random.usize(..2), &request, true));
+        }
+        for mut stream in std::mem::take(&mut waiting) {
+            stream.poll();
+            match (stream.is_forwarded(), stream.is_over()) {
+                (true, _) => {
+                    let cost = random.u64(..=RESERVE);
+                    let of_minute = costs.entry(now.as_secs() / MINUTE).or_default();
+                    let fails = random.u32(..4) == 0;
+                    *of_minute = (of_minute.0 + if fails { 0 } else { cost }, of_minute.1 + 1);
+                    let response =
+                        Response::new(if fails { 503 } else { 200 }).header("x-cost", cost.to_string());
+                    served.push((now + Duration::from_millis(random.u64(..300)), stream, response));
+                }
+                (false, true) => {}
+                (false, false) => waiting.push(stream),
+            }
+        }
+        let (due, later): (Vec<_>, Vec<_>) = served.into_iter().partition(|(at, ..)| *at <= now);
+        served = later;
+        for (_, mut stream, response) in due {
+            stream.respond(response);
+            drop(stream.finish());
+        }
+    }
+    costs
+}
+
+#[test]
+fn the_requests_of_no_minute_cost_more_than_the_quota_and_what_they_did_not_cost_serves_others() {
+    let mut most = 0;
+    for seed in 0..24 {
+        let costs = costs_of_a_disturbed_fleet(seed);
+        assert!(costs.values().all(|(cost, _)| *cost <= LIMIT.into()), "seed {seed}: {costs:?}");
+        most = costs.values().map(|(_, requests)| *requests).fold(most, u64::max);
+    }
+    assert!(most > u64::from(LIMIT) / RESERVE * 3 / 2, "{most} requests in the fullest minute");
+}
+
+#[test]
+fn what_a_request_cost_beyond_its_lease_is_asked_for_by_the_next_lease() {
+    let service = Shared::default();
+    let still = Way { random: Arc::default(), slowest: 0, loses_one_of: 0 };
+    let (host, _) = gateway(&policy(&with_costs()), 1, &service, still);
+    let send = |cost: u64| {
+        let request = Request::get("/links").header("authorization", "Bearer k");
+        host.send(0, request, |_| Response::ok().header("x-cost", cost.to_string())).status()
+    };
+    let taken = || lock(&service).counters.values().map(|(_, units)| *units).sum::<u64>();
+    assert_eq!(send(300), 200);
+    assert!(taken() < 300, "{}", taken());
+    assert_eq!(send(1), 200);
+    assert!(taken() >= 300 + RESERVE, "{}", taken());
+    // What is left does not pay for it: the requests that follow do.
+    assert_eq!([send(500), send(1), send(1)], [200, 429, 429]);
+}

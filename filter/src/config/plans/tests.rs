@@ -1,4 +1,5 @@
 use super::super::tests::refused;
+use super::{Class, CostSource};
 
 #[test]
 fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
@@ -22,7 +23,7 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
         (
             r#"{"pro": {"standard": [{"limit": 1, "window": "day", "burst": 2}]}}"#,
             "[]",
-            "plans.pro.standard[0].burst: unknown field, expected one of limit, window, name, mode",
+            "plans.pro.standard[0].burst: unknown field, expected one of limit, window, name, mode, refundable",
         ),
         (
             r#"{"pro": {"standard": [{"limit": 1, "window": "day", "mode": "dry"}]}}"#,
@@ -98,6 +99,16 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
             r#"[{"name": "a", "cost": 6}]"#,
             r#"plans.pro.a[0]: a request of class "a" costs 6, more than this limit: none could ever pass"#,
         ),
+        (
+            r#"{"pro": {"a": ["5/second"]}}"#,
+            r#"[{"name": "a", "cost": {"reserve": 6, "actual": {"response_header": "x-cost"}}}]"#,
+            r#"plans.pro.a[0]: a request of class "a" reserves 6 units (its cost.reserve), more than this limit: none could ever pass"#,
+        ),
+        (
+            r#"{"pro": {"a": ["5/minute", {"limit": 9, "window": "60s", "name": "b", "mode": "shadow", "refundable": false}]}}"#,
+            r#"[{"name": "a"}]"#,
+            "plans.pro.a[1]: another quota of this class has the same window, so they share one count; give both the same value of refundable",
+        ),
     ];
     for (plans, classes, message) in rows {
         assert_eq!(
@@ -106,4 +117,74 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
             "{plans} {classes}"
         );
     }
+}
+
+#[test]
+fn a_cost_after_the_response_is_refused_with_its_mistake() {
+    let cost = r#"a whole number of units, or {"reserve": 1000, "actual": {"response_header": "x-cost"}}"#;
+    let status = r#"a status from 200 to 599, or "2xx", "3xx", "4xx" or "5xx""#;
+    let rows = [
+        (r#""cost": -1"#, format!("cost: -1: expected {cost}")),
+        (r#""cost": 1.5"#, format!("cost: 1.5: expected {cost}")),
+        (r#""cost": 4294967296"#, format!("cost: 4294967296: expected {cost}")),
+        (r#""cost": "6""#, format!(r#"cost: "6": expected {cost}, found a string"#)),
+        (r#""cost": {}"#, "cost: missing field `reserve`".to_owned()),
+        (r#""cost": {"reserve": 1}"#, "cost: missing field `actual`".to_owned()),
+        (r#""cost": {"reserve": 1, "actual": {}}"#, "cost.actual: give one of response_header or metadata".to_owned()),
+        (
+            r#""cost": {"reserve": 1, "actual": {"response_header": "x", "metadata": ["a", "b"]}}"#,
+            "cost.actual: give one of response_header or metadata".to_owned(),
+        ),
+        (
+            r#""cost": {"reserve": 1, "actual": {"response_header": ":status"}}"#,
+            r#"cost.actual.response_header: ":status": a name is that of a header (RFC 9110, section 5.1)"#.to_owned(),
+        ),
+        (
+            r#""cost": {"reserve": 1, "actual": {"metadata": ["a"]}}"#,
+            r#"cost.actual.metadata: expected the path of a value, for example ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]"#.to_owned(),
+        ),
+        (
+            r#""cost": {"reserve": 0, "actual": {"response_header": "x"}}"#,
+            "cost.reserve: 0: out of range, expected 1 or more; a request that reserves nothing would be admitted beyond the limit".to_owned(),
+        ),
+        (r#""cost": {"reserve": 1, "actual": {"header": "x"}}"#, "cost.actual.header: unknown field, expected one of response_header, metadata".to_owned()),
+        (r#""refund": {}"#, "refund: missing field `statuses`".to_owned()),
+        (r#""refund": {"statuses": []}"#, "refund.statuses: must not be empty".to_owned()),
+        (r#""refund": {"statuses": [500, 199]}"#, format!("refund.statuses[1]: 199: expected {status}")),
+        (r#""refund": {"statuses": [600]}"#, format!("refund.statuses[0]: 600: expected {status}")),
+        (r#""refund": {"statuses": [70000]}"#, format!("refund.statuses[0]: 70000: expected {status}")),
+        (r#""refund": {"statuses": ["1xx"]}"#, format!(r#"refund.statuses[0]: "1xx": expected {status}"#)),
+        (r#""refund": {"statuses": ["5XX"]}"#, format!(r#"refund.statuses[0]: "5XX": expected {status}"#)),
+    ];
+    for (fields, message) in rows {
+        let json = format!(r#"{{"plans": {{"pro": {{}}}}, "classes": [{{"name": "a", {fields}}}]}}"#);
+        assert_eq!(refused(&json), format!("classes[0].{message}"), "{fields}");
+    }
+}
+
+#[test]
+fn a_class_has_the_statuses_and_the_cost_that_are_given() {
+    let json = br#"{"plans": {"pro": {}}, "classes": [
+        {"name": "a", "cost": {"reserve": 9, "actual": {"response_header": "X-Cost"}}, "refund": {"statuses": ["5xx", 408]}},
+        {"name": "b", "cost": {"reserve": 1, "actual": {"metadata": ["m", "n"]}}},
+        {"name": "c", "refund": {"statuses": ["2xx", "3xx", "4xx"]}},
+        {"name": "d", "cost": 7}
+    ]}"#;
+    let config = crate::config::Config::from_json(json).unwrap();
+    assert!(config.settles());
+    let [a, b, c, d, _] = config.catalog.classes.as_slice() else { panic!("{:?}", config.catalog.classes) };
+    assert_eq!((a.cost, &a.actual), (9, &Some(CostSource::ResponseHeader("x-cost".to_owned()))));
+    assert_eq!((b.cost, &b.actual), (1, &Some(CostSource::Metadata(b"metadata\0m\0n".to_vec()))));
+    assert_eq!((c.cost, &c.actual, d.cost, &d.actual), (1, &None, 7, &None));
+    assert_eq!([a, b, c, d].map(Class::is_settled), [true, true, true, false]);
+    let refunded = |class: &Class| {
+        [199, 200, 299, 300, 407, 408, 409, 499, 500, 599, 600]
+            .into_iter()
+            .filter(|status| class.refund.contains(*status))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        [a, b, c, d].map(refunded),
+        [vec![408, 500, 599], vec![], vec![200, 299, 300, 407, 408, 409, 499], vec![]]
+    );
 }

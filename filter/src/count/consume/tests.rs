@@ -15,6 +15,7 @@ fn quota(limit: u32, window: &str, mode: Mode) -> Quota {
         limit: NonZeroU32::new(limit).unwrap(),
         window: window.parse().unwrap(),
         mode,
+        refundable: true,
     }
 }
 
@@ -230,7 +231,7 @@ proptest! {
     fn no_bytes_are_too_odd_for_an_entry(
         bytes in prop::collection::vec(prop::num::u8::ANY, 0..300), ours: bool, leased: bool, now: u64,
     ) {
-        let bytes: Vec<u8> = ours.then_some(3).into_iter().chain(bytes).collect();
+        let bytes: Vec<u8> = ours.then_some(4).into_iter().chain(bytes).collect();
         let quotas = [enforced(3, "minute"), enforced(9, "month")];
         let shared = leased.then_some(Shared { terms: &TERMS, beyond: Beyond::Pass });
         let charge = Charge { fingerprint: ALICE, quotas: &quotas, cost: 1, shared };
@@ -284,7 +285,7 @@ const START: f64 = 1_763_596_800.0;
 
 fn rate(rate: &str) -> Quota {
     let Rate { limit, window } = rate.parse().unwrap();
-    Quota { name: rate.to_owned(), limit, window, mode: Mode::Enforced }
+    Quota { name: rate.to_owned(), limit, window, mode: Mode::Enforced, refundable: true }
 }
 
 /// The result of a request at a gateway of a fleet: admitted, refused, or the units it lacks; and the use of each quota.

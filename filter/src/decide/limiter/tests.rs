@@ -6,6 +6,9 @@ use crate::count::shared_data::{Cas, SharedData, Swap, VmLocalData};
 use crate::request::header_pairs::serialize;
 use crate::time::Timestamp;
 
+mod organisation;
+mod settlement;
+
 struct TestHost {
     data: VmLocalData,
     fails: bool,
@@ -13,6 +16,8 @@ struct TestHost {
     address: &'static str,
     subject: Option<&'static str>,
     plan: Option<&'static str>,
+    /// The metadata that has the cost of a request.
+    tokens: Option<Vec<u8>>,
     seconds: u64,
     logged: Vec<String>,
 }
@@ -46,6 +51,7 @@ impl Host for TestHost {
             b"source\0address" => Some(self.address.as_bytes().to_vec()),
             b"metadata\0jwt\0sub" => self.subject.map(|subject| subject.as_bytes().to_vec()),
             b"metadata\0jwt\0plan" => self.plan.map(|plan| plan.as_bytes().to_vec()),
+            b"metadata\0usage\0tokens" => self.tokens.clone(),
             _ => None,
         })
     }
@@ -85,6 +91,7 @@ impl Filter {
             address: "192.0.2.1:80",
             subject: None,
             plan: None,
+            tokens: None,
             seconds: 60,
             logged: Vec::new(),
         };
@@ -357,7 +364,7 @@ fn unknown_keys_wait_for_the_directory_as_configured_and_then_it_knows_them() {
         ));
         let mut roster = RosterBuilder::default();
         for (key, plan) in [("new", "pro"), ("odd", "gold")] {
-            let terms = Terms { plan: plan.to_owned(), limits: Vec::new() };
+            let terms = Terms { plan: plan.to_owned(), limits: Vec::new(), parent: None };
             roster.add(digest(key.as_bytes()), key, terms).unwrap();
         }
         let directory = Subscribers::new(Arc::new(roster.build().0), &filter.limiter.config().catalog);

@@ -1,0 +1,235 @@
+use core::num::NonZeroU32;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::count::consume::{Beyond, Charged, Shared, peek};
+use crate::count::fingerprint::Fingerprint;
+use crate::count::lease::{Lease, LeaseTerms};
+use crate::quota::Mode;
+
+const ALICE: Fingerprint = Fingerprint::from_number(1);
+
+fn quota(limit: u32, window: &str) -> Quota {
+    Quota {
+        name: window.to_owned(),
+        limit: NonZeroU32::new(limit).unwrap(),
+        window: window.parse().unwrap(),
+        mode: Mode::Enforced,
+        refundable: true,
+    }
+}
+
+/// The entry of one counter, and the charges that it was made.
+struct Ledger {
+    entry: Vec<u8>,
+    quotas: Vec<Quota>,
+    charges: Vec<(u32, Standings)>,
+}
+
+impl Ledger {
+    fn new(quotas: Vec<Quota>) -> Self {
+        Self { entry: Vec::new(), quotas, charges: Vec::new() }
+    }
+
+    fn to_charge(&self, cost: u32) -> Charge<'_> {
+        Charge { fingerprint: ALICE, quotas: &self.quotas, cost, shared: None }
+    }
+
+    fn charge(&mut self, cost: u32, seconds: u64) -> bool {
+        let (mut next, mut standings) = (Vec::new(), Standings::new());
+        let now = Timestamp::from_seconds(seconds);
+        let charge = self.to_charge(cost);
+        let (charged, stores) = charge.apply(&self.entry, now, &mut next, &mut standings).unwrap();
+        if stores {
+            self.entry = next;
+        }
+        let admitted = matches!(charged, Charged::Admitted { .. });
+        if admitted {
+            self.charges.push((cost, standings));
+        }
+        admitted
+    }
+
+    /// Settles a charge. Whether a count that it was made to is still there.
+    fn settle(&mut self, place: usize, due: Due, seconds: u64) -> bool {
+        let (cost, charged) = self.charges.remove(place);
+        let (mut next, mut standings) = (Vec::new(), Standings::new());
+        let settlement = Settlement { charge: self.to_charge(cost), charged: &charged, due };
+        let now = Timestamp::from_seconds(seconds);
+        let (applies, stores) = settlement.apply(&self.entry, now, &mut next, &mut standings).unwrap();
+        if stores {
+            self.entry = next;
+        }
+        let reported: Vec<_> = standings.iter().map(|standing| standing.used).collect();
+        assert_eq!(reported, self.used(seconds));
+        applies
+    }
+
+    fn used(&self, seconds: u64) -> Vec<u32> {
+        let standings = peek(&self.entry, &self.to_charge(1), Timestamp::from_seconds(seconds)).unwrap();
+        standings.iter().map(|standing| standing.used).collect()
+    }
+}
+
+#[test]
+fn a_charge_becomes_what_was_due_in_the_windows_that_it_was_made_to() {
+    let rows = [
+        // due, when, used of the minute, and of the hour
+        (Due::Units(4), 61, [4, 4]),
+        (Due::Units(0), 119, [0, 0]),
+        (Due::Units(250), 61, [250, 250]),
+        (Due::Units(u32::MAX), 61, [u32::MAX, u32::MAX]),
+        (Due::Refund, 61, [0, 10]),
+        (Due::Units(4), 120, [0, 4]),
+        (Due::Refund, 120, [0, 10]),
+        (Due::Units(4), 3600, [0, 0]),
+    ];
+    for (due, when, used) in rows {
+        let mut ledger =
+            Ledger::new(vec![quota(100, "minute"), Quota { refundable: false, ..quota(1000, "hour") }]);
+        assert!(ledger.charge(10, 60));
+        assert_eq!(ledger.settle(0, due, when), when < 3600, "{due:?} at {when}");
+        assert_eq!(ledger.used(when), used, "{due:?} at {when}");
+    }
+}
+
+#[test]
+fn what_is_charged_beyond_the_limit_the_next_requests_pay() {
+    let mut ledger = Ledger::new(vec![quota(100, "minute")]);
+    assert!(ledger.charge(10, 60));
+    ledger.settle(0, Due::Units(250), 61);
+    assert!(!ledger.charge(1, 119));
+    assert!(ledger.charge(1, 120));
+}
+
+#[test]
+fn quotas_with_one_window_share_a_count_which_is_settled_once() {
+    let shadow = Quota { mode: Mode::Shadow, ..quota(5, "minute") };
+    let mut ledger = Ledger::new(vec![quota(100, "minute"), shadow]);
+    ledger.charge(10, 60);
+    ledger.settle(0, Due::Units(4), 61);
+    assert_eq!(ledger.used(61), [4, 4]);
+}
+
+#[test]
+fn a_count_that_has_begun_again_is_not_the_one_that_was_charged() {
+    // The clock steps back by more than a window, so that the use moves, and then returns to a window that begins again.
+    let mut ledger = Ledger::new(vec![quota(100, "10s")]);
+    ledger.charge(10, 500);
+    ledger.charge(1, 100);
+    assert_eq!(ledger.used(100), [11]);
+    ledger.charge(2, 500);
+    assert_eq!(ledger.used(500), [2]);
+    assert!(!ledger.settle(0, Due::Refund, 501));
+    assert_eq!(ledger.used(501), [2]);
+
+    // Something else has overwritten the entry, which is emptied.
+    let mut ledger = Ledger::new(vec![quota(100, "10s")]);
+    ledger.charge(10, 500);
+    ledger.entry.clear();
+    ledger.charge(2, 501);
+    assert!(!ledger.settle(0, Due::Refund, 502));
+    assert_eq!(ledger.used(502), [2]);
+}
+
+#[test]
+fn a_charge_whose_use_the_clock_has_moved_stands() {
+    let mut ledger = Ledger::new(vec![quota(100, "10s")]);
+    ledger.charge(10, 500);
+    ledger.charge(1, 100);
+    assert!(!ledger.settle(0, Due::Refund, 101));
+    assert_eq!(ledger.used(101), [11]);
+}
+
+const TERMS: LeaseTerms = LeaseTerms { min_window: 10, timeout: 250 };
+
+#[test]
+fn what_a_lease_gets_back_may_be_used_and_what_it_lacks_is_asked_for() {
+    let quotas = [quota(100, "minute")];
+    let now = Timestamp::from_seconds(60);
+    let charge = Charge {
+        fingerprint: ALICE,
+        quotas: &quotas,
+        cost: 10,
+        shared: Some(Shared { terms: &TERMS, beyond: Beyond::Ask }),
+    };
+    let (mut entry, mut next, mut standings) = (Vec::new(), Vec::new(), Standings::new());
+    let mut record = OpenRecord::open(&[], ALICE, &quotas, true, now, &mut entry).unwrap();
+    let lease = Lease { granted: 20, taken: 20, ..Lease::NONE };
+    record.set(0, 0, lease);
+    let mut send = |entry: &mut Vec<u8>, standings: &mut Standings| {
+        let (charged, stores) = charge.apply(entry, now, &mut next, standings).unwrap();
+        if stores {
+            entry.clone_from(&next);
+        }
+        match charged {
+            Charged::Admitted { .. } => 0,
+            Charged::Short(shortage) => shortage.lacking,
+            Charged::Refused => u32::MAX,
+        }
+    };
+    let settle = |entry: &mut Vec<u8>, charged: &Standings, due: Due| {
+        let (mut next, mut standings) = (Vec::new(), Standings::new());
+        let settlement = Settlement { charge, charged, due };
+        assert_eq!(settlement.apply(entry, now, &mut next, &mut standings), Ok((true, true)));
+        entry.clone_from(&next);
+    };
+
+    assert_eq!(send(&mut entry, &mut standings), 0);
+    let first = standings.clone();
+    assert_eq!(send(&mut entry, &mut standings), 0);
+    let second = standings.clone();
+    assert_eq!(send(&mut entry, &mut standings), 10, "both units of ten are used");
+    settle(&mut entry, &first, Due::Refund);
+    assert_eq!(send(&mut entry, &mut standings), 0);
+    let third = standings.clone();
+    settle(&mut entry, &second, Due::Units(4));
+    assert_eq!(send(&mut entry, &mut standings), 4, "six are left");
+    settle(&mut entry, &third, Due::Units(36));
+    assert_eq!(send(&mut entry, &mut standings), 30, "20 beyond the lease, and this request");
+}
+
+proptest! {
+    #[test]
+    fn a_window_holds_exactly_what_its_requests_were_due_or_have_reserved(
+        limits in (20_u32..100, 20_u32..200),
+        steps in prop::collection::vec((0_u64..20, 1_u32..9, prop::option::of((any::<prop::sample::Index>(), 0_u32..9, any::<bool>()))), 1..120),
+        beyond in any::<bool>(),
+    ) {
+        let quotas = vec![quota(limits.0, "minute"), Quota { refundable: false, ..quota(limits.1, "hour") }];
+        let mut ledger = Ledger::new(quotas.clone());
+        // For each quota, the window that a charge was made to, and what it holds of that; beside the open ones their number.
+        let mut held: Vec<[(u32, u32); 2]> = Vec::new();
+        let mut open = Vec::new();
+        let mut now = 7200;
+        for (forward, cost, settled) in steps {
+            now += forward;
+            let current = |quota: &Quota| quota.window.at(Timestamp::from_seconds(now)).index;
+            let sum = |held: &[[(u32, u32); 2]], place: usize| -> u32 {
+                let of_window = held.iter().map(|charge| charge[place]);
+                of_window.filter(|(index, _)| *index == current(&quotas[place])).map(|(_, units)| units).sum()
+            };
+            let fits = (0..2).all(|place| sum(&held, place) + cost <= quotas[place].limit.get());
+            prop_assert_eq!(ledger.charge(cost, now), fits);
+            if fits {
+                open.push(held.len());
+                held.push([0, 1].map(|place| (current(&quotas[place]), cost)));
+            }
+            if let (Some((index, units, refunds)), false) = (settled, open.is_empty()) {
+                let place = index.index(open.len());
+                let charge = &mut held[open.remove(place)];
+                let reserved = charge[0].1;
+                let units = if beyond { units * 20 } else { units.min(reserved) };
+                ledger.settle(place, if refunds { Due::Refund } else { Due::Units(units) }, now);
+                charge[0].1 = if refunds { 0 } else { units };
+                charge[1].1 = if refunds { reserved } else { units };
+            }
+            let used = ledger.used(now);
+            for place in 0..2 {
+                prop_assert_eq!(used[place], sum(&held, place));
+                prop_assert!(beyond || used[place] <= quotas[place].limit.get());
+            }
+        }
+    }
+}
