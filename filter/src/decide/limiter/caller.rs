@@ -1,7 +1,7 @@
 //! Who is calling, and what a key's plan grants it.
 
 use super::{CounterKey, DecideError, Host, Limiter, open};
-use crate::config::{Agreement, Config, CountBy, Entitlement, Entitlements, Subscribers};
+use crate::config::{Agreement, Config, Entitlement, Entitlements, Subscribers};
 use crate::count::counters::Counter;
 use crate::count::fingerprint::{KeyDigest, KeyHash, Who};
 
@@ -48,10 +48,7 @@ impl Limiter {
             fleet: config.fleet.as_ref().map(|fleet| fleet.id(who)),
         };
         if let Some((known, Agreement { plan, entitlements })) = config.known(directory, digest_of_key) {
-            let who = match config.count_by {
-                CountBy::Key => Who::Key(known.digest),
-                CountBy::Subscriber => Who::Subscriber(known.subscriber),
-            };
+            let who = config.count_by.who(known);
             let (counter, granted) = (counter(who), entitlements.get(class).cloned());
             if self.remembered.len() >= REMEMBERED_KEYS {
                 self.remembered.clear();
