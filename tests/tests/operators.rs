@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use filter::config::Config;
+use filter::decide::metric;
 use host_sim::{Flavour, Host, Response};
 use http::Method;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use tests::client::Client;
 use tests::clock;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get, post};
-use tests::gateway::{module, plugin, wait_for_directory};
+use tests::gateway::{Gateway, module, plugin};
 use tests::policy::{self, Policy};
 
 const KEY: &str = "the-customers-key";
@@ -365,16 +366,16 @@ fn a_subscriber_of_the_directory_is_seen_and_reset() {
     let policy = Policy::deployed().unwrap().with_at("/plans/free/standard", json!(["2/month"]));
     let setup = Setup::new(policy, Upstream::DirectResponse).keys_from(service.directory());
     let mut gateway = InEnvoy::start(setup);
-    // The filter of each listener polls in each worker.
+    // The filter of each listener polls in each VM.
+    clock::eventually("the directory", Duration::from_secs(30), || {
+        (Gateway::counter(&gateway.envoy, metric::DIRECTORY_UPDATED) >= 2 * gateway.envoy.vms()).then_some(())
+    })
+    .unwrap();
     let path = format!("/weir/subscribers/{}", created.id);
-    let state = clock::eventually("the directory", Duration::from_secs(30), || {
-        let (status, state) = gateway.operate(Method::GET, &path);
-        (status == 200).then_some(state)
-    });
-    let state = state.unwrap();
+    let (status, state) = gateway.operate(Method::GET, &path);
+    assert_eq!(status, 200, "{state}");
     let counter = &state["counters"][0];
     assert_eq!((&counter["key"], &counter["plan"]), (&json!(policy::hash(&created.key)), &json!("free")));
-    wait_for_directory(&gateway.envoy);
     let calls = |gateway: &mut InEnvoy| [(); 3].map(|()| gateway.call(&get("/links").key(&created.key)).0);
     assert_eq!(calls(&mut gateway), [200, 200, 429]);
     let reset = format!("{path}/reset?class=standard&quota=standard");
