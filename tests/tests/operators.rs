@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -20,6 +21,7 @@ use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get, post};
 use tests::gateway::{Gateway, module, plugin};
 use tests::policy::{self, Policy};
+use tests::process::Process;
 
 const KEY: &str = "the-customers-key";
 const TOKEN: &str = "the-operators-token";
@@ -383,6 +385,9 @@ fn a_subscriber_of_the_directory_is_seen_and_reset() {
     assert_eq!(calls(&mut gateway), [200, 200, 429]);
 }
 
+/// What `envoy/operators.yaml` has in place of a token's hash.
+const PLACEHOLDER: &str = "sha256:put the SHA-256 of a random token here";
+
 #[test]
 fn operators_yaml_has_the_configuration_of_envoy_yaml_and_the_operators() {
     let file = policy::yaml("envoy/operators.yaml").unwrap();
@@ -395,10 +400,34 @@ fn operators_yaml_has_the_configuration_of_envoy_yaml_and_the_operators() {
     let configuration = found["configuration"]["value"].as_str().unwrap();
     let mut configuration: Value = serde_json::from_str(configuration).unwrap();
     let expected = Policy::deployed().unwrap();
-    let with_token = configuration
-        .to_string()
-        .replace("sha256:put the SHA-256 of a random token here", &policy::hash(TOKEN));
+    let with_token = configuration.to_string().replace(PLACEHOLDER, &policy::hash(TOKEN));
     assert_eq!(Config::from_json(with_token.as_bytes()).err(), None);
     configuration.as_object_mut().unwrap().remove("operators").unwrap();
     assert_eq!(&configuration, expected.as_value());
+}
+
+/// As the page says: the first file by its path, the second by its text.
+#[test]
+fn envoy_merges_operators_yaml_into_envoy_yaml() {
+    let text = |file: &str| {
+        let text = std::fs::read_to_string(artifacts::root().join(file)).unwrap();
+        let wasm = artifacts::filter_wasm().to_str().unwrap();
+        let text = text.replace("/etc/envoy/filter.wasm", wasm).replace(PLACEHOLDER, &policy::hash(TOKEN));
+        ["9901", "9902", "8080"]
+            .iter()
+            .fold(text, |text, port| text.replace(&format!("port_value: {port}"), "port_value: 0"))
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let [config, admin] = ["envoy.yaml", "admin"].map(|file| folder.path().join(file));
+    std::fs::write(&config, text("envoy/envoy.yaml")).unwrap();
+    let mut command = Command::new(artifacts::envoy());
+    command.arg("--config-path").arg(&config).arg("--config-yaml").arg(text("envoy/operators.yaml"));
+    command.arg("--admin-address-path").arg(&admin).args(["--disable-hot-restart", "--concurrency", "1"]);
+    let process = Process::start("envoy", &mut command).unwrap();
+    process.wait_for(|line| line.contains("starting main dispatch loop").then_some(())).unwrap();
+    let admin = std::fs::read_to_string(admin).unwrap().trim().parse().unwrap();
+    let listeners = Client::to(admin).unwrap().send(&get("/listeners?format=json")).unwrap().json().unwrap();
+    let statuses = listeners["listener_statuses"].as_array().unwrap();
+    let names: Vec<_> = statuses.iter().map(|listener| &listener["name"]).collect();
+    assert_eq!(names, ["api", "operators"]);
 }

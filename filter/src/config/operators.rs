@@ -71,8 +71,12 @@ impl OperatorSettings {
     pub fn operator(&self, token: &[u8]) -> Option<&str> {
         let given = digest(token);
         // All tokens are compared, whichever is given.
-        let known = self.tokens.iter().filter(|token| is_same(&token.digest, &given));
-        known.last().map(|token| token.name.as_str())
+        self.tokens.iter().fold(
+            None,
+            |found, Token { name, digest }| {
+                if is_same(digest, &given) { Some(name.as_str()) } else { found }
+            },
+        )
     }
 }
 

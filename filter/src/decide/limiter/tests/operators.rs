@@ -27,12 +27,12 @@ impl Listeners {
         Self { public: Filter::with(fields), operators: operators.limiter }
     }
 
-    fn of(public: Value) -> Self {
+    fn of(public: &Value) -> Self {
         let limiter =
             |json: &Value| Limiter::new(Arc::new(Config::from_json(json.to_string().as_bytes()).unwrap()));
         let mut with_operators = public.clone();
         with_operators["operators"] = operators();
-        let public = Filter { limiter: limiter(&public), ..Filter::with("") };
+        let public = Filter { limiter: limiter(public), ..Filter::with("") };
         Self { public, operators: limiter(&with_operators) }
     }
 
@@ -78,7 +78,7 @@ fn an_operator_sees_what_the_caller_sees() {
 
 #[test]
 fn a_customer_goes_on_after_a_reset_of_one_quota_and_the_log_says_who_did_it() {
-    let mut listeners = Listeners::of(json!({
+    let mut listeners = Listeners::of(&json!({
         "plans": {"pro": {"standard": ["3/minute", "5/hour"], "analytics": ["1/day"]}},
         "classes": [{"name": "analytics", "match": [{"path": "/analytics"}]}],
         "subscribers": [{"id": "p", "plan": "pro", "keys": [key("pro")]}],
@@ -191,7 +191,7 @@ fn a_quota_that_a_service_keeps_is_out_of_reach_and_one_of_the_gateway_is_not() 
     assert!(status == 409 && message.contains("a reset cannot reach the service"), "{refusal}");
     assert!(listeners.public.host.logged.is_empty(), "{:?}", listeners.public.host.logged);
 
-    let mut listeners = Listeners::of(json!({
+    let mut listeners = Listeners::of(&json!({
         "plans": {"pro": {"standard": ["3/month"]}},
         "subscribers": [{"id": "p", "plan": "pro", "keys": [key("pro")]}],
         "fleet": {"cluster": "ratelimit"},
