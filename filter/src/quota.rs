@@ -52,10 +52,13 @@ impl Quota {
     }
 }
 
-/// The quotas of a class, all of which apply, and what is announced of them.
+/// The quotas of a class, all of which apply, and what is announced of them: those of the caller, and those that the caller's organisation
+/// shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaSet {
     quotas: Vec<Quota>,
+    /// How many of them are the caller's; the rest are the organisation's.
+    own: usize,
     /// `RateLimit-Policy`, unless it changes with the month.
     policy: Option<String>,
 }
@@ -64,12 +67,32 @@ impl QuotaSet {
     /// The quotas of a class; at most [`crate::count::entry::MAX_QUOTAS`] of them are looked at.
     #[must_use]
     pub fn new(quotas: Vec<Quota>) -> Self {
-        let calendar = quotas.iter().any(|quota| quota.window == Window::CalendarMonth);
-        let policy = (!calendar).then(|| policy(&quotas, Timestamp::from_seconds(0)));
-        Self { quotas, policy }
+        Self::with_shared(quotas, Vec::new())
     }
 
-    /// The quotas.
+    /// The caller's quotas of a class, and those of its organisation; at most [`crate::count::entry::MAX_QUOTAS`] together.
+    #[must_use]
+    pub fn with_shared(mut quotas: Vec<Quota>, shared: Vec<Quota>) -> Self {
+        let own = quotas.len();
+        quotas.extend(shared);
+        let calendar = quotas.iter().any(|quota| quota.window == Window::CalendarMonth);
+        let policy = (!calendar).then(|| policy(&quotas, Timestamp::from_seconds(0)));
+        Self { quotas, own, policy }
+    }
+
+    /// The caller's quotas.
+    #[must_use]
+    pub fn own(&self) -> &[Quota] {
+        self.quotas.get(..self.own).unwrap_or_default()
+    }
+
+    /// The quotas of the caller's organisation.
+    #[must_use]
+    pub fn shared(&self) -> &[Quota] {
+        self.quotas.get(self.own..).unwrap_or_default()
+    }
+
+    /// All quotas, the caller's first.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
         &self.quotas

@@ -4,8 +4,9 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use host_sim::{FailurePolicy, Flavour, Host, Module, Plugin};
+use host_sim::{FailurePolicy, Flavour, Host, LogLevel, Module, Plugin};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::json;
 
 use crate::artifacts;
 use crate::client::Client;
@@ -202,6 +203,18 @@ pub fn module() -> &'static Module {
         Module::compile(&bytes).unwrap_or_else(|error| panic!("the built filter: {error}"))
     });
     &MODULE
+}
+
+/// Host calls of a thousand equal requests in one VM that has seen a thousand before. At debug level each decision would be logged.
+#[must_use]
+pub fn host_calls(policy: &Policy, send: impl Fn(&Host)) -> u64 {
+    let policy = policy.clone().with("headers", json!({"ietf": false, "upstream": "absent"}));
+    let mut host = Host::builder().workers(1).log_level(LogLevel::Info).build();
+    host.load(module(), plugin(&policy)).expect("the policy is accepted");
+    (0..1000).for_each(|_| send(&host));
+    let before = host.host_calls();
+    (0..1000).for_each(|_| send(&host));
+    host.host_calls() - before
 }
 
 /// The filter's place in the gateway, as in `envoy.yaml`.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use filter::decide::metric;
-use host_sim::{Fault, Flavour, Host, LogLevel, Response, Status};
+use host_sim::{Fault, Flavour, Host, Response, Status};
 use serde_json::{Value, json};
 use tests::client::Client;
 use tests::envoy::{Envoy, Setup, Upstream};
@@ -207,15 +207,9 @@ fn a_window_that_ends_before_the_response_is_not_settled() {
 #[test]
 fn only_a_class_that_is_settled_makes_host_calls_for_it() {
     let calls = |path: &str, policy: &Policy| {
-        let policy = policy.clone().with("headers", json!({"ietf": false, "upstream": "absent"}));
-        // At debug level each decision is logged.
-        let mut host = Host::builder().workers(1).log_level(LogLevel::Info).build();
-        host.load(module(), plugin(&policy)).unwrap();
-        let send = || assert_eq!(host.send(0, simulated(path), respond).status(), wanted(path).0);
-        (0..1000).for_each(|_| send());
-        let before = host.host_calls();
-        (0..1000).for_each(|_| send());
-        (host.host_calls() - before) as usize
+        gateway::host_calls(policy, |host| {
+            assert_eq!(host.send(0, simulated(path), respond).status(), wanted(path).0);
+        })
     };
     let settled = policy(&by_header(), [100_000, 500_000]);
     let plain = settled.clone().with("classes", json!([{"name": "chat", "match": [{"path": "/chat"}]}]));
@@ -252,7 +246,7 @@ fn misbehave(mut stream: TcpStream) -> std::io::Result<()> {
         // Until Envoy gives up.
         "hang" => drop(stream.read(&mut [0])?),
         "die" => {
-            stream.write_all(b"HTTP/1.1 200 OK\r\nx-cost: 4\r\ncontent-length: 100\r\n\r\nhalf of it")?
+            stream.write_all(b"HTTP/1.1 200 OK\r\nx-cost: 4\r\ncontent-length: 100\r\n\r\nhalf of it")?;
         }
         _ => {
             let (status, cost) = wanted(path);

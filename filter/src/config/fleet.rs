@@ -118,8 +118,9 @@ impl FleetSettings {
                 hash.update(b"subscriber");
                 hash.update(id.as_bytes());
             }
-            // Each gateway counts strangers for itself, so requests from many addresses cause no calls to the service.
-            Who::Address(_) => {}
+            // Each gateway counts strangers for itself, so requests from many addresses cause no calls to the service. A fleet has no
+            // organisations.
+            Who::Address(_) | Who::Organisation(_) => {}
         }
         let hash: [u8; 32] = hash.finalize().into();
         hash.first_chunk().copied().unwrap_or_default()

@@ -39,7 +39,7 @@ pub use self::operators::OperatorSettings;
 pub use self::plans::{Class, Entitlement, Entitlements, is_per_gateway};
 use self::plans::{classes, plans};
 pub use self::problem::Problem;
-pub use self::raw::{Entries, Grants};
+pub use self::raw::{Entries, Grants, Parent};
 use self::requests::{Paths, key_sources, property_path};
 use self::roster::Known;
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};

@@ -163,7 +163,7 @@ pub(super) fn entitlements(
         let granted = match entitlements.find(|(class, _)| class.name == *name) {
             Some((class, entitlement)) => match grant {
                 Grant::Unlimited => Ok(Entitlement::Unlimited),
-                Grant::Quotas(list) => quotas(list, class, leased).map(Entitlement::Quotas),
+                Grant::Quotas(list) => quota_set(list, class, leased).map(Entitlement::Quotas),
             }
             .map(|granted| *entitlement = granted),
             None => {
@@ -177,7 +177,21 @@ pub(super) fn entitlements(
 }
 
 /// The quotas of a class. `leased`: a fleet shares them.
-pub(super) fn quotas(raw: &[QuotaTerms], class: &Class, leased: bool) -> Result<Arc<QuotaSet>, ConfigError> {
+pub(super) fn quota_set(
+    raw: &[QuotaTerms],
+    class: &Class,
+    leased: bool,
+) -> Result<Arc<QuotaSet>, ConfigError> {
+    Ok(Arc::new(QuotaSet::new(quotas(raw, class, &class.name, leased)?)))
+}
+
+/// As [`quota_set`]. A quota without a name gets `default_name`, followed by the window if there are several quotas.
+pub(super) fn quotas(
+    raw: &[QuotaTerms],
+    class: &Class,
+    default_name: &str,
+    leased: bool,
+) -> Result<Vec<Quota>, ConfigError> {
     if raw.is_empty() {
         return Err(ConfigError::new("", Problem::NoneGiven));
     }
@@ -194,8 +208,8 @@ pub(super) fn quotas(raw: &[QuotaTerms], class: &Class, leased: bool) -> Result<
                 check_name(name, NAME, is_name).map_err(|error| error.within("name").within(index))?;
                 name.clone()
             }
-            None if single => class.name.clone(),
-            None => format!("{}-{}", class.name, window.short_name()),
+            None if single => default_name.to_owned(),
+            None => format!("{default_name}-{}", window.short_name()),
         };
         if quotas.iter().any(|other| other.name == name) {
             return Err(ConfigError::new("name", Problem::Duplicate).given(name).within(index));
@@ -219,7 +233,7 @@ pub(super) fn quotas(raw: &[QuotaTerms], class: &Class, leased: bool) -> Result<
         }
         quotas.push(Quota { name, limit, window, mode, refundable });
     }
-    Ok(Arc::new(QuotaSet::new(quotas)))
+    Ok(quotas)
 }
 
 /// Whether each gateway of a fleet counts enforced quotas of this window for itself. The rate-limit service's months are 30 days long, so

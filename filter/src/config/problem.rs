@@ -67,6 +67,9 @@ pub enum Problem {
         "a fleet shares quotas of a second, minute, hour or day, and each gateway counts a month for itself; use one of these, or \"mode\": \"shadow\""
     )]
     NotLeasable,
+    /// A subscriber has a parent, and the gateway is in a fleet.
+    #[error("a fleet does not share the quotas of organisations; leave out parent")]
+    NotInFleet,
     /// Two quotas of a class have the same window and mode.
     #[error("another quota of this class has the same window and mode; keep the lower limit")]
     SameWindow,
@@ -147,6 +150,9 @@ pub enum Problem {
     /// Another subscriber has the same key.
     #[error("subscribers[{0}] has the same key")]
     SharedKey(usize),
+    /// Another subscriber gives the same organisation other limits.
+    #[error("subscribers[{0}] gives the same organisation other limits")]
+    OtherLimits(usize),
     /// Neither the plan nor the subscriber's limits have a quota for the default class.
     #[error(
         "plan {} has no quota for the default class {}, and limits gives none: the subscriber could call nothing",

@@ -12,6 +12,7 @@ use super::fleet::Limits;
 use super::headers::{LimitHeader, UpstreamHeaders};
 use super::operators::Operators;
 use super::rate::{Grant, QuotaTerms};
+use super::roster::ParentTerms;
 use super::{CountBy, OnError};
 use crate::count::table::Capacity;
 use crate::quota::Mode;
@@ -281,6 +282,29 @@ pub(super) struct Subscriber {
     /// Quotas by class that replace those of the plan. Classes that are not named here keep the plan's quotas.
     #[serde(default)]
     pub(super) limits: Grants,
+    /// The organisation that the subscriber belongs to. A request is charged to the quotas of its key and to those of the organisation. Not
+    /// with `fleet`.
+    pub(super) parent: Option<Parent>,
+}
+
+/// An organisation whose subscribers share quotas.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Parent {
+    /// Id of the organisation. All its subscribers share one count of each class.
+    organisation: String,
+    /// Quotas by class that all subscribers of the organisation share. Each subscriber of an organisation gives the same ones. A class that is
+    /// not named here has no shared quota. The name of a quota defaults to `organisation`, followed by the window if the class has several.
+    limits: Grants,
+}
+
+impl From<Parent> for ParentTerms {
+    /// The limits in the order of the classes' names, so that limits that were written in another order are the same.
+    fn from(Parent { organisation, limits: Entries(mut limits) }: Parent) -> Self {
+        limits.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        Self { organisation, limits }
+    }
 }
 
 /// Policy for requests without a known key.

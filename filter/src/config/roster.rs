@@ -15,6 +15,17 @@ pub struct Terms {
     pub plan: String,
     /// Classes' names and what is granted in them instead of what the plan grants.
     pub limits: Vec<(String, Grant)>,
+    /// The organisation that the subscriber belongs to.
+    pub parent: Option<ParentTerms>,
+}
+
+/// An organisation, and the quotas that its subscribers share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ParentTerms {
+    /// The organisation's id.
+    pub organisation: String,
+    /// Classes' names, in their order, and the quotas that the organisation has in them.
+    pub limits: Vec<(String, Grant)>,
 }
 
 /// The known keys. Build one with [`RosterBuilder`].
@@ -191,7 +202,7 @@ mod tests {
     use super::*;
 
     fn terms(plan: &str) -> Terms {
-        Terms { plan: plan.to_owned(), limits: Vec::new() }
+        Terms { plan: plan.to_owned(), limits: Vec::new(), parent: None }
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub fn document() -> Result<Value, Unplaced> {
 }
 
 /// What the filter checks beyond the types of the fields, and what the types do not say of their defaults, by pointer into the schema.
-fn bounds() -> [(&'static str, Value); 60] {
+fn bounds() -> [(&'static str, Value); 61] {
     let subject = json!(["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]);
     let plan = json!(["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "plan"]);
     let key = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
@@ -144,6 +144,7 @@ fn bounds() -> [(&'static str, Value); 60] {
         ("/$defs/PlanSource/properties/metadata/items", json!({"pattern": METADATA})),
         ("/$defs/Subscriber/properties/keys/items", json!({"pattern": DIGEST})),
         ("/$defs/Subscriber/properties/limits", json!({"default": {}})),
+        ("/$defs/Parent/properties/organisation", json!({"minLength": 1})),
         ("/$defs/Directory/properties/cluster", json!({"minLength": 1})),
         ("/$defs/Directory/properties/path", json!({"pattern": PATH})),
         ("/$defs/Directory/properties/interval", json!({"pattern": "^0*[1-9][0-9]*[smhd]$"})),

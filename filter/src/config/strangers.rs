@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::error::ConfigError;
-use super::plans::{Class, quotas};
+use super::plans::{Class, quota_set};
 use super::problem::Problem;
 use super::rate::QuotaTerms;
 use super::raw;
@@ -30,7 +30,7 @@ impl StrangerPolicy {
         match (raw.action, raw.quotas) {
             (raw::Action::Limit, list) => {
                 let list = list.unwrap_or_else(|| vec![default_quota()]);
-                let quotas = quotas(&list, &Class::plain(ADDRESS_CLASS), false)
+                let quotas = quota_set(&list, &Class::plain(ADDRESS_CLASS), false)
                     .map_err(|error| error.within("quotas"))?;
                 Ok(Self::Limit(quotas))
             }

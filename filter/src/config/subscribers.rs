@@ -3,12 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::error::ConfigError;
-use super::plans::{Class, Entitlement, Entitlements, entitlements};
+use super::error::{ConfigError, Step};
+use super::plans::{Class, Entitlement, Entitlements, entitlements, quotas};
 use super::problem::Problem;
 use super::{CountBy, digest, raw};
-use crate::config::roster::{Known, Position, Roster, RosterBuilder, Terms};
+use crate::config::rate::Grant;
+use crate::config::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
+use crate::count::entry::MAX_QUOTAS;
 use crate::count::fingerprint::KeyDigest;
+use crate::quota::{Quota, QuotaSet};
 
 /// A roster's keys and their entitlements.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Agreement {
     pub plan: usize,
     /// The entitlement in each class.
     pub entitlements: Entitlements,
+    /// The organisation that shares quotas, by its id.
+    pub organisation: Option<String>,
 }
 
 /// The classes and plans that terms refer to.
@@ -61,9 +66,57 @@ impl Catalog {
                 self.classes.get(self.default_class).map_or_else(String::new, |class| class.name.clone());
             return Err(ConfigError::new("", Problem::NoDefaultQuota { plan: terms.plan.clone(), class }));
         }
-        Ok(Agreement { plan, entitlements })
+        let (entitlements, organisation) = match &terms.parent {
+            None => (entitlements, None),
+            Some(parent) => {
+                let shared = self.shared(parent, entitlements).map_err(|error| error.within("parent"))?;
+                (shared, Some(parent.organisation.clone()))
+            }
+        };
+        Ok(Agreement { plan, entitlements, organisation })
+    }
+
+    /// `entitlements` with the quotas that an organisation shares.
+    fn shared(
+        &self,
+        parent: &ParentTerms,
+        mut entitlements: Entitlements,
+    ) -> Result<Entitlements, ConfigError> {
+        if self.leased {
+            return Err(ConfigError::new("", Problem::NotInFleet));
+        }
+        if parent.organisation.is_empty() {
+            return Err(ConfigError::new("organisation", Problem::NoneGiven));
+        }
+        for (name, grant) in &parent.limits {
+            let within = |error: ConfigError| error.within(Step::Name(name.clone())).within("limits");
+            let mut classes = self.classes.iter().zip(&mut entitlements);
+            let Some((class, entitlement)) = classes.find(|(class, _)| class.name == *name) else {
+                let expected = self.classes.iter().map(|class| class.name.clone()).collect();
+                return Err(within(ConfigError::new("", Problem::Unknown { kind: "class", expected })));
+            };
+            let Grant::Quotas(list) = grant else { continue };
+            let shared = quotas(list, class, ORGANISATION, false).map_err(within)?;
+            let own = match entitlement {
+                Entitlement::NotInPlan => continue,
+                Entitlement::Unlimited => Vec::new(),
+                Entitlement::Quotas(own) => own.own().to_vec(),
+            };
+            let is_taken = |quota: &Quota| own.iter().any(|own| own.name == quota.name);
+            if let Some(index) = shared.iter().position(is_taken) {
+                return Err(within(ConfigError::new("name", Problem::Duplicate).within(index)));
+            }
+            if own.len() + shared.len() > MAX_QUOTAS {
+                return Err(within(ConfigError::new("", Problem::TooManyQuotas(own.len() + shared.len()))));
+            }
+            *entitlement = Entitlement::Quotas(Arc::new(QuotaSet::with_shared(own, shared)));
+        }
+        Ok(entitlements)
     }
 }
+
+/// The default name of an organisation's quotas.
+const ORGANISATION: &str = "organisation";
 
 impl Subscribers {
     /// Resolves a roster by the plans and classes of `catalog`. A key whose terms do not resolve is unknown.
@@ -77,12 +130,21 @@ impl Subscribers {
         let mut roster = RosterBuilder::default();
         let mut ids = HashSet::new();
         let mut owners = HashMap::new();
-        for (index, raw::Subscriber { id, plan, keys, limits }) in raw.into_iter().enumerate() {
+        let mut organisations = HashMap::new();
+        for (index, raw::Subscriber { id, plan, keys, limits, parent }) in raw.into_iter().enumerate() {
             if !ids.insert(id.clone()) {
                 return Err(ConfigError::new("id", Problem::Duplicate).within(index));
             }
-            let terms = Terms { plan, limits: limits.0 };
+            let terms = Terms { plan, limits: limits.0, parent: parent.map(Into::into) };
             catalog.agreement(&terms).map_err(|error| error.within(index))?;
+            if let Some(ParentTerms { organisation, limits }) = &terms.parent {
+                let (first, known) =
+                    organisations.entry(organisation.clone()).or_insert_with(|| (index, limits.clone()));
+                if known != limits {
+                    let problem = Problem::OtherLimits(*first);
+                    return Err(ConfigError::new("limits", problem).within("parent").within(index));
+                }
+            }
             for (place, key) in keys.iter().enumerate() {
                 let refuse =
                     |problem| ConfigError::new("", problem).within(place).within("keys").within(index);
@@ -127,6 +189,12 @@ impl Subscribers {
         self.agreements.get(known.terms)?.as_ref()
     }
 
+    /// Whether an organisation shares quotas among keys.
+    #[must_use]
+    pub fn has_organisations(&self) -> bool {
+        self.agreements.iter().flatten().any(|agreement| agreement.organisation.is_some())
+    }
+
     /// The entitlements of all agreements.
     pub(super) fn entitlements(&self) -> impl Iterator<Item = &Entitlement> {
         self.agreements.iter().flatten().flat_map(|agreement| &agreement.entitlements)
@@ -138,7 +206,7 @@ impl Subscribers {
         self.roster.iter().filter(|known| self.agreement(*known).is_none()).count()
     }
 
-    /// Upper bound of the counters' records that all keys need: one for each class with quotas.
+    /// Upper bound of the counters' records that all keys need: one for each class with quotas, and one for each of an organisation.
     #[must_use]
     pub fn records(&self, count_by: CountBy) -> usize {
         self.needs(self.roster.iter(), count_by).sum()
@@ -171,13 +239,16 @@ impl Subscribers {
     ) -> impl Iterator<Item = usize> {
         let mut seen = HashSet::new();
         keys.map(move |known| {
-            let entitlements =
-                self.agreement(known).into_iter().flat_map(|agreement| &agreement.entitlements);
-            let needs_record = |(class, given): &(usize, &Entitlement)| {
-                matches!(given, Entitlement::Quotas(_))
-                    && (count_by == CountBy::Key || seen.insert((known.subscriber, *class)))
+            let Some(agreement) = self.agreement(known) else { return 0 };
+            let organisation = agreement.organisation.as_deref();
+            let of_class = |(class, given): (usize, &'k Entitlement)| {
+                let Entitlement::Quotas(quotas) = given else { return 0 };
+                let own = !quotas.own().is_empty()
+                    && (count_by == CountBy::Key || seen.insert((Some(known.subscriber), None, class)));
+                let shared = !quotas.shared().is_empty() && seen.insert((None, organisation, class));
+                usize::from(own) + usize::from(shared)
             };
-            entitlements.enumerate().filter(needs_record).count()
+            agreement.entitlements.iter().enumerate().map(of_class).sum()
         })
     }
 }

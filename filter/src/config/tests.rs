@@ -326,6 +326,59 @@ fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path
 }
 
 #[test]
+fn every_mistake_in_an_organisation_has_its_message_and_its_path() {
+    let eight =
+        (1..=8).map(|seconds| format!(r#"{{"limit": 9, "window": "{seconds}s"}}"#)).collect::<Vec<_>>();
+    let eight = format!(r#"{{"standard": [{}]}}"#, eight.join(", "));
+    let named = r#"{"standard": ["9/day", {"limit": 9, "window": "1h", "name": "standard"}]}"#;
+    let reserve =
+        r#""classes": [{"name": "chat", "cost": {"reserve": 10, "actual": {"response_header": "x"}}}]"#;
+    let rows = [
+        (r#"{"bulk": ["9/day"]}"#, "", ".limits.*: unknown class, expected standard"),
+        (r#"{"standard": []}"#, "", ".limits.*: must not be empty"),
+        (named, "", ".limits.*[1].name: given twice"),
+        (&eight, "", ".limits.*: 9 quotas, at most 8 are possible"),
+        (
+            r#"{"chat": ["9/day"]}"#,
+            reserve,
+            ".limits.*[0]: a request of class \"chat\" reserves 10 units (its cost.reserve), more than this limit: none could ever pass",
+        ),
+        (
+            "{}",
+            r#""fleet": {"cluster": "c"}"#,
+            ": a fleet does not share the quotas of organisations; leave out parent",
+        ),
+    ];
+    for (limits, more, message) in rows {
+        let comma = if more.is_empty() { "" } else { "," };
+        let json = format!(
+            r#"{{"plans": {{"free": {{"standard": ["60/minute"]}}}},
+                "subscribers": [{{"id": "a", "plan": "free", "parent": {{"organisation": "o", "limits": {limits}}}}}]{comma} {more}}}"#
+        );
+        assert_eq!(refused(&json), format!("subscribers[0].parent{message}"), "{limits}");
+    }
+    let nameless =
+        r#""subscribers": [{"id": "a", "plan": "free", "parent": {"organisation": "", "limits": {}}}]"#;
+    assert_eq!(with(nameless).unwrap_err(), "subscribers[0].parent.organisation: must not be empty");
+}
+
+#[test]
+fn subscribers_of_an_organisation_have_the_same_limits_whatever_their_order() {
+    let with_limits = |limits: &str| {
+        with(&format!(
+            r#""subscribers": [{{"id": "s", "plan": "free"}}, {{"id": "a", "plan": "free", "parent": {{"organisation": "o", "limits": {{"standard": ["9/day"], "analytics": "unlimited"}}}}}},
+                               {{"id": "b", "plan": "free", "parent": {{"organisation": "o", "limits": {limits}}}}}]"#
+        ))
+    };
+    assert!(with_limits(r#"{"analytics": "unlimited", "standard": ["9/day"]}"#).is_ok());
+    for other in [r#"{"standard": ["9/day"]}"#, r#"{"standard": ["8/day"], "analytics": "unlimited"}"#] {
+        let expected =
+            "subscribers[2].parent.limits: subscribers[1] gives the same organisation other limits";
+        assert_eq!(with_limits(other).unwrap_err(), expected);
+    }
+}
+
+#[test]
 fn a_directory_has_the_documented_defaults() {
     let config = with(r#""directory": {"cluster": "backend", "path": "/internal/keys"}"#).unwrap();
     let expected = DirectorySettings {

@@ -128,7 +128,7 @@ impl Counters {
     #[must_use]
     pub fn place(&self, counter: Counter<'_>) -> Place {
         let table = match counter.who {
-            Who::Key(_) | Who::Subscriber(_) => Table::Known,
+            Who::Key(_) | Who::Subscriber(_) | Who::Organisation(_) => Table::Known,
             Who::Address(_) => Table::Strangers,
         };
         let fingerprint = self.tables.salt().fingerprint(counter.who, counter.class);

@@ -17,6 +17,8 @@ pub enum Who<'a> {
     Key(&'a KeyDigest),
     /// A subscriber whose keys share their quotas, by its id.
     Subscriber(&'a str),
+    /// An organisation whose subscribers share quotas, by its id.
+    Organisation(&'a str),
     /// A stranger, by its address.
     Address(ClientAddress),
 }
@@ -127,6 +129,11 @@ impl Salt {
                 hasher.write(&ip.octets());
             }
             Who::Address(ClientAddress::NotIp) => hasher.write_u8(4),
+            Who::Organisation(id) => {
+                hasher.write_u8(5);
+                hasher.write_usize(id.len());
+                hasher.write(id.as_bytes());
+            }
         }
         hasher.write(class.as_bytes());
         Fingerprint(hasher.finish().max(1))
@@ -178,6 +185,8 @@ mod tests {
             Who::Key(&[8; 32]),
             Who::Subscriber("a"),
             Who::Subscriber("ab"),
+            Who::Organisation("a"),
+            Who::Organisation("ab"),
             address("192.0.2.1"),
             address("192.0.2.2"),
             address("2001:db8::"),

@@ -24,7 +24,7 @@ pub struct Settlement<'a> {
     /// The charge as it was made.
     pub charge: Charge<'a>,
     /// Where the counter stood after the charge.
-    pub charged: &'a Standings,
+    pub charged: &'a [Standing],
     /// What was due.
     pub due: Due,
 }

@@ -32,6 +32,7 @@ mod caller;
 mod explanation;
 mod leased;
 mod operators;
+mod organisation;
 mod settlement;
 
 use self::caller::{Caller, Remembered};
@@ -102,10 +103,19 @@ pub struct Limiter {
     settlements: SettlementTally,
 }
 
-/// Identifies a counter: by the place of its record here, and by who is counted in the fleet.
+/// The places of the records that a request is charged to.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    /// Of the caller's counter.
+    own: Place,
+    /// Of the counter that the caller's organisation shares.
+    organisation: Option<Place>,
+}
+
+/// Identifies a counter: by the places of its records here, and by who is counted in the fleet.
 #[derive(Clone, Copy, Debug)]
 struct CounterKey {
-    place: Place,
+    places: Places,
     fleet: Option<FleetId>,
 }
 
@@ -116,6 +126,8 @@ enum DecideError {
     NoHeaders,
     #[error("the configuration has no fleet")]
     NoFleet,
+    #[error("the class has no quotas")]
+    NoQuotas,
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
@@ -231,10 +243,11 @@ impl Limiter {
             }
         };
         let mut verdict = match caller {
-            Caller::Known { who, counter, plan, granted } => {
+            Caller::Known { who, organisation, counter, plan, granted } => {
                 request.plan = Some(plan);
                 return if usage {
-                    let usage = usage::usage(self.open(host)?, host, config, who, plan, granted)?;
+                    let caller = usage::Caller { who, organisation, plan };
+                    let usage = usage::usage(self.open(host)?, host, config, caller, granted)?;
                     let mut verdict = Request { plan: None, ..*request }.verdict([Outcome::Exempt]);
                     verdict.reply = Some(Box::new(Reply::usage(&usage)));
                     Ok(verdict)
@@ -291,14 +304,14 @@ impl Limiter {
                     let leased = LeasedRequest {
                         plan,
                         class: request.class,
-                        counter: counter.place,
+                        counter: counter.places.own,
                         who,
                         quotas,
                         cost,
                     };
                     self.charge_leased(host, config, &leased, Beyond::Ask)
                 }
-                _ => Ok(self.count(host, config, request, counter.place, quotas, None, None)?.1),
+                _ => Ok(self.count(host, config, request, counter.places, quotas, None, None)?.1),
             },
             Some(Entitlement::NotInPlan) | None => {
                 let plan = request.plan_name(config).unwrap_or_default();
@@ -329,7 +342,8 @@ impl Limiter {
                 let address = host.property(b"source\0address")?.unwrap_or_default();
                 let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
                 let counter = self.open(host)?.place(Counter { who, class: ADDRESS_CLASS });
-                Ok(self.count(host, config, request, counter, quotas, None, Some(outcome))?.1)
+                let places = Places { own: counter, organisation: None };
+                Ok(self.count(host, config, request, places, quotas, None, Some(outcome))?.1)
             }
         }
     }
@@ -341,7 +355,7 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         request: &Request,
-        counter: Place,
+        places: Places,
         quotas: &Arc<QuotaSet>,
         shared: Option<Shared<'_>>,
         stranger: Option<Outcome>,
@@ -356,18 +370,23 @@ impl Limiter {
             quotas: Arc::clone(quotas),
             standings: Standings::new(),
             cost,
-            counter: counter.fingerprint(),
+            counter: places.own.fingerprint(),
             at,
         });
-        let charge = Charge { fingerprint: counter.fingerprint(), quotas: quotas.quotas(), cost, shared };
-        let counted = self.open(host)?.charge(host, counter, charge, &mut report.standings)?;
+        let mut parts = places.parts(quotas);
+        let Some((place, part)) = parts.next() else { return Err(DecideError::NoQuotas) };
+        let charge = Charge { fingerprint: place.fingerprint(), quotas: part, cost, shared };
+        let mut counted = self.open(host)?.charge(host, place, charge, &mut report.standings)?;
         report.at = counted.at;
+        if let (Charged::Admitted { .. }, Some(organisation)) = (counted.charged, parts.next()) {
+            counted = self.charge_organisation(host, (place, charge), organisation, &mut report)?;
+        }
         let verdict = match counted.charged {
             Charged::Short(_) => request.verdict([]),
             Charged::Admitted { .. } => {
                 // A stranger pays one unit, whatever the class.
                 let reservation = match stranger {
-                    None => Reservation::of(config, request.class, counter, &report, shared.is_some()),
+                    None => Reservation::of(config, request.class, places, &report, shared.is_some()),
                     Some(_) => None,
                 };
                 let mut verdict = conclude(config, request, report, stranger, counted.overflowed, true);

@@ -36,6 +36,8 @@ pub const COST_REFUNDED: &str = "weir.cost.refunded_total";
 pub const COST_UNKNOWN: &str = "weir.cost.unknown_total";
 /// `weir_cost_unsettled_total`: requests whose settlement could not be stored, so that their charge stands.
 pub const COST_UNSETTLED: &str = "weir.cost.unsettled_total";
+/// `weir_organisation_given_back_total`: requests whose caller got its charge back, because its organisation did not admit them.
+pub const ORGANISATION_GIVEN_BACK: &str = "weir.organisation.given_back_total";
 
 /// Requests of a plan and class, by outcome.
 #[must_use]

@@ -69,6 +69,9 @@ pub(super) struct Audit<'a> {
     pub(super) operator: &'a str,
     pub(super) action: &'a str,
     pub(super) subscriber: &'a str,
+    /// The organisation, if the quota is one that it shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) organisation: Option<&'a str>,
     /// The first digits of the key's SHA-256.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,

@@ -110,6 +110,7 @@ impl Reply {
             format!("{} {units}{plural} per {}", quota.limit, quota.window.short_name())
         });
         let whose = match plan {
+            Some(_) if report.refused_by_organisation() => "for the organisation".to_owned(),
             Some(plan) => format!("on the {plan} plan"),
             None => "for an address without a known key".to_owned(),
         };

@@ -87,6 +87,12 @@ impl Report {
         })
     }
 
+    /// Whether it was quotas of the caller's organisation that refused.
+    #[must_use]
+    pub fn refused_by_organisation(&self) -> bool {
+        self.quotas.shared().iter().any(|shared| self.exhausted().any(|quota| core::ptr::eq(quota, shared)))
+    }
+
     /// The `X-RateLimit-*` headers; `None` if no quota is enforced.
     #[must_use]
     pub fn x_ratelimit(&self, limit: LimitHeader) -> Option<XRateLimit> {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::config::{Config, Entitlement, Entitlements};
-use crate::count::consume::{Beyond, Charge, Shared};
+use crate::count::consume::{Beyond, Charge, Shared, Standings};
 use crate::count::counters::{CountError, Counter, CounterHost, Counters};
 use crate::count::fingerprint::Who;
 use crate::quota::Mode;
@@ -44,7 +44,18 @@ struct QuotaUsage<'a> {
     reset: u64,
 }
 
-/// Where `who` stands. Nothing is counted.
+/// Whose usage is reported.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// The key, or its subscriber.
+    pub who: Who<'a>,
+    /// The organisation that shares quotas.
+    pub organisation: Option<&'a str>,
+    /// The plan.
+    pub plan: usize,
+}
+
+/// Where a caller stands. Nothing is counted.
 ///
 /// # Errors
 /// If a counter could not be read.
@@ -52,8 +63,7 @@ pub fn usage<'c>(
     counters: &mut Counters,
     host: &mut impl CounterHost,
     config: &'c Config,
-    who: Who<'_>,
-    plan: usize,
+    Caller { who, organisation, plan }: Caller<'_>,
     granted: &'c Entitlements,
 ) -> Result<Usage<'c>, CountError> {
     let mut classes = Vec::with_capacity(granted.len());
@@ -61,12 +71,16 @@ pub fn usage<'c>(
         let quotas = match granted {
             Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
             Entitlement::Quotas(set) => {
-                let place = counters.place(Counter { who, class: &class.name });
                 let shared =
                     config.fleet.as_ref().map(|fleet| Shared { terms: &fleet.terms, beyond: Beyond::Pass });
-                let charge =
-                    Charge { fingerprint: place.fingerprint(), quotas: set.quotas(), cost: 0, shared };
-                let standings = counters.standing(host, place, charge)?;
+                let mut standings = Standings::new();
+                let organisation = organisation.map(Who::Organisation);
+                for (who, quotas) in [(Some(who), set.own()), (organisation, set.shared())] {
+                    let Some(who) = who.filter(|_| !quotas.is_empty()) else { continue };
+                    let place = counters.place(Counter { who, class: &class.name });
+                    let charge = Charge { fingerprint: place.fingerprint(), quotas, cost: 0, shared };
+                    standings.extend(counters.standing(host, place, charge)?);
+                }
                 let enforced =
                     set.quotas().iter().zip(standings).filter(|(quota, _)| quota.mode == Mode::Enforced);
                 enforced

@@ -9,7 +9,7 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::config::roster::{Roster, RosterBuilder, Terms};
-use crate::config::{Grants, parse_digest};
+use crate::config::{Grants, Parent, parse_digest};
 
 /// Parses a document. Returns its keys, and the number of rows that are left out because they are malformed or repeat a key.
 ///
@@ -36,6 +36,7 @@ struct Row<'r> {
     plan: Cow<'r, str>,
     #[serde(default)]
     limits: Grants,
+    parent: Option<Parent>,
 }
 
 /// The rows, parsed one by one: a large document is never in memory twice.
@@ -48,7 +49,8 @@ impl Rows {
     fn add(&mut self, row: &RawValue) -> Option<()> {
         let row: Row<'_> = serde_json::from_str(row.get()).ok()?;
         let digest = parse_digest(row.sha256.strip_prefix("sha256:").unwrap_or(&row.sha256))?;
-        let terms = Terms { plan: row.plan.into_owned(), limits: row.limits.0 };
+        let terms =
+            Terms { plan: row.plan.into_owned(), limits: row.limits.0, parent: row.parent.map(Into::into) };
         self.builder.add(digest, &row.subscriber, terms).ok()
     }
 }
@@ -102,6 +104,27 @@ mod tests {
         assert_eq!((left_out, roster.len()), (7, 1));
         let known = roster.find(&[6; 32]).and_then(|place| roster.at(place)).unwrap();
         assert_eq!(known.subscriber, "caf\u{e9}");
+    }
+
+    #[test]
+    fn a_row_may_name_an_organisation() {
+        let row = |digest: &str, parent: &str| {
+            format!(
+                r#"{{"sha256": "{}", "subscriber": "s", "plan": "free", "parent": {parent}}}"#,
+                digest.repeat(32)
+            )
+        };
+        let rows = [
+            row("01", r#"{"organisation": "acme", "limits": {"standard": ["9/minute"]}}"#),
+            row("02", "null"),
+            row("03", r#"{"organisation": "acme"}"#),
+        ];
+        let (roster, left_out) = parse(format!(r#"{{"keys": [{}]}}"#, rows.join(",")).as_bytes()).unwrap();
+        let organisation = |byte: u8| {
+            let known = roster.find(&[byte; 32]).and_then(|place| roster.at(place))?;
+            Some(roster.terms()[known.terms].parent.as_ref().map(|parent| parent.organisation.as_str()))
+        };
+        assert_eq!((left_out, [1, 2, 3].map(organisation)), (1, [Some(Some("acme")), Some(None), None]));
     }
 
     proptest::proptest! {

@@ -346,7 +346,13 @@ mod tests {
         };
         let row = |(byte, subscriber, plan): &(u8, &str, &str)| {
             let digest = format!("{byte:02x}").repeat(32);
-            format!(r#"{{"sha256": "{digest}", "subscriber": "{subscriber}", "plan": "{plan}"}}"#)
+            let (plan, more) = match *plan {
+                "pooled" => {
+                    ("free", r#", "parent": {"organisation": "acme", "limits": {"standard": ["9/day"]}}"#)
+                }
+                plan => (plan, ""),
+            };
+            format!(r#"{{"sha256": "{digest}", "subscriber": "{subscriber}", "plan": "{plan}"{more}}}"#)
         };
         let all = [
             (9, "a", "free"),
@@ -357,6 +363,7 @@ mod tests {
             (8, "d", "free"),
         ];
         let without_b = [all[0], all[3], all[4], all[5]];
+        let pooled = [(9, "a", "pooled"), (5, "c", "gold"), (3, "b", "pooled"), (7, "b", "pooled")];
         // rows, records, `count_by`, the keys that are known, in the order of the document, and the number over capacity
         let cases = [
             (&all[..], 64, "key", &[9, 3, 7, 1, 8][..], 0),
@@ -371,18 +378,23 @@ mod tests {
             (&all, 4, "subscriber", &[9, 3, 7], 2),
             // A revoked key is unknown, and its records are there for the keys after it.
             (&without_b, 4, "key", &[9, 1], 1),
+            // An organisation has a record of its own.
+            (&pooled, 5, "key", &[9, 3, 7], 0),
+            (&pooled, 4, "key", &[9, 3], 1),
+            (&pooled, 2, "key", &[], 3),
+            (&pooled, 4, "subscriber", &[9, 3, 7], 0),
         ];
         for (rows, known, count_by, expected, over_capacity) in cases {
             let what = format!("{known} records by {count_by}, {} rows", rows.len());
             let mut directory = Directory::new(settings(0), 0);
+            let bytes: Vec<_> = rows.iter().map(|(byte, ..)| *byte).collect();
             let rows: Vec<_> = rows.iter().map(row).collect();
             let rows: Vec<_> = rows.iter().map(String::as_str).collect();
             let update = answer(&mut directory, "200", &document(&rows), 100);
             assert_eq!(update, Ok(Update::Replaced { skipped: 0 }), "{what}");
             let config = config(known, count_by);
             let (subscribers, left_out) = entitled(Arc::clone(directory.roster().unwrap()), &config);
-            let found =
-                all.map(|(byte, ..)| byte).into_iter().filter(|byte| subscribers.get(&[*byte; 32]).is_some());
+            let found = bytes.into_iter().filter(|byte| subscribers.get(&[*byte; 32]).is_some());
             assert_eq!(found.collect::<Vec<_>>(), expected, "{what}");
             assert_eq!(left_out, LeftOut { without_agreement: 1, over_capacity }, "{what}");
             assert!(subscribers.records(config.count_by) < known as usize, "{what}");

@@ -15,19 +15,29 @@ pub(super) struct Metrics {
     requests: Vec<Option<Metric>>,
     /// In the order of [`Event::ALL`]; none without a fleet.
     fleet: Vec<Option<Metric>>,
-    /// In the order of [`SettlementEvent::ALL`]; none if nothing is settled.
-    settlements: Vec<Option<Metric>>,
+    /// In the order of [`SettlementEvent::ALL`]; `None` for events that cannot occur.
+    settlements: [Option<Metric>; SettlementEvent::ALL.len()],
 }
 
 impl Metrics {
-    pub(super) fn define(config: &Config) -> Self {
+    pub(super) fn define(limiter: &Limiter) -> Self {
+        let config = limiter.config();
         let tally = Tally::new(config.catalog.plans.len(), config.catalog.classes.len());
         let requests = tally.labels().map(|label| request_counter(config, label)).collect();
         let events = config.fleet.iter().flat_map(|_| Event::ALL);
         let fleet = events.map(|event| counter(event.metric())).collect();
-        let events = SettlementEvent::ALL.into_iter().filter(|_| config.settles());
-        let settlements = events.map(|event| counter(event.metric())).collect();
-        Self { tally, requests, fleet, settlements }
+        let mut metrics = Self { tally, requests, fleet, settlements: Default::default() };
+        metrics.define_settlements(limiter);
+        metrics
+    }
+
+    /// Defines the metrics of the events that may occur now that the directory has answered.
+    pub(super) fn define_settlements(&mut self, limiter: &Limiter) {
+        for (event, metric) in SettlementEvent::ALL.into_iter().zip(&mut self.settlements) {
+            if metric.is_none() && limiter.may_see(event) {
+                *metric = counter(event.metric());
+            }
+        }
     }
 
     pub(super) fn count(&mut self, label: Label) {

@@ -125,12 +125,12 @@ impl Shared {
         let directory = config.directory.as_ref();
         let directory = directory
             .map(|settings| known(settings).unwrap_or_else(|| Directory::new(settings.clone(), jitter())));
-        let metrics = Metrics::define(&config);
         let poller = directory.map(Poller::new);
         let mut limiter = Limiter::new(Arc::clone(&config));
         if let Some(poller) = &poller {
             poller.resolve(&mut limiter);
         }
+        let metrics = Metrics::define(&limiter);
         let paused = PausedStreams::new(ticks.is_ok());
         let state = State { limiter, paused, poller, metrics, since_flush: 0 };
         let has_log_level = host::has_log_level();
@@ -170,6 +170,7 @@ impl Shared {
         self.with(|state| {
             if let Some(poller) = state.poller.as_mut().filter(|poller| poller.has_made(call)) {
                 poller.answer(&mut state.limiter, answered, body_size);
+                state.metrics.define_settlements(&state.limiter);
             } else if state.paused.has_made(call) {
                 let response = fleet_response(answered, body_size);
                 state.paused.answer(&mut Gateway, &mut state.limiter, call, response);

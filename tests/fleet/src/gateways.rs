@@ -99,6 +99,12 @@ impl Setup {
         Self { upstream: Upstream::DirectResponse, ..self }
     }
 
+    /// With gateways in front of this upstream.
+    #[must_use]
+    pub fn upstream(self, address: SocketAddr) -> Self {
+        Self { upstream: Upstream::At(address), ..self }
+    }
+
     /// With a circuit breaker that opens at this number of calls to the service in flight, from each gateway.
     #[must_use]
     pub fn calls_in_flight(self, calls: u32) -> Self {

@@ -1,6 +1,7 @@
 //! Real Envoys with the filter, a rate-limit service and a Redis: one quota over all of them.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fleet::burst::Clients;
@@ -9,6 +10,10 @@ use fleet::load::{Load, Pace, Seen, configuration, key};
 use fleet::native::Native;
 use fleet::{Limiter, Setup};
 use serde_json::{Value, json};
+use tests::client::Client;
+use tests::envoy::Envoy;
+use tests::exchange::get;
+use tests::server::Server;
 use tests::{artifacts, clock, soak};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -138,4 +143,53 @@ fn services_with_limits_of_their_own_share_a_quota_by_what_weir_limits_prints() 
         assert!((90..=most).contains(&seen.count(200)), "{service:?}: {seen}");
         assert_eq!(seen.count(200) + seen.count(429), 300, "{service:?}: {seen}");
     }
+}
+
+/// The upstream answers each fifth request 503, which is refunded, and states a cost of 4 in the other answers. Without settlements the quota
+/// would admit 60 requests.
+#[test]
+fn two_gateways_settle_costs_on_their_leases_and_exceed_no_quota() {
+    const LIMIT: usize = 600;
+    const RESERVE: usize = 10;
+    const COST: usize = 4;
+    clock::wait_for_room(24 * 60 * MINUTE, MINUTE);
+    let answered = AtomicUsize::new(0);
+    let upstream = Server::start(move |_| {
+        let fails = answered.fetch_add(1, Ordering::Relaxed) % 5 == 0;
+        let response = http::Response::builder().status(if fails { 503 } else { 200 });
+        response.header("x-cost", COST.to_string()).body(bytes::Bytes::new().into()).unwrap()
+    })
+    .unwrap();
+    let mut policy =
+        configuration(1, &format!("{LIMIT}/day"), &json!({"cluster": "ratelimit", "timeout": "2s"}));
+    policy["classes"] = json!([{
+        "name": "standard",
+        "cost": {"reserve": RESERVE, "actual": {"response_header": "x-cost"}},
+        "refund": {"statuses": [503]},
+    }]);
+    let fleet = Setup::new(Limiter::Weir(policy)).upstream(upstream.address()).start().unwrap();
+    // Each connection sends until it has been refused for a while: a lease may come back, or a refund.
+    let admitted = &|gateway: &Envoy| {
+        let client = Client::to(gateway.address()).unwrap();
+        let (mut served, mut refused) = (0, 0);
+        while refused < 20 {
+            match client.send(&get("/links").key(&key(0))).unwrap().status() {
+                429 => refused += 1,
+                status => {
+                    assert!([200, 503].contains(&status), "{status}");
+                    (served, refused) = (served + usize::from(status == 200), 0);
+                }
+            }
+        }
+        served
+    };
+    let served: usize = std::thread::scope(|scope| {
+        let connections = fleet.gateways.iter().flat_map(|gateway| [gateway; 4]);
+        let senders: Vec<_> = connections.map(|gateway| scope.spawn(move || admitted(gateway))).collect();
+        senders.into_iter().map(|sender| sender.join().unwrap()).sum()
+    });
+    assert!(
+        (LIMIT / RESERVE * 3 / 2..=LIMIT / COST).contains(&served),
+        "{served} requests of {COST} units each"
+    );
 }

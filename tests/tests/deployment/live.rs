@@ -12,7 +12,7 @@ use tests::client::Client;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get, post};
 use tests::gateway::{Kind, wait_for_directory};
-use tests::policy::{HTTP_FILTERS, Policy};
+use tests::policy::{HTTP_FILTERS, Policy, hash};
 use tests::process::Process;
 use tests::served::Served;
 use tests::{artifacts, clock};
@@ -87,11 +87,11 @@ struct Prometheus {
 impl Prometheus {
     /// Starts it with the repository's configuration, but for the targets and for how often they are scraped, and waits until it has
     /// scraped them.
-    fn start(gateway: SocketAddr, backend: SocketAddr) -> Self {
+    fn start(gateways: [SocketAddr; 2], backend: SocketAddr) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let configuration = text("envoy/prometheus/prometheus.yaml")
             .replace("interval: 15s", "interval: 1s")
-            .replace("127.0.0.1:9901", &gateway.to_string())
+            .replace("127.0.0.1:9901", &gateways.map(|gateway| gateway.to_string()).join(", "))
             .replace("127.0.0.1:8082", &backend.to_string());
         let file = folder.path().join("prometheus.yaml");
         std::fs::write(&file, configuration).unwrap();
@@ -109,8 +109,8 @@ impl Prometheus {
         process.wait_for(|line| line.contains("Server is ready").then_some(())).unwrap();
         let client = Client::to(address.unwrap()).unwrap();
         let prometheus = Self { client, _process: process, _folder: folder };
-        let scraped = || (prometheus.value("sum(up)") >= 2.0).then_some(());
-        clock::eventually("the first scrape of both", Duration::from_secs(30), scraped).unwrap();
+        let scraped = || (prometheus.value("sum(up)") >= 3.0).then_some(());
+        clock::eventually("the first scrape of all", Duration::from_secs(30), scraped).unwrap();
         prometheus
     }
 
@@ -141,6 +141,16 @@ impl Prometheus {
     }
 }
 
+/// A gateway with an organisation, which a fleet cannot have, whose pool is used up.
+fn pooling() -> Envoy {
+    let parent = json!({"organisation": "acme", "limits": {"standard": ["1/month"]}});
+    let subscribers = json!([{"id": "a", "plan": "pro", "keys": [hash("pooled")], "parent": parent}]);
+    let policy = Policy::contract().unwrap().with("subscribers", subscribers);
+    let envoy = Envoy::start(Setup::new(policy, Upstream::DirectResponse).workers(1)).unwrap();
+    assert_eq!(envoy.send(&get("/links").key("pooled")).unwrap().status(), 200);
+    envoy
+}
+
 /// What the API answers while its database lacks a table.
 fn break_database(service: &Service) {
     let statement =
@@ -158,12 +168,15 @@ fn every_panel_and_every_alert_finds_its_series_after_faults() {
         .unwrap()
         .with_at("/directory/interval", json!("1s"))
         .with("fleet", json!({"cluster": "ratelimit"}))
+        .with_at("/classes/0/refund", json!({"statuses": ["5xx"]}))
         .with("counters", json!({"known": 64, "strangers": 4}));
     let setup =
         Setup::new(policy, Upstream::At(service.address())).keys_from(service.directory()).trusted_hops(1);
     let envoy = Envoy::start_amended(setup.workers(1), amend).unwrap();
     wait_for_directory(&envoy);
-    let prometheus = Prometheus::start(envoy.admin_address(), service.directory().address);
+    let pooling = pooling();
+    let prometheus =
+        Prometheus::start([&envoy, &pooling].map(Envoy::admin_address), service.directory().address);
 
     let send = |request: Request| envoy.send(&request).unwrap().status();
     let key = |plan: &str| service.keys.of(plan).to_owned();
@@ -184,6 +197,7 @@ fn every_panel_and_every_alert_finds_its_series_after_faults() {
         let link = post("/links").json(&json!({"url": "https://example.com", "key": format!("k{round}")}));
         assert_eq!(send(link.key(&key("pro"))), 200);
         assert_eq!(send(get(format!("/r/k{round}"))), 302);
+        assert_eq!(pooling.send(&get("/links").key("pooled")).unwrap().status(), 429);
         // The VM is loaded again at most a second and a half after it failed.
         assert_eq!(send(get(TRAP_PATH)), 503);
         clock::pass(Duration::from_secs(2));
@@ -199,6 +213,7 @@ fn every_panel_and_every_alert_finds_its_series_after_faults() {
         r#"sum(weir_requests_total{outcome="overflow"})"#,
         r#"sum({__name__=~"envoy_wasm_(.+_)?weir_vm_reload_success"})"#,
         "sum(weir_fleet_failed_total)",
+        "sum(weir_organisation_given_back_total)",
         r#"sum(weir_backend_requests_total{status=~"5.."})"#,
         r#"sum(weir_backend_clicks_total{outcome="recorded"})"#,
         r#"weir:refused:ratio_1h{plan="free"}"#,

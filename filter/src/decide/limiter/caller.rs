@@ -1,6 +1,6 @@
 //! Who is calling, and what a key's plan grants it.
 
-use super::{CounterKey, DecideError, Host, Limiter, open};
+use super::{CounterKey, DecideError, Host, Limiter, Places, open};
 use crate::config::{Agreement, Config, Entitlement, Entitlements, Subscribers};
 use crate::count::counters::Counter;
 use crate::count::fingerprint::{KeyDigest, KeyHash, Who};
@@ -20,7 +20,13 @@ pub(super) struct Remembered {
 /// Who is calling.
 pub(super) enum Caller<'c> {
     /// A key of this plan.
-    Known { who: Who<'c>, counter: CounterKey, plan: usize, granted: &'c Entitlements },
+    Known {
+        who: Who<'c>,
+        organisation: Option<&'c str>,
+        counter: CounterKey,
+        plan: usize,
+        granted: &'c Entitlements,
+    },
     /// An unknown key.
     Unknown,
     /// A key that the directory, which has not answered yet, may know.
@@ -43,18 +49,25 @@ impl Limiter {
         remembered_by: KeyHash,
     ) -> Result<Caller<'c>, DecideError> {
         let counters = open(&mut self.counters, config, host)?;
-        let counter = |who| CounterKey {
-            place: counters.place(Counter { who, class: config.class_name(class) }),
+        let place = |who: Who<'_>| counters.place(Counter { who, class: config.class_name(class) });
+        let counter = |who, organisation: Option<&str>| CounterKey {
+            places: Places {
+                own: place(who),
+                organisation: organisation.map(|id| place(Who::Organisation(id))),
+            },
             fleet: config.fleet.as_ref().map(|fleet| fleet.id(who)),
         };
-        if let Some((known, Agreement { plan, entitlements })) = config.known(directory, digest_of_key) {
+        let known = config.known(directory, digest_of_key);
+        if let Some((known, Agreement { plan, entitlements, organisation })) = known {
             let who = config.count_by.who(known);
-            let (counter, granted) = (counter(who), entitlements.get(class).cloned());
+            let (counter, granted) =
+                (counter(who, organisation.as_deref()), entitlements.get(class).cloned());
             if self.remembered.len() >= REMEMBERED_KEYS {
                 self.remembered.clear();
             }
             self.remembered.insert(remembered_by, Remembered { counter, plan: *plan, granted });
-            return Ok(Caller::Known { who, counter, plan: *plan, granted: entitlements });
+            let organisation = organisation.as_deref();
+            return Ok(Caller::Known { who, organisation, counter, plan: *plan, granted: entitlements });
         }
         if let Some(path) = &config.plan_source {
             let name = host.property(path)?.unwrap_or_default();
@@ -62,7 +75,8 @@ impl Limiter {
             let plan = plans.iter().enumerate().find(|(_, (plan, _))| plan.as_bytes() == name);
             if let Some((plan, (_, granted))) = plan {
                 let who = Who::Key(digest_of_key);
-                return Ok(Caller::Known { who, counter: counter(who), plan, granted });
+                let counter = counter(who, None);
+                return Ok(Caller::Known { who, organisation: None, counter, plan, granted });
             }
         }
         let awaited = config.directory.is_some() && directory.is_none();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DecideError, Host, Limiter, Request, Verdict, open};
+use super::{DecideError, Host, Limiter, Places, Request, Verdict, open};
 use crate::config::{Config, OnUnavailable};
 use crate::count::consume::{Beyond, Charged, Shared, Shortage};
 use crate::count::counters::Place;
@@ -118,8 +118,9 @@ impl Limiter {
         let beyond = if config.enforcement == Mode::Shadow { Beyond::Pass } else { beyond };
         let request = leased.request();
         let shared = Some(Shared { terms: &fleet.terms, beyond });
+        let places = Places { own: leased.counter, organisation: None };
         let (counted, mut verdict) =
-            self.count(host, config, &request, leased.counter, &leased.quotas, shared, None)?;
+            self.count(host, config, &request, places, &leased.quotas, shared, None)?;
         let need = match counted.charged {
             Charged::Short(shortage) => Some(Need::Shortage(shortage)),
             Charged::Admitted { low } => low.map(Need::Refill),

@@ -9,7 +9,7 @@ use crate::count::fingerprint::{KeyDigest, Who};
 use crate::count::lease::is_leasable;
 use crate::decide::operators::{Action, Audit, Call, CounterState, Refusal, State};
 use crate::decide::reply::Reply;
-use crate::decide::usage::usage;
+use crate::decide::usage::{Caller, usage};
 use crate::quota::{Mode, Quota};
 use crate::request::header_pairs::HeaderPairs;
 
@@ -77,16 +77,12 @@ impl Limiter {
         class: &str,
         quota: &str,
     ) -> Result<(), Refusal> {
-        let [Owner { who, key, .. }, others @ ..] = owners else { return Err(Refusal::NoKey) };
-        if others.iter().any(|other| other.who != *who) {
-            return Err(Refusal::SeveralKeys);
-        }
-        let quota = quota_named(config, owners, class, quota)?;
+        let (who, quota) = quota_named(config, owners, class, quota)?;
         if config.fleet.is_some() && is_leasable(quota.window) {
             return Err(Refusal::KeptByService { class: class.to_owned(), quota: quota.name.clone() });
         }
         let used = self.open(host).and_then(|counters| {
-            let place = counters.place(Counter { who: *who, class });
+            let place = counters.place(Counter { who, class });
             Ok(counters.reset(host, place, quota)?)
         });
         let used = used.map_err(|error| self.failure(host, error))?;
@@ -94,7 +90,14 @@ impl Limiter {
             operator: call.operator,
             action: "reset",
             subscriber: &call.subscriber,
-            key: key.map(|key| hex(key).chars().take(KEY_DIGITS).collect()),
+            organisation: match who {
+                Who::Organisation(id) => Some(id),
+                Who::Key(_) | Who::Subscriber(_) | Who::Address(_) => None,
+            },
+            key: match who {
+                Who::Key(key) => Some(hex(key).chars().take(KEY_DIGITS).collect()),
+                Who::Subscriber(_) | Who::Organisation(_) | Who::Address(_) => None,
+            },
             class,
             quota: &quota.name,
             limit: quota.limit.get(),
@@ -117,7 +120,9 @@ impl Limiter {
     ) -> Result<State<'a>, DecideError> {
         let counters = self.open(host)?;
         let listed = owners.iter().take(MAX_KEYS).map(|Owner { key, who, agreement }| {
-            let usage = usage(counters, host, config, *who, agreement.plan, &agreement.entitlements)?;
+            let organisation = agreement.organisation.as_deref();
+            let caller = Caller { who: *who, organisation, plan: agreement.plan };
+            let usage = usage(counters, host, config, caller, &agreement.entitlements)?;
             Ok(CounterState { key: key.map(|key| format!("sha256:{}", hex(key))), usage })
         });
         let listed = listed.collect::<Result<Vec<_>, DecideError>>()?;
@@ -154,28 +159,37 @@ fn owners<'c>(
     if owners.is_empty() { Err(Refusal::NoKey) } else { Ok(owners) }
 }
 
-/// The enforced quota of this name in the class, as an answer lists it.
+/// The enforced quota of this name in the class, as an answer lists it, and whose it is: a key's, its subscriber's or its organisation's.
 fn quota_named<'c>(
     config: &'c Config,
     owners: &[Owner<'c>],
     class: &str,
     name: &str,
-) -> Result<&'c Quota, Refusal> {
+) -> Result<(Who<'c>, &'c Quota), Refusal> {
     let classes = &config.catalog.classes;
     let index = classes.iter().position(|known| known.name == class).ok_or_else(|| Refusal::Parameter {
         name: "class",
         expected: one_of(classes.iter().map(|class| class.name.as_str())),
     })?;
-    let granted = owners.iter().filter_map(|owner| owner.agreement.entitlements.get(index));
-    let enforced = granted.flat_map(Entitlement::quotas).filter(|quota| quota.mode == Mode::Enforced);
-    let all: Vec<&Quota> = enforced.collect();
-    all.iter().find(|quota| quota.name == name).copied().ok_or_else(|| Refusal::Parameter {
+    let granted = owners.iter().filter_map(|Owner { who, agreement, .. }| {
+        let Entitlement::Quotas(set) = agreement.entitlements.get(index)? else { return None };
+        let organisation = agreement.organisation.as_deref().map(Who::Organisation);
+        Some([(Some(*who), set.own()), (organisation, set.shared())])
+    });
+    let mut enforced: Vec<(Who<'_>, &Quota)> = Vec::new();
+    for (who, quotas) in granted.flatten() {
+        let quotas = quotas.iter().filter(|quota| quota.mode == Mode::Enforced);
+        enforced.extend(quotas.filter_map(|quota| Some((who?, quota))));
+    }
+    let mut named = enforced.iter().copied().filter(|(_, quota)| quota.name == name);
+    let found = named.next().ok_or_else(|| Refusal::Parameter {
         name: "quota",
-        expected: match all.as_slice() {
+        expected: match enforced.as_slice() {
             [] => "another class, because no quota of this class limits the subscriber".to_owned(),
-            all => one_of(all.iter().map(|quota| quota.name.as_str())),
+            enforced => one_of(enforced.iter().map(|(_, quota)| quota.name.as_str())),
         },
-    })
+    })?;
+    if named.any(|(who, _)| who != found.0) { Err(Refusal::SeveralKeys) } else { Ok(found) }
 }
 
 fn one_of<'n>(names: impl Iterator<Item = &'n str>) -> String {

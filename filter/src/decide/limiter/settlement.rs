@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DecideError, Host, Limiter, open};
+use super::{DecideError, Host, Limiter, Places, open};
 use crate::config::{Config, CostSource};
 use crate::count::consume::{Beyond, Charge, Shared, Standings};
 use crate::count::counters::Place;
@@ -11,13 +11,14 @@ use crate::decide::metric;
 use crate::decide::response_headers::Report;
 use crate::quota::QuotaSet;
 use crate::request::header_pairs::HeaderPairs;
+use crate::time::Timestamp;
 
 /// A charge that is to be settled.
 #[derive(Clone, Debug)]
 pub struct Reservation {
     /// The class, as an index into [`crate::config::Catalog::classes`].
     class: usize,
-    counter: Place,
+    places: Places,
     quotas: Arc<QuotaSet>,
     /// Where the counter stood after the charge.
     charged: Standings,
@@ -36,11 +37,13 @@ pub enum SettlementEvent {
     UnknownCost,
     /// The settlement could not be stored, so the charge stands.
     Failed,
+    /// A caller's charge was given back, because its organisation did not admit the request.
+    GivenBack,
 }
 
 impl SettlementEvent {
     /// All events.
-    pub const ALL: [Self; 3] = [Self::Refunded, Self::UnknownCost, Self::Failed];
+    pub const ALL: [Self; 4] = [Self::Refunded, Self::UnknownCost, Self::Failed, Self::GivenBack];
 
     /// The name of the counter.
     #[must_use]
@@ -49,6 +52,16 @@ impl SettlementEvent {
             Self::Refunded => metric::COST_REFUNDED,
             Self::UnknownCost => metric::COST_UNKNOWN,
             Self::Failed => metric::COST_UNSETTLED,
+            Self::GivenBack => metric::ORGANISATION_GIVEN_BACK,
+        }
+    }
+
+    /// Whether the event may occur.
+    const fn is_possible(self, settles: bool, gives_back: bool) -> bool {
+        match self {
+            Self::Refunded | Self::UnknownCost => settles,
+            Self::Failed => settles || gives_back,
+            Self::GivenBack => gives_back,
         }
     }
 }
@@ -61,14 +74,14 @@ impl Reservation {
     pub(super) fn of(
         config: &Config,
         class: usize,
-        counter: Place,
+        places: Places,
         report: &Report,
         shared: bool,
     ) -> Option<Box<Self>> {
         config.catalog.classes.get(class).filter(|class| class.is_settled())?;
         let Report { quotas, standings, cost, .. } = report;
         let (quotas, charged, cost) = (Arc::clone(quotas), standings.clone(), *cost);
-        Some(Box::new(Self { class, counter, quotas, charged, cost, shared }))
+        Some(Box::new(Self { class, places, quotas, charged, cost, shared }))
     }
 }
 
@@ -123,6 +136,14 @@ impl Limiter {
         }
     }
 
+    /// Whether an event may occur, by the configuration and by what the directory answered last.
+    #[must_use]
+    pub fn may_see(&self, event: SettlementEvent) -> bool {
+        let gives_back = self.config.subscribers.has_organisations()
+            || self.directory.as_ref().is_some_and(|directory| directory.has_organisations());
+        event.is_possible(self.config.settles(), gives_back)
+    }
+
     /// Takes the sums of [`SettlementEvent::ALL`] since the last time.
     pub fn drain_settlements(&mut self) -> SettlementTally {
         core::mem::take(&mut self.settlements)
@@ -136,31 +157,57 @@ impl Limiter {
         due: Due,
         report: Option<&mut Report>,
     ) {
-        let Reservation { counter, quotas, charged, cost, shared, .. } = reservation;
+        let Reservation { places, quotas, charged, cost, shared, .. } = reservation;
         if due == Due::Units(*cost) {
             return;
         }
         let fleet = config.fleet.as_ref().filter(|_| *shared);
         let shared = fleet.map(|fleet| Shared { terms: &fleet.terms, beyond: Beyond::Pass });
-        let charge =
-            Charge { fingerprint: counter.fingerprint(), quotas: quotas.quotas(), cost: *cost, shared };
-        let settlement = Settlement { charge, charged, due };
+        let mut charged = charged.as_slice();
+        let (mut after, mut at) = (Standings::new(), None);
+        for (place, quotas) in places.parts(quotas) {
+            let charge = Charge { fingerprint: place.fingerprint(), quotas, cost: *cost, shared };
+            let (of_part, others) = charged.split_at_checked(quotas.len()).unwrap_or_default();
+            charged = others;
+            let settlement = Settlement { charge, charged: of_part, due };
+            match self.settle_record(host, config, place, &settlement) {
+                Some((standings, instant)) => {
+                    at = Some(instant);
+                    after.extend(standings);
+                }
+                None => after.extend(of_part.iter().copied()),
+            }
+        }
+        if let (Some(at), Some(report)) = (at, report) {
+            (report.standings, report.at) = (after, at);
+        }
+    }
+
+    /// Settles the charge of one record. Returns where the counter stands afterwards, and the instant. A settlement that could not be stored
+    /// is counted and logged.
+    pub(super) fn settle_record(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        place: Place,
+        settlement: &Settlement<'_>,
+    ) -> Option<(Standings, Timestamp)> {
         let mut standings = Standings::new();
         let counters = open(&mut self.counters, config, host);
         let settled = counters.and_then(|counters| {
-            counters.settle(host, *counter, &settlement, &mut standings).map_err(DecideError::from)
+            counters.settle(host, place, settlement, &mut standings).map_err(DecideError::from)
         });
-        match (settled, report) {
-            (Ok(at), Some(report)) => (report.standings, report.at) = (standings, at),
-            (Ok(_), None) => {}
-            (Err(error), _) => {
+        match settled {
+            Ok(at) => Some((standings, at)),
+            Err(error) => {
                 self.tally(SettlementEvent::Failed);
                 self.log_error(host, "a charge could not be settled", error);
+                None
             }
         }
     }
 
-    fn tally(&mut self, event: SettlementEvent) {
+    pub(super) fn tally(&mut self, event: SettlementEvent) {
         if let Some(sum) = self.settlements.get_mut(event as usize) {
             *sum = sum.saturating_add(1);
         }

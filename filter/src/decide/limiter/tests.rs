@@ -7,6 +7,7 @@ use crate::request::header_pairs::serialize;
 use crate::time::Timestamp;
 
 mod operators;
+mod organisation;
 mod settlement;
 
 struct TestHost {
@@ -366,7 +367,7 @@ fn unknown_keys_wait_for_the_directory_as_configured_and_then_it_knows_them() {
         ));
         let mut roster = RosterBuilder::default();
         for (key, plan) in [("new", "pro"), ("odd", "gold")] {
-            let terms = Terms { plan: plan.to_owned(), limits: Vec::new() };
+            let terms = Terms { plan: plan.to_owned(), limits: Vec::new(), parent: None };
             roster.add(digest(key.as_bytes()), key, terms).unwrap();
         }
         let directory = Subscribers::new(Arc::new(roster.build().0), &filter.limiter.config().catalog);

@@ -130,6 +130,29 @@ fn keys_that_share_their_quotas_are_one_counter() {
 }
 
 #[test]
+fn a_quota_of_an_organisation_is_reset_for_all_of_its_keys() {
+    let team = |id: &str, keys: &[&str]| {
+        let keys: Vec<_> = keys.iter().copied().map(key).collect();
+        json!({"id": id, "plan": "pro", "keys": keys, "parent": {"organisation": "acme", "limits": {"standard": ["3/day"]}}})
+    };
+    let mut listeners = Listeners::of(&json!({
+        "plans": {"pro": {"standard": ["3/hour"]}},
+        "subscribers": [team("p", &["pro", "pro-2"]), team("q", &["other"])],
+    }));
+    assert_eq!((listeners.call("pro"), listeners.call("other")), ([0, 0], [0, 429]));
+    let (_, state) = listeners.ask("GET", PRO);
+    let quotas = state["counters"][0]["classes"][0]["quotas"].as_array().unwrap();
+    let name = quotas[1]["name"].as_str().unwrap();
+    assert_eq!((quotas.len(), &quotas[1]["remaining"]), (2, &json!(0)), "{state}");
+    let (status, state) = listeners.ask("POST", &format!("{PRO}/reset?class=standard&quota={name}"));
+    assert_eq!(status, 200, "{state}");
+    let logged = listeners.public.host.logged.join("");
+    assert!(logged.contains(r#""organisation":"acme","class""#) && !logged.contains(r#""key""#), "{logged}");
+    // The hour of each key is as it was.
+    assert_eq!((listeners.call("pro"), listeners.call("other")), ([0, 429], [0, 0, 429]));
+}
+
+#[test]
 fn what_an_operator_may_not_or_cannot_do_is_said() {
     let unknown_class = "Query parameter class: expected analytics or standard.";
     let unknown_quota = "Query parameter quota: expected standard.";
