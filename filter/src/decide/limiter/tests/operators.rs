@@ -233,11 +233,11 @@ fn subscribers_of_the_directory_are_seen_once_it_has_answered() {
     let mut roster = RosterBuilder::default();
     // The configuration has the first of these keys, so the directory's row does not count.
     for new in ["pro", "new-1", "new-2", "new-3"] {
-        let terms = Terms { plan: "pro".to_owned(), limits: Vec::new() };
+        let terms = Terms { plan: "pro".to_owned(), limits: Vec::new(), parent: None };
         roster.add(digest(new.as_bytes()), "new", terms).unwrap();
     }
     for number in 0..200_u8 {
-        let terms = Terms { plan: "pro".to_owned(), limits: Vec::new() };
+        let terms = Terms { plan: "pro".to_owned(), limits: Vec::new(), parent: None };
         roster.add([number; 32], "many", terms).unwrap();
     }
     let roster = Arc::new(roster.build().0);
