@@ -297,7 +297,8 @@ impl Envoy {
         process.wait_for(|line| line.contains("starting main dispatch loop").then_some(()))?;
         let admin_address = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
         let admin = Client::to(admin_address)?;
-        let address = clock::eventually("Envoy's listener", Duration::from_secs(30), || bound(&admin))?;
+        let address =
+            clock::eventually("Envoy's listener", Duration::from_secs(30), || bound(&admin, |_| true))?;
         let client = Client::to(address)?;
         Ok(Self { process, setup, folder, bootstrap, address, admin_address, admin, client })
     }
@@ -327,6 +328,14 @@ impl Envoy {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where its listener of this name serves.
+    ///
+    /// # Errors
+    /// When it has no such listener.
+    pub fn listener(&self, name: &str) -> anyhow::Result<SocketAddr> {
+        bound(&self.admin, |listener| listener == name).with_context(|| format!("no listener {name}"))
     }
 
     /// Where its statistics are.
@@ -459,11 +468,12 @@ impl Envoy {
     }
 }
 
-/// Where the first listener that is bound to an IP address listens.
-fn bound(admin: &Client) -> Option<SocketAddr> {
+/// Where the first listener that is bound to an IP address listens, of those that are meant by their names.
+fn bound(admin: &Client, is_meant: impl Fn(&str) -> bool) -> Option<SocketAddr> {
     let listeners = admin.send(&get("/listeners?format=json")).ok()?.json().ok()?;
     let statuses = listeners["listener_statuses"].as_array()?;
-    let bound = statuses.iter().find_map(|status| status.pointer("/local_address/socket_address"))?;
+    let mut meant = statuses.iter().filter(|status| status["name"].as_str().is_some_and(&is_meant));
+    let bound = meant.find_map(|status| status.pointer("/local_address/socket_address"))?;
     format!("{}:{}", bound["address"].as_str()?, bound["port_value"]).parse().ok()
 }
 

@@ -24,8 +24,9 @@ names the field:
 plans.pro.standard[0]: \"600/fortnight\": unknown unit, expected second, minute, hour, day or month
 ```
 
-Envoy then does not start or, on an update, keeps its current configuration. Messages about `key_sources`, `subscribers` and `directory`
-quote nothing from the configuration, because a key or a token may be there. Other messages abbreviate texts of more than 20 characters.
+Envoy then does not start or, on an update, keeps its current configuration. Messages about `key_sources`, `subscribers`, `directory` and
+`operators` quote nothing from the configuration, because a key or a token may be there. Other messages abbreviate texts of more than 20
+characters.
 
 The schema checks each field. Only the filter checks whether fields fit together, for example whether the plan of a subscriber exists.
 `host-sim check` loads a configuration into the filter without a gateway: see [The simulator](simulator.md).

@@ -32,7 +32,7 @@ pub struct ConfigError {
 
 /// Fields of the configuration that hold secrets or say where secrets are. Messages about them quote neither values nor names that
 /// were given.
-pub const SECRET_FIELDS: [&str; 3] = ["key_sources", "subscribers", "directory"];
+pub const SECRET_FIELDS: [&str; 4] = ["key_sources", "subscribers", "directory", "operators"];
 
 /// A step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ mod error;
 mod fleet;
 mod headers;
 mod json;
+mod operators;
 mod plans;
 mod problem;
 mod quoting;
@@ -34,6 +35,7 @@ pub use self::error::{ConfigError, SECRET_FIELDS};
 pub use self::fleet::{FleetSettings, Limits, OnUnavailable};
 pub use self::headers::{HeaderOptions, LimitHeader, UpstreamHeaders};
 use self::json::Json;
+pub use self::operators::OperatorSettings;
 pub use self::plans::{Class, Entitlement, Entitlements, is_per_gateway};
 use self::plans::{classes, plans};
 pub use self::problem::Problem;
@@ -41,8 +43,8 @@ pub use self::raw::{Entries, Grants, Parent};
 use self::requests::{Paths, key_sources, property_path};
 use self::roster::Known;
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
-pub use self::subscribers::{Agreement, Catalog, Subscribers, parse_digest};
-use crate::count::fingerprint::KeyDigest;
+pub use self::subscribers::{Agreement, Catalog, Subscribers, hex, parse_digest, parse_key};
+use crate::count::fingerprint::{KeyDigest, Who};
 use crate::count::table::{Capacity, MAX_CAPACITY};
 use crate::quota::{Mode, Quota};
 use crate::request::classes::{Match, PathMatch};
@@ -95,6 +97,8 @@ pub struct Config {
     pub namespace: String,
     /// The fleet of gateways that share quotas.
     pub fleet: Option<FleetSettings>,
+    /// The operators' endpoints. If there are any, the filter answers nothing else.
+    pub operators: Option<OperatorSettings>,
 }
 
 /// The rule that a request falls under, by its method and path.
@@ -118,6 +122,17 @@ pub enum CountBy {
     Key,
     /// The keys of a subscriber share one quota.
     Subscriber,
+}
+
+impl CountBy {
+    /// Who is counted for requests with this key.
+    #[must_use]
+    pub fn who(self, key: Known<'_>) -> Who<'_> {
+        match self {
+            Self::Key => Who::Key(key.digest),
+            Self::Subscriber => Who::Subscriber(key.subscriber),
+        }
+    }
 }
 
 /// Policy for a request that could not be counted.
@@ -168,6 +183,8 @@ impl Config {
             .map(|path| paths.checked(path).map_err(|error| error.within("usage_path")))
             .transpose()?
             .map(|path| Match { methods: vec!["GET".to_owned()], path: PathMatch::Exact(path) });
+        let operators = raw.operators.map(OperatorSettings::check);
+        let operators = operators.transpose().map_err(|error| error.within("operators"))?;
         let of_classes = catalog.classes.iter().flat_map(|class| &class.matches);
         let mut all_matches = of_classes.chain(&exempt).chain(&usage);
         let key_sources = key_sources(raw.key_sources).map_err(|error| error.within("key_sources"))?;
@@ -206,6 +223,7 @@ impl Config {
             counters,
             namespace: raw.namespace,
             fleet,
+            operators,
         })
     }
 
@@ -257,6 +275,21 @@ impl Config {
         key: &KeyDigest,
     ) -> Option<(Known<'c>, &'c Agreement)> {
         self.subscribers.get(key).or_else(|| directory?.get(key))
+    }
+
+    /// The known keys of a subscriber and their agreements: those of this configuration, then those of `directory`, in the order of each list.
+    #[must_use]
+    pub fn keys_of<'c>(
+        &'c self,
+        directory: Option<&'c Subscribers>,
+        subscriber: &str,
+    ) -> Vec<(Known<'c>, &'c Agreement)> {
+        let mut keys = self.subscribers.keys_of(subscriber);
+        let of_directory = directory.map(|directory| directory.keys_of(subscriber)).unwrap_or_default();
+        keys.extend(
+            of_directory.into_iter().filter(|(known, _)| self.subscribers.get(known.digest).is_none()),
+        );
+        keys
     }
 
     /// The name of a class.

@@ -74,10 +74,10 @@ impl Entitlement {
 /// An entitlement for each class, in the order of the classes.
 pub type Entitlements = Vec<Entitlement>;
 
-const NAME: &str = "1 to 32 of a-z, 0-9, _ and -";
+pub(super) const NAME: &str = "1 to 32 of a-z, 0-9, _ and -";
 const PLAN_NAME: &str = "1 to 64 of A-Z, a-z, 0-9, _ and -, and not \"none\", which is the plan of strangers";
 
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     (1..=32).contains(&name.len())
         && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
 }

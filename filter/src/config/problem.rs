@@ -138,10 +138,10 @@ pub enum Problem {
         /// The bounds and the unit.
         expected: &'static str,
     },
-    /// An API key is given in place of its hash.
-    #[error("keys are given by their hash and a plain key is written nowhere; write {hash:?}")]
+    /// An API key or a token is given in place of its hash.
+    #[error("keys and tokens are given by their hash and written nowhere as they are; write {hash:?}")]
     PlainKey {
-        /// The key's hash, as the configuration takes it.
+        /// The hash, as the configuration takes it.
         hash: String,
     },
     /// `sha256:` is not followed by 64 hexadecimal digits.

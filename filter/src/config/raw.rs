@@ -10,6 +10,7 @@ use super::cost::{Cost, Refund};
 use super::directory::NotReady;
 use super::fleet::Limits;
 use super::headers::{LimitHeader, UpstreamHeaders};
+use super::operators::Operators;
 use super::rate::{Grant, QuotaTerms};
 use super::roster::ParentTerms;
 use super::{CountBy, OnError};
@@ -94,6 +95,9 @@ pub(super) struct Config {
     pub(super) namespace: String,
     /// Shares the quotas of known keys among several gateways.
     pub(super) fleet: Option<Fleet>,
+    /// Makes the filter answer operators, and nothing else: they see where a subscriber stands, and reset a quota. It belongs on an internal
+    /// listener, beside a filter of the same `vm_id` that has the same other fields and is on the public listener.
+    pub(super) operators: Option<Operators>,
 }
 
 fn default_class() -> String {

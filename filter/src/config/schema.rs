@@ -21,6 +21,7 @@ const LIMIT: &str = "0*[1-9][0-9]*";
 const NAME: &str = "^[a-z0-9_-]{1,32}$";
 const TOKEN: &str = "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$";
 const PATH: &str = "^/";
+const DIGEST: &str = "^sha256:[0-9A-Fa-f]{64}$";
 const DURATION: &str = "^[0-9]+[smhd]$";
 const METADATA: &str = "^[^\\u0000]+$";
 
@@ -47,7 +48,7 @@ pub fn document() -> Result<Value, Unplaced> {
 }
 
 /// What the filter checks beyond the types of the fields, and what the types do not say of their defaults, by pointer into the schema.
-fn bounds() -> [(&'static str, Value); 56] {
+fn bounds() -> [(&'static str, Value); 61] {
     let subject = json!(["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]);
     let plan = json!(["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "plan"]);
     let key = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
@@ -100,6 +101,14 @@ fn bounds() -> [(&'static str, Value); 56] {
         ("/properties/ipv6_prefix", json!({"minimum": 1, "maximum": 128})),
         ("/properties/usage_path", json!({"pattern": PATH, "examples": ["/quota"]})),
         ("/properties/fleet", json!({"examples": [{"cluster": "ratelimit"}]})),
+        (
+            "/properties/operators",
+            json!({"examples": [{"path": "/weir", "tokens": [{"name": "on-call", "token": key}]}]}),
+        ),
+        ("/$defs/Operators/properties/path", json!({"pattern": "^(/[A-Za-z0-9_-]+)+$"})),
+        ("/$defs/Operators/properties/tokens", json!({"minItems": 1})),
+        ("/$defs/OperatorToken/properties/name", json!({"pattern": NAME})),
+        ("/$defs/OperatorToken/properties/token", json!({"pattern": DIGEST})),
         ("/$defs/Class/properties/name", json!({"pattern": NAME})),
         ("/$defs/CostAfterResponse/properties/reserve", json!({"minimum": 1})),
         ("/$defs/ActualCost", json!({"oneOf": [given("response_header"), given("metadata")]})),
@@ -133,7 +142,7 @@ fn bounds() -> [(&'static str, Value); 56] {
         ("/$defs/KeySource/properties/metadata/items", json!({"pattern": METADATA})),
         ("/$defs/PlanSource/properties/metadata", json!({"minItems": 2})),
         ("/$defs/PlanSource/properties/metadata/items", json!({"pattern": METADATA})),
-        ("/$defs/Subscriber/properties/keys/items", json!({"pattern": "^sha256:[0-9A-Fa-f]{64}$"})),
+        ("/$defs/Subscriber/properties/keys/items", json!({"pattern": DIGEST})),
         ("/$defs/Subscriber/properties/limits", json!({"default": {}})),
         ("/$defs/Parent/properties/organisation", json!({"minLength": 1})),
         ("/$defs/Directory/properties/cluster", json!({"minLength": 1})),

@@ -174,6 +174,14 @@ impl Subscribers {
         Some((known, self.agreement(known)?))
     }
 
+    /// The known keys of a subscriber and their agreements, in the order of the list. Looks at all keys.
+    pub(super) fn keys_of(&self, subscriber: &str) -> Vec<(Known<'_>, &Agreement)> {
+        let keys = self.roster.iter().filter(|known| known.subscriber == subscriber);
+        let mut keys: Vec<_> = keys.filter_map(|known| Some((known, self.agreement(known)?))).collect();
+        keys.sort_unstable_by_key(|(known, _)| known.position);
+        keys
+    }
+
     fn agreement(&self, known: Known<'_>) -> Option<&Agreement> {
         if self.end.is_some_and(|end| known.position >= end) {
             return None;
@@ -245,7 +253,11 @@ impl Subscribers {
     }
 }
 
-fn parse_key(key: &str) -> Result<KeyDigest, Problem> {
+/// Reads `sha256:` and 64 hexadecimal digits.
+///
+/// # Errors
+/// If it is anything else.
+pub fn parse_key(key: &str) -> Result<KeyDigest, Problem> {
     let Some(hex) = key.strip_prefix("sha256:") else {
         return Err(Problem::PlainKey { hash: format!("sha256:{}", hex(&digest(key.as_bytes()))) });
     };
@@ -266,7 +278,9 @@ pub fn parse_digest(hex: &str) -> Option<KeyDigest> {
     Some(digest)
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// The hexadecimal digits of `bytes`.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     use core::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         // Writing to a String cannot fail.

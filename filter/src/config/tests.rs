@@ -118,7 +118,7 @@ fn what_is_no_configuration_is_refused() {
         (r#"{"plans": {"free": {"standard": ["60/minute"]}}} {}"#, "trailing characters at line 1 column 50"),
         (
             "7",
-            "expected an object with the fields plans, classes, default_class, exempt, base_path, upstream_paths, key_sources, subscribers, plan_source, directory, count_by, unknown_key, missing_key, ipv6_prefix, not_in_plan, headers, usage_path, enforcement, on_error, counters, namespace, fleet, found a number",
+            "expected an object with the fields plans, classes, default_class, exempt, base_path, upstream_paths, key_sources, subscribers, plan_source, directory, count_by, unknown_key, missing_key, ipv6_prefix, not_in_plan, headers, usage_path, enforcement, on_error, counters, namespace, fleet, operators, found a number",
         ),
     ];
     for (json, message) in rows {
@@ -223,7 +223,7 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (
             r#""subscribers": [{"id": "a", "plan": "free", "keys": ["secret"]}]"#.to_owned(),
-            r#"subscribers[0].keys[0]: keys are given by their hash and a plain key is written nowhere; write "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b""#,
+            r#"subscribers[0].keys[0]: keys and tokens are given by their hash and written nowhere as they are; write "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b""#,
         ),
         (
             r#""subscribers": [{"id": "a", "plan": "free", "keys": ["sha256:abc"]}]"#.to_owned(),

@@ -4,6 +4,7 @@ use super::cas_predictor::{CasPredictor, MAX_AGE, Predicted};
 use super::consume::{Charge, Charged, Standings, peek};
 use super::entry::{Count, EntryError, OpenRecord, new_entry};
 use super::fingerprint::{Fingerprint, Salt, Who};
+use super::reset::reset;
 use super::settle::Settlement;
 use super::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData, compare_and_swap};
 use super::table::{Capacity, EntryName, OpenError, Table, Tables};
@@ -198,6 +199,21 @@ impl Counters {
         let (_, at) =
             self.round(host, place, |entry, now, next| settlement.apply(entry, now, next, standings))?;
         Ok(at)
+    }
+
+    /// Resets one quota of a counter, in one compare-and-swap. Returns the units that were used.
+    ///
+    /// # Errors
+    /// As [`Counters::charge`]. Nothing is reset then.
+    pub fn reset(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        quota: &Quota,
+    ) -> Result<u32, CountError> {
+        let (used, _) =
+            self.round(host, place, |entry, now, next| reset(entry, place.fingerprint, quota, now, next))?;
+        Ok(used)
     }
 
     /// Where a counter stands, without counting.

@@ -44,6 +44,8 @@ const LEASED: u8 = 0x80;
 pub(crate) const ENTRY_HEAD: usize = 5;
 pub(crate) const RECORD_HEAD: usize = 9;
 pub(crate) const COUNT: usize = 16;
+/// Where in a count `generation` is.
+const GENERATION: usize = 8;
 /// Where in a count `used` is.
 const USED: usize = 12;
 const LEASED_COUNT: usize = COUNT + Lease::BYTES;
@@ -221,6 +223,16 @@ impl<'n> OpenRecord<'n> {
             && let Some(bytes) = self.next.get_mut(start + COUNT..start + LEASED_COUNT)
         {
             bytes.copy_from_slice(lease.to_bytes().as_flattened());
+        }
+    }
+
+    /// Begins the count at `place` again, with nothing used and nothing held.
+    pub(crate) fn begin_again(&mut self, place: usize) {
+        self.set(place, 0, Lease::NONE);
+        let start = self.start + place * width(self.leased);
+        let write = self.next.first_chunk::<ENTRY_HEAD>().map(|[_, write @ ..]| *write);
+        if let (Some(write), Some(bytes)) = (write, self.next.get_mut(start + GENERATION..start + USED)) {
+            bytes.copy_from_slice(&write);
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod counters;
 pub mod entry;
 pub mod fingerprint;
 pub mod lease;
+mod reset;
 pub mod settle;
 pub mod shared_data;
 pub mod table;

@@ -31,6 +31,7 @@ use crate::time::Timestamp;
 mod caller;
 mod explanation;
 mod leased;
+mod operators;
 mod organisation;
 mod settlement;
 
@@ -164,6 +165,9 @@ impl Limiter {
     /// Decides on a request. `headers` is its header map as `proxy_get_header_map_pairs` serializes it.
     pub fn decide(&mut self, host: &mut impl Host, headers: &[u8]) -> Verdict {
         let config = Arc::clone(&self.config);
+        if let Some(operators) = &config.operators {
+            return self.answer_operator(host, &config, operators, headers);
+        }
         let mut request = Request { plan: None, class: config.catalog.default_class };
         let Some(headers) = HeaderPairs::parse(headers) else {
             return self.failed(host, &request, DecideError::NoHeaders);
@@ -243,9 +247,9 @@ impl Limiter {
                 request.plan = Some(plan);
                 return if usage {
                     let caller = usage::Caller { who, organisation, plan };
-                    let body = usage::report(self.open(host)?, host, config, caller, granted)?;
+                    let usage = usage::usage(self.open(host)?, host, config, caller, granted)?;
                     let mut verdict = Request { plan: None, ..*request }.verdict([Outcome::Exempt]);
-                    verdict.reply = Some(Box::new(Reply::usage(body)));
+                    verdict.reply = Some(Box::new(Reply::usage(&usage)));
                     Ok(verdict)
                 } else {
                     self.subscriber(host, config, request, counter, granted.get(request.class))

@@ -3,6 +3,7 @@
 pub mod limiter;
 pub mod log_limiter;
 pub mod metric;
+pub mod operators;
 pub mod outcome;
 pub mod paused;
 pub mod reply;

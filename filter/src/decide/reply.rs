@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use serde::Serialize;
 
 use crate::decide::response_headers::Report;
+use crate::decide::usage::Usage;
 use crate::request::header_pairs::serialize;
 
 /// A reply that the filter sends instead of passing the request on.
@@ -22,6 +23,8 @@ pub struct Reply {
     pub details: &'static str,
     /// Seconds in `Retry-After`.
     pub retry_after: Option<u64>,
+    /// A header that only this reply has, its name in lower case.
+    pub header: Option<(&'static str, &'static str)>,
     /// The JSON body.
     pub body: String,
     /// The plain message, the body for a gRPC request.
@@ -47,13 +50,16 @@ impl fmt::Display for Units {
 }
 
 /// gRPC status codes, by their names in the gRPC documentation.
-mod grpc {
-    pub(super) const OK: u32 = 0;
-    pub(super) const INVALID_ARGUMENT: u32 = 3;
-    pub(super) const PERMISSION_DENIED: u32 = 7;
-    pub(super) const RESOURCE_EXHAUSTED: u32 = 8;
-    pub(super) const UNAVAILABLE: u32 = 14;
-    pub(super) const UNAUTHENTICATED: u32 = 16;
+pub(super) mod grpc {
+    pub(in crate::decide) const OK: u32 = 0;
+    pub(in crate::decide) const INVALID_ARGUMENT: u32 = 3;
+    pub(in crate::decide) const NOT_FOUND: u32 = 5;
+    pub(in crate::decide) const PERMISSION_DENIED: u32 = 7;
+    pub(in crate::decide) const RESOURCE_EXHAUSTED: u32 = 8;
+    pub(in crate::decide) const FAILED_PRECONDITION: u32 = 9;
+    pub(in crate::decide) const UNIMPLEMENTED: u32 = 12;
+    pub(in crate::decide) const UNAVAILABLE: u32 = 14;
+    pub(in crate::decide) const UNAUTHENTICATED: u32 = 16;
 }
 
 #[derive(Serialize)]
@@ -86,10 +92,11 @@ impl Reply {
     #[must_use]
     pub fn headers(&self) -> Vec<u8> {
         let retry_after = self.retry_after.map(|seconds| seconds.to_string());
-        let mut headers: ArrayVec<(&str, &[u8]), 3> = ArrayVec::new();
+        let mut headers: ArrayVec<(&str, &[u8]), 4> = ArrayVec::new();
         headers.push(("content-type", b"application/json"));
         headers.push(("cache-control", b"no-store"));
         headers.extend(retry_after.as_ref().map(|seconds| ("retry-after", seconds.as_bytes())));
+        headers.extend(self.header.map(|(name, value)| (name, value.as_bytes())));
         serialize(&headers)
     }
 
@@ -186,9 +193,21 @@ impl Reply {
 
     /// 200: where the caller stands.
     #[must_use]
-    pub fn usage(body: String) -> Self {
-        let message = body.clone();
-        Self { status: 200, grpc_status: grpc::OK, details: "weir_usage", retry_after: None, body, message }
+    pub fn usage(usage: &Usage<'_>) -> Self {
+        Self::answer("weir_usage", usage)
+    }
+
+    /// 200 with this document.
+    pub(super) fn answer(details: &'static str, document: &impl Serialize) -> Self {
+        // Serializing strings and numbers into memory cannot fail.
+        let body = serde_json::to_string(document).unwrap_or_default();
+        let (message, grpc_status) = (body.clone(), grpc::OK);
+        Self { status: 200, grpc_status, details, retry_after: None, header: None, body, message }
+    }
+
+    /// A refusal in the API's error format.
+    pub(super) fn refusal(status: u16, grpc_status: u32, details: &'static str, message: String) -> Self {
+        Self::new(status, grpc_status, details, message, None)
     }
 
     #[cold]
@@ -202,7 +221,7 @@ impl Reply {
         let envelope = Envelope { code: code(status), message: &message, doc_url: doc_url(status) };
         // Serializing strings and numbers into memory cannot fail; an empty body would still carry status and headers.
         let body = serde_json::to_string(&Body { error: envelope, problem }).unwrap_or_default();
-        Self { status, grpc_status, details, retry_after: None, body, message }
+        Self { status, grpc_status, details, retry_after: None, header: None, body, message }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where a caller stands in all classes, as the filter answers it on `usage_path`.
+//! Where a caller stands in all classes, as the filter answers it to the caller on `usage_path` and to operators.
 
 use serde::Serialize;
 
@@ -8,13 +8,19 @@ use crate::count::counters::{CountError, Counter, CounterHost, Counters};
 use crate::count::fingerprint::Who;
 use crate::quota::Mode;
 
-#[derive(Serialize)]
-struct Usage<'a> {
+/// Where a caller stands in all classes.
+///
+/// ```json
+/// {"plan": "pro", "classes": [{"name": "standard", "included": true, "unlimited": false, "cost": 1,
+///   "quotas": [{"name": "standard", "limit": 600, "window": 60, "remaining": 599, "reset": 1767607260}]}]}
+/// ```
+#[derive(Debug, Serialize)]
+pub struct Usage<'a> {
     plan: &'a str,
     classes: Vec<ClassUsage<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct ClassUsage<'a> {
     name: &'a str,
     /// Whether the plan has the class at all.
@@ -26,7 +32,7 @@ struct ClassUsage<'a> {
     quotas: Vec<QuotaUsage<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct QuotaUsage<'a> {
     name: &'a str,
     limit: u32,
@@ -49,22 +55,17 @@ pub struct Caller<'a> {
     pub plan: usize,
 }
 
-/// The JSON that says where a caller stands. Nothing is counted.
-///
-/// ```json
-/// {"plan": "pro", "classes": [{"name": "standard", "included": true, "unlimited": false, "cost": 1,
-///   "quotas": [{"name": "standard", "limit": 600, "window": 60, "remaining": 599, "reset": 1767607260}]}]}
-/// ```
+/// Where a caller stands. Nothing is counted.
 ///
 /// # Errors
 /// If a counter could not be read.
-pub fn report(
+pub fn usage<'c>(
     counters: &mut Counters,
     host: &mut impl CounterHost,
-    config: &Config,
+    config: &'c Config,
     Caller { who, organisation, plan }: Caller<'_>,
-    granted: &Entitlements,
-) -> Result<String, CountError> {
+    granted: &'c Entitlements,
+) -> Result<Usage<'c>, CountError> {
     let mut classes = Vec::with_capacity(granted.len());
     for (class, granted) in config.catalog.classes.iter().zip(granted) {
         let quotas = match granted {
@@ -102,6 +103,5 @@ pub fn report(
             quotas,
         });
     }
-    // Serializing strings and numbers into memory cannot fail.
-    Ok(serde_json::to_string(&Usage { plan: config.plan_name(plan), classes }).unwrap_or_default())
+    Ok(Usage { plan: config.plan_name(plan), classes })
 }

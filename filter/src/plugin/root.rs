@@ -294,13 +294,14 @@ fn log_start(config: &Config) {
     Gateway.log(
         LogLevel::Info,
         format_args!(
-            "weir {}: {} plans, {} classes, {} subscribers, directory {}, fleet {}",
+            "weir {}: {} plans, {} classes, {} subscribers, directory {}, fleet {}{}",
             env!("CARGO_PKG_VERSION"),
             config.catalog.plans.len(),
             config.catalog.classes.len(),
             config.subscribers.roster().subscribers(),
             if config.directory.is_some() { "on" } else { "off" },
             if config.fleet.is_some() { "on" } else { "off" },
+            if config.operators.is_some() { "; answers operators only" } else { "" },
         ),
     );
     if config.counts_months_per_gateway() {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use crate::request::header_pairs::HeaderPairs;
-use crate::request::path::decode_hex;
+use crate::request::query;
 
 /// A place where a request may carry its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub fn credential<'r, E>(
                 merge(headers.get_all(name).map(|value| with_scheme(scheme, value)))
             }
             KeySource::Header { name, scheme: None } => merge(headers.get_all(name).map(bare)),
-            KeySource::Query { name } => merge(query_values(headers.get(":path").unwrap_or_default(), name)),
+            KeySource::Query { name } => merge(in_query(headers.get(":path").unwrap_or_default(), name)),
             KeySource::Metadata { path } => property(path)?.map_or(Credential::Missing, from_metadata),
         })
     };
@@ -138,48 +138,16 @@ fn with_scheme<'r>(scheme: &str, value: &'r [u8]) -> Credential<'r> {
     }
 }
 
+fn in_query<'r>(path: &'r [u8], name: &str) -> impl Iterator<Item = Credential<'r>> {
+    let values = query::values(path, name);
+    values.map(|value| if value.is_empty() { Credential::Missing } else { Credential::Key(value) })
+}
+
 /// What follows the scheme and its space, if `value` is of this scheme.
 fn after_scheme<'r>(scheme: &str, value: &'r [u8]) -> Option<&'r [u8]> {
     let (found, key) = value.trim_ascii().split_at_checked(scheme.len())?;
     let separated = key.is_empty() || key.first().is_some_and(u8::is_ascii_whitespace);
     (separated && found.eq_ignore_ascii_case(scheme.as_bytes())).then(|| key.trim_ascii_start())
-}
-
-fn query_values<'r>(path: &'r [u8], name: &str) -> impl Iterator<Item = Credential<'r>> {
-    let path = path.split(|byte| *byte == b'#').next().unwrap_or_default();
-    let query = path.iter().position(|byte| *byte == b'?').and_then(|at| path.get(at + 1..));
-    query.unwrap_or_default().split(|byte| *byte == b'&').filter_map(move |parameter| {
-        let at = parameter.iter().position(|byte| *byte == b'=').unwrap_or(parameter.len());
-        let (found, value) = parameter.split_at_checked(at)?;
-        if form_decode(found) != name.as_bytes() {
-            return None;
-        }
-        let value = form_decode(value.strip_prefix(b"=").unwrap_or_default());
-        Some(if value.is_empty() { Credential::Missing } else { Credential::Key(value) })
-    })
-}
-
-/// `application/x-www-form-urlencoded`: `+` is a space, `%XX` a byte, an invalid escape itself.
-fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
-        return Cow::Borrowed(text);
-    }
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        let escaped = match rest {
-            [b'%', high, low, after @ ..] => decode_hex(*high, *low).map(|byte| (byte, after)),
-            _ => None,
-        };
-        let (byte, after) = match (escaped, byte) {
-            (Some(escaped), _) => escaped,
-            (None, b'+') => (b' ', after),
-            (None, byte) => (byte, after),
-        };
-        decoded.push(byte);
-        rest = after;
-    }
-    Cow::Owned(decoded)
 }
 
 #[cfg(test)]

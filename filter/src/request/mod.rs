@@ -4,4 +4,5 @@ pub mod classes;
 pub mod header_pairs;
 pub mod identity;
 pub mod path;
+pub mod query;
 pub mod readings;

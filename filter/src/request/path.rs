@@ -1,4 +1,6 @@
-//! The parts of a request's path that are the same for every upstream.
+//! The parts of a request's path that are the same for every upstream, and the path of a request that the filter itself answers.
+
+use std::borrow::Cow;
 
 /// What is left of `path` below `prefix`, by whole segments and with its leading `/`.
 ///
@@ -37,6 +39,37 @@ pub(super) fn escape(path: &[u8]) -> Option<(u8, &[u8])> {
         [b'%', high, low, rest @ ..] => Some((decode_hex(*high, *low)?, rest)),
         _ => None,
     }
+}
+
+/// The segments of a request's `:path`, each percent-decoded once. Trailing slashes do not matter.
+///
+/// The filter itself answers such a request, so the path has no other reading.
+///
+/// ```
+/// use filter::request::path::segments;
+/// assert!(segments(b"/weir/a%2Fb%20c/?x=/y").eq([&b"weir"[..], b"a/b c"]));
+/// assert_eq!(segments(b"/").count(), 0);
+/// ```
+pub fn segments(path: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
+    let path = without_trailing_slashes(without_query(path));
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let segments = path.split(|byte| *byte == b'/').filter(|_| !path.is_empty());
+    segments.map(|segment| percent_decoded(segment, b'+'))
+}
+
+/// A text whose escapes `%XX` are decoded, and in which `+` stands for `plus`. An invalid escape stands for itself.
+pub(super) fn percent_decoded(text: &[u8], plus: u8) -> Cow<'_, [u8]> {
+    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        let (byte, after) = escape(rest).unwrap_or((if byte == b'+' { plus } else { byte }, after));
+        decoded.push(byte);
+        rest = after;
+    }
+    Cow::Owned(decoded)
 }
 
 /// The byte that `%` and these two hexadecimal digits stand for.

@@ -135,13 +135,14 @@ fn known_words() -> BTreeSet<String> {
 
 #[test]
 fn every_metric_and_response_code_detail_that_a_page_names_exists() {
-    let [replies, metrics] = ["reply", "metric"].map(|name| {
+    let [replies, operators, metrics] = ["reply", "operators", "metric"].map(|name| {
         std::fs::read_to_string(artifacts::root().join(format!("filter/src/decide/{name}.rs"))).unwrap()
     });
     let in_quotes = |text: &str| {
         text.split('"').skip(1).step_by(2).map(|name| name.replace('.', "_")).collect::<Vec<_>>()
     };
-    let mut known: BTreeSet<_> = in_quotes(&replies).into_iter().chain(in_quotes(&metrics)).collect();
+    let mut known: BTreeSet<_> =
+        [replies, operators, metrics].iter().flat_map(|text| in_quotes(text)).collect();
     known.insert("weir_requests_total".to_owned());
     // The rest is read back from a running backend and a running Envoy, by the suite `deployment`.
     let observed = shipped("envoy/prometheus").into_iter().chain(shipped("envoy/grafana"));

@@ -150,6 +150,7 @@ fn the_defaults_of_the_schema_are_those_of_the_filter() {
     };
     object("Fleet", "fleet", json!({"cluster": "c"}));
     object("Directory", "directory", json!({"cluster": "c", "path": "/keys"}));
+    object("Operators", "operators", json!({"tokens": [{"name": "a", "token": policy::hash("token")}]}));
     object("Headers", "headers", json!({}));
     object("Capacity", "counters", json!({}));
     object("UpstreamPaths", "upstream_paths", json!({}));

@@ -6,6 +6,7 @@ use super::*;
 use crate::count::consume::{Beyond, Charged, Shared, peek};
 use crate::count::fingerprint::Fingerprint;
 use crate::count::lease::{Lease, LeaseTerms};
+use crate::count::reset::reset;
 use crate::quota::Mode;
 
 const ALICE: Fingerprint = Fingerprint::from_number(1);
@@ -64,6 +65,16 @@ impl Ledger {
         let reported: Vec<_> = standings.iter().map(|standing| standing.used).collect();
         assert_eq!(reported, self.used(seconds));
         applies
+    }
+
+    /// Resets a quota. Returns the units that were used of it.
+    fn reset(&mut self, place: usize, seconds: u64) -> u32 {
+        let (mut next, now) = (Vec::new(), Timestamp::from_seconds(seconds));
+        let (used, stores) = reset(&self.entry, ALICE, &self.quotas[place], now, &mut next).unwrap();
+        if stores {
+            self.entry = next;
+        }
+        used
     }
 
     fn used(&self, seconds: u64) -> Vec<u32> {
@@ -134,6 +145,43 @@ fn a_count_that_has_begun_again_is_not_the_one_that_was_charged() {
 }
 
 #[test]
+fn a_charge_from_before_a_reset_is_not_settled_in_the_count_that_follows() {
+    for (due, hour) in [(Due::Units(4), 12), (Due::Units(250), 258), (Due::Refund, 8)] {
+        let mut ledger = Ledger::new(vec![quota(20, "minute"), quota(1000, "hour")]);
+        ledger.charge(10, 60);
+        assert_eq!(ledger.reset(0, 61), 10);
+        ledger.charge(8, 62);
+        assert_eq!(ledger.used(62), [8, 18]);
+        // The hour has not been reset, so the charge is settled there.
+        assert!(ledger.settle(0, due, 63));
+        assert_eq!(ledger.used(63), [8, hour], "{due:?}");
+    }
+}
+
+#[test]
+fn a_reset_of_what_is_not_used_stores_nothing() {
+    let mut ledger = Ledger::new(vec![quota(20, "minute"), quota(1000, "hour")]);
+    assert_eq!((ledger.reset(0, 60), ledger.entry.len()), (0, 0));
+    ledger.charge(10, 60);
+    let entry = ledger.entry.clone();
+    assert_eq!(ledger.reset(0, 120), 0, "the minute has ended");
+    assert_eq!(ledger.entry, entry);
+}
+
+#[test]
+fn a_reset_drops_what_a_lease_held() {
+    let now = Timestamp::from_seconds(60);
+    let quotas = [quota(100, "minute")];
+    let (mut entry, mut next) = (Vec::new(), Vec::new());
+    let mut record = OpenRecord::open(&[], ALICE, &quotas, true, now, &mut entry).unwrap();
+    record.set(0, 15, Lease { granted: 20, taken: 20, ..Lease::NONE });
+    assert_eq!(reset(&entry, ALICE, &quotas[0], now, &mut next), Ok((15, true)));
+    let record = OpenRecord::open(&next, ALICE, &quotas, true, now, &mut entry).unwrap();
+    let count = record.count(0).unwrap();
+    assert_eq!((count.used, count.lease), (0, Lease::NONE));
+}
+
+#[test]
 fn a_charge_whose_use_the_clock_has_moved_stands() {
     let mut ledger = Ledger::new(vec![quota(100, "10s")]);
     ledger.charge(10, 500);
@@ -192,9 +240,9 @@ fn what_a_lease_gets_back_may_be_used_and_what_it_lacks_is_asked_for() {
 
 proptest! {
     #[test]
-    fn a_window_holds_exactly_what_its_requests_were_due_or_have_reserved(
+    fn a_window_holds_exactly_what_its_requests_since_the_last_reset_were_due_or_have_reserved(
         limits in (20_u32..100, 20_u32..200),
-        steps in prop::collection::vec((0_u64..20, 1_u32..9, prop::option::of((any::<prop::sample::Index>(), 0_u32..9, any::<bool>()))), 1..120),
+        steps in prop::collection::vec((0_u64..20, 1_u32..9, prop::option::of((any::<prop::sample::Index>(), 0_u32..9, any::<bool>())), prop::option::weighted(0.1, 0_usize..2)), 1..120),
         beyond in any::<bool>(),
     ) {
         let quotas = vec![quota(limits.0, "minute"), Quota { refundable: false, ..quota(limits.1, "hour") }];
@@ -203,7 +251,7 @@ proptest! {
         let mut held: Vec<[(u32, u32); 2]> = Vec::new();
         let mut open = Vec::new();
         let mut now = 7200;
-        for (forward, cost, settled) in steps {
+        for (forward, cost, settled, reset) in steps {
             now += forward;
             let current = |quota: &Quota| quota.window.at(Timestamp::from_seconds(now)).index;
             let sum = |held: &[[(u32, u32); 2]], place: usize| -> u32 {
@@ -215,6 +263,11 @@ proptest! {
             if fits {
                 open.push(held.len());
                 held.push([0, 1].map(|place| (current(&quotas[place]), cost)));
+            }
+            if let Some(place) = reset {
+                prop_assert_eq!(ledger.reset(place, now), sum(&held, place));
+                // No charge from before the reset is in the count any more, whatever settles it.
+                held.iter_mut().for_each(|charge| charge[place].0 = u32::MAX);
             }
             if let (Some((index, units, refunds)), false) = (settled, open.is_empty()) {
                 let place = index.index(open.len());

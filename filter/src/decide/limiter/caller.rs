@@ -1,7 +1,7 @@
 //! Who is calling, and what a key's plan grants it.
 
 use super::{CounterKey, DecideError, Host, Limiter, Places, open};
-use crate::config::{Agreement, Config, CountBy, Entitlement, Entitlements, Subscribers};
+use crate::config::{Agreement, Config, Entitlement, Entitlements, Subscribers};
 use crate::count::counters::Counter;
 use crate::count::fingerprint::{KeyDigest, KeyHash, Who};
 
@@ -59,10 +59,7 @@ impl Limiter {
         };
         let known = config.known(directory, digest_of_key);
         if let Some((known, Agreement { plan, entitlements, organisation })) = known {
-            let who = match config.count_by {
-                CountBy::Key => Who::Key(known.digest),
-                CountBy::Subscriber => Who::Subscriber(known.subscriber),
-            };
+            let who = config.count_by.who(known);
             let (counter, granted) =
                 (counter(who, organisation.as_deref()), entitlements.get(class).cloned());
             if self.remembered.len() >= REMEMBERED_KEYS {

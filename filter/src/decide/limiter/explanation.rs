@@ -115,7 +115,8 @@ fn looked_for_a_key(verdict: &Verdict) -> bool {
     match verdict.outcomes.as_slice() {
         // The usage endpoint is exempt as well, and answers by the key.
         [Outcome::Exempt] => verdict.reply.is_some(),
-        [Outcome::AmbiguousPath] => false,
+        // An operator has no key.
+        [] | [Outcome::AmbiguousPath] => false,
         _ => true,
     }
 }

@@ -6,12 +6,14 @@ use crate::count::shared_data::{Cas, SharedData, Swap, VmLocalData};
 use crate::request::header_pairs::serialize;
 use crate::time::Timestamp;
 
+mod operators;
 mod organisation;
 mod settlement;
 
 struct TestHost {
     data: VmLocalData,
-    fails: bool,
+    /// The status with which reading shared data fails.
+    fails: Option<u32>,
     foreign: bool,
     address: &'static str,
     subject: Option<&'static str>,
@@ -26,8 +28,8 @@ impl SharedData for TestHost {
     type Value = Vec<u8>;
 
     fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
-        if self.fails {
-            Err(HostError { call: "proxy_get_shared_data", status: 10 })
+        if let Some(status) = self.fails {
+            Err(HostError { call: "proxy_get_shared_data", status })
         } else if self.foreign {
             Ok(Some((b"foreign".to_vec(), Cas(1))))
         } else {
@@ -86,7 +88,7 @@ impl Filter {
         let config = Config::from_json(json.as_bytes()).unwrap();
         let host = TestHost {
             data: VmLocalData::default(),
-            fails: false,
+            fails: None,
             foreign: false,
             address: "192.0.2.1:80",
             subject: None,
@@ -245,7 +247,7 @@ fn a_filter_in_shadow_mode_refuses_nothing_and_says_what_it_would_have() {
 fn what_cannot_be_counted_goes_by_on_error() {
     for (on_error, expected) in [("allow", 0), ("deny", 503)] {
         let mut filter = Filter::with(&format!(r#""on_error": "{on_error}""#));
-        filter.host.fails = true;
+        filter.host.fails = Some(10);
         for authorization in ["Bearer free-1", "Bearer x", ""] {
             let verdict = filter.send("GET", "/", authorization);
             assert_eq!(status(&verdict), expected, "{on_error} {authorization}");
@@ -253,7 +255,7 @@ fn what_cannot_be_counted_goes_by_on_error() {
         }
         let no_headers = filter.limiter.decide(&mut filter.host, &[]);
         assert_eq!(status(&no_headers), expected);
-        filter.host.fails = false;
+        filter.host.fails = None;
         assert_eq!(filter.send("GET", "/", "Bearer free-1").outcomes.as_slice(), [Outcome::Allowed]);
     }
 }
@@ -274,7 +276,8 @@ fn an_error_is_logged_once_a_second_and_counted_each_time() {
         (61, false, None),
     ];
     for (second, fails, expected) in steps {
-        (filter.host.seconds, filter.host.fails, filter.host.foreign) = (second, fails, !fails);
+        (filter.host.seconds, filter.host.foreign) = (second, !fails);
+        filter.host.fails = fails.then_some(10);
         filter.host.logged.clear();
         for _ in 0..100 {
             let verdict = filter.send("GET", "/", "Bearer free-1");

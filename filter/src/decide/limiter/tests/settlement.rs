@@ -147,7 +147,7 @@ fn metadata_has_the_cost_when_the_stream_ends() {
 fn a_settlement_that_fails_leaves_the_charge_and_the_headers_of_the_admission() {
     let mut filter = filter(BY_HEADER);
     let verdict = filter.chat();
-    filter.host.fails = true;
+    filter.host.fails = Some(10);
     // The VM remembers its own write, and another's in between is what makes it read.
     filter.limiter = {
         let config = Arc::clone(filter.limiter.config());
@@ -155,7 +155,7 @@ fn a_settlement_that_fails_leaves_the_charge_and_the_headers_of_the_admission() 
     };
     let left = filter.answer(verdict, Some(&[(":status", "200"), ("x-cost", "4")]));
     assert_eq!(left, "\"chat-minute\";r=90;t=60, \"chat-hour\";r=990;t=3540");
-    filter.host.fails = false;
+    filter.host.fails = None;
     assert_eq!((filter.used(), filter.events()), ([10, 10], vec![Failed]));
 }
 

@@ -1,0 +1,341 @@
+//! What operators ask for, and what they are answered: where a subscriber stands, and resets of a quota.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+
+use serde::Serialize;
+
+use crate::config::{OperatorSettings, parse_key};
+use crate::count::fingerprint::KeyDigest;
+use crate::decide::reply::{Reply, grpc};
+use crate::decide::usage::Usage;
+use crate::request::header_pairs::HeaderPairs;
+use crate::request::identity::{Credential, KeySource, credential};
+use crate::request::path::segments;
+use crate::request::query;
+
+/// Most characters of a request's id that the audit line has.
+const MAX_REQUEST_ID: usize = 128;
+
+/// What an operator asks for.
+#[derive(Debug)]
+pub(super) struct Call<'r> {
+    /// The name of the operator's token.
+    pub(super) operator: &'r str,
+    pub(super) subscriber: String,
+    /// The only key that the operator asks about.
+    pub(super) key: Option<KeyDigest>,
+    pub(super) action: Action,
+    pub(super) request_id: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) enum Action {
+    See,
+    /// Reset the quota of this name in this class.
+    Reset {
+        class: String,
+        quota: String,
+    },
+}
+
+/// Where a subscriber stands. `GET` and `POST …/reset` answer it.
+#[derive(Debug, Serialize)]
+pub(super) struct State<'a> {
+    pub(super) subscriber: &'a str,
+    pub(super) counters: Vec<CounterState<'a>>,
+    /// Keys of the subscriber beyond those that are listed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) omitted: usize,
+}
+
+/// Where a key stands or, if the subscriber's keys share their quotas, the subscriber.
+#[derive(Debug, Serialize)]
+pub(super) struct CounterState<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    #[serde(flatten)]
+    pub(super) usage: Usage<'a>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// The line that the log has of a reset.
+#[derive(Debug, Serialize)]
+pub(super) struct Audit<'a> {
+    pub(super) operator: &'a str,
+    pub(super) action: &'a str,
+    pub(super) subscriber: &'a str,
+    /// The organisation, if the quota is one that it shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) organisation: Option<&'a str>,
+    /// The first digits of the key's SHA-256.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    pub(super) class: &'a str,
+    pub(super) quota: &'a str,
+    pub(super) limit: u32,
+    pub(super) used_before: u32,
+    pub(super) used_after: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_id: Option<&'a str>,
+}
+
+/// Why an operator is not answered what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("Unauthorized: a bearer token of an operator is required.")]
+    Unauthorized,
+    #[error("There is no such endpoint.")]
+    NoEndpoint,
+    #[error("This endpoint takes {allow}.")]
+    Method { allow: &'static str },
+    #[error("No subscriber with a key has this id.")]
+    NoSubscriber,
+    #[error("The subscriber has no such key.")]
+    NoKey,
+    #[error("The keys of the directory are not known yet; retry in 1 s.")]
+    NotReady,
+    #[error("Query parameter {name}: expected {expected}.")]
+    Parameter { name: &'static str, expected: String },
+    #[error(
+        "The subscriber has several keys with separate quotas; name one of them by the query parameter key."
+    )]
+    SeveralKeys,
+    #[error(
+        "The fleet's rate-limit service keeps quota {quota} of class {class}, and a reset cannot reach the service. Raise the \
+         subscriber's limit, or wait for the end of the window."
+    )]
+    KeptByService { class: String, quota: String },
+    #[error(
+        "This host has no shared data: each VM counts by itself, and operators cannot reach its counters."
+    )]
+    NoSharedData,
+    #[error("The counters could not be reached; retry in 1 s.")]
+    Failed,
+}
+
+impl Refusal {
+    pub(super) fn reply(&self) -> Reply {
+        let (status, grpc_status, details) = match self {
+            Self::Unauthorized => (401, grpc::UNAUTHENTICATED, "weir_operator_unauthorized"),
+            Self::NoEndpoint | Self::NoSubscriber | Self::NoKey => {
+                (404, grpc::NOT_FOUND, "weir_operator_not_found")
+            }
+            Self::Method { .. } => (405, grpc::UNIMPLEMENTED, "weir_operator_method"),
+            Self::KeptByService { .. } => (409, grpc::FAILED_PRECONDITION, "weir_operator_out_of_reach"),
+            Self::Parameter { .. } | Self::SeveralKeys => {
+                (422, grpc::INVALID_ARGUMENT, "weir_operator_parameter")
+            }
+            Self::NoSharedData => (501, grpc::UNIMPLEMENTED, "weir_operator_out_of_reach"),
+            Self::NotReady => (503, grpc::UNAVAILABLE, "weir_directory_not_ready"),
+            Self::Failed => (503, grpc::UNAVAILABLE, "weir_count_failed"),
+        };
+        Reply {
+            retry_after: matches!(self, Self::NotReady | Self::Failed).then_some(1),
+            header: match self {
+                Self::Unauthorized => Some(("www-authenticate", "Bearer")),
+                Self::Method { allow } => Some(("allow", allow)),
+                _ => None,
+            },
+            ..Reply::refusal(status, grpc_status, details, self.to_string())
+        }
+    }
+}
+
+impl<'r> Call<'r> {
+    /// Reads a request to the operators' listener. Below their path nothing but its token is looked at before that is known.
+    pub(super) fn read(operators: &'r OperatorSettings, headers: HeaderPairs<'_>) -> Result<Self, Refusal> {
+        let path = headers.get(":path").unwrap_or_default();
+        let mut below = segments(path);
+        if !segments(operators.path.as_bytes()).all(|segment| below.next() == Some(segment)) {
+            return Err(Refusal::NoEndpoint);
+        }
+        let operator = bearer(headers).and_then(|token| operators.operator(&token));
+        let operator = operator.ok_or(Refusal::Unauthorized)?;
+        let below: Vec<_> = below.collect();
+        let below: Vec<&[u8]> = below.iter().map(AsRef::as_ref).collect();
+        let (subscriber, is_reset) = match below.as_slice() {
+            [b"subscribers", subscriber] => (subscriber, false),
+            [b"subscribers", subscriber, b"reset"] => (subscriber, true),
+            _ => return Err(Refusal::NoEndpoint),
+        };
+        let allow = if is_reset { "POST" } else { "GET, HEAD" };
+        let method = headers.get(":method").unwrap_or_default();
+        if !allow.split(", ").any(|allowed| allowed.as_bytes() == method) {
+            return Err(Refusal::Method { allow });
+        }
+        let subscriber = str::from_utf8(subscriber).map_err(|_| Refusal::NoSubscriber)?.to_owned();
+        let key = parameter(path, "key")?.map(|key| {
+            let expected = || r#""sha256:" and 64 hexadecimal digits"#.to_owned();
+            parse_key(&key).map_err(|_| Refusal::Parameter { name: "key", expected: expected() })
+        });
+        let required = |name, expected: &str| {
+            parameter(path, name)?.ok_or_else(|| Refusal::Parameter { name, expected: expected.to_owned() })
+        };
+        let action = match is_reset {
+            false => Action::See,
+            true => Action::Reset {
+                class: required("class", "the name of a class")?,
+                quota: required("quota", "the name of a quota of the class")?,
+            },
+        };
+        let request_id = headers.get("x-request-id");
+        let request_id =
+            request_id.map(|id| String::from_utf8_lossy(id).chars().take(MAX_REQUEST_ID).collect());
+        Ok(Self { operator, subscriber, key: key.transpose()?, action, request_id })
+    }
+
+    /// The state as the answer to this call.
+    pub(super) fn answer(&self, state: &State<'_>) -> Reply {
+        let details = match self.action {
+            Action::See => "weir_usage",
+            Action::Reset { .. } => "weir_reset",
+        };
+        Reply::answer(details, state)
+    }
+}
+
+/// The bearer token of a request, if it has exactly one.
+fn bearer<'r>(headers: HeaderPairs<'r>) -> Option<Cow<'r, [u8]>> {
+    let (name, scheme) = ("authorization".to_owned(), Some("Bearer".to_owned()));
+    let Ok(found) = credential(&[KeySource::Header { name, scheme }], headers, |_| Ok::<_, Infallible>(None));
+    match found {
+        Credential::Key(token) => Some(token),
+        Credential::Missing | Credential::Ambiguous => None,
+    }
+}
+
+/// The value of a query parameter. One that is empty counts as absent.
+fn parameter(path: &[u8], name: &'static str) -> Result<Option<String>, Refusal> {
+    let refuse = |expected: &str| Refusal::Parameter { name, expected: expected.to_owned() };
+    let mut values = query::values(path, name).filter(|value| !value.is_empty());
+    let value = values.next().map(Cow::into_owned).map(String::from_utf8).transpose();
+    match values.next() {
+        Some(_) => Err(refuse("one value")),
+        None => value.map_err(|_| refuse("UTF-8")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::request::header_pairs::serialize;
+
+    const HASH: &str = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+    fn operators() -> OperatorSettings {
+        let json = format!(
+            r#"{{"plans": {{"free": {{"standard": ["1/day"]}}}},
+                "operators": {{"path": "/ops/weir", "tokens": [{{"name": "on-call", "token": "{HASH}"}}]}}}}"#
+        );
+        Config::from_json(json.as_bytes()).unwrap().operators.unwrap()
+    }
+
+    fn read(method: &str, path: &[u8], authorization: &[u8]) -> Result<String, Refusal> {
+        let headers =
+            serialize(&[(":method", method.as_bytes()), (":path", path), ("authorization", authorization)]);
+        let operators = operators();
+        let call = Call::read(&operators, HeaderPairs::parse(&headers).unwrap())?;
+        assert_eq!(call.operator, "on-call");
+        Ok(match call.action {
+            Action::See => format!("see {}", call.subscriber),
+            Action::Reset { class, quota } => format!("reset {class}/{quota} of {}", call.subscriber),
+        })
+    }
+
+    #[test]
+    fn an_operator_names_a_subscriber_and_a_quota() {
+        let parameter = |name, expected: &str| Err(Refusal::Parameter { name, expected: expected.into() });
+        let rows = [
+            ("GET", "/ops/weir/subscribers/acme", Ok("see acme")),
+            ("HEAD", "/ops/weir/subscribers/acme/?x=1#y", Ok("see acme")),
+            ("GET", "/ops/weir/subscribers/a%2Fb%20c+d", Ok("see a/b c+d")),
+            ("GET", "/%6fps/weir/subscribers/caf%C3%A9", Ok("see café")),
+            ("GET", "/ops/weir/subscribers/%ff", Err(Refusal::NoSubscriber)),
+            ("POST", "/ops/weir/subscribers/a/reset?class=c&quota=q", Ok("reset c/q of a")),
+            ("POST", "/ops/weir/subscribers/a%2Freset/reset/?quota=q&class=c", Ok("reset c/q of a/reset")),
+            (
+                "POST",
+                "/ops/weir/subscribers/a/reset?class=c",
+                parameter("quota", "the name of a quota of the class"),
+            ),
+            (
+                "POST",
+                "/ops/weir/subscribers/a/reset?quota=c&class=",
+                parameter("class", "the name of a class"),
+            ),
+            (
+                "POST",
+                "/ops/weir/subscribers/a/reset?quota=c&quota=d&class=c",
+                parameter("quota", "one value"),
+            ),
+            ("POST", "/ops/weir/subscribers/a/reset?quota=%ff&class=c", parameter("quota", "UTF-8")),
+            (
+                "GET",
+                "/ops/weir/subscribers/a?key=s3cret",
+                parameter("key", r#""sha256:" and 64 hexadecimal digits"#),
+            ),
+            ("GET", "/ops/weir/subscribers/a/reset?class=c&quota=q", Err(Refusal::Method { allow: "POST" })),
+            ("POST", "/ops/weir/subscribers/a", Err(Refusal::Method { allow: "GET, HEAD" })),
+            ("DELETE", "/ops/weir/subscribers/a", Err(Refusal::Method { allow: "GET, HEAD" })),
+            ("GET", "/ops/weir/subscribers", Err(Refusal::NoEndpoint)),
+            ("GET", "/ops/weir/subscribers/a/b/c", Err(Refusal::NoEndpoint)),
+            ("GET", "/ops/weir", Err(Refusal::NoEndpoint)),
+            ("GET", "/ops/weirs/subscribers/a", Err(Refusal::NoEndpoint)),
+            ("GET", "/ops/weir/../weir/subscribers/a", Err(Refusal::NoEndpoint)),
+            ("GET", "//ops/weir/subscribers/a", Err(Refusal::NoEndpoint)),
+            ("GET", "/", Err(Refusal::NoEndpoint)),
+        ];
+        for (method, path, expected) in rows {
+            let found = read(method, path.as_bytes(), b"Bearer secret");
+            assert_eq!(found.as_deref(), expected.as_ref().copied(), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn without_a_token_all_paths_below_the_operators_are_alike() {
+        let tokens =
+            ["", "secret", "Basic secret", "Bearer", "Bearer Secret", "Bearer secret,Bearer secret", HASH];
+        for path in ["/ops/weir", "/ops/weir/subscribers/acme", "/ops/weir/subscribers/a/reset"] {
+            for token in tokens {
+                let found = read("GET", path.as_bytes(), token.as_bytes());
+                assert_eq!(found, Err(Refusal::Unauthorized), "{path} {token}");
+            }
+        }
+        assert_eq!(read("GET", b"/links", b""), Err(Refusal::NoEndpoint));
+    }
+
+    #[test]
+    fn a_refusal_has_the_headers_that_its_status_asks_for() {
+        let rows = [
+            (Refusal::Unauthorized, 401, "www-authenticate", "Bearer", "unauthorized"),
+            (Refusal::Method { allow: "POST" }, 405, "allow", "POST", "bad_request"),
+            (Refusal::NotReady, 503, "retry-after", "1", "internal_server_error"),
+            (Refusal::NoSubscriber, 404, "cache-control", "no-store", "not_found"),
+            (Refusal::SeveralKeys, 422, "cache-control", "no-store", "unprocessable_entity"),
+        ];
+        for (refusal, status, name, value, code) in rows {
+            let reply = refusal.reply();
+            let headers = reply.headers();
+            let found = HeaderPairs::parse(&headers).unwrap().get(name);
+            assert_eq!((reply.status, found), (status, Some(value.as_bytes())), "{refusal:?}");
+            let body: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+            assert_eq!(body["error"]["code"], code, "{refusal:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_is_too_odd(path in prop::collection::vec(prop::num::u8::ANY, 0..40), below in prop::bool::ANY) {
+            let prefix = if below { &b"/ops/weir/subscribers/"[..] } else { b"" };
+            let _ = read("POST", &[prefix, &path].concat(), b"Bearer secret");
+        }
+    }
+}
