@@ -52,7 +52,7 @@ impl Exchange {
             (Direction::Response, _) => {}
         });
         // Upstreams are spoken to over HTTP/1.
-        let is_http2 = self.is_http2 && direction == Direction::Request;
+        let is_http2 = self.is_http2() && direction == Direction::Request;
         let framing = self.local.peek(|worker| worker.framing());
         let pieces = framing.pieces(data, end, is_http2);
         self.feed(direction, pieces.into_iter().map(|(data, end)| Part::Body { data, end }));
@@ -62,7 +62,7 @@ impl Exchange {
         match frame.into_data() {
             Ok(data) => self.feed_data(direction, data, last),
             Err(frame) => {
-                let is_http2 = self.is_http2 && direction == Direction::Request;
+                let is_http2 = self.is_http2() && direction == Direction::Request;
                 match frame.into_trailers() {
                     Ok(trailers) if is_http2 => {
                         self.stop_reading(direction);

@@ -114,8 +114,8 @@ struct Exchange {
     local: Rc<Local>,
     stream: StreamId,
     wake: Rc<Notify>,
-    /// Whether the client speaks HTTP/2.
-    is_http2: bool,
+    /// What the client speaks.
+    protocol: &'static str,
     request_body: Option<Incoming>,
     /// When an upstream that has the whole request must have answered.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -180,7 +180,7 @@ impl Exchange {
             local,
             stream,
             wake,
-            is_http2: protocol == translate::protocol(Version::HTTP_2),
+            protocol,
             request_body: None,
             deadline: None,
             request_sent: false,
@@ -202,6 +202,11 @@ impl Exchange {
         if let Some(record) = &mut self.record {
             note(record);
         }
+    }
+
+    /// Whether the client speaks HTTP/2.
+    fn is_http2(&self) -> bool {
+        self.protocol == translate::protocol(Version::HTTP_2)
     }
 
     /// Whether nothing is left to be done for the client.
