@@ -18,6 +18,7 @@ use crate::{
         logs::{LogLine, Logs, Sink},
         metrics::Metrics,
         queues::SharedQueues,
+        reloads::ReloadTotals,
     },
     stream::{exchange::Clusters, framing::Framing},
     trace::TracedCallback,
@@ -26,7 +27,6 @@ use crate::{
         message::{Request, Response},
         property::{self, Value},
     },
-    worker::ReloadTotals,
 };
 
 /// What a host is made of. Made by [`Host::builder`].

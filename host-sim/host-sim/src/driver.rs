@@ -51,11 +51,11 @@ use std::{
 
 use crate::{
     abi::LogLevel,
-    shared::Shared,
+    shared::{Shared, reloads::ReloadStats},
     stream::framing::Framing,
     vm::VmName,
     wire::message::{Peer, Response},
-    worker::{self, ReloadStats},
+    worker,
 };
 pub use crate::{
     stream::{

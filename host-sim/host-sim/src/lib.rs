@@ -86,6 +86,7 @@ pub use shared::{
     faults::{Fault, UnknownHostCall},
     logs::{LogLine, Logs},
     metrics::{Histogram, Metrics, Value as MetricValue},
+    reloads::ReloadStats,
 };
 pub use stream::{
     by_hand::Stream,
@@ -105,4 +106,3 @@ pub use wire::{
     outcome::{End, Outcome},
     property::{Value, path as property_path},
 };
-pub use worker::ReloadStats;

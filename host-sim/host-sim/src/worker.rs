@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,7 +12,7 @@ use wasmtime::InstancePre;
 use crate::{
     abi::LogLevel,
     edge,
-    shared::Shared,
+    shared::{Shared, reloads::ReloadStats},
     stream::manager::Chain,
     vm::{
         Vm, VmError, VmName,
@@ -28,20 +28,6 @@ use crate::{
 
 /// The least time between two starts of a failed VM (`reload_config.backoff`, Envoy's default).
 const RELOAD_BACKOFF: Duration = Duration::from_secs(1);
-
-/// Counters of `wasm.<plugin>.vm_reload_*`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReloadStats {
-    /// Streams that met a failed VM before its backoff was over.
-    pub backoff: u64,
-    /// New VMs that run.
-    pub success: u64,
-    /// New VMs that do not.
-    pub failure: u64,
-}
-
-/// The same over all workers of a host, by the plugin's name.
-pub(crate) type ReloadTotals = Mutex<BTreeMap<String, ReloadStats>>;
 
 /// A filter of the chain as a worker is given it.
 #[derive(Clone)]

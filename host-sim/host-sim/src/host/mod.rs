@@ -25,6 +25,7 @@ use crate::{
         faults::{Fault, UnknownHostCall},
         logs::Logs,
         metrics::Metrics,
+        reloads::ReloadStats,
         turns::Turns,
     },
     stream::{
@@ -36,7 +37,7 @@ use crate::{
         message::{Request, Response},
         outcome::Outcome,
     },
-    worker::{ReloadStats, Worker},
+    worker::Worker,
 };
 
 /// VMs that put something in each other's queues whenever they are told would never come to an end.

@@ -6,6 +6,7 @@ pub(crate) mod faults;
 pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod queues;
+pub(crate) mod reloads;
 pub(crate) mod turns;
 
 use std::{
@@ -17,13 +18,18 @@ use std::{
 use crate::{
     flavour::StreamEnd,
     shared::{
-        clock::Clock, data::SharedData, faults::Faults, logs::Logs, metrics::Metrics, queues::SharedQueues,
+        clock::Clock,
+        data::SharedData,
+        faults::Faults,
+        logs::Logs,
+        metrics::Metrics,
+        queues::SharedQueues,
+        reloads::{ReloadStats, ReloadTotals},
     },
     stream::framing::Framing,
     trace::TracedCallback,
     vm::sample::SampleSink,
     wire::property::Value,
-    worker::{ReloadStats, ReloadTotals},
 };
 
 /// A listener to the callbacks of all VMs.
