@@ -100,7 +100,7 @@ impl Nginx {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let address = free.expect("a free port");
         let configuration = format!(
-            "worker_processes 1; daemon off; pid {}; error_log stderr notice; events {{}}
+            "master_process off; daemon off; pid {}; error_log stderr notice; events {{}}
              http {{ access_log off; keepalive_requests 1000000000;
                      server {{ listen {address}; location / {{ add_header x-upstream yes; return 200 ok; }} }} }}",
             folder.path().join("pid").display()
@@ -111,7 +111,10 @@ impl Nginx {
         let name = if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" };
         let process = Process::start("nginx", Command::new(name).args(["-e", "stderr", "-c"]).arg(file));
         let process = process.expect("nginx starts");
-        process.wait_for(|line| line.contains("start worker process ").then_some(())).expect("nginx serves");
+        // The last line before it serves. A worker of its own would outlive the process that is ended here.
+        process
+            .wait_for(|line| line.contains("getrlimit(RLIMIT_NOFILE)").then_some(()))
+            .expect("nginx serves");
         Self { address, _process: process, _folder: folder }
     }
 }
