@@ -17,7 +17,7 @@ use serde_json::Value;
 /// The module of `wasm` for the simulator, compiled once for all test programs.
 ///
 /// # Errors
-/// When it is no module that the simulator can run, or cannot be kept.
+/// When the simulator cannot run it, or the compiled module cannot be kept.
 pub fn compiled(wasm: &[u8]) -> anyhow::Result<Module> {
     let folder = root().join("target/compiled");
     let (module, kept) = Module::compile_cached(wasm, Compiler::Plain, &CodeCache::at(&folder))?;

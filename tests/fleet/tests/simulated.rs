@@ -70,6 +70,17 @@ struct Way {
     loses_one_of: u64,
 }
 
+impl Way {
+    /// One that is late, and loses some calls, as `seed` has it.
+    fn of(seed: u64) -> Self {
+        Self {
+            random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
+            slowest: 20 + 40 * (seed % 10),
+            loses_one_of: [0, 5, 20][usize::try_from(seed % 3).unwrap_or(0)],
+        }
+    }
+}
+
 fn gateway(policy: &Policy, workers: usize, service: &Shared, way: Way) -> (Host, Clock) {
     let (clock, service) = (Clock::at_unix(START), Arc::clone(service));
     let now = clock.clone();
@@ -220,11 +231,7 @@ fn disturbed(seed: u64) -> BTreeMap<u64, u64> {
     let service = Shared::default();
     let policy = policy(&json!({"subscribers": [{"id": "s", "plan": "pro", "keys": [hash("k")]}],
         "fleet": {"cluster": "ratelimit", "on_unavailable": "deny"}}));
-    let way = Way {
-        random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
-        slowest: 20 + 40 * (seed % 10),
-        loses_one_of: [0, 5, 20][usize::try_from(seed % 3).unwrap_or(0)],
-    };
+    let way = Way::of(seed);
     let gateways: Vec<_> = (0..4).map(|_| gateway(&policy, 2, &service, way.clone())).collect();
     let request = Request::get("/links").header("authorization", "Bearer k");
     let mut random = fastrand::Rng::with_seed(!seed);
@@ -281,11 +288,7 @@ fn costs_of_a_disturbed_fleet(seed: u64) -> BTreeMap<u64, (u64, u64)> {
     let service = Shared::default();
     let policy = policy(&with_costs());
     let policy = policy.with_at("/fleet/on_unavailable", json!("deny"));
-    let way = Way {
-        random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
-        slowest: 20 + 40 * (seed % 10),
-        loses_one_of: [0, 5, 20][usize::try_from(seed % 3).unwrap_or(0)],
-    };
+    let way = Way::of(seed);
     let gateways: Vec<_> = (0..4).map(|_| gateway(&policy, 2, &service, way.clone())).collect();
     let request = Request::get("/links").header("authorization", "Bearer k");
     let mut random = fastrand::Rng::with_seed(!seed);

@@ -1,7 +1,7 @@
 //! Requests over HTTP/1.1 to the upstream and to clusters, on connections that are kept for the next one.
 //!
-//! The HTTP library has a client of its own, which costs a spawned task and several microseconds more for each request: it also
-//! speaks HTTP/2, and serves many threads.
+//! hyper-util's client also speaks HTTP/2 and serves many threads. For each request it spawns a task and takes several
+//! microseconds more.
 
 use std::{cell::RefCell, collections::HashMap};
 
