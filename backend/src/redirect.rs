@@ -13,6 +13,7 @@ use axum::{Extension, Router, routing};
 use hyper::body::Incoming;
 use url::{Url, form_urlencoded};
 
+use crate::background;
 use crate::error::{ApiError, Code};
 use crate::metrics::ClickOutcome;
 use crate::path::{self, Name};
@@ -24,6 +25,10 @@ use crate::visitor::{self, Agent};
 
 /// Query parameters of the short link that are not passed on to the destination.
 const OWN_PARAMETERS: [&str; 2] = ["qr", "redir_url"];
+
+/// Destinations and queries that are longer than this together, in bytes, are merged in the background. It takes milliseconds, which
+/// other requests do not wait for.
+const LONG: usize = 8 * 1024;
 
 /// The path prefix of short links.
 const PREFIX: &str = "/r/";
@@ -87,7 +92,14 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
     let mut click = Click::new(target.link_id.as_str(), now);
     let details = &mut click.details;
     visitor::locate(details, headers, &app.click_rules.location);
-    let destination = with_parameters(destination(&target, &agent, &details.country), query);
+    let destination = destination(&target, &agent, &details.country);
+    let destination = if !query.is_empty() && destination.len() + query.len() > LONG {
+        let (destination, query) = (destination.to_owned(), query.to_owned());
+        let merge = move || with_parameters(&destination, &query);
+        background::run(merge).await.ok_or_else(ApiError::internal)?
+    } else {
+        with_parameters(destination, query)
+    };
     let response = redirect(&target, &destination)?;
     if request.method != Method::GET {
         return Ok(response);

@@ -66,12 +66,14 @@ pub(super) async fn create(
             .map(|(index, item)| new_link(LinkInput::create(item, &format!("[{index}]"), now)?, &public))
             .collect::<Result<_, _>>()?;
         refuse_duplicates(&links)?;
-        Ok::<_, ApiError>((items, links))
+        let sizes: Vec<usize> = transactions(&links)?.into_iter().map(<[NewLink]>::len).collect();
+        Ok::<_, ApiError>((items, links, sizes))
     };
-    let (items, links) = background::run(check).await.ok_or_else(ApiError::internal)??;
+    let (items, mut links, sizes) = background::run(check).await.ok_or_else(ApiError::internal)??;
     let mut created = Vec::with_capacity(links.len());
-    for links in transactions(&links)? {
-        created.extend(app.store.create_links(&caller.workspace, links, now, None).await?);
+    for size in sizes {
+        let part: Vec<NewLink> = links.drain(..size).collect();
+        created.extend(app.store.create_links(&caller.workspace, &part, now, None).await?);
     }
     let results = created.into_iter().zip(items).map(move |(result, item)| match result {
         Ok(link) => BulkResult::Made(Box::new(link.body(&app.public_url))),
