@@ -23,7 +23,7 @@ const MANY: usize = 32_768;
 const AT_FIRST: usize = 2 * FEW;
 /// A transaction that takes longer than this makes the next ones smaller. SQLite has one writer, and all others wait for it. A
 /// click on a large link that webhooks hear of takes a hundred times as long as another.
-const LONG: Duration = Duration::from_millis(10);
+const LONG: Duration = Duration::from_millis(5);
 /// On a slow disk, even a small transaction takes longer than [`LONG`]. Others may then take this many times as long.
 const TIMES_SMALL: u32 = 3;
 /// Maximum number of clicks of a small transaction.

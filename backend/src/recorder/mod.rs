@@ -57,7 +57,7 @@ impl Recorder {
         when_full: WhenFull,
     ) -> (Self, RecorderTask) {
         let queue = Arc::new(Queue::default());
-        let sink = Sink { store, public, announced, metrics: metrics.clone() };
+        let sink = Sink { store, public, announced, metrics: metrics.clone(), fitting: Arc::default() };
         let task = tokio::spawn(writer::run(sink, Arc::clone(&queue)));
         (Self { queue: Arc::clone(&queue), metrics, when_full }, RecorderTask { queue, task })
     }

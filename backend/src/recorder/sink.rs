@@ -1,6 +1,7 @@
 //! The sink: records clicks in the database, and sets aside those that it refuses.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -21,6 +22,37 @@ pub(super) struct Sink {
     pub(super) public: PublicUrl,
     pub(super) announced: Arc<Notify>,
     pub(super) metrics: Metrics,
+    pub(super) fitting: Arc<Fitting>,
+}
+
+/// About how many clicks have webhook events that fit into one transaction. It saves most attempts with more than that, which
+/// others would wait for.
+#[derive(Debug)]
+pub(super) struct Fitting(AtomicUsize);
+
+impl Default for Fitting {
+    fn default() -> Self {
+        Self(AtomicUsize::new(usize::MAX))
+    }
+}
+
+impl Fitting {
+    fn fit(&self, clicks: usize) -> bool {
+        clicks <= self.0.load(Ordering::Relaxed)
+    }
+
+    /// Clicks were recorded in one transaction. A few more may fit.
+    fn recorded(&self, clicks: usize) {
+        let most = self.0.load(Ordering::Relaxed);
+        if clicks > most / 2 {
+            self.0.store(most.saturating_add(most / 16 + 1), Ordering::Relaxed);
+        }
+    }
+
+    /// Clicks have too many events for one transaction.
+    fn refused(&self, clicks: usize) {
+        self.0.store((clicks / 2).max(1), Ordering::Relaxed);
+    }
 }
 
 /// The part of a spool that a batch was read from.
@@ -50,11 +82,17 @@ impl Sink {
         part: Option<Part>,
         stopping: bool,
     ) -> Option<Duration> {
+        if !self.fitting.fit(batch.len())
+            && let Ok(Some(halves)) = batch.halves()
+        {
+            return self.record_both(halves, part, stopping).await;
+        }
         let reached = part.map(|part| part.to);
         let record = || self.store.record_batch(batch, &self.public, reached);
         match self.insist(batch.len(), stopping, record).await {
             None => None,
             Some(Ok(recorded)) => {
+                self.fitting.recorded(batch.len());
                 self.metrics.clicks(ClickOutcome::Recorded, recorded.clicks);
                 let left_out = batch.len() - recorded.clicks;
                 if left_out > 0 {
@@ -64,7 +102,12 @@ impl Sink {
                 self.announced.notify_one();
                 Some(recorded.took)
             }
-            Some(Err(refusal)) => self.record_in_parts(batch, part, stopping, &refusal).await,
+            Some(Err(refusal)) => {
+                if matches!(refusal, StoreError::TooManyEvents { .. }) {
+                    self.fitting.refused(batch.len());
+                }
+                self.record_in_parts(batch, part, stopping, &refusal).await
+            }
         }
     }
 
@@ -93,8 +136,7 @@ impl Sink {
         }
     }
 
-    /// Records the halves of a refused batch, and their halves, until only the refused clicks are left out. Each says how far the
-    /// spool is recorded with it, so that a process that is killed in between records none twice.
+    /// Records the halves of a refused batch, and their halves, until only the refused clicks are left out.
     async fn record_in_parts(
         &self,
         batch: &Batch<'_>,
@@ -103,14 +145,23 @@ impl Sink {
         refusal: &StoreError,
     ) -> Option<Duration> {
         match batch.halves() {
-            Ok(Some((first, second))) => {
-                let (of_first, of_second) = part.map(|part| part.split(first.len())).unzip();
-                let first = Box::pin(self.record(&first, of_first, stopping)).await?;
-                let second = Box::pin(self.record(&second, of_second, stopping)).await?;
-                Some(first + second)
-            }
+            Ok(Some(halves)) => self.record_both(halves, part, stopping).await,
             Ok(None) | Err(_) => self.set_click_aside(batch, part, stopping, refusal).await,
         }
+    }
+
+    /// Records the halves of a batch, one after the other. Each says how far the spool is recorded with it, so that a process that is
+    /// killed in between records none twice.
+    async fn record_both(
+        &self,
+        (first, second): (Batch<'_>, Batch<'_>),
+        part: Option<Part>,
+        stopping: bool,
+    ) -> Option<Duration> {
+        let (of_first, of_second) = part.map(|part| part.split(first.len())).unzip();
+        let first = Box::pin(self.record(&first, of_first, stopping)).await?;
+        let second = Box::pin(self.record(&second, of_second, stopping)).await?;
+        Some(first + second)
     }
 
     async fn set_click_aside(
@@ -169,5 +220,28 @@ impl Sink {
             tracing::error!(clicks = batch.len(), "lost clicks");
             self.metrics.clicks(ClickOutcome::Lost, batch.len());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_batches_are_too_large_after_one_was_refused() {
+        let fitting = Fitting::default();
+        assert!(fitting.fit(1_000_000));
+        fitting.refused(30);
+        assert!(fitting.fit(15) && !fitting.fit(16));
+        // Fewer clicks say nothing about more.
+        fitting.recorded(3);
+        assert!(!fitting.fit(16));
+        let halves_until_more_fit = (0..100).take_while(|_| {
+            fitting.recorded(15);
+            !fitting.fit(30)
+        });
+        assert!(halves_until_more_fit.count() > 5);
+        fitting.refused(1);
+        assert!(fitting.fit(1) && !fitting.fit(2));
     }
 }

@@ -4,35 +4,65 @@
 //! long queries at all times, that moment does not come by itself: the log grows without end, and everything becomes slower
 //! ("checkpoint starvation", <https://www.sqlite.org/wal.html#avoiding_excessively_large_wal_files>).
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use sqlx::{AnyPool, AssertSqlSafe, Executor};
+use sqlx::{AnyPool, AssertSqlSafe, Executor, Row};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{BUSY_TIMEOUT, Store, StoreError};
 
+/// Asks for the length of the log.
+const LOOK: &str = "PRAGMA wal_checkpoint(NOOP)";
+/// Copies what no query reads from the log into the database file, without making anybody wait.
+const PASSIVE: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 /// Pause between two looks at the log.
 const EVERY: Duration = Duration::from_millis(250);
 /// From this size on, in bytes, the log is checkpointed. Rare checkpoints write a page that changes often less often.
-pub(super) const LONG: u64 = 16 * 1024 * 1024;
+const LONG: u64 = 16 * 1024 * 1024;
 /// From this size on, in bytes, queries of the lowest priority wait until the log can be reset.
-const TOO_LONG: u64 = 4 * LONG;
-/// How long the writer waits for queries that read from the log, so that it can be reset.
-const WAIT: Duration = Duration::from_millis(50);
+const TOO_LONG: u64 = 10 * LONG;
+/// When SQLite resets the log, it truncates a file that has more bytes than this. Otherwise it overwrites the file, which is faster
+/// than to extend it, because the file system has nothing to write about itself.
+pub(super) const MAX_KEPT: u64 = TOO_LONG;
+/// Size of a page of the database in the log, in bytes: that of a page by default, and its header.
+const FRAME: u64 = 4_096 + 24;
+/// Maximum number of checkpoints before the writer has to wait.
+const BEFORE: usize = 8;
+/// So much of the log may be left then, in bytes.
+const REST: u64 = 1024 * 1024;
+/// How long the last checkpoint before a reset may take, and how long the writer then waits for queries that read from the log.
+const WAIT: Duration = Duration::from_millis(10);
 
 /// The write-ahead log of a SQLite file.
 #[derive(Clone, Debug)]
 pub(super) struct Log {
-    pub(super) file: PathBuf,
     /// The connection that checkpoints the log while others write.
     pub(super) checkpointer: AnyPool,
 }
 
+/// How much is in the log, and how much of that is checkpointed, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Length {
+    all: u64,
+    checkpointed: u64,
+}
+
+impl Length {
+    fn rest(self) -> u64 {
+        self.all.saturating_sub(self.checkpointed)
+    }
+}
+
 impl Log {
-    /// Its size in bytes. There is none before the first transaction.
-    fn size(&self) -> u64 {
-        std::fs::metadata(&self.file).map_or(0, |file| file.len())
+    /// Makes a checkpoint, or none with [`LOOK`].
+    async fn checkpoint(&self, pragma: &'static str) -> Result<Length, StoreError> {
+        let row = self.checkpointer.fetch_one(pragma).await?;
+        let frames = |column| -> Result<u64, StoreError> {
+            // -1 before the first transaction.
+            Ok(u64::try_from(row.try_get::<i64, _>(column)?).unwrap_or(0) * FRAME)
+        };
+        Ok(Length { all: frames("log")?, checkpointed: frames("checkpointed")? })
     }
 }
 
@@ -52,18 +82,29 @@ pub(crate) async fn run(store: Store, mut stop: watch::Receiver<bool>) {
 }
 
 impl Store {
-    /// Checkpoints the log if it is long. When SQLite resets it, it truncates the file to [`LONG`].
+    /// Checkpoints the log if it is long, and resets it if it is too long and no query reads from it.
     async fn bound_log(&self, log: &Log) -> Result<(), StoreError> {
-        if log.size() <= LONG {
-            return Ok(());
-        }
-        log.checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").await?;
-        if log.size() <= TOO_LONG {
+        let length = log.checkpoint(LOOK).await?;
+        if length.all <= LONG || length.rest() == 0 || log.checkpoint(PASSIVE).await?.all <= TOO_LONG {
             return Ok(());
         }
         let _paused = self.readers.pause_lowest().await;
-        // Most of what was written in the meantime is copied before others have to wait.
-        log.checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").await?;
+        // A checkpoint that reaches the end of the log also waits until the database file is on the disk, and leaves little to do for
+        // the next one. The writer waits for that one.
+        let mut rest = u64::MAX;
+        for _ in 0..BEFORE {
+            let began = Instant::now();
+            rest = log.checkpoint(PASSIVE).await?.rest();
+            if rest == 0 && began.elapsed() <= WAIT {
+                break;
+            }
+        }
+        // More is left while other queries read from the log.
+        if rest <= REST { self.reset_log().await } else { Ok(()) }
+    }
+
+    /// Checkpoints the rest of the log while nobody writes, so that the next transaction resets it.
+    async fn reset_log(&self) -> Result<(), StoreError> {
         let mut writer = self.write.acquire().await?;
         let wait_for = |time: Duration| format!("PRAGMA busy_timeout = {}", time.as_millis());
         let restart =
@@ -92,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_log_is_reset_though_there_are_queries_at_all_times() {
+    async fn the_log_is_reset_though_there_are_queries_and_transactions_at_all_times() {
         let folder = TempDir::new().unwrap();
         let store =
             Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
@@ -104,19 +145,31 @@ mod tests {
             reader
         };
         let mut running = query().await;
-        for round in 0..3 {
+        for round in 0..2 {
             write(&store, TOO_LONG + LONG).await;
-            assert!(log.size() > TOO_LONG, "round {round}");
-            let (bounded, next) = tokio::join!(store.bound_log(&log), async {
+            assert!(log.checkpoint(LOOK).await.unwrap().all > TOO_LONG, "round {round}");
+            let end_and_begin = async {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 drop(running);
                 query().await
-            });
-            bounded.unwrap();
+            };
+            let go_on_writing = async {
+                for _ in 0..100 {
+                    store.write.execute("UPDATE written SET data = 1").await.unwrap();
+                }
+            };
+            let bound = async {
+                // An attempt may find that a query reads from the log.
+                for _ in 0..10 {
+                    store.bound_log(&log).await.unwrap();
+                }
+            };
+            let ((), next, ()) = tokio::join!(bound, end_and_begin, go_on_writing);
             running = next;
             // The first transaction after the checkpoint resets the log.
             write(&store, 1).await;
-            assert!(log.size() <= LONG + 4 * 1024 * 1024, "round {round}: {} bytes", log.size());
+            let Length { all, .. } = log.checkpoint(LOOK).await.unwrap();
+            assert!(all <= 4 * 1024 * 1024, "round {round}: {all} bytes");
         }
     }
 }

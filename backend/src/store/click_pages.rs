@@ -60,7 +60,7 @@ impl Store {
             by_seq.insert(row.try_get::<i64, _>("seq")?, row);
         }
         let of_links = rows.iter().map(|row| row.try_get("link_seq")).collect::<Result<Vec<i64>, _>>()?;
-        let links = links::load_map(reader, of_links.into_iter()).await?;
+        let links = links::load_map(reader, self.dialect, of_links.into_iter()).await?;
         let mut clicks = Vec::with_capacity(rows.len());
         for row in seqs.iter().filter_map(|seq| by_seq.get(seq)) {
             let link_seq = row.try_get("link_seq")?;

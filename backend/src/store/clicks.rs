@@ -21,7 +21,7 @@ use crate::webhooks::{Event, LinkSnapshot, Trigger};
 
 /// About the most bytes that one transaction writes of webhook events. Clicks with more are recorded in parts. SQLite has one
 /// writer, and the writes of all workspaces wait while it is busy.
-const EVENT_BYTES_PER_TRANSACTION: usize = 512 * 1024;
+const EVENT_BYTES_PER_TRANSACTION: usize = 256 * 1024;
 /// What an event takes besides the destination, in bytes: names, and what is known of the visitor.
 const EVENT_BYTES: usize = 4 * 1024;
 /// What a delivery counts for, in bytes: its row and its entries in three indexes take about as long to write.
@@ -191,8 +191,8 @@ impl Store {
         public: &PublicUrl,
         reached: Option<Progress>,
     ) -> Result<Recorded, StoreError> {
-        let _turn = self.turn().await;
-        let mut transaction = self.begin().await?;
+        let turn = self.turn().await;
+        let mut transaction = self.begin_in(turn.as_ref()).await?;
         let began = Instant::now();
         let clicks = self.record_within(&mut transaction, batch, public).await?;
         self.commit_recorded(transaction, reached).await?;
@@ -228,7 +228,7 @@ impl Store {
                 clicks.push(Counted { click, link: *link });
             }
         }
-        let audience = audience(transaction, batch, &clicks).await?;
+        let audience = audience(transaction, self.dialect, batch, &clicks).await?;
         insert_clicks(transaction, self.dialect, batch, &clicks).await?;
         add_to_totals(transaction, self.dialect, &clicks).await?;
         add_to_rollup(transaction, self.dialect, &clicks, Rollup::Hourly).await?;
@@ -274,6 +274,7 @@ type Audience = BTreeMap<i64, FxHashMap<i64, Vec<i64>>>;
 /// [`StoreError::TooManyEvents`] if the events are too large for one transaction; a single click's never are.
 async fn audience(
     transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
     batch: &Batch<'_>,
     clicks: &[Counted<'_>],
 ) -> Result<Audience, StoreError> {
@@ -285,7 +286,8 @@ async fn audience(
             continue;
         }
         let clicks = || clicks.iter().filter(|counted| counted.link.workspace_seq == workspace);
-        let links = links::load_map(&mut **transaction, clicks().map(|counted| counted.link.seq)).await?;
+        let links =
+            links::load_map(&mut **transaction, dialect, clicks().map(|counted| counted.link.seq)).await?;
         // Computed per link instead of per click, because a scope may contain a thousand links.
         let mut receivers = FxHashMap::default();
         for (seq, link) in &links {
@@ -321,7 +323,8 @@ async fn announce(
     for (workspace, receivers) in audience {
         let heard = || clicks.iter().filter(|counted| receivers.contains_key(&counted.link.seq));
         // As they are with these clicks.
-        let links = links::load_map(&mut **transaction, heard().map(|counted| counted.link.seq)).await?;
+        let links =
+            links::load_map(&mut **transaction, dialect, heard().map(|counted| counted.link.seq)).await?;
         let snapshots: FxHashMap<_, _> =
             links.iter().map(|(seq, link)| (*seq, LinkSnapshot::of(link, public))).collect();
         let mut events = Vec::new();

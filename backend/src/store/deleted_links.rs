@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
 use super::link_size;
-use super::links::{LINKS, LinkSelector};
+use super::links::{LINKS, LinkSelector, in_background};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace};
@@ -15,7 +15,7 @@ use crate::links::{Link, PublicUrl};
 use crate::webhooks::{Event, Trigger};
 
 /// Maximum number of rows that one transaction deletes or updates in the background.
-pub(super) const ROWS_PER_STEP: i64 = 1_000;
+pub(super) const ROWS_PER_STEP: i64 = 500;
 
 /// Appends the condition that a row `c` of clicks, or of a rollup, does not belong to a deleted link.
 pub(super) fn push_not_deleted(sql: &mut Sql, workspace: &Workspace) {
@@ -74,11 +74,14 @@ impl Store {
         selectors: &[LinkSelector],
     ) -> Result<Vec<Link>, StoreError> {
         let links = self.selected_links(workspace, selectors).await?;
+        let size = |link: Link| Ok((link_size::with_tags(&link)?, link.id));
+        let sizes = move || links.into_iter().map(size).collect::<Result<Vec<_>, StoreError>>();
+        let links = in_background(sizes).await?;
         let mut deleted = Vec::with_capacity(links.len());
-        for links in link_size::transactions(&links, link_size::with_tags)? {
-            let _turn = self.turn().await;
-            let mut transaction = self.begin().await?;
-            let ids = links.iter().map(|link| &link.id);
+        for links in link_size::transactions(&links, |(bytes, _)| Ok(*bytes))? {
+            let turn = self.turn().await;
+            let mut transaction = self.begin_in(turn.as_ref()).await?;
+            let ids = links.iter().map(|(_, id)| id);
             let links = self.lock_links(&mut transaction, workspace, ids).await?;
             let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
             put_out_of_reach(&mut transaction, self.dialect, &seqs).await?;
@@ -92,8 +95,9 @@ impl Store {
     /// another process works on it.
     pub(crate) async fn delete_rows(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT dl.link_seq FROM deleted_links dl ORDER BY dl.link_seq LIMIT 1";
-        let _turn = self.turn().await;
-        let Some((mut transaction, row)) = self.begin_with_row(deleted).await? else { return Ok(false) };
+        let turn = self.turn().await;
+        let begun = self.begin_with_row(turn.as_ref(), deleted).await?;
+        let Some((mut transaction, row)) = begun else { return Ok(false) };
         let link: i64 = row.try_get(0)?;
         let mut left = ROWS_PER_STEP;
         for table in [Rows::Clicks, Rows::Hourly, Rows::Daily] {
@@ -169,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn rows_are_deleted_in_bounded_steps_by_one_process_after_another() {
-        const CLICKS: i64 = 2_500;
+        const CLICKS: i64 = 5 * ROWS_PER_STEP / 2;
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let mut store = Store::open(&url).await.unwrap();

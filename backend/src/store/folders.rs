@@ -137,8 +137,9 @@ impl Store {
     /// on it.
     pub(crate) async fn sweep_folders(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT d.workspace_seq, d.id FROM deleted_folders d LIMIT 1";
-        let _turn = self.turn().await;
-        let Some((mut transaction, row)) = self.begin_with_row(deleted).await? else { return Ok(false) };
+        let turn = self.turn().await;
+        let begun = self.begin_with_row(turn.as_ref(), deleted).await?;
+        let Some((mut transaction, row)) = begun else { return Ok(false) };
         let (workspace, folder): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
         let mut sql = Sql::new("UPDATE links SET folder_id = NULL WHERE seq IN (SELECT l.seq FROM links l");
         sql.push(" WHERE l.workspace_seq = ").bind(workspace);

@@ -62,8 +62,11 @@ impl Store {
     ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
         let drafts = self.draft(workspace, links, now);
         // Without events, the call creates many links, in several transactions.
-        let _turn = if announce.is_none() { self.turn().await } else { None };
-        let mut transaction = self.begin().await?;
+        let turn = if announce.is_none() { self.turn().await } else { None };
+        let mut transaction = match &turn {
+            Some(turn) => self.begin_in(Some(turn)).await?,
+            None => self.begin().await?,
+        };
         let results = self.create(&mut transaction, workspace, links, drafts).await?;
         if let Some(public) = announce {
             for link in results.iter().filter_map(|result| result.as_ref().ok()) {

@@ -9,7 +9,7 @@ pub(crate) const MAX_LINK_BYTES: usize = 64 * 1024;
 
 /// About the most bytes of links that one transaction writes. SQLite has one writer, and the writes of all workspaces wait
 /// while it is busy.
-const BYTES_PER_TRANSACTION: usize = 256 * 1024;
+const BYTES_PER_TRANSACTION: usize = 128 * 1024;
 /// What a tag of a link takes, in bytes: a row, and its entry in an index.
 const TAG_BYTES: usize = 64;
 

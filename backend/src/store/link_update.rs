@@ -10,7 +10,7 @@ use super::folders::known_folders;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
 use super::link_creation::NewLink;
 use super::link_size::{self, MAX_LINK_BYTES};
-use super::links::{LINKS, LinkSelector};
+use super::links::{LINKS, LinkSelector, in_background};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
@@ -114,21 +114,15 @@ impl Store {
         input: &LinkInput,
         now: Timestamp,
     ) -> Result<Result<Vec<Changed>, LinkConflict>, StoreError> {
-        let tags = input.tags.as_ref().map_or(0, TagSelection::len);
-        let mut links = Vec::with_capacity(selectors.len());
-        for link in self.selected_links(workspace, selectors).await? {
-            match updated(&link, input, None)? {
-                Ok(after) => {
-                    let bytes = link_size::with_tags(&link)?.max(link_size::bytes(&after)?);
-                    links.push((link.id, bytes + link_size::of_tags(tags)));
-                }
-                Err(conflict) => return Ok(Err(conflict)),
-            }
-        }
+        let (links, changes) = (self.selected_links(workspace, selectors).await?, input.clone());
+        let links = match in_background(move || sizes_of_updates(&links, &changes)).await? {
+            Ok(links) => links,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
         let mut changed = Vec::with_capacity(links.len());
         for links in link_size::transactions(&links, |(_, bytes)| Ok(*bytes))? {
-            let _turn = self.turn().await;
-            let mut transaction = self.begin().await?;
+            let turn = self.turn().await;
+            let mut transaction = self.begin_in(turn.as_ref()).await?;
             let tags = match self.check(&mut transaction, workspace, input).await? {
                 Ok(tags) => tags,
                 Err(conflict) => return Ok(Err(conflict)),
@@ -266,6 +260,25 @@ impl Store {
         sql.push(" AND l.id <> ").bind(link.id.clone());
         Ok(sql.optional(&mut **transaction).await?.is_some())
     }
+}
+
+/// The ids of links, and their sizes before or after an update, whichever is larger.
+fn sizes_of_updates(
+    links: &[Link],
+    input: &LinkInput,
+) -> Result<Result<Vec<(String, usize)>, LinkConflict>, StoreError> {
+    let tags = input.tags.as_ref().map_or(0, TagSelection::len);
+    let mut sizes = Vec::with_capacity(links.len());
+    for link in links {
+        match updated(link, input, None)? {
+            Ok(after) => {
+                let bytes = link_size::with_tags(link)?.max(link_size::bytes(&after)?);
+                sizes.push((link.id.clone(), bytes + link_size::of_tags(tags)));
+            }
+            Err(conflict) => return Ok(Err(conflict)),
+        }
+    }
+    Ok(Ok(sizes))
 }
 
 /// The link as `input` changes it, with these tags if there are any.

@@ -1,6 +1,6 @@
 //! Queries for links: one link, lists and counts.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
@@ -8,12 +8,15 @@ use sqlx::{Any, Row, Transaction};
 use super::names::folded;
 use super::reader::{Answers, Reader};
 use super::sql::Sql;
-use super::tags::tag;
+use super::tags::TagsOfLinks;
 use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
-use crate::links::{Details, Link, Tag};
+use crate::background;
+use crate::links::{Details, Link};
 
 /// Maximum number of links in one query. SQLite permits 32,766 arguments.
 const LINKS_PER_QUERY: usize = 5_000;
+/// Maximum number of links that the thread of the request reads from the rows.
+const FEW: usize = 16;
 
 /// A link in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,7 +111,7 @@ impl Store {
         let mut connection = self.read.acquire().await?;
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
-        Ok(load(&mut *connection, sql).await?.pop())
+        Ok(load(&mut *connection, self.dialect, sql).await?.pop())
     }
 
     /// The selected links of the workspace, oldest first. Those that it does not have are left out.
@@ -117,8 +120,9 @@ impl Store {
         workspace: &Workspace,
         selectors: &[LinkSelector],
     ) -> Result<Vec<Link>, StoreError> {
-        let mut connection = self.read.acquire().await?;
-        load(&mut *connection, selection(workspace, selectors)).await
+        let found =
+            find(&mut *self.read.acquire().await?, self.dialect, selection(workspace, selectors)).await?;
+        found.into_many_links().await
     }
 
     /// The links with these ids. No other transaction changes them until this one ends. Those that do not exist are left out.
@@ -141,7 +145,7 @@ impl Store {
         if self.dialect == Dialect::Postgres {
             sql.push(" FOR UPDATE OF l");
         }
-        load(&mut **transaction, sql).await
+        load(&mut **transaction, self.dialect, sql).await
     }
 
     /// A page of the filtered links, newest first unless the page specifies another order. None if the workspace does
@@ -154,20 +158,26 @@ impl Store {
         size: i64,
         reader: Option<Reader>,
     ) -> Result<Option<Vec<Link>>, StoreError> {
-        match reader {
-            Some(mut reader) => self.load_page(&mut reader, workspace, filter, page, size).await,
-            None => self.load_page(&mut *self.read.acquire().await?, workspace, filter, page, size).await,
+        let found = match reader {
+            Some(mut reader) => self.find_page(&mut reader, workspace, filter, page, size).await?,
+            None => self.find_page(&mut *self.read.acquire().await?, workspace, filter, page, size).await?,
+        };
+        let Some(found) = found else { return Ok(None) };
+        let mut links = found.into_many_links().await?;
+        if matches!(page, Page::EndingBefore(_)) {
+            links.reverse();
         }
+        Ok(Some(links))
     }
 
-    async fn load_page(
+    async fn find_page(
         &self,
         connection: &mut impl Answers,
         workspace: &Workspace,
         filter: &LinkFilter,
         page: &Page,
         size: i64,
-    ) -> Result<Option<Vec<Link>>, StoreError> {
+    ) -> Result<Option<Found>, StoreError> {
         let mut sql = Sql::new(LINKS);
         self.push_filter(&mut sql, workspace, filter);
         match page {
@@ -191,11 +201,7 @@ impl Store {
                 }
             }
         }
-        let mut links = load(connection, sql).await?;
-        if matches!(page, Page::EndingBefore(_)) {
-            links.reverse();
-        }
-        Ok(Some(links))
+        Ok(Some(find(connection, self.dialect, sql).await?))
     }
 
     /// Number of filtered links. A filter with a search needs a reader.
@@ -355,31 +361,59 @@ fn selection(workspace: &Workspace, selectors: &[LinkSelector]) -> Sql {
     sql
 }
 
-/// Runs a query that starts with [`LINKS`], and loads the tags.
-async fn load(connection: &mut impl Answers, sql: Sql) -> Result<Vec<Link>, StoreError> {
-    let rows = connection.all(sql).await?;
-    let mut links = rows.iter().map(link).collect::<Result<Vec<_>, _>>()?;
-    if links.is_empty() {
-        return Ok(links);
+/// What a query for links found. Many large links take milliseconds to read from the rows, while nobody should wait for the
+/// connection.
+struct Found {
+    links: Vec<AnyRow>,
+    tags: Option<TagsOfLinks>,
+}
+
+/// Runs a query that starts with [`LINKS`], and a query for their tags.
+async fn find(connection: &mut impl Answers, dialect: Dialect, sql: Sql) -> Result<Found, StoreError> {
+    let links = connection.all(sql).await?;
+    let seqs = links.iter().map(|row| row.try_get("seq")).collect::<Result<Vec<i64>, _>>()?;
+    let tags = TagsOfLinks::find(connection, dialect, &seqs).await?;
+    Ok(Found { links, tags })
+}
+
+impl Found {
+    fn into_links(self) -> Result<Vec<Link>, StoreError> {
+        let mut links = self.links.iter().map(link).collect::<Result<Vec<_>, _>>()?;
+        if let Some(tags) = self.tags {
+            let mut tags = tags.by_link()?;
+            for link in &mut links {
+                link.tags = tags.remove(&link.seq).unwrap_or_default();
+            }
+        }
+        Ok(links)
     }
-    let mut sql = Sql::new(
-        "SELECT lt.link_seq, g.id, g.name, g.color FROM link_tags lt
-         JOIN tags g ON g.seq = lt.tag_seq AND g.workspace_seq > 0 WHERE lt.link_seq IN ",
-    );
-    sql.list(links.iter().map(|link| link.seq)).push(" ORDER BY g.seq");
-    let mut tags: BTreeMap<i64, Vec<Tag>> = BTreeMap::new();
-    for row in connection.all(sql).await? {
-        tags.entry(row.try_get("link_seq")?).or_default().push(tag(&row)?);
+
+    /// Like [`Self::into_links`], in the background if there are many.
+    async fn into_many_links(self) -> Result<Vec<Link>, StoreError> {
+        if self.links.len() <= FEW {
+            return self.into_links();
+        }
+        in_background(move || self.into_links()).await
     }
-    for link in &mut links {
-        link.tags = tags.remove(&link.seq).unwrap_or_default();
-    }
-    Ok(links)
+}
+
+/// Works on many links, which may be large, on a thread of the lowest priority.
+pub(super) async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let stopped = || StoreError::corrupt("links", &"the thread that works on them has stopped");
+    background::run(work).await.ok_or_else(stopped)?
+}
+
+/// Runs a query that starts with [`LINKS`], and reads the links and their tags from the rows.
+async fn load(connection: &mut impl Answers, dialect: Dialect, sql: Sql) -> Result<Vec<Link>, StoreError> {
+    find(connection, dialect, sql).await?.into_links()
 }
 
 /// The links with these numbers in any workspace, by number. Deleted links, which have no domain, are left out.
 pub(super) async fn load_map(
     connection: &mut impl Answers,
+    dialect: Dialect,
     seqs: impl Iterator<Item = i64>,
 ) -> Result<HashMap<i64, Link>, StoreError> {
     let seqs: Vec<i64> = seqs.collect::<BTreeSet<_>>().into_iter().collect();
@@ -387,7 +421,7 @@ pub(super) async fn load_map(
     for chunk in seqs.chunks(LINKS_PER_QUERY) {
         let mut sql = Sql::new(LINKS);
         sql.push("WHERE l.domain <> '' AND l.seq IN ").list(chunk.iter().copied());
-        links.extend(load(connection, sql).await?.into_iter().map(|link| (link.seq, link)));
+        links.extend(load(connection, dialect, sql).await?.into_iter().map(|link| (link.seq, link)));
     }
     Ok(links)
 }

@@ -34,6 +34,7 @@ mod spool;
 mod sql;
 mod tags;
 mod top_links;
+mod turns;
 mod webhooks;
 
 use std::path::PathBuf;
@@ -44,7 +45,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::{Any, AnyPool, Connection, Executor, Row, Transaction};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use analytics::{Column, Condition, Selection, Step};
 use checkpoint::Log;
@@ -68,11 +68,11 @@ pub use reader::Analytics;
 pub(crate) use reader::Reader;
 use reader::Readers;
 pub use set_aside::{Replayed, SetAside};
-use spool::sqlite_log;
 pub(crate) use spool::{Left, Progress, Spool, sqlite_spool};
 use sql::Sql;
 pub(crate) use tags::{TagFilter, TagOrder};
 pub(crate) use top_links::TopLink;
+use turns::{Turn, Turns};
 pub(crate) use webhooks::{NewWebhook, Scope, Webhook, WebhookConflict};
 
 /// Maximum wait of a SQLite writer for another process's transaction.
@@ -81,11 +81,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const SQLITE_READERS: u32 = 4;
 /// Page cache of the SQLite writer, in KiB. It holds the pages that a transaction changes.
 const SQLITE_WRITER_CACHE: u32 = 32 * 1024;
-/// Page cache of a SQLite reader, in KiB. Readers access most pages by memory mapping.
+/// Page cache of a SQLite reader, in KiB. SQLite empties it when another connection has written. Readers do not map the file: SQLite
+/// would then have to map it anew, and the process to find its pages again, after each transaction.
 const SQLITE_READER_CACHE: u32 = 8 * 1024;
-/// Size of the memory mapping of SQLite readers, in bytes. The writer does not map the file, because it would have to
-/// map it again whenever the file grows.
-const SQLITE_MAPPED: u32 = 1 << 30;
 /// Maximum number of connections to PostgreSQL.
 #[cfg(feature = "postgres")]
 const POSTGRES_CONNECTIONS: u32 = 16;
@@ -215,8 +213,8 @@ pub struct Store {
     analytics: Analytics,
     dialect: Dialect,
     log: Option<Log>,
-    /// Where there is one writer: lets transactions of the background, and of calls with many, queue up one at a time.
-    turn: Option<Arc<Semaphore>>,
+    /// Where there is one writer.
+    turns: Option<Turns>,
     key_order: Arc<KeyOrder>,
     /// The file that stores clicks until they are recorded.
     spool: Option<PathBuf>,
@@ -256,7 +254,7 @@ impl Store {
             Some(_) => format!("{url}&mode=rwc"),
         };
         let options = AnyConnectOptions::from_str(&url)?;
-        let pool = |connections, cache: u32, mapped: u32| {
+        let pool = |connections, cache: u32| {
             let options = AnyPoolOptions::new().max_connections(connections);
             // A file needs no connection test. However, a transaction that could be neither committed nor rolled back,
             // for example on a full disk, would block all later transactions.
@@ -271,22 +269,23 @@ impl Store {
             });
             options.after_connect(move |connection, _| {
                 Box::pin(async move {
-                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas(cache, mapped)))).await?;
+                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas(cache)))).await?;
                     Ok(())
                 })
             })
         };
-        let write = pool(1, SQLITE_WRITER_CACHE, 0).connect_with(options.clone()).await?;
+        let write = pool(1, SQLITE_WRITER_CACHE).connect_with(options.clone()).await?;
         migrations::sqlite().run(&write).await?;
-        let checkpointer = pool(1, SQLITE_READER_CACHE, 0).connect_lazy_with(options.clone());
-        let read = pool(SQLITE_READERS, SQLITE_READER_CACHE, SQLITE_MAPPED).connect_with(options).await?;
-        let pragmas = pragmas(SQLITE_READER_CACHE, SQLITE_MAPPED);
+        let checkpointer = pool(1, SQLITE_READER_CACHE).connect_lazy_with(options.clone());
+        let read = pool(SQLITE_READERS, SQLITE_READER_CACHE).connect_with(options).await?;
+        let pragmas = pragmas(SQLITE_READER_CACHE);
         let readers = Readers::sqlite(&url, analytics, pragmas).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = sqlite_spool(&url)?;
-        let (dialect, spool_id, turn) = (Dialect::Sqlite, Arc::default(), Some(Arc::new(Semaphore::new(1))));
-        let log = sqlite_log(&url)?.map(|file| Log { file, checkpointer });
-        let store = Self { read, write, readers, analytics, dialect, log, turn, key_order, spool, spool_id };
+        let (dialect, spool_id, turns) = (Dialect::Sqlite, Arc::default(), Some(Turns::default()));
+        // A database in memory has neither.
+        let log = spool.is_some().then_some(Log { checkpointer });
+        let store = Self { read, write, readers, analytics, dialect, log, turns, key_order, spool, spool_id };
         store.truncate_addresses().await?;
         Ok(store)
     }
@@ -303,10 +302,10 @@ impl Store {
         migrations::postgres().run(&pool).await?;
         let readers = Readers::postgres(url, analytics).await?;
         let key_order = Arc::new(KeyOrder::load(&pool).await?);
-        let (dialect, spool_id, turn) = (Dialect::Postgres, Arc::default(), None);
+        let (dialect, spool_id, turns) = (Dialect::Postgres, Arc::default(), None);
         let (read, write, spool) = (pool.clone(), pool, None);
         let log = None;
-        let store = Self { read, write, readers, analytics, dialect, log, turn, key_order, spool, spool_id };
+        let store = Self { read, write, readers, analytics, dialect, log, turns, key_order, spool, spool_id };
         store.truncate_addresses().await?;
         Ok(store)
     }
@@ -328,8 +327,20 @@ impl Store {
         self.analytics
     }
 
-    /// Begins a transaction that writes.
+    /// Begins a transaction that writes, for a customer.
     async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        if let Some(turns) = &self.turns {
+            turns.customer_writes();
+        }
+        self.begin_writing().await
+    }
+
+    /// Begins a transaction that writes, in its turn.
+    async fn begin_in(&self, _turn: Option<&Turn>) -> Result<Transaction<'static, Any>, StoreError> {
+        self.begin_writing().await
+    }
+
+    async fn begin_writing(&self) -> Result<Transaction<'static, Any>, StoreError> {
         let transaction = match self.dialect {
             // A transaction that reads before it writes would fail if another process wrote in between.
             Dialect::Sqlite => self.write.begin_with("BEGIN IMMEDIATE").await?,
@@ -338,11 +349,9 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Waits for the turn of a transaction of the background, or of one of many of a bulk call. SQLite has one writer, which serves
-    /// transactions in the order of their arrival. With turns, another request waits for at most one of these.
-    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        // The semaphore is never closed.
-        Arc::clone(self.turn.as_ref()?).acquire_owned().await.ok()
+    /// Waits for the turn of a transaction of the background, or of one of many of a bulk call. None where there are several writers.
+    async fn turn(&self) -> Option<Turn> {
+        Some(self.turns.as_ref()?.take().await)
     }
 
     /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them
@@ -357,17 +366,18 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Begins a transaction that writes, and locks the row that a query selects. None if there is no such row, or another
+    /// Begins a transaction that writes, in its turn, and locks the row that a query selects. None if there is no such row, or another
     /// process has locked it.
     async fn begin_with_row(
         &self,
+        turn: Option<&Turn>,
         query: &'static str,
     ) -> Result<Option<(Transaction<'static, Any>, AnyRow)>, StoreError> {
         // Usually there is no such row, and a reader is enough to find that out.
         if Sql::new(query).optional(&self.read).await?.is_none() {
             return Ok(None);
         }
-        let mut transaction = self.begin().await?;
+        let mut transaction = self.begin_in(turn).await?;
         let mut sql = Sql::new(query);
         sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
         let row = sql.optional(&mut *transaction).await?;
@@ -405,15 +415,15 @@ impl Store {
     }
 }
 
-/// The pragmas of a SQLite connection with a page cache of `cache` KiB and a memory mapping of `mapped` bytes.
-fn pragmas(cache: u32, mapped: u32) -> String {
-    let (timeout, limit) = (BUSY_TIMEOUT.as_millis(), checkpoint::LONG);
+/// The pragmas of a SQLite connection with a page cache of `cache` KiB.
+fn pragmas(cache: u32) -> String {
+    let (timeout, limit) = (BUSY_TIMEOUT.as_millis(), checkpoint::MAX_KEPT);
     // FULL: committed data survives a power failure. The service makes checkpoints earlier than the writer does by itself, which is
-    // after 256 MiB.
+    // after 512 MiB.
     format!(
-        "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = {mapped};
+        "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = 0;
          PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-         PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 65536; PRAGMA journal_size_limit = {limit};"
+         PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 131072; PRAGMA journal_size_limit = {limit};"
     )
 }
 
@@ -443,4 +453,22 @@ fn to_json<T: serde::Serialize>(what: &'static str, value: &T) -> Result<String,
 
 fn from_json<T: serde::de::DeserializeOwned>(what: &'static str, text: &str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| StoreError::corrupt(what, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_query_takes_a_mutex_that_all_connections_to_sqlite_share() {
+        let folder = TempDir::new().unwrap();
+        let store =
+            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let options = Sql::new("PRAGMA compile_options").all(&store.read).await.unwrap();
+        let options: Vec<String> = options.iter().map(|row| row.try_get(0).unwrap()).collect();
+        let has = |option: &str| options.iter().any(|has| has == option);
+        assert!(!has("ENABLE_MEMORY_MANAGEMENT") && has("DEFAULT_MEMSTATUS=0"), "{options:?}");
+    }
 }

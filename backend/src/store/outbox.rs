@@ -116,8 +116,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<Vec<i64>, StoreError> {
         let leased_until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
-        let _turn = self.turn().await;
-        let mut transaction = self.begin().await?;
+        let turn = self.turn().await;
+        let mut transaction = self.begin_in(turn.as_ref()).await?;
         let mut seqs = Vec::new();
         for (webhook, limit) in webhooks {
             let mut sql = Sql::new("UPDATE webhook_deliveries SET due_at = ");
@@ -179,8 +179,8 @@ impl Store {
         outcome: &Outcome,
         disable_after: u32,
     ) -> Result<(), StoreError> {
-        let _turn = self.turn().await;
-        let mut transaction = self.begin().await?;
+        let turn = self.turn().await;
+        let mut transaction = self.begin_in(turn.as_ref()).await?;
         let mut sql = Sql::new(
             "INSERT INTO webhook_attempts (delivery_seq, at, http_status, error, response_body) SELECT d.seq, ",
         );

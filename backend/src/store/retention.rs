@@ -125,7 +125,7 @@ mod tests {
 
     #[tokio::test]
     async fn expired_clicks_go_in_bounded_steps_whatever_happens_to_the_process() {
-        const CLICKS: i64 = 2_500;
+        const CLICKS: i64 = 5 * ROWS_PER_STEP / 2;
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let mut store = Store::open(&url).await.unwrap();

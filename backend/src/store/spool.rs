@@ -212,20 +212,11 @@ impl Spool {
 
 /// The path of a SQLite database's spool. None for a database in memory.
 pub(crate) fn sqlite_spool(url: &str) -> Result<Option<PathBuf>, StoreError> {
-    beside_sqlite(url, "-clicks")
-}
-
-/// The path of a SQLite database's write-ahead log. None for a database in memory.
-pub(super) fn sqlite_log(url: &str) -> Result<Option<PathBuf>, StoreError> {
-    beside_sqlite(url, "-wal")
-}
-
-fn beside_sqlite(url: &str, suffix: &str) -> Result<Option<PathBuf>, StoreError> {
     if !url.starts_with("sqlite:") || url.contains(":memory:") || url.contains("mode=memory") {
         return Ok(None);
     }
     let mut path = SqliteConnectOptions::from_str(url)?.get_filename().as_os_str().to_owned();
-    path.push(suffix);
+    path.push("-clicks");
     Ok(Some(path.into()))
 }
 

@@ -95,7 +95,7 @@ async fn large_links_are_updated_and_deleted_in_bulk(database: Database) {
 }
 
 async fn a_link_is_stored_once_for_the_events_of_many_clicks(database: Database) {
-    const CLICKS: usize = 60;
+    const CLICKS: usize = 30;
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = json!({"name": "rx", "url": receiver.url("/"), "triggers": ["link.clicked"]});
