@@ -125,8 +125,10 @@ pub(super) async fn update(
     }
     let changed = app.store.update_links(&caller.workspace, &selectors, &input, now).await?;
     let changed = changed.map_err(|conflict| refusal(&conflict))?;
-    let links: Vec<LinkBody> = changed.iter().map(|changed| settle(&app, changed)).collect();
-    json_list(links).await
+    for changed in &changed {
+        settle(&app, changed);
+    }
+    json_list(changed.into_iter().map(move |changed| changed.after.body(&app.public_url))).await
 }
 
 pub(super) async fn delete(

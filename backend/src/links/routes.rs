@@ -154,7 +154,8 @@ async fn update(
     let changed =
         app.store.update_link(&caller.workspace, &selector(&id), &input, now, &app.public_url).await?;
     let changed = changed.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
-    Ok(Json(settle(&app, &changed)))
+    settle(&app, &changed);
+    Ok(Json(changed.after.body(&app.public_url)))
 }
 
 async fn upsert(
@@ -164,17 +165,17 @@ async fn upsert(
 ) -> Result<Json<LinkBody>, ApiError> {
     let changed = app.store.upsert_link(&caller.workspace, &new, now, &app.public_url).await?;
     let changed = changed.map_err(|conflict| refusal(&conflict))?;
-    Ok(Json(settle(&app, &changed)))
+    settle(&app, &changed);
+    Ok(Json(changed.after.body(&app.public_url)))
 }
 
-/// Invalidates the cached link after an update and notifies the webhook sender. Returns the body of the response.
-pub(super) fn settle(app: &App, changed: &Changed) -> LinkBody {
+/// Invalidates the cached link after an update and notifies the webhook sender.
+pub(super) fn settle(app: &App, changed: &Changed) {
     if let Some(before) = &changed.before {
         app.targets.forget(&before.domain, &before.key);
         app.targets.forget(&changed.after.domain, &changed.after.key);
         app.announced.notify_one();
     }
-    changed.after.body(&app.public_url)
 }
 
 async fn one(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<LinkBody>, ApiError> {

@@ -16,7 +16,7 @@ use super::sql::Sql;
 use super::webhooks::listeners;
 use super::{ClickBuffer, Dialect, Progress, Store, StoreError, from_json, link_size, links};
 use crate::ids;
-use crate::links::PublicUrl;
+use crate::links::{Link, PublicUrl};
 use crate::webhooks::{Event, LinkSnapshot, Trigger};
 
 /// About the most bytes that one transaction writes of webhook events. Clicks with more are recorded in parts. SQLite has one
@@ -228,9 +228,10 @@ impl Store {
                 clicks.push(Counted { click, link: *link });
             }
         }
+        // First, so that the events have the totals with these clicks.
+        add_to_totals(transaction, self.dialect, &clicks).await?;
         let audience = audience(transaction, self.dialect, batch, &clicks).await?;
         insert_clicks(transaction, self.dialect, batch, &clicks).await?;
-        add_to_totals(transaction, self.dialect, &clicks).await?;
         add_to_rollup(transaction, self.dialect, &clicks, Rollup::Hourly).await?;
         add_to_rollup(transaction, self.dialect, &clicks, Rollup::Daily).await?;
         announce(transaction, self.dialect, batch, &clicks, &audience, public).await?;
@@ -265,8 +266,14 @@ impl Store {
     }
 }
 
-/// The webhooks that hear of clicks on a link, by workspace and link. Links that no webhook hears of are left out.
-type Audience = BTreeMap<i64, FxHashMap<i64, Vec<i64>>>;
+/// A link and the webhooks that hear of its clicks.
+struct Heard {
+    link: Link,
+    receivers: Vec<i64>,
+}
+
+/// The links whose clicks webhooks hear of, by workspace and number.
+type Audience = BTreeMap<i64, FxHashMap<i64, Heard>>;
 
 /// Finds out who hears of clicks.
 ///
@@ -289,21 +296,21 @@ async fn audience(
         let links =
             links::load_map(&mut **transaction, dialect, clicks().map(|counted| counted.link.seq)).await?;
         // Computed per link instead of per click, because a scope may contain a thousand links.
-        let mut receivers = FxHashMap::default();
-        for (seq, link) in &links {
-            let listening = listening(&webhooks, link);
-            if !listening.is_empty() {
-                bytes += link_size::bytes(link)?;
-                receivers.insert(*seq, listening);
+        let mut heard = FxHashMap::default();
+        for (seq, link) in links {
+            let receivers = listening(&webhooks, &link);
+            if !receivers.is_empty() {
+                bytes += link_size::bytes(&link)?;
+                heard.insert(seq, Heard { link, receivers });
             }
         }
         for Counted { click, link } in clicks() {
-            if let Some(receivers) = receivers.get(&link.seq) {
+            if let Some(Heard { receivers, .. }) = heard.get(&link.seq) {
                 let destination = at(batch.destinations(), click.destination)?;
                 bytes += EVENT_BYTES + destination.len() + receivers.len() * DELIVERY_BYTES;
             }
         }
-        audience.insert(workspace, receivers);
+        audience.insert(workspace, heard);
     }
     if bytes > EVENT_BYTES_PER_TRANSACTION && clicks.len() > 1 {
         return Err(StoreError::TooManyEvents { bytes });
@@ -320,17 +327,13 @@ async fn announce(
     audience: &Audience,
     public: &PublicUrl,
 ) -> Result<(), StoreError> {
-    for (workspace, receivers) in audience {
-        let heard = || clicks.iter().filter(|counted| receivers.contains_key(&counted.link.seq));
-        // As they are with these clicks.
-        let links =
-            links::load_map(&mut **transaction, dialect, heard().map(|counted| counted.link.seq)).await?;
+    for (workspace, heard) in audience {
         let snapshots: FxHashMap<_, _> =
-            links.iter().map(|(seq, link)| (*seq, LinkSnapshot::of(link, public))).collect();
+            heard.iter().map(|(seq, heard)| (*seq, (LinkSnapshot::of(&heard.link, public), heard))).collect();
         let mut events = Vec::new();
-        for Counted { click, link } in heard() {
-            if let (Some(snapshot), Some(receivers)) = (snapshots.get(&link.seq), receivers.get(&link.seq)) {
-                events.push((Event::of_click(&batch.click(click)?, snapshot), receivers.clone()));
+        for Counted { click, link } in clicks {
+            if let Some((snapshot, heard)) = snapshots.get(&link.seq) {
+                events.push((Event::of_click(&batch.click(click)?, snapshot), heard.receivers.clone()));
             }
         }
         enqueue_to(transaction, dialect, *workspace, &events).await?;
