@@ -26,6 +26,10 @@ use tracing_subscriber::EnvFilter;
 
 use self::cli::{Cli, Command, Database, Domains, Keys, LogFormat, Serve, SetAside};
 
+/// With the C library's, threads share locks, which a preempted thread of the lowest priority may hold while others wait.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Prints to stdout. A closed pipe is an error instead of a panic.
 macro_rules! say {
     ($($argument:tt)*) => {
