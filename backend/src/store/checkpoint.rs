@@ -144,28 +144,34 @@ mod tests {
             reader.number(Sql::new("SELECT COUNT(*) FROM written")).await.unwrap();
             reader
         };
-        let mut running = query().await;
         for round in 0..2 {
+            let first = query().await;
             write(&store, TOO_LONG + LONG).await;
             assert!(log.checkpoint(LOOK).await.unwrap().all > TOO_LONG, "round {round}");
-            let end_and_begin = async {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                drop(running);
-                query().await
+            let queries = async {
+                let mut running = first;
+                loop {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    drop(running);
+                    running = query().await;
+                }
             };
-            let go_on_writing = async {
-                for _ in 0..100 {
+            let transactions = async {
+                loop {
                     store.write.execute("UPDATE written SET data = 1").await.unwrap();
                 }
             };
-            let bound = async {
-                // An attempt may find that a query reads from the log.
-                for _ in 0..10 {
+            let looks = async {
+                // One may find that a query reads from the log.
+                for _ in 0..20 {
                     store.bound_log(&log).await.unwrap();
                 }
             };
-            let ((), next, ()) = tokio::join!(bound, end_and_begin, go_on_writing);
-            running = next;
+            tokio::select! {
+                () = looks => {}
+                () = queries => {}
+                () = transactions => {}
+            }
             // The first transaction after the checkpoint resets the log.
             write(&store, 1).await;
             let Length { all, .. } = log.checkpoint(LOOK).await.unwrap();
