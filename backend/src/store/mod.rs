@@ -81,9 +81,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const SQLITE_READERS: u32 = 4;
 /// Page cache of the SQLite writer, in KiB. It holds the pages that a transaction changes.
 const SQLITE_WRITER_CACHE: u32 = 32 * 1024;
-/// Page cache of a SQLite reader, in KiB. SQLite empties it when another connection has written. Readers do not map the file: SQLite
-/// would then have to map it anew, and the process to find its pages again, after each transaction.
+/// Page cache of a SQLite reader, in KiB. SQLite empties it when another connection has written.
 const SQLITE_READER_CACHE: u32 = 8 * 1024;
+/// Size of the memory mapping of the connections for analytics, in bytes. The others do not map the file: after each transaction,
+/// SQLite has to map it anew, and the process to find its pages again, which takes longer than a short query.
+const SQLITE_MAPPED: u32 = 1 << 30;
 /// Maximum number of connections to PostgreSQL.
 #[cfg(feature = "postgres")]
 const POSTGRES_CONNECTIONS: u32 = 16;
@@ -269,7 +271,7 @@ impl Store {
             });
             options.after_connect(move |connection, _| {
                 Box::pin(async move {
-                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas(cache)))).await?;
+                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas(cache, 0)))).await?;
                     Ok(())
                 })
             })
@@ -278,7 +280,7 @@ impl Store {
         migrations::sqlite().run(&write).await?;
         let checkpointer = pool(1, SQLITE_READER_CACHE).connect_lazy_with(options.clone());
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE).connect_with(options).await?;
-        let pragmas = pragmas(SQLITE_READER_CACHE);
+        let pragmas = pragmas(SQLITE_READER_CACHE, SQLITE_MAPPED);
         let readers = Readers::sqlite(&url, analytics, pragmas).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = sqlite_spool(&url)?;
@@ -415,13 +417,13 @@ impl Store {
     }
 }
 
-/// The pragmas of a SQLite connection with a page cache of `cache` KiB.
-fn pragmas(cache: u32) -> String {
+/// The pragmas of a SQLite connection with a page cache of `cache` KiB and a memory mapping of `mapped` bytes.
+fn pragmas(cache: u32, mapped: u32) -> String {
     let (timeout, limit) = (BUSY_TIMEOUT.as_millis(), checkpoint::MAX_KEPT);
     // FULL: committed data survives a power failure. The service makes checkpoints earlier than the writer does by itself, which is
     // after 512 MiB.
     format!(
-        "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = 0;
+        "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = {mapped};
          PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
          PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 131072; PRAGMA journal_size_limit = {limit};"
     )
