@@ -27,6 +27,17 @@ pub(crate) fn lower_priority(#[cfg_attr(not(target_os = "linux"), expect(unused_
     }
 }
 
+/// Maximum size of the input that the thread of a request works on, in bytes. Work on a larger one would keep other requests from it.
+const SMALL: usize = 64 * 1024;
+
+/// Runs `work` on an input of this size, in bytes: on this thread if the input is small, otherwise like [`run`].
+pub(crate) async fn run_on<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if bytes > SMALL { run(work).await } else { Some(work()) }
+}
+
 /// Runs `work` on a new thread of the lowest priority. None if it panics or there can be no more threads.
 pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = oneshot::channel();
@@ -56,6 +67,8 @@ mod tests {
         use rustix::process::getpriority_process;
         let nice = || getpriority_process(None).unwrap();
         assert_eq!(run(nice).await, Some(19));
+        assert_eq!(run_on(SMALL + 1, nice).await, Some(19));
+        assert_eq!(run_on(SMALL, nice).await, Some(nice()));
     }
 
     #[tokio::test]

@@ -12,9 +12,6 @@ use crate::permits;
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
-/// Maximum size of a body that the thread of the request parses, in bytes. Larger ones would keep other requests from it.
-const PARSED_IN_PLACE: usize = 64 * 1024;
-
 /// Maximum length of a text in a list, in characters.
 pub(crate) const MAX_ITEM: usize = 255;
 
@@ -22,21 +19,35 @@ pub(crate) const MAX_ITEM: usize = 255;
 #[derive(Debug)]
 pub(crate) struct JsonBody(pub(crate) Value);
 
+/// A request body with any JSON value, and its size.
+#[derive(Debug)]
+pub(crate) struct SizedJsonBody {
+    pub(crate) value: Value,
+    pub(crate) bytes: usize,
+}
+
 impl<S: Sync> FromRequest<S> for JsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        Ok(Self(SizedJsonBody::from_request(request, state).await?.value))
+    }
+}
+
+impl<S: Sync> FromRequest<S> for SizedJsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let bytes = read(body).await?;
+        let body = read(body).await?;
         permits::acquire(&parts.extensions).await;
-        let value = if bytes.len() > PARSED_IN_PLACE {
-            background::run(move || serde_json::from_slice(&bytes)).await.ok_or_else(ApiError::internal)?
-        } else {
-            serde_json::from_slice(&bytes)
-        };
-        value
-            .map(Self)
-            .map_err(|error| ApiError::bad_request(format!("Invalid JSON format in request body: {error}.")))
+        let bytes = body.len();
+        let parse = move || serde_json::from_slice(&body);
+        let value = background::run_on(bytes, parse).await.ok_or_else(ApiError::internal)?;
+        let value = value.map_err(|error| {
+            ApiError::bad_request(format!("Invalid JSON format in request body: {error}."))
+        })?;
+        Ok(Self { value, bytes })
     }
 }
 

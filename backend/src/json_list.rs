@@ -8,7 +8,7 @@ use crate::background;
 use crate::error::ApiError;
 
 /// Size of the part that the thread of the request writes, in bytes. The rest is written in the background.
-const AT_ONCE: usize = 32 * 1024;
+const AT_ONCE: usize = 128 * 1024;
 
 /// Writes `items` as a JSON array.
 ///

@@ -14,7 +14,7 @@ use super::input::LinkInput;
 use super::routes::{new_link, refusal, selector, settle};
 use crate::auth::Caller;
 use crate::background;
-use crate::body::{Change, Fields, JsonBody, wrong_type};
+use crate::body::{Change, Fields, JsonBody, SizedJsonBody, wrong_type};
 use crate::error::{ApiError, Code};
 use crate::json_list::json_list;
 use crate::query::Query;
@@ -43,7 +43,7 @@ pub(crate) enum BulkResult {
 pub(super) async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    JsonBody(body): JsonBody,
+    SizedJsonBody { value: body, bytes }: SizedJsonBody,
 ) -> Result<Response, ApiError> {
     let Value::Array(items) = body else { return Err(wrong_type("", "array", &body)) };
     if items.is_empty() {
@@ -69,7 +69,8 @@ pub(super) async fn create(
         let sizes: Vec<usize> = transactions(&links)?.into_iter().map(<[NewLink]>::len).collect();
         Ok::<_, ApiError>((items, links, sizes))
     };
-    let (items, mut links, sizes) = background::run(check).await.ok_or_else(ApiError::internal)??;
+    let (items, mut links, sizes) =
+        background::run_on(bytes, check).await.ok_or_else(ApiError::internal)??;
     let mut created = Vec::with_capacity(links.len());
     for size in sizes {
         let part: Vec<NewLink> = links.drain(..size).collect();

@@ -21,10 +21,12 @@ const FEW: usize = 128;
 const MANY: usize = 32_768;
 /// The first transaction records about this many clicks. Its duration decides how many the next one records.
 const AT_FIRST: usize = 2 * FEW;
-/// A transaction that takes longer than this makes the next ones smaller. SQLite has one writer, and all others wait for it. A
-/// click on a large link that webhooks hear of takes a hundred times as long as another.
-const LONG: Duration = Duration::from_millis(5);
-/// On a slow disk, even a small transaction takes longer than [`LONG`]. Others may then take this many times as long.
+/// A transaction that takes longer than this makes the next ones smaller. A click on a large link that webhooks hear of takes a hundred
+/// times as long as another.
+const LONG: Duration = Duration::from_millis(500);
+/// The same while customers write. SQLite has one writer, and they wait for it.
+const LONG_FOR_OTHERS: Duration = Duration::from_millis(5);
+/// On a slow disk, even a small transaction takes longer than [`LONG_FOR_OTHERS`]. Others may then take this many times as long.
 const TIMES_SMALL: u32 = 3;
 /// Maximum number of clicks of a small transaction.
 const SMALL: usize = 8;
@@ -175,10 +177,11 @@ impl Backlog {
     }
 
     /// Forgets batches that are recorded, by a transaction that took this long.
-    fn done(&self, batches: &[Spooled], took: Duration) {
+    fn done(&self, batches: &[Spooled], took: Duration, others_wait: bool) {
         let clicks = batches.iter().map(|batch| batch.clicks).sum::<usize>();
+        let long = if others_wait { LONG_FOR_OTHERS } else { LONG };
         let mut waiting = self.lock();
-        waiting.adapt(clicks, took);
+        waiting.adapt(clicks, took, long);
         waiting.clicks -= clicks;
         waiting.bytes -= batches.iter().map(|batch| batch.bytes.len()).sum::<usize>();
         waiting.recorded = batches.last().map_or(waiting.recorded, |batch| batch.number);
@@ -192,13 +195,14 @@ impl Backlog {
 
 impl Waiting {
     /// Decides how many clicks are recorded at once from now on.
-    fn adapt(&mut self, clicks: usize, took: Duration) {
+    fn adapt(&mut self, clicks: usize, took: Duration, long: Duration) {
         if clicks <= SMALL {
             self.small_took = took;
         }
-        let long = LONG.max(TIMES_SMALL * self.small_took);
+        let long = long.max(TIMES_SMALL * self.small_took);
         if took > long {
-            self.at_once = (clicks / 2).max(1);
+            let times = usize::try_from(took.as_nanos().div_ceil(long.as_nanos())).unwrap_or(usize::MAX);
+            self.at_once = (clicks / times.max(2)).max(1);
         } else if clicks >= self.at_once && took < long / 2 {
             self.at_once = (2 * self.at_once).min(MANY);
         } else if clicks < FEW {
@@ -268,7 +272,7 @@ pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, queue: Arc<Queue>,
             },
             Err(error) => tracing::error!(%error, "lost batches of clicks"),
         }
-        backlog.done(&batches, took);
+        backlog.done(&batches, took, sink.store.customers_wait());
         queue.recorded(batches.iter().map(|batch| &batch.taken));
     }
 }
@@ -289,7 +293,7 @@ mod tests {
         for number in 1..=MOST_BATCHES {
             let (taken, _) = backlog.next().await.unwrap();
             assert_eq!(taken.iter().map(|batch| batch.number).collect::<Vec<_>>(), [number]);
-            backlog.done(&taken, Duration::ZERO);
+            backlog.done(&taken, Duration::ZERO, false);
             assert!(!backlog.lock().is_full(), "after batch {number}");
         }
     }
@@ -297,13 +301,13 @@ mod tests {
     #[test]
     fn fewer_clicks_are_recorded_at_once_after_some_took_long() {
         let mut waiting = Backlog::new(Vec::new(), Metrics::new()).waiting.into_inner().unwrap();
-        let (long, short) = (LONG * 2, LONG / 4);
+        let (long, short) = (LONG_FOR_OTHERS * 2, LONG_FOR_OTHERS / 4);
         //  clicks recorded, how long they took, clicks at once from then on
         let steps = [
             (AT_FIRST, short, 2 * AT_FIRST),
             (4 * AT_FIRST, short, 4 * AT_FIRST),
             (AT_FIRST, short, 4 * AT_FIRST),
-            (MANY, LONG, 4 * AT_FIRST),
+            (MANY, LONG_FOR_OTHERS, 4 * AT_FIRST),
             (4 * AT_FIRST, long, 2 * AT_FIRST),
             (10, long, 5),
             (SMALL, short, 10),
@@ -311,16 +315,20 @@ mod tests {
             // Even few clicks take long.
             (10, long, 20),
             (20, 4 * long, 10),
+            // A few such transactions say how many may be recorded at once.
+            (MANY, 100 * long, 963),
         ];
         for (clicks, took, at_once) in steps {
-            waiting.adapt(clicks, took);
+            waiting.adapt(clicks, took, LONG_FOR_OTHERS);
             assert_eq!(waiting.at_once, at_once, "after {clicks} clicks in {took:?}");
         }
+        waiting.adapt(10, LONG / 2, LONG);
+        assert_eq!(waiting.at_once, AT_FIRST, "nobody waits");
         for _ in 0..20 {
-            waiting.adapt(MANY, short);
+            waiting.adapt(MANY, short, LONG_FOR_OTHERS);
         }
         assert_eq!(waiting.at_once, MANY);
-        waiting.adapt(FEW - 1, short);
+        waiting.adapt(FEW - 1, short, LONG_FOR_OTHERS);
         assert_eq!(waiting.at_once, AT_FIRST);
     }
 
@@ -328,12 +336,13 @@ mod tests {
     fn on_a_slow_disk_as_many_clicks_are_recorded_at_once_as_take_hardly_longer_than_few() {
         let mut waiting = Backlog::new(Vec::new(), Metrics::new()).waiting.into_inner().unwrap();
         //  how long a synchronous write takes, and a click takes a hundredth of that; clicks at once after a while
-        for (sync, expected) in [(4 * LONG, 64..=128), (LONG / 100, 8_192..=16_384), (8 * LONG, 64..=128)] {
+        let long = LONG_FOR_OTHERS;
+        for (sync, expected) in [(4 * long, 64..=128), (long / 100, 8_192..=16_384), (8 * long, 64..=128)] {
             // Few come at first.
-            waiting.adapt(1, sync);
+            waiting.adapt(1, sync, long);
             for _ in 0..1_000 {
                 let clicks = waiting.at_once;
-                waiting.adapt(clicks, sync + sync / 100 * u32::try_from(clicks).unwrap());
+                waiting.adapt(clicks, sync + sync / 100 * u32::try_from(clicks).unwrap(), long);
             }
             assert!(expected.contains(&waiting.at_once), "{sync:?}: {} at once", waiting.at_once);
         }

@@ -6,6 +6,7 @@
 //! period. The next process records the spooled clicks.
 
 mod backlog;
+mod direct;
 mod queue;
 mod shares;
 mod sink;

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
-use crate::store::{Batch, Progress, Store, StoreError};
+use crate::store::{Batch, Progress, Recorded, Store, StoreError};
 
 /// Pause before a failed batch is retried.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -37,7 +37,7 @@ impl Default for Fitting {
 }
 
 impl Fitting {
-    fn fit(&self, clicks: usize) -> bool {
+    pub(super) fn fit(&self, clicks: usize) -> bool {
         clicks <= self.0.load(Ordering::Relaxed)
     }
 
@@ -87,28 +87,40 @@ impl Sink {
         {
             return self.record_both(halves, part, stopping).await;
         }
-        let reached = part.map(|part| part.to);
-        let record = || self.store.record_batch(batch, &self.public, reached);
-        match self.insist(batch.len(), stopping, record).await {
-            None => None,
-            Some(Ok(recorded)) => {
+        match self.attempt(batch, part, stopping).await? {
+            Ok(recorded) => {
                 self.fitting.recorded(batch.len());
-                self.metrics.clicks(ClickOutcome::Recorded, recorded.clicks);
-                let left_out = batch.len() - recorded.clicks;
-                if left_out > 0 {
-                    self.metrics.clicks(ClickOutcome::Orphaned, left_out);
-                    tracing::debug!(left_out, "left out clicks on deleted links");
-                }
-                self.announced.notify_one();
                 Some(recorded.took)
             }
-            Some(Err(refusal)) => {
+            Err(refusal) => {
                 if matches!(refusal, StoreError::TooManyEvents { .. }) {
                     self.fitting.refused(batch.len());
                 }
                 self.record_in_parts(batch, part, stopping, &refusal).await
             }
         }
+    }
+
+    /// Records a batch in one transaction, unless the database refuses it. None if it fails during a shutdown.
+    pub(super) async fn attempt(
+        &self,
+        batch: &Batch<'_>,
+        part: Option<Part>,
+        stopping: bool,
+    ) -> Option<Result<Recorded, StoreError>> {
+        let reached = part.map(|part| part.to);
+        let record = || self.store.record_batch(batch, &self.public, reached);
+        let recorded = self.insist(batch.len(), stopping, record).await?;
+        if let Ok(recorded) = &recorded {
+            self.metrics.clicks(ClickOutcome::Recorded, recorded.clicks);
+            let left_out = batch.len() - recorded.clicks;
+            if left_out > 0 {
+                self.metrics.clicks(ClickOutcome::Orphaned, left_out);
+                tracing::debug!(left_out, "left out clicks on deleted links");
+            }
+            self.announced.notify_one();
+        }
+        Some(recorded)
     }
 
     /// Tries until the database does, or refuses, what is to be done with clicks. None if the process is to end and it has

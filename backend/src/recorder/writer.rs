@@ -3,38 +3,22 @@
 use std::sync::Arc;
 
 use super::backlog::{self, Backlog};
-use super::queue::Queue;
+use super::direct;
+use super::queue::{Queue, TakenLanes};
 use super::sink::{RETRY_PAUSE, Sink};
-use crate::store::{Batch, ClickBuffer, Left, Spool, StoreError};
+use crate::store::{Batch, Left, Spool, StoreError};
 
 /// Stores the queued clicks until the queue is closed and empty.
 pub(super) async fn run(sink: Sink, queue: Arc<Queue>) {
     match sink.store.open_spool().await {
         Ok(Some((spool, left))) => through_spool(&sink, &queue, spool, left).await,
-        Ok(None) => directly(&sink, &queue).await,
+        Ok(None) => direct::record(&sink, &queue).await,
         Err(error) => {
             tracing::error!(%error, "could not open the spool; clicks are recorded directly");
-            directly(&sink, &queue).await;
+            direct::record(&sink, &queue).await;
         }
     }
     queue.end();
-}
-
-async fn directly(sink: &Sink, queue: &Queue) {
-    let mut clicks = ClickBuffer::default();
-    while let Some(stopping) = queue.wait_for_batch().await {
-        let (taken, flushes) = queue.take(&mut clicks);
-        if !clicks.is_empty() {
-            sink.record_or_lose(&clicks.batch(), stopping).await;
-        }
-        clicks.clear();
-        queue.recorded([&taken]);
-        queue.stored();
-        for done in flushes {
-            // The receiver may have been dropped.
-            let _gone = done.send(());
-        }
-    }
 }
 
 async fn through_spool(sink: &Sink, queue: &Arc<Queue>, mut spool: Spool, left: Left) {
@@ -42,19 +26,18 @@ async fn through_spool(sink: &Sink, queue: &Arc<Queue>, mut spool: Spool, left: 
     let recording =
         backlog::record(Arc::clone(&backlog), sink.clone(), Arc::clone(queue), left.recorded_clicks);
     let recording = tokio::spawn(recording);
-    let mut clicks = ClickBuffer::default();
     while let Some(stopping) = queue.wait_for_batch().await {
-        let (taken, flushes) = queue.take(&mut clicks);
-        if !clicks.is_empty() {
+        let TakenLanes { lanes, shares, flushes } = queue.take();
+        // There is one lane.
+        if let Some(taken) = lanes.first() {
             backlog.room().await;
-            let batch = clicks.batch();
+            let batch = taken.clicks.batch();
             match append(sink, &mut spool, &backlog, &batch, stopping).await {
-                Some((number, bytes)) => backlog.push(number, batch.len(), bytes, taken),
-                None => queue.recorded([&taken]),
+                Some((number, bytes)) => backlog.push(number, batch.len(), bytes, shares),
+                None => queue.recorded([&shares]),
             }
         }
-        clicks.clear();
-        queue.stored();
+        queue.stored(lanes);
         backlog.flush(flushes);
     }
     backlog.close();

@@ -20,11 +20,9 @@ const PASSIVE: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 const EVERY: Duration = Duration::from_millis(250);
 /// From this size on, in bytes, the log is checkpointed. Rare checkpoints write a page that changes often less often.
 const LONG: u64 = 16 * 1024 * 1024;
-/// From this size on, in bytes, queries of the lowest priority wait until the log can be reset.
-const TOO_LONG: u64 = 10 * LONG;
-/// When SQLite resets the log, it truncates a file that has more bytes than this. Otherwise it overwrites the file, which is faster
-/// than to extend it, because the file system has nothing to write about itself.
-pub(super) const MAX_KEPT: u64 = TOO_LONG;
+/// From this size on, in bytes, queries of the lowest priority wait until the log can be reset. SQLite then truncates a file that is
+/// longer. It overwrites a shorter one, which is faster than truncating and extending it.
+pub(super) const TOO_LONG: u64 = 10 * LONG;
 /// Size of a page of the database in the log, in bytes: that of a page by default, and its header.
 const FRAME: u64 = 4_096 + 24;
 /// Maximum number of checkpoints before the writer has to wait.
@@ -103,7 +101,7 @@ impl Store {
         if rest <= REST { self.reset_log().await } else { Ok(()) }
     }
 
-    /// Checkpoints the rest of the log while nobody writes, so that the next transaction resets it.
+    /// Keeps the writer for a last checkpoint. The next transaction then resets the log.
     async fn reset_log(&self) -> Result<(), StoreError> {
         let mut writer = self.write.acquire().await?;
         let wait_for = |time: Duration| format!("PRAGMA busy_timeout = {}", time.as_millis());

@@ -53,7 +53,7 @@ impl Store {
             "SELECT c.seq, c.id, c.link_seq, c.at, c.url, c.continent, c.country, c.region, c.city, c.device, c.browser,
              c.os, c.user_agent, c.trigger, c.referer, c.referer_url, c.ip FROM clicks c WHERE c.workspace_seq = ",
         );
-        sql.bind(workspace.seq).push(" AND c.seq IN ").numbers(self.dialect, seqs);
+        sql.bind(workspace.seq).push(" AND c.seq").in_numbers(self.dialect, seqs);
         let rows = reader.all(sql).await?;
         let mut by_seq = HashMap::with_capacity(rows.len());
         for row in &rows {

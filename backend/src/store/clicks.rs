@@ -286,7 +286,7 @@ async fn audience(
     clicks: &[Counted<'_>],
 ) -> Result<Audience, StoreError> {
     let workspaces: BTreeSet<i64> = clicks.iter().map(|counted| counted.link.workspace_seq).collect();
-    let (mut audience, mut bytes) = (Audience::new(), 0);
+    let (mut audience, mut bytes, mut largest) = (Audience::new(), 0, (0, 0));
     for workspace in workspaces {
         let webhooks = listeners(transaction, workspace, Trigger::Clicked).await?;
         if webhooks.is_empty() {
@@ -295,6 +295,7 @@ async fn audience(
         let clicks = || clicks.iter().filter(|counted| counted.link.workspace_seq == workspace);
         let links =
             links::load_map(&mut **transaction, dialect, clicks().map(|counted| counted.link.seq)).await?;
+        let before = bytes;
         // Computed per link instead of per click, because a scope may contain a thousand links.
         let mut heard = FxHashMap::default();
         for (seq, link) in links {
@@ -310,10 +311,12 @@ async fn audience(
                 bytes += EVENT_BYTES + destination.len() + receivers.len() * DELIVERY_BYTES;
             }
         }
+        largest = largest.max((bytes - before, workspace));
         audience.insert(workspace, heard);
     }
     if bytes > EVENT_BYTES_PER_TRANSACTION && clicks.len() > 1 {
-        return Err(StoreError::TooManyEvents { bytes });
+        let (most, workspace) = largest;
+        return Err(StoreError::TooManyEvents { bytes, mostly_of: (most > bytes / 4).then_some(workspace) });
     }
     Ok(audience)
 }

@@ -33,14 +33,14 @@ async fn put_out_of_reach(
         return Ok(());
     }
     let mut sql = Sql::new(
-        "INSERT INTO deleted_links (link_seq, workspace_seq) SELECT l.seq, l.workspace_seq FROM links l WHERE l.seq IN ",
+        "INSERT INTO deleted_links (link_seq, workspace_seq) SELECT l.seq, l.workspace_seq FROM links l WHERE l.seq",
     );
-    sql.numbers(dialect, links);
+    sql.in_numbers(dialect, links);
     sql.execute(&mut **transaction).await?;
     let mut sql = Sql::new(
-        "UPDATE links SET workspace_seq = 0, domain = '', key_place = id, external_id = NULL WHERE seq IN ",
+        "UPDATE links SET workspace_seq = 0, domain = '', key_place = id, external_id = NULL WHERE seq",
     );
-    sql.numbers(dialect, links);
+    sql.in_numbers(dialect, links);
     sql.execute(&mut **transaction).await?;
     Ok(())
 }

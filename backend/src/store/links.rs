@@ -361,8 +361,7 @@ fn selection(workspace: &Workspace, selectors: &[LinkSelector]) -> Sql {
     sql
 }
 
-/// What a query for links found. Many large links take milliseconds to read from the rows, while nobody should wait for the
-/// connection.
+/// The rows of links and of their tags. To turn many large ones into links takes milliseconds. The connection is released before.
 struct Found {
     links: Vec<AnyRow>,
     tags: Option<TagsOfLinks>,
@@ -401,8 +400,7 @@ impl Found {
 pub(super) async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
-    let stopped = || StoreError::corrupt("links", &"the thread that works on them has stopped");
-    background::run(work).await.ok_or_else(stopped)?
+    background::run(work).await.ok_or(StoreError::Background)?
 }
 
 /// Runs a query that starts with [`LINKS`], and reads the links and their tags from the rows.

@@ -51,6 +51,7 @@ use checkpoint::Log;
 pub(crate) use click_batch::Batch;
 pub(crate) use click_buffer::ClickBuffer;
 pub(crate) use click_pages::ClicksAndLinks;
+pub(crate) use clicks::Recorded;
 pub use clicks::{Click, ClickDetails};
 pub(crate) use delivery_log::{DeliveryFilter, DeliveryRecord, DeliveryStatus, REPLAYED_AT_ONCE};
 pub use domains::{AssignedDomain, DomainConflict};
@@ -117,10 +118,15 @@ pub enum StoreError {
     TooManyEvents {
         /// Approximate size of the events.
         bytes: usize,
+        /// The workspace that has most of them, if that is more than a quarter.
+        mostly_of: Option<i64>,
     },
     /// An analytics query exceeded its time limit before its last statement.
     #[error("the time limit of the query has passed")]
     TimeLimit,
+    /// A thread of the background could not be started, or panicked.
+    #[error("a thread of the background has failed")]
+    Background,
     /// A query needs expired clicks, which are deleted.
     #[error("clicks from before {kept_from} are deleted")]
     Expired {
@@ -356,6 +362,11 @@ impl Store {
         Some(self.turns.as_ref()?.take().await)
     }
 
+    /// Whether customers wait for transactions of the background: there is one writer, and they have used it recently.
+    pub(crate) fn customers_wait(&self) -> bool {
+        self.turns.as_ref().is_some_and(Turns::customers_write)
+    }
+
     /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them
     /// both find a name free.
     async fn begin_alone(&self, workspace: &Workspace) -> Result<Transaction<'static, Any>, StoreError> {
@@ -368,8 +379,8 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Begins a transaction that writes, in its turn, and locks the row that a query selects. None if there is no such row, or another
-    /// process has locked it.
+    /// Begins a transaction that writes, in its turn, and locks the row that a query selects. None if the row is missing or locked by
+    /// another process.
     async fn begin_with_row(
         &self,
         turn: Option<&Turn>,
@@ -419,7 +430,7 @@ impl Store {
 
 /// The pragmas of a SQLite connection with a page cache of `cache` KiB and a memory mapping of `mapped` bytes.
 fn pragmas(cache: u32, mapped: u32) -> String {
-    let (timeout, limit) = (BUSY_TIMEOUT.as_millis(), checkpoint::MAX_KEPT);
+    let (timeout, limit) = (BUSY_TIMEOUT.as_millis(), checkpoint::TOO_LONG);
     // FULL: committed data survives a power failure. The service makes checkpoints earlier than the writer does by itself, which is
     // after 512 MiB.
     format!(

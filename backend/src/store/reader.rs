@@ -116,16 +116,24 @@ impl Readers {
     pub(super) async fn postgres(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let timeout = analytics.timeout;
-        let pool =
-            AnyPoolOptions::new().max_connections(analytics.readers).after_connect(move |connection, _| {
+        let pool = |connections, in_one_process: bool| {
+            AnyPoolOptions::new().max_connections(connections).after_connect(move |connection, _| {
                 Box::pin(async move {
                     connection.execute(set_statement_timeout("SESSION", timeout)).await?;
+                    if in_one_process {
+                        connection.execute("SET max_parallel_workers_per_gather = 0").await?;
+                    }
                     Ok(())
                 })
-            });
-        let pool = Pool::Postgres(pool.connect_with(options).await?);
-        // A client does not decide about priorities in the server.
-        Ok(Self { low: pool.clone(), lowest: pool, lowest_run: Arc::default(), timeout })
+            })
+        };
+        // A client does not decide about priorities in the server. Instead, few queries of busy workspaces run at a time, each in one
+        // process of the server.
+        let few = (analytics.readers / 4).max(1);
+        let lowest = pool(few, true).connect_lazy_with(options.clone());
+        let low = pool(analytics.readers, false).connect_with(options).await?;
+        let (low, lowest) = (Pool::Postgres(low), Pool::Postgres(lowest));
+        Ok(Self { low, lowest, lowest_run: Arc::default(), timeout })
     }
 
     async fn acquire(&self, priority: Priority) -> Result<Reader, StoreError> {
@@ -133,7 +141,6 @@ impl Readers {
             Priority::Low => (&self.low, None),
             Priority::Lowest => (&self.lowest, Some(Arc::clone(&self.lowest_run).read_owned().await)),
         };
-        let deadline = Instant::now() + self.timeout;
         let transaction = match pool {
             Pool::Sqlite(pool) => Snapshot::Sqlite(pool.begin().await?),
             #[cfg(feature = "postgres")]
@@ -142,6 +149,8 @@ impl Readers {
                 statement_timeout: self.timeout,
             },
         };
+        // It may have waited for a connection.
+        let deadline = Instant::now() + self.timeout;
         Ok(Reader { transaction, deadline, _runs: runs })
     }
 
@@ -152,13 +161,12 @@ impl Readers {
 
     /// The connections of each pool.
     pub(super) fn states(&self) -> Vec<PoolState> {
-        match (&self.low, &self.lowest) {
-            (Pool::Sqlite(low), Pool::Sqlite(lowest)) => {
-                vec![PoolState::of("analytics", low), PoolState::of("analytics_lowest", lowest)]
-            }
+        let state = |name, pool: &Pool| match pool {
+            Pool::Sqlite(pool) => PoolState::of(name, pool),
             #[cfg(feature = "postgres")]
-            (Pool::Postgres(pool), _) | (_, Pool::Postgres(pool)) => vec![PoolState::of("analytics", pool)],
-        }
+            Pool::Postgres(pool) => PoolState::of(name, pool),
+        };
+        vec![state("analytics", &self.low), state("analytics_lowest", &self.lowest)]
     }
 
     pub(super) async fn close(&self) {

@@ -249,20 +249,22 @@ impl TagsOfLinks {
         }
         let (assigned, tags) = match dialect {
             Dialect::Sqlite => (
-                "SELECT (SELECT json_group_array(json_array(lt.tag_seq, lt.link_seq)) FROM link_tags lt WHERE lt.link_seq IN ",
+                "SELECT (SELECT json_group_array(json_array(lt.tag_seq, lt.link_seq)) FROM link_tags lt WHERE lt.link_seq",
                 "), (SELECT json_group_array(json_array(g.seq, g.id, g.name, g.color)) FROM tags g ",
             ),
             Dialect::Postgres => (
                 "SELECT (SELECT CAST(COALESCE(json_agg(json_build_array(lt.tag_seq, lt.link_seq)), '[]') AS TEXT)
-                 FROM link_tags lt WHERE lt.link_seq IN ",
+                 FROM link_tags lt WHERE lt.link_seq",
                 "), (SELECT CAST(COALESCE(json_agg(json_build_array(g.seq, g.id, g.name, g.color)), '[]') AS TEXT)
                  FROM tags g ",
             ),
         };
         let mut sql = Sql::new(assigned);
-        sql.numbers(dialect, links).push(tags);
-        sql.push("WHERE g.workspace_seq > 0 AND g.seq IN (SELECT lt.tag_seq FROM link_tags lt WHERE lt.link_seq IN ");
-        sql.numbers(dialect, links).push("))");
+        sql.in_numbers(dialect, links).push(tags);
+        sql.push(
+            "WHERE g.workspace_seq > 0 AND g.seq IN (SELECT lt.tag_seq FROM link_tags lt WHERE lt.link_seq",
+        );
+        sql.in_numbers(dialect, links).push("))");
         Ok(connection.all(sql).await?.pop().map(Self))
     }
 

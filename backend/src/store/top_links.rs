@@ -158,15 +158,15 @@ async fn load(
         Dialect::Sqlite => {
             "SELECT json_group_array(json_array(l.seq, l.id, l.domain, l.key, l.url, f.id, json(l.details),
              l.created_at)) FROM links l
-             LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id WHERE l.seq IN "
+             LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id WHERE l.seq"
         }
         Dialect::Postgres => {
             "SELECT CAST(COALESCE(json_agg(json_build_array(l.seq, l.id, l.domain, l.key, l.url, f.id,
              CAST(l.details AS JSON), l.created_at)), '[]') AS TEXT) FROM links l
-             LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id WHERE l.seq IN "
+             LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id WHERE l.seq"
         }
     });
-    sql.numbers(dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());
+    sql.in_numbers(dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());
     // Deleted links have no domain.
     sql.push(" AND l.domain <> ''");
     let loaded: String = reader.one(sql).await?.try_get(0)?;

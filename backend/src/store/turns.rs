@@ -1,7 +1,7 @@
 //! Turns at the only writer of SQLite, for transactions of the background and of bulk calls.
 //!
 //! The writer serves transactions in the order of their arrival. With turns, a customer's transaction waits for at most one of these.
-//! While customers write, the turns take at most half of the time.
+//! While customers write, there is a pause after each turn: as long as the turn, and at most 50 ms.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -39,9 +39,17 @@ impl Turns {
     /// Waits for a turn.
     pub(super) async fn take(&self) -> Turn {
         let last = Arc::clone(&self.last).lock_owned().await;
-        let customers_wrote = *self.customers_wrote.lock().unwrap_or_else(PoisonError::into_inner);
-        tokio::time::sleep(pause(*last, customers_wrote, Instant::now())).await;
+        tokio::time::sleep(pause(*last, self.customers_wrote(), Instant::now())).await;
         Turn { last, since: Instant::now() }
+    }
+
+    /// Whether a customer's transaction has begun recently.
+    pub(super) fn customers_write(&self) -> bool {
+        self.customers_wrote().is_some_and(|wrote| is_recent(wrote, Instant::now()))
+    }
+
+    fn customers_wrote(&self) -> Option<Instant> {
+        *self.customers_wrote.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A customer's transaction begins.
@@ -57,10 +65,14 @@ impl Drop for Turn {
     }
 }
 
+fn is_recent(wrote: Instant, now: Instant) -> bool {
+    now.duration_since(wrote) < RECENT
+}
+
 /// The pause before the next turn: so that the time since the last one is as long as that one was, if customers write.
 fn pause(last: Option<Taken>, customers_wrote: Option<Instant>, now: Instant) -> Duration {
     match (last, customers_wrote) {
-        (Some(Taken { took, until }), Some(wrote)) if now.duration_since(wrote) < RECENT => {
+        (Some(Taken { took, until }), Some(wrote)) if is_recent(wrote, now) => {
             took.min(LONGEST_PAUSE).saturating_sub(now.duration_since(until))
         }
         _ => Duration::ZERO,

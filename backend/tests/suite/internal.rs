@@ -170,7 +170,7 @@ async fn what_waits_is_gauged(database: Database) {
     let pools: &[(&str, i64, i64)] = if service.database().is_sqlite() {
         &[("read", 1, 4), ("write", 1, 1), ("analytics", 1, 4), ("analytics_lowest", 0, 4)]
     } else {
-        &[("main", 1, 16), ("analytics", 1, 4)]
+        &[("main", 1, 16), ("analytics", 1, 4), ("analytics_lowest", 0, 1)]
     };
     let metrics = service.metrics().await;
     for (pool, min, max) in pools {
