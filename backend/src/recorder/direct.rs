@@ -43,6 +43,8 @@ pub(super) async fn record(sink: &Sink, queue: &Arc<Queue>) {
                 let (mut alone, together) = taken.lanes.into_iter().partition::<Vec<_>, _>(is_apart);
                 let (recorded, refused) = record_together(sink, together, stopping).await;
                 queue.stored(recorded);
+                // Those of the time before each workspace had a lane.
+                queue.recorded([&taken.shares]);
                 for refused in refused {
                     large.insert(refused.lane, (Arc::default(), Instant::now()));
                     alone.push(refused);

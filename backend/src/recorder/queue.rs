@@ -46,7 +46,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Held {
     lanes: FxHashMap<i64, Lane>,
-    /// Each workspace has a lane of its own.
+    /// Each workspace has a separate lane.
     separate: bool,
     /// Number and size of the clicks in all lanes.
     clicks: usize,
@@ -104,7 +104,7 @@ impl Queue {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, each workspace has a lane of its own.
+    /// Gives each workspace a separate lane from now on.
     pub(super) fn separate_workspaces(&self) {
         self.lock().separate = true;
     }

@@ -59,7 +59,7 @@ impl Sql {
     }
 
     /// Appends the condition that the numbers before are in a list. The statement is the same, and stays prepared, for lists of any
-    /// length. PostgreSQL finds the rows in an index: with `IN` and a query, it would read a whole table of any customers' rows,
+    /// length. PostgreSQL finds the rows in an index: with `IN` and a query, it would read a table with the rows of all customers,
     /// because it does not know how few numbers there are.
     pub(super) fn in_numbers(&mut self, dialect: Dialect, numbers: &[i64]) -> &mut Self {
         let (before, after) = match dialect {
