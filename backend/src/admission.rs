@@ -2,20 +2,27 @@
 //! workspace, to half of it. Those of a busy workspace have the lowest priority.
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::background::Priority;
 use crate::error::{ApiError, Code};
+use crate::gate::{Gate, Passed};
 use crate::store::Workspace;
-use crate::workload::Workloads;
 
-/// Maximum wait for a permit.
+/// Maximum wait of an analytics query.
 const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// Waits up to [`MAX_WAIT`] until an analytics query may run.
+pub(crate) async fn soon<T>(ready: impl Future<Output = T>) -> Result<T, ApiError> {
+    let busy = "Too many concurrent analytics queries. Try again later.";
+    let timeout = tokio::time::timeout(MAX_WAIT, ready);
+    timeout.await.map_err(|_elapsed| ApiError::new(Code::ServiceUnavailable, busy))
+}
 
 /// The permits for analytics queries.
 #[derive(Debug)]
@@ -24,61 +31,50 @@ pub(crate) struct Admission {
     share: usize,
     /// The permits of each workspace with a query that runs or waits.
     of_workspace: Mutex<HashMap<i64, Arc<Semaphore>>>,
-    workloads: Arc<Workloads>,
+    gate: Arc<Gate>,
 }
 
 /// A permit for one query. It is released when the query ends.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) priority: Priority,
-    _workload: Running,
+    _passed: Option<Passed>,
     _global: OwnedSemaphorePermit,
     _of_workspace: OwnedSemaphorePermit,
 }
 
 impl Admission {
-    pub(crate) fn new(permits: u32) -> Self {
+    pub(crate) fn new(permits: u32, gate: Arc<Gate>) -> Self {
         let permits = permits as usize;
         Self {
             all: Arc::new(Semaphore::new(permits)),
             share: permits.div_ceil(2),
             of_workspace: Mutex::default(),
-            workloads: Arc::default(),
+            gate,
         }
     }
 
-    /// Whether queries of a workspace that need no permit otherwise need one, because it is busy.
-    pub(crate) fn is_busy(&self, workspace: &Workspace) -> bool {
-        self.workloads.is_busy(workspace.seq, Instant::now())
-    }
-
-    /// Adds a query to the workload of its workspace when it ends, which is when the result is dropped.
-    pub(crate) fn running(&self, workspace: &Workspace) -> Running {
-        let workloads = Arc::clone(&self.workloads);
-        Running { workloads, workspace: workspace.seq, since: Instant::now() }
-    }
-
-    /// Waits up to [`MAX_WAIT`] for a permit.
+    /// Waits up to [`MAX_WAIT`] for a permit for a query of a request that has passed the gate.
     pub(crate) async fn admit(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
-        tokio::time::timeout(MAX_WAIT, self.admit_chunk(workspace)).await.unwrap_or_else(|_elapsed| {
-            Err(ApiError::new(
-                Code::ServiceUnavailable,
-                "Too many concurrent analytics queries. Try again later.",
-            ))
-        })
+        soon(self.permit(workspace)).await?
     }
 
-    /// Waits for a permit without a time limit. For the chunks after the first of a response, because its status is sent
-    /// already.
+    /// Passes the gate and waits for a permit, without a time limit. For the chunks after the first of a response, because its
+    /// status is sent already.
     pub(crate) async fn admit_chunk(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
+        // In the order of other queries. In the other one, a chunk could wait for a query that waits for its permit.
+        let (passed, ()) = self.gate.pass(workspace.seq, ready(())).await;
+        Ok(Admitted { _passed: Some(passed), ..self.permit(workspace).await? })
+    }
+
+    async fn permit(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
         let closed = |_| ApiError::internal();
         // The permit of the workspace comes first, so that a query that waits for its own workspace holds no global
         // permit.
         let of_workspace = self.of_workspace(workspace.seq).acquire_owned().await.map_err(closed)?;
         let global = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
-        let priority = if self.is_busy(workspace) { Priority::Lowest } else { Priority::Low };
-        let workload = self.running(workspace);
-        Ok(Admitted { priority, _workload: workload, _global: global, _of_workspace: of_workspace })
+        let priority = if self.gate.is_busy(workspace) { Priority::Lowest } else { Priority::Low };
+        Ok(Admitted { priority, _passed: None, _global: global, _of_workspace: of_workspace })
     }
 
     fn of_workspace(&self, workspace: i64) -> Arc<Semaphore> {
@@ -86,21 +82,6 @@ impl Admission {
         // A permit and a waiting query each hold a clone of the semaphore.
         all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
         Arc::clone(all.entry(workspace).or_insert_with(|| Arc::new(Semaphore::new(self.share))))
-    }
-}
-
-/// A running query of a workspace.
-#[derive(Debug)]
-pub(crate) struct Running {
-    workloads: Arc<Workloads>,
-    workspace: i64,
-    since: Instant,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let now = Instant::now();
-        self.workloads.add(self.workspace, now.duration_since(self.since), now);
     }
 }
 
@@ -135,7 +116,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_workspace_gets_at_most_half_of_the_permits() {
-        let admission = Admission::new(4);
+        let admission = Admission::new(4, Arc::new(Gate::new(2)));
         let mut admitted = Vec::new();
         //  workspace, admitted
         for (asking, expected) in [(1, true), (1, true), (1, false), (2, true), (2, true), (3, false)] {
@@ -152,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_permit_is_held_until_the_query_ends_though_the_client_is_gone() {
-        let admission = Admission::new(1);
+        let admission = Admission::new(1, Arc::new(Gate::new(2)));
         let (finish, finished) = tokio::sync::oneshot::channel::<()>();
         let permit = admission.admit(&workspace(1)).await.unwrap();
         let answer = permit.answer(async move {
@@ -167,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn idle_workspaces_are_forgotten() {
-        let admission = Admission::new(2);
+        let admission = Admission::new(2, Arc::new(Gate::new(2)));
         for seq in 0..100 {
             admission.admit(&workspace(seq)).await.unwrap();
         }

@@ -1,6 +1,8 @@
 //! The assembled service: its state, routes and background tasks.
 
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use axum::Router;
 use axum::response::IntoResponse;
@@ -12,6 +14,7 @@ use crate::admission::Admission;
 use crate::click_rules::Repeats;
 use crate::clock::Clock;
 use crate::error::{ApiError, Code};
+use crate::gate::Gate;
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
 use crate::permits::Permits;
@@ -75,8 +78,9 @@ impl Backend {
         let retention = Retention::new(settings.retention);
         let deletion = tokio::spawn(retention::run(store.clone(), clock.clone(), retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
-        let admission = Admission::new(store.analytics().readers);
-        let permits = Permits::new(store.connections() / 2);
+        let gate = Arc::new(Gate::new(available_parallelism().map_or(1, NonZero::get)));
+        let admission = Admission::new(store.analytics().readers, Arc::clone(&gate));
+        let permits = Permits::new(store.connections() / 2, Arc::clone(&gate));
         let app = App {
             targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
             store,
@@ -84,9 +88,10 @@ impl Backend {
             public_url: settings.public_url,
             webhook_addresses: settings.webhook_addresses,
             recorder,
+            gate,
             admission,
             permits,
-            drawing: Semaphore::new(DRAWING),
+            drawing: Arc::new(Semaphore::new(DRAWING)),
             click_rules: settings.clicks,
             repeats: Repeats::default(),
             agents: Agents::default(),

@@ -6,9 +6,9 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
 use crate::error::{ApiError, Code};
-use crate::permits;
 use crate::state::Shared;
 use crate::store::Workspace;
+use crate::{admission, permits};
 
 /// The workspace of the request's API key (`Authorization: Bearer <key>`). A request accesses only the data of this
 /// workspace. A request that needs a permit of the workspace waits for it. A request with a body acquires its permit after
@@ -22,7 +22,7 @@ impl FromRequestParts<Shared> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        let AnalyticsCaller(caller) = AnalyticsCaller::from_request_parts(parts, app).await?;
+        let caller = Self { workspace: workspace(parts, app).await? };
         app.permits.require(&caller.workspace, parts);
         if parts.method == Method::GET || parts.method == Method::DELETE {
             permits::acquire(&parts.extensions).await;
@@ -39,12 +39,17 @@ impl FromRequestParts<Shared> for AnalyticsCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        let key = bearer_key(parts)?;
-        let workspace = app.store.workspace_of_key(key).await?;
-        let workspace =
-            workspace.ok_or_else(|| ApiError::new(Code::Unauthorized, "Unauthorized: Invalid API key."))?;
-        Ok(Self(Caller { workspace }))
+        let caller = Caller { workspace: workspace(parts, app).await? };
+        app.permits.require_to_pass(&caller.workspace, parts);
+        admission::soon(permits::acquire(&parts.extensions)).await?;
+        Ok(Self(caller))
     }
+}
+
+/// The workspace of the request's key.
+async fn workspace(parts: &Parts, app: &Shared) -> Result<Workspace, ApiError> {
+    let workspace = app.store.workspace_of_key(bearer_key(parts)?).await?;
+    workspace.ok_or_else(|| ApiError::new(Code::Unauthorized, "Unauthorized: Invalid API key."))
 }
 
 /// The key of the request. A key that is not UTF-8 is an unknown key.

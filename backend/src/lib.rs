@@ -19,6 +19,7 @@ mod domains;
 mod error;
 mod events;
 mod folders;
+mod gate;
 pub mod ids;
 pub mod import;
 mod internal;

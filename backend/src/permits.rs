@@ -11,6 +11,7 @@ use axum::http::Extensions;
 use axum::http::request::Parts;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::gate::{Gate, Passed};
 use crate::links::bulk;
 use crate::store::Workspace;
 
@@ -19,6 +20,7 @@ use crate::store::Workspace;
 pub(crate) struct Permits {
     reads: usize,
     of_workspace: Mutex<HashMap<(i64, Kind), Arc<Semaphore>>>,
+    gate: Arc<Gate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,21 +36,32 @@ const BULK: usize = 1;
 /// transactions, so that other writes do not fall behind the bulk calls of another workspace.
 const WRITES: usize = 4;
 
-/// Holds the permit of a request until its response is complete.
+/// Holds what a request needs to run, until its response begins.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Permit(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+pub(crate) struct Permit(Arc<Mutex<Option<Held>>>);
 
-/// The permits of which a request needs one.
+#[derive(Debug)]
+struct Held {
+    _permit: Option<OwnedSemaphorePermit>,
+    _passed: Passed,
+}
+
+/// What a request needs to run.
 #[derive(Clone, Debug)]
-struct Needed(Arc<Semaphore>);
+struct Needed {
+    workspace: i64,
+    /// It needs one of these.
+    permits: Option<Arc<Semaphore>>,
+    gate: Arc<Gate>,
+}
 
 impl Permits {
     /// Allows each workspace `reads` concurrent reads, and at least one.
-    pub(crate) fn new(reads: usize) -> Self {
-        Self { reads: reads.max(1), of_workspace: Mutex::default() }
+    pub(crate) fn new(reads: usize, gate: Arc<Gate>) -> Self {
+        Self { reads: reads.max(1), of_workspace: Mutex::default(), gate }
     }
 
-    /// Makes [`acquire`] wait for a permit of the workspace.
+    /// Makes [`acquire`] wait for a permit of the workspace and pass the gate.
     pub(crate) fn require(&self, workspace: &Workspace, request: &mut Parts) {
         let (kind, permits) = match &request.method {
             method if method.is_safe() => (Kind::Reads, self.reads),
@@ -59,19 +72,32 @@ impl Permits {
         // A permit and a waiting request each hold a clone of the semaphore.
         all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
         let semaphore = all.entry((workspace.seq, kind)).or_insert_with(|| Arc::new(Semaphore::new(permits)));
-        request.extensions.insert(Needed(Arc::clone(semaphore)));
+        let permits = Some(Arc::clone(semaphore));
+        let gate = Arc::clone(&self.gate);
+        request.extensions.insert(Needed { workspace: workspace.seq, permits, gate });
+    }
+
+    /// Makes [`acquire`] pass the gate. For an analytics query, which needs a permit of [`crate::admission`].
+    pub(crate) fn require_to_pass(&self, workspace: &Workspace, request: &mut Parts) {
+        let gate = Arc::clone(&self.gate);
+        request.extensions.insert(Needed { workspace: workspace.seq, permits: None, gate });
     }
 }
 
-/// Waits for a permit if the request needs one, and holds it until the response is complete.
+/// Waits until the request may run, and holds what it needs for that until its response begins.
 pub(crate) async fn acquire(request: &Extensions) {
-    let (Some(Needed(semaphore)), Some(Permit(permit))) = (request.get::<Needed>(), request.get::<Permit>())
-    else {
+    let (Some(needed), Some(Permit(held))) = (request.get::<Needed>(), request.get::<Permit>()) else {
         return;
     };
-    // The semaphore is never closed.
-    let acquired = Arc::clone(semaphore).acquire_owned().await.ok();
-    *permit.lock().unwrap_or_else(PoisonError::into_inner) = acquired;
+    let permit = async {
+        match &needed.permits {
+            // The semaphore is never closed.
+            Some(permits) => Arc::clone(permits).acquire_owned().await.ok(),
+            None => None,
+        }
+    };
+    let (passed, permit) = needed.gate.pass(needed.workspace, permit).await;
+    *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Held { _permit: permit, _passed: passed });
 }
 
 #[cfg(test)]
@@ -96,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_workspace_has_permits_for_reads_for_bulk_calls_and_for_other_writes() {
-        let permits = Permits::new(2);
+        let permits = Permits::new(2, Arc::new(Gate::new(2)));
         let mut running = Vec::new();
         //  workspace, request, whether it runs
         for (workspace, method, path, expected) in [

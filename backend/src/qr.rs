@@ -2,13 +2,16 @@
 //! because it reveals no data.
 
 use std::io;
+use std::iter;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use fast_qr::{ECL, QRBuilder, QRCode};
-use png::{BitDepth, ColorType, Encoder};
+use png::{BitDepth, ColorType, Compression, Encoder, Filter};
+use tokio::time::Instant;
 
 use crate::background;
 use crate::error::ApiError;
@@ -25,6 +28,9 @@ pub(crate) const MAX_TEXT: usize = 2_953;
 /// The level of error correction: 7, 15, 25 or 30 % of the code may be unreadable.
 const LEVELS: [(&str, ECL); 4] = [("L", ECL::L), ("M", ECL::M), ("Q", ECL::Q), ("H", ECL::H)];
 
+/// Pause after each drawing, as a multiple of its time. Others then wait for a processor a quarter of the time at most.
+const PAUSE: u32 = 3;
+
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/qr", routing::get(qr))
 }
@@ -36,8 +42,15 @@ pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
 }
 
 async fn qr(State(app): State<Shared>, query: Query) -> Result<Response, ApiError> {
-    let _permit = app.drawing.acquire().await;
-    background::run(move || image(&query)).await.unwrap_or_else(|| Err(ApiError::internal()))
+    let permit = Arc::clone(&app.drawing).acquire_owned().await;
+    let began = Instant::now();
+    let image = background::run(move || image(&query)).await.unwrap_or_else(|| Err(ApiError::internal()));
+    let pause = PAUSE * began.elapsed();
+    tokio::spawn(async move {
+        tokio::time::sleep(pause).await;
+        drop(permit);
+    });
+    image
 }
 
 fn image(query: &Query) -> Result<Response, ApiError> {
@@ -96,19 +109,21 @@ fn draw(code: &QRCode, size: u32, margin: u32) -> Option<Vec<u8>> {
         return None;
     }
     let start = (size - module * modules) / 2;
-    let is_dark = |x: u32, y: u32| {
-        let index = |at: u32| Some(at.checked_sub(start)? / module).filter(|index| *index < modules);
-        let (Some(column), Some(row)) = (index(x), index(y)) else { return false };
-        let index = row as usize * code.size + column as usize;
-        code.data.get(index).is_some_and(|module| module.value())
-    };
-    let mut rows = Vec::with_capacity((size.div_ceil(8) * size) as usize);
-    for y in 0..size {
-        for first in (0..size).step_by(8) {
-            let bits = (first..first + 8).filter(|x| is_dark(*x, y)).map(|x| 0x80_u8 >> (x - first));
-            rows.push(bits.fold(0, |byte, bit| byte | bit));
+    let (light, before) = (vec![0; size.div_ceil(8) as usize], start as usize);
+    let of_modules = code.data.chunks(code.size).take(code.size).map(|modules| {
+        let mut row = light.clone();
+        for (x, dark) in
+            (start..).zip(modules.iter().flat_map(|dark| iter::repeat_n(dark.value(), module as usize)))
+        {
+            if dark && let Some(pixels) = row.get_mut(x as usize / 8) {
+                *pixels |= 0x80 >> (x % 8);
+            }
         }
-    }
+        row.repeat(module as usize)
+    });
+    let mut rows = light.repeat(before);
+    of_modules.for_each(|row| rows.extend(row));
+    rows.resize(light.len() * size as usize, 0);
     Some(rows)
 }
 
@@ -118,6 +133,9 @@ fn encode(size: u32, rows: &[u8], colors: [[u8; 3]; 2]) -> io::Result<Vec<u8>> {
     encoder.set_color(ColorType::Indexed);
     encoder.set_depth(BitDepth::One);
     encoder.set_palette(colors.concat());
+    encoder.set_compression(Compression::Fast);
+    // Most rows are equal to the one above.
+    encoder.set_filter(Filter::Up);
     let mut writer = encoder.write_header()?;
     writer.write_image_data(rows)?;
     writer.finish()?;

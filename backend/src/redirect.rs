@@ -77,6 +77,7 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let domain = app.public_url.domain_of_host(host);
     let target = app.targets.find(domain, key).await?.ok_or_else(not_found)?;
+    app.gate.workloads.seen(target.workspace_seq);
     let now = app.clock.now();
     if target.details.disabled_at.is_some_and(|disabled| disabled <= now) {
         return Err(not_found());

@@ -7,6 +7,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::admission::Admission;
 use crate::click_rules::{ClickRules, Repeats};
 use crate::clock::Clock;
+use crate::gate::Gate;
 use crate::links::PublicUrl;
 use crate::metrics::Metrics;
 use crate::permits::Permits;
@@ -26,10 +27,11 @@ pub(crate) struct App {
     pub(crate) webhook_addresses: AddressPolicy,
     pub(crate) targets: Targets,
     pub(crate) recorder: Recorder,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) admission: Admission,
     pub(crate) permits: Permits,
     /// Permits for drawing QR codes, which takes much CPU time and requires no key.
-    pub(crate) drawing: Semaphore,
+    pub(crate) drawing: Arc<Semaphore>,
     pub(crate) click_rules: ClickRules,
     pub(crate) repeats: Repeats,
     pub(crate) agents: Agents,

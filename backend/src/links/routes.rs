@@ -86,8 +86,7 @@ async fn select<T: Send + 'static, F: Future<Output = Result<T, StoreError>> + S
     filter: LinkFilter,
     query: impl FnOnce(Workspace, LinkFilter, Option<Reader>) -> F + Send + 'static,
 ) -> Result<T, ApiError> {
-    if filter.search.is_none() && !app.admission.is_busy(&workspace) {
-        let _running = app.admission.running(&workspace);
+    if filter.search.is_none() && !app.gate.is_busy(&workspace) {
         return Ok(query(workspace, filter, None).await?);
     }
     let admitted = app.admission.admit(&workspace).await?;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::queue::Queue;
 use super::shares::{MOST, MOST_BYTES, Taken};
 use super::sink::{Part, Sink};
 use crate::metrics::Metrics;
@@ -240,7 +239,7 @@ impl Waiting {
 }
 
 /// Records the backlog until it is closed and empty. Of what another process has left, the first clicks may be recorded.
-pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, queue: Arc<Queue>, mut recorded_clicks: i64) {
+pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, mut recorded_clicks: i64) {
     while let Some((batches, stopping)) = backlog.next().await {
         let (Some(first), Some(last)) = (batches.first(), batches.last()) else { continue };
         let mut readable = Vec::with_capacity(batches.len());
@@ -273,7 +272,7 @@ pub(super) async fn record(backlog: Arc<Backlog>, sink: Sink, queue: Arc<Queue>,
             Err(error) => tracing::error!(%error, "lost batches of clicks"),
         }
         backlog.done(&batches, took, sink.store.customers_wait());
-        queue.recorded(batches.iter().map(|batch| &batch.taken));
+        sink.queue.recorded(batches.iter().map(|batch| &batch.taken));
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::queue::{Queue, TakenLane};
+use super::queue::TakenLane;
 use super::sink::{Fitting, Sink};
 use crate::store::{Batch, StoreError};
 
@@ -26,9 +26,10 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 type Large = FxHashMap<i64, (Arc<Fitting>, Instant)>;
 
 /// Stores the queued clicks until the queue is closed and empty.
-pub(super) async fn record(sink: &Sink, queue: &Arc<Queue>) {
+pub(super) async fn record(sink: &Sink) {
+    let queue = &sink.queue;
     queue.separate_workspaces();
-    let permits = Arc::new(Semaphore::new(APART));
+    let (permits, permit_of_large) = (Arc::new(Semaphore::new(APART)), Arc::new(Semaphore::new(1)));
     let (mut large, mut apart, mut flushes) = (Large::default(), JoinSet::new(), Vec::new());
     loop {
         tokio::select! {
@@ -51,9 +52,10 @@ pub(super) async fn record(sink: &Sink, queue: &Arc<Queue>) {
                 }
                 for taken in alone {
                     let fitting = large.get(&taken.lane).map(|(fitting, _)| Arc::clone(fitting));
-                    let sink = Sink { fitting: fitting.unwrap_or_default(), ..sink.clone() };
-                    let (queue, permits) = (Arc::clone(queue), Arc::clone(&permits));
-                    apart.spawn(record_apart(sink, queue, permits, taken, stopping));
+                    let permits = if fitting.is_some() { &permit_of_large } else { &permits };
+                    let (pauses, fitting) = (fitting.is_some(), fitting.unwrap_or_default());
+                    let sink = Sink { fitting, pauses, ..sink.clone() };
+                    apart.spawn(record_apart(sink, Arc::clone(permits), taken, stopping));
                 }
             }
         }
@@ -120,17 +122,11 @@ async fn record_together(
 }
 
 /// Records the clicks of one workspace. The result is the workspace, if it has too many events for one transaction.
-async fn record_apart(
-    sink: Sink,
-    queue: Arc<Queue>,
-    permits: Arc<Semaphore>,
-    taken: TakenLane,
-    stopping: bool,
-) -> Option<i64> {
+async fn record_apart(sink: Sink, permits: Arc<Semaphore>, taken: TakenLane, stopping: bool) -> Option<i64> {
     // The semaphore is never closed.
     let _permit = permits.acquire().await;
     sink.record_or_lose(&taken.clicks.batch(), stopping).await;
     let workspace = (!sink.fitting.fit(taken.clicks.len())).then_some(taken.lane);
-    queue.stored([taken]);
+    sink.queue.stored([taken]);
     workspace
 }

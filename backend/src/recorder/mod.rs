@@ -58,8 +58,16 @@ impl Recorder {
         when_full: WhenFull,
     ) -> (Self, RecorderTask) {
         let queue = Arc::new(Queue::default());
-        let sink = Sink { store, public, announced, metrics: metrics.clone(), fitting: Arc::default() };
-        let task = tokio::spawn(writer::run(sink, Arc::clone(&queue)));
+        let sink = Sink {
+            store,
+            public,
+            announced,
+            metrics: metrics.clone(),
+            queue: Arc::clone(&queue),
+            fitting: Arc::default(),
+            pauses: false,
+        };
+        let task = tokio::spawn(writer::run(sink));
         (Self { queue: Arc::clone(&queue), metrics, when_full }, RecorderTask { queue, task })
     }
 

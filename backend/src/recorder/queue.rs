@@ -161,6 +161,11 @@ impl Queue {
         TakenLanes { lanes: taken, shares: held.shares.take(), flushes: std::mem::take(&mut held.flushes) }
     }
 
+    /// Limits the webhook events of a workspace. See [`Shares::limit_events`].
+    pub(super) fn limit_events(&self, workspace: i64, event_bytes: usize) {
+        self.lock().shares.limit_events(workspace, event_bytes);
+    }
+
     /// What was taken is recorded, so that the workspaces that it is of may have more.
     pub(super) fn recorded<'a>(&self, taken: impl IntoIterator<Item = &'a Taken>) {
         let mut held = self.lock();

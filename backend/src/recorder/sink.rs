@@ -6,23 +6,29 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::queue::Queue;
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
 use crate::store::{Batch, Progress, Recorded, Store, StoreError};
 
 /// Pause before a failed batch is retried.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Maximum pause after a transaction.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of attempts for a batch during a shutdown.
 const FINAL_ATTEMPTS: u32 = 10;
 
-/// The database and what recording notifies. Cheap to clone.
+/// The database, and what recording notifies. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Sink {
     pub(super) store: Store,
     pub(super) public: PublicUrl,
     pub(super) announced: Arc<Notify>,
     pub(super) metrics: Metrics,
+    pub(super) queue: Arc<Queue>,
     pub(super) fitting: Arc<Fitting>,
+    /// Whether to pause after each transaction, for as long as it took.
+    pub(super) pauses: bool,
 }
 
 /// About how many clicks have webhook events that fit into one transaction. It saves most attempts with more than that, which
@@ -90,11 +96,17 @@ impl Sink {
         match self.attempt(batch, part, stopping).await? {
             Ok(recorded) => {
                 self.fitting.recorded(batch.len());
+                if self.pauses && !stopping {
+                    tokio::time::sleep(recorded.took.min(LONGEST_PAUSE)).await;
+                }
                 Some(recorded.took)
             }
             Err(refusal) => {
-                if matches!(refusal, StoreError::TooManyEvents { .. }) {
+                if let StoreError::TooManyEvents { bytes, mostly_of } = refusal {
                     self.fitting.refused(batch.len());
+                    if let Some(workspace) = mostly_of {
+                        self.queue.limit_events(workspace, bytes / batch.len().max(1));
+                    }
                 }
                 self.record_in_parts(batch, part, stopping, &refusal).await
             }

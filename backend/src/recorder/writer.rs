@@ -4,28 +4,27 @@ use std::sync::Arc;
 
 use super::backlog::{self, Backlog};
 use super::direct;
-use super::queue::{Queue, TakenLanes};
+use super::queue::TakenLanes;
 use super::sink::{RETRY_PAUSE, Sink};
 use crate::store::{Batch, Left, Spool, StoreError};
 
 /// Stores the queued clicks until the queue is closed and empty.
-pub(super) async fn run(sink: Sink, queue: Arc<Queue>) {
+pub(super) async fn run(sink: Sink) {
     match sink.store.open_spool().await {
-        Ok(Some((spool, left))) => through_spool(&sink, &queue, spool, left).await,
-        Ok(None) => direct::record(&sink, &queue).await,
+        Ok(Some((spool, left))) => through_spool(&sink, spool, left).await,
+        Ok(None) => direct::record(&sink).await,
         Err(error) => {
             tracing::error!(%error, "could not open the spool; clicks are recorded directly");
-            direct::record(&sink, &queue).await;
+            direct::record(&sink).await;
         }
     }
-    queue.end();
+    sink.queue.end();
 }
 
-async fn through_spool(sink: &Sink, queue: &Arc<Queue>, mut spool: Spool, left: Left) {
+async fn through_spool(sink: &Sink, mut spool: Spool, left: Left) {
     let backlog = Arc::new(Backlog::new(left.batches, sink.metrics.clone()));
-    let recording =
-        backlog::record(Arc::clone(&backlog), sink.clone(), Arc::clone(queue), left.recorded_clicks);
-    let recording = tokio::spawn(recording);
+    let recording = tokio::spawn(backlog::record(Arc::clone(&backlog), sink.clone(), left.recorded_clicks));
+    let queue = &sink.queue;
     while let Some(stopping) = queue.wait_for_batch().await {
         let TakenLanes { lanes, shares, flushes } = queue.take();
         // There is one lane.

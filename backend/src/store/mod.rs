@@ -90,6 +90,9 @@ const SQLITE_MAPPED: u32 = 1 << 30;
 /// Maximum number of connections to PostgreSQL.
 #[cfg(feature = "postgres")]
 const POSTGRES_CONNECTIONS: u32 = 16;
+/// A connection to PostgreSQL that was used within this time is not tested before it is used again.
+#[cfg(feature = "postgres")]
+const UNTESTED: Duration = Duration::from_millis(250);
 
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]
@@ -306,7 +309,7 @@ impl Store {
     #[cfg(feature = "postgres")]
     async fn open_postgres(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
-        let pool = AnyPoolOptions::new().max_connections(POSTGRES_CONNECTIONS).connect_with(options).await?;
+        let pool = postgres_pool(POSTGRES_CONNECTIONS).connect_with(options).await?;
         migrations::postgres().run(&pool).await?;
         let readers = Readers::postgres(url, analytics).await?;
         let key_order = Arc::new(KeyOrder::load(&pool).await?);
@@ -426,6 +429,22 @@ impl Store {
         self.read.close().await;
         self.readers.close().await;
     }
+}
+
+/// A pool of connections to PostgreSQL. Before it gives one away that has been idle for long, it asks the server whether it is alive.
+/// That is a round trip, so that it does not ask each time.
+#[cfg(feature = "postgres")]
+fn postgres_pool(connections: u32) -> AnyPoolOptions {
+    AnyPoolOptions::new().max_connections(connections).test_before_acquire(false).before_acquire(
+        |connection, state| {
+            Box::pin(async move {
+                if state.idle_for >= UNTESTED {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        },
+    )
 }
 
 /// The pragmas of a SQLite connection with a page cache of `cache` KiB and a memory mapping of `mapped` bytes.

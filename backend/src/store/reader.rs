@@ -4,9 +4,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::any::AnyRow;
 #[cfg(feature = "postgres")]
-use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::any::AnyConnectOptions;
+use sqlx::any::AnyRow;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 #[cfg(feature = "postgres")]
 use sqlx::{Any, AnyPool};
@@ -14,6 +14,8 @@ use sqlx::{AnyConnection, Executor, Row, Sqlite, SqlitePool, Transaction};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, RwLockWriteGuard};
 use tokio::time::Instant;
 
+#[cfg(feature = "postgres")]
+use super::postgres_pool;
 use super::sql::Sql;
 use super::{PoolState, Store, StoreError};
 use crate::background::{self, Priority};
@@ -117,7 +119,7 @@ impl Readers {
         let options = AnyConnectOptions::from_str(url)?;
         let timeout = analytics.timeout;
         let pool = |connections, in_one_process: bool| {
-            AnyPoolOptions::new().max_connections(connections).after_connect(move |connection, _| {
+            postgres_pool(connections).after_connect(move |connection, _| {
                 Box::pin(async move {
                     connection.execute(set_statement_timeout("SESSION", timeout)).await?;
                     if in_one_process {

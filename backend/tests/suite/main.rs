@@ -1,5 +1,9 @@
 //! The service as its callers see it: requests in, responses out, on a clock that the tests step.
 
+/// The service's, because the suite measures the service's code within its own process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod addresses;
 mod analytics;
 mod analytics_timeout;

@@ -9,10 +9,10 @@ use axum::http::Method;
 use backend::{Click, Clock, PublicUrl, Store};
 use bytes::Bytes;
 use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
 use tokio::time::{Interval, interval, timeout};
 
 use crate::database::Database;
@@ -28,8 +28,8 @@ fn values(count: usize, length: usize) -> String {
     values.join(",")
 }
 
-/// Answers that the hostile customer has got, by status.
-pub(super) type Answers = Arc<Mutex<BTreeMap<u16, usize>>>;
+/// Numbers of answers that the hostile customer has got, by status.
+pub(super) type Answers = BTreeMap<u16, usize>;
 type Questions = tokio::sync::Mutex<Interval>;
 
 /// The customer that sends the largest legal requests.
@@ -38,13 +38,13 @@ pub(super) struct Hostile {
     caller: Caller,
     server: String,
     address: SocketAddr,
-    pub(super) answers: Answers,
+    answers: Arc<Mutex<Answers>>,
     /// Ticks when the quota permits another query for clicks.
     questions: Arc<Questions>,
 }
 
 /// How much of everything the hostile customer does.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Deserialize, Serialize)]
 pub(super) struct Scale {
     /// Clicks that its links have already, on each of two.
     pub(super) clicks: i64,
@@ -55,7 +55,7 @@ pub(super) struct Scale {
 }
 
 /// What the hostile customer sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Attack {
     Bulk,
     Lists,
@@ -98,50 +98,59 @@ fn largest_link(id: &str) -> Value {
     })
 }
 
-impl Hostile {
-    pub(super) async fn new(process: &Process, key: String, database: &Database, scale: Scale) -> Self {
-        let hostile = Self {
-            caller: Caller::new(key),
-            server: process.url(""),
-            address: process.address(),
-            answers: Answers::default(),
-            questions: Arc::new(Questions::new(interval(QUESTION_PACE))),
+/// Makes what the hostile customer has when it begins.
+pub(super) async fn prepare(process: &Process, key: String, database: &Database, scale: Scale) {
+    let caller = Caller::new(key);
+    for name in longest_tags() {
+        caller.json(Method::POST, process.url("/tags"), &json!({"name": name})).await.unwrap();
+    }
+    let mut ids = Vec::new();
+    for key in ["clicked", "doomed"] {
+        let mut link = largest_link(key);
+        link["key"] = json!(key);
+        let link = caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+        ids.push(link["id"].as_str().unwrap().to_owned());
+    }
+    let store = Store::open(&database.url).await.unwrap();
+    let public = PublicUrl::parse(&process.url("")).unwrap();
+    let now = Clock::system().now();
+    for id in &ids {
+        let click = |n: i64| {
+            let mut click = Click::new(id.clone(), now - SignedDuration::from_secs(n));
+            click.details.referer_url = format!("https://referer.example/{n}").into();
+            click
         };
-        for name in longest_tags() {
-            hostile.caller.json(Method::POST, process.url("/tags"), &json!({"name": name})).await.unwrap();
+        for first in (0..scale.clicks).step_by(10_000) {
+            let clicks: Vec<Click> = (first..scale.clicks.min(first + 10_000)).map(click).collect();
+            assert_eq!(store.record_clicks(&clicks, &public).await.unwrap(), clicks.len());
         }
-        let mut ids = Vec::new();
-        for key in ["clicked", "doomed"] {
-            let mut link = largest_link(key);
-            link["key"] = json!(key);
-            let link = hostile.caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
-            ids.push(link["id"].as_str().unwrap().to_owned());
+    }
+    store.close().await;
+    // After the clicks, so that they hear of those to come.
+    let receiver = Silent::start().await;
+    for n in 0..20 {
+        let webhook = json!({
+            "name": "rx", "url": format!("{}{n}", receiver.url()),
+            "triggers": ["link.created", "link.updated", "link.deleted", "link.clicked"],
+        });
+        caller.json(Method::POST, process.url("/webhooks"), &webhook).await.unwrap();
+    }
+}
+
+impl Hostile {
+    pub(super) fn new(address: SocketAddr, key: String) -> Self {
+        Self {
+            caller: Caller::new(key),
+            server: format!("http://{address}"),
+            address,
+            answers: Arc::default(),
+            questions: Arc::new(Questions::new(interval(QUESTION_PACE))),
         }
-        let store = Store::open(&database.url).await.unwrap();
-        let public = PublicUrl::parse(&process.url("")).unwrap();
-        let now = Clock::system().now();
-        for id in &ids {
-            let click = |n: i64| {
-                let mut click = Click::new(id.clone(), now - SignedDuration::from_secs(n));
-                click.details.referer_url = format!("https://referer.example/{n}").into();
-                click
-            };
-            for first in (0..scale.clicks).step_by(10_000) {
-                let clicks: Vec<Click> = (first..scale.clicks.min(first + 10_000)).map(click).collect();
-                assert_eq!(store.record_clicks(&clicks, &public).await.unwrap(), clicks.len());
-            }
-        }
-        store.close().await;
-        // After the clicks, so that they hear of those to come.
-        let receiver = Silent::start().await;
-        for n in 0..20 {
-            let webhook = json!({
-                "name": "rx", "url": format!("{}{n}", receiver.url()),
-                "triggers": ["link.created", "link.updated", "link.deleted", "link.clicked"],
-            });
-            hostile.caller.json(Method::POST, process.url("/webhooks"), &webhook).await.unwrap();
-        }
-        hostile
+    }
+
+    /// The answers until now.
+    pub(super) fn answers(&self) -> Answers {
+        self.answers.lock().unwrap().clone()
     }
 
     async fn send(&self, method: Method, path: &str, body: &Bytes) {
@@ -157,8 +166,8 @@ impl Hostile {
         self.send(Method::GET, path, &Bytes::new()).await;
     }
 
-    /// Begins an attack, which goes on until the runtime of the attackers is shut down.
-    pub(super) fn begin(&self, attack: Attack, scale: Scale, attackers: &Handle) {
+    /// Begins an attack, which goes on until the runtime ends.
+    pub(super) fn begin(&self, attack: Attack, scale: Scale) {
         let connections = match attack {
             Attack::Idle => scale.idle,
             Attack::SlowBodies => 8 * scale.connections,
@@ -167,7 +176,7 @@ impl Hostile {
         };
         for connection in 0..connections {
             let hostile = self.clone();
-            attackers.spawn(async move {
+            tokio::spawn(async move {
                 match attack {
                     Attack::Bulk => hostile.bulk(connection).await,
                     Attack::Lists => hostile.lists().await,

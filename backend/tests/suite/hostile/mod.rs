@@ -4,19 +4,17 @@
 //! judges how long they take, beside a time in which that customer is alone.
 
 mod attack;
+mod attackers;
 mod customer;
 #[cfg(target_os = "linux")]
 mod slow_disk;
 
-use std::collections::BTreeMap;
 #[cfg(target_os = "linux")]
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::setpriority_process;
-use tokio::runtime::{Builder, Runtime};
-
-use self::attack::{Attack, Hostile, Scale};
+use self::attack::{Answers, Attack, Scale};
+use self::attackers::{Attackers, Orders};
 use self::customer::{Action, Customer, Work};
 #[cfg(target_os = "linux")]
 use self::slow_disk::{SYNC, SlowDisk};
@@ -43,13 +41,7 @@ fn p99(took: &[Duration]) -> Duration {
 struct Outcome {
     alone: Work,
     beside: Work,
-    answers: BTreeMap<u16, usize>,
-}
-
-/// Threads of their own for the attackers, at the lowest priority. The processors are the service's: an attacker brings its own.
-fn attackers() -> Runtime {
-    let lowest = || setpriority_process(None, 19).unwrap();
-    Builder::new_multi_thread().worker_threads(2).on_thread_start(lowest).enable_all().build().unwrap()
+    answers: Answers,
 }
 
 /// Lets one customer work alone, and then beside a hostile one, and looks for all that was acknowledged.
@@ -65,18 +57,14 @@ async fn run(
     let hostile_key = make_key(&database.url);
     let process = start(&database.url);
     let mut customer = Customer::new(&process, usual_key).await;
-    let hostile = Hostile::new(&process, hostile_key, &database, scale).await;
+    attack::prepare(&process, hostile_key.clone(), &database, scale).await;
 
     let (mut alone, mut beside) = (Work::default(), Work::default());
     customer.work(time_alone, &mut alone).await;
-    let attackers = attackers();
-    for attack in attacks {
-        hostile.begin(*attack, scale, attackers.handle());
-    }
+    let orders = Orders { address: process.address(), key: hostile_key, attacks: attacks.to_vec(), scale };
+    let attackers = Attackers::begin(&orders);
     customer.work(time_beside, &mut beside).await;
-    // The end of the attackers breaks connections off, which is not the service's answer.
-    let answers = hostile.answers.lock().unwrap().clone();
-    attackers.shutdown_background();
+    let answers = attackers.end();
 
     let mut all = Work { clicks: alone.clicks + beside.clicks, ..Work::default() };
     all.created = alone.created.union(&beside.created).cloned().collect();

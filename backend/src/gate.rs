@@ -1,0 +1,150 @@
+//! Lets few requests of busy workspaces run at a time, so that processors and database connections are free for others.
+//!
+//! After each, there is a pause as long as the request, and at most one second.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::store::Workspace;
+use crate::workload::{Running, Workloads};
+
+/// Maximum pause after a request of a busy workspace.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The gate that all requests with a key pass.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) workloads: Arc<Workloads>,
+    /// For all busy workspaces together.
+    all: Arc<Semaphore>,
+    /// For each busy workspace with a request that runs or waits.
+    of_workspace: Mutex<HashMap<i64, Arc<Semaphore>>>,
+}
+
+/// A request that runs.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    _running: Running,
+    _turn: Option<Turn>,
+}
+
+/// The turn of a request of a busy workspace.
+#[derive(Debug)]
+struct Turn {
+    since: Instant,
+    permits: Option<[OwnedSemaphorePermit; 2]>,
+}
+
+impl Gate {
+    /// Lets requests of busy workspaces use half of the processors.
+    pub(crate) fn new(processors: usize) -> Self {
+        let all = Arc::new(Semaphore::new((processors / 2).max(1)));
+        Self { workloads: Arc::new(Workloads::new(processors)), all, of_workspace: Mutex::default() }
+    }
+
+    /// Whether the workspace is busy.
+    pub(crate) fn is_busy(&self, workspace: &Workspace) -> bool {
+        self.workloads.is_busy(workspace.seq)
+    }
+
+    /// Waits until a request may run. `ready` ends when it could run if its workspace was not busy.
+    pub(crate) async fn pass<T>(&self, workspace: i64, ready: impl Future<Output = T>) -> (Passed, T) {
+        let running = self.workloads.begin(workspace);
+        let ready = ready.await;
+        let turn = if self.workloads.is_busy(workspace) { self.turn(workspace).await } else { None };
+        (Passed { _running: running, _turn: turn }, ready)
+    }
+
+    async fn turn(&self, workspace: i64) -> Option<Turn> {
+        // The semaphores are never closed. That of the workspace comes first, so that many requests of one workspace take turns with
+        // those of another.
+        let of_workspace = self.of_workspace(workspace).acquire_owned().await.ok()?;
+        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(Turn { since: Instant::now(), permits: Some([of_workspace, of_all]) })
+    }
+
+    fn of_workspace(&self, workspace: i64) -> Arc<Semaphore> {
+        let mut all = self.of_workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        // A permit and a waiting request each hold a clone of the semaphore.
+        all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        Arc::clone(all.entry(workspace).or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let permits = self.permits.take();
+        let pause = self.since.elapsed().min(LONGEST_PAUSE);
+        // There is none at the end of the process.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(pause).await;
+                drop(permits);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+
+    /// A gate of two processors, and requests that make the first two workspaces busy.
+    fn busy_gate() -> (Arc<Gate>, Vec<Running>) {
+        let gate = Arc::new(Gate::new(2));
+        let requests = (0..2_000).map(|number| gate.workloads.begin(1 + number % 2)).collect();
+        (gate, requests)
+    }
+
+    #[tokio::test]
+    async fn requests_of_busy_workspaces_run_one_at_a_time_and_those_of_others_at_once() {
+        let (gate, _requests) = busy_gate();
+        // The average rises.
+        sleep(Duration::from_millis(50)).await;
+        let mut passed = Vec::new();
+        //  workspace, whether its request runs
+        for (workspace, expected) in [(1, true), (1, false), (2, false), (3, true), (3, true), (4, true)] {
+            let passes = timeout(SOON, gate.pass(workspace, ready(()))).await;
+            assert_eq!(passes.is_ok(), expected, "{workspace} after {}", passed.len());
+            passed.extend(passes);
+        }
+        drop(passed);
+        let next = timeout(Duration::from_secs(5), gate.pass(2, ready(()))).await;
+        assert!(next.is_ok(), "after a pause");
+    }
+
+    #[tokio::test]
+    async fn after_a_request_of_a_busy_workspace_there_is_a_pause_as_long_as_the_request() {
+        let (gate, _requests) = busy_gate();
+        sleep(Duration::from_millis(50)).await;
+        let (passed, ()) = gate.pass(1, ready(())).await;
+        sleep(3 * SOON).await;
+        drop(passed);
+        assert!(timeout(SOON, gate.pass(1, ready(()))).await.is_err());
+        assert!(timeout(Duration::from_secs(5), gate.pass(1, ready(()))).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_no_longer_waits_leaves_nothing_behind() {
+        let (gate, requests) = busy_gate();
+        sleep(Duration::from_millis(50)).await;
+        let (first, ()) = gate.pass(1, ready(())).await;
+        assert!(timeout(SOON, gate.pass(1, ready(()))).await.is_err());
+        drop((first, requests));
+        sleep(20 * SOON).await;
+        assert_eq!(gate.all.available_permits(), 1);
+        let _other = gate.of_workspace(2);
+        assert_eq!(gate.of_workspace.lock().unwrap().keys().collect::<Vec<_>>(), [&2]);
+    }
+}
