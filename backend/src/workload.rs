@@ -128,6 +128,7 @@ mod tests {
         //  requests at the same time, seconds, whether another workspace sends requests, whether the workspace is busy afterwards
         let steps = [
             (2, 20, true, false),
+            (1, 20, true, false),
             (4, 1, true, false),
             (4, 4, true, true),
             (4, 2, false, false),
