@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::auth::{AnalyticsCaller, Caller};
 use crate::error::ApiError;
 use crate::folders::Folder;
+use crate::json_list::JsonList;
 use crate::links::{PublicUrl, rfc3339};
 use crate::query::Query;
 use crate::selection::{ClickQuery, Interval};
@@ -214,9 +215,10 @@ async fn top_links(
     reader: &mut Reader,
     click_query: &ClickQuery,
 ) -> Result<Response, ApiError> {
-    let top = app.store.top_links(reader, &caller.workspace, &click_query.selection).await?;
-    let entries: Vec<_> = top.iter().map(|top| TopLinkBody::of(top, &app.public_url)).collect();
-    Ok(Json(entries).into_response())
+    let mut entries = JsonList::default();
+    let entry = |top: TopLink| entries.push(&TopLinkBody::of(&top, &app.public_url));
+    app.store.top_links(reader, &caller.workspace, &click_query.selection, entry).await?;
+    Ok(entries.into_response())
 }
 
 async fn by_columns(

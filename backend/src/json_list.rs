@@ -17,39 +17,60 @@ const AT_ONCE: usize = 128 * 1024;
 pub(crate) async fn json_list<T: Serialize>(
     items: impl IntoIterator<Item = T, IntoIter: Send + 'static>,
 ) -> Result<Response, ApiError> {
-    let mut list = List { items: items.into_iter(), text: vec![b'['] };
-    if !list.write(AT_ONCE)? {
+    let (mut list, mut items) = (JsonList::default(), items.into_iter());
+    if !list.extend(&mut items, AT_ONCE)? {
         let rest = move || {
-            list.write(usize::MAX)?;
+            list.extend(&mut items, usize::MAX)?;
             Ok::<_, ApiError>(list)
         };
         list = background::run(rest).await.ok_or_else(ApiError::internal)??;
     }
-    let List { mut text, .. } = list;
-    text.push(b']');
-    Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
+    Ok(list.into_response())
 }
 
-/// The items that are not written, and the text of those that are, without the closing bracket.
-struct List<I> {
-    items: I,
+/// A JSON array that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct JsonList {
+    /// The items, each after a comma.
     text: Vec<u8>,
 }
 
-impl<T: Serialize, I: Iterator<Item = T>> List<I> {
+impl JsonList {
+    /// Writes an item.
+    ///
+    /// # Errors
+    /// 500 if the item cannot be written as JSON.
+    pub(crate) fn push(&mut self, item: &impl Serialize) -> Result<(), ApiError> {
+        self.text.push(b',');
+        serde_json::to_writer(&mut self.text, item).map_err(|error| {
+            tracing::error!(%error, "an answer could not be written as JSON");
+            ApiError::internal()
+        })
+    }
+
     /// Writes items until the text has about this size. True after the last item.
-    fn write(&mut self, size: usize) -> Result<bool, ApiError> {
+    fn extend<T: Serialize>(
+        &mut self,
+        items: &mut impl Iterator<Item = T>,
+        size: usize,
+    ) -> Result<bool, ApiError> {
         while self.text.len() < size {
-            let Some(item) = self.items.next() else { return Ok(true) };
-            if self.text.len() > "[".len() {
-                self.text.push(b',');
-            }
-            serde_json::to_writer(&mut self.text, &item).map_err(|error| {
-                tracing::error!(%error, "an answer could not be written as JSON");
-                ApiError::internal()
-            })?;
+            let Some(item) = items.next() else { return Ok(true) };
+            self.push(&item)?;
         }
         Ok(false)
+    }
+}
+
+impl IntoResponse for JsonList {
+    fn into_response(self) -> Response {
+        let mut text = self.text;
+        match text.first_mut() {
+            Some(first) => *first = b'[',
+            None => text.push(b'['),
+        }
+        text.push(b']');
+        ([(CONTENT_TYPE, "application/json")], text).into_response()
     }
 }
 

@@ -143,16 +143,22 @@ impl Readers {
             Priority::Low => (&self.low, None),
             Priority::Lowest => (&self.lowest, Some(Arc::clone(&self.lowest_run).read_owned().await)),
         };
-        let transaction = match pool {
-            Pool::Sqlite(pool) => Snapshot::Sqlite(pool.begin().await?),
+        // The time limit starts when there is a connection.
+        let limit = || Instant::now() + self.timeout;
+        let (transaction, deadline) = match pool {
+            Pool::Sqlite(pool) => {
+                let mut transaction = pool.begin().await?;
+                let deadline = limit();
+                let go_on = move || Instant::now() < deadline;
+                transaction.lock_handle().await?.set_progress_handler(STEPS, go_on);
+                (Snapshot::Sqlite(transaction), deadline)
+            }
             #[cfg(feature = "postgres")]
-            Pool::Postgres(pool) => Snapshot::Postgres {
-                transaction: pool.begin_with(SNAPSHOT).await?,
-                statement_timeout: self.timeout,
-            },
+            Pool::Postgres(pool) => {
+                let transaction = pool.begin_with(SNAPSHOT).await?;
+                (Snapshot::Postgres { transaction, statement_timeout: self.timeout }, limit())
+            }
         };
-        // It may have waited for a connection.
-        let deadline = Instant::now() + self.timeout;
         Ok(Reader { transaction, deadline, _runs: runs })
     }
 
@@ -217,8 +223,7 @@ impl Answers for Reader {
 
 impl Reader {
     pub(super) async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
-        let deadline = self.deadline;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(StoreError::TimeLimit);
         }
@@ -234,8 +239,6 @@ impl Reader {
                 Ok(sql.all(&mut **transaction).await?)
             }
             Snapshot::Sqlite(transaction) => {
-                let go_on = move || Instant::now() < deadline;
-                transaction.lock_handle().await?.set_progress_handler(STEPS, go_on);
                 let rows = sql.for_sqlite()?.fetch_all(&mut **transaction).await?;
                 rows.iter().map(|row| Ok(AnyRow::try_from(row)?)).collect()
             }

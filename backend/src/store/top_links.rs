@@ -1,5 +1,7 @@
 //! The most clicked links.
 
+use std::collections::VecDeque;
+
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
@@ -35,46 +37,61 @@ pub(crate) struct TopLinkDetails {
     pub(crate) partner_id: Option<String>,
 }
 
+/// A link and its clicks.
+type Count = (i64, i64);
+
+/// Number of links that are loaded at once.
+const LOADED: usize = 1_000;
+
+/// Number of clicks that are read at once.
+const CLICKS: i64 = 10_000;
+
 /// A row of [`load`].
-type Loaded = (i64, String, String, String, String, Option<String>, TopLinkDetails, i64);
+type LinkRow = (i64, String, String, String, String, Option<String>, TopLinkDetails, i64);
+
+/// Links in the order of their ranks, and a JSON list with the [`LinkRow`] of each that is not deleted, in any order.
+#[derive(Default)]
+struct Loaded<'a> {
+    ranked: &'a [Count],
+    rows: Option<String>,
+}
 
 impl Store {
-    /// The most clicked links with their clicks in the selection, in descending order. Of links with equal clicks, the
-    /// oldest is first.
-    pub(crate) async fn top_links(
+    /// Calls `entry` for each of the most clicked links, with its clicks in the selection, in descending order. Of links with equal
+    /// clicks, the oldest is first.
+    pub(crate) async fn top_links<E: From<StoreError>>(
         &self,
         reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
-    ) -> Result<Vec<TopLink>, StoreError> {
+        mut entry: impl FnMut(TopLink) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.refuse_expired(reader, workspace, selection, selection.coarsest()).await?;
-        let ranked = if selection.conditions.is_empty() {
-            rank(self.count_by_link(reader, workspace, selection.range()).await?)
+        let mut counts: Vec<Count> = if selection.conditions.is_empty() {
+            self.count_by_link(reader, workspace, selection.range()).await?.into_iter().collect()
         } else {
-            self.rank_by_query(reader, workspace, selection).await?
+            self.count_by_query(reader, workspace, selection).await?
         };
-        let mut top: Vec<TopLink> = Vec::new();
-        let most = usize::from(MAX_ROWS);
-        for chunk in ranked.chunks(most) {
+        let (mut missing, mut rest) = (usize::from(MAX_ROWS), counts.as_mut_slice());
+        let mut before = Loaded::default();
+        while missing > 0 && !(rest.is_empty() && before.ranked.is_empty()) {
+            let (ranked, others) = rank(rest, LOADED.min(missing - before.ranked.len()));
+            // Links become entries while the next ones are read.
+            let entries = async { before.entries(&mut entry) };
+            let (loaded, entries) = tokio::join!(load(reader, self.dialect, ranked), entries);
             // Deleted links are not loaded, and the next links take their ranks.
-            let mut links = load(reader, self.dialect, chunk).await?;
-            let loaded = chunk
-                .iter()
-                .filter_map(|(link, clicks)| Some(TopLink { clicks: *clicks, ..links.remove(link)? }));
-            top.extend(loaded.take(most - top.len()));
-            if top.len() == most {
-                break;
-            }
+            missing -= entries?;
+            (before, rest) = (loaded?, others);
         }
-        Ok(top)
+        Ok(())
     }
 
-    async fn rank_by_query(
+    async fn count_by_query(
         &self,
         reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
-    ) -> Result<Vec<(i64, i64)>, StoreError> {
+    ) -> Result<Vec<Count>, StoreError> {
         let mut sql = Sql::new("SELECT c.link_seq, CAST(SUM(c.n) AS BIGINT) AS total");
         push_source(&mut sql, self.dialect, workspace, selection, selection.coarsest());
         sql.push(" GROUP BY c.link_seq ORDER BY total DESC, c.link_seq LIMIT ").bind(i64::from(MAX_ROWS));
@@ -90,59 +107,92 @@ impl Store {
         (from, to): (i64, i64),
     ) -> Result<FxHashMap<i64, i64>, StoreError> {
         let mut counts = FxHashMap::default();
-        for piece in pieces(from, to, Table::Daily) {
-            match piece.table {
-                Table::Clicks => {
-                    let mut sql = Sql::new("SELECT 0");
-                    sql.push(self.sums());
-                    sql.push("(SELECT l.link_seq, COUNT(*) AS clicks FROM clicks l WHERE l.workspace_seq = ");
-                    sql.bind(workspace.seq).push(" AND l.at >= ").bind(piece.from);
-                    sql.push(" AND l.at < ").bind(piece.to).push(" GROUP BY l.link_seq) c");
-                    add(&reader.one(sql).await?, &mut counts)?;
-                }
-                Table::Hourly | Table::Daily => {
-                    let mut next = piece.from;
-                    while let Some(row) =
-                        self.first_bucket(reader, workspace, Piece { from: next, ..piece }).await?
-                    {
-                        add(&row, &mut counts)?;
-                        next = row.try_get::<i64, _>(0)? + 1;
-                    }
-                }
-            }
+        let mut pieces = VecDeque::from(pieces(from, to, Table::Daily));
+        let mut next = self.next_sums(reader, workspace, &mut pieces).await?;
+        while let Some(row) = next {
+            // A row is added up while the next one is read.
+            let added = async { add(&row, &mut counts) };
+            let (read, added) = tokio::join!(self.next_sums(reader, workspace, &mut pieces), added);
+            added?;
+            next = read?;
         }
         Ok(counts)
     }
 
-    /// The first bucket of a rollup in the range of `piece`: its start, and the lists of [`Self::sums`].
+    /// The next lists of [`Self::sums`]. What they contain is removed from `pieces`. `None` if that is empty.
+    async fn next_sums(
+        &self,
+        reader: &mut Reader,
+        workspace: &Workspace,
+        pieces: &mut VecDeque<Piece>,
+    ) -> Result<Option<AnyRow>, StoreError> {
+        while let Some(piece) = pieces.front_mut() {
+            let sums = match piece.table {
+                Table::Clicks => self.first_clicks(reader, workspace, *piece).await?,
+                Table::Hourly | Table::Daily => self.first_bucket(reader, workspace, *piece).await?,
+            };
+            if let Some(row) = sums {
+                piece.from = row.try_get(0)?;
+                return Ok(Some(row));
+            }
+            pieces.pop_front();
+        }
+        Ok(None)
+    }
+
+    /// The first [`CLICKS`] clicks of `piece`: where the rest begins, and the lists of [`Self::sums`].
+    async fn first_clicks(
+        &self,
+        reader: &mut Reader,
+        workspace: &Workspace,
+        Piece { from, to, .. }: Piece,
+    ) -> Result<Option<AnyRow>, StoreError> {
+        if from >= to {
+            return Ok(None);
+        }
+        let mut sql = Sql::new("SELECT l.at FROM clicks l WHERE l.workspace_seq = ");
+        sql.bind(workspace.seq).push(" AND l.at >= ").bind(from).push(" AND l.at < ").bind(to);
+        sql.push(" ORDER BY l.at LIMIT 1 OFFSET ").bind(CLICKS);
+        let rest: Option<i64> = reader.optional(sql).await?.map(|row| row.try_get(0)).transpose()?;
+        // All clicks of one millisecond are read at once.
+        let rest = rest.map_or(to, |rest| rest.max(from + 1));
+        // They are not grouped, because that takes longer than adding them up here.
+        let mut sql = Sql::new("SELECT CAST(");
+        sql.bind(rest).push(" AS BIGINT)").push(self.sums());
+        sql.push("(SELECT l.link_seq, 1 AS clicks FROM clicks l WHERE l.workspace_seq = ")
+            .bind(workspace.seq);
+        sql.push(" AND l.at >= ").bind(from).push(" AND l.at < ").bind(rest).push(") c");
+        reader.optional(sql).await
+    }
+
+    /// The first bucket of a rollup in the range of `piece`: where the rest begins, and the lists of [`Self::sums`].
     async fn first_bucket(
         &self,
         reader: &mut Reader,
         workspace: &Workspace,
-        piece: Piece,
+        Piece { table, from, to }: Piece,
     ) -> Result<Option<AnyRow>, StoreError> {
         // One bucket at a time, so that no more is in memory than the links of a day.
-        let mut sql = Sql::new("SELECT c.bucket");
+        let mut sql = Sql::new("SELECT c.bucket + 1");
         sql.push(self.sums());
-        sql.push(if piece.table == Table::Daily { "clicks_daily" } else { "clicks_hourly" });
+        sql.push(if table == Table::Daily { "clicks_daily" } else { "clicks_hourly" });
         sql.push(" c WHERE c.workspace_seq = ").bind(workspace.seq);
-        sql.push(" AND c.bucket >= ").bind(piece.from).push(" AND c.bucket < ").bind(piece.to);
+        sql.push(" AND c.bucket >= ").bind(from).push(" AND c.bucket < ").bind(to);
         sql.push(" GROUP BY c.bucket ORDER BY c.bucket LIMIT 1");
         reader.optional(sql).await
     }
 
-    /// Selects three lists in one row: the links with one click, the others, and the clicks of those. Reading many rows would take
-    /// longer than finding them. Most links have one click in an hour, and writing numbers is most of the work.
+    /// Selects two lists in one row, because reading many rows would take longer than finding them: the links, those with more than
+    /// one click with a minus sign, and the clicks of the latter. Most links have one click in an hour, and writing numbers is most
+    /// of the work.
     fn sums(&self) -> &'static str {
         match self.dialect {
             Dialect::Sqlite => {
-                ", group_concat(c.link_seq) FILTER (WHERE c.clicks = 1),
-                 group_concat(c.link_seq) FILTER (WHERE c.clicks <> 1),
+                ", group_concat(CASE c.clicks WHEN 1 THEN c.link_seq ELSE -c.link_seq END),
                  group_concat(c.clicks) FILTER (WHERE c.clicks <> 1) FROM "
             }
             Dialect::Postgres => {
-                ", string_agg(CAST(c.link_seq AS TEXT), ',') FILTER (WHERE c.clicks = 1),
-                 string_agg(CAST(c.link_seq AS TEXT), ',') FILTER (WHERE c.clicks <> 1),
+                ", string_agg(CAST(CASE c.clicks WHEN 1 THEN c.link_seq ELSE -c.link_seq END AS TEXT), ','),
                  string_agg(CAST(c.clicks AS TEXT), ',') FILTER (WHERE c.clicks <> 1) FROM "
             }
         }
@@ -151,50 +201,51 @@ impl Store {
 
 /// Adds the lists of [`Store::sums`] to the clicks of each link. An empty list is NULL.
 fn add(row: &AnyRow, counts: &mut FxHashMap<i64, i64>) -> Result<(), StoreError> {
-    let list = |column: usize| -> Result<Vec<i64>, StoreError> {
-        numbers(row.try_get::<Option<&str>, _>(column)?.unwrap_or_default())
-    };
-    for link in list(1)? {
-        *counts.entry(link).or_default() += 1;
-    }
-    for (link, clicks) in list(2)?.into_iter().zip(list(3)?) {
-        *counts.entry(link).or_default() += clicks;
+    let list = |column: usize| row.try_get::<Option<&str>, _>(column).map(Option::unwrap_or_default);
+    let mut clicks = numbers(list(2)?);
+    for link in numbers(list(1)?) {
+        let link = link?;
+        let clicks = if link < 0 { clicks.next().transpose()?.unwrap_or_default() } else { 1 };
+        *counts.entry(link.abs()).or_default() += clicks;
     }
     Ok(())
 }
 
-/// The numbers of a list such as `7,12`. There are hundreds of thousands, and `str::split` and `str::parse` take several times as long.
-fn numbers(list: &str) -> Result<Vec<i64>, StoreError> {
-    let mut numbers = Vec::new();
-    if list.is_empty() {
-        return Ok(numbers);
-    }
-    let mut number = 0_i64;
-    for byte in list.bytes() {
-        match byte {
-            b'0'..=b'9' => number = number.wrapping_mul(10).wrapping_add((byte - b'0').into()),
-            b',' => numbers.push(std::mem::take(&mut number)),
-            _ => return Err(StoreError::corrupt("list of numbers", &format!("byte {byte}"))),
-        }
-    }
-    numbers.push(number);
-    Ok(numbers)
+/// The numbers of a list such as `7,-12`. There are hundreds of thousands, and `str::parse` takes several times as long.
+fn numbers(list: &str) -> impl Iterator<Item = Result<i64, StoreError>> {
+    let corrupt = |byte| StoreError::corrupt("list of numbers", &format!("byte {byte}"));
+    let numbers = (!list.is_empty()).then(|| list.as_bytes().split(|byte| *byte == b','));
+    numbers.into_iter().flatten().map(move |number| {
+        let digits = number.strip_prefix(b"-").unwrap_or(number);
+        let value = digits.iter().try_fold(0_i64, |value, byte| match byte {
+            b'0'..=b'9' => Ok(value.wrapping_mul(10).wrapping_add((byte - b'0').into())),
+            _ => Err(corrupt(byte)),
+        })?;
+        Ok(if digits.len() < number.len() { -value } else { value })
+    })
 }
 
-/// Links by clicks in descending order. Of links with equal clicks, the oldest is first.
-fn rank(counts: FxHashMap<i64, i64>) -> Vec<(i64, i64)> {
-    let mut ranked: Vec<(i64, i64)> = counts.into_iter().collect();
-    ranked.sort_unstable_by_key(|(link, clicks)| (-clicks, *link));
-    ranked
+/// The `most` links with the most clicks, in descending order, and the others. Of links with equal clicks, the oldest is first.
+fn rank(counts: &mut [Count], most: usize) -> (&[Count], &mut [Count]) {
+    let by_clicks = |(link, clicks): &Count| (-clicks, *link);
+    if most < counts.len() {
+        counts.select_nth_unstable_by_key(most, by_clicks);
+    }
+    let (top, others) = counts.split_at_mut(most.min(counts.len()));
+    top.sort_unstable_by_key(by_clicks);
+    (top, others)
 }
 
-/// The links with these numbers, by number, without their clicks.
-async fn load(
+/// Loads links that are not deleted.
+async fn load<'a>(
     reader: &mut Reader,
     dialect: Dialect,
-    ranked: &[(i64, i64)],
-) -> Result<FxHashMap<i64, TopLink>, StoreError> {
-    // One row with all links, because reading thousands of rows takes longer than finding them.
+    ranked: &'a [Count],
+) -> Result<Loaded<'a>, StoreError> {
+    if ranked.is_empty() {
+        return Ok(Loaded::default());
+    }
+    // One row with all links, because reading many rows takes longer than finding them.
     let mut sql = Sql::new(match dialect {
         Dialect::Sqlite => {
             "SELECT json_group_array(json_array(l.seq, l.id, l.domain, l.key, l.url, f.id, json(l.details),
@@ -202,22 +253,35 @@ async fn load(
              LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id WHERE l.seq"
         }
         Dialect::Postgres => {
-            "SELECT CAST(COALESCE(json_agg(json_build_array(l.seq, l.id, l.domain, l.key, l.url, f.id,
-             CAST(l.details AS JSON), l.created_at)), '[]') AS TEXT) FROM links l
+            "SELECT CAST(json_agg(json_build_array(l.seq, l.id, l.domain, l.key, l.url, f.id,
+             CAST(l.details AS JSON), l.created_at)) AS TEXT) FROM links l
              LEFT JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id WHERE l.seq"
         }
     });
     sql.in_numbers(dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());
     // Deleted links have no domain.
     sql.push(" AND l.domain <> ''");
-    let loaded: String = reader.one(sql).await?.try_get(0)?;
-    let loaded: Vec<Loaded> = from_json("links", &loaded)?;
-    let mut links = FxHashMap::default();
-    for (seq, id, domain, key, url, folder_id, details, created_at) in loaded {
-        let created_at = instant(created_at)?;
-        links.insert(seq, TopLink { id, domain, key, url, folder_id, details, created_at, clicks: 0 });
+    Ok(Loaded { ranked, rows: reader.one(sql).await?.try_get(0)? })
+}
+
+impl Loaded<'_> {
+    /// Calls `entry` for each link. The result is the number of calls.
+    fn entries<E: From<StoreError>>(
+        &self,
+        mut entry: impl FnMut(TopLink) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let rows: Vec<LinkRow> =
+            self.rows.as_deref().map_or(Ok(Vec::new()), |rows| from_json("links", rows))?;
+        let number = rows.len();
+        let mut links: FxHashMap<i64, LinkRow> = rows.into_iter().map(|row| (row.0, row)).collect();
+        for (link, clicks) in self.ranked {
+            if let Some((_, id, domain, key, url, folder_id, details, created_at)) = links.remove(link) {
+                let created_at = instant(created_at)?;
+                entry(TopLink { id, domain, key, url, folder_id, details, created_at, clicks: *clicks })?;
+            }
+        }
+        Ok(number)
     }
-    Ok(links)
 }
 
 #[cfg(test)]
@@ -226,16 +290,18 @@ mod tests {
 
     #[test]
     fn most_clicks_come_first_and_of_equals_the_oldest() {
-        let counts = [(7, 1), (3, 5), (2, 1), (9, 5)].into_iter().collect();
-        assert_eq!(rank(counts), [(3, 5), (9, 5), (2, 1), (7, 1)]);
+        let mut counts = [(7, 1), (3, 5), (2, 1), (9, 5)];
+        let (top, others) = rank(&mut counts, 3);
+        assert_eq!((top, &*others), ([(3, 5), (9, 5), (2, 1)].as_slice(), [(7, 1)].as_slice()));
+        assert_eq!(rank(others, 3).0, [(7, 1)]);
     }
 
     #[test]
     fn a_list_is_read_as_it_was_written() {
-        for list in [vec![], vec![0], vec![7, 12], vec![i64::MAX, 1, 1_000_000]] {
+        for list in [vec![], vec![0], vec![7, -12], vec![i64::MAX, -i64::MAX, 1_000_000]] {
             let written: Vec<String> = list.iter().map(i64::to_string).collect();
-            assert_eq!(numbers(&written.join(",")).unwrap(), list);
+            assert_eq!(numbers(&written.join(",")).collect::<Result<Vec<_>, _>>().unwrap(), list);
         }
-        assert!(numbers("7,-1").is_err() && numbers("7, 1").is_err());
+        assert!(numbers("7, 1").nth(1).unwrap().is_err());
     }
 }
