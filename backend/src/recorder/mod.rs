@@ -1,9 +1,9 @@
 //! The recording of clicks: a bounded queue, and batches that go to the spool or the database.
 //!
-//! A redirect waits for room in the queue, never for the database. Queued clicks are stored within 40 ms
-//! and during a shutdown. While the database is slow or the disk is full, redirects wait until no click is older than
-//! 80 ms; without a spool, only redirects of the same workspace do. Clicks are dropped only with [`WhenFull::Drop`]. A killed process loses at most the clicks of such a
-//! period. The next process records the spooled clicks.
+//! A redirect waits for room in the queue, never for the database. Queued clicks are stored after at most 40 ms (without a spool,
+//! 20 ms), and during a shutdown. While the database is slow or the disk is full, redirects wait until no click is older than 80 ms;
+//! without a spool, only redirects of the same workspace do. Clicks are dropped only with [`WhenFull::Drop`]. A killed process loses
+//! at most the clicks of such a period. The next process records the spooled clicks.
 
 mod backlog;
 mod direct;

@@ -13,8 +13,11 @@ use tokio::time::Instant;
 use super::shares::{Shares, Taken};
 use crate::store::{Click, ClickBuffer};
 
-/// Maximum delay before a click is stored.
-const FLUSH_INTERVAL: Duration = Duration::from_millis(40);
+/// Maximum delay before a click is spooled.
+const SPOOL_DELAY: Duration = Duration::from_millis(40);
+/// Maximum delay before a click is stored where workspaces have separate lanes. Recording takes longer than spooling, and redirects
+/// would wait if both together exceeded [`HELD`].
+const RECORD_DELAY: Duration = Duration::from_millis(20);
 /// Maximum age of the oldest unstored click of a lane. Beyond it, the lane takes no more. Together with the time of a response,
 /// it stays below the promised 100 ms.
 const HELD: Duration = Duration::from_millis(80);
@@ -224,7 +227,8 @@ impl Queue {
                 if ready().any(Lane::is_batch) || !held.flushes.is_empty() {
                     return Some(held.closed);
                 }
-                ready().filter_map(|lane| lane.since).min().map(|since| since + FLUSH_INTERVAL)
+                let delay = if held.separate { RECORD_DELAY } else { SPOOL_DELAY };
+                ready().filter_map(|lane| lane.since).min().map(|since| since + delay)
             };
             match due {
                 None => self.changed.notified().await,
