@@ -1,8 +1,10 @@
 //! Tags: made, listed, changed and deleted, and the links that carry them.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Executor};
 
 use crate::database::{Database, on_both_databases};
 use crate::service::Service;
@@ -226,4 +228,51 @@ async fn a_deleted_tag_is_off_its_links_at_once(database: Database) {
     assert_eq!(service.get(&format!("/links/count?tagIds={}", again[0])).await.body, 0);
     let changed = service.patch(&path, &json!({"tagIds": again})).await.body;
     assert_eq!(changed["tags"][0]["id"], json!(again[0]));
+}
+
+#[tokio::test]
+async fn the_tags_of_a_link_are_read_from_an_index_on_postgresql() {
+    let service = Service::start(Database::postgres().await).await;
+    let names: Vec<String> = (0..20).map(|n| format!("tag {n}")).collect();
+    service.tags(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    for _ in 0..20 {
+        let link = json!({"url": "https://example.com", "tagNames": names});
+        assert_eq!(service.post("/links/bulk", &json!(vec![link; 100])).await.status, 200);
+    }
+    let id = service.get("/links").await.body[0]["id"].as_str().unwrap().to_owned();
+    let mut database = service.database().connect().await;
+    database.execute("ANALYZE link_tags").await.unwrap();
+    // A connection reports what it has read when it ends.
+    let now = "SELECT CAST(clock_timestamp() AS TEXT)";
+    let now: String = sqlx::query_scalar(now).fetch_one(&mut database).await.unwrap();
+    let service = service.restart().await;
+    let earlier = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()
+                   AND pid <> pg_backend_pid() AND backend_start < CAST($1 AS TIMESTAMPTZ)";
+    let ended = async {
+        while sqlx::query_scalar::<_, i64>(earlier).bind(&now).fetch_one(&mut database).await.unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
+    let mut reads = async || {
+        let reads = "SELECT seq_scan, idx_scan FROM pg_stat_user_tables WHERE relname = 'link_tags'";
+        sqlx::query_as::<_, (i64, i64)>(reads).fetch_one(&mut database).await.unwrap()
+    };
+    let (whole, by_index) = reads().await;
+    for _ in 0..10 {
+        let link = service.get(&format!("/links/{id}")).await.body;
+        assert_eq!(link["tags"].as_array().unwrap().len(), names.len());
+    }
+    service.shut_down().await;
+    let reported = async {
+        loop {
+            let found = reads().await;
+            if found.1 >= by_index + 10 {
+                break found.0;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let found = tokio::time::timeout(Duration::from_secs(60), reported).await.unwrap();
+    assert_eq!(found, whole, "the whole table was read");
 }
