@@ -205,7 +205,8 @@ fn add(row: &AnyRow, counts: &mut FxHashMap<i64, i64>) -> Result<(), StoreError>
     let mut clicks = numbers(list(2)?);
     for link in numbers(list(1)?) {
         let link = link?;
-        let clicks = if link < 0 { clicks.next().transpose()?.unwrap_or_default() } else { 1 };
+        let missing = || StoreError::corrupt("list of numbers", &"clicks of a link are missing");
+        let clicks = if link < 0 { clicks.next().ok_or_else(missing)?? } else { 1 };
         *counts.entry(link.abs()).or_default() += clicks;
     }
     Ok(())
