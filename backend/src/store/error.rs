@@ -1,0 +1,99 @@
+//! What can go wrong in the database.
+
+use jiff::Timestamp;
+
+use super::without_credentials;
+
+/// An error of the database.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL is not that of a supported database.
+    #[error("database {url:?}: expected sqlite:<file> or postgres://<host>/<name>")]
+    UnknownDatabase {
+        /// The URL without user and password.
+        url: String,
+    },
+    /// The URL is that of a PostgreSQL database, which this build does not support.
+    #[cfg(not(feature = "postgres"))]
+    #[error("database {url:?}: this build has no PostgreSQL; build it with the feature `postgres`")]
+    WithoutPostgres {
+        /// The URL without user and password.
+        url: String,
+    },
+    /// The migration of the schema failed.
+    #[error("database schema: {0}")]
+    Migration(#[from] sqlx::migrate::MigrateError),
+    /// The database returned an error.
+    #[error("database: {0}")]
+    Database(#[from] sqlx::Error),
+    /// The webhook events of clicks are too large for one transaction. Fewer clicks may fit.
+    #[error("{bytes} bytes of webhook events exceed the maximum of a transaction")]
+    TooManyEvents {
+        /// Approximate size of the events.
+        bytes: usize,
+        /// The workspace that has most of them, if that is more than a quarter.
+        mostly_of: Option<i64>,
+    },
+    /// An analytics query exceeded its time limit before its last statement.
+    #[error("the time limit of the query has passed")]
+    TimeLimit,
+    /// A thread of the background could not be started, or panicked.
+    #[error("a thread of the background has failed")]
+    Background,
+    /// A query needs expired clicks, which are deleted.
+    #[error("clicks from before {kept_from} are deleted")]
+    Expired {
+        /// The first instant whose clicks are kept.
+        kept_from: Timestamp,
+    },
+    /// The database contains a value that this version cannot read.
+    #[error("stored {what}: {problem}")]
+    Corrupt {
+        /// The kind of value.
+        what: &'static str,
+        /// The problem.
+        problem: String,
+    },
+}
+
+impl StoreError {
+    /// Whether the database refuses the data and would refuse it again. False if the database could not work, for example
+    /// because of a full disk or a lost connection.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Corrupt { .. } | Self::TooManyEvents { .. } | Self::Database(sqlx::Error::Encode(_)) => {
+                true
+            }
+            Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
+                if code.len() == "22000".len() {
+                    // PostgreSQL: data exceptions, constraint violations and exceeded limits.
+                    return ["22", "23", "54"].iter().any(|class| code.starts_with(class));
+                }
+                // SQLite: the lowest byte is the primary result code. These are TOOBIG, CONSTRAINT, MISMATCH and RANGE.
+                code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 18 | 19 | 20 | 25))
+            }),
+            _ => false,
+        }
+    }
+
+    /// The error for the URL of an unsupported database.
+    pub(crate) fn unknown(url: &str) -> Self {
+        Self::UnknownDatabase { url: without_credentials(url) }
+    }
+
+    pub(super) fn corrupt(what: &'static str, problem: &impl ToString) -> Self {
+        Self::Corrupt { what, problem: problem.to_string() }
+    }
+
+    /// Whether a query exceeded its time limit and was interrupted.
+    pub(crate) fn is_interruption(&self) -> bool {
+        match self {
+            Self::TimeLimit => true,
+            // SQLITE_INTERRUPT, and PostgreSQL's query_canceled.
+            Self::Database(sqlx::Error::Database(error)) => {
+                error.code().is_some_and(|code| matches!(&*code, "9" | "57014"))
+            }
+            _ => false,
+        }
+    }
+}
