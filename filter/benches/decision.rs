@@ -8,7 +8,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use filter::config::{Config, digest};
 use filter::count::counters::CounterHost;
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap};
-use filter::decide::limiter::{Host, Limiter, LogLevel};
+use filter::decide::host::{Host, LogLevel};
+use filter::decide::limiter::Limiter;
 use filter::request::header_pairs::serialize;
 use filter::time::Timestamp;
 

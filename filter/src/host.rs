@@ -11,7 +11,7 @@ use proxy_wasm::hostcalls;
 
 use crate::count::counters::CounterHost;
 use crate::count::shared_data::{Cas, HostError, SharedData, Swap};
-use crate::decide::limiter::{Host, LogLevel};
+use crate::decide::host::{Host, LogLevel};
 use crate::decide::reply::Reply;
 use crate::time::Timestamp;
 

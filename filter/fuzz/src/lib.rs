@@ -4,7 +4,7 @@ use std::fmt;
 
 use filter::count::counters::CounterHost;
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
-use filter::decide::limiter::{Host, LogLevel};
+use filter::decide::host::{Host, LogLevel};
 use filter::time::Timestamp;
 
 /// A host of one VM.

@@ -1,26 +1,26 @@
 //! The way of a request through the filter: exempt or not, whose, of which class, and whether its quotas have room.
 
-use core::fmt;
 use core::hash::BuildHasherDefault;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use nohash_hasher::NoHashHasher;
 
 use crate::config::{
     ADDRESS_CLASS, Class, Config, Entitlement, NotReady, OnError, Rule, StrangerPolicy, Subscribers, digest,
 };
 use crate::count::consume::{Beyond, Charge, Charged, Shared, Standings};
-use crate::count::counters::{CountError, Counted, Counter, CounterHost, Counters, Place};
+use crate::count::counters::{CountError, Counted, Counter, Counters, Place};
 use crate::count::fingerprint::{ClientAddress, KeyHash, Who};
 use crate::count::shared_data::HostError;
 use crate::count::table::OpenError;
+use crate::decide::host::{Host, LogLevel};
 use crate::decide::log_limiter::LogLimiter;
 use crate::decide::outcome::Outcome;
 use crate::decide::reply::{Reply, Units};
 use crate::decide::response_headers::Report;
 use crate::decide::usage;
+use crate::decide::verdict::Verdict;
 use crate::fleet::protocol::FleetId;
 use crate::quota::{Mode, QuotaSet};
 use crate::request::header_pairs::HeaderPairs;
@@ -38,56 +38,6 @@ mod settlement;
 use self::caller::{Caller, Remembered};
 pub use self::leased::{Asked, LeaseRequest, LeasedRequest, Need};
 pub use self::settlement::{Reservation, SettlementEvent, SettlementTally};
-
-/// The levels of `proxy_log`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// Decisions, one line each.
-    Debug,
-    /// Start-up.
-    Info,
-    /// What an operator should know and nothing suffers from.
-    Warn,
-    /// What goes wrong.
-    Error,
-}
-
-/// The host as the limiter needs it.
-pub trait Host: CounterHost {
-    /// `proxy_get_property`, its path's parts joined by NUL; `None` if the request has none, or one without a value.
-    ///
-    /// # Errors
-    /// Any status but Ok, NotFound and SerializationFailure, which is how a null comes.
-    fn property(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, HostError>;
-
-    /// 16 bytes of WASI's `random_get`.
-    ///
-    /// # Errors
-    /// Any answer but success.
-    fn random(&mut self) -> Result<[u8; 16], HostError>;
-
-    /// `proxy_log`.
-    fn log(&mut self, level: LogLevel, message: fmt::Arguments<'_>);
-}
-
-/// What is to be done with a request.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// The subscriber's plan, as an index into [`crate::config::Catalog::plans`]; `None` for a stranger.
-    pub plan: Option<usize>,
-    /// The class, as an index into [`crate::config::Catalog::classes`].
-    pub class: usize,
-    /// What to count in metrics.
-    pub outcomes: ArrayVec<Outcome, 4>,
-    /// What to tell the client in headers of the response, whoever sends that.
-    pub report: Option<Box<Report>>,
-    /// The charge, if the response or the end of the stream settles it.
-    pub reservation: Option<Box<Reservation>>,
-    /// The reply to send instead of passing the request on.
-    pub reply: Option<Box<Reply>>,
-    /// A lease to ask for. If the request waits for it, nothing else is decided yet.
-    pub lease: Option<Box<LeaseRequest>>,
-}
 
 /// Decides on requests by one configuration, within one VM.
 #[derive(Debug)]

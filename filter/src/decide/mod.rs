@@ -1,5 +1,6 @@
 //! Deciding a request: its caller, its class, its quotas, and the answer.
 
+pub mod host;
 pub mod limiter;
 pub mod log_limiter;
 pub mod metric;
@@ -10,3 +11,4 @@ pub mod reply;
 pub mod response_headers;
 pub mod tally;
 pub mod usage;
+pub mod verdict;

@@ -14,7 +14,9 @@ use self::queue::{PausedStream, Queue};
 use crate::config::FleetSettings;
 use crate::count::counters::Place;
 use crate::count::shared_data::HostError;
-use crate::decide::limiter::{Host, LeaseRequest, LeasedRequest, Limiter, LogLevel, Need, Verdict};
+use crate::decide::host::{Host, LogLevel};
+use crate::decide::limiter::{LeaseRequest, LeasedRequest, Limiter, Need};
+use crate::decide::verdict::Verdict;
 use crate::fleet::breaker::Breaker;
 use crate::fleet::protocol::{Grant, Response, Unusable};
 

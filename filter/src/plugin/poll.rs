@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::config::DirectorySettings;
 use crate::count::counters::CounterHost as _;
-use crate::decide::limiter::{Host as _, Limiter, LogLevel};
+use crate::decide::host::{Host as _, LogLevel};
+use crate::decide::limiter::Limiter;
 use crate::decide::metric;
 use crate::directory::{Directory, LeftOut, Poll, Update, entitled};
 use crate::host::{self, Gateway, Metric, Returned};

@@ -4,9 +4,11 @@ use core::slice;
 
 use serde::Serialize;
 
-use super::{Host, Limiter, LogLevel, Verdict};
+use super::Limiter;
 use crate::config::{Config, digest};
+use crate::decide::host::{Host, LogLevel};
 use crate::decide::outcome::Outcome;
+use crate::decide::verdict::Verdict;
 use crate::quota::Mode;
 use crate::request::header_pairs::HeaderPairs;
 use crate::request::identity::{Credential, KeySource, credential};

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{DecideError, Host, Limiter, Places, Request, Verdict, open};
+use super::{DecideError, Limiter, Places, Request, open};
 use crate::config::{Config, OnUnavailable};
 use crate::count::consume::{Beyond, Charged, Shared, Shortage};
 use crate::count::counters::Place;
 use crate::count::entry::Count;
 use crate::count::lease::{Lease, WindowTime};
+use crate::decide::host::Host;
 use crate::decide::outcome::Outcome;
 use crate::decide::reply::Reply;
+use crate::decide::verdict::Verdict;
 use crate::fleet::lease_size;
 use crate::fleet::protocol::{FleetId, Grant, Response};
 use crate::quota::{Mode, Quota, QuotaSet};

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{DecideError, Host, Limiter, LogLevel, Request, Verdict};
+use super::{DecideError, Limiter, Request};
 use crate::config::{Agreement, Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
 use crate::count::counters::Counter;
 use crate::count::fingerprint::{KeyDigest, Who};
 use crate::count::lease::is_leasable;
+use crate::decide::host::{Host, LogLevel};
 use crate::decide::operators::{Action, Audit, Call, CounterState, Refusal, State};
 use crate::decide::reply::Reply;
 use crate::decide::usage::{Caller, usage};
+use crate::decide::verdict::Verdict;
 use crate::quota::{Mode, Quota};
 use crate::request::header_pairs::HeaderPairs;
 

@@ -1,3 +1,5 @@
+use core::fmt;
+
 use super::caller::REMEMBERED_KEYS;
 use super::*;
 use crate::count::counters::CounterHost;
