@@ -352,7 +352,7 @@ impl Envoy {
 
     /// Its log and its access log.
     #[must_use]
-    pub fn log(&self) -> &crate::process::Output {
+    pub fn log(&self) -> &crate::output::Output {
         self.process.output()
     }
 

@@ -9,6 +9,7 @@ pub mod client;
 pub mod clock;
 pub mod envoy;
 pub mod exchange;
+pub mod output;
 pub mod policy;
 pub mod process;
 pub mod receiver;
