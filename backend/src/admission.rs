@@ -116,7 +116,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_workspace_gets_at_most_half_of_the_permits() {
-        let admission = Admission::new(4, Arc::new(Gate::new(2)));
+        let admission = Admission::new(4, Arc::new(Gate::new(2, 1)));
         let mut admitted = Vec::new();
         //  workspace, admitted
         for (asking, expected) in [(1, true), (1, true), (1, false), (2, true), (2, true), (3, false)] {
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_permit_is_held_until_the_query_ends_though_the_client_is_gone() {
-        let admission = Admission::new(1, Arc::new(Gate::new(2)));
+        let admission = Admission::new(1, Arc::new(Gate::new(2, 1)));
         let (finish, finished) = tokio::sync::oneshot::channel::<()>();
         let permit = admission.admit(&workspace(1)).await.unwrap();
         let answer = permit.answer(async move {
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn idle_workspaces_are_forgotten() {
-        let admission = Admission::new(2, Arc::new(Gate::new(2)));
+        let admission = Admission::new(2, Arc::new(Gate::new(2, 1)));
         for seq in 0..100 {
             admission.admit(&workspace(seq)).await.unwrap();
         }

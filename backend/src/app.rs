@@ -78,7 +78,8 @@ impl Backend {
         let retention = Retention::new(settings.retention);
         let deletion = tokio::spawn(retention::run(store.clone(), clock.clone(), retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
-        let gate = Arc::new(Gate::new(available_parallelism().map_or(1, NonZero::get)));
+        let gate =
+            Arc::new(Gate::new(available_parallelism().map_or(1, NonZero::get), store.pause_of_busy()));
         let admission = Admission::new(store.analytics().readers, Arc::clone(&gate));
         let permits = Permits::new(store.connections() / 2, Arc::clone(&gate));
         let app = App {

@@ -1,6 +1,6 @@
 //! Lets few requests of busy workspaces run at a time, so that processors and database connections are free for others.
 //!
-//! After each, there is a pause as long as the request, and at most one second.
+//! After each, there is a pause in proportion to the time that the request took, and of at most one second.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +22,8 @@ pub(crate) struct Gate {
     pub(crate) workloads: Arc<Workloads>,
     /// For all busy workspaces together.
     all: Arc<Semaphore>,
+    /// The pause after a request, in multiples of the time that it took.
+    pause: u32,
     /// For each busy workspace with a request that runs or waits.
     of_workspace: Mutex<HashMap<i64, Arc<Semaphore>>>,
 }
@@ -37,14 +39,15 @@ pub(crate) struct Passed {
 #[derive(Debug)]
 struct Turn {
     since: Instant,
+    pause: u32,
     permits: Option<[OwnedSemaphorePermit; 2]>,
 }
 
 impl Gate {
-    /// Lets requests of busy workspaces use half of the processors.
-    pub(crate) fn new(processors: usize) -> Self {
+    /// Lets requests of busy workspaces use half of the processors, with a pause of `pause` times as long after each.
+    pub(crate) fn new(processors: usize, pause: u32) -> Self {
         let all = Arc::new(Semaphore::new((processors / 2).max(1)));
-        Self { workloads: Arc::new(Workloads::new(processors)), all, of_workspace: Mutex::default() }
+        Self { workloads: Arc::new(Workloads::new(processors)), all, pause, of_workspace: Mutex::default() }
     }
 
     /// Whether the workspace is busy.
@@ -65,7 +68,7 @@ impl Gate {
         // those of another.
         let of_workspace = self.of_workspace(workspace).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Turn { since: Instant::now(), permits: Some([of_workspace, of_all]) })
+        Some(Turn { since: Instant::now(), pause: self.pause, permits: Some([of_workspace, of_all]) })
     }
 
     fn of_workspace(&self, workspace: i64) -> Arc<Semaphore> {
@@ -79,7 +82,7 @@ impl Gate {
 impl Drop for Turn {
     fn drop(&mut self) {
         let permits = self.permits.take();
-        let pause = self.since.elapsed().min(LONGEST_PAUSE);
+        let pause = (self.pause * self.since.elapsed()).min(LONGEST_PAUSE);
         // There is none at the end of the process.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
@@ -102,7 +105,7 @@ mod tests {
 
     /// A gate of two processors, and requests that make the first two workspaces busy.
     fn busy_gate() -> (Arc<Gate>, Vec<Running>) {
-        let gate = Arc::new(Gate::new(2));
+        let gate = Arc::new(Gate::new(2, 3));
         let requests = (0..2_000).map(|number| gate.workloads.begin(1 + number % 2)).collect();
         (gate, requests)
     }
@@ -125,13 +128,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_request_of_a_busy_workspace_there_is_a_pause_as_long_as_the_request() {
+    async fn after_a_request_of_a_busy_workspace_there_is_a_pause_in_proportion() {
         let (gate, _requests) = busy_gate();
         sleep(Duration::from_millis(50)).await;
         let (passed, ()) = gate.pass(1, ready(())).await;
         sleep(3 * SOON).await;
         drop(passed);
-        assert!(timeout(SOON, gate.pass(1, ready(()))).await.is_err());
+        assert!(timeout(8 * SOON, gate.pass(1, ready(()))).await.is_err());
         assert!(timeout(Duration::from_secs(5), gate.pass(1, ready(()))).await.is_ok());
     }
 

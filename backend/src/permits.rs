@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_workspace_has_permits_for_reads_for_bulk_calls_and_for_other_writes() {
-        let permits = Permits::new(2, Arc::new(Gate::new(2)));
+        let permits = Permits::new(2, Arc::new(Gate::new(2, 1)));
         let mut running = Vec::new();
         //  workspace, request, whether it runs
         for (workspace, method, path, expected) in [

@@ -9,8 +9,8 @@ use crate::error::ApiError;
 
 /// Maximum number of values of a filter.
 pub(crate) const MAX_VALUES: usize = 1_000;
-/// Maximum length of a search text, in characters.
-pub(crate) const MAX_SEARCH: usize = 1_000;
+/// Maximum length of a search text, in characters. PostgreSQL takes time in proportion to the square of it, for each link.
+pub(crate) const MAX_SEARCH: usize = 255;
 /// Maximum page number of a list.
 pub(crate) const MAX_PAGE: i64 = 1_000;
 

@@ -241,6 +241,15 @@ impl Store {
         self.read.options().get_max_connections() as usize
     }
 
+    /// The pause after a request of a busy workspace, in multiples of the time that the request took. PostgreSQL's processes have no
+    /// priorities, so the pause leaves the processors to others.
+    pub(crate) fn pause_of_busy(&self) -> u32 {
+        match self.dialect {
+            Dialect::Sqlite => 1,
+            Dialect::Postgres => 3,
+        }
+    }
+
     /// Settings for analytics queries.
     pub(crate) fn analytics(&self) -> Analytics {
         self.analytics

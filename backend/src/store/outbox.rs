@@ -1,6 +1,6 @@
 //! The outbox: events that are to be delivered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -307,19 +307,18 @@ pub(super) async fn enqueue_to(
     workspace_seq: i64,
     events: &[(Event, Vec<i64>)],
 ) -> Result<(), StoreError> {
-    let (mut rows, mut deliveries, mut snapshots) = (Vec::new(), Vec::new(), BTreeMap::new());
-    for (event, webhooks) in events {
+    let (mut rows, mut snapshots) = (Vec::new(), BTreeMap::new());
+    for (event, _) in events.iter().filter(|(_, webhooks)| !webhooks.is_empty()) {
         let payload = event.payload().map_err(|error| StoreError::corrupt("webhook payload", &error))?;
         let snapshot = event.snapshot().map(|snapshot| &snapshot.id);
         let at = event.created_at.as_millisecond();
         rows.push((&event.id, event.trigger.name(), payload, at, snapshot));
-        deliveries.extend(webhooks.iter().map(|webhook| (&event.id, *webhook)));
         if let Some(LinkSnapshot { id, body }) = event.snapshot().map(Arc::as_ref) {
             let (_, last_event_at) = snapshots.entry(id).or_insert((body, at));
             *last_event_at = at.max(*last_event_at);
         }
     }
-    if deliveries.is_empty() {
+    if rows.is_empty() {
         return Ok(());
     }
     if !snapshots.is_empty() {
@@ -336,17 +335,22 @@ pub(super) async fn enqueue_to(
     );
     sql.bind(workspace_seq)
         .push(" AS BIGINT), value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT), value->>4 FROM ");
-    sql.each(dialect, to_json("webhook events", &rows)?).in_order(dialect);
-    sql.execute(&mut **transaction).await?;
+    sql.each(dialect, to_json("webhook events", &rows)?).in_order(dialect).push(" RETURNING id, seq");
+    let written = sql.all(&mut **transaction).await?;
+    // PostgreSQL may read the whole table of events if their numbers are left to a join.
+    let seqs = written.iter().map(|row| Ok((row.try_get("id")?, row.try_get("seq")?)));
+    let seqs = seqs.collect::<Result<HashMap<String, i64>, sqlx::Error>>()?;
+    let mut deliveries = Vec::new();
+    for (event, webhooks) in events {
+        let Some(seq) = seqs.get(&event.id) else { continue };
+        let due_at = event.created_at.as_millisecond();
+        deliveries.extend(webhooks.iter().map(|webhook| (*seq, *webhook, due_at)));
+    }
     let mut sql = Sql::new(
         "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
-         SELECT w.seq, CAST(value->>1 AS BIGINT), 0, w.created_at FROM ",
+         SELECT CAST(value->>0 AS BIGINT), CAST(value->>1 AS BIGINT), 0, CAST(value->>2 AS BIGINT) FROM ",
     );
-    sql.each(dialect, to_json("webhook deliveries", &deliveries)?);
-    sql.push(" CROSS JOIN webhook_events w WHERE w.id = value->>0");
-    if dialect == Dialect::Postgres {
-        sql.push(" ORDER BY key");
-    }
+    sql.each(dialect, to_json("webhook deliveries", &deliveries)?).in_order(dialect);
     sql.execute(&mut **transaction).await?;
     Ok(())
 }

@@ -101,8 +101,9 @@ impl Sql {
         self.bind(format!("%{escaped}%")).push(" ESCAPE '\\'")
     }
 
-    /// Appends the condition that a long text contains another, in upper or lower case. It takes time in proportion to the sum of
-    /// their lengths, where that of [`Self::contains`] is in proportion to the product. SQLite needs a [`Reader`](super::Reader).
+    /// Appends the condition that a long text contains another, in upper or lower case. It takes time in proportion to the length of
+    /// the long text, where that of [`Self::contains`] is in proportion to the product of both lengths. In PostgreSQL, the square of
+    /// the length of the other is added. SQLite needs a [`Reader`](super::Reader).
     pub(super) fn long_contains(&mut self, dialect: Dialect, column: &'static str, text: &str) -> &mut Self {
         self.push(column);
         match dialect {

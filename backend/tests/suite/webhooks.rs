@@ -344,3 +344,33 @@ async fn both_secrets_sign_until_the_overlap_of_a_rotation_ends(database: Databa
         assert_eq!(service.post(&rotate, &refused).await.error().0, 422, "{refused}");
     }
 }
+
+/// Events of weeks are kept, so a link or a click with a webhook must not read them all.
+#[tokio::test]
+async fn an_event_is_written_without_reading_the_earlier_ones_on_postgresql() {
+    const EVENTS: i64 = 200;
+    let receiver = Receiver::start().await;
+    let service = Service::start(Database::postgres().await).await;
+    let webhook = json!({"name": "rx", "url": receiver.url("/"), "triggers": ["link.created"]});
+    service.post("/webhooks", &webhook).await;
+    for n in 0..EVENTS {
+        // Long destinations make the table large.
+        let url = format!("https://example.com/{n}{}", "x".repeat(1_000));
+        assert_eq!(service.post("/links", &json!({"url": url})).await.status, 200);
+    }
+    let mut database = service.database().connect().await;
+    service.shut_down().await;
+    let others = "SELECT COUNT(*) FROM pg_stat_activity
+                  WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
+    // A connection reports what it has read when it ends.
+    let ended = async {
+        while sqlx::query_scalar::<_, i64>(others).fetch_one(&mut database).await.unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
+    let read = "SELECT n_tup_ins, seq_tup_read FROM pg_stat_user_tables WHERE relname = 'webhook_events'";
+    let (written, read): (i64, i64) = sqlx::query_as(read).fetch_one(&mut database).await.unwrap();
+    assert_eq!(written, EVENTS);
+    assert!(read < 10 * EVENTS, "{read} rows were read from the whole table");
+}

@@ -227,7 +227,7 @@ impl Hostile {
     }
 
     async fn lists(&self) {
-        let search = "u".repeat(999);
+        let search = "u".repeat(254);
         self.ask_for(&[
             "/links?pageSize=100&showArchived=true",
             &format!("/links?pageSize=100&showArchived=true&search={search}u"),
