@@ -28,8 +28,12 @@ const DEFAULT_LIMIT: i64 = 100;
 pub(crate) const MAX_LIMIT: i64 = 1_000;
 /// Maximum page number.
 pub(crate) const MAX_PAGE: i64 = 1_000_000;
-/// Number of events in a chunk.
-const CHUNK: usize = 64;
+/// Number of events in the first chunk.
+const FIRST_CHUNK: usize = 16;
+/// Maximum number of events in a chunk.
+const MAX_CHUNK: usize = 64;
+/// About the most bytes of a chunk after the first. An event repeats its link and the destination, which may have 64 KiB each.
+const CHUNK_BYTES: usize = 1024 * 1024;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/events", routing::get(events))
@@ -186,8 +190,8 @@ async fn first_chunk(
         }
         Metric::Leads | Metric::Sales => Vec::new(),
     };
-    let events =
-        Events { app, workspace: caller.workspace, seqs: seqs.into_iter(), is_first: true, sent: false };
+    let (workspace, seqs) = (caller.workspace, seqs.into_iter());
+    let events = Events { app, workspace, seqs, next: FIRST_CHUNK, is_first: true, sent: false };
     Ok(events.chunk(&mut reader).await?)
 }
 
@@ -196,6 +200,8 @@ struct Events {
     app: Shared,
     workspace: Workspace,
     seqs: std::vec::IntoIter<i64>,
+    /// Number of events in the next chunk.
+    next: usize,
     /// No event was sent yet.
     is_first: bool,
     /// At least one event was sent.
@@ -217,7 +223,7 @@ impl Events {
 
     /// Reads the next chunk and writes it as part of a JSON array. None after the last chunk.
     async fn chunk(mut self, reader: &mut Reader) -> Result<(Bytes, Option<Self>), StoreError> {
-        let seqs: Vec<i64> = self.seqs.by_ref().take(CHUNK).collect();
+        let seqs: Vec<i64> = self.seqs.by_ref().take(self.next).collect();
         let ClicksAndLinks { clicks, links } = self.app.store.clicks(reader, &self.workspace, &seqs).await?;
         let bodies: HashMap<i64, LinkBody> =
             links.iter().map(|(seq, link)| (*seq, link.body(&self.app.public_url))).collect();
@@ -236,12 +242,18 @@ impl Events {
             serde_json::to_writer(&mut text, &EventBody::of(&click, link, body))
                 .map_err(|error| StoreError::Corrupt { what: "event", problem: error.to_string() })?;
         }
+        self.next = events_in(CHUNK_BYTES, seqs.len(), text.len());
         let is_last = self.seqs.len() == 0;
         if is_last {
             text.push(b']');
         }
         Ok((text.into(), (!is_last).then_some(self)))
     }
+}
+
+/// The number of events in a chunk of `bytes`, if `events` had `took` bytes.
+fn events_in(bytes: usize, events: usize, took: usize) -> usize {
+    (bytes * events).checked_div(took).map_or(MAX_CHUNK, |events| events.clamp(1, MAX_CHUNK))
 }
 
 #[cfg(test)]
@@ -261,6 +273,24 @@ mod tests {
     use crate::store::NewLink;
     use crate::{Analytics, Backend, Clock, Settings, Store};
 
+    #[test]
+    fn a_chunk_has_fewer_events_the_larger_they_are() {
+        const KIB: usize = 1024;
+        //  events of the chunk before, their bytes, events of the next
+        for (events, took, expected) in [
+            (16, 16 * KIB, MAX_CHUNK),
+            (16, 16 * 16 * KIB, 64),
+            (16, 16 * 64 * KIB, 16),
+            (16, 16 * 200 * KIB, 5),
+            (5, 5 * KIB, MAX_CHUNK),
+            (1, 2 * 1024 * KIB, 1),
+            (0, 1, 1),
+            (0, 0, MAX_CHUNK),
+        ] {
+            assert_eq!(events_in(CHUNK_BYTES, events, took), expected, "{events} of {took} bytes");
+        }
+    }
+
     #[tokio::test]
     async fn a_permit_is_held_while_a_chunk_is_read_and_not_while_it_is_sent() {
         let folder = TempDir::new().unwrap();
@@ -274,7 +304,7 @@ mod tests {
         let input = LinkInput::create(&json!({"url": "https://example.com"}), "", now).unwrap();
         let links = [NewLink { input, domain: "s.test".to_owned() }];
         let link = store.create_links(&workspace, &links, now, None).await.unwrap().remove(0).unwrap();
-        let clicks: Vec<Click> = (0..3 * CHUNK).map(|_| Click::new(&link.id, now)).collect();
+        let clicks: Vec<Click> = (0..3 * MAX_CHUNK).map(|_| Click::new(&link.id, now)).collect();
         store.record_clicks(&clicks, &public).await.unwrap();
         let backend = Backend::start(store, clock, Settings::new(public));
         let app = backend.front().app;
@@ -292,7 +322,7 @@ mod tests {
         text.extend(timeout(Duration::from_secs(20), next).await.unwrap().unwrap().unwrap());
         let rest: Vec<Bytes> = chunks.map(Result::unwrap).collect().await;
         let events: Vec<serde_json::Value> = serde_json::from_slice(&[text, rest.concat()].concat()).unwrap();
-        assert_eq!(events.len(), 3 * CHUNK);
+        assert_eq!(events.len(), 3 * MAX_CHUNK);
         drop(app);
         backend.shut_down().await;
     }
