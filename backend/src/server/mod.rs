@@ -1,5 +1,6 @@
 //! The listeners: HTTP/1.1 with limits on time and size, and a graceful shutdown.
 
+mod pace;
 mod patience;
 
 use std::convert::Infallible;
@@ -22,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::ServiceExt;
 
+use self::pace::{Followed, Pace};
 use self::patience::Patient;
 
 /// Maximum size of a request's headers, in bytes. Larger headers are answered with 431.
@@ -81,12 +83,18 @@ pub async fn serve(
 ) {
     let graceful = GracefulShutdown::new();
     let permits = Arc::new(Semaphore::new(bounds.connections));
+    let pace = Pace::default();
     loop {
         let accept = async {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
                 // The semaphore is never closed.
                 return std::future::pending().await;
             };
+            let pause = pace.pause();
+            // The shortest sleep takes a millisecond.
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
             listener.accept().await.map(|accepted| (permit, accepted))
         };
         let accepted = tokio::select! {
@@ -100,7 +108,8 @@ pub async fn serve(
                     tracing::debug!(%error, "could not set TCP_NODELAY");
                 }
                 let stream = Patient::new(stream, bounds.write_timeout);
-                serve_connection(stream, peer, permit, answers.clone(), bounds.header_timeout, &graceful);
+                let accepted = Accepted { stream, peer, followed: pace.follow(), permit };
+                accepted.serve(answers.clone(), bounds.header_timeout, &graceful);
             }
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
@@ -117,31 +126,40 @@ pub async fn serve(
     }
 }
 
-fn serve_connection(
+/// A connection that was accepted.
+struct Accepted {
     stream: Patient<TcpStream>,
     peer: SocketAddr,
+    followed: Followed,
     permit: OwnedSemaphorePermit,
-    answers: impl Answer,
-    header_timeout: Duration,
-    graceful: &GracefulShutdown,
-) {
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let answers = answers.clone();
-        async move { Ok::<_, Infallible>(answers.answer(request, peer).await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
-        .max_buf_size(MAX_HEADER_BYTES)
-        .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), service);
-    let connection = graceful.watch(connection);
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "connection error");
-        }
-        drop(permit);
-    });
+}
+
+impl Accepted {
+    fn serve(self, answers: impl Answer, header_timeout: Duration, graceful: &GracefulShutdown) {
+        let Self { stream, peer, followed, permit } = self;
+        let followed = Arc::new(followed);
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let (answers, followed) = (answers.clone(), Arc::clone(&followed));
+            async move {
+                let response = answers.answer(request, peer).await;
+                followed.note(response.status());
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(header_timeout)
+            .max_buf_size(MAX_HEADER_BYTES)
+            .max_headers(MAX_HEADERS)
+            .serve_connection(TokioIo::new(stream), service);
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection error");
+            }
+            drop(permit);
+        });
+    }
 }
 
 /// Waits for SIGINT or SIGTERM.

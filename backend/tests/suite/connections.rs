@@ -8,7 +8,7 @@ use backend::server::{self, Answer, Bounds};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::database::Database;
 use crate::service::{Service, settings};
@@ -46,6 +46,29 @@ async fn a_connection_beyond_the_bound_waits_until_another_is_closed() {
     }
     streams.remove(0);
     assert!(is_answered(&mut streams[1]).await);
+}
+
+#[tokio::test]
+async fn fruitless_connections_are_accepted_at_a_pace_and_requests_on_open_ones_answered_meanwhile() {
+    const PACED: u32 = 200;
+    let (address, _stop) =
+        serve(Bounds::default(), Router::new().route("/", routing::get(|| async { "ok" }))).await;
+    let mut open = TcpStream::connect(&address).await.unwrap();
+    open.write_all(REQUEST).await.unwrap();
+    assert!(is_answered(&mut open).await);
+    let before = Instant::now();
+    for n in 0..PACED {
+        let mut fruitless = TcpStream::connect(&address).await.unwrap();
+        let request = b"GET /none HTTP/1.1\r\nhost: s.test\r\nconnection: close\r\n\r\n";
+        fruitless.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        fruitless.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 404"), "{n}: {answer}");
+        open.write_all(REQUEST).await.unwrap();
+        assert!(is_answered(&mut open).await, "{n}");
+    }
+    // The first two are accepted without a pause: the server waits for the second one before the first one ends.
+    assert!(before.elapsed() >= Duration::from_millis(1) * (PACED - 2), "{:?}", before.elapsed());
 }
 
 #[tokio::test]
