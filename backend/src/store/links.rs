@@ -179,7 +179,7 @@ impl Store {
         size: i64,
     ) -> Result<Option<Found>, StoreError> {
         let mut sql = Sql::new(LINKS);
-        self.push_filter(&mut sql, workspace, filter);
+        self.push_filter(&mut sql, workspace, filter, connection.rests());
         match page {
             Page::Offset { skip, order } => {
                 sql.push(match order {
@@ -212,7 +212,7 @@ impl Store {
         reader: Option<Reader>,
     ) -> Result<i64, StoreError> {
         let mut sql = Sql::new("SELECT COUNT(*) FROM links l ");
-        self.push_filter(&mut sql, workspace, filter);
+        self.push_filter(&mut sql, workspace, filter, reader.as_ref().is_some_and(Reader::rests));
         match reader {
             Some(mut reader) => reader.number(sql).await,
             None => Ok(sql.number(&self.read).await?),
@@ -244,7 +244,7 @@ impl Store {
         };
         let mut sql = Sql::new("SELECT ");
         sql.push(column).push(from);
-        self.push_filter(&mut sql, workspace, filter);
+        self.push_filter(&mut sql, workspace, filter, reader.as_ref().is_some_and(Reader::rests));
         sql.push(" GROUP BY ").push(column).push(" ORDER BY total DESC, value NULLS FIRST");
         let rows = match reader {
             Some(mut reader) => reader.all(sql).await?,
@@ -297,7 +297,8 @@ impl Store {
         };
     }
 
-    fn push_filter(&self, sql: &mut Sql, workspace: &Workspace, filter: &LinkFilter) {
+    /// Appends a condition that selects the filtered links. With `rests`, a search rests now and then.
+    fn push_filter(&self, sql: &mut Sql, workspace: &Workspace, filter: &LinkFilter, rests: bool) {
         sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
         if !filter.show_archived {
             sql.push(" AND l.archived = 0");
@@ -338,8 +339,15 @@ impl Store {
             sql.push(" IN ").texts(self.dialect, &folded(names)).push(")");
         }
         if let Some(search) = &filter.search {
-            sql.push(" AND (").long_contains(self.dialect, "l.url", search);
+            sql.push(" AND ");
+            if rests {
+                sql.rest_before("l.url");
+            }
+            sql.push("(").long_contains(self.dialect, "l.url", search);
             sql.push(" OR ").long_contains(self.dialect, "(l.domain || '/' || l.key)", search).push(")");
+            if rests {
+                sql.push(" END");
+            }
         }
     }
 }

@@ -78,6 +78,7 @@ enum Snapshot {
         transaction: Transaction<'static, Any>,
         /// The server's current time limit of a statement.
         statement_timeout: Duration,
+        rests: bool,
     },
 }
 
@@ -156,7 +157,8 @@ impl Readers {
             #[cfg(feature = "postgres")]
             Pool::Postgres(pool) => {
                 let transaction = pool.begin_with(SNAPSHOT).await?;
-                (Snapshot::Postgres { transaction, statement_timeout: self.timeout }, limit())
+                let rests = priority == Priority::Lowest;
+                (Snapshot::Postgres { transaction, statement_timeout: self.timeout, rests }, limit())
             }
         };
         Ok(Reader { transaction, deadline, _runs: runs })
@@ -207,11 +209,18 @@ fn set_statement_timeout(scope: &'static str, timeout: Duration) -> sqlx::RawSql
 pub(super) trait Answers: Send {
     /// All rows of the result.
     fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send;
+
+    /// Whether its queries rest now and then.
+    fn rests(&self) -> bool;
 }
 
 impl Answers for AnyConnection {
     async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
         Ok(sql.all(self).await?)
+    }
+
+    fn rests(&self) -> bool {
+        false
     }
 }
 
@@ -219,9 +228,23 @@ impl Answers for Reader {
     fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send {
         self.all(sql)
     }
+
+    fn rests(&self) -> bool {
+        self.rests()
+    }
 }
 
 impl Reader {
+    /// Whether long queries rest now and then, so that others run meanwhile: those of the lowest priority in PostgreSQL, whose
+    /// processes have no priorities.
+    pub(super) fn rests(&self) -> bool {
+        match self.transaction {
+            Snapshot::Sqlite(_) => false,
+            #[cfg(feature = "postgres")]
+            Snapshot::Postgres { rests, .. } => rests,
+        }
+    }
+
     pub(super) async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -229,7 +252,7 @@ impl Reader {
         }
         match &mut self.transaction {
             #[cfg(feature = "postgres")]
-            Snapshot::Postgres { transaction, statement_timeout } => {
+            Snapshot::Postgres { transaction, statement_timeout, .. } => {
                 // A change of the limit costs a round trip. Until it is changed, the limit exceeds the time left by at most a
                 // ninth.
                 if left < *statement_timeout * 9 / 10 {

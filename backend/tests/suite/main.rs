@@ -34,6 +34,7 @@ mod qr;
 mod receiver;
 mod redirect;
 mod retention;
+mod searches;
 mod service;
 mod set_aside;
 #[path = "../../../tests/src/soak.rs"]
