@@ -36,6 +36,8 @@ const CONCURRENCY_OF_WEBHOOK: usize = 4;
 const RESPONSE_KEPT: usize = 1024;
 /// Interval at which the outbox is read without a notification. It finds the events of other processes.
 const POLL: SignedDuration = SignedDuration::from_millis(500);
+/// Delay of the read after a notification. Others that come meanwhile need no read of their own.
+const NOTICED_AFTER: Duration = Duration::from_millis(20);
 /// Pause after a database error.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// Delays before the second and later attempts (Standard Webhooks 1.0.0, section "Deliverability and reliability").
@@ -118,7 +120,7 @@ impl Deliverer {
                 }
             }
             tokio::select! {
-                () = self.announced.notified() => {}
+                () = self.announced() => {}
                 () = self.clock.wait_until(look_again) => {}
                 Some(()) = under_way.ended() => {}
                 _ = stop.wait_for(|stop| *stop) => break,
@@ -126,6 +128,12 @@ impl Deliverer {
             under_way.forget_ended();
         }
         while under_way.ended().await.is_some() {}
+    }
+
+    /// Waits until there are new events.
+    async fn announced(&self) {
+        self.announced.notified().await;
+        tokio::time::sleep(NOTICED_AFTER).await;
     }
 
     /// Deletes some of the old events. True if there may be more.
