@@ -10,7 +10,7 @@ use super::rollups::{DAY, HOUR, start_of};
 use super::sql::Sql;
 use super::{Dialect, StoreError, to_json};
 
-/// Inserts the rows of clicks in the given order.
+/// Inserts the rows of clicks, by link. Rows of one link are neighbours in an index, and others of the batch are far away.
 pub(super) async fn insert_clicks(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
@@ -18,12 +18,14 @@ pub(super) async fn insert_clicks(
     clicks: &[Counted<'_>],
 ) -> Result<(), StoreError> {
     let destinations: Vec<[&str; 1]> = batch.destinations().iter().map(|url| [*url]).collect();
-    let rows: Vec<_> = clicks
+    let mut rows: Vec<_> = clicks
         .iter()
         .map(|Counted { click, link }| {
             (click.id, link.workspace_seq, link.seq, click.at, click.destination, click.visitor, click.ip)
         })
         .collect();
+    // Stable, so that the clicks of a link keep their order.
+    rows.sort_by_key(|(_, _, link, ..)| *link);
     let mut sql =
         Sql::new("WITH d AS MATERIALIZED (SELECT CAST(key AS BIGINT) AS slot, value->>0 AS url FROM ");
     sql.each(dialect, to_json("clicks", &destinations)?);
@@ -39,7 +41,7 @@ pub(super) async fn insert_clicks(
          CAST(value->>4 AS BIGINT) AS destination, CAST(value->>5 AS BIGINT) AS visitor, value->>6 AS ip FROM ",
     );
     sql.each(dialect, to_json("clicks", &rows)?);
-    // SQLite evaluates a cross join in the written order, so the rows keep the order of the clicks.
+    // SQLite evaluates a cross join in the written order, so the rows keep theirs.
     sql.push(
         ") INSERT INTO clicks (id, workspace_seq, link_seq, at, url, continent, country, region, city, device, browser,
          os, user_agent, trigger, referer, referer_url, ip) SELECT c.id, c.workspace_seq, c.link_seq, c.at, d.url,
