@@ -27,7 +27,7 @@ pub(super) struct Sink {
     pub(super) metrics: Metrics,
     pub(super) queue: Arc<Queue>,
     pub(super) fitting: Arc<Fitting>,
-    /// Whether to pause after each transaction, for as long as it took.
+    /// Whether to pause after each transaction, in proportion to the time that it took.
     pub(super) pauses: bool,
 }
 
@@ -97,7 +97,8 @@ impl Sink {
             Ok(recorded) => {
                 self.fitting.recorded(batch.len());
                 if self.pauses && !stopping {
-                    tokio::time::sleep(recorded.took.min(LONGEST_PAUSE)).await;
+                    let pause = self.store.pause_of_busy() * recorded.took;
+                    tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
                 }
                 Some(recorded.took)
             }
