@@ -33,9 +33,43 @@ pub(crate) struct NewLink {
 pub(super) struct Draft {
     /// Index of the request that asks for it.
     index: usize,
-    /// Sort key of the link's key.
-    sort_key: String,
     link: Link,
+    /// Size of the link, in bytes.
+    bytes: usize,
+    /// The values of the link's row as a JSON list. Like the size, they are known before the transaction begins.
+    row: String,
+}
+
+impl Draft {
+    fn new(index: usize, sort_key: &str, link: Link) -> Result<Self, StoreError> {
+        let details = to_json("link details", &link.details)?;
+        let (bytes, row) = (link_size::with_details(&link, &details), row(&link, sort_key, &details)?);
+        Ok(Self { index, link, bytes, row })
+    }
+}
+
+/// The values of a link's row as a JSON list.
+fn row(link: &Link, sort_key: &str, details: &str) -> Result<String, StoreError> {
+    let utm = UtmParameters::of(&link.url);
+    let values = (
+        &link.id,
+        &link.domain,
+        &link.key,
+        sort_key,
+        &link.url,
+        utm.source,
+        utm.medium,
+        utm.campaign,
+        utm.term,
+        utm.content,
+        &link.external_id,
+        &link.tenant_id,
+        &link.folder_id,
+        i64::from(link.archived),
+        details,
+        link.created_at.as_millisecond(),
+    );
+    to_json("links", &values)
 }
 
 /// Splits links to be created so that each part is short enough for one transaction.
@@ -60,7 +94,7 @@ impl Store {
         now: Timestamp,
         announce: Option<&PublicUrl>,
     ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
-        let drafts = self.draft(workspace, links, now);
+        let drafts = self.draft(workspace, links, now)?;
         // Without events, the call creates many links, in several transactions.
         let turn = if announce.is_none() { self.turn().await } else { None };
         let mut transaction = match &turn {
@@ -79,7 +113,12 @@ impl Store {
     }
 
     /// The links to be created, without their tags.
-    pub(super) fn draft(&self, workspace: &Workspace, links: &[NewLink], now: Timestamp) -> Vec<Draft> {
+    pub(super) fn draft(
+        &self,
+        workspace: &Workspace,
+        links: &[NewLink],
+        now: Timestamp,
+    ) -> Result<Vec<Draft>, StoreError> {
         let draft = |(index, new): (usize, &NewLink)| {
             let input = &new.input;
             let SortedKey { key, sort_key } = match (&input.key, input.key_length) {
@@ -107,7 +146,7 @@ impl Store {
                 created_at: now,
                 updated_at: now,
             };
-            Draft { index, sort_key, link }
+            Draft::new(index, &sort_key, link)
         };
         links.iter().enumerate().map(draft).collect()
     }
@@ -138,7 +177,7 @@ impl Store {
         let tags = resolve_tags(transaction, workspace, self.dialect, tags).await?;
         let mut fitting = Vec::with_capacity(drafts.len());
         for (mut draft, tags) in drafts.into_iter().zip(tags) {
-            let tags = if link_size::bytes(&draft.link)? > MAX_LINK_BYTES {
+            let tags = if draft.bytes > MAX_LINK_BYTES {
                 Err(LinkConflict::TooLarge(link_size::longest_field(&draft.link)))
             } else if domains_of_others.contains(&draft.link.domain) {
                 Err(LinkConflict::Domain)
@@ -159,20 +198,19 @@ impl Store {
         for _ in 0..KEY_ATTEMPTS {
             let inserted = self.insert(transaction, workspace, &drafts).await?;
             let mut taken = Vec::new();
-            for mut draft in drafts {
-                let input = &links[draft.index].input;
-                if inserted.contains(&draft.link.id) {
-                    results[draft.index] = Some(Ok(draft.link));
-                } else if external_id_is_taken(transaction, workspace, &draft.link).await? {
-                    results[draft.index] = Some(Err(LinkConflict::ExternalId));
+            for Draft { index, mut link, .. } in drafts {
+                let input = &links[index].input;
+                if inserted.contains(&link.id) {
+                    results[index] = Some(Ok(link));
+                } else if external_id_is_taken(transaction, workspace, &link).await? {
+                    results[index] = Some(Err(LinkConflict::ExternalId));
                 } else if input.key.is_some() {
-                    results[draft.index] = Some(Err(LinkConflict::Key));
+                    results[index] = Some(Err(LinkConflict::Key));
                 } else {
                     // A random key instead of the next key in order, which the next link may have as well.
                     let SortedKey { key, sort_key } = self.random_key(input);
-                    draft.link.key = key;
-                    draft.sort_key = sort_key;
-                    taken.push(draft);
+                    link.key = key;
+                    taken.push(Draft::new(index, &sort_key, link)?);
                 }
             }
             drafts = taken;
@@ -196,28 +234,7 @@ impl Store {
         if drafts.is_empty() {
             return Ok(HashSet::new());
         }
-        let mut rows = Vec::with_capacity(drafts.len());
-        for Draft { link, sort_key, .. } in drafts {
-            let utm = UtmParameters::of(&link.url);
-            rows.push((
-                &link.id,
-                &link.domain,
-                &link.key,
-                sort_key,
-                &link.url,
-                utm.source,
-                utm.medium,
-                utm.campaign,
-                utm.term,
-                utm.content,
-                &link.external_id,
-                &link.tenant_id,
-                &link.folder_id,
-                i64::from(link.archived),
-                to_json("link details", &link.details)?,
-                link.created_at.as_millisecond(),
-            ));
-        }
+        let rows: Vec<&str> = drafts.iter().map(|draft| draft.row.as_str()).collect();
         let mut sql = Sql::new(
             "INSERT INTO links (workspace_seq, id, domain, key, key_place, url, utm_source, utm_medium, utm_campaign,
              utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at)
@@ -228,7 +245,7 @@ impl Store {
              value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14,
              CAST(value->>15 AS BIGINT), CAST(value->>15 AS BIGINT) FROM ",
         );
-        sql.each(self.dialect, to_json("links", &rows)?);
+        sql.each(self.dialect, format!("[{}]", rows.join(",")));
         sql.in_order(self.dialect).push(" ON CONFLICT DO NOTHING");
         let inserted = sql.execute(&mut **transaction).await?;
         let ids = || drafts.iter().map(|draft| draft.link.id.as_str());

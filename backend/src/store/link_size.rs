@@ -43,9 +43,13 @@ pub(super) fn with_tags(link: &Link) -> Result<usize, StoreError> {
 
 /// The size of a link, in bytes.
 pub(super) fn bytes(link: &Link) -> Result<usize, StoreError> {
+    Ok(with_details(link, &to_json("link details", &link.details)?))
+}
+
+/// The size of a link whose details are these as JSON, in bytes.
+pub(super) fn with_details(link: &Link, details: &str) -> usize {
     let ids = [&link.external_id, &link.tenant_id, &link.folder_id].into_iter().flatten().map(String::len);
-    let details = to_json("link details", &link.details)?.len();
-    Ok(link.domain.len() + link.key.len() + link.url.len() + ids.sum::<usize>() + details)
+    link.domain.len() + link.key.len() + link.url.len() + ids.sum::<usize>() + details.len()
 }
 
 /// Length of a text as JSON, in bytes.

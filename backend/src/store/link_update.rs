@@ -87,7 +87,7 @@ impl Store {
             }
             None => {
                 let links = std::slice::from_ref(new);
-                let drafts = self.draft(workspace, links, now);
+                let drafts = self.draft(workspace, links, now)?;
                 match self.create(&mut transaction, workspace, links, drafts).await?.pop() {
                     Some(Ok(link)) => Ok(Changed { before: None, after: link }),
                     Some(Err(conflict)) => Err(conflict),
