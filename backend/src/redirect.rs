@@ -1,13 +1,15 @@
 //! `GET /r/{key}`: redirects to the destination of a short link with 302 and records the click.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router, routing};
 use hyper::body::Incoming;
@@ -61,13 +63,14 @@ impl Answer for Front {
     async fn answer(self, request: hyper::Request<Incoming>, peer: SocketAddr) -> Response {
         let part = request.uri().path().strip_prefix(PREFIX).filter(|_| request.method() == Method::GET);
         if part.and_then(path::plain).is_none() {
-            return self.router.answer(request, peer).await;
+            // Boxed, so that redirects do not carry this future.
+            return Box::pin(self.router.answer(request, peer)).await;
         }
         let (parts, _body) = request.into_parts();
-        let visit = async {
+        let visit = pin!(async {
             let key = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
             visit(&self.app, key, &parts, Some(peer.ip())).await.into_response()
-        };
+        });
         self.scope.handle(&parts.method, ROUTE, request_id(&parts.headers), visit).await
     }
 }
@@ -96,8 +99,8 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
     let destination = destination(&target, &agent, &details.country);
     let destination = if !query.is_empty() && destination.len() + query.len() > LONG {
         let (destination, query) = (destination.to_owned(), query.to_owned());
-        let merge = move || with_parameters(&destination, &query);
-        background::run(merge).await.ok_or_else(ApiError::internal)?
+        let merge = move || with_parameters(&destination, &query).into_owned();
+        Cow::Owned(background::run(merge).await.ok_or_else(ApiError::internal)?)
     } else {
         with_parameters(destination, query)
     };
@@ -140,32 +143,33 @@ fn destination<'a>(target: &'a RedirectTarget, agent: &Agent, country: &str) -> 
 }
 
 /// Merges the short link's query parameters into the destination. They replace parameters of the same name.
-fn with_parameters(destination: &str, query: &str) -> String {
+fn with_parameters<'a>(destination: &'a str, query: &str) -> Cow<'a, str> {
     let added: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes())
         .into_owned()
         .filter(|(name, _)| !OWN_PARAMETERS.contains(&name.as_str()))
         .collect();
     if added.is_empty() {
-        return destination.to_owned();
+        return Cow::Borrowed(destination);
     }
-    let Ok(mut url) = Url::parse(destination) else { return destination.to_owned() };
+    let Ok(mut url) = Url::parse(destination) else { return Cow::Borrowed(destination) };
     let names: HashSet<&str> = added.iter().map(|(name, _)| name.as_str()).collect();
     let kept: Vec<(String, String)> =
         url.query_pairs().into_owned().filter(|(name, _)| !names.contains(name.as_str())).collect();
     url.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(added);
-    url.into()
+    Cow::Owned(url.into())
 }
 
 fn redirect(target: &RedirectTarget, destination: &str) -> Result<Response, ApiError> {
     let location = HeaderValue::from_str(destination).map_err(|_| {
         ApiError::new(Code::InternalServerError, "The destination cannot be put into a header.")
     })?;
-    let mut headers = HeaderMap::new();
+    let mut response = StatusCode::FOUND.into_response();
+    let headers = response.headers_mut();
     headers.insert(LOCATION, location);
     // Caches must not answer later visits, because each visit counts.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if !target.details.do_index {
         headers.insert("x-robots-tag", HeaderValue::from_static("googlebot: noindex"));
     }
-    Ok((StatusCode::FOUND, headers).into_response())
+    Ok(response)
 }

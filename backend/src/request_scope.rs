@@ -1,7 +1,9 @@
 //! The scope of a request: its id, deadline, log line and metrics.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
@@ -10,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use tokio::time::Instant;
-use tracing::Instrument;
+use tracing::{Instrument, Level};
 
 use crate::error::{ApiError, Code};
 use crate::ids;
@@ -48,47 +50,52 @@ pub(crate) async fn within(
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let id = request_id(request.headers());
-    let response = scope.handle(&method, route, id, next.run(request)).await;
+    let response = scope.handle(&method, route, id, pin!(next.run(request))).await;
     drop(permit);
     response
 }
 
 impl RequestScope {
     /// Runs a handler within the scope. The request id is that of the client or gateway if it is fit for a log. The
-    /// response always contains the id.
+    /// response always contains the id. The handler is pinned, because each move would copy the whole future.
     pub(crate) async fn handle(
         &self,
         method: &Method,
         route: &str,
         id: HeaderValue,
-        handler: impl Future<Output = Response>,
+        handler: Pin<&mut impl Future<Output = Response>>,
     ) -> Response {
         let started = Instant::now();
-        let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default(), %method, route);
-        let handled = async {
-            let answer = AssertUnwindSafe(handler).catch_unwind();
-            let mut response = match tokio::time::timeout(self.timeout, answer).await {
-                Ok(Ok(response)) => response,
-                Ok(Err(_panic)) => {
-                    tracing::error!("a handler panicked");
-                    ApiError::internal().into_response()
-                }
-                Err(_elapsed) => {
-                    ApiError::new(Code::RequestTimeout, "The request took too long.").into_response()
-                }
-            };
-            let took = started.elapsed();
-            let status = response.status().as_u16();
-            tracing::debug!(
-                status,
-                milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-                "answered"
-            );
-            self.metrics.request(method, route, status, took);
-            response.headers_mut().insert(REQUEST_ID.clone(), id);
-            response
+        let span = || {
+            let id = id.to_str().unwrap_or_default();
+            tracing::info_span!("request", id, %method, route)
         };
-        handled.instrument(span).await
+        let answer = AssertUnwindSafe(handler).catch_unwind();
+        let mut answer = pin!(tokio::time::timeout(self.timeout, answer));
+        // Most redirects are answered without a wait and log nothing. A span would take a sixth of their time.
+        let answer = match futures_util::poll!(answer.as_mut()) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => answer.instrument(span()).await,
+        };
+        let mut response = match answer {
+            Ok(Ok(response)) => response,
+            Ok(Err(_panic)) => {
+                span().in_scope(|| tracing::error!("a handler panicked"));
+                ApiError::internal().into_response()
+            }
+            Err(_elapsed) => {
+                ApiError::new(Code::RequestTimeout, "The request took too long.").into_response()
+            }
+        };
+        let took = started.elapsed();
+        let status = response.status().as_u16();
+        if tracing::enabled!(Level::DEBUG) {
+            let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            span().in_scope(|| tracing::debug!(status, milliseconds, "answered"));
+        }
+        self.metrics.request(method, route, status, took);
+        response.headers_mut().insert(REQUEST_ID.clone(), id);
+        response
     }
 }
 
@@ -112,13 +119,51 @@ mod tests {
     use axum::{Router, middleware, routing};
     use http_body_util::BodyExt;
     use serde_json::Value;
+    use tempfile::NamedTempFile;
     use tower::ServiceExt;
+    use tracing::instrument::WithSubscriber;
 
     use super::*;
     use crate::metrics::Format;
 
     async fn broken() -> StatusCode {
         panic!("this handler is broken")
+    }
+
+    async fn waits() -> StatusCode {
+        tokio::task::yield_now().await;
+        tracing::error!("this handler has waited");
+        StatusCode::OK
+    }
+
+    #[tokio::test]
+    async fn what_a_request_logs_has_its_id_method_and_route() {
+        let scope = Arc::new(RequestScope::new(Metrics::new(), Duration::from_secs(30)));
+        let router = Router::new()
+            .route("/broken/{key}", routing::get(broken))
+            .route("/waits/{key}", routing::get(waits))
+            .layer(middleware::from_fn_with_state(scope, within));
+        for (level, path, expected) in [
+            (Level::INFO, "/broken/1", vec!["a handler panicked"]),
+            (Level::INFO, "/waits/1", vec!["this handler has waited"]),
+            (Level::DEBUG, "/broken/1", vec!["a handler panicked", "answered status=500"]),
+            (Level::DEBUG, "/waits/1", vec!["this handler has waited", "answered status=200"]),
+        ] {
+            let log = NamedTempFile::new().unwrap();
+            let subscriber = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
+            let subscriber = subscriber.with_writer(Arc::new(log.reopen().unwrap())).finish();
+            let request = Request::get(path).header("x-request-id", "mine").body(Body::empty()).unwrap();
+            let answer = router.clone().oneshot(request);
+            answer.with_subscriber(subscriber).await.unwrap();
+            let log = std::fs::read_to_string(log.path()).unwrap();
+            let route = path.replace('1', "{key}");
+            let lines: Vec<&str> = log.lines().filter(|line| line.contains("request_scope")).collect();
+            assert_eq!(lines.len(), expected.len(), "{log}");
+            for (line, expected) in lines.into_iter().zip(expected) {
+                let request = format!("request{{id=\"mine\" method=GET route=\"{route}\"}}");
+                assert!(line.contains(&request) && line.contains(expected), "{line}");
+            }
+        }
     }
 
     #[tokio::test]

@@ -67,7 +67,8 @@ impl Process {
             .args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"])
             .args(["--allow-private-webhooks", "--database", database])
             .args(options)
-            .env("RUST_LOG", "error")
+            // Only errors are written, but requests cost what they do with the default setting.
+            .env("RUST_LOG", "error,backend::request_scope=info")
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
