@@ -249,7 +249,8 @@ async fn many_long_clicks_are_all_recorded(database: Database) {
     assert_eq!(service.get("/analytics").await.body["clicks"], CLICKS);
     // A page of them comes in parts, each of a bounded size.
     let parts = service.parts("/events?limit=200").await;
-    assert_eq!(parts.len(), 4, "{:?}", parts.iter().map(bytes::Bytes::len).collect::<Vec<_>>());
+    let sizes: Vec<usize> = parts.iter().map(bytes::Bytes::len).collect();
+    assert!(sizes.len() > 4 && sizes.iter().all(|bytes| *bytes < 1_100_000), "{sizes:?}");
     let whole: serde_json::Value = serde_json::from_slice(&parts.concat()).unwrap();
     assert_eq!(whole.as_array().unwrap().len(), 200);
 }
