@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 
-use crate::store::Click;
+use crate::store::ClickRef;
 use crate::visitor_address::KeptAddress;
 
 /// Settings of click counting. By default, every visit except those of bots counts, and the visitor's location is
@@ -69,10 +69,15 @@ impl Default for Repeats {
 
 impl Repeats {
     /// Whether the visitor with this address was counted on this link within the last hour. If not, counts the visitor now.
-    pub(crate) fn is_repeated(&self, click: &Click, address: Option<IpAddr>) -> bool {
+    pub(crate) fn is_repeated(
+        &self,
+        click: &ClickRef<'_>,
+        user_agent: &str,
+        address: Option<IpAddr>,
+    ) -> bool {
         let mut visitor = Sha256::new();
         let address = address.map(|address| address.to_string()).unwrap_or_default();
-        let parts: [&str; 3] = [&click.link_id, &address, &click.details.user_agent];
+        let parts: [&str; 3] = [click.link_id, &address, user_agent];
         for part in parts {
             visitor.update(part.len().to_le_bytes());
             visitor.update(part);

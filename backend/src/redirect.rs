@@ -22,8 +22,8 @@ use crate::path::{self, Name};
 use crate::request_scope::{RequestScope, request_id};
 use crate::server::Answer;
 use crate::state::{App, Shared};
-use crate::store::{Click, RedirectTarget};
-use crate::visitor::{self, Agent};
+use crate::store::{Click, ClickRef, RedirectTarget};
+use crate::visitor::{self, Agent, Location, Referer};
 
 /// Query parameters of the short link that are not passed on to the destination.
 const OWN_PARAMETERS: [&str; 2] = ["qr", "redir_url"];
@@ -92,11 +92,10 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
         };
     }
     let query = request.uri.query().unwrap_or_default();
-    let agent = app.agents.parse(visitor::user_agent(headers));
-    let mut click = Click::new(target.link_id.as_str(), now);
-    let details = &mut click.details;
-    visitor::locate(details, headers, &app.click_rules.location);
-    let destination = destination(&target, &agent, &details.country);
+    let user_agent = visitor::user_agent(headers);
+    let agent = app.agents.parse(user_agent);
+    let location = Location::of(headers, &app.click_rules.location);
+    let destination = destination(&target, &agent, &location.country);
     let destination = if !query.is_empty() && destination.len() + query.len() > LONG {
         let (destination, query) = (destination.to_owned(), query.to_owned());
         let merge = move || with_parameters(&destination, &query).into_owned();
@@ -113,13 +112,20 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
         return Ok(response);
     }
     let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
-    visitor::describe(details, headers, &agent);
-    details.url = visitor::kept_destination(&destination).into();
-    details.trigger = if qr { "qr" } else { "link" }.into();
+    let trigger = if qr { "qr" } else { "link" };
+    let (user_agent, referer) = (visitor::kept_user_agent(user_agent), Referer::of(headers));
     let address = app.click_rules.client_address(headers).or(peer).map(|address| address.to_canonical());
     // The rest of the address reaches neither the spool nor the database.
-    details.ip = address.map(|address| app.click_rules.ip.of(address)).unwrap_or_default().into();
-    if app.click_rules.once_per_hour && app.repeats.is_repeated(&click, address) {
+    let ip = address.map(|address| app.click_rules.ip.of(address)).unwrap_or_default();
+    let click = ClickRef {
+        id: &Click::new_id(),
+        link_id: &target.link_id,
+        at: now,
+        destination: visitor::kept_destination(&destination),
+        visitor: visitor::stored(&location, &agent, user_agent, trigger, &referer),
+        ip: &ip,
+    };
+    if app.click_rules.once_per_hour && app.repeats.is_repeated(&click, user_agent, address) {
         app.metrics.clicks(ClickOutcome::Repeated, 1);
         return Ok(response);
     }

@@ -260,8 +260,8 @@ fn spelled(column: Column, values: Vec<String>) -> Vec<String> {
         | Column::Referer
         | Column::BaseUrl => value,
         // The stored values are truncated.
-        Column::RefererUrl => visitor::kept_referer(&value),
-        Column::Url => visitor::kept_destination(&value),
+        Column::RefererUrl => visitor::kept_referer(&value).to_owned(),
+        Column::Url => visitor::kept_destination(&value).to_owned(),
     };
     values.into_iter().map(spell).collect()
 }

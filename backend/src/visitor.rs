@@ -11,7 +11,7 @@ use url::Url;
 use woothee::parser::Parser;
 
 use crate::click_rules::LocationHeaders;
-use crate::store::ClickDetails;
+use crate::store::Visitor;
 
 /// Link preview fetchers and similar programs whose user agents do not identify them as bots.
 const PREVIEW_FETCHERS: [&str; 8] = [
@@ -37,6 +37,7 @@ const MAX_PLACE: usize = 100;
 const CONTINENTS: [&str; 7] = ["AF", "AN", "AS", "EU", "NA", "OC", "SA"];
 
 const UNKNOWN: Cow<'static, str> = Cow::Borrowed("Unknown");
+const DIRECT: Cow<'static, str> = Cow::Borrowed("(direct)");
 
 /// The properties of a user agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,62 +133,101 @@ impl Agents {
     }
 }
 
-/// Adds the visitor's location from the gateway's headers.
-pub(crate) fn locate(details: &mut ClickDetails, headers: &HeaderMap, names: &LocationHeaders) {
-    let value = |name: &Option<HeaderName>| {
-        let text = headers.get(name.as_ref()?)?.to_str().ok()?;
-        let text = percent_decode_str(text.trim()).decode_utf8().ok()?;
-        (!text.is_empty() && !text.contains('\0')).then(|| text.chars().take(MAX_PLACE).collect::<String>())
-    };
-    let is_code = |code: &String| code.len() == 2 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
-    if let Some(country) = value(&names.country).filter(is_code) {
-        details.country = country.to_uppercase().into();
-    }
-    if let Some(region) = value(&names.region) {
-        let prefix = format!("{}-", details.country);
-        let region = region.to_uppercase();
-        let region = if region.starts_with(&prefix) { region } else { format!("{prefix}{region}") };
-        details.region = region.into();
-    }
-    if let Some(city) = value(&names.city) {
-        details.city = city.into();
-    }
-    if let Some(continent) = value(&names.continent).map(|code| code.to_uppercase())
-        && CONTINENTS.contains(&continent.as_str())
-    {
-        details.continent = continent.into();
+/// A visitor's location.
+#[derive(Debug)]
+pub(crate) struct Location {
+    continent: Cow<'static, str>,
+    pub(crate) country: Cow<'static, str>,
+    region: Cow<'static, str>,
+    city: Cow<'static, str>,
+}
+
+impl Location {
+    /// The location in the gateway's headers.
+    pub(crate) fn of(headers: &HeaderMap, names: &LocationHeaders) -> Self {
+        let value = |name: &Option<HeaderName>| {
+            let text = headers.get(name.as_ref()?)?.to_str().ok()?;
+            let text = percent_decode_str(text.trim()).decode_utf8().ok()?;
+            (!text.is_empty() && !text.contains('\0'))
+                .then(|| text.chars().take(MAX_PLACE).collect::<String>())
+        };
+        let is_code = |code: &String| code.len() == 2 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
+        let mut location = Self { continent: UNKNOWN, country: UNKNOWN, region: UNKNOWN, city: UNKNOWN };
+        if let Some(country) = value(&names.country).filter(is_code) {
+            location.country = country.to_uppercase().into();
+        }
+        if let Some(region) = value(&names.region) {
+            let prefix = format!("{}-", location.country);
+            let region = region.to_uppercase();
+            let region = if region.starts_with(&prefix) { region } else { format!("{prefix}{region}") };
+            location.region = region.into();
+        }
+        if let Some(city) = value(&names.city) {
+            location.city = city.into();
+        }
+        if let Some(continent) = value(&names.continent).map(|code| code.to_uppercase())
+            && CONTINENTS.contains(&continent.as_str())
+        {
+            location.continent = continent.into();
+        }
+        location
     }
 }
 
-/// Adds the visitor's browser and referer.
-pub(crate) fn describe(details: &mut ClickDetails, headers: &HeaderMap, agent: &Agent) {
-    details.device = Cow::Borrowed(agent.device);
-    details.browser.clone_from(&agent.browser);
-    details.os.clone_from(&agent.os);
-    details.user_agent = kept(user_agent(headers), MAX_KEPT).into();
-    let referer =
-        headers.get(REFERER).and_then(|value| value.to_str().ok()).and_then(|text| Url::parse(text).ok());
-    if let Some(referer) = referer
-        && let Some(host) = referer.host_str()
-    {
-        details.referer = host.trim_start_matches("www.").to_owned().into();
-        details.referer_url = kept_referer(referer.as_str()).into();
+/// The page that a visitor came from.
+#[derive(Debug)]
+pub(crate) struct Referer {
+    host: Cow<'static, str>,
+    url: Cow<'static, str>,
+}
+
+impl Referer {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let url = headers.get(REFERER).and_then(|value| value.to_str().ok());
+        let url = url.and_then(|text| Url::parse(text).ok());
+        match url.as_ref().and_then(|url| Some((url, url.host_str()?))) {
+            Some((url, host)) => {
+                let host = host.trim_start_matches("www.").to_owned().into();
+                Self { host, url: kept_referer(url.as_str()).to_owned().into() }
+            }
+            None => Self { host: DIRECT, url: DIRECT },
+        }
     }
+}
+
+/// What is stored of a visitor.
+pub(crate) fn stored<'a>(
+    location: &'a Location,
+    agent: &'a Agent,
+    user_agent: &'a str,
+    trigger: &'a str,
+    referer: &'a Referer,
+) -> Visitor<'a> {
+    let Location { continent, country, region, city } = location;
+    let Agent { device, browser, os, .. } = agent;
+    [continent, country, region, city, device, browser, os, user_agent, trigger, &referer.host, &referer.url]
+}
+
+/// What is stored of a user agent.
+pub(crate) fn kept_user_agent(user_agent: &str) -> &str {
+    kept(user_agent, MAX_KEPT)
 }
 
 /// What is stored of the destination of a click.
-pub(crate) fn kept_destination(url: &str) -> String {
+pub(crate) fn kept_destination(url: &str) -> &str {
     kept(url, MAX_DESTINATION)
 }
 
 /// What is stored of the referer of a click.
-pub(crate) fn kept_referer(url: &str) -> String {
+pub(crate) fn kept_referer(url: &str) -> &str {
     kept(url, MAX_KEPT)
 }
 
 /// Truncates a text to its maximum stored length.
-fn kept(text: &str, max: usize) -> String {
-    if text.len() <= max { text.to_owned() } else { text.chars().take(max).collect() }
+fn kept(text: &str, max: usize) -> &str {
+    // Few texts are long enough that their characters must be counted.
+    let end = if text.len() <= max { None } else { text.char_indices().nth(max) };
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 pub(crate) fn user_agent(headers: &HeaderMap) -> &str {

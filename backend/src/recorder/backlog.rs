@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Up to this number of clicks are recorded without delay.
 const FEW: usize = 128;
 /// Maximum number of clicks in a transaction, approximately.
-const MANY: usize = 32_768;
+const MANY: usize = 65_536;
 /// The first transaction records about this many clicks. Its duration decides how many the next one records.
 const AT_FIRST: usize = 2 * FEW;
 /// A transaction that takes longer than this makes the next ones smaller. A click on a large link that webhooks hear of takes a hundred
@@ -315,7 +315,7 @@ mod tests {
             (10, long, 20),
             (20, 4 * long, 10),
             // A few such transactions say how many may be recorded at once.
-            (MANY, 100 * long, 963),
+            (MANY, 100 * long, 1_927),
         ];
         for (clicks, took, at_once) in steps {
             waiting.adapt(clicks, took, LONG_FOR_OTHERS);

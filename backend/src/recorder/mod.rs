@@ -21,7 +21,7 @@ use self::queue::Queue;
 use self::sink::Sink;
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
-use crate::store::{Click, Store};
+use crate::store::{ClickRef, Store};
 
 /// Behaviour of a redirect while the click buffer is full, because the database is slow or unavailable or the disk is
 /// full.
@@ -73,7 +73,7 @@ impl Recorder {
 
     /// Queues a click on a link of a workspace. While the queue is full, or the database is behind, or the workspace has half
     /// of the clicks that may wait, it waits or drops the click, depending on [`WhenFull`].
-    pub(crate) async fn record(&self, click: &Click, workspace: i64) {
+    pub(crate) async fn record(&self, click: &ClickRef<'_>, workspace: i64) {
         if self.queue.offer(click, workspace) {
             return;
         }
@@ -84,7 +84,7 @@ impl Recorder {
         }
     }
 
-    async fn record_once_there_is_room(&self, click: &Click, workspace: i64) {
+    async fn record_once_there_is_room(&self, click: &ClickRef<'_>, workspace: i64) {
         loop {
             let mut room = std::pin::pin!(self.queue.room.notified());
             // Notifications count from here on. There may have been room since the click was refused, so the queue is

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::shares::{Shares, Taken};
-use crate::store::{Click, ClickBuffer};
+use crate::store::{ClickBuffer, ClickRef};
 
 /// Maximum delay before a click is spooled.
 const SPOOL_DELAY: Duration = Duration::from_millis(40);
@@ -113,7 +113,7 @@ impl Queue {
     }
 
     /// Queues a click. False if the queue or the lane is full, the lane is late, or the workspace has its share of the backlog.
-    pub(super) fn offer(&self, click: &Click, workspace: i64) -> bool {
+    pub(super) fn offer(&self, click: &ClickRef<'_>, workspace: i64) -> bool {
         let now = Instant::now();
         let mut held = self.lock();
         if held.closed {
@@ -266,18 +266,20 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::store::Click;
 
-    fn click(bytes: usize) -> Click {
+    /// Offers a click with texts of about this size.
+    fn offer(queue: &Queue, bytes: usize, workspace: i64) -> bool {
         let mut click = Click::new("link_1", Timestamp::UNIX_EPOCH);
         click.details.url = format!("{}{}", click.id, "x".repeat(bytes)).into();
-        click
+        queue.offer(&(&click).into(), workspace)
     }
 
     #[test]
     fn long_clicks_fill_the_queue_by_their_bytes() {
         let queue = Queue::default();
         for taken in 0..=16 {
-            assert_eq!(queue.offer(&click(BATCH_BYTES), 1), taken < 16, "after {taken} clicks");
+            assert_eq!(offer(&queue, BATCH_BYTES, 1), taken < 16, "after {taken} clicks");
             let mut held = queue.lock();
             let lane = held.lanes.get_mut(&SHARED).unwrap();
             assert!(lane.is_batch());
@@ -290,19 +292,19 @@ mod tests {
     fn a_workspace_whose_clicks_take_long_keeps_no_other_one_waiting() {
         let queue = Queue::default();
         queue.separate_workspaces();
-        assert!(queue.offer(&click(1), 1) && queue.offer(&click(1), 2));
+        assert!(offer(&queue, 1, 1) && offer(&queue, 1, 2));
         let TakenLanes { mut lanes, .. } = queue.take();
         lanes.sort_by_key(|taken| taken.lane);
         let [slow, quick] = <[TakenLane; 2]>::try_from(lanes).unwrap();
         queue.stored([quick]);
         let is_late = Instant::now().checked_sub(HELD);
         queue.lock().lanes.get_mut(&1).unwrap().storing_since = is_late;
-        assert!(!queue.offer(&click(1), 1) && queue.offer(&click(1), 2));
+        assert!(!offer(&queue, 1, 1) && offer(&queue, 1, 2));
         let taken = queue.take().lanes;
         assert_eq!(taken.iter().map(|taken| taken.lane).collect::<Vec<_>>(), [2]);
         queue.stored(taken);
         queue.stored([slow]);
-        assert!(queue.offer(&click(1), 1));
+        assert!(offer(&queue, 1, 1));
     }
 
     #[test]
@@ -310,9 +312,9 @@ mod tests {
         let queue = Queue::default();
         queue.separate_workspaces();
         for taken in 0..=8 {
-            assert_eq!(queue.offer(&click(BATCH_BYTES), 1), taken < 8, "after {taken} clicks");
+            assert_eq!(offer(&queue, BATCH_BYTES, 1), taken < 8, "after {taken} clicks");
             queue.lock().lanes.values_mut().for_each(|lane| lane.since = None);
         }
-        assert!(queue.offer(&click(BATCH_BYTES), 2));
+        assert!(offer(&queue, BATCH_BYTES, 2));
     }
 }

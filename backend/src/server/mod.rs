@@ -2,6 +2,7 @@
 
 mod pace;
 mod patience;
+mod timer;
 
 use std::convert::Infallible;
 use std::io;
@@ -17,7 +18,7 @@ use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -25,6 +26,7 @@ use tower::ServiceExt;
 
 use self::pace::{Followed, Pace};
 use self::patience::Patient;
+use self::timer::ConnectionTimer;
 
 /// Maximum size of a request's headers, in bytes. Larger headers are answered with 431.
 const MAX_HEADER_BYTES: usize = 128 * 1024;
@@ -147,7 +149,7 @@ impl Accepted {
             }
         });
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
+            .timer(ConnectionTimer::new(header_timeout))
             .header_read_timeout(header_timeout)
             .max_buf_size(MAX_HEADER_BYTES)
             .max_headers(MAX_HEADERS)

@@ -7,7 +7,7 @@ use super::interner::Interner;
 use super::{StoreError, instant};
 
 /// A visitor without the address, in the order of the table's columns. Many clicks share it.
-pub(super) type Visitor<'a> = [&'a str; 11];
+pub(crate) type Visitor<'a> = [&'a str; 11];
 
 /// Clicks in order of arrival.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -3,12 +3,33 @@
 //! Repeated texts are stored once. A click has no allocation of its own, because one thread would allocate it and another
 //! would free it.
 
+use jiff::Timestamp;
+
 use super::click_batch::{Batch, Entry, Visitor};
 use super::clicks::Click;
 use super::interner::Interner;
 
 /// Separates the parts of a visitor. Headers cannot contain this character, and neither can values decoded from headers.
 const SEPARATOR: char = '\0';
+
+/// A click that borrows its texts. A redirect then allocates none of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClickRef<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) link_id: &'a str,
+    pub(crate) at: Timestamp,
+    pub(crate) destination: &'a str,
+    pub(crate) visitor: Visitor<'a>,
+    pub(crate) ip: &'a str,
+}
+
+impl<'a> From<&'a Click> for ClickRef<'a> {
+    fn from(click: &'a Click) -> Self {
+        let Click { id, link_id, at, details } = click;
+        let (destination, visitor, ip) = (&details.url, details.visitor(), &details.ip);
+        Self { id, link_id, at: *at, destination, visitor, ip }
+    }
+}
 
 /// Clicks in order of arrival.
 #[derive(Debug, Default)]
@@ -47,24 +68,23 @@ fn intern(texts: &mut Interner<Box<str>>, text: &str, bytes: &mut usize) -> usiz
 }
 
 impl ClickBuffer {
-    pub(crate) fn push(&mut self, click: &Click) {
-        let details = &click.details;
+    pub(crate) fn push(&mut self, click: &ClickRef<'_>) {
         self.joined.clear();
-        for (index, part) in details.visitor().into_iter().enumerate() {
+        for (index, part) in click.visitor.into_iter().enumerate() {
             if index > 0 {
                 self.joined.push(SEPARATOR);
             }
             self.joined.push_str(part);
         }
-        self.texts.push_str(&click.id);
+        self.texts.push_str(click.id);
         let id_end = self.texts.len();
-        self.texts.push_str(&details.ip);
+        self.texts.push_str(click.ip);
         self.clicks.push(Short {
             id_end,
             ip_end: self.texts.len(),
             at: click.at.as_millisecond(),
-            link: intern(&mut self.links, &click.link_id, &mut self.interned_bytes),
-            destination: intern(&mut self.destinations, &details.url, &mut self.interned_bytes),
+            link: intern(&mut self.links, click.link_id, &mut self.interned_bytes),
+            destination: intern(&mut self.destinations, click.destination, &mut self.interned_bytes),
             visitor: intern(&mut self.visitors, &self.joined, &mut self.interned_bytes),
         });
     }
@@ -122,7 +142,7 @@ impl<'a> FromIterator<&'a Click> for ClickBuffer {
     fn from_iter<I: IntoIterator<Item = &'a Click>>(clicks: I) -> Self {
         let mut buffer = Self::default();
         for click in clicks {
-            buffer.push(click);
+            buffer.push(&click.into());
         }
         buffer
     }
@@ -149,7 +169,7 @@ mod tests {
                 })
                 .collect();
             for click in &clicks {
-                buffer.push(click);
+                buffer.push(&click.into());
             }
             assert_eq!((buffer.len(), buffer.is_empty()), (clicks.len(), round == 0));
             let batch = buffer.batch();

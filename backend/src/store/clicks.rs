@@ -137,7 +137,11 @@ impl Click {
     /// A click on `link_id` at `at` by an unknown visitor.
     #[must_use]
     pub fn new(link_id: impl Into<String>, at: Timestamp) -> Self {
-        Self { id: ids::alphanumeric(16), link_id: link_id.into(), at, details: ClickDetails::default() }
+        Self { id: Self::new_id(), link_id: link_id.into(), at, details: ClickDetails::default() }
+    }
+
+    pub(crate) fn new_id() -> String {
+        ids::alphanumeric(16)
     }
 }
 

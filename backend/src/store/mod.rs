@@ -49,8 +49,8 @@ use sqlx::{Any, AnyPool, Connection, Executor, Row, Transaction};
 
 pub(crate) use analytics::{Column, Condition, Selection, Step};
 use checkpoint::Log;
-pub(crate) use click_batch::Batch;
-pub(crate) use click_buffer::ClickBuffer;
+pub(crate) use click_batch::{Batch, Visitor};
+pub(crate) use click_buffer::{ClickBuffer, ClickRef};
 pub(crate) use click_pages::ClicksAndLinks;
 pub(crate) use clicks::Recorded;
 pub use clicks::{Click, ClickDetails};
