@@ -143,12 +143,11 @@ impl<'a> Fields<'a> {
                 return Err(wrong_type(&self.path(name), "string", value));
             };
             if text.chars().count() > max {
-                let message = format!("Too big: expected string to have <={max} characters");
-                return Err(ApiError::invalid("too_big", &self.path(name), &message));
+                return Err(too_long(&self.path(name), max));
             }
             // PostgreSQL and HTTP headers cannot contain NUL.
             if text.contains('\0') {
-                return Err(self.invalid(name, "Invalid string: must not contain NUL"));
+                return Err(contains_nul(&self.path(name)));
             }
             Ok(text.clone())
         })
@@ -222,7 +221,7 @@ impl<'a> Fields<'a> {
                     .take(max + 1)
                     .enumerate()
                     .map(|(index, item)| match item {
-                        Value::String(text) if !text.contains('\0') => Ok(text.as_str()),
+                        Value::String(text) => Ok(text.as_str()),
                         other => Err(wrong_type(&format!("{}[{index}]", self.path(name)), "string", other)),
                     })
                     .collect::<Result<_, _>>()?,
@@ -231,9 +230,11 @@ impl<'a> Fields<'a> {
             if texts.len() > max {
                 return Err(too_many(&self.path(name), max));
             }
-            if let Some(index) = texts.iter().position(|text| text.chars().count() > MAX_ITEM) {
-                let message = format!("Too big: expected string to have <={MAX_ITEM} characters");
-                return Err(ApiError::invalid("too_big", &format!("{}[{index}]", self.path(name)), &message));
+            if let Some(index) = texts.iter().position(|text| text.contains('\0')) {
+                return Err(contains_nul(&format!("{}[{index}]", self.path(name))));
+            }
+            if let Some(index) = texts.iter().position(|text| is_too_long(text)) {
+                return Err(too_long(&format!("{}[{index}]", self.path(name)), MAX_ITEM));
             }
             Ok(texts.into_iter().map(str::to_owned).collect())
         })
@@ -243,6 +244,21 @@ impl<'a> Fields<'a> {
 /// The values of a comma-separated list, without empty ones.
 pub(crate) fn split_list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// Whether a name or an id in a list exceeds [`MAX_ITEM`]. The prefix of external ids does not count.
+pub(crate) fn is_too_long(item: &str) -> bool {
+    item.strip_prefix("ext_").unwrap_or(item).chars().count() > MAX_ITEM
+}
+
+/// The error for a string with NUL, which PostgreSQL cannot store.
+pub(crate) fn contains_nul(path: &str) -> ApiError {
+    ApiError::invalid("custom", path, "Invalid string: must not contain NUL")
+}
+
+/// The error for a string of more than `max` characters.
+pub(crate) fn too_long(path: &str, max: usize) -> ApiError {
+    ApiError::invalid("too_big", path, &format!("Too big: expected string to have <={max} characters"))
 }
 
 /// The error for an empty string.

@@ -13,7 +13,8 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::links::PublicUrl;
-use crate::links::input::{FLAG_NAMES, LinkInput, TagSelection};
+use crate::links::destination::TooLong;
+use crate::links::input::{FLAG_NAMES, LinkInput, NO_EFFECT};
 use crate::links::routes::new_link;
 use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transactions};
 
@@ -256,8 +257,7 @@ async fn make_tags(
     made: &mut HashSet<String>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let Some(TagSelection::Names(names)) = &link.input.tags else { return Ok(()) };
-    for name in names {
+    for name in link.input.tags.iter().flat_map(|tags| &tags.names).flatten() {
         if made.insert(name.clone()) {
             let _exists: Result<_, _> = store.create_tag(workspace, name, None, now).await?;
         }
@@ -312,14 +312,23 @@ fn explain(conflict: &LinkConflict, cells: &Cells<'_>) -> (&'static str, String)
         LinkConflict::Key | LinkConflict::InvalidKey => "key",
         LinkConflict::ExternalId => "externalId",
         LinkConflict::Domain => "domain",
-        LinkConflict::Unknown { field: "tagIds", .. } if cells.of("tagIds").is_empty() => "tagId",
-        LinkConflict::Unknown { field, .. } | LinkConflict::TooLarge(field) => field,
+        LinkConflict::OtherTags(_) => "tagNames",
+        LinkConflict::TooLong(TooLong { field, .. }) if cells.of(field).is_empty() => "url",
+        LinkConflict::TooLong(TooLong { field, .. })
+        | LinkConflict::Unknown { field, .. }
+        | LinkConflict::NoEffect(field)
+        | LinkConflict::TooLarge(field) => field,
     };
     let reason = match conflict {
         LinkConflict::InvalidKey => "Invalid key.".to_owned(),
         LinkConflict::Unknown { field: "folderId", .. } => "The workspace has no such folder.".to_owned(),
         LinkConflict::Unknown { .. } => "The workspace has no such tag.".to_owned(),
         LinkConflict::TooLarge(_) => "The link is too large.".to_owned(),
+        LinkConflict::OtherTags(field) => format!("Names other tags than {field}."),
+        LinkConflict::NoEffect(_) => NO_EFFECT.to_owned(),
+        LinkConflict::TooLong(TooLong { field, max }) => {
+            format!("The {field} of the destination has more than {max} characters.")
+        }
         LinkConflict::Key | LinkConflict::ExternalId | LinkConflict::Domain => conflict.to_string(),
     };
     (column, reason)
@@ -381,8 +390,9 @@ mod tests {
     #[test]
     fn every_field_of_a_link_is_a_column() {
         let schema = schema(&["url"]);
-        let fields: BTreeSet<&str> =
+        let mut fields: BTreeSet<&str> =
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert!(fields.remove("tags"), "the list in responses, which files do not have");
         let columns: BTreeSet<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
         assert_eq!(columns.len(), COLUMNS.len(), "duplicate column");
         let others: Vec<&&str> = columns.difference(&fields).collect();

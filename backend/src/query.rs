@@ -4,7 +4,9 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use url::form_urlencoded;
 
-use crate::body::{empty_list, empty_text, split_list, too_many};
+use crate::body::{
+    MAX_ITEM, contains_nul, empty_list, empty_text, is_too_long, split_list, too_long, too_many,
+};
 use crate::error::ApiError;
 
 /// Maximum number of values of a filter.
@@ -31,7 +33,7 @@ impl Query {
         let pairs: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         match pairs.iter().find(|(_, value)| value.contains('\0')) {
             // PostgreSQL cannot store NUL.
-            Some((name, _)) => Err(ApiError::invalid("custom", name, "Invalid string: must not contain NUL")),
+            Some((name, _)) => Err(contains_nul(name)),
             None => Ok(Self(pairs)),
         }
     }
@@ -58,6 +60,28 @@ impl Query {
         match values.len() {
             0 => Err(empty_list(name)),
             length if length > max => Err(too_many(name, max)),
+            _ if values.iter().any(|value| is_too_long(value.trim_start_matches('-'))) => {
+                Err(too_long(name, MAX_ITEM))
+            }
+            _ => Ok(Some(values)),
+        }
+    }
+
+    /// Addresses: the values of a filter, each of at most `max` characters. A comma belongs to an address, unless the next
+    /// address follows it.
+    pub(crate) fn addresses(&self, name: &str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
+        let mut parameters = self.0.iter().filter(|(key, _)| key == name).peekable();
+        if parameters.peek().is_none() {
+            return Ok(None);
+        }
+        let values: Vec<String> = parameters.flat_map(|(_, value)| split_addresses(value)).collect();
+        match values.len() {
+            0 => Err(empty_list(name)),
+            length if length > MAX_VALUES => Err(too_many(name, MAX_VALUES)),
+            // A `-` in front negates the filter.
+            _ if values.iter().any(|value| value.trim_start_matches('-').chars().count() > max) => {
+                Err(too_long(name, max))
+            }
             _ => Ok(Some(values)),
         }
     }
@@ -73,10 +97,7 @@ impl Query {
     /// The text that the entries of a list must contain.
     pub(crate) fn search(&self) -> Result<Option<&str>, ApiError> {
         match self.text("search") {
-            Some(search) if search.chars().count() > MAX_SEARCH => {
-                let message = format!("Too big: expected string to have <={MAX_SEARCH} characters");
-                Err(ApiError::invalid("too_big", "search", &message))
-            }
+            Some(search) if search.chars().count() > MAX_SEARCH => Err(too_long("search", MAX_SEARCH)),
             search => Ok(search),
         }
     }
@@ -143,6 +164,47 @@ impl Query {
                 let message = format!("Invalid type value. Valid values are: {}", words.join(", "));
                 Err(ApiError::invalid("invalid_value", name, &message))
             }
+        }
+    }
+}
+
+/// Splits a text at the commas after which an address with a scheme begins.
+fn split_addresses(text: &str) -> Vec<String> {
+    let mut addresses: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        let scheme = part.trim().split_once("://").map(|(scheme, _)| scheme);
+        let begins = scheme.is_some_and(|scheme| {
+            scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+                && scheme.chars().all(|other| other.is_ascii_alphanumeric() || "+-.".contains(other))
+        });
+        match addresses.last_mut() {
+            Some(last) if !begins => {
+                last.push(',');
+                last.push_str(part);
+            }
+            _ => addresses.push(part.to_owned()),
+        }
+    }
+    addresses.iter().map(|address| address.trim().to_owned()).filter(|address| !address.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comma_belongs_to_an_address_unless_another_address_follows() {
+        //  value, and the addresses in it
+        let table: [(&str, &[&str]); 6] = [
+            ("https://a.test/?b=1,2", &["https://a.test/?b=1,2"]),
+            ("https://a.test, http://b.test/x,y", &["https://a.test", "http://b.test/x,y"]),
+            ("-https://a.test,app://b", &["-https://a.test", "app://b"]),
+            ("https://a.test/?u=1,x=https://b.test", &["https://a.test/?u=1,x=https://b.test"]),
+            ("https://a.test/,", &["https://a.test/,"]),
+            ("", &[]),
+        ];
+        for (value, addresses) in table {
+            assert_eq!(split_addresses(value), addresses, "{value}");
         }
     }
 }

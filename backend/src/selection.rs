@@ -99,7 +99,7 @@ impl ClickQuery {
         reader: &mut Reader,
     ) -> Result<Self, ApiError> {
         let now = app.clock.now();
-        let zone = match query.text("timezone") {
+        let zone = match query.filter("timezone")? {
             None => TimeZone::UTC,
             Some(name) => TimeZone::get(name)
                 .map_err(|_| ApiError::invalid("custom", "timezone", "Invalid IANA time zone"))?,
@@ -123,7 +123,7 @@ async fn range(
     zone: &TimeZone,
     interval: Option<Interval>,
 ) -> Result<(Timestamp, Timestamp), ApiError> {
-    let instant = |name: &str, edge| match query.text(name) {
+    let instant = |name: &str, edge| match query.filter(name)? {
         None => Ok(None),
         Some(text) => when::parse(text, now, zone, edge)
             .map(Some)
@@ -178,7 +178,7 @@ fn start_of(interval: Interval, end: Timestamp, zone: &TimeZone) -> Option<Times
 async fn conditions(query: &Query, app: &App, caller: &Caller) -> Result<Vec<Condition>, ApiError> {
     let mut conditions = Vec::new();
     for (name, column) in FILTERS {
-        if let Some((values, negated)) = filter_values(query, name)? {
+        if let Some((values, negated)) = filter_values(query, name, column)? {
             conditions.push(Condition { column, values: spelled(column, values), negated });
         }
     }
@@ -209,7 +209,7 @@ async fn conditions(query: &Query, app: &App, caller: &Caller) -> Result<Vec<Con
 /// The conditions of filters on data that does not exist here. No click has a customer or a sale, and no link is the
 /// root of its domain.
 fn conditions_on_absent_data(query: &Query) -> Result<Vec<Condition>, ApiError> {
-    if query.text("query").is_some() {
+    if query.filter("query")?.is_some() {
         let message = "Metadata filters apply to leads and sales, which are not recorded.";
         return Err(ApiError::invalid("custom", "query", message));
     }
@@ -223,8 +223,13 @@ fn conditions_on_absent_data(query: &Query) -> Result<Vec<Condition>, ApiError> 
 }
 
 /// `a,b` selects either value; `-a,b` excludes both.
-fn filter_values(query: &Query, name: &str) -> Result<Option<(Vec<String>, bool)>, ApiError> {
-    let Some(mut values) = query.list(name, MAX_VALUES)? else { return Ok(None) };
+fn filter_values(query: &Query, name: &str, column: Column) -> Result<Option<(Vec<String>, bool)>, ApiError> {
+    let values = match column {
+        Column::Url => query.addresses(name, visitor::MAX_DESTINATION)?,
+        Column::RefererUrl => query.addresses(name, visitor::MAX_KEPT)?,
+        _ => query.list(name, MAX_VALUES)?,
+    };
+    let Some(mut values) = values else { return Ok(None) };
     let negated = values.first().is_some_and(|first| first.starts_with('-'));
     if negated && let Some(first) = values.first_mut() {
         first.remove(0);
@@ -239,7 +244,16 @@ fn filter_values(query: &Query, name: &str) -> Result<Option<(Vec<String>, bool)
 /// The stored spelling of a value that requests may spell differently.
 fn spelled(column: Column, values: Vec<String>) -> Vec<String> {
     let spell = |value: String| match column {
-        Column::Country | Column::Region | Column::Continent => value.to_uppercase(),
+        Column::Country | Column::Region | Column::Continent => {
+            let value = value.to_uppercase();
+            match value.strip_prefix("UNKNOWN") {
+                // A region may be known without its country: `Unknown-CA`.
+                Some(rest) if rest.is_empty() || rest.starts_with('-') => format!("Unknown{rest}"),
+                Some(_) | None => value,
+            }
+        }
+        Column::Trigger => value.to_lowercase(),
+        Column::Referer => value.to_lowercase().trim_start_matches("www.").to_owned(),
         Column::Domain => value.to_lowercase(),
         // These values are compared in lower case.
         Column::Device | Column::Browser | Column::Os => value.to_lowercase(),
@@ -256,12 +270,9 @@ fn spelled(column: Column, values: Vec<String>) -> Vec<String> {
         | Column::ProgramId
         | Column::Absent
         | Column::City
-        | Column::Trigger
-        | Column::Referer
+        | Column::RefererUrl
+        | Column::Url
         | Column::BaseUrl => value,
-        // The stored values are truncated.
-        Column::RefererUrl => visitor::kept_referer(&value).to_owned(),
-        Column::Url => visitor::kept_destination(&value).to_owned(),
     };
     values.into_iter().map(spell).collect()
 }

@@ -26,10 +26,10 @@ const PREVIEW_FETCHERS: [&str; 8] = [
 ];
 
 /// Maximum stored length of user agents and referers, in characters.
-const MAX_KEPT: usize = 1_024;
+pub(crate) const MAX_KEPT: usize = 1_024;
 /// Maximum stored length of the destination of a click, in characters. A visitor can make it as long as a request, with
 /// parameters that are passed on.
-const MAX_DESTINATION: usize = 2_048;
+pub(crate) const MAX_DESTINATION: usize = 2_048;
 
 /// Maximum stored length of a city's name, in characters.
 const MAX_PLACE: usize = 100;
@@ -58,6 +58,7 @@ impl Agent {
             None => Self { device: "Unknown", browser: UNKNOWN, os: UNKNOWN, is_bot: fetcher },
             Some(result) => Self {
                 device: match result.category {
+                    _ if is_television(result.os, user_agent) => "Smarttv",
                     _ if is_tablet(result.os, user_agent) => "Tablet",
                     "pc" => "Desktop",
                     "smartphone" | "mobilephone" => "Mobile",
@@ -72,10 +73,16 @@ impl Agent {
     }
 }
 
+/// Whether the user agent is a television, for which the parser has no category.
+fn is_television(os: &str, user_agent: &str) -> bool {
+    let names = ["TV", "BRAVIA", "AFT", "CrKey"];
+    os == "DigitalTV" || (os == "Android" && names.iter().any(|name| user_agent.contains(name)))
+}
+
 /// Whether the user agent is a tablet, for which the parser has no category. Android browsers include `Mobile` only on
-/// phones.
+/// phones. Apps, which do not call themselves `Mozilla`, never include it.
 fn is_tablet(os: &str, user_agent: &str) -> bool {
-    os == "iPad" || (os == "Android" && !user_agent.contains("Mobile"))
+    os == "iPad" || (os == "Android" && user_agent.starts_with("Mozilla/") && !user_agent.contains("Mobile"))
 }
 
 /// Maps the parser's name of a browser to that of the published API.
@@ -219,7 +226,7 @@ pub(crate) fn kept_destination(url: &str) -> &str {
 }
 
 /// What is stored of the referer of a click.
-pub(crate) fn kept_referer(url: &str) -> &str {
+fn kept_referer(url: &str) -> &str {
     kept(url, MAX_KEPT)
 }
 
@@ -250,6 +257,9 @@ mod tests {
                        Mobile Safari/537.36";
         let android_tablet = "Mozilla/5.0 (Linux; Android 14; SM-X200) AppleWebKit/537.36 (KHTML, like Gecko) \
                               Chrome/142.0.0.0 Safari/537.36";
+        let television = "Mozilla/5.0 (Linux; Android 12; BRAVIA 4K VH2) AppleWebKit/537.36 (KHTML, like Gecko) \
+                          Chrome/142.0.0.0 Safari/537.36";
+        let app = "Dalvik/2.1.0 (Linux; U; Android 14; SM-S911B Build/UP1A.231005.007)";
         let windows = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 \
                        Safari/537.36 Edg/142.0.0.0";
         let explorer = "Mozilla/5.0 (Windows NT 6.1; Trident/7.0; rv:11.0) like Gecko";
@@ -261,6 +271,8 @@ mod tests {
             (ipad, "Tablet", "Safari", "iOS", false),
             (android, "Mobile", "Chrome", "Android", false),
             (android_tablet, "Tablet", "Chrome", "Android", false),
+            (television, "Smarttv", "Chrome", "Android", false),
+            (app, "Mobile", "Unknown", "Android", false),
             (windows, "Desktop", "Edge", "Windows", false),
             (explorer, "Desktop", "IE", "Windows", false),
             (samsung, "Mobile", "Samsung Internet", "Android", false),

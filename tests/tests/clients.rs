@@ -104,6 +104,16 @@ fn make_every_call(kind: Kind, mut client: Command) {
     }
     service.advance(Duration::from_secs(3600) * u32::try_from(hours_left).unwrap());
 
+    for (name, path) in fixture["notServed"].as_object().unwrap() {
+        let path = path.as_str().unwrap();
+        let (request, status) = match path.strip_prefix("POST ") {
+            Some(path) => (post(path).json(&json!({})), 405),
+            None => (get(path), 404),
+        };
+        let answer = visitor.send(&request.key(key)).unwrap();
+        assert_eq!(answer.status(), status, "{name}: {answer}");
+    }
+
     client.arg(format!("http://{}", gateway.address())).arg(key).arg(clicks).arg(arguments);
     succeed(&mut client);
 }
@@ -153,6 +163,9 @@ fn the_documentation_of_filters_is_what_the_clients_see() {
             &["interval", "start", "end", "timezone", "groupBy"][..],
         ),
         ("| filter of `/links` and `/links/count` |", groups(&["links"]), &[]),
+        ("| filter of `/tags` |", groups(&["tags"]), &["sortBy", "sortOrder", "page", "pageSize"]),
+        ("| filter of `/folders` |", groups(&["folders"]), &["page", "pageSize"]),
+        ("| filter of `/domains` |", groups(&["domains"]), &["page", "pageSize"]),
     ] {
         let rows = documented(heading);
         let matches = |code: &str, argument: &str| {

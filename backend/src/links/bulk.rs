@@ -109,6 +109,8 @@ pub(super) async fn update(
 ) -> Result<Response, ApiError> {
     let fields = Fields::of(&body, "")?;
     let selectors = match (fields.texts("linkIds", MAX_BULK)?, fields.texts("externalIds", MAX_BULK)?) {
+        // An empty list does not hide the other one.
+        (Change::Set(ids), Change::Set(external)) if ids.is_empty() => external_ids(external),
         (Change::Set(ids), _) => ids.iter().map(|id| selector(id)).collect(),
         (Change::Keep | Change::Clear, Change::Set(ids)) => external_ids(ids),
         (Change::Keep | Change::Clear, Change::Keep | Change::Clear) => {

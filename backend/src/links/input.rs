@@ -6,32 +6,22 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
-use url::Url;
 
-use crate::body::{Change, Fields, empty_text, wrong_type};
+use super::destination::{self, MAX_URL, Parameters};
+use super::tag_fields::TagSelection;
+use super::{Details, key};
+use crate::body::{Change, Fields, empty_text, too_long, wrong_type};
 use crate::error::ApiError;
-use crate::links::{Details, key};
 use crate::when::{self, Edge};
 
-/// Maximum length of a destination, in characters.
-const MAX_URL: usize = 32_000;
 /// Maximum length of keys and domains, in characters.
 const MAX_KEY: usize = 190;
-/// Maximum length of external ids, tenant ids and campaign parameters, in characters.
+/// Maximum length of external ids and tenant ids, in characters.
 const MAX_ID: usize = 255;
 /// Maximum length of titles, descriptions, comments and image URLs, in characters.
 const MAX_TEXT: usize = 32_000;
 /// Permitted lengths of a random key.
 const KEY_LENGTHS: RangeInclusive<u64> = 3..=190;
-/// Maximum number of tags of a link.
-const MAX_TAGS: usize = 100;
-
-/// Schemes that execute code in the browser or read from it.
-const FORBIDDEN_SCHEMES: [&str; 6] = ["javascript", "data", "vbscript", "file", "blob", "about"];
-
-/// The query parameters of a destination that fields of the link set.
-const URL_PARAMETERS: [&str; 6] =
-    ["utm_source", "utm_medium", "utm_campaign", "utm_term", "utm_content", "ref"];
 
 /// The fields of a link in a request, after validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,33 +36,15 @@ pub(crate) struct LinkInput {
     pub(crate) folder_id: Change<String>,
     pub(crate) archived: Option<bool>,
     pub(crate) tags: Option<TagSelection>,
-    parameters: Vec<(&'static str, Change<String>)>,
+    parameters: Parameters,
     details: DetailsInput,
-}
-
-/// The tags that a request selects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TagSelection {
-    /// By id. Each tag must exist in the workspace.
-    Ids(Vec<String>),
-    /// By name, without regard to case. Each tag must exist in the workspace.
-    Names(Vec<String>),
-}
-
-impl TagSelection {
-    /// Number of the tags.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Ids(values) | Self::Names(values) => values.len(),
-        }
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DetailsInput {
     do_index: Option<bool>,
     texts: Vec<(DetailText, Change<String>)>,
-    instants: Vec<(DetailInstant, Change<Timestamp>)>,
+    instants: Vec<(&'static str, DetailInstant, Change<Timestamp>)>,
     geo: Change<BTreeMap<String, String>>,
 }
 
@@ -110,11 +82,18 @@ const INSTANTS: [(&str, DetailInstant); 3] = [
     ("testCompletedAt", |details| &mut details.test_completed_at),
 ];
 
+/// Published instants whose effect does not exist here. Links from earlier versions may have them.
+const INSTANTS_WITHOUT_EFFECT: [&str; 2] = ["testStartedAt", "testCompletedAt"];
+
+/// The message for an instant whose effect does not exist here.
+pub(crate) const NO_EFFECT: &str = "Not supported: expected null";
+
 /// The JSON schema of a body that creates or updates a link, derived from the tables with which bodies are parsed.
 #[cfg(feature = "openapi")]
 pub(crate) fn schema(required: &[&str]) -> Value {
     use serde_json::{Map, json};
 
+    use super::tag_fields::MAX_TAGS;
     use crate::body::MAX_ITEM;
     use crate::store::MAX_LINK_BYTES;
 
@@ -133,7 +112,7 @@ pub(crate) fn schema(required: &[&str]) -> Value {
         json!({"type": ["integer", "null"], "minimum": KEY_LENGTHS.start(), "maximum": KEY_LENGTHS.end()}),
     );
     add("prefix", text(MAX_KEY));
-    for name in ["externalId", "tenantId"].into_iter().chain(URL_PARAMETERS) {
+    for name in ["externalId", "tenantId"].into_iter().chain(destination::NAMES) {
         add(name, text(MAX_ID));
     }
     add("folderId", text(MAX_KEY));
@@ -155,9 +134,20 @@ pub(crate) fn schema(required: &[&str]) -> Value {
     for (name, _) in INSTANTS {
         add(name, text(MAX_ID));
     }
+    for name in INSTANTS_WITHOUT_EFFECT {
+        add(
+            name,
+            json!({"type": ["string", "null"], "maxLength": MAX_ID, "description": "Not supported, except the value that the link has from an earlier version."}),
+        );
+    }
     for name in ["tagIds", "tagId", "tagNames"] {
         add(name, list.clone());
     }
+    let tag = json!({"type": "object", "required": ["id"], "properties": {"id": {"type": "string", "maxLength": MAX_ITEM}}});
+    add(
+        "tags",
+        json!({"type": ["array", "null"], "items": tag, "maxItems": MAX_TAGS, "description": "The tags as responses show them, if no other field names tags."}),
+    );
     let country =
         json!({"type": ["object", "null"], "additionalProperties": {"type": "string", "maxLength": MAX_URL}});
     add("geo", country);
@@ -171,10 +161,36 @@ impl LinkInput {
         let fields = Fields::of(value, at)?;
         fields.required_text("url", MAX_URL)?;
         let input = Self::update(value, at, now)?;
-        match &input.key {
-            Some(key) if !key::is_valid(key) => Err(fields.invalid("key", key::INVALID)),
-            _ => Ok(input),
+        match input.refused_in_new() {
+            Some((name, message)) => Err(fields.invalid(name, message)),
+            None => Ok(input),
         }
+    }
+
+    /// Parses a body that creates a link or updates one: like [`Self::create`], but a link may keep what a new link is
+    /// refused.
+    pub(crate) fn upsert(value: &Value, now: Timestamp) -> Result<Self, ApiError> {
+        Fields::of(value, "")?.required_text("url", MAX_URL)?;
+        Self::update(value, "", now)
+    }
+
+    /// The field that a new link is refused, and the message.
+    pub(crate) fn refused_in_new(&self) -> Option<(&'static str, &'static str)> {
+        if self.key.as_ref().is_some_and(|key| !key::is_valid(key)) {
+            return Some(("key", key::INVALID));
+        }
+        self.without_effect(&Details::default()).map(|name| (name, NO_EFFECT))
+    }
+
+    /// The instant that has no effect. A link may keep the one that it has from an earlier version.
+    pub(crate) fn without_effect(&self, before: &Details) -> Option<&'static str> {
+        let mut before = before.clone();
+        let mut instants = self.details.instants.iter();
+        let new = instants.find(|(name, instant, change)| {
+            let is_kept = instant(&mut before).is_some_and(|before| is_shown_alike(before, change));
+            INSTANTS_WITHOUT_EFFECT.contains(name) && matches!(change, Change::Set(_)) && !is_kept
+        });
+        new.map(|(name, ..)| *name)
     }
 
     /// Parses a body that updates a link. Absent fields keep their values. A link may keep an invalid key. Unknown
@@ -188,15 +204,9 @@ impl LinkInput {
         let url = match fields.text("url", MAX_URL)? {
             Change::Keep => None,
             Change::Clear => return Err(wrong_type(&fields.path("url"), "string", &Value::Null)),
-            Change::Set(text) => Some(destination(&fields, "url", &text)?),
+            Change::Set(text) => Some(destination::parse(&fields, "url", &text)?),
         };
-        let mut parameters = Vec::new();
-        for name in URL_PARAMETERS {
-            let change = fields.text(name, MAX_ID)?;
-            if change != Change::Keep {
-                parameters.push((name, change));
-            }
-        }
+        let parameters = Parameters::read(&fields, url.as_deref())?;
         Ok(Self {
             url,
             domain: fields.text("domain", MAX_KEY)?.set().map(|domain| domain.to_lowercase()),
@@ -207,40 +217,18 @@ impl LinkInput {
                 .and_then(|length| length.try_into().ok()),
             prefix: prefix(&fields)?,
             external_id: external_id(&fields)?,
-            tenant_id: fields.text("tenantId", MAX_ID)?,
-            folder_id: folder_id(&fields)?,
+            tenant_id: not_empty(fields.text("tenantId", MAX_ID)?),
+            folder_id: not_empty(fields.text("folderId", MAX_KEY)?),
             archived: fields.boolean("archived")?.set(),
-            tags: tags(&fields)?,
+            tags: TagSelection::read(&fields)?,
             parameters,
             details: DetailsInput::read(&fields, now)?,
         })
     }
 
-    /// The destination with the campaign parameters of this input: the new destination, or `before`.
+    /// The destination with the campaign parameters of this input: the new destination, or `current`.
     pub(crate) fn destination(&self, current: Option<&str>) -> String {
-        let url = self.url.as_deref().or(current).unwrap_or_default();
-        if self.parameters.is_empty() {
-            return url.to_owned();
-        }
-        let Ok(mut parsed) = Url::parse(url) else { return url.to_owned() };
-        let mut pairs: Vec<(String, String)> = parsed
-            .query_pairs()
-            .filter(|(name, _)| self.parameters.iter().all(|(changed, _)| changed != name))
-            .map(|(name, value)| (name.into_owned(), value.into_owned()))
-            .collect();
-        for (name, change) in &self.parameters {
-            if let Change::Set(value) = change
-                && !value.is_empty()
-            {
-                pairs.push(((*name).to_owned(), value.clone()));
-            }
-        }
-        if pairs.is_empty() {
-            parsed.set_query(None);
-        } else {
-            parsed.query_pairs_mut().clear().extend_pairs(pairs);
-        }
-        parsed.into()
+        self.parameters.apply(self.url.as_deref().or(current).unwrap_or_default())
     }
 
     /// Applies the fields of [`Details`].
@@ -252,8 +240,12 @@ impl LinkInput {
         for (text, change) in input.texts {
             change.apply(text(details));
         }
-        for (instant, change) in input.instants {
-            change.apply(instant(details));
+        for (_, instant, change) in input.instants {
+            let field = instant(details);
+            // Responses show milliseconds. A link that is written back keeps the rest.
+            if !field.is_some_and(|before| is_shown_alike(before, &change)) {
+                change.apply(field);
+            }
         }
         input.geo.apply(&mut details.geo);
     }
@@ -266,9 +258,8 @@ impl DetailsInput {
             input.texts.push((text, fields.text(name, max)?));
         }
         for (name, text) in DESTINATIONS {
-            let change = match fields.text(name, MAX_URL)? {
-                Change::Set(url) if url.is_empty() => Change::Clear,
-                Change::Set(url) => Change::Set(destination(fields, name, &url)?),
+            let change = match not_empty(fields.text(name, MAX_URL)?) {
+                Change::Set(url) => Change::Set(destination::parse(fields, name, &url)?),
                 other => other,
             };
             input.texts.push((text, change));
@@ -282,11 +273,16 @@ impl DetailsInput {
                         .map_err(|error| fields.invalid(name, &error.to_string()))?,
                 ),
             };
-            input.instants.push((instant, change));
+            input.instants.push((name, instant, change));
         }
         input.geo = geo(fields)?;
         Ok(input)
     }
+}
+
+/// Whether responses show this instant like the one that a request sets.
+fn is_shown_alike(before: Timestamp, change: &Change<Timestamp>) -> bool {
+    matches!(change, Change::Set(instant) if instant.as_millisecond() == before.as_millisecond())
 }
 
 /// Refuses values whose effect does not exist here. `false`, null and the empty list are accepted.
@@ -307,28 +303,6 @@ fn refuse_without_effect(fields: &Fields<'_>) -> Result<(), ApiError> {
         }
     }
     Ok(())
-}
-
-/// Parses a destination. `https://` is added if the scheme is missing.
-fn destination(fields: &Fields<'_>, name: &str, text: &str) -> Result<String, ApiError> {
-    let invalid = || fields.invalid(name, "Invalid destination URL");
-    let text = text.trim();
-    if let Ok(url) = Url::parse(text) {
-        // `localhost:3000` and `example.com:8080/x` parse as URLs with a scheme.
-        let names_port = !text.contains("://")
-            && text.split_once(':').is_some_and(|(host, rest)| {
-                (host.contains('.') || host == "localhost")
-                    && rest.starts_with(|first: char| first.is_ascii_digit())
-            });
-        if !names_port {
-            let leads_somewhere = !FORBIDDEN_SCHEMES.contains(&url.scheme());
-            return if leads_somewhere { Ok(text.to_owned()) } else { Err(invalid()) };
-        }
-    }
-    let with_scheme = format!("https://{text}");
-    let url = Url::parse(&with_scheme).map_err(|_| invalid())?;
-    let host = url.host_str().ok_or_else(invalid)?;
-    if host.contains('.') || host == "localhost" { Ok(with_scheme) } else { Err(invalid()) }
 }
 
 /// Parses a key or prefix and removes slashes at its ends.
@@ -358,34 +332,12 @@ fn external_id(fields: &Fields<'_>) -> Result<Change<String>, ApiError> {
     }
 }
 
-fn folder_id(fields: &Fields<'_>) -> Result<Change<String>, ApiError> {
-    match fields.text("folderId", MAX_KEY)? {
-        Change::Set(id) if id.is_empty() => Ok(Change::Clear),
-        other => Ok(other),
+/// An empty text clears a field, like null.
+fn not_empty(change: Change<String>) -> Change<String> {
+    match change {
+        Change::Set(text) if text.is_empty() => Change::Clear,
+        other => other,
     }
-}
-
-fn tags(fields: &Fields<'_>) -> Result<Option<TagSelection>, ApiError> {
-    let selection = [
-        ("tagIds", TagSelection::Ids as fn(Vec<String>) -> TagSelection),
-        ("tagId", TagSelection::Ids),
-        ("tagNames", TagSelection::Names),
-    ];
-    // The first present field counts. The others are validated all the same.
-    let mut selected = None;
-    for (name, select) in selection {
-        match fields.texts(name, MAX_TAGS)? {
-            Change::Keep => {}
-            Change::Clear => _ = selected.get_or_insert(TagSelection::Ids(Vec::new())),
-            Change::Set(values) => {
-                if values.iter().any(String::is_empty) {
-                    return Err(fields.invalid(name, "Invalid tag: \"\""));
-                }
-                selected.get_or_insert(select(values));
-            }
-        }
-    }
-    Ok(selected)
 }
 
 fn geo(fields: &Fields<'_>) -> Result<Change<BTreeMap<String, String>>, ApiError> {
@@ -405,10 +357,9 @@ fn geo(fields: &Fields<'_>) -> Result<Change<BTreeMap<String, String>>, ApiError
             return Err(wrong_type(&format!("{path}.{country}"), "string", target));
         };
         if target.chars().count() > MAX_URL {
-            let message = format!("Too big: expected string to have <={MAX_URL} characters");
-            return Err(ApiError::invalid("too_big", &format!("{path}.{country}"), &message));
+            return Err(too_long(&format!("{path}.{country}"), MAX_URL));
         }
-        let target = destination(fields, &format!("geo.{country}"), target)?;
+        let target = destination::parse(fields, &format!("geo.{country}"), target)?;
         targets.insert(country.to_uppercase(), target);
     }
     Ok(Change::Set(targets))

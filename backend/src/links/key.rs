@@ -1,6 +1,6 @@
 //! Validation of keys. A key must not look like another key, and must not contain invisible characters.
 
-use unicode_properties::UnicodeEmoji;
+use unicode_properties::{EmojiStatus, GeneralCategory, UnicodeEmoji, UnicodeGeneralCategory};
 use unicode_security::general_security_profile::IdentifierType;
 use unicode_security::mixed_script::AugmentedScriptSet;
 use unicode_security::{GeneralSecurityProfile, MixedScript};
@@ -12,7 +12,13 @@ const JOINER: char = '\u{200d}';
 const EMOJI_STYLE: char = '\u{fe0f}';
 const KEYCAP: char = '\u{20e3}';
 const BLACK_FLAG: char = '\u{1f3f4}';
-const END_OF_TAGS: char = '\u{e007f}';
+
+/// The flags of parts of a country that Unicode recommends: England, Scotland and Wales. Others look like a black flag.
+const SUBDIVISIONS: [&str; 3] = [
+    "\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}",
+    "\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}",
+    "\u{e0067}\u{e0062}\u{e0077}\u{e006c}\u{e0073}\u{e007f}",
+];
 
 /// Whether a key or prefix is valid: letters, digits, `_`, `-`, `.`, `/` and visible non-ASCII characters, with letters
 /// of one script in each segment.
@@ -33,12 +39,19 @@ fn is_allowed(character: char) -> bool {
         || (!character.is_ascii() && !character.is_control() && !character.is_whitespace())
 }
 
-/// Whether a character is invisible or changes the direction of text.
-fn is_invisible(character: char) -> bool {
-    let ignorable =
-        character.identifier_type().is_some_and(|kind| matches!(kind, IdentifierType::Default_Ignorable));
-    // The blank Braille pattern and interlinear annotation characters.
-    ignorable || matches!(character, '\u{2800}' | '\u{fff9}'..='\u{fffb}')
+/// Whether a character is invisible, changes the direction of text, has no fixed form, or is a form of another character.
+fn is_unclear(character: char) -> bool {
+    let kind = character.identifier_type();
+    let is_restricted = matches!(
+        kind,
+        Some(IdentifierType::Deprecated | IdentifierType::Default_Ignorable | IdentifierType::Not_NFKC)
+    );
+    let has_no_form = matches!(
+        character.general_category(),
+        GeneralCategory::Format | GeneralCategory::Unassigned | GeneralCategory::PrivateUse
+    );
+    // The blank Braille pattern.
+    is_restricted || has_no_form || character == '\u{2800}'
 }
 
 /// Whether all invisible characters are part of emoji.
@@ -50,12 +63,11 @@ fn shows_all_of_itself(key: &str) -> bool {
         let before = index.checked_sub(1).and_then(at);
         if is_tag(character) {
             // A subdivision flag: a black flag followed by the tag letters of the subdivision's code.
-            let length = characters[index..].iter().take_while(|other| is_tag(**other)).count();
-            let last = at(index + length - 1);
-            if before != Some(BLACK_FLAG) || length < 2 || last != Some(END_OF_TAGS) {
+            let tags: String = characters.iter().skip(index).take_while(|other| is_tag(**other)).collect();
+            if before != Some(BLACK_FLAG) || !SUBDIVISIONS.contains(&tags.as_str()) {
                 return false;
             }
-            index += length;
+            index += tags.chars().count();
             continue;
         }
         let is_part_of_emoji = match character {
@@ -65,9 +77,10 @@ fn shows_all_of_itself(key: &str) -> bool {
             }
             EMOJI_STYLE => match before {
                 Some(digit) if digit.is_ascii_digit() => at(index + 1) == Some(KEYCAP),
-                before => before.is_some_and(is_emoji),
+                // An emoji that is one by default looks the same without it.
+                before => before.is_some_and(|before| is_emoji(before) && !is_emoji_by_default(before)),
             },
-            _ => !is_invisible(character),
+            _ => is_emoji(character) || !is_unclear(character),
         };
         if !is_part_of_emoji {
             return false;
@@ -85,15 +98,33 @@ fn is_emoji(character: char) -> bool {
     !character.is_ascii() && character.is_emoji_char()
 }
 
+/// Whether a character is shown as an emoji without a selector.
+fn is_emoji_by_default(character: char) -> bool {
+    matches!(
+        character.emoji_status(),
+        EmojiStatus::EmojiPresentation
+            | EmojiStatus::EmojiPresentationAndModifierBase
+            | EmojiStatus::EmojiPresentationAndEmojiComponent
+            | EmojiStatus::EmojiPresentationAndModifierAndEmojiComponent
+    )
+}
+
 /// Whether the letters of a segment belong to one script, or to Latin and an East Asian script that is used with it:
 /// the level "highly restrictive" of UTS 39.
 fn is_of_one_script(segment: &str) -> bool {
     if segment.is_single_script() {
         return true;
     }
-    let others: String = segment.chars().filter(|character| !character.is_ascii_alphabetic()).collect();
+    let others: String = segment.chars().filter(|character| !is_latin(*character)).collect();
     let scripts = AugmentedScriptSet::for_str(&others);
     scripts.hanb || scripts.jpan || scripts.kore
+}
+
+/// Whether a character is used with Latin letters. Characters of all scripts are.
+fn is_latin(character: char) -> bool {
+    let mut scripts = AugmentedScriptSet::for_char('a');
+    scripts.intersect_with(AugmentedScriptSet::for_char(character));
+    !scripts.is_empty()
 }
 
 #[cfg(test)]
@@ -111,6 +142,9 @@ mod tests {
             ("東京", true),
             ("tシャツ", true),
             ("삼성tv", true),
+            ("5€→★", true),
+            ("café東京", true),
+            ("naïveシャツ", true),
             ("😀", true),
             ("hi😀", true),
             // Family, rainbow flag, heart, keycap, flags of a country and of a part of one, and a tone of skin.
@@ -143,6 +177,19 @@ mod tests {
             ("🏴\u{e0067}\u{e0062}", false),
             ("🏴\u{e007f}", false),
             ("\u{2800}", false),
+            ("do\u{206a}cs", false),
+            ("do\u{206f}cs", false),
+            ("do\u{e0001}cs", false),
+            ("a\u{600}", false),
+            // For private use, unassigned, and forms of other characters.
+            ("\u{e000}", false),
+            ("\u{378}", false),
+            ("𝐩𝐚𝐲", false),
+            ("ｐａｙ", false),
+            // They look like the emoji without what follows.
+            ("😀\u{fe0f}", false),
+            ("🏴\u{e0064}\u{e0065}\u{e0062}\u{e0065}\u{e007f}", false),
+            ("é東а", false),
             // Direction.
             ("do\u{202e}cs", false),
             ("do\u{2066}cs", false),

@@ -1,9 +1,11 @@
 //! Short links: their types, the parsing of requests, and the endpoints.
 
 pub(crate) mod bulk;
+pub(crate) mod destination;
 pub(crate) mod input;
 pub(crate) mod key;
 pub(crate) mod routes;
+pub(crate) mod tag_fields;
 
 use std::collections::BTreeMap;
 
@@ -356,6 +358,11 @@ pub(crate) struct UtmParameters {
 }
 
 impl UtmParameters {
+    /// The source, the medium, the campaign, the term and the content.
+    pub(crate) fn values(&self) -> [&Option<String>; 5] {
+        [&self.source, &self.medium, &self.campaign, &self.term, &self.content]
+    }
+
     pub(crate) fn of(url: &str) -> Self {
         let mut utm = Self::default();
         // Most parameters are not campaign parameters, so the prefix is checked first.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::input::LinkInput;
-use super::{LinkBody, PublicUrl, bulk};
+use super::{Link, LinkBody, PublicUrl, bulk};
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
@@ -122,21 +122,30 @@ async fn count(State(app): State<Shared>, caller: Caller, query: Query) -> Resul
 }
 
 async fn info(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Json<LinkBody>, ApiError> {
-    let selector =
-        match (query.text("linkId"), query.text("externalId"), query.text("domain"), query.text("key")) {
-            (Some(id), ..) => selector(id),
-            (None, Some(external), ..) => external_id(external)?,
-            (None, None, Some(domain), Some(key)) => {
-                LinkSelector::Key { domain: domain.to_lowercase(), key: key.to_owned() }
-            }
-            (None, None, ..) => {
-                return Err(ApiError::bad_request(
-                    "You must provide a linkId, an externalId, or a domain and a key to retrieve a link.",
-                ));
-            }
-        };
-    let link = app.store.link(&caller.workspace, &selector).await?.ok_or_else(not_found)?;
-    Ok(Json(link.body(&app.public_url)))
+    let names = [query.filter("linkId")?, query.filter("externalId")?];
+    let by_id = names[0].map(selector);
+    let by_external_id = names[1].map(external_id).transpose()?;
+    let by_key = match (query.filter("domain")?, query.filter("key")?) {
+        (Some(domain), Some(key)) => {
+            Some(LinkSelector::Key { domain: domain.to_lowercase(), key: key.to_owned() })
+        }
+        (None, None) if names.iter().any(Option::is_some) => None,
+        (None | Some(_), None) | (None, Some(_)) => {
+            return Err(ApiError::bad_request(
+                "You must provide a linkId, an externalId, or a domain and a key to retrieve a link.",
+            ));
+        }
+    };
+    let mut found: Option<Link> = None;
+    for selector in [by_id, by_external_id, by_key].into_iter().flatten() {
+        let link = app.store.link(&caller.workspace, &selector).await?.ok_or_else(not_found)?;
+        // No link has all of the names.
+        if found.is_some_and(|found| found.id != link.id) {
+            return Err(not_found());
+        }
+        found = Some(link);
+    }
+    Ok(Json(found.ok_or_else(not_found)?.body(&app.public_url)))
 }
 
 async fn update(
@@ -147,9 +156,6 @@ async fn update(
 ) -> Result<Json<LinkBody>, ApiError> {
     let now = app.clock.now();
     let input = LinkInput::update(&body, "", now)?;
-    if let Some(domain) = &input.domain {
-        check_domain(domain, &app.public_url)?;
-    }
     let changed =
         app.store.update_link(&caller.workspace, &selector(&id), &input, now, &app.public_url).await?;
     let changed = changed.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
@@ -160,8 +166,10 @@ async fn update(
 async fn upsert(
     State(app): State<Shared>,
     caller: Caller,
-    CreateLink { new, now }: CreateLink,
+    JsonBody(body): JsonBody,
 ) -> Result<Json<LinkBody>, ApiError> {
+    let now = app.clock.now();
+    let new = new_link(LinkInput::upsert(&body, now)?, &app.public_url)?;
     let changed = app.store.upsert_link(&caller.workspace, &new, now, &app.public_url).await?;
     let changed = changed.map_err(|conflict| refusal(&conflict))?;
     settle(&app, &changed);
@@ -200,9 +208,12 @@ pub(super) fn refusal(conflict: &LinkConflict) -> ApiError {
     let code = match conflict {
         LinkConflict::Key | LinkConflict::ExternalId => Code::Conflict,
         LinkConflict::Domain => Code::Forbidden,
-        LinkConflict::InvalidKey | LinkConflict::Unknown { .. } | LinkConflict::TooLarge(_) => {
-            Code::UnprocessableEntity
-        }
+        LinkConflict::InvalidKey
+        | LinkConflict::Unknown { .. }
+        | LinkConflict::NoEffect(_)
+        | LinkConflict::OtherTags(_)
+        | LinkConflict::TooLong(_)
+        | LinkConflict::TooLarge(_) => Code::UnprocessableEntity,
     };
     ApiError::new(code, conflict.to_string())
 }
@@ -262,7 +273,7 @@ fn page(query: &Query, size: i64) -> Result<Page, ApiError> {
     let number =
         query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}; use startingAfter."))?;
     // Clients may send `page` together with a cursor. The cursor takes precedence.
-    match (query.text("startingAfter"), query.text("endingBefore")) {
+    match (query.filter("startingAfter")?, query.filter("endingBefore")?) {
         (Some(_), Some(_)) => Err(ApiError::new(
             Code::UnprocessableEntity,
             "You cannot use both startingAfter and endingBefore at the same time.",

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::body::MAX_ITEM;
 use crate::links::bulk::MAX_BULK;
 use crate::query::{MAX_PAGE, MAX_SEARCH, MAX_VALUES};
 use crate::webhooks::Trigger;
@@ -47,7 +48,8 @@ fn filter(name: &str) -> Value {
 
 /// A comma-separated list of strings.
 fn list(name: &str, max: usize) -> Value {
-    let schema = json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": max});
+    let item = json!({"type": "string", "maxLength": MAX_ITEM});
+    let schema = json!({"type": "array", "items": item, "minItems": 1, "maxItems": max});
     json!({"name": name, "in": "query", "style": "form", "explode": false, "schema": schema})
 }
 
@@ -57,7 +59,7 @@ fn required(mut parameter: Value) -> Value {
 }
 
 pub(super) fn link_info() -> Vec<Value> {
-    texts(&["linkId", "externalId", "domain", "key"])
+    ["linkId", "externalId", "domain", "key"].map(filter).into()
 }
 
 pub(super) fn bulk_delete() -> Vec<Value> {
@@ -105,7 +107,7 @@ pub(super) fn domain_list() -> Vec<Value> {
 
 pub(super) fn link_list() -> Vec<Value> {
     let mut parameters = link_filters();
-    parameters.extend(texts(&["startingAfter", "endingBefore"]));
+    parameters.extend(["startingAfter", "endingBefore"].map(filter));
     parameters.push(choice("sortBy", ["createdAt", "clicks", "lastClicked", "saleAmount"]));
     parameters.extend(pages(links::routes::PAGE_SIZE));
     parameters
@@ -119,7 +121,7 @@ pub(super) fn link_count() -> Vec<Value> {
 
 fn click_filters() -> Vec<Value> {
     let mut parameters = vec![choice("interval", selection::interval_names())];
-    parameters.extend(texts(&["start", "end", "timezone"]));
+    parameters.extend(["start", "end", "timezone"].map(filter));
     parameters.extend(["key", "externalId", "customerId"].map(filter));
     parameters.extend(selection::filter_names().map(filter));
     parameters.push(choice("saleType", ["new", "recurring"]));

@@ -234,7 +234,7 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
                 // The code of the region without the country.
                 sql.push(match dialect {
                     Dialect::Sqlite => "substr(c.region, instr(c.region, '-') + 1)",
-                    Dialect::Postgres => "split_part(c.region, '-', 2)",
+                    Dialect::Postgres => "substr(c.region, strpos(c.region, '-') + 1)",
                 });
                 sql.push(" IN ").texts(dialect, &condition.values).push(" OR c.region");
             }

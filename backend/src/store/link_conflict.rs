@@ -7,6 +7,8 @@ use sqlx::{Any, Transaction};
 use super::link_size::MAX_LINK_BYTES;
 use super::sql::Sql;
 use super::{StoreError, Workspace};
+use crate::links::destination::TooLong;
+use crate::links::input::{LinkInput, NO_EFFECT};
 use crate::links::{Link, key};
 
 /// The reason why one link of a request was not created or updated. Other links of the request may have been.
@@ -23,12 +25,28 @@ pub(crate) enum LinkConflict {
     Unknown { field: &'static str, values: Vec<String> },
     #[error("Domain does not belong to workspace.")]
     Domain,
+    /// A field without effect has a value that the link does not have from an earlier version.
+    #[error("custom: {0}: {NO_EFFECT}")]
+    NoEffect(&'static str),
+    /// The field with ids of tags and `tagNames` name different tags.
+    #[error("custom: tagNames: Names other tags than {0}")]
+    OtherTags(&'static str),
+    #[error("too_big: {field}: Too big: expected string to have <={max} characters", field = .0.field, max = .0.max)]
+    TooLong(TooLong),
     /// The link would be too large. The field is its longest.
     #[error("too_big: {0}: Too big: expected the link to have <={MAX_LINK_BYTES} bytes")]
     TooLarge(&'static str),
 }
 
 impl LinkConflict {
+    /// The conflict of a request that creates a link.
+    pub(super) fn of_new(input: &LinkInput) -> Option<Self> {
+        match input.refused_in_new()? {
+            ("key", _) => Some(Self::InvalidKey),
+            (field, _) => Some(Self::NoEffect(field)),
+        }
+    }
+
     /// The conflict of a link whose folder is not among `known`.
     pub(super) fn of_folder(folder: Option<&String>, known: &HashSet<String>) -> Option<Self> {
         let unknown = folder.filter(|folder| !known.contains(*folder))?;

@@ -15,7 +15,9 @@ use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
 use super::{Store, StoreError, Workspace, to_json};
 use crate::ids;
-use crate::links::input::{LinkInput, TagSelection};
+use crate::links::destination::TooLong;
+use crate::links::input::LinkInput;
+use crate::links::tag_fields::TagSelection;
 use crate::links::{Details, Link, PublicUrl, UtmParameters};
 use crate::webhooks::{Event, Trigger};
 
@@ -36,6 +38,8 @@ pub(super) struct Draft {
     link: Link,
     /// Size of the link, in bytes.
     bytes: usize,
+    /// The part of the destination that is too long.
+    too_long: Option<TooLong>,
     /// The values of the link's row as a JSON list. Like the size, they are known before the transaction begins.
     row: String,
 }
@@ -43,14 +47,16 @@ pub(super) struct Draft {
 impl Draft {
     fn new(index: usize, sort_key: &str, link: Link) -> Result<Self, StoreError> {
         let details = to_json("link details", &link.details)?;
-        let (bytes, row) = (link_size::with_details(&link, &details), row(&link, sort_key, &details)?);
-        Ok(Self { index, link, bytes, row })
+        let utm = UtmParameters::of(&link.url);
+        let (bytes, too_long) =
+            (link_size::with_details(&link, &utm, &details), TooLong::of(&link.url, &utm));
+        let row = row(&link, sort_key, utm, &details)?;
+        Ok(Self { index, link, bytes, too_long, row })
     }
 }
 
 /// The values of a link's row as a JSON list.
-fn row(link: &Link, sort_key: &str, details: &str) -> Result<String, StoreError> {
-    let utm = UtmParameters::of(&link.url);
+fn row(link: &Link, sort_key: &str, utm: UtmParameters, details: &str) -> Result<String, StoreError> {
     let values = (
         &link.id,
         &link.domain,
@@ -177,7 +183,9 @@ impl Store {
         let tags = resolve_tags(transaction, workspace, self.dialect, tags).await?;
         let mut fitting = Vec::with_capacity(drafts.len());
         for (mut draft, tags) in drafts.into_iter().zip(tags) {
-            let tags = if draft.bytes > MAX_LINK_BYTES {
+            let tags = if let Some(too_long) = draft.too_long {
+                Err(LinkConflict::TooLong(too_long))
+            } else if draft.bytes > MAX_LINK_BYTES {
                 Err(LinkConflict::TooLarge(link_size::longest_field(&draft.link)))
             } else if domains_of_others.contains(&draft.link.domain) {
                 Err(LinkConflict::Domain)

@@ -1,10 +1,10 @@
 //! Sizes of links in the database: the maximum of one, and how many are written at once.
 
 use super::{StoreError, to_json};
-use crate::links::Link;
+use crate::links::{Link, UtmParameters};
 
-/// Maximum size of a link, in bytes: its domain, key, destination and ids, and its other fields as JSON. Links from
-/// earlier versions may be larger.
+/// Maximum size of a link, in bytes: its domain, key, destination, campaign parameters and ids, and its other fields as
+/// JSON. Links from earlier versions may be larger.
 pub(crate) const MAX_LINK_BYTES: usize = 64 * 1024;
 
 /// About the most bytes of links that one transaction writes. SQLite has one writer, and the writes of all workspaces wait
@@ -43,13 +43,15 @@ pub(super) fn with_tags(link: &Link) -> Result<usize, StoreError> {
 
 /// The size of a link, in bytes.
 pub(super) fn bytes(link: &Link) -> Result<usize, StoreError> {
-    Ok(with_details(link, &to_json("link details", &link.details)?))
+    Ok(with_details(link, &UtmParameters::of(&link.url), &to_json("link details", &link.details)?))
 }
 
-/// The size of a link whose details are these as JSON, in bytes.
-pub(super) fn with_details(link: &Link, details: &str) -> usize {
-    let ids = [&link.external_id, &link.tenant_id, &link.folder_id].into_iter().flatten().map(String::len);
-    link.domain.len() + link.key.len() + link.url.len() + ids.sum::<usize>() + details.len()
+/// The size of a link with these campaign parameters and these details as JSON, in bytes.
+pub(super) fn with_details(link: &Link, utm: &UtmParameters, details: &str) -> usize {
+    // The campaign parameters are stored beside the destination that contains them.
+    let texts = [&link.external_id, &link.tenant_id, &link.folder_id].into_iter().chain(utm.values());
+    let texts = texts.flatten().map(String::len);
+    link.domain.len() + link.key.len() + link.url.len() + texts.sum::<usize>() + details.len()
 }
 
 /// Length of a text as JSON, in bytes.

@@ -15,7 +15,9 @@ use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
 use super::{Dialect, Store, StoreError, Workspace, to_json};
-use crate::links::input::{LinkInput, TagSelection};
+use crate::links::destination::TooLong;
+use crate::links::input::LinkInput;
+use crate::links::tag_fields::TagSelection;
 use crate::links::{Link, PublicUrl, Tag, UtmParameters, key};
 use crate::webhooks::{Event, Trigger};
 
@@ -41,6 +43,10 @@ impl Store {
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
         let Some(link) = self.load_locked(&mut transaction, sql).await?.pop() else { return Ok(None) };
+        // A link may keep a domain that the service no longer has.
+        if input.domain.as_ref().is_some_and(|domain| *domain != link.domain && !public.has_domain(domain)) {
+            return Ok(Some(Err(LinkConflict::Domain)));
+        }
         let tags = match self.check(&mut transaction, workspace, input).await? {
             Ok(tags) => tags,
             Err(conflict) => return Ok(Some(Err(conflict))),
@@ -86,6 +92,9 @@ impl Store {
                 changed
             }
             None => {
+                if let Some(conflict) = LinkConflict::of_new(&new.input) {
+                    return Ok(Err(conflict));
+                }
                 let links = std::slice::from_ref(new);
                 let drafts = self.draft(workspace, links, now)?;
                 match self.create(&mut transaction, workspace, links, drafts).await?.pop() {
@@ -289,6 +298,11 @@ fn updated(
 ) -> Result<Result<Link, LinkConflict>, StoreError> {
     let mut after = before.clone();
     after.url = input.destination(Some(&before.url));
+    if after.url != before.url
+        && let Some(too_long) = TooLong::of(&after.url, &UtmParameters::of(&after.url))
+    {
+        return Ok(Err(LinkConflict::TooLong(too_long)));
+    }
     if let Some(domain) = &input.domain {
         after.domain.clone_from(domain);
     }
@@ -304,6 +318,9 @@ fn updated(
     input.external_id.clone().apply(&mut after.external_id);
     input.tenant_id.clone().apply(&mut after.tenant_id);
     input.folder_id.clone().apply(&mut after.folder_id);
+    if let Some(field) = input.without_effect(&before.details) {
+        return Ok(Err(LinkConflict::NoEffect(field)));
+    }
     input.apply_details(&mut after.details);
     if let Some(tags) = tags {
         after.tags = tags.to_vec();

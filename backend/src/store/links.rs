@@ -328,7 +328,9 @@ impl Store {
         }
         let tagged = " AND l.seq IN (SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE g.workspace_seq = ";
         if filter.has_tags {
-            sql.push(" AND EXISTS (SELECT 1 FROM link_tags lt WHERE lt.link_seq = l.seq)");
+            // Links keep a deleted tag for a while.
+            sql.push(" AND EXISTS (SELECT 1 FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq");
+            sql.push(" WHERE lt.link_seq = l.seq AND g.workspace_seq > 0)");
         }
         for ids in &filter.tag_ids {
             sql.push(tagged).bind(workspace.seq);

@@ -17,7 +17,7 @@ use super::reader::{Answers, Reader};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, from_json, to_json};
 use crate::ids;
-use crate::links::input::TagSelection;
+use crate::links::tag_fields::TagSelection;
 use crate::links::{Link, TAG_COLORS, Tag};
 
 /// The order of a list of tags.
@@ -171,12 +171,11 @@ pub(super) async fn resolve_tags<'a>(
     let selections: Vec<_> = selections.collect();
     let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
     for selection in selections.iter().flatten() {
-        match selection {
-            TagSelection::Ids(wanted) => ids.extend(wanted.iter().map(|id| [id.clone()])),
-            TagSelection::Names(wanted) => names.extend(folded(wanted).into_iter().map(|name| [name])),
-        }
+        ids.extend(selection.ids.iter().flat_map(|ids| &ids.values).map(|id| [id.clone()]));
+        let wanted = selection.names.as_deref().unwrap_or_default();
+        names.extend(folded(wanted).into_iter().map(|name| [name]));
     }
-    let mut found = BTreeMap::new();
+    let mut existing = BTreeMap::new();
     for (wanted, by_id) in [(ids, true), (names, false)] {
         if wanted.is_empty() {
             continue;
@@ -192,36 +191,43 @@ pub(super) async fn resolve_tags<'a>(
         // Keeps the tags until the links that carry them are written.
         sql.push(" = value->>0").lock(dialect, " FOR KEY SHARE OF g");
         for row in sql.all(&mut **transaction).await? {
-            found.insert(row.try_get::<i64, _>("seq")?, tag(&row)?);
+            existing.insert(row.try_get::<i64, _>("seq")?, tag(&row)?);
         }
     }
-    let tags: Vec<Tag> = found.into_values().collect();
+    let tags: Vec<Tag> = existing.into_values().collect();
     let by_id = positions(tags.iter().map(|tag| tag.id.as_str()));
     let by_name = positions(tags.iter().map(|tag| tag.name.to_ascii_lowercase()));
     let select = |selection: Option<&TagSelection>| {
-        let (field, wanted) = match selection {
-            None => return Ok(Vec::new()),
-            Some(TagSelection::Ids(ids)) => ("tagIds", ids),
-            Some(TagSelection::Names(names)) => ("tagNames", names),
-        };
-        let position = |value: &str| match selection {
-            Some(TagSelection::Names(_)) => by_name.get(&value.to_ascii_lowercase()),
-            Some(TagSelection::Ids(_)) | None => by_id.get(value),
-        };
-        let mut found = BTreeSet::new();
-        let mut values = Vec::new();
-        for value in wanted {
-            match position(value) {
-                Some(position) => _ = found.insert(*position),
-                None => values.push(value.clone()),
+        let Some(TagSelection { ids, names }) = selection else { return Ok(Vec::new()) };
+        let with_ids = ids.as_ref().map(|ids| found(ids.field, &ids.values, |id| by_id.get(id)));
+        let with_names = names.as_ref();
+        let with_names =
+            with_names.map(|names| found("tagNames", names, |name| by_name.get(&name.to_ascii_lowercase())));
+        let positions = match (with_ids.transpose()?, with_names.transpose()?) {
+            (Some(with_ids), Some(with_names)) if with_ids != with_names => {
+                return Err(LinkConflict::OtherTags(ids.as_ref().map_or("tagIds", |ids| ids.field)));
             }
-        }
-        if !values.is_empty() {
-            return Err(LinkConflict::Unknown { field, values });
-        }
-        Ok(found.into_iter().filter_map(|position| tags.get(position)).cloned().collect())
+            (with_ids, with_names) => with_ids.or(with_names).unwrap_or_default(),
+        };
+        Ok(positions.into_iter().filter_map(|position| tags.get(position)).cloned().collect())
     };
     Ok(selections.into_iter().map(select).collect())
+}
+
+/// The positions of the tags that a field names.
+fn found<'a>(
+    field: &'static str,
+    values: &[String],
+    position: impl Fn(&str) -> Option<&'a usize>,
+) -> Result<BTreeSet<usize>, LinkConflict> {
+    let (mut found, mut unknown) = (BTreeSet::new(), Vec::new());
+    for value in values {
+        match position(value) {
+            Some(position) => _ = found.insert(*position),
+            None => unknown.push(value.clone()),
+        }
+    }
+    if unknown.is_empty() { Ok(found) } else { Err(LinkConflict::Unknown { field, values: unknown }) }
 }
 
 /// The first position of each value in a list. Names from earlier versions may differ only in case.

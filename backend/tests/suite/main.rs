@@ -21,6 +21,7 @@ mod folders;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod hostile;
+mod ignored_inputs;
 mod internal;
 mod isolation;
 mod key_order;
@@ -47,3 +48,4 @@ mod top_links;
 mod transactions;
 mod webhooks;
 mod workspaces;
+mod written_back;

@@ -73,7 +73,7 @@ async fn of_a_long_destination_the_start_is_recorded(database: Database) {
     service.backend.flush_clicks().await;
     let event = &service.get("/events").await.body[0];
     assert_eq!(event["url"], destination[..2_048]);
-    for (url, clicks) in [(destination, 1), (&destination[..2_048], 1), (&destination[..2_047], 0)] {
+    for (url, clicks) in [(&destination[..2_048], 1), (&destination[..2_047], 0)] {
         let answer = service.get(&format!("/analytics?url={}", url.replace('?', "%3F"))).await;
         assert_eq!(answer.body["clicks"], clicks, "{} characters", url.len());
     }

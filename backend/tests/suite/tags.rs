@@ -66,7 +66,7 @@ async fn an_unknown_tag_is_404_or_422_or_finds_nothing(database: Database) {
     }
     for (tags, message) in [
         (json!({"tagIds": ["tag_nobody"]}), "Invalid tagIds detected: tag_nobody"),
-        (json!({"tagId": "tag_nobody"}), "Invalid tagIds detected: tag_nobody"),
+        (json!({"tagId": "tag_nobody"}), "Invalid tagId detected: tag_nobody"),
         (json!({"tagNames": "known,nobody"}), "Invalid tagNames detected: nobody"),
     ] {
         let mut link = json!({"url": "https://example.com"});

@@ -161,12 +161,14 @@ class Arguments:
                         cases.setdefault(prefix + argument, []).extend(rows)
         offered = flattened(parameters(self.method(name)))
         assert offered.keys() == cases.keys(), f"{name}: {sorted(offered.keys() ^ cases.keys())} in one place only"
+        for argument, rows in cases.items():
+            assert any(row.get("only", "python") == "python" for row in rows), f"{name}: {argument} is never given"
         for argument, annotation in offered.items():
             words = {word.value for part in parts(annotation) if isinstance(part, enum.EnumMeta) for word in part}
             given = {row["give"] for row in cases[argument] if isinstance(row["give"], str)}
             assert words <= given or not words, f"{name}: {argument}: {words - given} not in the table"
-        if "default" in method:
-            self.check(name, method, "", {"get": method["default"]})
+        default = method["default"]
+        self.check(name, method, "", default if isinstance(default, dict) and "refuse" in default else {"get": default})
         for argument, rows in cases.items():
             for row in rows:
                 if row.get("only", "python") == "python":

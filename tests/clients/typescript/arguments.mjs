@@ -106,12 +106,12 @@ export class Arguments {
     const served = new Set(Object.keys(this.table.methods).map((name) => name.split(".")[0]));
     const resources = Object.entries(Object.getOwnPropertyDescriptors(Object.getPrototypeOf(this.dub)));
     const offered = resources.filter(([, member]) => member.get).map(([name]) => name);
-    const unknown = offered.filter((name) => !served.has(name) && !this.table.notServed.includes(name));
+    const unknown = offered.filter((name) => !served.has(name) && !(name in this.table.notServed));
     assert.deepEqual(unknown, [], "not in the table");
     for (const resource of served) {
       const members = Object.getOwnPropertyNames(Object.getPrototypeOf(this.dub[resource]));
       const methods = members.filter((name) => name !== "constructor").map((name) => `${resource}.${name}`);
-      const known = [...Object.keys(this.table.methods), ...this.table.notServed];
+      const known = [...Object.keys(this.table.methods), ...Object.keys(this.table.notServed)];
       assert.deepEqual(methods.filter((name) => !known.includes(name)), [], "not in the table");
     }
     for (const [name, method] of Object.entries(this.table.methods)) await this.checkMethod(name, method);
@@ -131,10 +131,13 @@ export class Arguments {
     assert.deepEqual(offered.map(([argument]) => argument).sort(), [...cases.keys()].sort(), name);
     for (const [argument, type] of offered) {
       const given = cases.get(argument).map((row) => row.give);
+      assert.notEqual(given.length, 0, `${name}: ${argument} is never given`);
       const missing = type ? words(type).filter((word) => !given.includes(word)) : [];
       assert.deepEqual(missing, [], `${name}: ${argument}: not in the table`);
     }
-    if ("default" in method) await this.check(name, method, "", { get: method.default });
+    assert.ok("default" in method, `${name} has no default`);
+    const usual = method.default?.refuse ? method.default : { get: method.default };
+    await this.check(name, method, "", usual);
     for (const [argument, rows] of cases) for (const row of rows) await this.check(name, method, argument, row);
   }
 

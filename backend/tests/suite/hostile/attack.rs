@@ -240,10 +240,12 @@ impl Hostile {
     }
 
     async fn analytics(&self) {
+        let addresses = values(1_000, 54);
+        let addresses: Vec<String> = addresses.split(',').map(|value| format!("app://{value}")).collect();
         self.ask_for(&[
             "/analytics?groupBy=referer_urls&interval=all",
             "/analytics?groupBy=timeseries&start=99+years+ago",
-            &format!("/analytics?groupBy=referer_urls&interval=all&refererUrl=-{}", values(1_000, 60)),
+            &format!("/analytics?groupBy=referer_urls&interval=all&refererUrl=-{}", addresses.join(",")),
         ])
         .await;
     }

@@ -1,0 +1,189 @@
+//! Destinations of links, and the campaign parameters in them.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use url::{Url, form_urlencoded};
+
+use super::UtmParameters;
+use crate::body::{Change, Fields};
+use crate::error::ApiError;
+
+/// Maximum length of a destination, in characters.
+pub(crate) const MAX_URL: usize = 32_000;
+/// Maximum length of a campaign parameter, in characters.
+pub(super) const MAX_PARAMETER: usize = 255;
+
+/// Schemes that execute code in the browser or read from it.
+const FORBIDDEN_SCHEMES: [&str; 6] = ["javascript", "data", "vbscript", "file", "blob", "about"];
+
+/// The query parameters of a destination that fields of the link set.
+pub(super) const NAMES: [&str; 6] =
+    ["utm_source", "utm_medium", "utm_campaign", "utm_term", "utm_content", "ref"];
+
+/// Parses a destination. `https://` is added if the scheme is missing.
+pub(super) fn parse(fields: &Fields<'_>, name: &str, text: &str) -> Result<String, ApiError> {
+    let invalid = || fields.invalid(name, "Invalid destination URL");
+    let text = text.trim();
+    // Parsers of URLs ignore line breaks, but the header of a redirect cannot contain them. PostgreSQL cannot store NUL.
+    if text.contains(|character: char| character.is_ascii_control() && character != '\t') {
+        return Err(invalid());
+    }
+    if let Ok(url) = Url::parse(text) {
+        // `localhost:3000` and `example.com:8080/x` parse as URLs with a scheme.
+        let names_port = !text.contains("://")
+            && text.split_once(':').is_some_and(|(host, rest)| {
+                (host.contains('.') || host == "localhost")
+                    && rest.starts_with(|first: char| first.is_ascii_digit())
+            });
+        if !names_port {
+            let leads_somewhere = !FORBIDDEN_SCHEMES.contains(&url.scheme());
+            return if leads_somewhere { Ok(text.to_owned()) } else { Err(invalid()) };
+        }
+    }
+    let with_scheme = format!("https://{text}");
+    let url = Url::parse(&with_scheme).map_err(|_| invalid())?;
+    let host = url.host_str().ok_or_else(invalid)?;
+    if host.contains('.') || host == "localhost" { Ok(with_scheme) } else { Err(invalid()) }
+}
+
+/// A part of a destination that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong {
+    /// The field of the link.
+    pub(crate) field: &'static str,
+    /// Its maximum length, in characters.
+    pub(crate) max: usize,
+}
+
+impl TooLong {
+    /// The part of a destination with these campaign parameters that is too long.
+    pub(crate) fn of(url: &str, utm: &UtmParameters) -> Option<Self> {
+        let exceeds = |text: &str, max: usize| text.len() > max && text.chars().count() > max;
+        if exceeds(url, MAX_URL) {
+            return Some(Self { field: "url", max: MAX_URL });
+        }
+        let long = utm
+            .values()
+            .into_iter()
+            .zip(NAMES)
+            .find(|(value, _)| value.as_ref().is_some_and(|value| exceeds(value, MAX_PARAMETER)));
+        long.map(|(_, field)| Self { field, max: MAX_PARAMETER })
+    }
+}
+
+/// The campaign parameters that a request sets or clears.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Parameters(Vec<(&'static str, Change<String>)>);
+
+impl Parameters {
+    /// Reads the fields of a request whose destination is `url`. A field may repeat a parameter of the destination,
+    /// whatever its length.
+    pub(super) fn read(fields: &Fields<'_>, url: Option<&str>) -> Result<Self, ApiError> {
+        let url = url.and_then(|url| Url::parse(url).ok());
+        let mut changes = Vec::new();
+        for name in NAMES {
+            let given = fields.get(name).and_then(Value::as_str);
+            if given.is_some() && given == url.as_ref().and_then(|url| value_in(url, name)).as_deref() {
+                continue;
+            }
+            match fields.text(name, MAX_PARAMETER)? {
+                Change::Keep => {}
+                change => changes.push((name, change)),
+            }
+        }
+        Ok(Self(changes))
+    }
+
+    /// The destination with these parameters. All else of it stays as it is.
+    pub(super) fn apply(&self, url: &str) -> String {
+        if self.0.is_empty() {
+            return url.to_owned();
+        }
+        let Ok(mut parsed) = Url::parse(url) else { return url.to_owned() };
+        let mut changed: Vec<(&str, Option<&str>)> = Vec::new();
+        for (name, change) in &self.0 {
+            let value = match change {
+                Change::Set(value) if !value.is_empty() => Some(value.as_str()),
+                Change::Set(_) | Change::Clear | Change::Keep => None,
+            };
+            if value_in(&parsed, name).as_deref() != value {
+                changed.push((name, value));
+            }
+        }
+        if changed.is_empty() {
+            return url.to_owned();
+        }
+        let is_changed = |pair: &str| {
+            let name = form_urlencoded::parse(pair.as_bytes()).next().map(|(name, _)| name);
+            name.is_some_and(|name| changed.iter().any(|(changed, _)| *changed == name))
+        };
+        let before = parsed.query().filter(|query| !query.is_empty()).map(str::to_owned);
+        let kept = before.iter().flat_map(|query| query.split('&')).filter(|pair| !is_changed(pair));
+        let set = changed.iter().filter_map(|(name, value)| value.map(|value| (name, value)));
+        let set = set.map(|(name, value)| {
+            Cow::from(form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish())
+        });
+        let pairs: Vec<Cow<'_, str>> = kept.map(Cow::from).chain(set).collect();
+        parsed.set_query((!pairs.is_empty()).then(|| pairs.join("&")).as_deref());
+        parsed.into()
+    }
+}
+
+/// The value of a parameter, as links show it: the last one that is not empty.
+fn value_in(url: &Url, name: &str) -> Option<String> {
+    let values = url.query_pairs().filter(|(key, value)| key == name && !value.is_empty());
+    values.filter(|(_, value)| !value.contains('\0')).last().map(|(_, value)| value.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn parameters_change_nothing_else_of_a_destination() {
+        //  destination, fields, and the destination with them
+        let table = [
+            ("https://example.com", json!({"utm_source": null, "ref": ""}), "https://example.com"),
+            (
+                "https://example.com?a=b%20c&flag",
+                json!({"utm_term": null}),
+                "https://example.com?a=b%20c&flag",
+            ),
+            (
+                "https://example.com?utm_source=a+b&",
+                json!({"utm_source": "a b"}),
+                "https://example.com?utm_source=a+b&",
+            ),
+            (
+                "https://example.com?utm_source=",
+                json!({"utm_source": null}),
+                "https://example.com?utm_source=",
+            ),
+            ("nonsense", json!({"utm_source": "s"}), "nonsense"),
+            (
+                "https://example.com",
+                json!({"utm_source": "s t&u"}),
+                "https://example.com/?utm_source=s+t%26u",
+            ),
+            (
+                "https://example.com/?a=b%20c&flag&utm_source=x&sig=%2f+#top",
+                json!({"utm_source": "y", "utm_term": null}),
+                "https://example.com/?a=b%20c&flag&sig=%2f+&utm_source=y#top",
+            ),
+            (
+                "https://example.com/?utm_source=a&utm%5fsource=b",
+                json!({"utm_source": null}),
+                "https://example.com/",
+            ),
+            ("https://example.com/?ref=a&b", json!({"ref": "c"}), "https://example.com/?b&ref=c"),
+        ];
+        for (url, body, expected) in table {
+            let parameters = Parameters::read(&Fields::of(&body, "").unwrap(), None).unwrap();
+            assert_eq!(parameters.apply(url), expected, "{url} {body}");
+            assert_eq!(parameters.apply(expected), expected, "{url} {body}");
+        }
+    }
+}

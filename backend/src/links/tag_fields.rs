@@ -1,0 +1,163 @@
+//! The fields of a request that name the tags of a link.
+
+use serde_json::Value;
+
+use crate::body::{Change, Fields, MAX_ITEM, too_many, wrong_type};
+use crate::error::ApiError;
+
+/// Maximum number of tags of a link.
+pub(super) const MAX_TAGS: usize = 100;
+
+/// The tags that a request names by id, by name, or both. Each tag must exist in the workspace. Ids and names in one
+/// request must name the same tags.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TagSelection {
+    pub(crate) ids: Option<TagIds>,
+    /// Names, without regard to case.
+    pub(crate) names: Option<Vec<String>>,
+}
+
+/// Ids of tags, and the field of the request that has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TagIds {
+    pub(crate) field: &'static str,
+    pub(crate) values: Vec<String>,
+}
+
+impl TagSelection {
+    /// Reads the fields of a link. None if they name no tags and do not clear them.
+    ///
+    /// Null clears the tags, unless another field names some. `tags` is the list in responses. It counts if the request
+    /// has no other field, so that a link can be written back.
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Option<Self>, ApiError> {
+        let shown = shown(fields)?;
+        let (tag_ids, names) = (values(fields, "tagIds")?, values(fields, "tagNames")?);
+        let mut tag_id = values(fields, "tagId")?;
+        // Responses have the id of the first tag beside the list.
+        if let Some(shown) = &shown
+            && tag_id == shown.first().map_or(Change::Clear, |first| Change::Set(vec![first.clone()]))
+        {
+            tag_id = Change::Keep;
+        }
+        if [&tag_ids, &tag_id, &names].into_iter().all(|change| *change == Change::Keep) {
+            return Ok(shown.map(|values| Self::of_ids("tags", values)));
+        }
+        let ids = match (tag_ids.set(), tag_id.set()) {
+            (Some(all), Some(some))
+                if all.is_empty() != some.is_empty() || some.iter().any(|id| !all.contains(id)) =>
+            {
+                return Err(fields.invalid("tagId", "Names other tags than tagIds"));
+            }
+            (Some(values), _) => Some(TagIds { field: "tagIds", values }),
+            (None, Some(values)) => Some(TagIds { field: "tagId", values }),
+            (None, None) => None,
+        };
+        match (ids, names.set()) {
+            (None, None) => Ok(Some(Self::of_ids("tagIds", Vec::new()))),
+            (ids, names) => Ok(Some(Self { ids, names })),
+        }
+    }
+
+    fn of_ids(field: &'static str, values: Vec<String>) -> Self {
+        Self { ids: Some(TagIds { field, values }), names: None }
+    }
+
+    /// Number of the tags.
+    pub(crate) fn len(&self) -> usize {
+        let ids = self.ids.as_ref().map_or(0, |ids| ids.values.len());
+        ids.max(self.names.as_ref().map_or(0, Vec::len))
+    }
+}
+
+fn values(fields: &Fields<'_>, name: &str) -> Result<Change<Vec<String>>, ApiError> {
+    match fields.texts(name, MAX_TAGS)? {
+        Change::Set(values) if values.iter().any(String::is_empty) => {
+            Err(fields.invalid(name, "Invalid tag: \"\""))
+        }
+        change => Ok(change),
+    }
+}
+
+/// The ids in `tags`. None if the request does not have this list.
+fn shown(fields: &Fields<'_>) -> Result<Option<Vec<String>>, ApiError> {
+    let items = match fields.get("tags") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Array(items)) if items.len() > MAX_TAGS => {
+            return Err(too_many(&fields.path("tags"), MAX_TAGS));
+        }
+        Some(Value::Array(items)) => items,
+        Some(other) => return Err(wrong_type(&fields.path("tags"), "array", other)),
+    };
+    let id = |(index, item): (usize, &Value)| {
+        let at = fields.path(&format!("tags[{index}]"));
+        Fields::of(item, &at)?.required_text("id", MAX_ITEM)
+    };
+    items.iter().enumerate().map(id).collect::<Result<_, _>>().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_field_counts_or_is_refused() {
+        let ids = |field, values: &[&str]| {
+            let values = values.iter().map(ToString::to_string).collect();
+            Some((Some(TagIds { field, values }), None))
+        };
+        let names = |values: &[&str]| Some((None, Some(values.iter().map(ToString::to_string).collect())));
+        let shown = json!([{"id": "a", "name": "A", "color": "red"}, {"id": "b"}]);
+        //  body, and the tags that it names
+        let table = [
+            (json!({}), None),
+            (json!({"tags": null}), None),
+            (json!({"tagIds": null}), ids("tagIds", &[])),
+            (json!({"tagIds": null, "tagId": null, "tagNames": null}), ids("tagIds", &[])),
+            (json!({"tagIds": ["a", "b"]}), ids("tagIds", &["a", "b"])),
+            (json!({"tagId": "a"}), ids("tagId", &["a"])),
+            (json!({"tagNames": "n,m"}), names(&["n", "m"])),
+            (json!({"tagId": null, "tagNames": ["n"]}), names(&["n"])),
+            (json!({"tagNames": null, "tagIds": ["a"]}), ids("tagIds", &["a"])),
+            (json!({"tagIds": ["a", "b"], "tagId": "b"}), ids("tagIds", &["a", "b"])),
+            // A response, with and without changes.
+            (json!({"tags": shown, "tagId": "a"}), ids("tags", &["a", "b"])),
+            (json!({"tags": [], "tagId": null}), ids("tags", &[])),
+            (json!({"tags": shown, "tagId": "c"}), ids("tagId", &["c"])),
+            (json!({"tags": shown, "tagId": null}), ids("tagIds", &[])),
+            (json!({"tags": shown, "tagId": "a", "tagIds": ["c"]}), ids("tagIds", &["c"])),
+            (json!({"tags": shown, "tagId": "a", "tagIds": null}), ids("tagIds", &[])),
+            (json!({"tags": shown, "tagId": "a", "tagNames": ["n"]}), names(&["n"])),
+        ];
+        for (body, expected) in table {
+            let selected = TagSelection::read(&Fields::of(&body, "").unwrap()).unwrap();
+            assert_eq!(selected.map(|selected| (selected.ids, selected.names)), expected, "{body}");
+        }
+        let both = json!({"tagIds": ["a"], "tagNames": ["n"]});
+        let selected = TagSelection::read(&Fields::of(&both, "").unwrap()).unwrap().unwrap();
+        assert_eq!(
+            (selected.ids.map(|ids| ids.values), selected.names),
+            (Some(vec!["a".to_owned()]), Some(vec!["n".to_owned()]))
+        );
+        let refused = [
+            (json!({"tagIds": ["a"], "tagId": "b"}), "custom: tagId: Names other tags than tagIds"),
+            (json!({"tagIds": [], "tagId": "b"}), "custom: tagId: Names other tags than tagIds"),
+            (json!({"tagIds": ["a"], "tagId": ""}), "custom: tagId: Names other tags than tagIds"),
+            (json!({"tagNames": [""]}), "custom: tagNames: Invalid tag: \"\""),
+            (
+                json!({"tags": ["a"]}),
+                "invalid_type: tags[0]: Invalid input: expected object, received string",
+            ),
+            (
+                json!({"tags": [{"id": "a"}, {}]}),
+                "invalid_type: tags[1].id: Invalid input: expected string, received undefined",
+            ),
+            (json!({"tags": "a"}), "invalid_type: tags: Invalid input: expected array, received string"),
+        ];
+        for (body, message) in refused {
+            let error = TagSelection::read(&Fields::of(&body, "").unwrap()).unwrap_err();
+            assert_eq!(error.message, message, "{body}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Inputs that would be ignored, or make a result wider, are refused or count.
+
+use axum::http::Method;
+use serde_json::json;
+
+use crate::database::{Database, on_both_databases};
+use crate::service::Service;
+
+on_both_databases! {
+    texts_with_nul_and_long_ids_are_refused_in_every_list,
+    empty_parameters_are_refused,
+    the_names_of_one_link_must_agree,
+    a_bulk_update_takes_the_list_that_is_not_empty,
+    links_of_a_deleted_tag_have_no_tags_at_once,
+    a_filter_by_address_keeps_its_commas_and_its_end,
+}
+
+async fn texts_with_nul_and_long_ids_are_refused_in_every_list(database: Database) {
+    let service = Service::start(database).await;
+    let link = service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    let path = format!("/links/{}", link["id"].as_str().unwrap());
+    let nul = |field: &str| format!("custom: {field}: Invalid string: must not contain NUL");
+    let table = [
+        (json!({"tagNames": "a,b\0"}), nul("tagNames[1]")),
+        (json!({"tagIds": ["a\0"]}), nul("tagIds[0]")),
+        (json!({"tagId": "a\0"}), nul("tagId[0]")),
+        (json!({"title": "a\0"}), nul("title")),
+        (json!({"geo": {"DE": "https://de.test/\0"}}), "custom: geo.DE: Invalid destination URL".to_owned()),
+        (json!({"url": "https://exa\nmple.com"}), "custom: url: Invalid destination URL".to_owned()),
+        (json!({"tags": [{"id": "\0"}]}), nul("tags[0].id")),
+    ];
+    for (body, message) in table {
+        assert_eq!(service.patch(&path, &body).await.error(), (422, "unprocessable_entity", &*message));
+    }
+    for field in ["linkIds", "externalIds"] {
+        let body = json!({field: "a\0", "data": {}});
+        assert_eq!(service.patch("/links/bulk", &body).await.error().2, nul(&format!("{field}[0]")));
+    }
+    let long = "i".repeat(256);
+    for path in [
+        format!("/links?tagIds={long}"),
+        format!("/links?linkIds=a,{long}"),
+        format!("/tags?ids={long}"),
+        format!("/analytics?linkId=-{long}"),
+    ] {
+        let answer = service.get(&path).await;
+        assert!(answer.error().2.ends_with("expected string to have <=255 characters"), "{path}");
+        assert_eq!(service.get(&path.replace(&long, &long[1..])).await.status, 200, "{path}");
+    }
+    assert_eq!(service.delete(&format!("/links/bulk?linkIds=ext_{}", &long[1..])).await.status, 200);
+    assert_eq!(service.follow(Method::GET, "/r/k", "curl/8").await.status, 302);
+    assert_eq!(service.get("/analytics?groupBy=top_partners").await.status, 200);
+}
+
+async fn empty_parameters_are_refused(database: Database) {
+    let service = Service::start(database).await;
+    for path in ["/analytics?start=", "/analytics?end=", "/events?timezone=", "/analytics?query="] {
+        assert_eq!(service.get(path).await.error().0, 422, "{path}");
+    }
+    for path in ["/links?startingAfter=", "/links?endingBefore=", "/links/info?linkId="] {
+        assert_eq!(service.get(path).await.error().0, 422, "{path}");
+    }
+    let link = service.link(&json!({"url": "https://example.com", "tenantId": ""})).await;
+    assert_eq!(link["tenantId"], json!(null));
+}
+
+async fn the_names_of_one_link_must_agree(database: Database) {
+    let service = Service::start(database).await;
+    let a = service.link(&json!({"url": "https://example.com/a", "key": "a", "externalId": "a"})).await;
+    service.link(&json!({"url": "https://example.com/b", "key": "b", "externalId": "b"})).await;
+    let id = a["id"].as_str().unwrap();
+    //  query, and the status
+    let table = [
+        (format!("linkId={id}&domain=s.test&key=A&externalId=ext_a"), 200),
+        (format!("linkId={id}&domain=s.test&key=b"), 404),
+        (format!("linkId={id}&externalId=ext_b"), 404),
+        ("externalId=ext_a&domain=s.test&key=nobody".to_owned(), 404),
+        (format!("linkId={id}&key=a"), 400),
+    ];
+    for (query, status) in table {
+        assert_eq!(service.get(&format!("/links/info?{query}")).await.status, status, "{query}");
+    }
+}
+
+async fn a_bulk_update_takes_the_list_that_is_not_empty(database: Database) {
+    let service = Service::start(database).await;
+    let a = service.link(&json!({"url": "https://example.com/a", "externalId": "a"})).await;
+    let b = service.link(&json!({"url": "https://example.com/b", "externalId": "b"})).await;
+    let data = json!({"title": "t"});
+    let both = json!({"linkIds": [], "externalIds": ["a"], "data": data});
+    assert_eq!(service.patch("/links/bulk", &both).await.each("id"), [&a["id"]]);
+    let both = json!({"linkIds": [b["id"]], "externalIds": ["a"], "data": data});
+    assert_eq!(service.patch("/links/bulk", &both).await.each("id"), [&b["id"]]);
+}
+
+async fn links_of_a_deleted_tag_have_no_tags_at_once(database: Database) {
+    let service = Service::start(database).await;
+    let tag = service.tags(&["t"]).await.remove(0);
+    // More than the background removes at once.
+    let links: Vec<_> =
+        (0..100).map(|n| json!({"url": format!("https://example.com/{n}"), "tagIds": [tag]})).collect();
+    for _ in 0..12 {
+        assert_eq!(service.post("/links/bulk", &json!(links)).await.status, 200);
+    }
+    assert_eq!(service.get("/links/count?withTags=true").await.body, 1_200);
+    service.delete(&format!("/tags/{tag}")).await;
+    assert_eq!(service.get("/links/count?withTags=true").await.body, 0);
+    assert_eq!(service.get("/links?withTags=true").await.body, json!([]));
+}
+
+async fn a_filter_by_address_keeps_its_commas_and_its_end(database: Database) {
+    let service = Service::start(database).await;
+    let long = format!("https://example.com/{}", "x".repeat(3_000));
+    for (key, url) in [("a", "https://example.com/?a=1"), ("b", "https://example.com/?a=1,2"), ("c", &long)] {
+        service.link(&json!({"url": url, "key": key})).await;
+        service.follow(Method::GET, &format!("/r/{key}"), "curl/8").await;
+    }
+    service.backend.flush_clicks().await;
+    //  filter, and the clicks
+    let table = [
+        ("https://example.com/?a=1", 1),
+        ("https://example.com/?a=1,2", 1),
+        ("https://example.com/?a=1,https://example.com/?a=1,2", 2),
+        ("-https://example.com/?a=1,2", 2),
+        (&long[..2_048], 1),
+    ];
+    for (url, clicks) in table {
+        let url = url.replace('?', "%3F").replace('=', "%3D");
+        assert_eq!(service.get(&format!("/analytics?url={url}")).await.body["clicks"], clicks, "{url}");
+    }
+    let message = "too_big: url: Too big: expected string to have <=2048 characters";
+    assert_eq!(service.get(&format!("/analytics?url={long}")).await.error().2, message);
+}
