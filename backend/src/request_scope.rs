@@ -121,7 +121,9 @@ mod tests {
     use serde_json::Value;
     use tempfile::NamedTempFile;
     use tower::ServiceExt;
+    use tracing::Dispatch;
     use tracing::instrument::WithSubscriber;
+    use tracing::subscriber::NoSubscriber;
 
     use super::*;
     use crate::metrics::Format;
@@ -143,6 +145,9 @@ mod tests {
             .route("/broken/{key}", routing::get(broken))
             .route("/waits/{key}", routing::get(waits))
             .layer(middleware::from_fn_with_state(scope, within));
+        // With one subscriber in the process, tracing asks only the thread that logs first whether a line is of interest,
+        // and the thread of another test has no subscriber.
+        let _second = Dispatch::new(NoSubscriber::new());
         for (level, path, expected) in [
             (Level::INFO, "/broken/1", vec!["a handler panicked"]),
             (Level::INFO, "/waits/1", vec!["this handler has waited"]),
