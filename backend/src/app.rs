@@ -112,7 +112,7 @@ impl Backend {
         let router = Router::new()
             .merge(links::routes::router())
             .merge(tags::router())
-            .merge(folders::router())
+            .merge(folders::routes::router())
             .merge(domains::router())
             .merge(analytics::router())
             .merge(events::router())

@@ -10,17 +10,17 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use futures_util::{StreamExt, stream};
-use serde::Serialize;
 
 use crate::analytics::Metric;
 use crate::auth::{AnalyticsCaller, Caller};
 use crate::background::Priority;
 use crate::error::ApiError;
-use crate::links::{Link, LinkBody, rfc3339};
+use crate::event_body::{ClickBody, EventBody};
+use crate::links::LinkBody;
 use crate::query::Query;
 use crate::selection::ClickQuery;
 use crate::state::Shared;
-use crate::store::{Click, ClicksAndLinks, Reader, StoreError, Workspace};
+use crate::store::{ClicksAndLinks, Reader, StoreError, Workspace};
 
 /// Default number of events on a page.
 const DEFAULT_LIMIT: i64 = 100;
@@ -37,102 +37,6 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/events", routing::get(events))
-}
-
-/// A click in events and webhook payloads.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Click))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ClickBody {
-    id: String,
-    timestamp: String,
-    url: String,
-    country: String,
-    city: String,
-    region: String,
-    continent: String,
-    device: String,
-    browser: String,
-    os: String,
-    ua: String,
-    trigger: String,
-    referer: String,
-    referer_url: String,
-    qr: bool,
-    ip: String,
-}
-
-impl ClickBody {
-    pub(crate) fn of(click: &Click) -> Self {
-        let details = click.details.clone();
-        Self {
-            id: click.id.clone(),
-            timestamp: rfc3339(click.at),
-            url: details.url.into_owned(),
-            country: details.country.into_owned(),
-            city: details.city.into_owned(),
-            region: details.region.into_owned(),
-            continent: details.continent.into_owned(),
-            device: details.device.into_owned(),
-            browser: details.browser.into_owned(),
-            os: details.os.into_owned(),
-            ua: details.user_agent.into_owned(),
-            qr: details.trigger == "qr",
-            trigger: details.trigger.into_owned(),
-            referer: details.referer.into_owned(),
-            referer_url: details.referer_url.into_owned(),
-            ip: details.ip.into_owned(),
-        }
-    }
-}
-
-/// An event. The fields below `link` repeat fields of the click and the link, because the published clients require
-/// them.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Event))]
-pub(crate) struct EventBody<'a> {
-    event: &'static str,
-    timestamp: &'a str,
-    click: &'a ClickBody,
-    link: &'a LinkBody,
-    click_id: &'a str,
-    link_id: &'a str,
-    domain: &'a str,
-    key: &'a str,
-    url: &'a str,
-    continent: &'a str,
-    country: &'a str,
-    city: &'a str,
-    device: &'a str,
-    browser: &'a str,
-    os: &'a str,
-    /// 1 if the visitor followed the QR code.
-    qr: u8,
-    ip: &'a str,
-}
-
-impl<'a> EventBody<'a> {
-    fn of(click: &'a ClickBody, link: &'a Link, link_body: &'a LinkBody) -> Self {
-        Self {
-            event: "click",
-            timestamp: &click.timestamp,
-            link: link_body,
-            click_id: &click.id,
-            link_id: &link.id,
-            domain: &link.domain,
-            key: &link.key,
-            url: &click.url,
-            continent: &click.continent,
-            country: &click.country,
-            city: &click.city,
-            device: &click.device,
-            browser: &click.browser,
-            os: &click.os,
-            qr: u8::from(click.qr),
-            ip: &click.ip,
-            click,
-        }
-    }
 }
 
 async fn events(
@@ -270,7 +174,7 @@ mod tests {
     use super::*;
     use crate::links::PublicUrl;
     use crate::links::input::LinkInput;
-    use crate::store::NewLink;
+    use crate::store::{Click, NewLink};
     use crate::{Analytics, Backend, Clock, Settings, Store};
 
     #[test]

@@ -17,6 +17,7 @@ mod click_rules;
 mod clock;
 mod domains;
 mod error;
+mod event_body;
 mod events;
 mod folders;
 mod gate;

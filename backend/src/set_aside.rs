@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::events::ClickBody;
+use crate::event_body::ClickBody;
 use crate::store::{Click, SetAside};
 
 impl SetAside {

@@ -12,7 +12,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::domains::DomainBody;
-use crate::events::EventBody;
+use crate::event_body::EventBody;
 use crate::folders::FolderBody;
 use crate::links::bulk::BulkResult;
 use crate::links::{LinkBody, input};

@@ -89,7 +89,7 @@ fn searched_list(size: i64) -> Vec<Value> {
 }
 
 pub(super) fn folder_list() -> Vec<Value> {
-    searched_list(folders::PAGE_SIZE)
+    searched_list(folders::routes::PAGE_SIZE)
 }
 
 pub(super) fn tag_list() -> Vec<Value> {

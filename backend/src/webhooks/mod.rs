@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::events::ClickBody;
+use crate::event_body::ClickBody;
 use crate::ids;
 use crate::links::{Link, LinkBody, PublicUrl, rfc3339};
 use crate::store::Click;

@@ -1,26 +1,18 @@
-//! Folders of links, and their endpoints.
+//! Folders of links.
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::{Json, Router, routing};
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use crate::auth::Caller;
-use crate::body::{Change, Fields, JsonBody, MAX_ITEM};
+use crate::body::{Change, Fields, MAX_ITEM};
 use crate::error::ApiError;
 use crate::links::rfc3339;
-use crate::path::Name;
-use crate::query::Query;
-use crate::state::Shared;
+
+pub(crate) mod routes;
 
 /// Maximum length of a name, in characters.
 pub(crate) const MAX_NAME: usize = 190;
 /// Maximum length of a description, in characters.
 pub(crate) const MAX_DESCRIPTION: usize = 500;
-/// Default and maximum number of folders on a page.
-pub(crate) const PAGE_SIZE: i64 = 50;
 /// The access level of every key of the workspace.
 pub(crate) const ACCESS_LEVEL: &str = "write";
 
@@ -75,7 +67,7 @@ pub(crate) struct FolderInput {
 }
 
 impl FolderInput {
-    fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
+    pub(crate) fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
         if let Change::Set(level) = fields.text("accessLevel", MAX_ITEM)?
             && level != ACCESS_LEVEL
         {
@@ -84,56 +76,4 @@ impl FolderInput {
         let description = fields.text("description", MAX_DESCRIPTION)?;
         Ok(Self { name: fields.name("name", MAX_NAME)?, description })
     }
-}
-
-pub(crate) fn router() -> Router<Shared> {
-    Router::new()
-        .route("/folders", routing::get(list).post(create))
-        .route("/folders/{id}", routing::patch(update).delete(delete))
-}
-
-async fn list(
-    State(app): State<Shared>,
-    caller: Caller,
-    query: Query,
-) -> Result<Json<Vec<FolderBody>>, ApiError> {
-    let (search, page) = (query.search()?, query.page(PAGE_SIZE)?);
-    let folders = app.store.list_folders(&caller.workspace, search, page).await?;
-    Ok(Json(folders.into_iter().map(FolderBody::from).collect()))
-}
-
-async fn create(
-    State(app): State<Shared>,
-    caller: Caller,
-    JsonBody(body): JsonBody,
-) -> Result<(StatusCode, Json<FolderBody>), ApiError> {
-    let fields = Fields::of(&body, "")?;
-    let input = FolderInput::read(&fields)?;
-    let name = input.name.ok_or_else(|| fields.missing("name"))?;
-    let (description, now) = (input.description.set(), app.clock.now());
-    let made = app.store.create_folder(&caller.workspace, &name, description.as_deref(), now).await?;
-    Ok((StatusCode::CREATED, Json(made?.into())))
-}
-
-async fn update(
-    State(app): State<Shared>,
-    caller: Caller,
-    Name(id): Name,
-    JsonBody(body): JsonBody,
-) -> Result<Json<FolderBody>, ApiError> {
-    let input = FolderInput::read(&Fields::of(&body, "")?)?;
-    let changed = app.store.update_folder(&caller.workspace, &id, &input, app.clock.now()).await?;
-    Ok(Json(changed.ok_or_else(not_found)??.into()))
-}
-
-async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<Value>, ApiError> {
-    if !app.store.delete_folder(&caller.workspace, &id).await? {
-        return Err(not_found());
-    }
-    app.deleted.notify_one();
-    Ok(Json(json!({ "id": id })))
-}
-
-fn not_found() -> ApiError {
-    ApiError::not_found("Folder not found.")
 }
