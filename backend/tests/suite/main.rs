@@ -15,6 +15,7 @@ mod cut_off;
 mod database;
 mod database_away;
 mod deliveries;
+mod deployments;
 mod domains;
 mod errors;
 mod folders;
