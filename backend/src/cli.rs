@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use axum::http::HeaderName;
 use backend::keys::{parse_limits, parse_plan};
-use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, WhenFull, parse_domain};
+use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, PublicUrl, WhenFull, parse_domain};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A link and analytics API with webhooks.
@@ -60,10 +61,10 @@ Example, for a file that begins with url,key,title,tagNames:
         #[arg(long)]
         workspace: String,
         /// Public URL of the API. Its host is the default domain of the links.
-        #[arg(long, env = "WEIR_PUBLIC_URL")]
-        public_url: String,
+        #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
+        public_url: PublicUrl,
         /// Another domain for short links. May be repeated.
-        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
         domains: Vec<String>,
         /// Path of the CSV file.
         file: PathBuf,
@@ -139,10 +140,10 @@ Example:
         #[command(flatten)]
         database: Database,
         /// Public URL of the API, as for serve. Webhook events contain the URLs of links.
-        #[arg(long, env = "WEIR_PUBLIC_URL")]
-        public_url: String,
+        #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
+        public_url: PublicUrl,
         /// Another domain for short links. May be repeated.
-        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
         domains: Vec<String>,
     },
     /// Deletes clicks.
@@ -170,18 +171,18 @@ pub(super) struct Serve {
     #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8081")]
     pub(super) internal_listen: SocketAddr,
     /// Public URL of the API. Short links are <URL>/r/<key> [default: the address of --listen].
-    #[arg(long, env = "WEIR_PUBLIC_URL")]
-    pub(super) public_url: Option<String>,
+    #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
+    pub(super) public_url: Option<PublicUrl>,
     #[command(flatten)]
     pub(super) database: Database,
     /// Allows webhooks to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     pub(super) allow_private_webhooks: bool,
     /// Another domain for short links, which resolves to this service. May be repeated.
-    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
     pub(super) domains: Vec<String>,
     /// Bearer token of /internal/keys.
-    #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
+    #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub(super) internal_token: Option<String>,
     /// File with the token of /internal/keys, for example a systemd credential. White space around the token is ignored.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN_FILE", conflicts_with = "internal_token")]

@@ -30,6 +30,7 @@ mod kill;
 mod link_changes;
 mod links;
 mod load;
+mod options;
 mod process;
 mod processes;
 mod qr;
