@@ -48,27 +48,15 @@ pub(super) enum Command {
     /// Creates a link for each line of a CSV file. The first line contains the API's field names.
     ///
     /// An empty cell is an absent field. Boolean fields are true or false, tagNames is comma-separated, and geo and
-    /// testVariants are JSON. Refused lines are printed with the reason. They do not affect the other lines.
+    /// testVariants are JSON. Each line is printed with its short link or with the reason why it is refused. A refused line
+    /// does not affect the others. Columns without a field are ignored with a warning.
     #[command(after_help = "\
-Exit code: 0 if every line created a link, 3 if lines were refused, 1 if the import failed.
+Exit code: 0 if every line created a link, 3 if lines were refused, 1 if the import failed or was stopped.
+After a failure, or SIGINT or SIGTERM, the message says after which line to continue.
 
 Example, for a file that begins with url,key,title,tagNames:
   backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv")]
-    Import {
-        #[command(flatten)]
-        database: Database,
-        /// Id of the workspace in which the links are created.
-        #[arg(long)]
-        workspace: String,
-        /// Public URL of the API. Its host is the default domain of the links.
-        #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
-        public_url: PublicUrl,
-        /// Another domain for short links. May be repeated.
-        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
-        domains: Vec<String>,
-        /// Path of the CSV file.
-        file: PathBuf,
-    },
+    Import(Box<Import>),
     /// Copies the database and the spool of clicks to a new folder. The service may be running.
     #[command(after_help = "\
 With PostgreSQL, pg_dump must be on PATH and at least as new as the server.
@@ -110,6 +98,26 @@ pub(super) struct Database {
         hide_env_values = true
     )]
     pub(super) url: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    #[command(flatten)]
+    pub(super) database: Database,
+    /// Id of the workspace in which the links are created.
+    #[arg(long)]
+    pub(super) workspace: String,
+    /// Public URL of the API. Its host is the default domain of the links.
+    #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
+    pub(super) public_url: PublicUrl,
+    /// Another domain for short links. May be repeated.
+    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
+    pub(super) domains: Vec<String>,
+    /// Skips the lines up to this one, to continue an import that was stopped.
+    #[arg(long, value_name = "NUMBER", default_value = "0")]
+    pub(super) after_line: u64,
+    /// Path of the CSV file.
+    pub(super) file: PathBuf,
 }
 
 #[derive(Debug, Args)]

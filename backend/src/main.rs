@@ -1,6 +1,7 @@
 //! The command `backend`.
 
 mod cli;
+mod import_command;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -11,14 +12,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use backend::backup::{BackupError, backup, restore};
-use backend::import::{ImportError, import_csv};
+use backend::import::ImportError;
 use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::{
     AddressPolicy, Analytics, AssignedDomain, Backend, Clock, DomainConflict, InvalidPublicUrl, Limits,
     PublicUrl, Replayed, Settings, Store, StoreError, Workspace, server,
 };
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -65,11 +65,13 @@ enum CliError {
     File { path: PathBuf, source: std::io::Error },
     #[error("{option} {}: {source}", path.display())]
     NamedFile { option: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{}: {source}. {made} links were created before the error", path.display())]
-    ImportStopped { path: PathBuf, made: u64, source: ImportError },
-    #[error("{0} lines were refused")]
+    #[error("{}: {source}", path.display())]
+    Import { path: PathBuf, source: ImportError },
+    #[error("{}: {source}. To continue, repeat the command with --after-line {last_line}", path.display())]
+    ImportStopped { path: PathBuf, last_line: u64, source: ImportError },
+    #[error("{} refused", count(*.0, "line"))]
     LinesRefused(u64),
-    #[error("{0} clicks are still refused")]
+    #[error("{} still refused", count(*.0 as u64, "click"))]
     ClicksRefused(usize),
     #[error("no click with the id {0} is set aside")]
     NotSetAside(String),
@@ -81,6 +83,11 @@ enum CliError {
     Output(std::io::Error),
     #[error("signals: {0}")]
     Signals(std::io::Error),
+}
+
+/// A number of things, such as "1 line" or "2 lines".
+fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 impl From<BackupError> for CliError {
@@ -148,9 +155,7 @@ async fn run() -> ExitCode {
         }
         Command::Domains(Domains::Release { database, domain }) => release_domain(&database, domain).await,
         Command::Domains(Domains::List { database, json }) => list_domains(&database, json).await,
-        Command::Import { database, workspace, public_url, domains, file } => {
-            import(&database, workspace, public_url, domains, &file).await
-        }
+        Command::Import(options) => import_command::run(*options).await,
         Command::Backup(options) => {
             backup(&options.database.url, &options.spools, &options.folder).await.map_err(CliError::from)
         }
@@ -337,53 +342,6 @@ async fn known_workspace(store: &Store, id: String) -> Result<Workspace, CliErro
     store.workspace(&id).await?.ok_or(CliError::UnknownWorkspace(id))
 }
 
-async fn import(
-    database: &Database,
-    workspace: String,
-    public_url: PublicUrl,
-    domains: Vec<String>,
-    path: &Path,
-) -> Result<(), CliError> {
-    let store = open(database).await?;
-    let public_url = public_url.with_domains(domains);
-    let workspace = known_workspace(&store, workspace).await?;
-    let unreadable = |source| CliError::File { path: path.to_owned(), source };
-    let file = File::open(path).map_err(unreadable)?;
-    // The progress bar is drawn on stderr if that is a terminal.
-    let bar = ProgressBar::new(file.metadata().map_err(unreadable)?.len());
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}  {eta} left") {
-        bar.set_style(style);
-    }
-    let now = Clock::system().now();
-    let (mut made, mut said) = (0, Ok(()));
-    let imported = import_csv(&store, &workspace, &public_url, file, now, |imported, refused| {
-        made = imported.made;
-        bar.set_position(imported.bytes);
-        bar.set_message(format!("{made} links created, {} lines refused", imported.refused));
-        bar.suspend(|| {
-            for refused in refused {
-                if said.is_ok() {
-                    said = say!("{refused}");
-                }
-            }
-        });
-    });
-    let imported = imported.await;
-    bar.finish_and_clear();
-    store.close().await;
-    let imported =
-        imported.map_err(|source| CliError::ImportStopped { path: path.to_owned(), made, source })?;
-    said?;
-    say!("{} links created, {} lines refused", imported.made, imported.refused)?;
-    for (reason, lines) in &imported.reasons {
-        say!("  {lines} × {reason}")?;
-    }
-    match imported.refused {
-        0 => Ok(()),
-        lines => Err(CliError::LinesRefused(lines)),
-    }
-}
-
 async fn list_set_aside(database: &Database) -> Result<(), CliError> {
     let store = open(database).await?;
     store.each_set_aside(|entry| say!("{}", entry.to_json())).await?;
@@ -404,7 +362,8 @@ async fn replay_set_aside(
         say!("{id}: {reason}")?;
     }
     let Replayed { recorded, orphaned, refused } = replayed;
-    say!("{recorded} clicks recorded, {orphaned} on deleted links, {} still refused", refused.len())?;
+    let recorded = count(recorded as u64, "click");
+    say!("{recorded} recorded, {orphaned} on deleted links, {} still refused", refused.len())?;
     match refused.len() {
         0 => Ok(()),
         clicks => Err(CliError::ClicksRefused(clicks)),

@@ -23,6 +23,7 @@ mod folders;
 mod full_disk;
 mod hostile;
 mod ignored_inputs;
+mod imports;
 mod internal;
 mod isolation;
 mod key_order;

@@ -38,7 +38,7 @@ const SWITCH: &str = "(no value)";
 const ANY: &str = "any text is accepted";
 
 //  command, option, accepted value, refused value, reason in the message
-const TABLE: [(&str, &str, &str, &str, &str); 63] = [
+const TABLE: [(&str, &str, &str, &str, &str); 64] = [
     ("", "--log-format", "json", "xml", "text, json"),
     ("serve", "--listen", "127.0.0.1:0", "localhost", "invalid socket address"),
     ("serve", "--internal-listen", "127.0.0.1:0", "192.0.2.1:1", "192.0.2.1:1: "),
@@ -92,6 +92,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 63] = [
     ("import", "--workspace", "{workspace}", "ws_none", "no workspace has the id ws_none"),
     ("import", "--public-url", "https://s.test/api", "s.test", "expected http:// or https://"),
     ("import", "--domain", "a.test", "a test", "expected a host name"),
+    ("import", "--after-line", "1", "-1", "invalid digit"),
     ("import", "<FILE>", "{folder}/links.csv", "{folder}/none.csv", "/none.csv: No such file"),
     ("backup", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("backup", "--spool", "{folder}/test.db-clicks", "{folder}/none", "/none: no such file"),
