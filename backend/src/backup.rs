@@ -56,6 +56,9 @@ pub enum BackupError {
     /// The service changed a spool faster than it could be copied.
     #[error("{}: the spool changed during each of {ATTEMPTS} copies", .0.display())]
     Unsteady(PathBuf),
+    /// A file that `--spool` names does not exist. A process creates its spool when it starts.
+    #[error("--spool {}: no such file", .0.display())]
+    NoSpool(PathBuf),
     /// The backup has more spools than `--spool` names files.
     #[error("the backup has {found} spools, but --spool names {named} files")]
     Spools {
@@ -109,13 +112,16 @@ impl Location {
 /// Copies a database and the spools of its processes to a new folder. `spools` may be empty for SQLite, which has one spool.
 ///
 /// # Errors
-/// [`BackupError`] if a copy fails. The folder is then not created.
+/// [`BackupError`] if a file of `spools` does not exist or a copy fails. The folder is then not created.
 pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
     let location = Location::of(database)?;
     // Removes a trailing slash.
     let folder = folder.components().as_path();
     if folder.exists() {
         return Err(BackupError::Exists(folder.to_owned()));
+    }
+    if let Some(missing) = spools.iter().find(|spool| !spool.exists()) {
+        return Err(BackupError::NoSpool(missing.clone()));
     }
     let incomplete = with_suffix(folder, ".incomplete");
     fs::create_dir(&incomplete).map_err(failed(&incomplete))?;
@@ -131,6 +137,7 @@ pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result
 
 async fn copy_to(location: &Location, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
     let spools = location.spools(spools);
+    // A SQLite file that no service has opened has no spool.
     for (number, spool) in (1..).zip(spools.iter().filter(|spool| spool.exists())) {
         copy_spool(spool, &folder.join(format!("clicks-{number}"))).await?;
     }
@@ -167,7 +174,7 @@ pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Resul
         .take_while(|copy| copy.exists())
         .collect();
     let spools = location.spools(spools);
-    // There are fewer copies if a process had not created its spool yet.
+    // A process without a copy starts with an empty spool.
     if copies.len() > spools.len() {
         return Err(BackupError::Spools { found: copies.len(), named: spools.len() });
     }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use axum::http::HeaderName;
 use backend::keys::{parse_limits, parse_plan};
-use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, WhenFull, parse_domain};
+use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, PublicUrl, WhenFull, parse_domain};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A link and analytics API with webhooks.
@@ -47,27 +48,15 @@ pub(super) enum Command {
     /// Creates a link for each line of a CSV file. The first line contains the API's field names.
     ///
     /// An empty cell is an absent field. Boolean fields are true or false, tagNames is comma-separated, and geo and
-    /// testVariants are JSON. Refused lines are printed with the reason. They do not affect the other lines.
+    /// testVariants are JSON. Each line is printed with its short link or with the reason why it is refused. A refused line
+    /// does not affect the others. Columns without a field are ignored with a warning.
     #[command(after_help = "\
-Exit code: 0 if every line created a link, 3 if lines were refused, 1 if the import failed.
+Exit code: 0 if every line created a link, 3 if lines were refused, 1 if the import failed or was stopped.
+After a failure, or SIGINT or SIGTERM, the message says after which line to continue.
 
 Example, for a file that begins with url,key,title,tagNames:
   backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv")]
-    Import {
-        #[command(flatten)]
-        database: Database,
-        /// Id of the workspace in which the links are created.
-        #[arg(long)]
-        workspace: String,
-        /// Public URL of the API. Its host is the default domain of the links.
-        #[arg(long, env = "WEIR_PUBLIC_URL")]
-        public_url: String,
-        /// Another domain for short links. May be repeated.
-        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
-        domains: Vec<String>,
-        /// Path of the CSV file.
-        file: PathBuf,
-    },
+    Import(Box<Import>),
     /// Copies the database and the spool of clicks to a new folder. The service may be running.
     #[command(after_help = "\
 With PostgreSQL, pg_dump must be on PATH and at least as new as the server.
@@ -112,6 +101,26 @@ pub(super) struct Database {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct Import {
+    #[command(flatten)]
+    pub(super) database: Database,
+    /// Id of the workspace in which the links are created.
+    #[arg(long)]
+    pub(super) workspace: String,
+    /// Public URL of the API. Its host is the default domain of the links.
+    #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
+    pub(super) public_url: PublicUrl,
+    /// Another domain for short links. May be repeated.
+    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
+    pub(super) domains: Vec<String>,
+    /// Skips the lines up to this one, to continue an import that was stopped.
+    #[arg(long, value_name = "NUMBER", default_value = "0")]
+    pub(super) after_line: u64,
+    /// Path of the CSV file.
+    pub(super) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct Backup {
     #[command(flatten)]
     pub(super) database: Database,
@@ -139,10 +148,10 @@ Example:
         #[command(flatten)]
         database: Database,
         /// Public URL of the API, as for serve. Webhook events contain the URLs of links.
-        #[arg(long, env = "WEIR_PUBLIC_URL")]
-        public_url: String,
+        #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
+        public_url: PublicUrl,
         /// Another domain for short links. May be repeated.
-        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
         domains: Vec<String>,
     },
     /// Deletes clicks.
@@ -170,18 +179,18 @@ pub(super) struct Serve {
     #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8081")]
     pub(super) internal_listen: SocketAddr,
     /// Public URL of the API. Short links are <URL>/r/<key> [default: the address of --listen].
-    #[arg(long, env = "WEIR_PUBLIC_URL")]
-    pub(super) public_url: Option<String>,
+    #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
+    pub(super) public_url: Option<PublicUrl>,
     #[command(flatten)]
     pub(super) database: Database,
     /// Allows webhooks to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     pub(super) allow_private_webhooks: bool,
     /// Another domain for short links, which resolves to this service. May be repeated.
-    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',')]
+    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
     pub(super) domains: Vec<String>,
     /// Bearer token of /internal/keys.
-    #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true)]
+    #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub(super) internal_token: Option<String>,
     /// File with the token of /internal/keys, for example a systemd credential. White space around the token is ignored.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN_FILE", conflicts_with = "internal_token")]

@@ -38,18 +38,21 @@ async fn readyz(State(app): State<Shared>) -> Response {
 async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Response, ApiError> {
     let format = Format::accepted_by(&headers);
     let now = app.clock.now();
-    let outbox = match tokio::time::timeout(PATIENCE, app.store.outbox_backlog(now)).await {
-        Ok(Ok(outbox)) => Some(outbox),
+    let count = async { tokio::try_join!(app.store.outbox_backlog(now), app.store.set_aside_entries()) };
+    let counted = match tokio::time::timeout(PATIENCE, count).await {
+        Ok(Ok(counted)) => Some(counted),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "could not count the outbox");
+            tracing::warn!(%error, "could not count the outbox and the entries set aside");
             None
         }
         Err(_elapsed) => {
-            tracing::warn!("counting the outbox took too long");
+            tracing::warn!("counting the outbox and the entries set aside took too long");
             None
         }
     };
+    let (outbox, set_aside) = counted.unzip();
     app.metrics.outbox(outbox.as_ref(), now);
+    app.metrics.set_aside(set_aside);
     app.metrics.connections(&app.store.pools());
     let text = app.metrics.text(format).map_err(|error| {
         tracing::error!(%error, "could not encode metrics");

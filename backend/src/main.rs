@@ -1,6 +1,7 @@
 //! The command `backend`.
 
 mod cli;
+mod import_command;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -11,18 +12,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use backend::backup::{BackupError, backup, restore};
-use backend::import::{ImportError, import_csv};
+use backend::import::ImportError;
 use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::{
     AddressPolicy, Analytics, AssignedDomain, Backend, Clock, DomainConflict, InvalidPublicUrl, Limits,
     PublicUrl, Replayed, Settings, Store, StoreError, Workspace, server,
 };
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::FromEnvError;
 
 use self::cli::{Cli, Command, Database, Domains, Keys, LogFormat, Serve, SetAside};
 
@@ -44,11 +45,13 @@ const REFUSED: u8 = 3;
 enum CliError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(transparent)]
-    PublicUrl(#[from] InvalidPublicUrl),
+    #[error("--database: {0}")]
+    Open(StoreError),
+    #[error("--listen {0}: {1}")]
+    PublicUrl(SocketAddr, InvalidPublicUrl),
     #[error("--limits: {0}")]
     Limits(#[from] InvalidLimits),
-    #[error("no workspace has the id {0}")]
+    #[error("--workspace: no workspace has the id {0}")]
     UnknownWorkspace(String),
     #[error(transparent)]
     Domain(#[from] DomainConflict),
@@ -56,26 +59,44 @@ enum CliError {
     UnassignedDomain(String),
     #[error("no active key has the id {0}")]
     UnknownKey(String),
-    #[error("{address}: {source}")]
-    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("{option} {address}: {source}")]
+    Listen { option: &'static str, address: SocketAddr, source: std::io::Error },
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    #[error("{}: {source}. {made} links were created before the error", path.display())]
-    ImportStopped { path: PathBuf, made: u64, source: ImportError },
-    #[error("{0} lines were refused")]
+    #[error("{option} {}: {source}", path.display())]
+    NamedFile { option: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{}: {source}", path.display())]
+    Import { path: PathBuf, source: ImportError },
+    #[error("{}: {source}. To continue, repeat the command with --after-line {last_line}", path.display())]
+    ImportStopped { path: PathBuf, last_line: u64, source: ImportError },
+    #[error("{} refused", count(*.0, "line"))]
     LinesRefused(u64),
-    #[error("{0} clicks are still refused")]
+    #[error("{} still refused", count(*.0 as u64, "click"))]
     ClicksRefused(usize),
     #[error("no click with the id {0} is set aside")]
     NotSetAside(String),
     #[error(transparent)]
-    Backup(#[from] BackupError),
-    #[error("{}: the token is empty", .0.display())]
+    Backup(BackupError),
+    #[error("--internal-token-file {}: the token is empty", .0.display())]
     EmptyToken(PathBuf),
     #[error("output: {0}")]
     Output(std::io::Error),
     #[error("signals: {0}")]
     Signals(std::io::Error),
+}
+
+/// A number of things, such as "1 line" or "2 lines".
+fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+impl From<BackupError> for CliError {
+    fn from(error: BackupError) -> Self {
+        match error {
+            BackupError::Store(error @ StoreError::UnknownDatabase { .. }) => Self::Open(error),
+            other => Self::Backup(other),
+        }
+    }
 }
 
 /// Number of worker threads per CPU. A large request occupies a thread for a while, and the operating system runs the other
@@ -95,9 +116,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// The log level that RUST_LOG sets.
+fn log_filter() -> Result<EnvFilter, FromEnvError> {
+    match std::env::var_os(EnvFilter::DEFAULT_ENV) {
+        Some(_) => EnvFilter::try_from_default_env(),
+        None => Ok(EnvFilter::new("info,sqlx=warn")),
+    }
+}
+
 async fn run() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
     let cli = Cli::parse();
+    let filter = match log_filter() {
+        Ok(filter) => filter,
+        Err(error) => {
+            let _unwritten = writeln!(std::io::stderr(), "error: {}: {error}", EnvFilter::DEFAULT_ENV);
+            return ExitCode::FAILURE;
+        }
+    };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -120,9 +155,7 @@ async fn run() -> ExitCode {
         }
         Command::Domains(Domains::Release { database, domain }) => release_domain(&database, domain).await,
         Command::Domains(Domains::List { database, json }) => list_domains(&database, json).await,
-        Command::Import { database, workspace, public_url, domains, file } => {
-            import(&database, workspace, &public_url, domains, &file).await
-        }
+        Command::Import(options) => import_command::run(*options).await,
         Command::Backup(options) => {
             backup(&options.database.url, &options.spools, &options.folder).await.map_err(CliError::from)
         }
@@ -131,7 +164,7 @@ async fn run() -> ExitCode {
         }
         Command::SetAside(SetAside::List { database }) => list_set_aside(&database).await,
         Command::SetAside(SetAside::Replay { database, public_url, domains }) => {
-            replay_set_aside(&database, &public_url, domains).await
+            replay_set_aside(&database, public_url, domains).await
         }
         Command::SetAside(SetAside::Delete { database, ids }) => delete_set_aside(&database, ids).await,
         Command::Seed { database, name, json } => seed(&database, &name, json).await,
@@ -153,20 +186,27 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         None => options.internal_token,
         Some(path) => Some(read_token(path)?),
     };
-    let (public, public_address) = listen(options.listen).await?;
-    let (internal, internal_address) = listen(options.internal_listen).await?;
-    let public_url = options.public_url.unwrap_or_else(|| format!("http://{public_address}"));
+    let (public, public_address) = listen("--listen", options.listen).await?;
+    let (internal, internal_address) = listen("--internal-listen", options.internal_listen).await?;
+    let public_url = match options.public_url {
+        Some(url) => url,
+        None => PublicUrl::parse(&format!("http://{public_address}"))
+            .map_err(|error| CliError::PublicUrl(public_address, error))?,
+    };
     let webhook_addresses =
         if options.allow_private_webhooks { AddressPolicy::any() } else { AddressPolicy::public_only() };
     let analytics = Analytics {
         readers: options.analytics_readers,
         timeout: Duration::from_secs(options.analytics_timeout),
     };
-    let mut store = Store::open_with(&options.database.url, analytics).await?;
+    let mut store = Store::open_with(&options.database.url, analytics).await.map_err(CliError::Open)?;
     if let Some(spool) = options.spool {
+        // Otherwise the service would record clicks without the spool that the operator asked for.
+        let opened = File::options().append(true).create(true).open(&spool);
+        opened.map_err(|source| CliError::NamedFile { option: "--spool", path: spool.clone(), source })?;
         store = store.with_spool(spool);
     }
-    let public_url = PublicUrl::parse(&public_url)?.with_domains(options.domains);
+    let public_url = public_url.with_domains(options.domains);
     let bounds = server::Bounds {
         connections: options.max_connections,
         write_timeout: Duration::from_secs(options.write_timeout),
@@ -204,16 +244,21 @@ async fn serve(options: Serve) -> Result<(), CliError> {
 
 /// The token in a file. An empty token is refused, because every client knows it.
 fn read_token(path: &Path) -> Result<String, CliError> {
-    let unreadable = |source| CliError::File { path: path.to_owned(), source };
+    let unreadable =
+        |source| CliError::NamedFile { option: "--internal-token-file", path: path.to_owned(), source };
     let token = std::fs::read_to_string(path).map_err(unreadable)?.trim().to_owned();
     if token.is_empty() { Err(CliError::EmptyToken(path.to_owned())) } else { Ok(token) }
 }
 
-async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), CliError> {
-    let failed = |source| CliError::Listen { address, source };
+async fn listen(option: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), CliError> {
+    let failed = |source| CliError::Listen { option, address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+async fn open(database: &Database) -> Result<Store, CliError> {
+    Store::open(&database.url).await.map_err(CliError::Open)
 }
 
 async fn create_key(
@@ -224,7 +269,7 @@ async fn create_key(
     as_json: bool,
 ) -> Result<(), CliError> {
     check_limits(plan, limits)?;
-    let store = Store::open(&database.url).await?;
+    let store = open(database).await?;
     let now = Clock::system().now();
     let workspace = match workspace {
         Some(id) => known_workspace(&store, id.to_owned()).await?,
@@ -241,7 +286,7 @@ async fn create_key(
 }
 
 async fn list_keys(database: &Database, as_json: bool) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
+    let store = open(database).await?;
     let keys = store.keys().await?;
     if as_json {
         let subscribers: Vec<Subscriber> = keys.into_iter().map(Subscriber::from).collect();
@@ -256,14 +301,14 @@ async fn list_keys(database: &Database, as_json: bool) -> Result<(), CliError> {
 }
 
 async fn revoke_key(database: &Database, id: String) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
+    let store = open(database).await?;
     let revoked = store.revoke_key(&id, Clock::system().now()).await?;
     store.close().await;
     if revoked { Ok(()) } else { Err(CliError::UnknownKey(id)) }
 }
 
 async fn assign_domain(database: &Database, workspace: String, domain: &str) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
+    let store = open(database).await?;
     let workspace = known_workspace(&store, workspace).await?;
     store.assign_domain(&workspace, domain, Clock::system().now()).await??;
     store.close().await;
@@ -271,14 +316,14 @@ async fn assign_domain(database: &Database, workspace: String, domain: &str) -> 
 }
 
 async fn release_domain(database: &Database, domain: String) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
+    let store = open(database).await?;
     let released = store.release_domain(&domain).await?;
     store.close().await;
     if released { Ok(()) } else { Err(CliError::UnassignedDomain(domain)) }
 }
 
 async fn list_domains(database: &Database, as_json: bool) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
+    let store = open(database).await?;
     let domains = store.assigned_domains().await?;
     if as_json {
         let domain =
@@ -297,55 +342,8 @@ async fn known_workspace(store: &Store, id: String) -> Result<Workspace, CliErro
     store.workspace(&id).await?.ok_or(CliError::UnknownWorkspace(id))
 }
 
-async fn import(
-    database: &Database,
-    workspace: String,
-    public_url: &str,
-    domains: Vec<String>,
-    path: &Path,
-) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
-    let public_url = PublicUrl::parse(public_url)?.with_domains(domains);
-    let workspace = known_workspace(&store, workspace).await?;
-    let unreadable = |source| CliError::File { path: path.to_owned(), source };
-    let file = File::open(path).map_err(unreadable)?;
-    // The progress bar is drawn on stderr if that is a terminal.
-    let bar = ProgressBar::new(file.metadata().map_err(unreadable)?.len());
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}  {eta} left") {
-        bar.set_style(style);
-    }
-    let now = Clock::system().now();
-    let (mut made, mut said) = (0, Ok(()));
-    let imported = import_csv(&store, &workspace, &public_url, file, now, |imported, refused| {
-        made = imported.made;
-        bar.set_position(imported.bytes);
-        bar.set_message(format!("{made} links created, {} lines refused", imported.refused));
-        bar.suspend(|| {
-            for refused in refused {
-                if said.is_ok() {
-                    said = say!("{refused}");
-                }
-            }
-        });
-    });
-    let imported = imported.await;
-    bar.finish_and_clear();
-    store.close().await;
-    let imported =
-        imported.map_err(|source| CliError::ImportStopped { path: path.to_owned(), made, source })?;
-    said?;
-    say!("{} links created, {} lines refused", imported.made, imported.refused)?;
-    for (reason, lines) in &imported.reasons {
-        say!("  {lines} × {reason}")?;
-    }
-    match imported.refused {
-        0 => Ok(()),
-        lines => Err(CliError::LinesRefused(lines)),
-    }
-}
-
 async fn list_set_aside(database: &Database) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
+    let store = open(database).await?;
     store.each_set_aside(|entry| say!("{}", entry.to_json())).await?;
     store.close().await;
     Ok(())
@@ -353,18 +351,19 @@ async fn list_set_aside(database: &Database) -> Result<(), CliError> {
 
 async fn replay_set_aside(
     database: &Database,
-    public_url: &str,
+    public_url: PublicUrl,
     domains: Vec<String>,
 ) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
-    let public_url = PublicUrl::parse(public_url)?.with_domains(domains);
+    let store = open(database).await?;
+    let public_url = public_url.with_domains(domains);
     let replayed = store.replay_set_aside(&public_url).await?;
     store.close().await;
     for (id, reason) in &replayed.refused {
         say!("{id}: {reason}")?;
     }
     let Replayed { recorded, orphaned, refused } = replayed;
-    say!("{recorded} clicks recorded, {orphaned} on deleted links, {} still refused", refused.len())?;
+    let recorded = count(recorded as u64, "click");
+    say!("{recorded} recorded, {orphaned} on deleted links, {} still refused", refused.len())?;
     match refused.len() {
         0 => Ok(()),
         clicks => Err(CliError::ClicksRefused(clicks)),
@@ -372,7 +371,7 @@ async fn replay_set_aside(
 }
 
 async fn delete_set_aside(database: &Database, ids: Vec<String>) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
+    let store = open(database).await?;
     for id in ids {
         if !store.delete_set_aside(&id).await? {
             return Err(CliError::NotSetAside(id));
@@ -392,7 +391,7 @@ const SEEDED: [(&str, Option<&str>); 5] = [
 ];
 
 async fn seed(database: &Database, name: &str, as_json: bool) -> Result<(), CliError> {
-    let store = Store::open(&database.url).await?;
+    let store = open(database).await?;
     let now = Clock::system().now();
     let workspace = store.create_workspace(name, now).await?;
     let mut keys = Vec::new();

@@ -1,6 +1,7 @@
 //! Prometheus metrics of the service.
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -32,6 +33,9 @@ pub(crate) struct Metrics {
     webhook_attempts: Family<Attempts, Counter>,
     spool_clicks: Gauge,
     spool_bytes: Gauge,
+    spool_used: Gauge<f64, AtomicU64>,
+    /// Without a label. A family can be without a value, too.
+    set_aside: Family<[(&'static str, &'static str); 0], Gauge>,
     outbox_deliveries: Family<Outbox, Gauge>,
     outbox_oldest: Family<Outbox, Gauge>,
     connections: Family<Connections, Gauge>,
@@ -217,6 +221,18 @@ impl Metrics {
             Unit::Bytes,
             spool_bytes.clone(),
         );
+        let spool_used = Gauge::default();
+        registry.register(
+            "spool_used_ratio",
+            "Share of the spool's room that is used, by clicks or by bytes",
+            spool_used.clone(),
+        );
+        let set_aside = Family::default();
+        registry.register(
+            "set_aside_entries",
+            "Clicks and batches that the database refused",
+            set_aside.clone(),
+        );
         let (outbox_deliveries, outbox_oldest) = (Family::default(), Family::default());
         registry.register(
             "outbox_deliveries",
@@ -239,6 +255,8 @@ impl Metrics {
             webhook_attempts,
             spool_clicks,
             spool_bytes,
+            spool_used,
+            set_aside,
             outbox_deliveries,
             outbox_oldest,
             connections,
@@ -290,10 +308,21 @@ impl Metrics {
         self.webhook_attempts.get_or_create(&Attempts { outcome }).inc();
     }
 
-    /// Sets the gauges of the spool.
-    pub(crate) fn spool(&self, clicks: usize, bytes: usize) {
+    /// Sets the gauges of the spool. `used` is the share of its room, from 0 to 1.
+    pub(crate) fn spool(&self, clicks: usize, bytes: usize, used: f64) {
         self.spool_clicks.set(gauge(clicks));
         self.spool_bytes.set(gauge(bytes));
+        self.spool_used.set(used);
+    }
+
+    /// Sets the gauge of the entries that are set aside. If the database does not answer, the series is absent.
+    pub(crate) fn set_aside(&self, entries: Option<i64>) {
+        match entries {
+            Some(entries) => {
+                self.set_aside.get_or_create(&[]).set(entries);
+            }
+            None => self.set_aside.clear(),
+        }
     }
 
     /// Sets the gauges of the outbox. If the database does not answer, the series are absent.

@@ -94,7 +94,7 @@ impl Backlog {
             closed: false,
             batches,
         };
-        metrics.spool(waiting.clicks, waiting.bytes);
+        waiting.gauge(&metrics);
         Self { waiting: Mutex::new(waiting), changed: Notify::new(), room: Notify::new(), metrics }
     }
 
@@ -116,7 +116,7 @@ impl Backlog {
         waiting.batches.push_back(Spooled { number, clicks, bytes, taken });
         waiting.last = number;
         waiting.since.get_or_insert_with(Instant::now);
-        self.metrics.spool(waiting.clicks, waiting.bytes);
+        waiting.gauge(&self.metrics);
         drop(waiting);
         self.changed.notify_one();
     }
@@ -186,7 +186,7 @@ impl Backlog {
         waiting.recorded = batches.last().map_or(waiting.recorded, |batch| batch.number);
         waiting.since = (!waiting.batches.is_empty()).then(Instant::now);
         waiting.answer();
-        self.metrics.spool(waiting.clicks, waiting.bytes);
+        waiting.gauge(&self.metrics);
         drop(waiting);
         self.room.notify_one();
     }
@@ -226,6 +226,11 @@ impl Waiting {
 
     fn is_full(&self) -> bool {
         self.clicks >= MOST || self.bytes >= MOST_BYTES
+    }
+
+    fn gauge(&self, metrics: &Metrics) {
+        let used = (self.clicks as f64 / MOST as f64).max(self.bytes as f64 / MOST_BYTES as f64);
+        metrics.spool(self.clicks, self.bytes, used);
     }
 
     fn answer(&mut self) {

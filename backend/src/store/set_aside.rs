@@ -65,6 +65,12 @@ impl Store {
         Ok(is_kept)
     }
 
+    /// Number of entries.
+    pub(crate) async fn set_aside_entries(&self) -> Result<i64, StoreError> {
+        let row = Sql::new("SELECT COUNT(*) FROM set_aside_clicks").one(&self.read).await?;
+        Ok(row.try_get(0)?)
+    }
+
     /// Calls `show` with each entry, oldest first.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Backups of a service that runs, restored in another place.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -156,7 +157,13 @@ async fn nothing_is_overwritten(database: Database) {
     let place = Place::of(database, folder.path(), "spool");
     make_key(&place.database.url);
     let copy = folder.path().join("backup");
+    if let Some(spool) = &place.spool {
+        let said = place.run("backup", &copy).await.stderr;
+        assert!(String::from_utf8_lossy(&said).contains("spool: no such file"), "a mistyped name");
+        fs::write(spool, "").unwrap();
+    }
     assert_done(&place.run("backup", &copy).await);
+    place.spool.iter().for_each(|spool| fs::remove_file(spool).unwrap());
     for command in ["backup", "restore"] {
         let output = place.run(command, &copy).await;
         let said = String::from_utf8_lossy(&output.stderr);

@@ -160,6 +160,9 @@ async fn clicks_without_room_wait_or_are_dropped_as_the_operator_says() {
         let metrics = service.metrics().await;
         let dropped = metrics.contains(r#"clicks_total{outcome="dropped"} 1"#);
         assert_eq!(dropped, when_full == WhenFull::Drop, "{metrics}");
+        // The alert on a database that is away looks for this.
+        let counted = ["weir_backend_outbox_deliveries{", "weir_backend_set_aside_entries{"];
+        assert!(counted.iter().all(|counted| !metrics.contains(counted)), "{metrics}");
         proxy.set(Way::Open);
     }
 }

@@ -1,16 +1,18 @@
 //! What operators and the gateway see.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
 use backend::Settings;
+use regex::Regex;
 use serde_json::json;
 use sqlx::Executor;
 use tempfile::TempDir;
 
 use crate::database::{Database, on_both_databases};
-use crate::receiver::Silent;
+use crate::receiver::{Receiver, Silent};
 use crate::service::{Answer, Service, settings};
 
 on_both_databases! {
@@ -18,6 +20,7 @@ on_both_databases! {
     the_service_is_ready_and_counts_what_it_does,
     every_answer_names_its_request,
     what_waits_is_gauged,
+    the_dashboard_and_the_readme_name_all_metrics_and_the_alerts_only_some_that_exist,
 }
 
 async fn keys(service: &Service, headers: &[(&str, &str)]) -> Answer {
@@ -162,7 +165,10 @@ async fn what_waits_is_gauged(database: Database) {
         service.follow("GET".parse().unwrap(), "/r/k", "curl/8").await;
     }
     within(gauged(&[(clicks, 3)])).await;
-    assert!(value_of(&service.metrics().await, bytes).unwrap() > 0);
+    let metrics = service.metrics().await;
+    assert!(value_of(&metrics, bytes).unwrap() > 0);
+    // Of 262,144.
+    assert!(metrics.contains("weir_backend_spool_used_ratio 0.000011"), "{metrics}");
     block.execute("ROLLBACK").await.unwrap();
     within(gauged(&[(clicks, 0), (bytes, 0)])).await;
 
@@ -182,4 +188,37 @@ async fn what_waits_is_gauged(database: Database) {
         assert_eq!(may, Some(*max), "{metrics}");
         assert!((*min..=*max).contains(&(of("idle") + of("used"))), "{metrics}");
     }
+}
+
+/// The families of the backend's metrics that a text names.
+fn families(text: &str) -> BTreeSet<&str> {
+    let name = Regex::new(r"weir_backend_\w+").unwrap();
+    name.find_iter(text).map(|found| found.as_str().trim_end_matches("_bucket")).collect()
+}
+
+async fn the_dashboard_and_the_readme_name_all_metrics_and_the_alerts_only_some_that_exist(
+    database: Database,
+) {
+    let service = Service::start(database).await;
+    let receiver = Receiver::start().await;
+    let body = json!({"name": "rx", "url": receiver.url("/"), "triggers": ["link.created"]});
+    service.post("/webhooks", &body).await;
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    let mut metrics = String::new();
+    within(async {
+        // A counter without a label that came up is not there.
+        while !metrics.contains("webhook_attempts_total{") {
+            metrics = service.metrics().await;
+        }
+    })
+    .await;
+    let described = metrics.lines().filter(|line| line.starts_with("# TYPE ")).collect::<Vec<_>>().join("\n");
+    let all = families(&described);
+    let text =
+        |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (dashboard, readme, rules) =
+        (text("../envoy/grafana/weir.json"), text("README.md"), text("../envoy/prometheus/rules.yaml"));
+    assert_eq!(families(&dashboard), all);
+    assert_eq!(families(&readme), all);
+    assert!(families(&rules).is_subset(&all), "{:?}", families(&rules));
 }

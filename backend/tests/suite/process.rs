@@ -62,7 +62,8 @@ impl Process {
         assert!(limited.unwrap().success());
     }
 
-    fn run(mut command: Command, database: &str, options: &[&str]) -> Self {
+    /// Starts one by a command whose last argument is the program.
+    pub(crate) fn run(mut command: Command, database: &str, options: &[&str]) -> Self {
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"])
             .args(["--allow-private-webhooks", "--database", database])
@@ -91,6 +92,19 @@ impl Process {
         self.address.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
+    /// Its nice value.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn nice(&self) -> i32 {
+        nice_in(format!("/proc/{}/stat", self.child.id()).as_ref()).unwrap()
+    }
+
+    /// The nice values of its threads.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn nice_of_threads(&self) -> Vec<i32> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        threads.filter_map(|thread| nice_in(&thread.unwrap().path().join("stat"))).collect()
+    }
+
     /// Memory of its own, in bytes: without what of the database's file is mapped, which is the system's to take back.
     #[cfg(target_os = "linux")]
     pub(crate) fn memory(&self) -> u64 {
@@ -105,6 +119,15 @@ impl Drop for Process {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
+}
+
+/// The nice value of a process or thread: the 19th field of its statistics, whose second field ends with the last parenthesis. None if
+/// the thread has ended.
+#[cfg(target_os = "linux")]
+fn nice_in(statistics: &Path) -> Option<i32> {
+    let statistics = std::fs::read_to_string(statistics).ok()?;
+    let (_, fields) = statistics.rsplit_once(')')?;
+    fields.split_whitespace().nth(16)?.parse().ok()
 }
 
 /// The database in a folder.

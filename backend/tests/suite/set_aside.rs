@@ -74,7 +74,11 @@ async fn a_click_that_the_database_refuses_is_set_aside_and_replayed_once_the_ca
     let shown = entry.to_json();
     assert_eq!(shown["clicks"][0]["click"]["ua"], REFUSED, "{shown}");
     let metrics = service.metrics().await;
-    assert!(metrics.contains(r#"weir_backend_clicks_total{outcome="set_aside"} 1"#), "{metrics}");
+    for line in
+        [r#"weir_backend_clicks_total{outcome="set_aside"} 1"#, "weir_backend_set_aside_entries{} 1\n"]
+    {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
 
     // Neither is it recorded by the next process, nor are the others again.
     let service = service.restart().await;
@@ -92,6 +96,7 @@ async fn a_click_that_the_database_refuses_is_set_aside_and_replayed_once_the_ca
         assert_eq!(count(&service).await, 5);
     }
     assert_eq!(listed(&service).await, []);
+    assert!(service.metrics().await.contains("weir_backend_set_aside_entries{} 0\n"));
     assert_eq!(service.get("/events?limit=1000").await.body.as_array().unwrap().len(), 5);
 }
 

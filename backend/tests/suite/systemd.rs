@@ -1,19 +1,28 @@
 //! The unit of systemd, as systemd itself reads it.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
+use axum::http::Method;
+use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::process::{Caller, Process, database_in, make_key};
 
 /// Where the unit expects the program.
 const INSTALLED: &str = "/usr/local/bin/weir-backend";
 const UNIT: &str = "weir-backend.service";
 
+fn unit() -> String {
+    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/weir-backend.service")).unwrap()
+}
+
 #[test]
 fn the_unit_is_valid_and_confines_the_service() {
     let folder = TempDir::new().unwrap();
-    let unit =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/weir-backend.service")).unwrap();
+    let unit = unit();
     assert_eq!(unit.matches(INSTALLED).count(), 2, "where it is installed and started");
     let path = folder.path().join(UNIT);
     let analyze = |unit: &str, arguments: &[&str]| {
@@ -34,4 +43,70 @@ fn the_unit_is_valid_and_confines_the_service() {
     let (confined, said) = analyze(&unit, &exposed);
     assert!(confined, "{said}");
     assert!(!analyze(&unit.replace("CapabilityBoundingSet=\n", ""), &exposed).0);
+}
+
+/// The system calls of a group of systemd's, or the call of this name.
+fn calls(name: &str) -> BTreeSet<String> {
+    if !name.starts_with('@') {
+        return BTreeSet::from([name.to_owned()]);
+    }
+    let listed = Command::new("systemd-analyze").args(["syscall-filter", name]).output().unwrap();
+    assert!(listed.status.success(), "{name}");
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let members = listed.lines().skip(1).map(str::trim);
+    members.filter(|member| !member.is_empty() && !member.starts_with('#')).flat_map(calls).collect()
+}
+
+/// The system calls that a unit permits.
+fn permitted(unit: &str) -> BTreeSet<String> {
+    let mut permitted = calls("@default");
+    for names in unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+        let removed = names.strip_prefix('~');
+        let named = removed.unwrap_or(names).split_whitespace().flat_map(calls);
+        match removed {
+            Some(_) => named.for_each(|call| _ = permitted.remove(&call)),
+            None => permitted.extend(named),
+        }
+    }
+    permitted
+}
+
+/// Starts the service with the system calls that a unit permits.
+fn start_confined(unit: &str, folder: &TempDir) -> Process {
+    let [calls, confined] = ["calls.h", "confined"].map(|name| folder.path().join(name));
+    let mut permits = String::new();
+    for call in permitted(unit) {
+        // Groups have calls of other processors too.
+        writeln!(permits, "#ifdef SYS_{call}\nPERMIT(SYS_{call})\n#endif").unwrap();
+    }
+    fs::write(&calls, permits).unwrap();
+    let compiled = Command::new("cc")
+        .arg(format!("-DPERMITTED=\"{}\"", calls.display()))
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/confined.c"))
+        .arg("-o")
+        .arg(&confined)
+        .status();
+    assert!(compiled.unwrap().success());
+    let mut command = Command::new(&confined);
+    command.arg(env!("CARGO_BIN_EXE_backend"));
+    Process::run(command, &database_in(folder.path()), &[])
+}
+
+#[tokio::test]
+async fn the_units_system_calls_suffice_for_requests_and_for_lower_priorities() {
+    let lowering = "SystemCallFilter=setpriority\n";
+    //  unit, whether threads can have a lower priority
+    for (unit, lowers) in [(unit(), true), (unit().replace(lowering, ""), false)] {
+        let folder = TempDir::new().unwrap();
+        let caller = Caller::new(make_key(&database_in(folder.path())));
+        let process = start_confined(&unit, &folder);
+        let link = json!({"url": "https://example.com", "key": "k"});
+        caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+        for path in ["/analytics", "/qr?url=https://example.com"] {
+            let (status, _) = caller.call(Method::GET, process.url(path), &Value::Null).await.unwrap();
+            assert_eq!(status, 200, "{path}");
+        }
+        let lowered = process.nice_of_threads().iter().any(|nice| *nice > process.nice());
+        assert_eq!(lowered, lowers && process.nice() < 19, "{unit}");
+    }
 }

@@ -3,14 +3,20 @@
 //! The first line contains the API's field names (`url`, `key`, `externalId`, `tagNames` …). An empty cell is an absent
 //! field. Boolean fields are `true` or `false`. `geo` and `testVariants` are JSON.
 
+mod columns;
+mod lines;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::io::Read;
+use std::ops::ControlFlow;
 
 use csv::{ByteRecord, ReaderBuilder, StringRecord, Trim};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use self::columns::{Cells, SECRET, accepted};
+use self::lines::PhysicalLines;
 use crate::error::ApiError;
 use crate::links::PublicUrl;
 use crate::links::destination::TooLong;
@@ -22,65 +28,24 @@ use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transact
 const BATCH: usize = 100;
 /// Maximum number of characters of a cell in a message.
 const SHOWN: usize = 60;
-/// The column whose cells appear in no message.
-const SECRET: &str = "password";
-
-/// The columns that are fields of a link, and their accepted values.
-const COLUMNS: &[(&str, &str)] = &[
-    ("url", "an address of at most 32,000 characters, such as https://example.com/page"),
-    ("domain", "a domain of --public-url or --domain"),
-    ("key", "up to 190 letters, digits, _, -, . and /, unique on the domain"),
-    ("keyLength", "a whole number from 3 to 190"),
-    ("prefix", "up to 190 letters, digits, _, -, . and /"),
-    ("externalId", "up to 255 characters, unique in the workspace"),
-    ("tenantId", "up to 255 characters"),
-    ("folderId", "the id of a folder of the workspace"),
-    ("archived", "true or false"),
-    ("tagIds", "ids of tags of the workspace, separated by commas"),
-    ("tagId", "the id of a tag of the workspace"),
-    ("tagNames", "up to 100 names of up to 255 characters, separated by commas"),
-    ("utm_source", "up to 255 characters"),
-    ("utm_medium", "up to 255 characters"),
-    ("utm_campaign", "up to 255 characters"),
-    ("utm_term", "up to 255 characters"),
-    ("utm_content", "up to 255 characters"),
-    ("ref", "up to 255 characters"),
-    ("doIndex", "true or false"),
-    ("programId", "up to 255 characters"),
-    ("partnerId", "up to 255 characters"),
-    ("title", "up to 32,000 characters"),
-    ("description", "up to 32,000 characters"),
-    ("image", "up to 32,000 characters"),
-    ("video", "up to 32,000 characters"),
-    ("comments", "up to 32,000 characters"),
-    ("expiredUrl", "an address, such as https://example.com/expired"),
-    ("ios", "an address, such as https://example.com/ios"),
-    ("android", "an address, such as https://example.com/android"),
-    ("expiresAt", "a time, such as 2026-12-31T23:59:59Z or 2026-12-31"),
-    ("testStartedAt", "a time, such as 2026-12-31T23:59:59Z or 2026-12-31"),
-    ("testCompletedAt", "a time, such as 2026-12-31T23:59:59Z or 2026-12-31"),
-    ("geo", r#"addresses by country in JSON, such as {"DE": "https://example.de"}"#),
-    ("password", "empty, because passwords are not supported"),
-    ("trackConversion", "false"),
-    ("proxy", "false"),
-    ("rewrite", "false"),
-    ("publicStats", "false"),
-    ("testVariants", "empty or []"),
-    ("webhookIds", "empty"),
-];
-
 /// The import failed. Links created before the error remain.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file cannot be read.
     #[error("{0}")]
     Csv(#[from] csv::Error),
+    /// The file has no lines.
+    #[error("the file is empty")]
+    Empty,
     /// The required column `url` is missing.
     #[error("the first line has no column \"url\"")]
     NoUrl,
     /// Two columns have the same name.
     #[error("the first line contains the column {0:?} twice")]
     RepeatedColumn(String),
+    /// The caller stopped the import.
+    #[error("stopped")]
+    Stopped,
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -97,6 +62,52 @@ pub struct Imported {
     pub reasons: BTreeMap<String, u64>,
     /// Number of bytes read from the file.
     pub bytes: u64,
+    /// The number of the last line whose outcome is known. So are the outcomes of all lines before it.
+    pub last_line: u64,
+}
+
+/// The outcome of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A link was created.
+    Created {
+        /// The line number, starting at 1.
+        line: u64,
+        /// The URL of the link.
+        short_link: String,
+    },
+    /// No link was created.
+    Refused(Refused),
+}
+
+impl Outcome {
+    fn line(&self) -> u64 {
+        match self {
+            Self::Created { line, .. } | Self::Refused(Refused { line, .. }) => *line,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Created { line, short_link } => write!(formatter, "line {line}: {short_link}"),
+            Self::Refused(refused) => refused.fmt(formatter),
+        }
+    }
+}
+
+impl Imported {
+    fn add(&mut self, outcome: &Outcome) {
+        self.last_line = outcome.line();
+        match outcome {
+            Outcome::Created { .. } => self.made += 1,
+            Outcome::Refused(refused) => {
+                self.refused += 1;
+                *self.reasons.entry(refused.reason()).or_default() += 1;
+            }
+        }
+    }
 }
 
 /// A refused line.
@@ -149,33 +160,6 @@ impl fmt::Display for Refused {
     }
 }
 
-/// The cells of a line and the names of their columns.
-#[derive(Clone, Copy)]
-struct Cells<'a> {
-    columns: &'a StringRecord,
-    record: &'a StringRecord,
-}
-
-impl Cells<'_> {
-    /// The cells with a field of the link: those that are not empty, in known columns.
-    fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.columns.iter().zip(self.record).filter(|(column, cell)| {
-            let is_field = accepted(column).is_some();
-            is_field && !cell.is_empty()
-        })
-    }
-
-    /// The cell of a column. Empty if the file does not have the column.
-    fn of(&self, column: &str) -> &str {
-        self.fields().find(|(name, _)| *name == column).map_or("", |(_, cell)| cell)
-    }
-}
-
-/// The accepted values of a column. None if links have no such field.
-fn accepted(column: &str) -> Option<&'static str> {
-    COLUMNS.iter().find(|(name, _)| *name == column).map(|(_, accepted)| *accepted)
-}
-
 /// A valid line and its link.
 struct Line {
     number: u64,
@@ -183,62 +167,71 @@ struct Line {
     link: NewLink,
 }
 
-/// Creates a link for each line of a CSV file. Calls `report` after each batch of lines.
+/// Creates a link for each line of a CSV file after the line `after`. Calls `report` with the outcomes of each batch of lines. `report`
+/// can stop the import. Webhooks do not hear of the links.
 ///
 /// # Errors
-/// [`ImportError`] if the file cannot be read or the database fails. Invalid lines are not errors. `report` gets them.
+/// [`ImportError`] if the file cannot be read, the database fails or `report` stops the import. Links created before remain, and `report`
+/// has got them. Refused lines are not errors.
 pub async fn import_csv(
     store: &Store,
     workspace: &Workspace,
     public: &PublicUrl,
     file: impl Read,
+    after: u64,
     now: Timestamp,
-    mut report: impl FnMut(&Imported, &[Refused]),
+    mut report: impl FnMut(&Imported, &[Outcome]) -> ControlFlow<()>,
 ) -> Result<Imported, ImportError> {
-    let mut reader = ReaderBuilder::new().trim(Trim::All).flexible(true).from_reader(file);
+    let mut reader =
+        ReaderBuilder::new().trim(Trim::All).flexible(true).from_reader(PhysicalLines::new(file));
     let columns = reader.headers()?.clone();
     check(&columns)?;
-    let mut imported = Imported::default();
-    let (mut lines, mut refused) = (Vec::new(), Vec::new());
-    let mut tags = HashSet::new();
+    let mut import = Import { store, workspace, public, columns: &columns, now, tags: HashSet::new() };
+    let mut imported = Imported { last_line: after, ..Imported::default() };
+    let (mut lines, mut outcomes) = (Vec::new(), Vec::new());
     let mut bytes = ByteRecord::new();
     loop {
-        let is_over = !reader.read_byte_record(&mut bytes)?;
+        let read = reader.read_byte_record(&mut bytes);
+        let is_over = !matches!(read, Ok(true));
         if !is_over {
-            let number = bytes.position().map_or(0, csv::Position::line);
-            match line(&columns, &bytes, number, public, now) {
-                Ok(line) => {
-                    make_tags(store, workspace, &line.link, &mut tags, now).await?;
-                    lines.push(line);
+            let start = bytes.position().map_or(0, csv::Position::byte);
+            let number = reader.get_mut().at(start);
+            if number > after {
+                match line(&columns, &bytes, number, public, now) {
+                    Ok(line) => lines.push(line),
+                    Err(refused) => outcomes.push(Outcome::Refused(refused)),
                 }
-                Err(refusal) => refused.push(refusal),
             }
         }
-        if is_over || lines.len() + refused.len() == BATCH {
-            let links: Vec<NewLink> = lines.iter().map(|line| line.link.clone()).collect();
-            let mut left = lines.as_slice();
-            for links in transactions(&links)? {
-                let (lines, others) = left.split_at(links.len());
-                imported.made += make(store, workspace, &columns, lines, now, &mut refused).await?;
-                left = others;
+        if is_over || lines.len() + outcomes.len() == BATCH {
+            let created = import.create(&lines, &mut outcomes).await;
+            if created.is_err() {
+                // A later run begins with the first line without an outcome.
+                let has_outcome = |line: &&Line| outcomes.iter().any(|outcome| outcome.line() == line.number);
+                let first = lines.iter().find(|line| !has_outcome(line)).map_or(u64::MAX, |line| line.number);
+                outcomes.retain(|outcome| outcome.line() < first);
             }
-            refused.sort_by_key(|refused| refused.line);
-            for refused in &refused {
-                imported.refused += 1;
-                *imported.reasons.entry(refused.reason()).or_default() += 1;
-            }
+            outcomes.sort_by_key(Outcome::line);
+            outcomes.iter().for_each(|outcome| imported.add(outcome));
             imported.bytes = reader.position().byte();
-            report(&imported, &refused);
+            let goes_on = report(&imported, &outcomes).is_continue();
+            created?;
+            if !read? {
+                return Ok(imported);
+            }
+            if !goes_on {
+                return Err(ImportError::Stopped);
+            }
             lines.clear();
-            refused.clear();
-        }
-        if is_over {
-            return Ok(imported);
+            outcomes.clear();
         }
     }
 }
 
 fn check(columns: &StringRecord) -> Result<(), ImportError> {
+    if columns.is_empty() {
+        return Err(ImportError::Empty);
+    }
     for (index, name) in columns.iter().enumerate() {
         if accepted(name).is_none() {
             tracing::warn!(column = name, "the column is ignored, because links have no such field");
@@ -249,61 +242,80 @@ fn check(columns: &StringRecord) -> Result<(), ImportError> {
     if columns.iter().any(|name| name == "url") { Ok(()) } else { Err(ImportError::NoUrl) }
 }
 
-/// Creates the tags of a link, except those in `made`. If a tag cannot be created, the link is refused later.
-async fn make_tags(
-    store: &Store,
-    workspace: &Workspace,
-    link: &NewLink,
-    made: &mut HashSet<String>,
+/// The links of one file.
+struct Import<'a> {
+    store: &'a Store,
+    workspace: &'a Workspace,
+    public: &'a PublicUrl,
+    columns: &'a StringRecord,
     now: Timestamp,
-) -> Result<(), StoreError> {
-    for name in link.input.tags.iter().flat_map(|tags| &tags.names).flatten() {
-        if made.insert(name.clone()) {
-            let _exists: Result<_, _> = store.create_tag(workspace, name, None, now).await?;
-        }
-    }
-    Ok(())
+    /// The tags that exist.
+    tags: HashSet<String>,
 }
 
-/// Creates the links of some lines, and returns their number. Adds the other lines to `refused`.
-async fn make(
-    store: &Store,
-    workspace: &Workspace,
-    columns: &StringRecord,
-    lines: &[Line],
-    now: Timestamp,
-    refused: &mut Vec<Refused>,
-) -> Result<u64, StoreError> {
-    let links: Vec<NewLink> = lines.iter().map(|line| line.link.clone()).collect();
-    let results = match store.create_links(workspace, &links, now, None).await {
-        Ok(results) => results,
-        Err(refusal) if refusal.is_refusal() => match lines {
-            [] => return Err(refusal),
-            [line] => {
-                refused.push(Refused { line: line.number, cell: None, reason: refusal.to_string() });
-                return Ok(0);
-            }
-            // The halves are tried separately, until only the refused lines are left.
-            _ => {
-                let (first, second) = lines.split_at(lines.len() / 2);
-                return Ok(Box::pin(make(store, workspace, columns, first, now, refused)).await?
-                    + Box::pin(make(store, workspace, columns, second, now, refused)).await?);
-            }
-        },
-        Err(error) => return Err(error),
-    };
-    let mut made = 0;
-    for (line, result) in lines.iter().zip(results) {
-        match result {
-            Ok(_) => made += 1,
-            Err(conflict) => {
-                let cells = Cells { columns, record: &line.record };
-                let (column, reason) = explain(&conflict, &cells);
-                refused.push(Refused::of_cell(line.number, &cells, column, reason));
+impl Import<'_> {
+    /// Creates the links of some lines, in several transactions if they are large. Adds the outcomes in the order of the lines.
+    async fn create(&mut self, lines: &[Line], outcomes: &mut Vec<Outcome>) -> Result<(), StoreError> {
+        for line in lines {
+            self.make_tags(&line.link).await?;
+        }
+        let links: Vec<NewLink> = lines.iter().map(|line| line.link.clone()).collect();
+        let mut left = lines;
+        for links in transactions(&links)? {
+            let (lines, others) = left.split_at(links.len());
+            self.create_together(lines, outcomes).await?;
+            left = others;
+        }
+        Ok(())
+    }
+
+    /// Creates the missing tags of a link. If a tag cannot be created, the link is refused later.
+    async fn make_tags(&mut self, link: &NewLink) -> Result<(), StoreError> {
+        for name in link.input.tags.iter().flat_map(|tags| &tags.names).flatten() {
+            if self.tags.insert(name.clone()) {
+                let _exists: Result<_, _> =
+                    self.store.create_tag(self.workspace, name, None, self.now).await?;
             }
         }
+        Ok(())
     }
-    Ok(made)
+
+    /// Creates the links of some lines in one transaction.
+    async fn create_together(&self, lines: &[Line], outcomes: &mut Vec<Outcome>) -> Result<(), StoreError> {
+        let links: Vec<NewLink> = lines.iter().map(|line| line.link.clone()).collect();
+        let results = match self.store.create_links(self.workspace, &links, self.now, None).await {
+            Ok(results) => results,
+            Err(refusal) if refusal.is_refusal() => match lines {
+                [] => return Err(refusal),
+                [Line { number, .. }] => {
+                    let refused = Refused { line: *number, cell: None, reason: refusal.to_string() };
+                    outcomes.push(Outcome::Refused(refused));
+                    return Ok(());
+                }
+                // The halves are tried separately, until only the refused lines are left.
+                _ => {
+                    let (first, second) = lines.split_at(lines.len() / 2);
+                    Box::pin(self.create_together(first, outcomes)).await?;
+                    return Box::pin(self.create_together(second, outcomes)).await;
+                }
+            },
+            Err(error) => return Err(error),
+        };
+        for (line, result) in lines.iter().zip(results) {
+            outcomes.push(match result {
+                Ok(link) => {
+                    let short_link = self.public.short_link(&link.domain, &link.key);
+                    Outcome::Created { line: line.number, short_link }
+                }
+                Err(conflict) => {
+                    let cells = Cells { columns: self.columns, record: &line.record };
+                    let (column, reason) = explain(&conflict, &cells);
+                    Outcome::Refused(Refused::of_cell(line.number, &cells, column, reason))
+                }
+            });
+        }
+        Ok(())
+    }
 }
 
 /// The column that caused a conflict, and the reason.
@@ -377,26 +389,5 @@ fn value(name: &str, cell: &str) -> Value {
         "keyLength" | "geo" | "testVariants" => serde_json::from_str(cell).unwrap_or_else(|_| text()),
         _ if FLAG_NAMES.contains(&name) => cell.parse::<bool>().map_or_else(|_| text(), Value::from),
         _ => text(),
-    }
-}
-
-#[cfg(all(test, feature = "openapi"))]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::links::input::schema;
-
-    #[test]
-    fn every_field_of_a_link_is_a_column() {
-        let schema = schema(&["url"]);
-        let mut fields: BTreeSet<&str> =
-            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        assert!(fields.remove("tags"), "the list in responses, which files do not have");
-        let columns: BTreeSet<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
-        assert_eq!(columns.len(), COLUMNS.len(), "duplicate column");
-        let others: Vec<&&str> = columns.difference(&fields).collect();
-        assert_eq!(fields.difference(&columns).count(), 0, "{fields:?}");
-        assert!(others.iter().all(|name| **name == SECRET), "{others:?}");
     }
 }
