@@ -46,6 +46,7 @@ mod systemd;
 mod tags;
 mod top_links;
 mod transactions;
+mod webhook_changes;
 mod webhooks;
 mod workspaces;
 mod written_back;

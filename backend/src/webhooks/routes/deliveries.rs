@@ -7,10 +7,10 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::input::{MAX_URL, trigger};
+use super::input::trigger;
 use super::{enabled, not_found};
 use crate::auth::Caller;
-use crate::body::{Fields, JsonBody, unknown_option};
+use crate::body::{Fields, JsonBody, MAX_ITEM, unknown_option};
 use crate::error::ApiError;
 use crate::links::rfc3339;
 use crate::path::{Name, Names};
@@ -131,7 +131,7 @@ async fn replay_all(
     let fields = Fields::of(&body, "")?;
     let webhook = enabled(&app, &caller, &id).await?;
     let now = app.clock.now();
-    let mut filter = delivery_filter(now, |name| Ok(fields.text(name, MAX_URL)?.set()))?;
+    let mut filter = delivery_filter(now, |name| Ok(fields.text(name, MAX_ITEM)?.set()))?;
     filter.event_ids = fields.texts("eventIds", REPLAYED_AT_ONCE as usize)?.set().unwrap_or_default();
     if filter.status == Some(DeliveryStatus::Pending) {
         return Err(fields.invalid("status", "Expected delivered or failed: what is pending is on its way"));
