@@ -47,6 +47,7 @@ mod tags;
 mod top_links;
 mod transactions;
 mod webhook_changes;
+mod webhook_tables;
 mod webhooks;
 mod workspaces;
 mod written_back;
