@@ -14,6 +14,9 @@ use super::rollups::{HOUR, Table, pieces, start_of};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, instant};
 
+/// Maximum number of events that one transaction deletes. Each may have hundreds of attempts.
+const EVENTS_PER_STEP: i64 = 100;
+
 const HORIZON: &str = "SELECT r.kept_from FROM retention r";
 
 /// The horizon in Unix milliseconds: the one that is written down, or the operator's if that is later.
@@ -105,6 +108,24 @@ impl Store {
         let _turn = self.turn().await;
         let clicks = sql.execute(&self.write).await?;
         Ok(clicks >= ROWS_PER_STEP.cast_unsigned())
+    }
+
+    /// Deletes some webhook events about clicks from before the horizon, with their deliveries, in one transaction. True if
+    /// there may be more.
+    pub(crate) async fn delete_expired_click_events(&self, kept_from: Timestamp) -> Result<bool, StoreError> {
+        let mut sql =
+            Sql::new("SELECT e.seq FROM webhook_events e WHERE e.event = 'link.clicked' AND e.created_at < ");
+        sql.bind(kept_from.as_millisecond()).push(" ORDER BY e.created_at LIMIT ").bind(EVENTS_PER_STEP);
+        let expired = sql.all(&self.read).await?;
+        if expired.is_empty() {
+            return Ok(false);
+        }
+        let expired = expired.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        let mut sql = Sql::new("DELETE FROM webhook_events WHERE seq");
+        sql.in_numbers(self.dialect, &expired);
+        let _turn = self.turn().await;
+        sql.execute(&self.write).await?;
+        Ok(expired.len() as i64 >= EVENTS_PER_STEP)
     }
 }
 
