@@ -1,4 +1,4 @@
-//! The retention of clicks, and the deletion of expired clicks.
+//! The retention of clicks, and the deletion of expired clicks and of the webhook events that contain them.
 
 use std::time::Duration;
 
@@ -68,6 +68,9 @@ async fn delete_expired(
         while !*stop.borrow() && store.delete_expired_clicks(workspace, kept_from).await? {
             tokio::time::sleep(PAUSE).await;
         }
+    }
+    while !*stop.borrow() && store.delete_expired_click_events(kept_from).await? {
+        tokio::time::sleep(PAUSE).await;
     }
     Ok(())
 }

@@ -8,9 +8,9 @@ use crate::folders::{self, ACCESS_LEVEL, MAX_DESCRIPTION};
 use crate::links::TAG_COLORS;
 use crate::links::bulk::MAX_BULK;
 use crate::store::REPLAYED_AT_ONCE;
-use crate::webhooks::Trigger;
 use crate::webhooks::routes::MAX_OVERLAP;
-use crate::webhooks::routes::input::{MAX_NAME, MAX_SCOPE, MAX_URL};
+use crate::webhooks::routes::input::{MAX_NAME, MAX_SCOPE};
+use crate::webhooks::{MAX_URL, ScopeKind, Trigger};
 
 /// A list of ids, as an array or as a comma-separated string.
 fn ids(max: usize) -> Value {
@@ -85,6 +85,8 @@ fn secret() -> Value {
 }
 
 pub(super) fn replay() -> Value {
+    let mut event_ids = ids(REPLAYED_AT_ONCE as usize);
+    event_ids["oneOf"][0]["minItems"] = json!(1);
     json!({
         "type": "object",
         "properties": {
@@ -92,7 +94,7 @@ pub(super) fn replay() -> Value {
             "event": {"anyOf": [trigger(), {"type": "null"}]},
             "start": {"type": ["string", "null"]},
             "end": {"type": ["string", "null"]},
-            "eventIds": ids(REPLAYED_AT_ONCE as usize),
+            "eventIds": event_ids,
         },
     })
 }
@@ -104,13 +106,17 @@ pub(super) fn rotate_secret() -> Value {
 
 pub(super) fn update_webhook() -> Value {
     let ids = ids(MAX_SCOPE);
+    let mut scope = json!({"enum": ScopeKind::ALL.map(ScopeKind::name)});
+    if let Some(kinds) = scope["enum"].as_array_mut() {
+        kinds.push(Value::Null);
+    }
     json!({
         "type": "object",
         "properties": {
             "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
             "url": {"type": "string", "format": "uri", "maxLength": MAX_URL},
             "triggers": {"type": "array", "minItems": 1, "items": trigger()},
-            "linkScope": {"enum": ["workspace", "links", "folders", null]},
+            "linkScope": scope,
             "linkIds": ids,
             "folderIds": ids,
             "disabled": {"type": ["boolean", "null"]},

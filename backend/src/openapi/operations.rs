@@ -160,6 +160,9 @@ fn analytics_response() -> Value {
 fn replayed() -> Value {
     json!({
         "type": "object", "required": ["replayed", "more"],
-        "properties": {"replayed": {"type": "integer", "minimum": 0}, "more": {"type": "boolean"}},
+        "properties": {
+            "replayed": {"type": "integer", "minimum": 0, "description": "The number of events that are sent again."},
+            "more": {"type": "boolean", "description": "Whether there may be more. The next call sends those."},
+        },
     })
 }

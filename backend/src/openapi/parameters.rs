@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::body::MAX_ITEM;
 use crate::links::bulk::MAX_BULK;
 use crate::query::{MAX_PAGE, MAX_SEARCH, MAX_VALUES};
+use crate::store::REPLAYED_AT_ONCE;
 use crate::webhooks::Trigger;
 use crate::webhooks::routes::deliveries;
 use crate::{analytics, domains, events, folders, links, qr, selection, tags};
@@ -18,14 +19,6 @@ fn in_query(name: &str, schema: Value) -> Value {
     let mut parameter = json!({"name": name, "in": "query"});
     parameter["schema"] = schema;
     parameter
-}
-
-fn text(name: &str) -> Value {
-    in_query(name, json!({"type": "string"}))
-}
-
-fn texts(names: &[&str]) -> Vec<Value> {
-    names.iter().map(|name| text(name)).collect()
 }
 
 fn choice<'a>(name: &str, words: impl IntoIterator<Item = &'a str>) -> Value {
@@ -156,7 +149,8 @@ pub(super) fn delivery_list() -> Vec<Value> {
         choice("status", deliveries::STATUSES.map(|(name, _)| name)),
         choice("event", Trigger::ALL.map(Trigger::name)),
     ];
-    parameters.extend(texts(&["start", "end"]));
+    parameters.extend(["start", "end"].map(filter));
+    parameters.push(list("eventIds", REPLAYED_AT_ONCE as usize));
     parameters.extend(pages(deliveries::PAGE_SIZE));
     parameters
 }

@@ -1,5 +1,7 @@
 //! The log of deliveries, and replays from it.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::any::AnyRow;
@@ -124,6 +126,25 @@ impl Store {
         );
         sql.bind(webhook.seq).push(" AND e.id = ").bind(event_id.to_owned()).push(" ORDER BY d.seq LIMIT 1");
         Ok(sql.execute(&self.write).await? == 1)
+    }
+
+    /// The ids that are not those of events that the webhook received.
+    pub(crate) async fn unknown_events(
+        &self,
+        webhook: &Webhook,
+        ids: &[String],
+    ) -> Result<Vec<String>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut sql = Sql::new("SELECT e.id FROM webhook_events e WHERE e.id");
+        sql.in_texts(self.dialect, ids).push(
+            " AND EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.event_seq = e.seq AND d.webhook_seq = ",
+        );
+        sql.bind(webhook.seq).push(")");
+        let known = sql.all(&self.read).await?;
+        let known = known.iter().map(|row| row.try_get(0)).collect::<Result<HashSet<String>, _>>()?;
+        Ok(ids.iter().filter(|id| !known.contains(*id)).cloned().collect())
     }
 
     /// Sends a bounded number of events to a webhook again, oldest first: those whose latest delivery matches `filter`.

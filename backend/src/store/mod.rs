@@ -36,6 +36,8 @@ mod sql;
 mod tags;
 mod top_links;
 mod turns;
+mod webhook_scope;
+mod webhook_update;
 mod webhooks;
 
 use std::path::PathBuf;
@@ -76,7 +78,8 @@ use sql::Sql;
 pub(crate) use tags::{TagFilter, TagOrder};
 pub(crate) use top_links::TopLink;
 use turns::{Turn, Turns};
-pub(crate) use webhooks::{NewWebhook, Scope, Webhook, WebhookConflict};
+pub(crate) use webhook_update::{ChangedWebhook, WebhookInput};
+pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};
 
 /// Maximum wait of a SQLite writer for another process's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

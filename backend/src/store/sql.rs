@@ -62,11 +62,20 @@ impl Sql {
     /// length. PostgreSQL finds the rows in an index: with `IN` and a query, it would read a table with the rows of all customers,
     /// because it does not know how few numbers there are.
     pub(super) fn in_numbers(&mut self, dialect: Dialect, numbers: &[i64]) -> &mut Self {
+        self.in_listed(dialect, "BIGINT", &json!(numbers))
+    }
+
+    /// Like [`Self::in_numbers`], for texts.
+    pub(super) fn in_texts(&mut self, dialect: Dialect, texts: &[impl serde::Serialize]) -> &mut Self {
+        self.in_listed(dialect, "TEXT", &json!(texts))
+    }
+
+    fn in_listed(&mut self, dialect: Dialect, kind: &'static str, list: &Value) -> &mut Self {
         let (before, after) = match dialect {
             Dialect::Sqlite => (" IN ", ""),
             Dialect::Postgres => (" = ANY(ARRAY", ")"),
         };
-        self.push(before).listed(dialect, "BIGINT", &json!(numbers)).push(after)
+        self.push(before).listed(dialect, kind, list).push(after)
     }
 
     /// Appends a list of texts as one argument.

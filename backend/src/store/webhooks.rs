@@ -7,22 +7,11 @@ use sqlx::{Any, Row, Transaction};
 use super::sql::Sql;
 use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::ids;
-use crate::links::Link;
-use crate::webhooks::Trigger;
-
-/// The links whose events a webhook receives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// All links of the workspace.
-    Workspace,
-    /// The links with these ids.
-    Links(Vec<String>),
-    /// The links in these folders.
-    Folders(Vec<String>),
-}
+use crate::links::{Link, rfc3339};
+use crate::webhooks::{InvalidScope, Scope, ScopeInput, Trigger};
 
 /// A webhook.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Webhook {
     pub(crate) seq: i64,
     pub(crate) id: String,
@@ -37,13 +26,28 @@ pub(crate) struct Webhook {
     pub(crate) created_at: Timestamp,
 }
 
-/// The reason why a webhook was not created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why a webhook was not created or changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WebhookConflict {
     /// The workspace already has a webhook with this URL.
+    #[error("A Webhook with this URL already exists.")]
     Url,
     /// The workspace has the maximum number of webhooks.
-    TooMany,
+    #[error("A workspace has at most {0} webhooks.")]
+    TooMany(u32),
+    /// The scope of the webhook and the fields of the request do not fit.
+    #[error(transparent)]
+    Scope(#[from] InvalidScope),
+    /// The field names links or folders that the workspace does not have.
+    #[error("Invalid {field} detected: {}", .ids.join(", "))]
+    Unknown { field: &'static str, ids: Vec<String> },
+    /// The secret before the current one was promised to sign deliveries until this instant.
+    #[error(
+        "The previous secret signs deliveries until {}. Rotate after that, or with overlapSeconds 0, which ends all previous \
+         secrets at once.",
+        rfc3339(*.0)
+    )]
+    Overlap(Timestamp),
 }
 
 impl Webhook {
@@ -64,10 +68,10 @@ pub(crate) struct NewWebhook {
     pub(crate) url: String,
     pub(crate) secret: Option<String>,
     pub(crate) triggers: Vec<Trigger>,
-    pub(crate) scope: Scope,
+    pub(crate) scope: ScopeInput,
 }
 
-const WEBHOOKS: &str =
+pub(super) const WEBHOOKS: &str =
     "SELECT h.seq, h.id, h.name, h.url, h.secret, h.triggers, h.link_scope, h.link_ids, h.folder_ids,
     h.disabled_at, h.old_secret_until, h.created_at FROM webhooks h WHERE h.workspace_seq = ";
 
@@ -82,7 +86,16 @@ impl Store {
     ) -> Result<Result<Webhook, WebhookConflict>, StoreError> {
         let id = ids::sortable("wh_", now);
         let secret = new.secret.clone().unwrap_or_else(ids::webhook_secret);
-        let (scope, link_ids, folder_ids) = scope_columns(&new.scope)?;
+        let scope = match new.scope.applied_to(&Scope::Workspace) {
+            Ok(scope) => scope,
+            Err(invalid) => return Ok(Err(invalid.into())),
+        };
+        let known = self.known_ids(workspace, scope.link_ids(), scope.folder_ids()).await?;
+        let scope = match known.resolve(&scope, &Scope::Workspace) {
+            Ok(scope) => scope,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
+        let (scope, link_ids, folder_ids) = scope_columns(&scope)?;
         let triggers = to_json("webhook triggers", &new.triggers)?;
         let mut transaction = self.begin_alone(workspace).await?;
         let mut sql = Sql::new("SELECT COUNT(*) FROM webhooks h WHERE h.workspace_seq = ");
@@ -102,30 +115,13 @@ impl Store {
             return Ok(Err(WebhookConflict::Url));
         }
         if full {
-            return Ok(Err(WebhookConflict::TooMany));
+            return Ok(Err(WebhookConflict::TooMany(most)));
         }
         let mut sql = Sql::new(WEBHOOKS);
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id);
         let made = webhook(&sql.one(&mut *transaction).await?)?;
         transaction.commit().await?;
         Ok(Ok(made))
-    }
-
-    /// Replaces the secret of a webhook. Until `overlap_ends`, the previous secret also signs deliveries.
-    pub(crate) async fn rotate_secret(
-        &self,
-        webhook: &Webhook,
-        secret: &str,
-        overlap_ends: Option<Timestamp>,
-    ) -> Result<(), StoreError> {
-        let mut sql = Sql::new(match overlap_ends {
-            Some(_) => "UPDATE webhooks SET old_secret = secret, old_secret_until = ",
-            None => "UPDATE webhooks SET old_secret = NULL, old_secret_until = ",
-        });
-        sql.bind(overlap_ends.map(Timestamp::as_millisecond)).push(", secret = ").bind(secret.to_owned());
-        sql.push(" WHERE seq = ").bind(webhook.seq);
-        sql.execute(&self.write).await?;
-        Ok(())
     }
 
     /// The webhooks of a workspace, newest first.
@@ -144,29 +140,6 @@ impl Store {
         let mut sql = Sql::new(WEBHOOKS);
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id.to_owned());
         sql.optional(&self.read).await?.as_ref().map(webhook).transpose()
-    }
-
-    /// Stores an updated webhook. Enabling a webhook resets its failures. False if another webhook of the workspace has
-    /// its URL.
-    pub(crate) async fn update_webhook(
-        &self,
-        workspace: &Workspace,
-        webhook: &Webhook,
-    ) -> Result<bool, StoreError> {
-        let (scope, link_ids, folder_ids) = scope_columns(&webhook.scope)?;
-        let mut sql = Sql::new("UPDATE webhooks SET name = ");
-        sql.bind(webhook.name.clone()).push(", url = ").bind(webhook.url.clone());
-        sql.push(", triggers = ").bind(to_json("webhook triggers", &webhook.triggers)?);
-        sql.push(", link_scope = ").bind(scope.to_owned());
-        sql.push(", link_ids = ").bind(link_ids).push(", folder_ids = ").bind(folder_ids);
-        sql.push(", failures = CASE WHEN disabled_at IS NULL THEN failures ELSE 0 END, disabled_at = ");
-        sql.bind(webhook.disabled_at.map(Timestamp::as_millisecond));
-        sql.push(" WHERE workspace_seq = ").bind(workspace.seq).push(" AND seq = ").bind(webhook.seq);
-        match sql.execute(&self.write).await {
-            Ok(_) => Ok(true),
-            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Deletes a webhook with its deliveries. False if the workspace has no such webhook.
@@ -189,17 +162,12 @@ pub(super) async fn listeners(
     Ok(webhooks.into_iter().filter(|webhook| webhook.triggers.contains(&trigger)).collect())
 }
 
-fn scope_columns(scope: &Scope) -> Result<(&'static str, String, String), StoreError> {
-    let none: &[String] = &[];
-    let (name, links, folders) = match scope {
-        Scope::Workspace => ("workspace", none, none),
-        Scope::Links(ids) => ("links", ids.as_slice(), none),
-        Scope::Folders(ids) => ("folders", none, ids.as_slice()),
-    };
-    Ok((name, to_json("webhook scope", &links)?, to_json("webhook scope", &folders)?))
+pub(super) fn scope_columns(scope: &Scope) -> Result<(&'static str, String, String), StoreError> {
+    let ids = |ids: &[String]| to_json("webhook scope", &ids);
+    Ok((scope.kind().name(), ids(scope.link_ids())?, ids(scope.folder_ids())?))
 }
 
-fn webhook(row: &AnyRow) -> Result<Webhook, StoreError> {
+pub(super) fn webhook(row: &AnyRow) -> Result<Webhook, StoreError> {
     let text = |column: &str| row.try_get::<String, _>(column);
     let scope = match text("link_scope")?.as_str() {
         "workspace" => Scope::Workspace,

@@ -8,6 +8,7 @@ pub(crate) mod address;
 pub(crate) mod delivery;
 mod receiver;
 pub(crate) mod routes;
+mod scope;
 pub mod signature;
 
 use std::sync::Arc;
@@ -20,6 +21,10 @@ use crate::event_body::ClickBody;
 use crate::ids;
 use crate::links::{Link, LinkBody, PublicUrl, rfc3339};
 use crate::store::Click;
+
+#[cfg(feature = "openapi")]
+pub(crate) use receiver::MAX_URL;
+pub(crate) use scope::{InvalidScope, Scope, ScopeInput, ScopeKind};
 
 /// The types of events. All of them concern links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

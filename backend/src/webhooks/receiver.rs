@@ -2,6 +2,10 @@
 
 use url::Url;
 
+/// Maximum length of a URL, as sent and in canonical form, in characters. An entry of an index of PostgreSQL has at most
+/// 2,704 bytes, and the URLs of a workspace are in one.
+pub(crate) const MAX_URL: usize = 2_048;
+
 /// The reason why a URL is not valid for a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InvalidReceiver {
@@ -11,6 +15,8 @@ pub(super) enum InvalidReceiver {
     Scheme,
     #[error("Invalid URL: user and password are not sent")]
     Credentials,
+    #[error("Invalid URL: expected <={MAX_URL} characters after percent-encoding")]
+    TooLong,
 }
 
 /// Parses the URL of a receiver and removes differences that do not matter to it (RFC 3986, section 6.2.2): fragments,
@@ -32,6 +38,9 @@ pub(super) fn parse(text: &str) -> Result<Url, InvalidReceiver> {
     url.set_path(&path);
     let query = url.query().filter(|query| !query.is_empty()).map(decode_unreserved);
     url.set_query(query.as_deref());
+    if url.as_str().len() > MAX_URL {
+        return Err(InvalidReceiver::TooLong);
+    }
     Ok(url)
 }
 
@@ -92,6 +101,7 @@ mod tests {
             ("ftp://rx.test/", InvalidReceiver::Scheme),
             ("https://user@rx.test/", InvalidReceiver::Credentials),
             ("https://:secret@rx.test/", InvalidReceiver::Credentials),
+            (&format!("https://rx.test/{}", "é".repeat(MAX_URL / 6)), InvalidReceiver::TooLong),
         ];
         for (text, expected) in table {
             assert_eq!(parse(text), Err(expected), "{text}");

@@ -214,6 +214,10 @@ async fn deliveries_are_filtered_and_paged(database: Database) {
     receiver.next().await;
     let all = log_after(&service, &webhook, 1).await;
     let (deleted, retried, delivered) = (&all[0]["eventId"], &all[1]["eventId"], &all[2]["eventId"]);
+    let of = |ids: &[&Value]| {
+        let ids: Vec<&str> = ids.iter().map(|id| id.as_str().unwrap()).collect();
+        format!("eventIds={}", ids.join(","))
+    };
     //  query                                       deliveries
     let table = [
         ("", vec![deleted, retried, delivered]),
@@ -225,6 +229,9 @@ async fn deliveries_are_filtered_and_paged(database: Database) {
         ("end=30+minutes+ago", vec![delivered]),
         ("start=2026-03-15T13:00:00Z", vec![deleted, retried]),
         ("start=2026-03-15T12:00:00Z&end=2026-03-15T13:00:00Z", vec![delivered]),
+        (&of(&[delivered, retried]), vec![retried, delivered]),
+        (&format!("{}&status=pending", of(&[delivered, retried])), vec![retried]),
+        (&of(&[&json!("evt_unknown")]), vec![]),
         ("pageSize=2", vec![deleted, retried]),
         ("pageSize=2&page=2", vec![delivered]),
         ("pageSize=2&page=3", vec![]),
@@ -286,7 +293,7 @@ async fn failed_events_are_replayed_together(database: Database) {
         (json!({"status": "delivered"}), sorted(&ids)),
         (json!({"status": "delivered", "event": "link.deleted"}), vec![]),
         (json!({"status": "delivered", "end": "1 hour ago"}), vec![]),
-        (json!({"eventIds": ["evt_nobody"]}), vec![]),
+        (json!({"status": "failed", "eventIds": ids[0]}), vec![]),
     ];
     for (body, expected) in table {
         let answer = service.post(&replay, &body).await.body;

@@ -147,8 +147,15 @@ fn attempts(operation: &str, owned: &Owned) -> Vec<Attempt> {
         "upsertLink" => vec![tell(json!({"url": owned.link["url"], "key": "theirs"}), New)],
         "bulkCreateLinks" => vec![tell(json!([{"url": owned.link["url"]}]), New)],
         "createWebhook" => {
-            let body = json!({"name": "x", "url": "http://127.0.0.1:9/", "triggers": ["link.created"]});
-            vec![tell(body, New)]
+            let mut body = json!({"name": "x", "url": "http://127.0.0.1:9/", "triggers": ["link.created"]});
+            let new = tell(body.clone(), New);
+            body["linkScope"] = json!("folders");
+            body["folderIds"] = json!([folder]);
+            let of_folder = tell(body.clone(), Refused(400));
+            body["linkScope"] = json!("links");
+            body["folderIds"] = Value::Null;
+            body["linkIds"] = json!([link]);
+            vec![of_folder, tell(body, Refused(400)), new]
         }
         other => panic!("nobody has said what a stranger gets of {other}"),
     }

@@ -49,6 +49,8 @@ mod systemd;
 mod tags;
 mod top_links;
 mod transactions;
+mod webhook_changes;
+mod webhook_tables;
 mod webhooks;
 mod workspaces;
 mod written_back;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::database::{Database, on_both_databases};
+use crate::receiver::{Receiver, Silent};
 use crate::service::{Answer, Service, settings};
 
 const DAY: u64 = 86_400;
@@ -22,6 +23,7 @@ on_both_databases! {
     a_question_about_nothing_that_has_expired_is_answered,
     late_clicks_are_counted_and_deleted,
     all_clicks_of_a_workspace_may_expire,
+    webhook_events_about_expired_clicks_are_deleted_whether_delivered_or_not,
 }
 
 fn thirty_days() -> Settings {
@@ -341,4 +343,32 @@ async fn all_clicks_of_a_workspace_may_expire(database: Database) {
         deleted(&service, horizon).await;
     }
     assert_eq!(count(&service, "SELECT COUNT(*) FROM clicks".to_owned()).await, 1);
+}
+
+async fn webhook_events_about_expired_clicks_are_deleted_whether_delivered_or_not(database: Database) {
+    // More than one transaction deletes.
+    const EXPIRED: usize = 250;
+    let settings = Settings { retention: Some(Duration::from_secs(DAY)), ..settings() };
+    let service = Service::with_settings(database, settings).await;
+    let (receiver, silent) = (Receiver::start().await, Silent::start().await);
+    for url in [receiver.url("/"), silent.url()] {
+        service.webhook(&url, &["link.created", "link.clicked"]).await;
+    }
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    let mut hours = vec![30; EXPIRED];
+    hours.extend([1, 25]);
+    service.click_hours_ago(link["id"].as_str().unwrap(), &hours).await;
+    deleted(&service, "2026-03-14T12:00:00.000Z").await;
+    let events = "SELECT COUNT(*) FROM webhook_events".to_owned();
+    let gone = async {
+        while count(&service, events.clone()).await > 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), gone).await.expect("their events are deleted");
+    for webhook in service.get("/webhooks").await.each("id") {
+        let log = service.get(&format!("/webhooks/{}/deliveries", webhook.as_str().unwrap())).await;
+        assert_eq!(log.each("event"), ["link.clicked", "link.created"]);
+        assert!(log.body[0]["requestBody"].as_str().unwrap().contains("2026-03-15T11:34:56.789Z"));
+    }
 }

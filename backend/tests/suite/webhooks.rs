@@ -235,17 +235,19 @@ async fn a_workspace_has_a_maximum_of_webhooks_and_one_per_url(database: Databas
 
 async fn ids_that_do_not_belong_to_the_scope_are_refused(database: Database) {
     let service = Service::start(database).await;
+    let link = &service.link(&json!({"url": "https://example.com"})).await["id"];
+    let folder = &service.folder("f").await;
     //  fields of a new webhook, and the refused field
     let table = [
-        (json!({"linkIds": ["link_1"]}), Some("linkIds")),
-        (json!({"folderIds": ["f"]}), Some("folderIds")),
-        (json!({"linkScope": null, "linkIds": ["link_1"]}), Some("linkIds")),
-        (json!({"linkScope": "workspace", "linkIds": ["link_1"]}), Some("linkIds")),
+        (json!({"linkIds": [link]}), Some("linkIds")),
+        (json!({"folderIds": [folder]}), Some("folderIds")),
+        (json!({"linkScope": null, "linkIds": [link]}), Some("linkIds")),
+        (json!({"linkScope": "workspace", "linkIds": [link]}), Some("linkIds")),
         (json!({"linkScope": "links", "linkIds": []}), Some("linkIds")),
-        (json!({"linkScope": "links", "linkIds": ["link_1"], "folderIds": ["f"]}), Some("folderIds")),
+        (json!({"linkScope": "links", "linkIds": [link], "folderIds": [folder]}), Some("folderIds")),
         (json!({"linkScope": "domain"}), Some("linkScope")),
         (json!({"linkIds": [], "folderIds": null}), None),
-        (json!({"linkScope": "links", "linkIds": ["link_1"], "folderIds": []}), None),
+        (json!({"linkScope": "links", "linkIds": [link], "folderIds": []}), None),
     ];
     for (n, (fields, refused)) in table.into_iter().enumerate() {
         let url = format!("http://rx.test/{n}");
@@ -264,6 +266,9 @@ async fn ids_that_do_not_belong_to_the_scope_are_refused(database: Database) {
 
 async fn an_update_lists_the_changed_fields(database: Database) {
     let service = Service::start(database).await;
+    let one = &service.link(&json!({"url": "https://example.com/1"})).await["id"];
+    let two = &service.link(&json!({"url": "https://example.com/2"})).await["id"];
+    let folder = &service.folder("f").await;
     let made = service.webhook("http://rx.test/", &["link.created"]).await;
     let path = format!("/webhooks/{}", made["id"].as_str().unwrap());
     //  update, and the changed fields or the refused field
@@ -271,12 +276,12 @@ async fn an_update_lists_the_changed_fields(database: Database) {
         (json!({}), Ok(json!([]))),
         (json!({"name": "rx", "url": "http://RX.test:80/#"}), Ok(json!([]))),
         (json!({"name": "ry", "triggers": ["link.deleted"]}), Ok(json!(["name", "triggers"]))),
-        (json!({"linkIds": ["link_1"]}), Err("linkIds")),
-        (json!({"linkScope": "links", "linkIds": ["link_1"]}), Ok(json!(["linkScope", "linkIds"]))),
-        (json!({"linkIds": ["link_2"]}), Ok(json!(["linkIds"]))),
+        (json!({"linkIds": [one]}), Err("linkIds")),
+        (json!({"linkScope": "links", "linkIds": [one]}), Ok(json!(["linkScope", "linkIds"]))),
+        (json!({"linkIds": [two]}), Ok(json!(["linkIds"]))),
         (json!({"linkIds": []}), Err("linkIds")),
         (
-            json!({"linkScope": "folders", "folderIds": ["f"]}),
+            json!({"linkScope": "folders", "folderIds": [folder]}),
             Ok(json!(["linkScope", "linkIds", "folderIds"])),
         ),
         (json!({"linkScope": null, "disabled": true}), Ok(json!(["linkScope", "folderIds", "disabled"]))),

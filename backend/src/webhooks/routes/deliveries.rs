@@ -7,11 +7,11 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::input::{MAX_URL, trigger};
+use super::input::trigger;
 use super::{enabled, not_found};
 use crate::auth::Caller;
-use crate::body::{Fields, JsonBody, unknown_option};
-use crate::error::ApiError;
+use crate::body::{Fields, JsonBody, MAX_ITEM, empty_list, unknown_option};
+use crate::error::{ApiError, Code};
 use crate::links::rfc3339;
 use crate::path::{Name, Names};
 use crate::query::Query;
@@ -93,7 +93,9 @@ async fn list(
     query: Query,
 ) -> Result<Json<Vec<DeliveryBody>>, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
-    let filter = delivery_filter(app.clock.now(), |name| Ok(query.filter(name)?.map(str::to_owned)))?;
+    let value_of = |name: &str| Ok(query.filter(name)?.map(str::to_owned));
+    let event_ids = query.list("eventIds", REPLAYED_AT_ONCE as usize)?;
+    let filter = delivery_filter(app.clock.now(), value_of, event_ids)?;
     let (skip, size) = query.page(PAGE_SIZE)?;
     let records = app.store.deliveries(&webhook, &filter, skip, size).await?;
     Ok(Json(records.into_iter().map(DeliveryBody::of).collect()))
@@ -103,6 +105,7 @@ async fn list(
 fn delivery_filter(
     now: Timestamp,
     value_of: impl Fn(&str) -> Result<Option<String>, ApiError>,
+    event_ids: Option<Vec<String>>,
 ) -> Result<DeliveryFilter, ApiError> {
     let status = value_of("status")?.map(|word| {
         let status = STATUSES.into_iter().find(|(name, _)| *name == word).map(|(_, status)| status);
@@ -112,16 +115,21 @@ fn delivery_filter(
         let parsed = value_of(name)?.map(|text| when::parse(&text, now, &TimeZone::UTC, edge));
         parsed.transpose().map_err(|error| ApiError::invalid("custom", name, &error.to_string()))
     };
+    let (start, end) = (instant("start", Edge::Start)?, instant("end", Edge::End)?);
+    if start.zip(end).is_some_and(|(start, end)| start > end) {
+        return Err(ApiError::invalid("custom", "start", "Invalid range: start is after end"));
+    }
     Ok(DeliveryFilter {
         status: status.transpose()?,
         trigger: value_of("event")?.map(|event| trigger(&Value::String(event), "event")).transpose()?,
-        start: instant("start", Edge::Start)?,
-        end: instant("end", Edge::End)?,
-        event_ids: Vec::new(),
+        start,
+        end,
+        event_ids: event_ids.unwrap_or_default(),
     })
 }
 
-/// Sends the selected events again. Without `status` and `eventIds`, it selects the failed events.
+/// Sends the selected events again. Without `status` and `eventIds`, it selects the failed events. Events that the webhook
+/// never received cannot be selected.
 async fn replay_all(
     State(app): State<Shared>,
     caller: Caller,
@@ -131,13 +139,21 @@ async fn replay_all(
     let fields = Fields::of(&body, "")?;
     let webhook = enabled(&app, &caller, &id).await?;
     let now = app.clock.now();
-    let mut filter = delivery_filter(now, |name| Ok(fields.text(name, MAX_URL)?.set()))?;
-    filter.event_ids = fields.texts("eventIds", REPLAYED_AT_ONCE as usize)?.set().unwrap_or_default();
+    let event_ids = fields.texts("eventIds", REPLAYED_AT_ONCE as usize)?.set();
+    if event_ids.as_ref().is_some_and(Vec::is_empty) {
+        return Err(empty_list("eventIds"));
+    }
+    let mut filter = delivery_filter(now, |name| Ok(fields.text(name, MAX_ITEM)?.set()), event_ids)?;
     if filter.status == Some(DeliveryStatus::Pending) {
         return Err(fields.invalid("status", "Expected delivered or failed: what is pending is on its way"));
     }
     if filter.status.is_none() && filter.event_ids.is_empty() {
         filter.status = Some(DeliveryStatus::Failed);
+    }
+    let unknown = app.store.unknown_events(&webhook, &filter.event_ids).await?;
+    if !unknown.is_empty() {
+        let message = format!("Invalid eventIds detected: {}", unknown.join(", "));
+        return Err(ApiError::new(Code::UnprocessableEntity, message));
     }
     let replayed = app.store.replay_all(&webhook, &filter, now).await?;
     app.announced.notify_one();

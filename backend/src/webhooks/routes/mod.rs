@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use super::{Event, LinkSnapshot, Trigger};
 use crate::auth::Caller;
-use crate::body::{Change, Fields, JsonBody};
+use crate::body::{Fields, JsonBody};
 use crate::error::{ApiError, Code};
 use crate::ids;
 use crate::links::{Link, rfc3339};
 use crate::path::Name;
 use crate::state::{App, Shared};
-use crate::store::{Click, Scope, Webhook, WebhookConflict};
+use crate::store::{ChangedWebhook, Click, Webhook, WebhookConflict};
 
 /// Default overlap of a rotation, in seconds. Both secrets sign deliveries during the overlap.
 const OVERLAP: u64 = 86_400;
@@ -64,11 +64,6 @@ pub(crate) struct WebhookBody {
 impl WebhookBody {
     /// A webhook at `now`, without its secret.
     fn of(webhook: Webhook, now: Timestamp) -> Self {
-        let (link_scope, link_ids, folder_ids) = match webhook.scope {
-            Scope::Workspace => ("workspace", Vec::new(), Vec::new()),
-            Scope::Links(ids) => ("links", ids, Vec::new()),
-            Scope::Folders(ids) => ("folders", Vec::new(), ids),
-        };
         Self {
             id: webhook.id,
             name: webhook.name,
@@ -76,9 +71,9 @@ impl WebhookBody {
             secret: None,
             old_secret_until: webhook.old_secret_until.filter(|until| *until > now).map(rfc3339),
             triggers: webhook.triggers,
-            link_scope: Some(link_scope),
-            link_ids,
-            folder_ids,
+            link_scope: Some(webhook.scope.kind().name()),
+            link_ids: webhook.scope.link_ids().to_vec(),
+            folder_ids: webhook.scope.folder_ids().to_vec(),
             disabled_at: webhook.disabled_at.map(rfc3339),
             installation_id: None,
             created_at: rfc3339(webhook.created_at),
@@ -101,13 +96,7 @@ async fn create(
     let new = input::new_webhook(&body, &app)?;
     let now = app.clock.now();
     let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now).await?;
-    let webhook = made.map_err(|conflict| match conflict {
-        WebhookConflict::Url => url_is_taken(),
-        WebhookConflict::TooMany => {
-            let message = format!("A workspace has at most {} webhooks.", app.max_webhooks);
-            ApiError::new(Code::Forbidden, message)
-        }
-    })?;
+    let webhook = made.map_err(|conflict| refusal(&conflict))?;
     Ok((StatusCode::CREATED, Json(WebhookBody::with_secret(webhook, now))))
 }
 
@@ -142,50 +131,25 @@ async fn update(
     Name(id): Name,
     JsonBody(body): JsonBody,
 ) -> Result<Json<WebhookBody>, ApiError> {
-    let fields = Fields::of(&body, "")?;
-    let before = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
-    if fields.get("secret").is_some_and(|secret| !secret.is_null()) {
-        return Err(fields.invalid("secret", "Expected none: POST /webhooks/{id}/rotate-secret changes it"));
-    }
-    let mut webhook = before.clone();
-    if fields.get("name").is_some() {
-        webhook.name = input::name(&fields)?;
-    }
-    if fields.get("url").is_some() {
-        webhook.url = input::url(&fields, &app)?;
-    }
-    if fields.get("triggers").is_some() {
-        webhook.triggers = input::triggers(&fields)?;
-    }
-    webhook.scope = input::scope(&fields, Some(&before.scope))?;
-    match fields.boolean("disabled")? {
-        Change::Set(true) => webhook.disabled_at = webhook.disabled_at.or(Some(app.clock.now())),
-        Change::Set(false) => webhook.disabled_at = None,
-        Change::Keep | Change::Clear => {}
-    }
-    if !app.store.update_webhook(&caller.workspace, &webhook).await? {
-        return Err(url_is_taken());
-    }
+    let input = input::update(&body, &app)?;
+    let now = app.clock.now();
+    let changed = app.store.update_webhook(&caller.workspace, &id, &input, now).await?;
+    let ChangedWebhook { before, after } =
+        changed.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
     app.announced.notify_one();
-    let changed = changed(&before, &webhook);
-    Ok(Json(WebhookBody { changed: Some(changed), ..WebhookBody::of(webhook, app.clock.now()) }))
+    let changed = changed_fields(&before, &after);
+    Ok(Json(WebhookBody { changed: Some(changed), ..WebhookBody::of(after, now) }))
 }
 
 /// The fields in which two states of a webhook differ.
-fn changed(before: &Webhook, after: &Webhook) -> Vec<&'static str> {
-    let ids = |scope: &Scope| match scope {
-        Scope::Workspace => (Vec::new(), Vec::new()),
-        Scope::Links(ids) => (ids.clone(), Vec::new()),
-        Scope::Folders(ids) => (Vec::new(), ids.clone()),
-    };
-    let (ids_before, ids_after) = (ids(&before.scope), ids(&after.scope));
+fn changed_fields(before: &Webhook, after: &Webhook) -> Vec<&'static str> {
     let differences = [
         ("name", before.name != after.name),
         ("url", before.url != after.url),
         ("triggers", before.triggers != after.triggers),
-        ("linkScope", std::mem::discriminant(&before.scope) != std::mem::discriminant(&after.scope)),
-        ("linkIds", ids_before.0 != ids_after.0),
-        ("folderIds", ids_before.1 != ids_after.1),
+        ("linkScope", before.scope.kind() != after.scope.kind()),
+        ("linkIds", before.scope.link_ids() != after.scope.link_ids()),
+        ("folderIds", before.scope.folder_ids() != after.scope.folder_ids()),
         ("disabled", before.disabled_at.is_some() != after.disabled_at.is_some()),
     ];
     differences.into_iter().filter(|(_, differ)| *differ).map(|(name, _)| name).collect()
@@ -202,14 +166,10 @@ async fn rotate_secret(
     let fields = Fields::of(&body, "")?;
     let secret = input::secret(&fields)?.unwrap_or_else(ids::webhook_secret);
     let overlap = fields.integer("overlapSeconds", 0..=u64::from(MAX_OVERLAP))?.set().unwrap_or(OVERLAP);
-    let mut webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
     let now = app.clock.now();
-    webhook.old_secret_until = match overlap {
-        0 => None,
-        seconds => Some(now.saturating_add(Duration::from_secs(seconds)).unwrap_or(Timestamp::MAX)),
-    };
-    app.store.rotate_secret(&webhook, &secret, webhook.old_secret_until).await?;
-    webhook.secret = secret;
+    let overlap = Duration::from_secs(overlap);
+    let rotated = app.store.rotate_secret(&caller.workspace, &id, &secret, overlap, now).await?;
+    let webhook = rotated.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
     Ok(Json(WebhookBody::with_secret(webhook, now)))
 }
 
@@ -258,8 +218,17 @@ async fn enabled(app: &App, caller: &Caller, id: &str) -> Result<Webhook, ApiErr
     }
 }
 
-fn url_is_taken() -> ApiError {
-    ApiError::conflict("A Webhook with this URL already exists.")
+fn refusal(conflict: &WebhookConflict) -> ApiError {
+    let code = match conflict {
+        WebhookConflict::Scope(invalid) => {
+            return ApiError::invalid("custom", invalid.field(), &invalid.to_string());
+        }
+        WebhookConflict::Url | WebhookConflict::Overlap(_) => Code::Conflict,
+        WebhookConflict::TooMany(_) => Code::Forbidden,
+        // As in the published API.
+        WebhookConflict::Unknown { .. } => Code::BadRequest,
+    };
+    ApiError::new(code, conflict.to_string())
 }
 
 fn not_found() -> ApiError {
