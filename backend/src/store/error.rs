@@ -91,6 +91,8 @@ impl StoreError {
             Self::Database(
                 sqlx::Error::Io(_)
                 | sqlx::Error::Tls(_)
+                // A connection that ends while it is opened.
+                | sqlx::Error::Protocol(_)
                 | sqlx::Error::PoolTimedOut
                 | sqlx::Error::PoolClosed
                 | sqlx::Error::WorkerCrashed,
