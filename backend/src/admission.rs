@@ -1,9 +1,8 @@
 //! Limits the number of concurrent analytics queries and searches: in all, to the number of reader connections, and per
-//! workspace, to half of it. Those of a busy workspace have the lowest priority.
+//! workspace, to half of it, rounded down but at least one. Those of a busy workspace have the lowest priority.
 
-use std::collections::HashMap;
 use std::future::ready;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -12,16 +11,22 @@ use tracing::Instrument;
 use crate::background::Priority;
 use crate::error::{ApiError, Code};
 use crate::gate::{Gate, Passed};
+use crate::semaphores::Semaphores;
 use crate::store::Workspace;
 
 /// Maximum wait of an analytics query.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
+/// Maximum number of waiting queries of a workspace.
+const MAX_WAITING: usize = 64;
+
 /// Waits up to [`MAX_WAIT`] until an analytics query may run.
 pub(crate) async fn soon<T>(ready: impl Future<Output = T>) -> Result<T, ApiError> {
-    let busy = "Too many concurrent analytics queries. Try again later.";
-    let timeout = tokio::time::timeout(MAX_WAIT, ready);
-    timeout.await.map_err(|_elapsed| ApiError::new(Code::ServiceUnavailable, busy))
+    tokio::time::timeout(MAX_WAIT, ready).await.map_err(|_elapsed| too_many())
+}
+
+fn too_many() -> ApiError {
+    ApiError::new(Code::ServiceUnavailable, "Too many concurrent analytics queries. Try again later.")
 }
 
 /// The permits for analytics queries.
@@ -29,10 +34,13 @@ pub(crate) async fn soon<T>(ready: impl Future<Output = T>) -> Result<T, ApiErro
 pub(crate) struct Admission {
     all: Arc<Semaphore>,
     share: usize,
-    /// The permits of each workspace with a query that runs or waits.
-    of_workspace: Mutex<HashMap<i64, Arc<Semaphore>>>,
+    of_workspace: Semaphores<i64>,
     gate: Arc<Gate>,
 }
+
+/// The place of a query among those of its workspace that run or wait.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Semaphore>);
 
 /// A permit for one query. It is released when the query ends.
 #[derive(Debug)]
@@ -46,17 +54,34 @@ pub(crate) struct Admitted {
 impl Admission {
     pub(crate) fn new(permits: u32, gate: Arc<Gate>) -> Self {
         let permits = permits as usize;
-        Self {
-            all: Arc::new(Semaphore::new(permits)),
-            share: permits.div_ceil(2),
-            of_workspace: Mutex::default(),
-            gate,
-        }
+        let share = (permits / 2).max(1);
+        Self { all: Arc::new(Semaphore::new(permits)), share, of_workspace: Semaphores::default(), gate }
+    }
+
+    /// Takes a place.
+    ///
+    /// # Errors
+    /// 503 if too many queries of the workspace wait.
+    pub(crate) fn place(&self, workspace: &Workspace) -> Result<Place, ApiError> {
+        let place = self.next_place(workspace);
+        // Each query has one, this one included, and the list of semaphores too.
+        let queries = Arc::strong_count(&place.0) - 1;
+        if queries > self.share + MAX_WAITING { Err(too_many()) } else { Ok(place) }
+    }
+
+    /// The number of queries of a workspace that run or wait.
+    #[cfg(test)]
+    pub(crate) fn uses(&self, workspace: i64) -> usize {
+        self.of_workspace.uses(&workspace)
+    }
+
+    fn next_place(&self, workspace: &Workspace) -> Place {
+        Place(self.of_workspace.of(workspace.seq, self.share))
     }
 
     /// Waits up to [`MAX_WAIT`] for a permit for a query of a request that has passed the gate.
-    pub(crate) async fn admit(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
-        soon(self.permit(workspace)).await?
+    pub(crate) async fn admit(&self, workspace: &Workspace, place: Place) -> Result<Admitted, ApiError> {
+        soon(self.permit(workspace, place)).await?
     }
 
     /// Passes the gate and waits for a permit, without a time limit. For the chunks after the first of a response, because its
@@ -64,24 +89,18 @@ impl Admission {
     pub(crate) async fn admit_chunk(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
         // In the order of other queries. In the other one, a chunk could wait for a query that waits for its permit.
         let (passed, ()) = self.gate.pass(workspace.seq, ready(())).await;
-        Ok(Admitted { _passed: Some(passed), ..self.permit(workspace).await? })
+        let permit = self.permit(workspace, self.next_place(workspace));
+        Ok(Admitted { _passed: Some(passed), ..permit.await? })
     }
 
-    async fn permit(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
+    async fn permit(&self, workspace: &Workspace, place: Place) -> Result<Admitted, ApiError> {
         let closed = |_| ApiError::internal();
         // The permit of the workspace comes first, so that a query that waits for its own workspace holds no global
         // permit.
-        let of_workspace = self.of_workspace(workspace.seq).acquire_owned().await.map_err(closed)?;
+        let of_workspace = place.0.acquire_owned().await.map_err(closed)?;
         let global = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
         let priority = if self.gate.is_busy(workspace) { Priority::Lowest } else { Priority::Low };
         Ok(Admitted { priority, _passed: None, _global: global, _of_workspace: of_workspace })
-    }
-
-    fn of_workspace(&self, workspace: i64) -> Arc<Semaphore> {
-        let mut all = self.of_workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        // A permit and a waiting query each hold a clone of the semaphore.
-        all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
-        Arc::clone(all.entry(workspace).or_insert_with(|| Arc::new(Semaphore::new(self.share))))
     }
 }
 
@@ -106,6 +125,7 @@ impl Admitted {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use jiff::Timestamp;
 
     use super::*;
@@ -114,44 +134,63 @@ mod tests {
         Workspace { seq, id: format!("ws_{seq}"), name: String::new(), created_at: Timestamp::UNIX_EPOCH }
     }
 
+    fn admission(permits: u32) -> Admission {
+        Admission::new(permits, Arc::new(Gate::new(2, 1)))
+    }
+
+    async fn admit(admission: &Admission, of: i64) -> Result<Admitted, ApiError> {
+        let workspace = workspace(of);
+        admission.admit(&workspace, admission.place(&workspace)?).await
+    }
+
     #[tokio::test]
-    async fn a_workspace_gets_at_most_half_of_the_permits() {
-        let admission = Admission::new(4, Arc::new(Gate::new(2, 1)));
-        let mut admitted = Vec::new();
-        //  workspace, admitted
-        for (asking, expected) in [(1, true), (1, true), (1, false), (2, true), (2, true), (3, false)] {
-            let permit = admission.admit(&workspace(asking)).await;
-            assert_eq!(permit.is_ok(), expected, "{asking} after {}", admitted.len());
-            if let Err(error) = &permit {
-                assert_eq!(error.code, Code::ServiceUnavailable);
+    async fn a_workspace_gets_at_most_half_of_the_permits_and_at_least_one() {
+        //  permits, those of a workspace, those of two
+        for (permits, of_one, of_two) in
+            [(1, 1, 1), (2, 1, 2), (3, 1, 2), (4, 2, 4), (5, 2, 4), (7, 3, 6), (8, 4, 8)]
+        {
+            let (admission, mut admitted) = (admission(permits), Vec::new());
+            for (of, expected) in [(1, of_one), (2, of_two)] {
+                while let Some(permit) = admit(&admission, of).now_or_never() {
+                    admitted.push(permit.unwrap());
+                }
+                assert_eq!(admitted.len(), expected, "{permits} permits, workspaces up to {of}");
             }
-            admitted.extend(permit);
         }
-        drop(admitted.remove(0));
-        assert!(admission.admit(&workspace(3)).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_query_without_a_permit_is_refused_after_a_while_and_at_once_if_many_wait() {
+        let admission = admission(4);
+        let running = [admit(&admission, 1).await.unwrap(), admit(&admission, 1).await.unwrap()];
+        let refused = admit(&admission, 1).await.unwrap_err();
+        assert_eq!(refused.code, Code::ServiceUnavailable);
+
+        let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| Box::pin(admit(&admission, 1))).collect();
+        for query in &mut waiting {
+            assert!(futures_util::poll!(query).is_pending());
+        }
+        let refused = admit(&admission, 1).now_or_never().unwrap().unwrap_err();
+        assert_eq!(refused.code, Code::ServiceUnavailable);
+        assert!(admit(&admission, 2).now_or_never().unwrap().is_ok(), "another workspace");
+        drop(waiting);
+        assert!(admit(&admission, 1).now_or_never().is_none(), "it may wait again");
+        drop(running);
+        assert!(admit(&admission, 1).now_or_never().unwrap().is_ok());
     }
 
     #[tokio::test]
     async fn a_permit_is_held_until_the_query_ends_though_the_client_is_gone() {
-        let admission = Admission::new(1, Arc::new(Gate::new(2, 1)));
+        let admission = admission(1);
         let (finish, finished) = tokio::sync::oneshot::channel::<()>();
-        let permit = admission.admit(&workspace(1)).await.unwrap();
+        let permit = admit(&admission, 1).await.unwrap();
         let answer = permit.answer(async move {
             finished.await.unwrap();
             Ok(())
         });
         assert!(tokio::time::timeout(Duration::from_millis(10), answer).await.is_err());
-        assert!(admission.admit(&workspace(2)).await.is_err());
+        assert!(admit(&admission, 2).await.is_err());
         finish.send(()).unwrap();
-        assert!(admission.admit(&workspace(2)).await.is_ok());
-    }
-
-    #[tokio::test]
-    async fn idle_workspaces_are_forgotten() {
-        let admission = Admission::new(2, Arc::new(Gate::new(2, 1)));
-        for seq in 0..100 {
-            admission.admit(&workspace(seq)).await.unwrap();
-        }
-        assert_eq!(admission.of_workspace.lock().unwrap().len(), 1);
+        assert!(admit(&admission, 2).await.is_ok());
     }
 }

@@ -115,10 +115,10 @@ pub(crate) fn grouping_names() -> impl Iterator<Item = &'static str> {
 
 async fn analytics(
     State(app): State<Shared>,
-    AnalyticsCaller(caller): AnalyticsCaller,
+    AnalyticsCaller { caller, place }: AnalyticsCaller,
     query: Query,
 ) -> Result<Response, ApiError> {
-    let admitted = app.admission.admit(&caller.workspace).await?;
+    let admitted = app.admission.admit(&caller.workspace, place).await?;
     let priority = admitted.priority;
     let answer = async move {
         let mut reader = app.store.reader(priority).await?;

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
+use crate::availability::Availability;
+use crate::bodies::Bodies;
 use crate::click_rules::Repeats;
 use crate::clock::Clock;
 use crate::error::{ApiError, Code};
@@ -29,8 +32,8 @@ use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::delivery::Deliverer;
 use crate::{
-    analytics, domains, events, folders, internal, links, qr, redirect, request_scope, retention, sweeper,
-    tags, webhooks,
+    analytics, auth, domains, events, folders, internal, links, qr, redirect, request_scope, retention,
+    sweeper, tags, webhooks,
 };
 
 /// Maximum number of QR codes that are drawn at once.
@@ -82,9 +85,11 @@ impl Backend {
             Arc::new(Gate::new(available_parallelism().map_or(1, NonZero::get), store.pause_of_busy()));
         let admission = Admission::new(store.analytics().readers, Arc::clone(&gate));
         let permits = Permits::new(store.connections() / 2, Arc::clone(&gate));
+        let availability = Availability::of(store.clone());
         let app = App {
-            targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
+            targets: Targets::new(store.clone(), availability.clone(), clock.clone(), settings.max_stale),
             store,
+            availability,
             clock,
             public_url: settings.public_url,
             webhook_addresses: settings.webhook_addresses,
@@ -92,6 +97,7 @@ impl Backend {
             gate,
             admission,
             permits,
+            bodies: Bodies::new(),
             drawing: Arc::new(Semaphore::new(DRAWING)),
             click_rules: settings.clicks,
             repeats: Repeats::default(),
@@ -114,9 +120,11 @@ impl Backend {
             .merge(tags::router())
             .merge(folders::routes::router())
             .merge(domains::router())
+            .merge(webhooks::routes::router())
+            .route_layer(from_fn_with_state(Arc::clone(&self.app), auth::permitted))
             .merge(analytics::router())
             .merge(events::router())
-            .merge(webhooks::routes::router())
+            .route_layer(from_fn_with_state(Arc::clone(&self.app), auth::authenticated))
             .merge(qr::router())
             .merge(redirect::router());
         #[cfg(feature = "openapi")]
@@ -126,7 +134,7 @@ impl Backend {
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.scope), request_scope::within))
+            .layer(from_fn_with_state(Arc::clone(&self.scope), request_scope::within))
     }
 
     /// The public listener's handler. It serves redirects without the router.
@@ -142,7 +150,7 @@ impl Backend {
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.scope), request_scope::within))
+            .layer(from_fn_with_state(Arc::clone(&self.scope), request_scope::within))
     }
 
     /// The database.
@@ -191,4 +199,77 @@ async fn unknown_route() -> impl IntoResponse {
 
 async fn unknown_method() -> impl IntoResponse {
     ApiError::new(Code::MethodNotAllowed, "The method is not allowed for this endpoint.")
+}
+
+#[cfg(all(test, feature = "openapi"))]
+mod tests {
+    use std::pin::pin;
+
+    use axum::body::Body;
+    use axum::http::{Method, Request, StatusCode};
+    use axum::response::Response;
+    use http_body_util::BodyExt;
+    use serde_json::Value;
+    use tempfile::TempDir;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::store::Analytics;
+
+    /// The routes that need no key.
+    const OPEN: [&str; 2] = ["/qr", "/r/{key}"];
+    const METHODS: [Method; 6] =
+        [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+
+    async fn send(router: &Router, method: &Method, path: &str, key: &str) -> Response {
+        let path = path.replace(['{', '}'], "");
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("authorization", format!("Bearer {key}")).body(Body::from("{}"));
+        router.clone().oneshot(request.unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_request_with_a_key_waits_for_its_workspace() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let analytics = Analytics { readers: 1, ..Analytics::default() };
+        let store = Store::open_with(&url, analytics).await.unwrap();
+        let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
+        let workspace = store.create_workspace("test", clock.now()).await.unwrap();
+        let (_, key) = store.create_key(&workspace, "pro", None, clock.now()).await.unwrap();
+        let backend = Backend::start(store, clock, Settings::new(public));
+        let (app, router) = (Arc::clone(&backend.app), backend.router());
+
+        let document = send(&router, &Method::GET, "/openapi.json", "").await;
+        let document = document.into_body().collect().await.unwrap().to_bytes();
+        let document: Value = serde_json::from_slice(&document).unwrap();
+        let paths = document["paths"].as_object().unwrap().keys();
+
+        let _all_permits = app.permits.take_all(workspace.seq);
+        let place = app.admission.place(&workspace).unwrap();
+        let _query = app.admission.admit(&workspace, place).await.unwrap();
+        let uses = || app.permits.uses(workspace.seq) + app.admission.uses(workspace.seq);
+        let (before, mut waited) = (uses(), 0);
+        for path in paths.filter(|path| !OPEN.contains(&path.as_str())) {
+            for method in METHODS {
+                let refused = send(&router, &method, path, "unknown").await.status();
+                if refused == StatusCode::METHOD_NOT_ALLOWED {
+                    continue;
+                }
+                assert_eq!(refused, StatusCode::UNAUTHORIZED, "{method} {path}");
+                let waits = pin!(async {
+                    while uses() == before {
+                        tokio::task::yield_now().await;
+                    }
+                });
+                tokio::select! {
+                    answer = send(&router, &method, path, &key) => {
+                        panic!("{method} {path} did not wait: {}", answer.status());
+                    }
+                    () = waits => waited += 1,
+                }
+            }
+        }
+        assert!(waited > 40, "{waited} requests");
+    }
 }

@@ -1,18 +1,26 @@
-//! Authentication by API key.
+//! Authentication by API key, and what a request waits for after it.
+//!
+//! The routes of the API are within [`authenticated`], and those with a [`Caller`] also within [`permitted`]. A handler cannot
+//! have a workspace in another way, so that none runs before its request has waited.
 
-use axum::extract::FromRequestParts;
-use axum::http::Method;
+use std::future::ready;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::Response;
 
+use crate::admission::{self, Place};
 use crate::error::{ApiError, Code};
+use crate::held::hold;
 use crate::state::Shared;
 use crate::store::Workspace;
-use crate::{admission, permits};
 
-/// The workspace of the request's API key (`Authorization: Bearer <key>`). A request accesses only the data of this
-/// workspace. A request that needs a permit of the workspace waits for it. A request with a body acquires its permit after
-/// the body is read, so that a slow sender holds none.
+/// The workspace of the request's API key (`Authorization: Bearer <key>`). A request accesses only the data of this workspace. It
+/// has a permit of the workspace.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) workspace: Workspace,
@@ -21,40 +29,77 @@ pub(crate) struct Caller {
 impl FromRequestParts<Shared> for Caller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        let caller = Self { workspace: workspace(parts, app).await? };
-        app.permits.require(&caller.workspace, parts);
-        if parts.method == Method::GET || parts.method == Method::DELETE {
-            permits::acquire(&parts.extensions).await;
-        }
-        Ok(caller)
+    async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, ApiError> {
+        parts.extensions.get().cloned().ok_or_else(ApiError::internal)
     }
 }
 
 /// The caller of an analytics query, which needs a permit of [`crate::admission`] instead.
-#[derive(Clone, Debug)]
-pub(crate) struct AnalyticsCaller(pub(crate) Caller);
+#[derive(Debug)]
+pub(crate) struct AnalyticsCaller {
+    pub(crate) caller: Caller,
+    /// Its place among the queries of the workspace that run or wait.
+    pub(crate) place: Place,
+}
 
 impl FromRequestParts<Shared> for AnalyticsCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        let caller = Caller { workspace: workspace(parts, app).await? };
-        app.permits.require_to_pass(&caller.workspace, parts);
-        admission::soon(permits::acquire(&parts.extensions)).await?;
-        Ok(Self(caller))
+        let Authenticated(workspace) = parts.extensions.get().cloned().ok_or_else(ApiError::internal)?;
+        let place = app.admission.place(&workspace)?;
+        let (passed, ()) = admission::soon(app.gate.pass(workspace.seq, ready(()))).await?;
+        hold(passed);
+        Ok(Self { caller: Caller { workspace }, place })
     }
 }
 
-/// The workspace of the request's key.
-async fn workspace(parts: &Parts, app: &Shared) -> Result<Workspace, ApiError> {
-    let workspace = app.store.workspace_of_key(bearer_key(parts)?).await?;
-    workspace.ok_or_else(|| ApiError::new(Code::Unauthorized, "Unauthorized: Invalid API key."))
+/// A request that waits longer for the workspace of its key makes the database suspected.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The workspace of a request that has waited for nothing yet.
+#[derive(Clone, Debug)]
+struct Authenticated(Workspace);
+
+/// Middleware that finds the workspace of the request's key, and refuses requests while the database is away.
+pub(crate) async fn authenticated(
+    State(app): State<Shared>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let key = bearer_key(request.headers())?.to_vec();
+    let respond = async {
+        let workspace = app.availability.observe(PATIENCE, app.store.workspace_of_key(&key)).await?;
+        let workspace =
+            workspace.ok_or_else(|| ApiError::new(Code::Unauthorized, "Unauthorized: Invalid API key."))?;
+        request.extensions_mut().insert(Authenticated(workspace));
+        Ok(next.run(request).await)
+    };
+    app.availability.while_available(respond).await?
+}
+
+/// Middleware that reads the body of a request, and then waits for a permit of its workspace. A slow sender thereby holds no permit.
+pub(crate) async fn permitted(
+    State(app): State<Shared>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let workspace = request.extensions().get().cloned();
+    let Authenticated(workspace) = workspace.ok_or_else(ApiError::internal)?;
+    if !request.method().is_safe() && request.method() != Method::DELETE {
+        let body = std::mem::take(request.body_mut());
+        let (received, room) = app.bodies.receive(workspace.seq, body).await?;
+        hold(room);
+        request.extensions_mut().insert(received);
+    }
+    hold(app.permits.acquire(&workspace, request.method(), request.uri().path()).await);
+    request.extensions_mut().insert(Caller { workspace });
+    Ok(next.run(request).await)
 }
 
 /// The key of the request. A key that is not UTF-8 is an unknown key.
-fn bearer_key(parts: &Parts) -> Result<&[u8], ApiError> {
-    let mut values = parts.headers.get_all(AUTHORIZATION).iter();
+fn bearer_key(headers: &HeaderMap) -> Result<&[u8], ApiError> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else {
         return Err(ApiError::new(Code::Unauthorized, "Missing Authorization header."));
     };

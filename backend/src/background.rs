@@ -3,6 +3,8 @@
 
 use tokio::sync::oneshot;
 
+use crate::held::Held;
+
 /// The priority of a thread, as the difference between its nice value and that of the process. Linux gives a thread that competes
 /// with others the less time the larger it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +40,17 @@ pub(crate) async fn run_on<T: Send + 'static>(
     if bytes > SMALL { run(work).await } else { Some(work()) }
 }
 
-/// Runs `work` on a new thread of the lowest priority. None if it panics or there can be no more threads.
+/// Runs `work` on a new thread of the lowest priority. None if it panics or there can be no more threads. If the client
+/// disconnects, the thread continues, and keeps what the request holds.
 pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = oneshot::channel();
+    let held = Held::of_request();
     let run = || {
         lower_priority(Priority::Lowest);
+        let output = work();
+        drop(held);
         // The receiver may have been dropped.
-        let _gone = done.send(work());
+        let _gone = done.send(output);
     };
     if let Err(error) = std::thread::Builder::new().name("background".to_owned()).spawn(run) {
         tracing::error!(%error, "could not start a thread");

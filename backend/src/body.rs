@@ -1,13 +1,11 @@
 //! Parses JSON bodies field by field. Errors have the published validator's format: `<issue>: <path>: <message>`.
 
-use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use crate::background;
-use crate::error::{ApiError, Code};
-use crate::permits;
+use crate::bodies::Received;
+use crate::error::ApiError;
 
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
@@ -34,13 +32,13 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     }
 }
 
+/// Parses the body that [`crate::auth::permitted`] has read.
 impl<S: Sync> FromRequest<S> for SizedJsonBody {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let (parts, body) = request.into_parts();
-        let body = read(body).await?;
-        permits::acquire(&parts.extensions).await;
+    async fn from_request(mut request: Request, _: &S) -> Result<Self, ApiError> {
+        let body = request.extensions_mut().remove::<Received>();
+        let Received(body) = body.ok_or_else(ApiError::internal)?;
         let bytes = body.len();
         let parse = move || serde_json::from_slice(&body);
         let value = background::run_on(bytes, parse).await.ok_or_else(ApiError::internal)?;
@@ -48,17 +46,6 @@ impl<S: Sync> FromRequest<S> for SizedJsonBody {
             ApiError::bad_request(format!("Invalid JSON format in request body: {error}."))
         })?;
         Ok(Self { value, bytes })
-    }
-}
-
-async fn read(body: Body) -> Result<Bytes, ApiError> {
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::new(
-            Code::PayloadTooLarge,
-            format!("The request body is larger than {MAX_BODY_BYTES} bytes."),
-        )),
-        Err(error) => Err(ApiError::bad_request(format!("The request body could not be read: {error}."))),
     }
 }
 

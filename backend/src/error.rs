@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::availability::Away;
 use crate::links::rfc3339;
 use crate::store::{NameConflict, StoreError};
 
@@ -129,6 +130,10 @@ impl From<StoreError> for ApiError {
                  clicks can be counted by link and time, in whole UTC hours."
             );
             return Self::invalid("custom", "start", &message);
+        }
+        if error.is_unavailability() {
+            tracing::warn!(%error, "the database is unavailable or busy");
+            return Away.into();
         }
         tracing::error!(error = %error, "database error");
         Self::internal()

@@ -41,10 +41,10 @@ pub(crate) fn router() -> Router<Shared> {
 
 async fn events(
     State(app): State<Shared>,
-    AnalyticsCaller(caller): AnalyticsCaller,
+    AnalyticsCaller { caller, place }: AnalyticsCaller,
     query: Query,
 ) -> Result<Response, ApiError> {
-    let admitted = app.admission.admit(&caller.workspace).await?;
+    let admitted = app.admission.admit(&caller.workspace, place).await?;
     // The first chunk is read before the response starts, so that a database error is answered with 500.
     let priority = admitted.priority;
     let first_chunk = async move { first_chunk(app, caller, &query, priority).await };
@@ -218,7 +218,8 @@ mod tests {
         let mut chunks = backend.router().oneshot(request).await.unwrap().into_body().into_data_stream();
         let mut text = chunks.next().await.unwrap().unwrap().to_vec();
         // The client reads nothing more for now, and other queries are admitted.
-        let permit = app.admission.admit(&workspace).await.unwrap();
+        let place = app.admission.place(&workspace).unwrap();
+        let permit = app.admission.admit(&workspace, place).await.unwrap();
         let mut next = Box::pin(chunks.next());
         let read = timeout(Duration::from_millis(200), &mut next).await;
         assert!(read.is_err(), "a chunk is read only with a permit");

@@ -2,14 +2,14 @@
 //!
 //! After each, there is a pause in proportion to the time that the request took, and of at most one second.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::semaphores::Semaphores;
 use crate::store::Workspace;
 use crate::workload::{Running, Workloads};
 
@@ -25,7 +25,7 @@ pub(crate) struct Gate {
     /// The pause after a request, in multiples of the time that it took.
     pause: u32,
     /// For each busy workspace with a request that runs or waits.
-    of_workspace: Mutex<HashMap<i64, Arc<Semaphore>>>,
+    of_workspace: Semaphores<i64>,
 }
 
 /// A request that runs.
@@ -40,6 +40,8 @@ pub(crate) struct Passed {
 struct Turn {
     since: Instant,
     pause: u32,
+    /// The last owner of a turn may be a thread in the background.
+    runtime: Handle,
     permits: Option<[OwnedSemaphorePermit; 2]>,
 }
 
@@ -47,7 +49,8 @@ impl Gate {
     /// Lets requests of busy workspaces use half of the processors, with a pause of `pause` times as long after each.
     pub(crate) fn new(processors: usize, pause: u32) -> Self {
         let all = Arc::new(Semaphore::new((processors / 2).max(1)));
-        Self { workloads: Arc::new(Workloads::new(processors)), all, pause, of_workspace: Mutex::default() }
+        let workloads = Arc::new(Workloads::new(processors));
+        Self { workloads, all, pause, of_workspace: Semaphores::default() }
     }
 
     /// Whether the workspace is busy.
@@ -66,16 +69,10 @@ impl Gate {
     async fn turn(&self, workspace: i64) -> Option<Turn> {
         // The semaphores are never closed. That of the workspace comes first, so that many requests of one workspace take turns with
         // those of another.
-        let of_workspace = self.of_workspace(workspace).acquire_owned().await.ok()?;
+        let of_workspace = self.of_workspace.of(workspace, 1).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Turn { since: Instant::now(), pause: self.pause, permits: Some([of_workspace, of_all]) })
-    }
-
-    fn of_workspace(&self, workspace: i64) -> Arc<Semaphore> {
-        let mut all = self.of_workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        // A permit and a waiting request each hold a clone of the semaphore.
-        all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
-        Arc::clone(all.entry(workspace).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        let (runtime, permits) = (Handle::try_current().ok()?, Some([of_workspace, of_all]));
+        Some(Turn { since: Instant::now(), pause: self.pause, runtime, permits })
     }
 }
 
@@ -83,13 +80,10 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let permits = self.permits.take();
         let pause = (self.pause * self.since.elapsed()).min(LONGEST_PAUSE);
-        // There is none at the end of the process.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                tokio::time::sleep(pause).await;
-                drop(permits);
-            });
-        }
+        self.runtime.spawn(async move {
+            tokio::time::sleep(pause).await;
+            drop(permits);
+        });
     }
 }
 
@@ -147,7 +141,6 @@ mod tests {
         drop((first, requests));
         sleep(20 * SOON).await;
         assert_eq!(gate.all.available_permits(), 1);
-        let _other = gate.of_workspace(2);
-        assert_eq!(gate.of_workspace.lock().unwrap().keys().collect::<Vec<_>>(), [&2]);
+        assert_eq!(gate.of_workspace.uses(&1), 0);
     }
 }

@@ -26,10 +26,10 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 async fn readyz(State(app): State<Shared>) -> Response {
-    match app.store.ping().await {
-        Ok(()) => "ready\n".into_response(),
-        Err(error) => {
-            tracing::warn!(%error, "not ready");
+    match app.availability.while_available(app.store.ping()).await {
+        Ok(Ok(())) => "ready\n".into_response(),
+        failed => {
+            tracing::warn!(?failed, "not ready");
             (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response()
         }
     }

@@ -4,22 +4,21 @@
 //! Reads, bulk calls and other writes have separate limits. SQLite has one writer, which serves transactions in the order
 //! of their arrival. The limits of writes bound the number of transactions of one workspace that another one waits for.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use axum::http::Extensions;
-use axum::http::request::Parts;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use axum::http::Method;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::gate::{Gate, Passed};
 use crate::links::bulk;
+use crate::semaphores::Semaphores;
 use crate::store::Workspace;
 
 /// The permits of each workspace with a request that runs or waits.
 #[derive(Debug)]
 pub(crate) struct Permits {
     reads: usize,
-    of_workspace: Mutex<HashMap<(i64, Kind), Arc<Semaphore>>>,
+    of_workspace: Semaphores<(i64, Kind)>,
     gate: Arc<Gate>,
 }
 
@@ -36,88 +35,67 @@ const BULK: usize = 2;
 /// transactions, so that other writes do not fall behind the bulk calls of another workspace.
 const WRITES: usize = 4;
 
-/// Holds what a request needs to run, until its response begins.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Permit(Arc<Mutex<Option<Held>>>);
-
+/// What a request needs to run.
 #[derive(Debug)]
-struct Held {
+pub(crate) struct Permit {
     _permit: Option<OwnedSemaphorePermit>,
     _passed: Passed,
-}
-
-/// What a request needs to run.
-#[derive(Clone, Debug)]
-struct Needed {
-    workspace: i64,
-    /// It needs one of these.
-    permits: Option<Arc<Semaphore>>,
-    gate: Arc<Gate>,
 }
 
 impl Permits {
     /// Allows each workspace `reads` concurrent reads, and at least one.
     pub(crate) fn new(reads: usize, gate: Arc<Gate>) -> Self {
-        Self { reads: reads.max(1), of_workspace: Mutex::default(), gate }
+        Self { reads: reads.max(1), of_workspace: Semaphores::default(), gate }
     }
 
-    /// Makes [`acquire`] wait for a permit of the workspace and pass the gate.
-    pub(crate) fn require(&self, workspace: &Workspace, request: &mut Parts) {
-        let (kind, permits) = match &request.method {
+    /// Waits until a request may run.
+    pub(crate) async fn acquire(&self, workspace: &Workspace, method: &Method, path: &str) -> Permit {
+        let (kind, permits) = match method {
             method if method.is_safe() => (Kind::Reads, self.reads),
-            _ if request.uri.path() == bulk::PATH => (Kind::Bulk, BULK),
+            _ if path == bulk::PATH => (Kind::Bulk, BULK),
             _ => (Kind::Writes, WRITES),
         };
-        let mut all = self.of_workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        // A permit and a waiting request each hold a clone of the semaphore.
-        all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
-        let semaphore = all.entry((workspace.seq, kind)).or_insert_with(|| Arc::new(Semaphore::new(permits)));
-        let permits = Some(Arc::clone(semaphore));
-        let gate = Arc::clone(&self.gate);
-        request.extensions.insert(Needed { workspace: workspace.seq, permits, gate });
-    }
-
-    /// Makes [`acquire`] pass the gate. For an analytics query, which needs a permit of [`crate::admission`].
-    pub(crate) fn require_to_pass(&self, workspace: &Workspace, request: &mut Parts) {
-        let gate = Arc::clone(&self.gate);
-        request.extensions.insert(Needed { workspace: workspace.seq, permits: None, gate });
+        let permits = self.of_workspace.of((workspace.seq, kind), permits);
+        // The semaphore is never closed.
+        let permit = async { permits.acquire_owned().await.ok() };
+        let (passed, permit) = self.gate.pass(workspace.seq, permit).await;
+        Permit { _permit: permit, _passed: passed }
     }
 }
 
-/// Waits until the request may run, and holds what it needs for that until its response begins.
-pub(crate) async fn acquire(request: &Extensions) {
-    let (Some(needed), Some(Permit(held))) = (request.get::<Needed>(), request.get::<Permit>()) else {
-        return;
-    };
-    let permit = async {
-        match &needed.permits {
-            // The semaphore is never closed.
-            Some(permits) => Arc::clone(permits).acquire_owned().await.ok(),
-            None => None,
-        }
-    };
-    let (passed, permit) = needed.gate.pass(needed.workspace, permit).await;
-    *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Held { _permit: permit, _passed: passed });
+#[cfg(test)]
+impl Permits {
+    /// Takes all permits of a workspace.
+    pub(crate) fn take_all(&self, workspace: i64) -> Vec<OwnedSemaphorePermit> {
+        let kinds = [(Kind::Reads, self.reads), (Kind::Bulk, BULK), (Kind::Writes, WRITES)];
+        let take = |(kind, permits): (Kind, usize)| {
+            let semaphore = self.of_workspace.of((workspace, kind), permits);
+            semaphore.try_acquire_many_owned(u32::try_from(permits).unwrap()).unwrap()
+        };
+        kinds.into_iter().map(take).collect()
+    }
+
+    /// The number of requests of a workspace that have or await permits.
+    pub(crate) fn uses(&self, workspace: i64) -> usize {
+        [Kind::Reads, Kind::Bulk, Kind::Writes]
+            .map(|kind| self.of_workspace.uses(&(workspace, kind)))
+            .iter()
+            .sum()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use axum::http::Request;
+    use futures_util::FutureExt;
     use jiff::Timestamp;
 
     use super::*;
 
-    /// A request that did not have to wait for a permit.
-    async fn request(permits: &Permits, workspace: i64, method: &str, path: &str) -> Option<Parts> {
+    /// The permit of a request that does not have to wait for it.
+    fn permit(permits: &Permits, workspace: i64, method: &Method, path: &str) -> Option<Permit> {
         let created_at = Timestamp::UNIX_EPOCH;
         let workspace = Workspace { seq: workspace, id: String::new(), name: String::new(), created_at };
-        let (mut request, ()) = Request::builder().method(method).uri(path).body(()).unwrap().into_parts();
-        request.extensions.insert(Permit::default());
-        permits.require(&workspace, &mut request);
-        let acquired = tokio::time::timeout(Duration::from_millis(20), acquire(&request.extensions)).await;
-        acquired.is_ok().then_some(request)
+        permits.acquire(&workspace, method, path).now_or_never()
     }
 
     #[tokio::test]
@@ -126,28 +104,26 @@ mod tests {
         let mut running = Vec::new();
         //  workspace, request, whether it runs
         for (workspace, method, path, expected) in [
-            (1, "GET", "/links", true),
-            (1, "GET", "/links/count", true),
-            (1, "GET", "/links", false),
-            (1, "POST", "/links/bulk", true),
-            (1, "DELETE", "/links/bulk?linkIds=x", true),
-            (1, "PATCH", "/links/bulk", false),
-            (1, "PATCH", "/links/x", true),
-            (1, "POST", "/links", true),
-            (1, "DELETE", "/tags/x", true),
-            (1, "PUT", "/links/upsert", true),
-            (1, "POST", "/folders", false),
-            (2, "GET", "/links", true),
-            (2, "PATCH", "/links/bulk", true),
+            (1, Method::GET, "/links", true),
+            (1, Method::HEAD, "/links/count", true),
+            (1, Method::GET, "/links", false),
+            (1, Method::HEAD, "/links", false),
+            (1, Method::POST, "/links/bulk", true),
+            (1, Method::DELETE, "/links/bulk", true),
+            (1, Method::PATCH, "/links/bulk", false),
+            (1, Method::PATCH, "/links/x", true),
+            (1, Method::POST, "/links", true),
+            (1, Method::DELETE, "/tags/x", true),
+            (1, Method::PUT, "/links/upsert", true),
+            (1, Method::POST, "/folders", false),
+            (2, Method::GET, "/links", true),
+            (2, Method::PATCH, "/links/bulk", true),
         ] {
-            let request = request(&permits, workspace, method, path).await;
-            assert_eq!(request.is_some(), expected, "{workspace} {method} {path}");
-            running.extend(request);
+            let permit = permit(&permits, workspace, &method, path);
+            assert_eq!(permit.is_some(), expected, "{workspace} {method} {path}");
+            running.extend(permit);
         }
         drop(running.remove(0));
-        assert!(request(&permits, 1, "GET", "/links").await.is_some());
-        running.clear();
-        running.extend(request(&permits, 3, "GET", "/links").await);
-        assert_eq!(permits.of_workspace.lock().unwrap().len(), 1, "workspaces without requests are removed");
+        assert!(permit(&permits, 1, &Method::GET, "/links").is_some());
     }
 }

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use tracing::{Instrument, Level};
 
 use crate::error::{ApiError, Code};
+use crate::held::Held;
 use crate::ids;
 use crate::metrics::Metrics;
-use crate::permits::Permit;
 
 /// Maximum length of a client's request id, in bytes.
 const MAX_REQUEST_ID: usize = 128;
@@ -39,20 +39,12 @@ impl RequestScope {
 }
 
 /// Middleware that runs a routed request within the scope.
-pub(crate) async fn within(
-    State(scope): State<Arc<RequestScope>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let permit = Permit::default();
-    request.extensions_mut().insert(permit.clone());
+pub(crate) async fn within(State(scope): State<Arc<RequestScope>>, request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let id = request_id(request.headers());
-    let response = scope.handle(&method, route, id, pin!(next.run(request))).await;
-    drop(permit);
-    response
+    scope.handle(&method, route, id, pin!(Held::during(next.run(request)))).await
 }
 
 impl RequestScope {

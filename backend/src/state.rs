@@ -5,6 +5,8 @@ use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::admission::Admission;
+use crate::availability::Availability;
+use crate::bodies::Bodies;
 use crate::click_rules::{ClickRules, Repeats};
 use crate::clock::Clock;
 use crate::gate::Gate;
@@ -22,6 +24,7 @@ use crate::webhooks::address::AddressPolicy;
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) store: Store,
+    pub(crate) availability: Availability,
     pub(crate) clock: Clock,
     pub(crate) public_url: PublicUrl,
     pub(crate) webhook_addresses: AddressPolicy,
@@ -30,6 +33,7 @@ pub(crate) struct App {
     pub(crate) gate: Arc<Gate>,
     pub(crate) admission: Admission,
     pub(crate) permits: Permits,
+    pub(crate) bodies: Bodies,
     /// Permits for drawing QR codes, which takes much CPU time and requires no key.
     pub(crate) drawing: Arc<Semaphore>,
     pub(crate) click_rules: ClickRules,

@@ -13,6 +13,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::mpsc;
 use url::Url;
 
+use crate::availability::{Availability, Away};
 use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::store::{RedirectTarget, Store, StoreError};
@@ -31,10 +32,6 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// Maximum wait of a visit for the database if the link is not cached. There is no wait once the database is known to
 /// be unavailable.
 const LONG_PATIENCE: Duration = Duration::from_secs(2);
-/// Interval of the checks whether the database is available again.
-const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// Time limit of such a check.
-const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum number of targets that one query refreshes.
 const AT_ONCE: usize = 1_000;
 
@@ -52,8 +49,7 @@ struct Known {
     seen: Cache<String, Arc<Seen>>,
     /// Maximum age of a target that is used while the database is unavailable.
     max_stale: SignedDuration,
-    /// The database has failed or timed out, and a task checks when it is available again.
-    away: AtomicBool,
+    availability: Availability,
     /// Number of invalidations so far.
     forgotten: AtomicU64,
 }
@@ -69,8 +65,8 @@ struct Seen {
 /// The reason why a target could not be determined.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookUpError {
-    #[error("the database is unavailable")]
-    Away,
+    #[error(transparent)]
+    Away(#[from] Away),
     #[error(transparent)]
     Store(StoreError),
 }
@@ -78,7 +74,7 @@ pub(crate) enum LookUpError {
 impl From<LookUpError> for ApiError {
     fn from(error: LookUpError) -> Self {
         match error {
-            LookUpError::Away => {
+            LookUpError::Away(Away) => {
                 Self::new(Code::ServiceUnavailable, "The link cannot be looked up now. Try again later.")
             }
             LookUpError::Store(error) => error.into(),
@@ -96,13 +92,13 @@ fn joined(domain: &str, folded_key: &str) -> String {
 
 impl Targets {
     /// Requires a tokio runtime.
-    pub(crate) fn new(store: Store, clock: Clock, max_stale: Duration) -> Self {
+    pub(crate) fn new(store: Store, availability: Availability, clock: Clock, max_stale: Duration) -> Self {
         let known = Arc::new(Known {
             store,
             clock,
             seen: Cache::new(KEPT),
             max_stale: SignedDuration::try_from(max_stale).unwrap_or(SignedDuration::MAX),
-            away: AtomicBool::new(false),
+            availability,
             forgotten: AtomicU64::new(0),
         });
         let (aged, names) = mpsc::channel(AT_ONCE);
@@ -147,39 +143,26 @@ impl Targets {
 impl Known {
     /// Reads a target from the database. Falls back to the cached target while the database is unavailable.
     async fn read_or_trust(
-        self: &Arc<Self>,
+        &self,
         name: String,
         domain: &str,
         folded_key: &str,
         now: Timestamp,
         stale: Option<Arc<RedirectTarget>>,
     ) -> Result<Option<Arc<RedirectTarget>>, LookUpError> {
-        if !self.away.load(Ordering::SeqCst) {
+        // While the database is suspected, the cached target is as good as it will be after the wait.
+        if stale.is_none() || self.availability.is_certain() {
             let patience = if stale.is_some() { PATIENCE } else { LONG_PATIENCE };
-            match tokio::time::timeout(patience, self.read(name, domain, folded_key, now)).await {
-                Ok(Ok(found)) => return Ok(found),
-                Ok(Err(StoreError::Database(error))) => self.lose(&error),
-                Ok(Err(error)) => return Err(LookUpError::Store(error)),
-                Err(elapsed) => self.lose(&elapsed),
+            let reading = tokio::time::timeout(patience, self.read(name, domain, folded_key, now));
+            match self.availability.while_available(reading).await {
+                Ok(Ok(Ok(found))) => return Ok(found),
+                Ok(Ok(Err(StoreError::Database(error)))) => self.availability.suspect(&error),
+                Ok(Ok(Err(error))) => return Err(LookUpError::Store(error)),
+                Ok(Err(elapsed)) => self.availability.suspect(&elapsed),
+                Err(Away) => {}
             }
         }
-        stale.map(Some).ok_or(LookUpError::Away)
-    }
-
-    /// Marks the database as unavailable and starts the checks.
-    fn lose(self: &Arc<Self>, reason: &dyn std::fmt::Display) {
-        if self.away.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        tracing::warn!(%reason, "the database is unavailable: redirects use cached links");
-        let known = Arc::clone(self);
-        tokio::spawn(async move {
-            while !matches!(tokio::time::timeout(PROBE_PATIENCE, known.store.ping()).await, Ok(Ok(()))) {
-                tokio::time::sleep(PROBE_EVERY).await;
-            }
-            known.away.store(false, Ordering::SeqCst);
-            tracing::info!("the database is available again");
-        });
+        stale.map(Some).ok_or(LookUpError::Away(Away))
     }
 
     async fn read(
@@ -230,7 +213,7 @@ async fn read_again(known: Arc<Known>, mut names: mpsc::Receiver<Name>) {
                 }
             }
             Ok(Err(error)) => tracing::warn!(%error, "could not refresh cached links"),
-            Err(elapsed) => known.lose(&elapsed),
+            Err(elapsed) => known.availability.suspect(&elapsed),
         }
         gathered.clear();
     }

@@ -89,7 +89,8 @@ async fn select<T: Send + 'static, F: Future<Output = Result<T, StoreError>> + S
     if filter.search.is_none() && !app.gate.is_busy(&workspace) {
         return Ok(query(workspace, filter, None).await?);
     }
-    let admitted = app.admission.admit(&workspace).await?;
+    let place = app.admission.place(&workspace)?;
+    let admitted = app.admission.admit(&workspace, place).await?;
     let (store, priority) = (app.store.clone(), admitted.priority);
     let answer = async move {
         let reader = store.reader(priority).await?;

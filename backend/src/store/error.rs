@@ -85,6 +85,27 @@ impl StoreError {
         Self::Corrupt { what, problem: problem.to_string() }
     }
 
+    /// Whether the database could not be reached, or had no free connection in time.
+    pub(crate) fn is_unavailability(&self) -> bool {
+        match self {
+            Self::Database(
+                sqlx::Error::Io(_)
+                | sqlx::Error::Tls(_)
+                // A connection that ends while it is opened.
+                | sqlx::Error::Protocol(_)
+                | sqlx::Error::PoolTimedOut
+                | sqlx::Error::PoolClosed
+                | sqlx::Error::WorkerCrashed,
+            ) => true,
+            // PostgreSQL: connection exceptions, too many connections, and a server that shuts down, has crashed or starts.
+            Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
+                code.len() == "08000".len()
+                    && ["08", "53300", "57P"].iter().any(|class| code.starts_with(class))
+            }),
+            _ => false,
+        }
+    }
+
     /// Whether a query exceeded its time limit and was interrupted.
     pub(crate) fn is_interruption(&self) -> bool {
         match self {

@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
-use sqlx::{Any, AnyPool, Connection, Executor, Row, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Row, Transaction};
 
 pub(crate) use analytics::{Column, Condition, Selection, Step};
 use checkpoint::Log;
@@ -95,6 +95,9 @@ const SQLITE_MAPPED: u32 = 1 << 30;
 /// Maximum number of connections to PostgreSQL.
 #[cfg(feature = "postgres")]
 const POSTGRES_CONNECTIONS: u32 = 16;
+/// Maximum wait for a connection to PostgreSQL.
+#[cfg(feature = "postgres")]
+const POSTGRES_PATIENCE: Duration = Duration::from_secs(5);
 /// A connection to PostgreSQL that was used within this time is not tested before it is used again.
 #[cfg(feature = "postgres")]
 const UNTESTED: Duration = Duration::from_millis(250);
@@ -329,6 +332,14 @@ impl Store {
         Ok(())
     }
 
+    /// Checks that the database answers over a new connection, whatever the state of the others.
+    pub(crate) async fn probe(&self) -> Result<(), StoreError> {
+        let mut connection = AnyConnection::connect_with(&self.read.connect_options()).await?;
+        connection.execute("SELECT 1").await?;
+        connection.close().await?;
+        Ok(())
+    }
+
     /// The connections of each pool.
     pub(crate) fn pools(&self) -> Vec<PoolState> {
         let mut pools = match self.dialect {
@@ -355,16 +366,15 @@ impl Store {
 /// That is a round trip, so that it does not ask each time.
 #[cfg(feature = "postgres")]
 fn postgres_pool(connections: u32) -> AnyPoolOptions {
-    AnyPoolOptions::new().max_connections(connections).test_before_acquire(false).before_acquire(
-        |connection, state| {
-            Box::pin(async move {
-                if state.idle_for >= UNTESTED {
-                    connection.ping().await?;
-                }
-                Ok(true)
-            })
-        },
-    )
+    let options = AnyPoolOptions::new().max_connections(connections).acquire_timeout(POSTGRES_PATIENCE);
+    options.test_before_acquire(false).before_acquire(|connection, state| {
+        Box::pin(async move {
+            if state.idle_for >= UNTESTED {
+                connection.ping().await?;
+            }
+            Ok(true)
+        })
+    })
 }
 
 /// The pragmas of a SQLite connection with a page cache of `cache` KiB and a memory mapping of `mapped` bytes.

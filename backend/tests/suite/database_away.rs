@@ -8,7 +8,9 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use backend::{Settings, WhenFull};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
+use sqlx::Executor;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -25,6 +27,9 @@ use crate::soak::row;
 
 /// Longer than a redirect may take while the database is away, and much less than a request may.
 const PROMPT: Duration = Duration::from_secs(5);
+
+/// Much less than a request may take, and than connections wait for a database that does not answer.
+const DEADLINE: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -124,6 +129,63 @@ async fn known_links_lead_on_while_the_database_is_away_and_their_clicks_wait_in
         let counted = service.get("/analytics?interval=all").await.body;
         assert_eq!(counted["clicks"], clicks, "{way:?}");
     }
+}
+
+#[tokio::test]
+async fn requests_are_refused_at_once_while_the_database_is_away() {
+    let folder = TempDir::new().unwrap();
+    let (proxy, database) = Proxy::to(&Database::postgres().await).await;
+    let service = Service::spooling(database, Some(folder.path().join("spool")), settings()).await;
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    let ready = || service.send_internal(Request::get("/readyz").body(Body::empty()).unwrap());
+    let table = [
+        (Method::GET, "/links", None),
+        (Method::HEAD, "/links", None),
+        (Method::POST, "/links", Some(json!({"url": "https://example.com"}))),
+        (Method::DELETE, "/links/x", None),
+        (Method::GET, "/analytics", None),
+        (Method::GET, "/events", None),
+        (Method::GET, "/r/unknown", None),
+    ];
+    for way in [Way::Stalled, Way::Cut] {
+        proxy.set(way);
+        // More than there are connections to the database. All are answered, though nothing answers them.
+        for times in [1, 100] {
+            let requests = table.iter().cycle().take(times * table.len()).map(async |(method, path, body)| {
+                let answer = service.call_as(service.key(), method.clone(), path, body.as_ref()).await;
+                assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{way:?}: {method} {path}");
+                assert!(answer.headers.contains_key("retry-after"), "{way:?}: {method} {path}");
+            });
+            timeout(DEADLINE, join_all(requests)).await.expect("requests wait");
+        }
+        assert_eq!(ready().await.status, StatusCode::SERVICE_UNAVAILABLE, "{way:?}");
+        proxy.set(Way::Open);
+        while service.get("/links/count").await.status != StatusCode::OK {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(service.get("/links/count").await.body, 1, "{way:?}");
+        assert_eq!(ready().await.status, StatusCode::OK, "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_only_busy_is_not_away() {
+    let service = Service::start(Database::postgres().await).await;
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    let mut busy = service.database().connect().await;
+    busy.execute(sqlx::raw_sql("BEGIN; LOCK TABLE api_keys IN ACCESS EXCLUSIVE MODE")).await.unwrap();
+    let waiting = join_all((0..5).map(|_| service.get("/links/count")));
+    // Longer than a request waits before it makes the database suspected.
+    let free = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        for _ in 0..50 {
+            assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND);
+            assert_eq!(follow(&service, "unknown").await.0, StatusCode::NOT_FOUND);
+        }
+        busy.execute("ROLLBACK").await.unwrap();
+    };
+    let (answers, ()) = tokio::join!(waiting, free);
+    assert!(answers.iter().all(|answer| answer.body == 1), "{answers:?}");
 }
 
 #[tokio::test]

@@ -59,6 +59,8 @@ pub(super) struct Scale {
 pub(super) enum Attack {
     Bulk,
     Lists,
+    /// HEAD of the same lists, and writes without a body.
+    Bodiless,
     Analytics,
     Events,
     Clicks,
@@ -70,9 +72,10 @@ pub(super) enum Attack {
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Bulk,
         Self::Lists,
+        Self::Bodiless,
         Self::Analytics,
         Self::Events,
         Self::Clicks,
@@ -172,6 +175,8 @@ impl Hostile {
             Attack::Idle => scale.idle,
             Attack::SlowBodies => 8 * scale.connections,
             Attack::Deletion => 1,
+            // Each costs the hostile customer little.
+            Attack::Bodiless => 8 * scale.connections,
             _ => scale.connections,
         };
         for connection in 0..connections {
@@ -180,6 +185,7 @@ impl Hostile {
                 match attack {
                     Attack::Bulk => hostile.bulk(connection).await,
                     Attack::Lists => hostile.lists().await,
+                    Attack::Bodiless => hostile.bodiless().await,
                     Attack::Analytics => hostile.analytics().await,
                     Attack::Events => {
                         hostile.ask_for(&["/events?limit=1000", "/events?limit=1000&page=2"]).await;
@@ -237,6 +243,17 @@ impl Hostile {
             "/links/count?showArchived=true&groupBy=tagId",
         ])
         .await;
+    }
+
+    async fn bodiless(&self) {
+        loop {
+            for path in
+                ["/links?pageSize=100&showArchived=true", "/links/count?showArchived=true&groupBy=tagId"]
+            {
+                self.send(Method::HEAD, path, &Bytes::new()).await;
+            }
+            self.send(Method::POST, "/webhooks/wh_x/deliveries/evt_x/replay", &Bytes::new()).await;
+        }
     }
 
     async fn analytics(&self) {

@@ -70,7 +70,7 @@ async fn run(
     all.created = alone.created.union(&beside.created).cloned().collect();
     customer.assert_nothing_is_lost(&all).await;
     // Legal requests are answered, if only with a refusal; none is a failure of the service.
-    let unexpected = answers.keys().filter(|status| ![200, 302, 408, 503].contains(*status));
+    let unexpected = answers.keys().filter(|status| ![200, 302, 404, 408, 503].contains(*status));
     assert_eq!(unexpected.collect::<Vec<_>>(), Vec::<&u16>::new(), "{answers:?}");
     Outcome { alone, beside, answers }
 }
