@@ -45,7 +45,7 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// Notified when an event for webhooks was stored.
     pub(crate) announced: Arc<Notify>,
-    /// Notified when a link, tag or folder was deleted.
+    /// Notified when a link, tag, folder or webhook was deleted.
     pub(crate) deleted: Arc<Notify>,
 }
 

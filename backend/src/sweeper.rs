@@ -1,5 +1,5 @@
-//! Deletes the rows of deleted links, tags and folders in the background. Each transaction is small, so that other writers
-//! do not wait long.
+//! Deletes the rows of deleted links, tags, folders and webhooks, and old webhook events, in the background. Each
+//! transaction is small, so that other writers do not wait long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,22 @@ use crate::store::{Store, StoreError};
 
 /// Pause between two steps, in which other writers proceed.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// Interval of the checks without a notification. They find the links that other processes have deleted.
+/// Interval of the checks without a notification. They find what other processes have deleted.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
+/// Retention of webhook events for the log and replays. It is much longer than all attempts take.
+const EVENTS_KEPT: SignedDuration = SignedDuration::from_hours(24 * 30);
 
 /// Runs until `stop` is true or its sender is dropped. The next process deletes the remaining rows.
 pub(crate) async fn run(store: Store, clock: Clock, deleted: Arc<Notify>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
-        let next = clock.now().saturating_add(EVERY).unwrap_or(Timestamp::MAX);
+        let now = clock.now();
+        let next = now.saturating_add(EVERY).unwrap_or(Timestamp::MAX);
         while !*stop.borrow() {
-            match step(&store).await {
+            match step(&store, now).await {
                 Ok(true) => tokio::time::sleep(PAUSE).await,
                 Ok(false) => break,
                 Err(error) => {
-                    tracing::error!(%error, "could not delete the rows of deleted links, tags and folders");
+                    tracing::error!(%error, "could not delete rows in the background");
                     break;
                 }
             }
@@ -39,6 +42,11 @@ pub(crate) async fn run(store: Store, clock: Clock, deleted: Arc<Notify>, mut st
 }
 
 /// Deletes some rows. False if there are none.
-async fn step(store: &Store) -> Result<bool, StoreError> {
-    Ok(store.delete_rows().await? || store.sweep_tags().await? || store.sweep_folders().await?)
+async fn step(store: &Store, now: Timestamp) -> Result<bool, StoreError> {
+    let events_before = now.saturating_sub(EVENTS_KEPT).unwrap_or(Timestamp::MIN);
+    Ok(store.delete_rows().await?
+        || store.sweep_tags().await?
+        || store.sweep_folders().await?
+        || store.sweep_webhooks().await?
+        || store.purge_events(events_before).await?)
 }

@@ -13,9 +13,6 @@ use super::{Dialect, Store, StoreError, Workspace, optional_instant_of, to_json}
 use crate::links::Link;
 use crate::webhooks::{Event, LinkSnapshot};
 
-/// Maximum number of events that one transaction deletes. Each may have hundreds of attempts.
-const PURGED_AT_ONCE: i64 = 100;
-
 /// An attempt in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
@@ -84,7 +81,8 @@ impl Store {
             Sql::new("SELECT CASE WHEN h.disabled_at IS NOT NULL THEN 'disabled' WHEN d.due_at <= ");
         sql.bind(now.as_millisecond()).push(
             " THEN 'due' ELSE 'later' END AS state, COUNT(*) AS deliveries, MIN(d.due_at) AS oldest
-             FROM webhook_deliveries d JOIN webhooks h ON h.seq = d.webhook_seq WHERE d.due_at IS NOT NULL GROUP BY 1",
+             FROM webhook_deliveries d JOIN webhooks h ON h.seq = d.webhook_seq
+             WHERE d.due_at IS NOT NULL AND h.workspace_seq > 0 GROUP BY 1",
         );
         let mut backlog = OutboxBacklog::default();
         for row in sql.all(&self.read).await? {
@@ -153,7 +151,7 @@ impl Store {
             " THEN h.old_secret END AS old_secret FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
              JOIN webhooks h ON h.seq = d.webhook_seq",
         );
-        sql.push(SNAPSHOT).push(" WHERE h.disabled_at IS NULL AND d.seq IN ");
+        sql.push(SNAPSHOT).push(" WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL AND d.seq IN ");
         sql.list(seqs.iter().copied()).push(" ORDER BY d.seq");
         sql.all(&self.read).await?.iter().map(due_delivery).collect()
     }
@@ -205,9 +203,7 @@ impl Store {
         let at = attempt.at.as_millisecond();
         let webhook = match outcome {
             Outcome::Retry(_) => None,
-            Outcome::Delivered => {
-                Some(Sql::new("UPDATE webhooks SET failures = 0 WHERE failures <> 0 AND seq = "))
-            }
+            Outcome::Delivered => Some(Sql::new("UPDATE webhooks SET failures = 0 WHERE failures <> 0")),
             Outcome::Failed => {
                 let mut sql = Sql::new(
                     "UPDATE webhooks SET failures = failures + 1, disabled_at = CASE WHEN failures + 1 >= ",
@@ -215,17 +211,18 @@ impl Store {
                 sql.bind(i64::from(disable_after))
                     .push(" THEN ")
                     .bind(at)
-                    .push(" ELSE disabled_at END WHERE seq = ");
+                    .push(" ELSE disabled_at END WHERE TRUE");
                 Some(sql)
             }
             Outcome::Gone => {
                 let mut sql = Sql::new("UPDATE webhooks SET disabled_at = ");
-                sql.bind(at).push(" WHERE seq = ");
+                sql.bind(at).push(" WHERE TRUE");
                 Some(sql)
             }
         };
         if let Some(mut sql) = webhook {
-            sql.bind(delivery.webhook_seq);
+            // The sweeper holds the row of a deleted webhook while it waits for this delivery.
+            sql.push(" AND workspace_seq > 0 AND seq = ").bind(delivery.webhook_seq);
             sql.execute(&mut *transaction).await?;
         }
         transaction.commit().await?;
@@ -244,24 +241,6 @@ impl Store {
         transaction.commit().await?;
         Ok(())
     }
-
-    /// Deletes a bounded number of events from before `before`, with their deliveries and attempts, and then the snapshots that
-    /// only they used. Returns the number of deleted rows, which is 0 once nothing is left to delete.
-    pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let before = before.as_millisecond();
-        let _turn = self.turn().await;
-        let mut sql = Sql::new(
-            "DELETE FROM webhook_events WHERE seq IN (SELECT e.seq FROM webhook_events e WHERE e.created_at < ",
-        );
-        sql.bind(before).push(" ORDER BY e.created_at LIMIT ").bind(PURGED_AT_ONCE).push(")");
-        let events = sql.execute(&self.write).await?;
-        let mut sql = Sql::new(
-            "DELETE FROM link_snapshots WHERE id IN (SELECT s.id FROM link_snapshots s WHERE s.last_event_at < ",
-        );
-        sql.bind(before).push(" ORDER BY s.last_event_at LIMIT ").bind(PURGED_AT_ONCE).push(")");
-        let snapshots = if events == 0 { sql.execute(&self.write).await? } else { 0 };
-        Ok(events + snapshots)
-    }
 }
 
 fn push_webhooks_due(sql: &mut Sql, now: Timestamp, limit: i64) {
@@ -274,7 +253,7 @@ fn push_webhooks_due(sql: &mut Sql, now: Timestamp, limit: i64) {
          WHERE d.due_at IS NOT NULL AND d.webhook_seq > w.seq) FROM w WHERE w.seq IS NOT NULL)
          SELECT q.seq FROM (SELECT h.seq, (SELECT MIN(d.due_at) FROM webhook_deliveries d
          WHERE d.due_at IS NOT NULL AND d.webhook_seq = h.seq) AS due
-         FROM w JOIN webhooks h ON h.seq = w.seq WHERE h.disabled_at IS NULL) q WHERE q.due <= ",
+         FROM w JOIN webhooks h ON h.seq = w.seq WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL) q WHERE q.due <= ",
     );
     sql.bind(now.as_millisecond()).push(" ORDER BY q.due, q.seq LIMIT ").bind(limit);
 }

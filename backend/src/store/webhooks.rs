@@ -141,13 +141,6 @@ impl Store {
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id.to_owned());
         sql.optional(&self.read).await?.as_ref().map(webhook).transpose()
     }
-
-    /// Deletes a webhook with its deliveries. False if the workspace has no such webhook.
-    pub(crate) async fn delete_webhook(&self, workspace: &Workspace, id: &str) -> Result<bool, StoreError> {
-        let mut sql = Sql::new("DELETE FROM webhooks WHERE workspace_seq = ");
-        sql.bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
-        Ok(sql.execute(&self.write).await? == 1)
-    }
 }
 
 /// The enabled webhooks of a workspace that receive events of type `trigger`.

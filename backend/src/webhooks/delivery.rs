@@ -46,10 +46,6 @@ const RETRY_AFTER_SECONDS: [i64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 /// Maximum jitter as a fraction of the delay. Jitter prevents that a recovered receiver gets all events at once.
 const JITTER: f64 = 0.2;
-/// Retention of events for the log and replays. It is much longer than all attempts take.
-const KEPT: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// Interval at which old events are deleted.
-const PURGE_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// Number of consecutive failed events after which a webhook is disabled.
 const DISABLE_AFTER: u32 = 20;
 
@@ -95,13 +91,8 @@ impl Deliverer {
             tracing::error!(%error, "could not release the webhook deliveries of an earlier process");
         }
         let mut under_way = UnderWay::default();
-        let mut purged_at = Timestamp::MIN;
         let mut leased = Vec::new();
         while !*stop.borrow() {
-            let now = self.clock.now();
-            if now.duration_since(purged_at) >= PURGE_EVERY && !self.purge(now).await {
-                purged_at = now;
-            }
             // The interval starts before the read, so that deliveries that become due during the read are not missed.
             let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
             match self.take(&under_way.room_by_webhook(), &mut leased).await {
@@ -134,18 +125,6 @@ impl Deliverer {
     async fn announced(&self) {
         self.announced.notified().await;
         tokio::time::sleep(NOTICED_AFTER).await;
-    }
-
-    /// Deletes some of the old events. True if there may be more.
-    async fn purge(&self, now: Timestamp) -> bool {
-        let before = now.saturating_sub(KEPT).unwrap_or(Timestamp::MIN);
-        match self.store.purge_events(before).await {
-            Ok(events) => events > 0,
-            Err(error) => {
-                tracing::error!(%error, "could not delete old webhook events");
-                false
-            }
-        }
     }
 
     /// Takes due deliveries up to the limits. If they cannot be read, `leased` names them, and the next call reads them.

@@ -14,6 +14,7 @@ mod connections;
 mod cut_off;
 mod database;
 mod database_away;
+mod deleted_webhooks;
 mod deliveries;
 mod deployments;
 mod domains;

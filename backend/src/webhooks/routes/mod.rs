@@ -117,6 +117,7 @@ async fn one(
 
 async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<Value>, ApiError> {
     if app.store.delete_webhook(&caller.workspace, &id).await? {
+        app.deleted.notify_one();
         Ok(Json(json!({ "id": id })))
     } else {
         Err(not_found())

@@ -1,0 +1,144 @@
+//! Deletion of webhooks. No request finds a deleted webhook, and its deliveries are deleted in steps in the background.
+//!
+//! A deleted webhook belongs to workspace 0. Its URL can therefore be used again, and the outbox leaves its deliveries out.
+
+use sqlx::Row;
+
+use super::deleted_links::ROWS_PER_STEP;
+use super::sql::Sql;
+use super::{Store, StoreError, Workspace};
+
+/// Maximum number of deliveries that one transaction deletes. Each has up to ten attempts.
+pub(super) const DELIVERIES_PER_STEP: i64 = ROWS_PER_STEP / 10;
+
+impl Store {
+    /// Deletes a webhook. The sweeper deletes its deliveries. False if the workspace has no such webhook.
+    pub(crate) async fn delete_webhook(&self, workspace: &Workspace, id: &str) -> Result<bool, StoreError> {
+        // The row remains for a while, but not the secrets.
+        let mut sql = Sql::new(
+            "UPDATE webhooks SET workspace_seq = 0, url = id, secret = '', old_secret = NULL WHERE workspace_seq = ",
+        );
+        sql.bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
+        Ok(sql.execute(&self.write).await? == 1)
+    }
+
+    /// Deletes some deliveries of a deleted webhook with their attempts, and the webhook itself after the last delivery.
+    /// False if there is no deleted webhook, or another process works on it.
+    pub(crate) async fn sweep_webhooks(&self) -> Result<bool, StoreError> {
+        let deleted = "SELECT h.seq FROM webhooks h WHERE h.workspace_seq = 0 LIMIT 1";
+        let turn = self.turn().await;
+        let begun = self.begin_with_row(turn.as_ref(), deleted).await?;
+        let Some((mut transaction, row)) = begun else { return Ok(false) };
+        let webhook: i64 = row.try_get(0)?;
+        let mut sql = Sql::new(
+            "DELETE FROM webhook_deliveries WHERE seq IN
+             (SELECT d.seq FROM webhook_deliveries d WHERE d.webhook_seq = ",
+        );
+        sql.bind(webhook).push(" ORDER BY d.seq LIMIT ").bind(DELIVERIES_PER_STEP).push(")");
+        if sql.execute(&mut *transaction).await? < DELIVERIES_PER_STEP.unsigned_abs() {
+            let mut sql = Sql::new("DELETE FROM webhooks WHERE seq = ");
+            sql.bind(webhook);
+            sql.execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+    use tempfile::TempDir;
+
+    use super::super::{Click, NewWebhook};
+    use super::*;
+    use crate::links::PublicUrl;
+    use crate::links::input::LinkInput;
+    use crate::links::routes::new_link;
+    use crate::webhooks::{Scope, Trigger};
+
+    const ATTEMPTS: i64 = 10;
+
+    async fn rows(store: &Store, query: &'static str) -> i64 {
+        Sql::new(query).number(&store.read).await.unwrap()
+    }
+
+    /// The deliveries and the attempts that are left.
+    async fn left(store: &Store) -> (i64, i64) {
+        let deliveries = rows(store, "SELECT COUNT(*) FROM webhook_deliveries").await;
+        (deliveries, rows(store, "SELECT COUNT(*) FROM webhook_attempts").await)
+    }
+
+    /// A store in a folder, with a webhook that had `clicks` deliveries of ten attempts each.
+    async fn with_deliveries(folder: &TempDir, clicks: i64) -> (Store, Workspace, String) {
+        let store =
+            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
+        let workspace = store.create_workspace("test", now).await.unwrap();
+        let new = NewWebhook {
+            name: "rx".to_owned(),
+            url: "https://rx.test/".to_owned(),
+            secret: None,
+            triggers: vec![Trigger::Clicked],
+            scope: Scope::Workspace,
+        };
+        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
+        let body = serde_json::json!({"url": "https://example.com"});
+        let new = new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let made = store.create_links(&workspace, &[new], now, None).await.unwrap();
+        let link = made.into_iter().next().unwrap().unwrap();
+        let clicks: Vec<Click> = (0..clicks).map(|_| Click::new(&link.id, now)).collect();
+        store.record_clicks(&clicks, &public).await.unwrap();
+        let mut sql =
+            Sql::new("INSERT INTO webhook_attempts (delivery_seq, at, response_body) SELECT d.seq, 0, ''");
+        sql.push(" FROM webhook_deliveries d, json_each('[1,2,3,4,5,6,7,8,9,10]')");
+        sql.execute(&store.write).await.unwrap();
+        (store, workspace, webhook.id)
+    }
+
+    #[tokio::test]
+    async fn deliveries_of_a_deleted_webhook_are_deleted_in_bounded_steps_by_one_process_after_another() {
+        const DELIVERIES: i64 = 5 * DELIVERIES_PER_STEP / 2;
+        let folder = TempDir::new().unwrap();
+        let (mut store, workspace, id) = with_deliveries(&folder, DELIVERIES).await;
+        assert!(!store.sweep_webhooks().await.unwrap(), "none is deleted");
+        assert!(store.delete_webhook(&workspace, &id).await.unwrap());
+        assert!(!store.delete_webhook(&workspace, &id).await.unwrap(), "only once");
+        assert_eq!(left(&store).await, (DELIVERIES, ATTEMPTS * DELIVERIES), "none in the request");
+        for expected in [DELIVERIES - DELIVERIES_PER_STEP, DELIVERIES - 2 * DELIVERIES_PER_STEP, 0] {
+            assert!(store.sweep_webhooks().await.unwrap());
+            assert_eq!(left(&store).await, (expected, ATTEMPTS * expected));
+            store.close().await;
+            store =
+                Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        }
+        assert!(!store.sweep_webhooks().await.unwrap());
+        assert_eq!(rows(&store, "SELECT COUNT(*) FROM webhooks").await, 0);
+    }
+
+    #[tokio::test]
+    async fn old_events_are_deleted_in_bounded_steps() {
+        const DELIVERIES: i64 = 5 * DELIVERIES_PER_STEP / 2;
+        let folder = TempDir::new().unwrap();
+        let (store, ..) = with_deliveries(&folder, DELIVERIES).await;
+        let before = Timestamp::UNIX_EPOCH;
+        assert!(!store.purge_events(before).await.unwrap(), "none is older");
+        // Each event is replayed twice.
+        let replays = "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts)
+                       SELECT d.event_seq, d.webhook_seq, 0 FROM webhook_deliveries d, json_each('[1,2]')";
+        Sql::new(replays).execute(&store.write).await.unwrap();
+        let before = before + SignedDuration::from_millis(1);
+        let (mut steps, mut deliveries, mut events) = (0, 3 * DELIVERIES, DELIVERIES);
+        while store.purge_events(before).await.unwrap() {
+            steps += 1;
+            let (now_left, _) = left(&store).await;
+            let events_left = rows(&store, "SELECT COUNT(*) FROM webhook_events").await;
+            assert!(deliveries - now_left <= DELIVERIES_PER_STEP, "{deliveries} became {now_left}");
+            assert!(events - events_left <= DELIVERIES_PER_STEP, "{events} became {events_left}");
+            (deliveries, events) = (now_left, events_left);
+        }
+        assert_eq!((deliveries, events), (0, 0));
+        assert!(steps >= 8, "{steps} steps");
+        assert_eq!(rows(&store, "SELECT COUNT(*) FROM link_snapshots").await, 0);
+    }
+}

@@ -1,0 +1,106 @@
+//! Deletion of old webhook events, in steps in the background.
+
+use jiff::Timestamp;
+use sqlx::Row;
+
+use super::deleted_webhooks::DELIVERIES_PER_STEP;
+use super::sql::Sql;
+use super::{Store, StoreError};
+
+/// Maximum number of events, or of snapshots of links, that one transaction deletes.
+const EVENTS_PER_STEP: i64 = 50;
+/// About the most bytes of payloads, or of snapshots, that one transaction deletes.
+const BYTES_PER_STEP: i64 = 256 * 1024;
+
+impl Store {
+    /// Deletes some deliveries of events from before `before`, the events without deliveries, and at last the snapshots that
+    /// only these events used. False if nothing is left to delete, or another process works on it.
+    pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<bool, StoreError> {
+        let before = before.as_millisecond();
+        // Usually there are none, and a reader is enough to find that out.
+        if oldest_events(before).optional(&self.read).await?.is_none() {
+            return self.purge_snapshots(before).await;
+        }
+        let turn = self.turn().await;
+        let mut transaction = self.begin_in(turn.as_ref()).await?;
+        let mut sql = oldest_events(before);
+        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
+        let mut events = Vec::new();
+        for row in sql.all(&mut *transaction).await? {
+            events.push((row.try_get("seq")?, row.try_get("bytes")?));
+        }
+        let events: Vec<i64> = first_of(events);
+        let mut sql = Sql::new(
+            "DELETE FROM webhook_deliveries WHERE seq IN (SELECT d.seq FROM webhook_deliveries d WHERE d.event_seq",
+        );
+        sql.in_numbers(self.dialect, &events);
+        sql.push(" ORDER BY d.event_seq, d.seq LIMIT ").bind(DELIVERIES_PER_STEP).push(")");
+        if sql.execute(&mut *transaction).await? < DELIVERIES_PER_STEP.unsigned_abs() {
+            let mut sql = Sql::new("DELETE FROM webhook_events WHERE seq");
+            sql.in_numbers(self.dialect, &events);
+            sql.execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(!events.is_empty())
+    }
+
+    async fn purge_snapshots(&self, before: i64) -> Result<bool, StoreError> {
+        let mut sql = Sql::new(
+            "SELECT s.id, CAST(octet_length(s.body) AS BIGINT) AS bytes FROM link_snapshots s WHERE s.last_event_at < ",
+        );
+        sql.bind(before).push(" ORDER BY s.last_event_at LIMIT ").bind(EVENTS_PER_STEP);
+        let mut snapshots = Vec::new();
+        for row in sql.all(&self.read).await? {
+            snapshots.push((row.try_get("id")?, row.try_get("bytes")?));
+        }
+        let snapshots: Vec<String> = first_of(snapshots);
+        if snapshots.is_empty() {
+            return Ok(false);
+        }
+        let _turn = self.turn().await;
+        let mut sql = Sql::new("DELETE FROM link_snapshots WHERE id IN ");
+        sql.texts(self.dialect, &snapshots);
+        Ok(sql.execute(&self.write).await? > 0)
+    }
+}
+
+/// The oldest events from before `before`, with the sizes of their payloads.
+fn oldest_events(before: i64) -> Sql {
+    let mut sql = Sql::new(
+        "SELECT e.seq, CAST(octet_length(e.payload) AS BIGINT) AS bytes FROM webhook_events e WHERE e.created_at < ",
+    );
+    sql.bind(before).push(" ORDER BY e.created_at LIMIT ").bind(EVENTS_PER_STEP);
+    sql
+}
+
+/// The first of some rows, each with its size: as many as one transaction deletes, and at least one.
+fn first_of<T>(rows: Vec<(T, i64)>) -> Vec<T> {
+    let mut sum = 0;
+    let fits = |(row, bytes): (T, i64)| {
+        let is_first = sum == 0;
+        sum += bytes.max(1);
+        (is_first || sum <= BYTES_PER_STEP).then_some(row)
+    };
+    rows.into_iter().map_while(fits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_deletes_as_many_bytes_as_fit_and_at_least_one_row() {
+        const HALF: i64 = BYTES_PER_STEP / 2;
+        //  sizes of the rows, rows of the step
+        for (sizes, expected) in [
+            (vec![], 0),
+            (vec![3 * HALF, 1], 1),
+            (vec![HALF, HALF, 1], 2),
+            (vec![0, 3 * HALF], 1),
+            (vec![1; 50], 50),
+        ] {
+            let rows: Vec<(usize, i64)> = sizes.iter().copied().enumerate().collect();
+            assert_eq!(first_of(rows).len(), expected, "{sizes:?}");
+        }
+    }
+}
