@@ -55,7 +55,7 @@ mod tests {
     use crate::links::PublicUrl;
     use crate::links::input::LinkInput;
     use crate::links::routes::new_link;
-    use crate::webhooks::{Scope, Trigger};
+    use crate::webhooks::{ScopeInput, Trigger};
 
     const ATTEMPTS: i64 = 10;
 
@@ -80,7 +80,7 @@ mod tests {
             url: "https://rx.test/".to_owned(),
             secret: None,
             triggers: vec![Trigger::Clicked],
-            scope: Scope::Workspace,
+            scope: ScopeInput::default(),
         };
         let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
