@@ -151,11 +151,12 @@ async fn requests_are_refused_at_once_while_the_database_is_away() {
         proxy.set(way);
         // More than there are connections to the database. All are answered, though nothing answers them.
         for times in [1, 100] {
-            let requests = table.iter().cycle().take(times * table.len()).map(async |(method, path, body)| {
-                let answer = service.call_as(service.key(), method.clone(), path, body.as_ref()).await;
-                assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{way:?}: {method} {path}");
-                assert!(answer.headers.contains_key("retry-after"), "{way:?}: {method} {path}");
-            });
+            let requests =
+                table.iter().cycle().take(times * table.len()).map(async |(method, path, body)| {
+                    let answer = service.call_as(service.key(), method.clone(), path, body.as_ref()).await;
+                    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{way:?}: {method} {path}");
+                    assert!(answer.headers.contains_key("retry-after"), "{way:?}: {method} {path}");
+                });
             timeout(DEADLINE, join_all(requests)).await.expect("requests wait");
         }
         assert_eq!(ready().await.status, StatusCode::SERVICE_UNAVAILABLE, "{way:?}");

@@ -29,6 +29,7 @@ mod kill;
 mod link_changes;
 mod links;
 mod load;
+mod long_reads;
 mod process;
 mod processes;
 mod qr;

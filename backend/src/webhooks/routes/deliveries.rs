@@ -13,6 +13,7 @@ use crate::auth::Caller;
 use crate::body::{Fields, JsonBody, unknown_option};
 use crate::error::ApiError;
 use crate::links::rfc3339;
+use crate::long_read;
 use crate::path::{Name, Names};
 use crate::query::Query;
 use crate::state::Shared;
@@ -94,9 +95,13 @@ async fn list(
 ) -> Result<Json<Vec<DeliveryBody>>, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
     let filter = delivery_filter(app.clock.now(), |name| Ok(query.filter(name)?.map(str::to_owned)))?;
-    let (skip, size) = query.page(PAGE_SIZE)?;
-    let records = app.store.deliveries(&webhook, &filter, skip, size).await?;
-    Ok(Json(records.into_iter().map(DeliveryBody::of).collect()))
+    let (page, store) = (query.page(PAGE_SIZE)?, app.store.clone());
+    let records =
+        long_read::run(
+            &app,
+            move |reader| async move { store.deliveries(&webhook, &filter, page, reader).await },
+        );
+    Ok(Json(records.await?.into_iter().map(DeliveryBody::of).collect()))
 }
 
 /// The deliveries that a request selects. `value_of` returns the value of a field of the request.
