@@ -10,6 +10,8 @@ use crate::held::Held;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Priority {
+    /// That of the process.
+    Usual = 0,
     /// Queries that may take long: a third of the time of other threads.
     Low = 5,
     /// What large requests ask for, and queries of busy workspaces.

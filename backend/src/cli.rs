@@ -207,7 +207,7 @@ pub(super) struct Serve {
     /// Maximum number of concurrent analytics queries. One workspace uses at most half of them.
     #[arg(long, env = "WEIR_ANALYTICS_READERS", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(super) analytics_readers: u32,
-    /// Time limit of an analytics query, in seconds. After it, the response is 503.
+    /// Time limit of an analytics query, a search or a list, in seconds. After it, the response is 503.
     #[arg(long, env = "WEIR_ANALYTICS_TIMEOUT", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) analytics_timeout: u64,
     /// Time for which cached short links are followed while the database is unavailable, in seconds. Other links are

@@ -91,6 +91,7 @@ impl Drop for Turn {
 mod tests {
     use std::future::ready;
 
+    use tokio::task::JoinSet;
     use tokio::time::{sleep, timeout};
 
     use super::*;
@@ -119,6 +120,35 @@ mod tests {
         drop(passed);
         let next = timeout(Duration::from_secs(5), gate.pass(2, ready(()))).await;
         assert!(next.is_ok(), "after a pause");
+    }
+
+    #[tokio::test]
+    async fn a_busy_workspace_waits_for_one_turn_of_another_however_many_wait_there() {
+        let (gate, _requests) = busy_gate();
+        sleep(Duration::from_millis(50)).await;
+        // Analytics, for example.
+        let (running, ()) = gate.pass(1, ready(())).await;
+        let of_first = JoinSet::from_iter((0..50).map(|_| {
+            let gate = Arc::clone(&gate);
+            async move { (1, gate.pass(1, ready(())).await) }
+        }));
+        let mut turns = of_first;
+        while gate.of_workspace.uses(&1) < 51 {
+            tokio::task::yield_now().await;
+        }
+        // And a large body.
+        let second = Arc::clone(&gate);
+        turns.spawn(async move { (2, second.pass(2, ready(())).await) });
+        while gate.of_workspace.uses(&2) < 1 {
+            tokio::task::yield_now().await;
+        }
+        drop(running);
+        let mut order = Vec::new();
+        while !order.contains(&2) {
+            let (workspace, _passed) = turns.join_next().await.unwrap().unwrap();
+            order.push(workspace);
+        }
+        assert_eq!(order, [2]);
     }
 
     #[tokio::test]

@@ -30,6 +30,7 @@ mod internal;
 mod json_list;
 pub mod keys;
 mod links;
+mod long_read;
 mod metrics;
 #[cfg(feature = "openapi")]
 mod openapi;

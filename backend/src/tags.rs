@@ -9,6 +9,7 @@ use crate::auth::Caller;
 use crate::body::{Change, Fields, JsonBody, MAX_ITEM, unknown_option};
 use crate::error::ApiError;
 use crate::links::{TAG_COLORS, Tag};
+use crate::long_read;
 use crate::path::Name;
 use crate::query::{MAX_VALUES, Query};
 use crate::state::Shared;
@@ -32,7 +33,11 @@ async fn list(State(app): State<Shared>, caller: Caller, query: Query) -> Result
         descending: query.choice("sortOrder", &[("asc", false), ("desc", true)])?.unwrap_or(false),
     };
     let page = query.page(PAGE_SIZE)?;
-    Ok(Json(app.store.list_tags(&caller.workspace, &filter, page).await?))
+    let store = app.store.clone();
+    let tags = long_read::run(&app, move |reader| async move {
+        store.list_tags(&caller.workspace, &filter, page, reader).await
+    });
+    Ok(Json(tags.await?))
 }
 
 async fn create(

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::mpsc;
 use url::Url;
@@ -18,8 +19,10 @@ use crate::clock::Clock;
 use crate::error::{ApiError, Code};
 use crate::store::{RedirectTarget, Store, StoreError};
 
-/// Maximum number of cached targets.
+/// Maximum number of cached targets of usual size.
 const KEPT: usize = 100_000;
+/// Maximum size of all cached targets, in bytes. A target may have 64 KiB.
+const KEPT_BYTES: u64 = 128 * 1024 * 1024;
 /// Lifetime of a target. Changes through this process take effect at once, and changes through other processes within
 /// this time.
 const TRUSTED: SignedDuration = SignedDuration::from_secs(1);
@@ -46,7 +49,7 @@ pub(crate) struct Targets {
 struct Known {
     store: Store,
     clock: Clock,
-    seen: Cache<String, Arc<Seen>>,
+    seen: Cache<String, Arc<Seen>, Bytes>,
     /// Maximum age of a target that is used while the database is unavailable.
     max_stale: SignedDuration,
     availability: Availability,
@@ -60,6 +63,29 @@ struct Seen {
     target: Arc<RedirectTarget>,
     /// A refresh is scheduled.
     aged: AtomicBool,
+}
+
+/// Weighs cached targets by their size in bytes, and at least so much that there are at most [`KEPT`].
+#[derive(Clone, Debug)]
+struct Bytes;
+
+impl Weighter<String, Arc<Seen>> for Bytes {
+    fn weight(&self, name: &String, seen: &Arc<Seen>) -> u64 {
+        let bytes =
+            (name.len() + size_of::<Seen>() + size_of::<RedirectTarget>() + text_of(&seen.target)) as u64;
+        bytes.max(KEPT_BYTES.div_ceil(KEPT as u64))
+    }
+}
+
+/// The size of the texts of a target, in bytes.
+fn text_of(target: &RedirectTarget) -> usize {
+    let details = &target.details;
+    let texts = [&details.expired_url, &details.ios, &details.android];
+    let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+    // An entry of a map takes about as much as two texts without their letters.
+    let entry = |(country, url): (&String, &String)| 2 * size_of::<String>() + country.len() + url.len();
+    let geo: usize = details.geo.iter().flatten().map(entry).sum();
+    target.link_id.len() + target.url.len() + texts + geo
 }
 
 /// The reason why a target could not be determined.
@@ -96,7 +122,7 @@ impl Targets {
         let known = Arc::new(Known {
             store,
             clock,
-            seen: Cache::new(KEPT),
+            seen: Cache::with_weighter(KEPT, KEPT_BYTES, Bytes),
             max_stale: SignedDuration::try_from(max_stale).unwrap_or(SignedDuration::MAX),
             availability,
             forgotten: AtomicU64::new(0),
@@ -219,9 +245,20 @@ async fn read_again(known: Arc<Known>, mut names: mpsc::Receiver<Name>) {
     }
 }
 
-/// A target with its destinations as header values.
+/// A target with its destinations as header values, and without the texts that redirects do not need.
 fn normalized(mut target: RedirectTarget) -> RedirectTarget {
     let details = &mut target.details;
+    for text in [
+        &mut details.title,
+        &mut details.description,
+        &mut details.image,
+        &mut details.video,
+        &mut details.comments,
+        &mut details.program_id,
+        &mut details.partner_id,
+    ] {
+        *text = None;
+    }
     let others = [&mut details.ios, &mut details.android, &mut details.expired_url];
     let by_country = details.geo.iter_mut().flat_map(|geo| geo.values_mut());
     for destination in others.into_iter().flatten().chain(by_country).chain([&mut target.url]) {
@@ -230,4 +267,44 @@ fn normalized(mut target: RedirectTarget) -> RedirectTarget {
         }
     }
     target
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::links::Details;
+
+    fn target(url: usize, geo: usize, comments: usize) -> RedirectTarget {
+        let text = |length: usize| "x".repeat(length);
+        let geo = (geo > 0).then(|| BTreeMap::from([("DE".to_owned(), text(geo))]));
+        let details = Details { geo, comments: Some(text(comments)), ..Details::default() };
+        let (link_id, url) = ("link_1".to_owned(), format!("https://example.com/{}", text(url)));
+        normalized(RedirectTarget { link_id, workspace_seq: 1, url, details })
+    }
+
+    #[test]
+    fn the_cache_has_a_maximum_number_of_targets_and_of_bytes() {
+        //  lengths of the destination, of that of a country and of the comments, and about how many of these targets are kept
+        for (url, geo, comments, kept) in [
+            (0, 0, 0, KEPT),
+            (100, 0, 32_000, KEPT),
+            (32_000, 0, 0, KEPT_BYTES as usize / 32_500),
+            (32_000, 32_000, 0, KEPT_BYTES as usize / 64_500),
+        ] {
+            let cache = Cache::with_weighter(KEPT, KEPT_BYTES, Bytes);
+            let target = Arc::new(target(url, geo, comments));
+            for number in 0..KEPT + KEPT / 10 {
+                let (at, target) = (Timestamp::UNIX_EPOCH, Arc::clone(&target));
+                cache.insert(
+                    format!("s.test/{number}"),
+                    Arc::new(Seen { at, target, aged: AtomicBool::new(false) }),
+                );
+            }
+            assert!(cache.weight() <= KEPT_BYTES, "{} bytes", cache.weight());
+            let found = cache.len();
+            assert!(found <= kept && found >= kept * 4 / 5, "{found} of {url}, {geo} and {comments} bytes");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use super::{FolderBody, FolderInput};
 use crate::auth::Caller;
 use crate::body::{Fields, JsonBody};
 use crate::error::ApiError;
+use crate::long_read;
 use crate::path::Name;
 use crate::query::Query;
 use crate::state::Shared;
@@ -27,9 +28,12 @@ async fn list(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Vec<FolderBody>>, ApiError> {
-    let (search, page) = (query.search()?, query.page(PAGE_SIZE)?);
-    let folders = app.store.list_folders(&caller.workspace, search, page).await?;
-    Ok(Json(folders.into_iter().map(FolderBody::from).collect()))
+    let (search, page) = (query.search()?.map(str::to_owned), query.page(PAGE_SIZE)?);
+    let store = app.store.clone();
+    let folders = long_read::run(&app, move |reader| async move {
+        store.list_folders(&caller.workspace, search.as_deref(), page, reader).await
+    });
+    Ok(Json(folders.await?.into_iter().map(FolderBody::from).collect()))
 }
 
 async fn create(

@@ -12,6 +12,7 @@ use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
 use crate::json_list::json_list;
+use crate::long_read;
 use crate::path::Name;
 use crate::query::{MAX_PAGE, MAX_VALUES, Query};
 use crate::state::{App, Shared};
@@ -78,23 +79,23 @@ async fn list(State(app): State<Shared>, caller: Caller, query: Query) -> Result
     json_list(links.into_iter().map(move |link| link.body(&app.public_url))).await
 }
 
-/// Runs a query for the links that a filter selects. A search reads the texts of all links of the workspace, and is admitted as an
-/// analytics query is. So are all such queries of a busy workspace.
+/// Runs a query for the links that a filter selects, which may take long. A search reads the texts of all links of the workspace, and is
+/// admitted as an analytics query is. So are all such queries of a busy workspace.
 async fn select<T: Send + 'static, F: Future<Output = Result<T, StoreError>> + Send>(
     app: &App,
     workspace: Workspace,
     filter: LinkFilter,
-    query: impl FnOnce(Workspace, LinkFilter, Option<Reader>) -> F + Send + 'static,
+    query: impl FnOnce(Workspace, LinkFilter, Reader) -> F + Send + 'static,
 ) -> Result<T, ApiError> {
     if filter.search.is_none() && !app.gate.is_busy(&workspace) {
-        return Ok(query(workspace, filter, None).await?);
+        return long_read::run(app, |reader| query(workspace, filter, reader)).await;
     }
     let place = app.admission.place(&workspace)?;
     let admitted = app.admission.admit(&workspace, place).await?;
     let (store, priority) = (app.store.clone(), admitted.priority);
     let answer = async move {
         let reader = store.reader(priority).await?;
-        Ok(query(workspace, filter, Some(reader)).await?)
+        Ok(query(workspace, filter, reader).await?)
     };
     admitted.answer(answer).await
 }

@@ -7,6 +7,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::outbox::{Attempt, PAYLOAD, SNAPSHOT, payload};
+use super::reader::Reader;
 use super::sql::Sql;
 use super::webhooks::Webhook;
 use super::{Dialect, Store, StoreError, instant_of, optional_instant_of};
@@ -83,8 +84,8 @@ impl Store {
         &self,
         webhook: &Webhook,
         filter: &DeliveryFilter,
-        skip: i64,
-        size: i64,
+        (skip, size): (i64, i64),
+        mut reader: Reader,
     ) -> Result<Vec<DeliveryRecord>, StoreError> {
         // One statement, so that deliveries and attempts are consistent.
         let mut sql =
@@ -98,7 +99,7 @@ impl Store {
         );
         sql.push(SNAPSHOT).push(" ORDER BY d.seq DESC, a.seq");
         let mut records: Vec<(i64, DeliveryRecord)> = Vec::new();
-        for row in sql.all(&self.read).await? {
+        for row in reader.all(sql).await? {
             let seq = row.try_get("seq")?;
             let attempt = attempt(&row)?;
             match records.last_mut() {

@@ -27,6 +27,7 @@ impl Store {
         workspace: &Workspace,
         search: Option<&str>,
         (skip, size): (i64, i64),
+        mut reader: Reader,
     ) -> Result<Vec<Folder>, StoreError> {
         let mut sql = Sql::new(FOLDERS);
         sql.bind(workspace.seq);
@@ -35,7 +36,7 @@ impl Store {
         }
         sql.push(" ORDER BY ").folded(self.dialect, "d.name");
         sql.push(", d.seq LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        sql.all(&self.read).await?.iter().map(folder).collect()
+        reader.all(sql).await?.iter().map(folder).collect()
     }
 
     /// The folders with these ids.

@@ -149,19 +149,17 @@ impl Store {
     }
 
     /// A page of the filtered links, newest first unless the page specifies another order. None if the workspace does
-    /// not have the link of the cursor. A filter with a search needs a reader.
+    /// not have the link of the cursor.
     pub(crate) async fn list_links(
         &self,
         workspace: &Workspace,
         filter: &LinkFilter,
         page: &Page,
         size: i64,
-        reader: Option<Reader>,
+        mut reader: Reader,
     ) -> Result<Option<Vec<Link>>, StoreError> {
-        let found = match reader {
-            Some(mut reader) => self.find_page(&mut reader, workspace, filter, page, size).await?,
-            None => self.find_page(&mut *self.read.acquire().await?, workspace, filter, page, size).await?,
-        };
+        let found = self.find_page(&mut reader, workspace, filter, page, size).await?;
+        drop(reader);
         let Some(found) = found else { return Ok(None) };
         let mut links = found.into_many_links().await?;
         if matches!(page, Page::EndingBefore(_)) {
@@ -172,14 +170,14 @@ impl Store {
 
     async fn find_page(
         &self,
-        connection: &mut impl Answers,
+        reader: &mut Reader,
         workspace: &Workspace,
         filter: &LinkFilter,
         page: &Page,
         size: i64,
     ) -> Result<Option<Found>, StoreError> {
         let mut sql = Sql::new(LINKS);
-        self.push_filter(&mut sql, workspace, filter, connection.rests());
+        self.push_filter(&mut sql, workspace, filter, reader.rests());
         match page {
             Page::Offset { skip, order } => {
                 sql.push(match order {
@@ -192,7 +190,7 @@ impl Store {
             Page::StartingAfter(id) | Page::EndingBefore(id) => {
                 let mut cursor = Sql::new("SELECT l.seq FROM links l WHERE l.workspace_seq = ");
                 cursor.bind(workspace.seq).push(" AND l.id = ").bind(id.clone());
-                let Some(row) = connection.all(cursor).await?.pop() else { return Ok(None) };
+                let Some(row) = reader.optional(cursor).await? else { return Ok(None) };
                 let seq: i64 = row.try_get(0)?;
                 if matches!(page, Page::StartingAfter(_)) {
                     sql.push(" AND l.seq < ").bind(seq).push(" ORDER BY l.seq DESC LIMIT ").bind(size);
@@ -201,31 +199,28 @@ impl Store {
                 }
             }
         }
-        Ok(Some(find(connection, self.dialect, sql).await?))
+        Ok(Some(find(reader, self.dialect, sql).await?))
     }
 
-    /// Number of filtered links. A filter with a search needs a reader.
+    /// Number of filtered links.
     pub(crate) async fn count_links(
         &self,
         workspace: &Workspace,
         filter: &LinkFilter,
-        reader: Option<Reader>,
+        mut reader: Reader,
     ) -> Result<i64, StoreError> {
         let mut sql = Sql::new("SELECT COUNT(*) FROM links l ");
-        self.push_filter(&mut sql, workspace, filter, reader.as_ref().is_some_and(Reader::rests));
-        match reader {
-            Some(mut reader) => reader.number(sql).await,
-            None => Ok(sql.number(&self.read).await?),
-        }
+        self.push_filter(&mut sql, workspace, filter, reader.rests());
+        reader.number(sql).await
     }
 
-    /// Number of filtered links by the values of `by`, in descending order. A filter with a search needs a reader.
+    /// Number of filtered links by the values of `by`, in descending order.
     pub(crate) async fn count_links_by(
         &self,
         workspace: &Workspace,
         filter: &LinkFilter,
         by: LinkGroup,
-        reader: Option<Reader>,
+        mut reader: Reader,
     ) -> Result<Vec<(Option<String>, i64)>, StoreError> {
         let (column, from) = match by {
             LinkGroup::Domain => ("l.domain", " AS value, COUNT(*) AS total FROM links l "),
@@ -244,13 +239,9 @@ impl Store {
         };
         let mut sql = Sql::new("SELECT ");
         sql.push(column).push(from);
-        self.push_filter(&mut sql, workspace, filter, reader.as_ref().is_some_and(Reader::rests));
+        self.push_filter(&mut sql, workspace, filter, reader.rests());
         sql.push(" GROUP BY ").push(column).push(" ORDER BY total DESC, value NULLS FIRST");
-        let rows = match reader {
-            Some(mut reader) => reader.all(sql).await?,
-            None => sql.all(&self.read).await?,
-        };
-        rows.iter().map(|row| Ok((row.try_get("value")?, row.try_get("total")?))).collect()
+        reader.all(sql).await?.iter().map(|row| Ok((row.try_get("value")?, row.try_get("total")?))).collect()
     }
 
     /// The target of the short link on `domain` with this key in lower case, in any workspace.

@@ -85,7 +85,7 @@ pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};
 
 /// Maximum wait of a SQLite writer for another process's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of connections that read a SQLite file. One more connection writes.
+/// Number of connections that read a SQLite file, and of those for lists. One more connection writes.
 const SQLITE_READERS: u32 = 4;
 /// Page cache of the SQLite writer, in KiB. It holds the pages that a transaction changes.
 const SQLITE_WRITER_CACHE: u32 = 32 * 1024;
@@ -94,7 +94,7 @@ const SQLITE_READER_CACHE: u32 = 8 * 1024;
 /// Size of the memory mapping of the connections for analytics, in bytes. The others do not map the file: after each transaction,
 /// SQLite has to map it anew, and the process to find its pages again, which takes longer than a short query.
 const SQLITE_MAPPED: u32 = 1 << 30;
-/// Maximum number of connections to PostgreSQL.
+/// Maximum number of connections to PostgreSQL, and of those for lists.
 #[cfg(feature = "postgres")]
 const POSTGRES_CONNECTIONS: u32 = 16;
 /// Maximum wait for a connection to PostgreSQL.
@@ -135,7 +135,7 @@ pub struct Store {
     read: AnyPool,
     /// A single connection for SQLite, which has one writer at a time. The pool queues the writers fairly.
     write: AnyPool,
-    /// For analytics queries, which may take long.
+    /// For analytics queries, searches and lists, which may take long.
     readers: Readers,
     analytics: Analytics,
     dialect: Dialect,
@@ -205,8 +205,8 @@ impl Store {
         migrations::sqlite().run(&write).await?;
         let checkpointer = pool(1, SQLITE_READER_CACHE).connect_lazy_with(options.clone());
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE).connect_with(options).await?;
-        let pragmas = pragmas(SQLITE_READER_CACHE, SQLITE_MAPPED);
-        let readers = Readers::sqlite(&url, analytics, pragmas).await?;
+        let pragmas = [0, SQLITE_MAPPED].map(|mapped| pragmas(SQLITE_READER_CACHE, mapped));
+        let readers = Readers::sqlite(&url, analytics, SQLITE_READERS, pragmas).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = sqlite_spool(&url)?;
         let (dialect, spool_id, turns) = (Dialect::Sqlite, Arc::default(), Some(Turns::default()));
@@ -227,7 +227,7 @@ impl Store {
         let options = AnyConnectOptions::from_str(url)?;
         let pool = postgres_pool(POSTGRES_CONNECTIONS).connect_with(options).await?;
         migrations::postgres().run(&pool).await?;
-        let readers = Readers::postgres(url, analytics).await?;
+        let readers = Readers::postgres(url, analytics, POSTGRES_CONNECTIONS).await?;
         let key_order = Arc::new(KeyOrder::load(&pool).await?);
         let (dialect, spool_id, turns) = (Dialect::Postgres, Arc::default(), None);
         let (read, write, spool) = (pool.clone(), pool, None);
@@ -244,7 +244,7 @@ impl Store {
         Self { spool: Some(file), ..self }
     }
 
-    /// Maximum number of connections for everything except analytics queries.
+    /// Maximum number of connections for everything except queries that may take long, and for lists.
     pub(crate) fn connections(&self) -> usize {
         self.read.options().get_max_connections() as usize
     }

@@ -1,4 +1,5 @@
-//! The connections for analytics queries and for searches. They are separate from all other connections, and each query has a time limit.
+//! The connections for queries that may take long: analytics, searches and lists. They are separate from all other connections, and each
+//! query has a time limit.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ impl Default for Analytics {
 /// The connections to a database.
 #[derive(Clone, Debug)]
 pub(super) struct Readers {
+    /// For lists.
+    usual: Pool,
     low: Pool,
     lowest: Pool,
     /// Held by each query of the lowest priority, and by who lets them wait.
@@ -83,12 +86,16 @@ enum Snapshot {
 }
 
 impl Readers {
-    /// Opens connections to a SQLite file and prepares each with `pragmas`.
-    pub(super) async fn sqlite(url: &str, analytics: Analytics, pragmas: String) -> Result<Self, StoreError> {
+    /// Opens connections to a SQLite file, with `lists` of them for lists. Prepares these and the others with their pragmas.
+    pub(super) async fn sqlite(
+        url: &str,
+        analytics: Analytics,
+        lists: u32,
+        [pragmas_of_lists, pragmas]: [String; 2],
+    ) -> Result<Self, StoreError> {
         let options = SqliteConnectOptions::from_str(url)?.with_regexp();
-        let pool = |priority| {
-            let pragmas = pragmas.clone();
-            let pool = SqlitePoolOptions::new().max_connections(analytics.readers).test_before_acquire(false);
+        let pool = |priority, connections, pragmas: String| {
+            let pool = SqlitePoolOptions::new().max_connections(connections).test_before_acquire(false);
             pool.after_connect(move |connection, _| {
                 let pragmas = pragmas.clone();
                 Box::pin(async move {
@@ -109,14 +116,18 @@ impl Readers {
                 })
             })
         };
+        let usual = pool(Priority::Usual, lists, pragmas_of_lists).connect_lazy_with(options.clone());
         // Only a busy workspace needs connections of the lowest priority.
-        let lowest = Pool::Sqlite(pool(Priority::Lowest).connect_lazy_with(options.clone()));
-        let low = Pool::Sqlite(pool(Priority::Low).connect_with(options).await?);
-        Ok(Self { low, lowest, lowest_run: Arc::default(), timeout: analytics.timeout })
+        let lowest =
+            pool(Priority::Lowest, analytics.readers, pragmas.clone()).connect_lazy_with(options.clone());
+        let low = pool(Priority::Low, analytics.readers, pragmas).connect_with(options).await?;
+        let (usual, low, lowest) = (Pool::Sqlite(usual), Pool::Sqlite(low), Pool::Sqlite(lowest));
+        Ok(Self { usual, low, lowest, lowest_run: Arc::default(), timeout: analytics.timeout })
     }
 
+    /// Opens connections to PostgreSQL, with at most `lists` of them for lists.
     #[cfg(feature = "postgres")]
-    pub(super) async fn postgres(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
+    pub(super) async fn postgres(url: &str, analytics: Analytics, lists: u32) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let timeout = analytics.timeout;
         let pool = |connections, in_one_process: bool| {
@@ -134,13 +145,15 @@ impl Readers {
         // process of the server.
         let few = (analytics.readers / 4).max(1);
         let lowest = pool(few, true).connect_lazy_with(options.clone());
+        let usual = pool(lists, false).connect_lazy_with(options.clone());
         let low = pool(analytics.readers, false).connect_with(options).await?;
-        let (low, lowest) = (Pool::Postgres(low), Pool::Postgres(lowest));
-        Ok(Self { low, lowest, lowest_run: Arc::default(), timeout })
+        let (usual, low, lowest) = (Pool::Postgres(usual), Pool::Postgres(low), Pool::Postgres(lowest));
+        Ok(Self { usual, low, lowest, lowest_run: Arc::default(), timeout })
     }
 
     async fn acquire(&self, priority: Priority) -> Result<Reader, StoreError> {
         let (pool, runs) = match priority {
+            Priority::Usual => (&self.usual, None),
             Priority::Low => (&self.low, None),
             Priority::Lowest => (&self.lowest, Some(Arc::clone(&self.lowest_run).read_owned().await)),
         };
@@ -176,11 +189,15 @@ impl Readers {
             #[cfg(feature = "postgres")]
             Pool::Postgres(pool) => PoolState::of(name, pool),
         };
-        vec![state("analytics", &self.low), state("analytics_lowest", &self.lowest)]
+        vec![
+            state("lists", &self.usual),
+            state("analytics", &self.low),
+            state("analytics_lowest", &self.lowest),
+        ]
     }
 
     pub(super) async fn close(&self) {
-        for pool in [&self.low, &self.lowest] {
+        for pool in [&self.usual, &self.low, &self.lowest] {
             match pool {
                 Pool::Sqlite(pool) => pool.close().await,
                 #[cfg(feature = "postgres")]
@@ -191,7 +208,8 @@ impl Readers {
 }
 
 impl Store {
-    /// A connection for an analytics query or a search. Its time limit starts now. In SQLite, it runs with this priority.
+    /// A connection for a query that may take long: an analytics query, a search, or a list with the usual priority. Its time limit
+    /// starts when there is a connection. In SQLite, it runs with this priority.
     pub(crate) async fn reader(&self, priority: Priority) -> Result<Reader, StoreError> {
         self.readers.acquire(priority).await
     }
@@ -209,28 +227,17 @@ fn set_statement_timeout(scope: &'static str, timeout: Duration) -> sqlx::RawSql
 pub(super) trait Answers: Send {
     /// All rows of the result.
     fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send;
-
-    /// Whether its queries rest now and then.
-    fn rests(&self) -> bool;
 }
 
 impl Answers for AnyConnection {
     async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
         Ok(sql.all(self).await?)
     }
-
-    fn rests(&self) -> bool {
-        false
-    }
 }
 
 impl Answers for Reader {
     fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send {
         self.all(sql)
-    }
-
-    fn rests(&self) -> bool {
-        self.rests()
     }
 }
 
@@ -290,12 +297,12 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn statements_have_a_lower_priority_than_the_service() {
+    async fn statements_of_analytics_have_a_lower_priority_than_the_service() {
         use rustix::process::getpriority_process;
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let store = Store::open(&url).await.unwrap();
-        for priority in [Priority::Low, Priority::Lowest] {
+        for priority in [Priority::Usual, Priority::Low, Priority::Lowest] {
             let Snapshot::Sqlite(mut transaction) = store.reader(priority).await.unwrap().transaction else {
                 panic!("not SQLite");
             };

@@ -47,6 +47,7 @@ impl Store {
         workspace: &Workspace,
         filter: &TagFilter,
         (skip, size): (i64, i64),
+        mut reader: Reader,
     ) -> Result<Vec<Tag>, StoreError> {
         let mut sql = Sql::new(TAGS);
         sql.bind(workspace.seq);
@@ -63,7 +64,7 @@ impl Store {
         }
         sql.push("g.seq").push(descending);
         sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        sql.all(&self.read).await?.iter().map(tag).collect()
+        reader.all(sql).await?.iter().map(tag).collect()
     }
 
     /// The tags with these ids.

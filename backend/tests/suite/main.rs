@@ -32,6 +32,7 @@ mod kill;
 mod link_changes;
 mod links;
 mod load;
+mod long_reads;
 mod options;
 mod process;
 mod processes;

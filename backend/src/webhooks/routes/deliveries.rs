@@ -13,6 +13,7 @@ use crate::auth::Caller;
 use crate::body::{Fields, JsonBody, MAX_ITEM, empty_list, unknown_option};
 use crate::error::{ApiError, Code};
 use crate::links::rfc3339;
+use crate::long_read;
 use crate::path::{Name, Names};
 use crate::query::Query;
 use crate::state::Shared;
@@ -96,9 +97,13 @@ async fn list(
     let value_of = |name: &str| Ok(query.filter(name)?.map(str::to_owned));
     let event_ids = query.list("eventIds", REPLAYED_AT_ONCE as usize)?;
     let filter = delivery_filter(app.clock.now(), value_of, event_ids)?;
-    let (skip, size) = query.page(PAGE_SIZE)?;
-    let records = app.store.deliveries(&webhook, &filter, skip, size).await?;
-    Ok(Json(records.into_iter().map(DeliveryBody::of).collect()))
+    let (page, store) = (query.page(PAGE_SIZE)?, app.store.clone());
+    let records =
+        long_read::run(
+            &app,
+            move |reader| async move { store.deliveries(&webhook, &filter, page, reader).await },
+        );
+    Ok(Json(records.await?.into_iter().map(DeliveryBody::of).collect()))
 }
 
 /// The deliveries that a request selects. `value_of` returns the value of a field of the request.
