@@ -319,12 +319,16 @@ fn prefix(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
     }
 }
 
+/// The maximum applies without the prefix, as in lists.
 fn external_id(fields: &Fields<'_>) -> Result<Change<String>, ApiError> {
-    match fields.text("externalId", MAX_ID)? {
+    match fields.text("externalId", usize::MAX)? {
         Change::Set(text) => {
             let id = text.strip_prefix("ext_").unwrap_or(&text);
             if id.is_empty() {
                 return Err(empty_text(&fields.path("externalId")));
+            }
+            if id.chars().count() > MAX_ID {
+                return Err(too_long(&fields.path("externalId"), MAX_ID));
             }
             Ok(Change::Set(id.to_owned()))
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
-use sqlx::Executor;
+use sqlx::{AssertSqlSafe, Executor};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -20,7 +20,7 @@ use crate::process::{Caller, Process, make_key};
 
 on_both_databases! {
     a_backup_under_load_has_every_link_that_was_acknowledged_before,
-    a_backup_has_the_clicks_that_are_spooled,
+    a_backup_has_the_clicks_that_are_spooled_and_those_set_aside,
     nothing_is_overwritten,
 }
 
@@ -120,7 +120,7 @@ async fn a_backup_under_load_has_every_link_that_was_acknowledged_before(databas
     assert!(copied <= all, "{copied} of {all} clicks were copied");
 }
 
-async fn a_backup_has_the_clicks_that_are_spooled(database: Database) {
+async fn a_backup_has_the_clicks_that_are_spooled_and_those_set_aside(database: Database) {
     const CLICKS: u64 = 50;
     let folder = TempDir::new().unwrap();
     let place = Place::of(database, folder.path(), "spool");
@@ -128,6 +128,11 @@ async fn a_backup_has_the_clicks_that_are_spooled(database: Database) {
     let process = place.start();
     let link = json!({"url": "https://example.com", "key": "k"});
     caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    let unreadable = if place.database.is_sqlite() { "x'ff'" } else { r"'\xff'" };
+    let set_aside = format!(
+        "INSERT INTO set_aside_clicks (id, reason, clicks) VALUES ('aside', 'refused', {unreadable})"
+    );
+    place.database.connect().await.execute(AssertSqlSafe(set_aside)).await.unwrap();
     let mut block = place.database.block_recording().await;
     for _ in 0..CLICKS {
         caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
@@ -150,6 +155,12 @@ async fn a_backup_has_the_clicks_that_are_spooled(database: Database) {
         let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
         assert_eq!(counted["clicks"], CLICKS, "{start} start");
     }
+    let listed = Command::new(env!("CARGO_BIN_EXE_backend"))
+        .args(["set-aside", "list", "--database", &restored.database.url])
+        .output()
+        .unwrap();
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed, json!({"id": "aside", "reason": "refused", "clicks": null}));
 }
 
 async fn nothing_is_overwritten(database: Database) {

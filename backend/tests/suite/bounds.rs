@@ -102,7 +102,8 @@ async fn each_text_has_a_maximum(database: Database) {
     let address: Make<'_> = &|length| json!(url(length));
     let by_country: Make<'_> = &|length| json!({"DE": url(length)});
     let named: Make<'_> = &|length| json!([text(length)]);
-    let table: [(&str, &str, usize, Make<'_>); 17] = [
+    let prefixed: Make<'_> = &|length| json!(format!("ext_{}", "y".repeat(length)));
+    let table: [(&str, &str, usize, Make<'_>); 18] = [
         ("url", "url", 32_000, address),
         ("expiredUrl", "expiredUrl", 32_000, address),
         ("ios", "ios", 32_000, address),
@@ -114,6 +115,7 @@ async fn each_text_has_a_maximum(database: Database) {
         ("video", "video", 32_000, plain),
         ("comments", "comments", 32_000, plain),
         ("externalId", "externalId", 255, plain),
+        ("externalId", "externalId", 255, prefixed),
         ("tenantId", "tenantId", 255, plain),
         ("programId", "programId", 255, plain),
         ("utm_source", "utm_source", 255, plain),
