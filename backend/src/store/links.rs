@@ -120,8 +120,9 @@ impl Store {
         workspace: &Workspace,
         selectors: &[LinkSelector],
     ) -> Result<Vec<Link>, StoreError> {
-        let found =
-            find(&mut *self.read.acquire().await?, self.dialect, selection(workspace, selectors)).await?;
+        let mut sql = Sql::new(LINKS);
+        push_selection(&mut sql, workspace, selectors);
+        let found = find(&mut *self.read.acquire().await?, self.dialect, sql).await?;
         found.into_many_links().await
     }
 
@@ -133,7 +134,9 @@ impl Store {
         ids: impl Iterator<Item = &String>,
     ) -> Result<Vec<Link>, StoreError> {
         let ids: Vec<_> = ids.cloned().map(LinkSelector::Id).collect();
-        self.load_locked(transaction, selection(workspace, &ids)).await
+        let mut sql = Sql::new(LINKS);
+        push_selection(&mut sql, workspace, &ids);
+        self.load_locked(transaction, sql).await
     }
 
     /// Loads links that no other transaction changes until this one ends.
@@ -315,7 +318,9 @@ impl Store {
             sql.push(" AND FALSE");
         }
         if let Some(ids) = &filter.link_ids {
-            sql.push(" AND l.id IN ").texts(self.dialect, ids);
+            sql.push(" AND l.seq IN (SELECT k.seq FROM links k WHERE k.id")
+                .in_texts(self.dialect, ids)
+                .push(")");
         }
         let tagged = " AND l.seq IN (SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE g.workspace_seq = ";
         if filter.has_tags {
@@ -345,8 +350,8 @@ impl Store {
     }
 }
 
-/// A query for links of the workspace by id and external id.
-fn selection(workspace: &Workspace, selectors: &[LinkSelector]) -> Sql {
+/// Appends a condition that selects links of the workspace by id and external id, and their order.
+fn push_selection(sql: &mut Sql, workspace: &Workspace, selectors: &[LinkSelector]) {
     let ids = selectors.iter().filter_map(|selector| match selector {
         LinkSelector::Id(id) => Some(id.clone()),
         LinkSelector::ExternalId(_) | LinkSelector::Key { .. } => None,
@@ -355,11 +360,11 @@ fn selection(workspace: &Workspace, selectors: &[LinkSelector]) -> Sql {
         LinkSelector::ExternalId(id) => Some(id.clone()),
         LinkSelector::Id(_) | LinkSelector::Key { .. } => None,
     });
-    let mut sql = Sql::new(LINKS);
     sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
-    sql.push(" AND (l.id IN ").list(ids).push(" OR l.external_id IN ").list(external_ids);
-    sql.push(") ORDER BY l.seq");
-    sql
+    // Subqueries, because SQLite would read all links of the workspace to find those with some ids.
+    sql.push(" AND l.seq IN (SELECT k.seq FROM links k WHERE k.id IN ").list(ids);
+    sql.push(" UNION ALL SELECT k.seq FROM links k WHERE k.workspace_seq = ").bind(workspace.seq);
+    sql.push(" AND k.external_id IN ").list(external_ids).push(") ORDER BY l.seq");
 }
 
 /// The rows of links and of their tags. To turn many large ones into links takes milliseconds. The connection is released before.
@@ -445,4 +450,33 @@ fn link(row: &AnyRow) -> Result<Link, StoreError> {
         created_at: instant_of(row, "created_at")?,
         updated_at: instant_of(row, "updated_at")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn selected_links_are_found_without_reading_all_links_of_the_workspace() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let store = Store::open(&url).await.unwrap();
+        let workspace = store.create_workspace("test", Timestamp::UNIX_EPOCH).await.unwrap();
+        let (id, external) = (LinkSelector::Id("1".to_owned()), LinkSelector::ExternalId("1".to_owned()));
+        let filter = LinkFilter { link_ids: Some(vec!["1".to_owned()]), ..LinkFilter::default() };
+        let query = || Sql::new("EXPLAIN QUERY PLAN ");
+        let (mut selected, mut filtered) = (query(), query());
+        push_selection(selected.push(LINKS), &workspace, &[id, external]);
+        store.push_filter(filtered.push(LINKS), &workspace, &filter, false);
+        filtered.push(" ORDER BY l.seq DESC LIMIT 1");
+        for query in [selected, filtered] {
+            let plan = query.all(&store.write).await.unwrap();
+            let steps: Vec<String> = plan.iter().map(|row| row.try_get("detail").unwrap()).collect();
+            let mut reads = steps.iter().filter(|step| step.contains(" l "));
+            assert!(reads.clone().count() == 1 && reads.all(|read| read.ends_with(" seq=?)")), "{steps:?}");
+        }
+    }
 }

@@ -313,11 +313,16 @@ async fn a_call_replays_a_bounded_number_of_events(database: Database) {
     let mut receiver = Receiver::start().await;
     let link = service.link(&json!({"url": "https://example.com"})).await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.clicked"]).await;
-    service.click_hours_ago(link["id"].as_str().unwrap(), &[0; AT_ONCE + 1]).await;
-    // Before the service checks the due deliveries.
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    // A service that starts makes all deliveries due. It has done so when it delivers.
+    service.post(&format!("{path}/test"), &json!({})).await;
+    receiver.next().await;
+    log_after(&service, &webhook, 1).await;
+    // In an hour, so that none is due before the statement.
+    service.click_hours_ago(link["id"].as_str().unwrap(), &[-1; AT_ONCE + 1]).await;
     let mut connection = service.database().connect().await;
     connection.execute("UPDATE webhook_deliveries SET due_at = NULL").await.unwrap();
-    let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
+    let path = format!("{path}/deliveries");
     assert_eq!(service.get(&format!("{path}?status=failed")).await.body.as_array().unwrap().len(), 100);
     assert_eq!(service.get(&format!("{path}?status=failed&page=11")).await.body.as_array().unwrap().len(), 1);
     //  events replayed by default, and whether there are more
