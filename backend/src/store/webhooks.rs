@@ -1,13 +1,13 @@
 //! Webhooks: the receivers of a workspace's events.
 
 use jiff::Timestamp;
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
+use super::listeners::store_scope;
 use super::sql::Sql;
 use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::ids;
-use crate::links::Link;
 use crate::webhooks::Trigger;
 
 /// The links whose events a webhook receives.
@@ -44,17 +44,6 @@ pub(crate) enum WebhookConflict {
     Url,
     /// The workspace has the maximum number of webhooks.
     TooMany,
-}
-
-impl Webhook {
-    /// Whether the link is in scope.
-    pub(super) fn listens_to(&self, link: &Link) -> bool {
-        match &self.scope {
-            Scope::Workspace => true,
-            Scope::Links(ids) => ids.contains(&link.id),
-            Scope::Folders(folders) => link.folder_id.as_ref().is_some_and(|folder| folders.contains(folder)),
-        }
-    }
 }
 
 /// A webhook to be created.
@@ -107,6 +96,7 @@ impl Store {
         let mut sql = Sql::new(WEBHOOKS);
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id);
         let made = webhook(&sql.one(&mut *transaction).await?)?;
+        store_scope(&mut transaction, self.dialect, made.seq, &made.scope).await?;
         transaction.commit().await?;
         Ok(Ok(made))
     }
@@ -162,24 +152,18 @@ impl Store {
         sql.push(", failures = CASE WHEN disabled_at IS NULL THEN failures ELSE 0 END, disabled_at = ");
         sql.bind(webhook.disabled_at.map(Timestamp::as_millisecond));
         sql.push(" WHERE workspace_seq = ").bind(workspace.seq).push(" AND seq = ").bind(webhook.seq);
-        match sql.execute(&self.write).await {
-            Ok(_) => Ok(true),
-            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(false),
-            Err(error) => Err(error.into()),
+        let mut transaction = self.begin().await?;
+        match sql.execute(&mut *transaction).await {
+            // The webhook was deleted meanwhile.
+            Ok(0) => return Ok(true),
+            Ok(_) => {}
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => return Ok(false),
+            Err(error) => return Err(error.into()),
         }
+        store_scope(&mut transaction, self.dialect, webhook.seq, &webhook.scope).await?;
+        transaction.commit().await?;
+        Ok(true)
     }
-}
-
-/// The enabled webhooks of a workspace that receive events of type `trigger`.
-pub(super) async fn listeners(
-    transaction: &mut Transaction<'static, Any>,
-    workspace_seq: i64,
-    trigger: Trigger,
-) -> Result<Vec<Webhook>, StoreError> {
-    let mut sql = Sql::new(WEBHOOKS);
-    sql.bind(workspace_seq).push(" AND h.disabled_at IS NULL ORDER BY h.seq");
-    let webhooks = sql.all(&mut **transaction).await?.iter().map(webhook).collect::<Result<Vec<_>, _>>()?;
-    Ok(webhooks.into_iter().filter(|webhook| webhook.triggers.contains(&trigger)).collect())
 }
 
 fn scope_columns(scope: &Scope) -> Result<(&'static str, String, String), StoreError> {
