@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::click_batch::{Batch, Entry, Visitor, at};
 use super::click_rows::{Rollup, add_to_rollup, add_to_totals, insert_clicks};
-use super::outbox::{enqueue_to, listening};
+use super::listeners::Listeners;
+use super::outbox::enqueue_to;
 use super::sql::Sql;
-use super::webhooks::listeners;
 use super::{ClickBuffer, Dialect, Progress, Store, StoreError, from_json, link_size, links};
 use crate::ids;
 use crate::links::{Link, PublicUrl};
@@ -284,7 +284,7 @@ struct Heard {
 /// The links whose clicks webhooks hear of, by workspace and number.
 type Audience = BTreeMap<i64, FxHashMap<i64, Heard>>;
 
-/// Finds out who hears of clicks.
+/// Finds the links whose clicks webhooks receive. It loads no link if the events are too large.
 ///
 /// # Errors
 /// [`StoreError::TooManyEvents`] if the events are too large for one transaction; a single click's never are.
@@ -294,38 +294,42 @@ async fn audience(
     batch: &Batch<'_>,
     clicks: &[Counted<'_>],
 ) -> Result<Audience, StoreError> {
-    let workspaces: BTreeSet<i64> = clicks.iter().map(|counted| counted.link.workspace_seq).collect();
-    let (mut audience, mut bytes, mut largest) = (Audience::new(), 0, (0, 0));
-    for workspace in workspaces {
-        let webhooks = listeners(transaction, workspace, Trigger::Clicked).await?;
-        if webhooks.is_empty() {
+    let mut links: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
+    for Counted { link, .. } in clicks {
+        links.entry(link.workspace_seq).or_default().insert(link.seq);
+    }
+    let (mut receivers, mut bytes, mut largest) = (BTreeMap::new(), 0, (0, 0));
+    for (workspace, links) in links {
+        let listeners = Listeners::find(transaction, dialect, workspace, Trigger::Clicked).await?;
+        if listeners.is_empty() {
             continue;
         }
-        let clicks = || clicks.iter().filter(|counted| counted.link.workspace_seq == workspace);
-        let links =
-            links::load_map(&mut **transaction, dialect, clicks().map(|counted| counted.link.seq)).await?;
-        let before = bytes;
-        // Computed per link instead of per click, because a scope may contain a thousand links.
-        let mut heard = FxHashMap::default();
-        for (seq, link) in links {
-            let receivers = listening(&webhooks, &link);
-            if !receivers.is_empty() {
-                bytes += link_size::bytes(&link)?;
-                heard.insert(seq, Heard { link, receivers });
-            }
+        let links: Vec<i64> = links.into_iter().collect();
+        let heard = listeners.of_links(transaction, dialect, &links).await?;
+        if heard.is_empty() {
+            continue;
         }
-        for Counted { click, link } in clicks() {
-            if let Some(Heard { receivers, .. }) = heard.get(&link.seq) {
+        let heard_links: Vec<i64> = heard.keys().copied().collect();
+        let mut of_workspace = link_size::sum(transaction, dialect, &heard_links).await?;
+        for Counted { click, link } in clicks {
+            if let Some(webhooks) = heard.get(&link.seq) {
                 let destination = at(batch.destinations(), click.destination)?;
-                bytes += EVENT_BYTES + destination.len() + receivers.len() * DELIVERY_BYTES;
+                of_workspace += EVENT_BYTES + destination.len() + webhooks.len() * DELIVERY_BYTES;
             }
         }
-        largest = largest.max((bytes - before, workspace));
-        audience.insert(workspace, heard);
+        bytes += of_workspace;
+        largest = largest.max((of_workspace, workspace));
+        receivers.insert(workspace, heard);
     }
     if bytes > event_bytes_per_transaction(dialect) && clicks.len() > 1 {
         let (most, workspace) = largest;
         return Err(StoreError::TooManyEvents { bytes, mostly_of: (most > bytes / 4).then_some(workspace) });
+    }
+    let mut audience = Audience::new();
+    for (workspace, mut receivers) in receivers {
+        let links = links::load_map(&mut **transaction, dialect, receivers.keys().copied()).await?;
+        let heard = |(seq, link)| Some((seq, Heard { link, receivers: receivers.remove(&seq)? }));
+        audience.insert(workspace, links.into_iter().filter_map(heard).collect());
     }
     Ok(audience)
 }
@@ -351,4 +355,57 @@ async fn announce(
         enqueue_to(transaction, dialect, *workspace, &events).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::super::NewWebhook;
+    use super::*;
+    use crate::body::Change;
+    use crate::links::input::LinkInput;
+    use crate::links::routes::new_link;
+    use crate::webhooks::{ScopeInput, ScopeKind};
+
+    #[tokio::test]
+    async fn no_link_is_loaded_for_events_that_are_too_large() {
+        const CLICKS: usize = 100;
+        let folder = TempDir::new().unwrap();
+        let store =
+            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
+        let workspace = store.create_workspace("test", now).await.unwrap();
+        let body =
+            serde_json::json!({"url": "https://example.com?utm_source=s", "title": "t", "externalId": "e"});
+        let new = new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
+        let webhook = NewWebhook {
+            name: "rx".to_owned(),
+            url: "https://rx.test/".to_owned(),
+            secret: None,
+            triggers: vec![Trigger::Clicked],
+            scope: ScopeInput {
+                kind: Change::Set(ScopeKind::Links),
+                link_ids: Change::Set(vec![link.id.clone()]),
+                folder_ids: Change::Keep,
+            },
+        };
+        store.create_webhook(&workspace, &webhook, 1, now).await.unwrap().unwrap();
+        let clicks: Vec<Click> = (0..CLICKS).map(|_| Click::new(&link.id, now)).collect();
+        let buffer: ClickBuffer = clicks.iter().collect();
+        let expected = link_size::bytes(&link).unwrap() + CLICKS * (EVENT_BYTES + DELIVERY_BYTES);
+        // A link that cannot be read.
+        let mut sql = Sql::new("UPDATE links SET details = replace(details, '{', '[')");
+        sql.execute(&store.write).await.unwrap();
+        match store.record_batch(&buffer.batch(), &public, None).await {
+            Err(StoreError::TooManyEvents { bytes, mostly_of }) => {
+                assert_eq!((bytes, mostly_of), (expected, Some(workspace.seq)));
+            }
+            other => panic!("{other:?}"),
+        }
+        sql = Sql::new("UPDATE links SET details = replace(details, '[', '{')");
+        sql.execute(&store.write).await.unwrap();
+        assert_eq!(store.record_clicks(&clicks, &public).await.unwrap(), CLICKS);
+    }
 }

@@ -37,6 +37,7 @@ const SQLITE: &[Step] = &[
     step!("sqlite", "0012", "set_aside"),
     step!("sqlite", "0013", "rollups_alone"),
     step!("sqlite", "0014", "link_snapshots"),
+    step!("sqlite", "0015", "webhook_scopes"),
     step!("sqlite", "0016", "click_events"),
 ];
 
@@ -56,6 +57,7 @@ const POSTGRES: &[Step] = &[
     step!("postgres", "0012", "set_aside"),
     step!("postgres", "0013", "rollups_alone"),
     step!("postgres", "0014", "link_snapshots"),
+    step!("postgres", "0015", "webhook_scopes"),
     step!("postgres", "0016", "click_events"),
 ];
 

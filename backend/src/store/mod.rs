@@ -25,6 +25,7 @@ mod link_creation;
 mod link_size;
 mod link_update;
 mod links;
+mod listeners;
 mod migrations;
 mod names;
 mod old_events;

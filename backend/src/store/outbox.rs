@@ -7,8 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
+use super::listeners::Listeners;
 use super::sql::Sql;
-use super::webhooks::{Webhook, listeners};
+use super::webhooks::Webhook;
 use super::{Dialect, Store, StoreError, Workspace, optional_instant_of, to_json};
 use crate::links::Link;
 use crate::webhooks::{Event, LinkSnapshot};
@@ -258,7 +259,7 @@ fn push_webhooks_due(sql: &mut Sql, now: Timestamp, limit: i64) {
     sql.bind(now.as_millisecond()).push(" ORDER BY q.due, q.seq LIMIT ").bind(limit);
 }
 
-/// Writes an event about `link` for each webhook that receives it.
+/// Writes an event about `link`, which the transaction has stored, for each webhook that receives it.
 pub(super) async fn enqueue(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
@@ -266,17 +267,9 @@ pub(super) async fn enqueue(
     link: &Link,
     event: Event,
 ) -> Result<(), StoreError> {
-    let webhooks = listeners(transaction, workspace_seq, event.trigger).await?;
-    let listening = listening(&webhooks, link);
-    if listening.is_empty() {
-        return Ok(());
-    }
+    let listeners = Listeners::find(transaction, dialect, workspace_seq, event.trigger).await?;
+    let listening = listeners.of_link(transaction, dialect, &link.id).await?;
     enqueue_to(transaction, dialect, workspace_seq, &[(event, listening)]).await
-}
-
-/// The numbers of the webhooks that receive events about `link`.
-pub(super) fn listening(webhooks: &[Webhook], link: &Link) -> Vec<i64> {
-    webhooks.iter().filter(|webhook| webhook.listens_to(link)).map(|webhook| webhook.seq).collect()
 }
 
 /// Writes events, with one delivery of each event to each of its webhooks.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sqlx::{Any, Transaction};
 
+use super::listeners::store_scope;
 use super::sql::Sql;
 use super::webhooks::{WEBHOOKS, Webhook, WebhookConflict, scope_columns, webhook};
 use super::{Store, StoreError, Workspace, to_json};
@@ -63,7 +64,10 @@ impl Store {
         };
         if after != before {
             match write(&mut transaction, &before, &after).await {
-                Ok(()) => transaction.commit().await?,
+                Ok(()) => {
+                    store_scope(&mut transaction, self.dialect, after.seq, &after.scope).await?;
+                    transaction.commit().await?;
+                }
                 Err(StoreError::Database(sqlx::Error::Database(error))) if error.is_unique_violation() => {
                     return Ok(Some(Err(WebhookConflict::Url)));
                 }

@@ -1,13 +1,14 @@
 //! Webhooks: the receivers of a workspace's events.
 
 use jiff::Timestamp;
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
+use super::listeners::store_scope;
 use super::sql::Sql;
 use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::ids;
-use crate::links::{Link, rfc3339};
+use crate::links::rfc3339;
 use crate::webhooks::{InvalidScope, Scope, ScopeInput, Trigger};
 
 /// A webhook.
@@ -48,17 +49,6 @@ pub(crate) enum WebhookConflict {
         rfc3339(*.0)
     )]
     Overlap(Timestamp),
-}
-
-impl Webhook {
-    /// Whether the link is in scope.
-    pub(super) fn listens_to(&self, link: &Link) -> bool {
-        match &self.scope {
-            Scope::Workspace => true,
-            Scope::Links(ids) => ids.contains(&link.id),
-            Scope::Folders(folders) => link.folder_id.as_ref().is_some_and(|folder| folders.contains(folder)),
-        }
-    }
 }
 
 /// A webhook to be created.
@@ -120,6 +110,7 @@ impl Store {
         let mut sql = Sql::new(WEBHOOKS);
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id);
         let made = webhook(&sql.one(&mut *transaction).await?)?;
+        store_scope(&mut transaction, self.dialect, made.seq, &made.scope).await?;
         transaction.commit().await?;
         Ok(Ok(made))
     }
@@ -141,18 +132,6 @@ impl Store {
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id.to_owned());
         sql.optional(&self.read).await?.as_ref().map(webhook).transpose()
     }
-}
-
-/// The enabled webhooks of a workspace that receive events of type `trigger`.
-pub(super) async fn listeners(
-    transaction: &mut Transaction<'static, Any>,
-    workspace_seq: i64,
-    trigger: Trigger,
-) -> Result<Vec<Webhook>, StoreError> {
-    let mut sql = Sql::new(WEBHOOKS);
-    sql.bind(workspace_seq).push(" AND h.disabled_at IS NULL ORDER BY h.seq");
-    let webhooks = sql.all(&mut **transaction).await?.iter().map(webhook).collect::<Result<Vec<_>, _>>()?;
-    Ok(webhooks.into_iter().filter(|webhook| webhook.triggers.contains(&trigger)).collect())
 }
 
 pub(super) fn scope_columns(scope: &Scope) -> Result<(&'static str, String, String), StoreError> {

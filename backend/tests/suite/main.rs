@@ -40,6 +40,7 @@ mod qr;
 mod receiver;
 mod redirect;
 mod retention;
+mod scopes;
 mod searches;
 mod service;
 mod set_aside;
