@@ -249,7 +249,7 @@ async fn clicks_that_were_set_aside_are_listed_replayed_and_deleted_by_the_comma
         "{said}"
     );
     mend(service.database()).await;
-    let recorded = "1 clicks recorded, 0 on deleted links, 0 still refused\n".to_owned();
+    let recorded = "1 click recorded, 0 on deleted links, 0 still refused\n".to_owned();
     assert_eq!(run(&replay).await, (Some(0), recorded));
     assert_eq!(run(&["list"]).await, (Some(0), String::new()));
     service.clock.advance(Duration::from_secs(1));
