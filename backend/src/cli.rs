@@ -110,7 +110,7 @@ pub(super) struct Import {
     /// Public URL of the API. Its host is the default domain of the links.
     #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
     pub(super) public_url: PublicUrl,
-    /// Another domain for short links. May be repeated.
+    /// Another domain for short links. May be repeated, or a list with commas.
     #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
     pub(super) domains: Vec<String>,
     /// Skips the lines up to this one, to continue an import that was stopped.
@@ -124,7 +124,7 @@ pub(super) struct Import {
 pub(super) struct Backup {
     #[command(flatten)]
     pub(super) database: Database,
-    /// The spool file of a process. May be repeated [default with SQLite: the spool next to the database].
+    /// The spool file of a process. May be repeated, or a list with commas [default with SQLite: the spool next to the database].
     #[arg(long = "spool", env = "WEIR_SPOOL", value_delimiter = ',')]
     pub(super) spools: Vec<PathBuf>,
     /// The folder of the backup.
@@ -150,7 +150,7 @@ Example:
         /// Public URL of the API, as for serve. Webhook events contain the URLs of links.
         #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
         public_url: PublicUrl,
-        /// Another domain for short links. May be repeated.
+        /// Another domain for short links. May be repeated, or a list with commas.
         #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
         domains: Vec<String>,
     },
@@ -186,7 +186,7 @@ pub(super) struct Serve {
     /// Allows webhooks to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     pub(super) allow_private_webhooks: bool,
-    /// Another domain for short links, which resolves to this service. May be repeated.
+    /// Another domain for short links, which resolves to this service. May be repeated, or a list with commas.
     #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
     pub(super) domains: Vec<String>,
     /// Bearer token of /internal/keys.

@@ -58,7 +58,7 @@ fn domains_are_assigned_listed_and_released() {
 fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
     let no_quota = "--limits: the plan enterprise has no default quotas";
-    let table: [(&[&str], &str); 11] = [
+    let table: [(&[&str], &str); 12] = [
         (&["keys", "create", "--plan", "Pro"], "Pro"),
         (&["keys", "create", "--plan", "pro", "--limits", "standard=60/fortnight"], "60/fortnight"),
         (
@@ -76,6 +76,10 @@ fn what_is_wrong_on_the_command_line_is_named() {
         (&["domains", "release", "go.test"], "the domain go.test is not assigned"),
         (&["serve", "--retention", "0"], "0 is not in 1..=36500"),
         (&["serve", "--ip", "whole"], "full, truncated, none"),
+        (
+            &["serve", "--internal-token", "t", "--internal-token-file", "t"],
+            "'--internal-token <INTERNAL_TOKEN>' cannot be used with '--internal-token-file",
+        ),
     ];
     for (arguments, expected) in table {
         let output = backend(&folder).args(arguments).output().unwrap();

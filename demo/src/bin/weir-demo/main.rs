@@ -26,9 +26,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Plays the contract as a client, and shows it
+    /// Plays a client that uses up its quota, and prints each request and answer
     Story,
-    /// Stays until it is interrupted; prints its address and keys as shell variables
+    /// Runs until it is interrupted; prints its address and keys as shell variables
     Up {
         /// The gateway
         #[arg(long, value_enum, default_value = "host-sim")]
@@ -38,7 +38,7 @@ enum Task {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum GatewayKind {
-    /// The simulator, serving
+    /// The simulator
     HostSim,
     /// A real Envoy
     Envoy,
