@@ -52,7 +52,7 @@ async fn a_changed_scope_applies_to_the_next_event(database: Database) {
     //  changed scope, and the keys of the links whose events are sent
     for (number, (scope, expected)) in [
         (json!({}), vec!["a"]),
-        (json!({"linkIds": [b, "link_unknown", b]}), vec!["b"]),
+        (json!({"linkIds": [b, b]}), vec!["b"]),
         (json!({"name": "renamed"}), vec!["b"]),
         (json!({"linkIds": [a, b]}), vec!["a", "b"]),
         (json!({"linkScope": "folders", "folderIds": [folders[1]]}), vec!["c"]),
