@@ -24,6 +24,10 @@ use crate::background::{self, Priority};
 /// Number of SQLite's virtual machine instructions between two checks of the time limit. They take a few microseconds.
 const STEPS: i32 = 10_000;
 
+/// Time after the limit of a statement in which PostgreSQL answers that it was interrupted.
+#[cfg(feature = "postgres")]
+const GRACE: Duration = Duration::from_secs(5);
+
 /// In PostgreSQL, each statement of any other transaction sees what was committed before it.
 #[cfg(feature = "postgres")]
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -169,7 +173,7 @@ impl Readers {
             }
             #[cfg(feature = "postgres")]
             Pool::Postgres(pool) => {
-                let transaction = pool.begin_with(SNAPSHOT).await?;
+                let transaction = answered(self.timeout, pool.begin_with(SNAPSHOT)).await?;
                 let rests = priority == Priority::Lowest;
                 (Snapshot::Postgres { transaction, statement_timeout: self.timeout, rests }, limit())
             }
@@ -213,6 +217,16 @@ impl Store {
     pub(crate) async fn reader(&self, priority: Priority) -> Result<Reader, StoreError> {
         self.readers.acquire(priority).await
     }
+}
+
+/// Waits for a statement that the server ends within `limit`, and not much longer, because the connection may be broken.
+#[cfg(feature = "postgres")]
+async fn answered<T>(
+    limit: Duration,
+    statement: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, StoreError> {
+    let answer = tokio::time::timeout(limit + GRACE, statement).await;
+    Ok(answer.map_err(|_elapsed| StoreError::TimeLimit)??)
 }
 
 /// The statement that sets the time limit of the following statements, of the session or of the transaction (`LOCAL`).
@@ -263,10 +277,10 @@ impl Reader {
                 // A change of the limit costs a round trip. Until it is changed, the limit exceeds the time left by at most a
                 // ninth.
                 if left < *statement_timeout * 9 / 10 {
-                    transaction.execute(set_statement_timeout("LOCAL", left)).await?;
+                    answered(left, transaction.execute(set_statement_timeout("LOCAL", left))).await?;
                     *statement_timeout = left;
                 }
-                Ok(sql.all(&mut **transaction).await?)
+                answered(left, sql.all(&mut **transaction)).await
             }
             Snapshot::Sqlite(transaction) => {
                 let rows = sql.for_sqlite()?.fetch_all(&mut **transaction).await?;

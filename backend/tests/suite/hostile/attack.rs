@@ -176,7 +176,7 @@ impl Hostile {
             Attack::SlowBodies => 8 * scale.connections,
             Attack::Deletion => 1,
             // Each costs the hostile customer little.
-            Attack::Bodiless => 8 * scale.connections,
+            Attack::Bodiless => 4 * scale.connections,
             _ => scale.connections,
         };
         for connection in 0..connections {
