@@ -9,6 +9,7 @@ pub(crate) mod delivery;
 mod receiver;
 pub(crate) mod routes;
 pub mod signature;
+mod slots;
 
 use std::sync::Arc;
 
