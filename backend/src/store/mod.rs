@@ -71,7 +71,7 @@ pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use link_update::Changed;
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
 pub(crate) use names::NameConflict;
-pub(crate) use outbox::{Attempt, DueDelivery, OutboxBacklog, Outcome};
+pub(crate) use outbox::{Attempt, DueDelivery, DueWebhook, OutboxBacklog, Outcome, WithoutRoom};
 pub use reader::Analytics;
 pub(crate) use reader::Reader;
 use reader::Readers;

@@ -23,11 +23,25 @@ pub(crate) struct Attempt {
     pub(crate) response_body: String,
 }
 
+/// A webhook with due deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DueWebhook {
+    pub(crate) seq: i64,
+    pub(crate) workspace_seq: i64,
+}
+
+/// The webhooks and workspaces for which no delivery may be taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WithoutRoom {
+    pub(crate) webhooks: Vec<i64>,
+    pub(crate) workspaces: Vec<i64>,
+}
+
 /// A due delivery. This process owns it until the lease ends.
 #[derive(Clone, Debug)]
 pub(crate) struct DueDelivery {
     pub(crate) seq: i64,
-    pub(crate) webhook_seq: i64,
+    pub(crate) webhook: DueWebhook,
     pub(crate) event_id: String,
     pub(crate) payload: String,
     pub(crate) url: String,
@@ -98,12 +112,17 @@ impl Store {
         Ok(backlog)
     }
 
-    /// Up to `limit` enabled webhooks with due deliveries, in the order of their oldest due delivery. The query reads
-    /// one delivery of each webhook.
-    pub(crate) async fn webhooks_due(&self, now: Timestamp, limit: i64) -> Result<Vec<i64>, StoreError> {
+    /// Up to `limit` enabled webhooks with due deliveries: the first one of each workspace, the second ones, and so on, each in
+    /// the order of their oldest due delivery. The query reads one delivery of each webhook.
+    pub(crate) async fn webhooks_due(
+        &self,
+        now: Timestamp,
+        without: &WithoutRoom,
+        limit: usize,
+    ) -> Result<Vec<DueWebhook>, StoreError> {
         let mut sql = Sql::new("");
-        push_webhooks_due(&mut sql, now, limit);
-        sql.all(&self.read).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        push_webhooks_due(&mut sql, self.dialect, now, without, limit);
+        sql.all(&self.read).await?.iter().map(due_webhook).collect()
     }
 
     /// Takes due deliveries, oldest first, up to a number for each webhook. Until `lease` has passed, no other process
@@ -145,8 +164,9 @@ impl Store {
         seqs: &[i64],
         now: Timestamp,
     ) -> Result<Vec<DueDelivery>, StoreError> {
-        let mut sql =
-            Sql::new("SELECT d.seq, d.webhook_seq, e.id AS event_id, h.url, h.secret, d.attempts, ");
+        let mut sql = Sql::new(
+            "SELECT d.seq, d.webhook_seq, h.workspace_seq, e.id AS event_id, h.url, h.secret, d.attempts, ",
+        );
         sql.push(PAYLOAD).push(", CASE WHEN h.old_secret_until > ").bind(now.as_millisecond());
         sql.push(
             " THEN h.old_secret END AS old_secret FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
@@ -223,7 +243,7 @@ impl Store {
         };
         if let Some(mut sql) = webhook {
             // The sweeper holds the row of a deleted webhook while it waits for this delivery.
-            sql.push(" AND workspace_seq > 0 AND seq = ").bind(delivery.webhook_seq);
+            sql.push(" AND workspace_seq > 0 AND seq = ").bind(delivery.webhook.seq);
             sql.execute(&mut *transaction).await?;
         }
         transaction.commit().await?;
@@ -244,7 +264,7 @@ impl Store {
     }
 }
 
-fn push_webhooks_due(sql: &mut Sql, now: Timestamp, limit: i64) {
+fn push_webhooks_due(sql: &mut Sql, dialect: Dialect, now: Timestamp, without: &WithoutRoom, limit: usize) {
     // Jumps by index from one webhook with a due delivery to the next.
     sql.push(
         "WITH RECURSIVE w (seq) AS (
@@ -252,11 +272,16 @@ fn push_webhooks_due(sql: &mut Sql, now: Timestamp, limit: i64) {
          UNION ALL
          SELECT (SELECT MIN(d.webhook_seq) FROM webhook_deliveries d
          WHERE d.due_at IS NOT NULL AND d.webhook_seq > w.seq) FROM w WHERE w.seq IS NOT NULL)
-         SELECT q.seq FROM (SELECT h.seq, (SELECT MIN(d.due_at) FROM webhook_deliveries d
+         SELECT r.webhook_seq, r.workspace_seq FROM (SELECT q.webhook_seq, q.workspace_seq, q.due,
+         ROW_NUMBER() OVER (PARTITION BY q.workspace_seq ORDER BY q.due, q.webhook_seq) AS place
+         FROM (SELECT h.seq AS webhook_seq, h.workspace_seq, (SELECT MIN(d.due_at) FROM webhook_deliveries d
          WHERE d.due_at IS NOT NULL AND d.webhook_seq = h.seq) AS due
-         FROM w JOIN webhooks h ON h.seq = w.seq WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL) q WHERE q.due <= ",
+         FROM w JOIN webhooks h ON h.seq = w.seq WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL AND NOT h.seq",
     );
-    sql.bind(now.as_millisecond()).push(" ORDER BY q.due, q.seq LIMIT ").bind(limit);
+    sql.in_numbers(dialect, &without.webhooks).push(" AND NOT h.workspace_seq");
+    sql.in_numbers(dialect, &without.workspaces).push(") q WHERE q.due <= ").bind(now.as_millisecond());
+    sql.push(") r ORDER BY r.place, r.due, r.webhook_seq LIMIT ")
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX));
 }
 
 /// Writes an event about `link`, which the transaction has stored, for each webhook that receives it.
@@ -342,12 +367,16 @@ pub(super) fn payload(row: &AnyRow) -> Result<String, sqlx::Error> {
     })
 }
 
+fn due_webhook(row: &AnyRow) -> Result<DueWebhook, StoreError> {
+    Ok(DueWebhook { seq: row.try_get("webhook_seq")?, workspace_seq: row.try_get("workspace_seq")? })
+}
+
 fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
     let attempts: i64 = row.try_get("attempts")?;
     let text = |column: &str| row.try_get::<String, _>(column);
     Ok(DueDelivery {
         seq: row.try_get("seq")?,
-        webhook_seq: row.try_get("webhook_seq")?,
+        webhook: due_webhook(row)?,
         event_id: text("event_id")?,
         payload: payload(row)?,
         url: text("url")?,
@@ -369,7 +398,7 @@ mod tests {
         let store =
             Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
         let mut sql = Sql::new("EXPLAIN QUERY PLAN ");
-        push_webhooks_due(&mut sql, Timestamp::UNIX_EPOCH, 1);
+        push_webhooks_due(&mut sql, Dialect::Sqlite, Timestamp::UNIX_EPOCH, &WithoutRoom::default(), 1);
         let plan = sql.all(&store.write).await.unwrap();
         let steps: Vec<String> = plan.iter().map(|row| row.try_get("detail").unwrap()).collect();
         let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" d ")).collect();

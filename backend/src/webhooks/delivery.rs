@@ -20,18 +20,15 @@ use url::Url;
 
 use super::address::{AddressPolicy, CheckedResolver};
 use super::signature;
+use super::slots::{SLOTS, Slots};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::store::{Attempt, DueDelivery, Outcome, Store, StoreError};
+use crate::store::{Attempt, DueDelivery, DueWebhook, Outcome, Store, StoreError};
 
 /// Time limit for the receiver's response.
 const RECEIVER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Lease of a delivery: the time limit of the receiver, twice. After it, another process may take the delivery.
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
-/// Maximum number of concurrent deliveries.
-const CONCURRENCY: usize = 256;
-/// Maximum number of concurrent deliveries to one webhook. A receiver that does not answer delays only its own events.
-const CONCURRENCY_OF_WEBHOOK: usize = 4;
 /// Maximum stored length of a response body, in bytes.
 const RESPONSE_KEPT: usize = 1024;
 /// Interval at which the outbox is read without a notification. It finds the events of other processes.
@@ -95,7 +92,7 @@ impl Deliverer {
         while !*stop.borrow() {
             // The interval starts before the read, so that deliveries that become due during the read are not missed.
             let look_again = self.clock.now().saturating_add(POLL).unwrap_or(Timestamp::MAX);
-            match self.take(&under_way.room_by_webhook(), &mut leased).await {
+            match self.take(&under_way.slots, &mut leased).await {
                 Ok(due) => {
                     for delivery in due {
                         under_way.start(self.clone(), delivery);
@@ -128,12 +125,11 @@ impl Deliverer {
     }
 
     /// Takes due deliveries up to the limits. If they cannot be read, `leased` names them, and the next call reads them.
-    async fn take(&self, room: &Room, leased: &mut Vec<i64>) -> Result<Vec<DueDelivery>, StoreError> {
+    async fn take(&self, slots: &Slots, leased: &mut Vec<i64>) -> Result<Vec<DueDelivery>, StoreError> {
         let now = self.clock.now();
-        if leased.is_empty() && room.in_all > 0 {
-            // One more than the webhooks without free capacity.
-            let due = self.store.webhooks_due(now, CONCURRENCY as i64).await?;
-            let wanted = room.share_out(due);
+        if leased.is_empty() && !slots.are_taken() {
+            let due = self.store.webhooks_due(now, &slots.without_room(), SLOTS).await?;
+            let wanted = slots.share_out(&due);
             if !wanted.is_empty() {
                 *leased = self.store.lease_deliveries(&wanted, LEASE, now).await?;
             }
@@ -146,11 +142,16 @@ impl Deliverer {
         Ok(due)
     }
 
-    async fn deliver(&self, delivery: &DueDelivery) {
+    async fn deliver(&self, delivery: &DueDelivery) -> Heard {
         let at = self.clock.now();
         let answer = match tokio::time::timeout(RECEIVER_TIMEOUT, self.send(delivery, at)).await {
             Ok(answer) => answer,
             Err(_) => Err(DeliveryError::Timeout),
+        };
+        let heard = match &answer {
+            Ok(_) => Heard::Answer,
+            Err(error) if error.is_timeout() => Heard::Nothing,
+            Err(_) => Heard::Error,
         };
         let (attempt, outcome) = judge(delivery, at, answer);
         self.metrics.webhook_attempt(match &outcome {
@@ -169,6 +170,7 @@ impl Deliverer {
         if let Err(error) = self.store.finish_attempt(delivery, &attempt, &outcome, DISABLE_AFTER).await {
             tracing::error!(%error, event = %delivery.event_id, "could not record a webhook attempt");
         }
+        heard
     }
 
     async fn send(&self, delivery: &DueDelivery, at: Timestamp) -> Result<Answer, DeliveryError> {
@@ -188,18 +190,30 @@ impl Deliverer {
     }
 }
 
+/// What the sender heard from a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Answer,
+    /// Nothing, within the time limit.
+    Nothing,
+    /// An error before the time limit, for example that the receiver refuses connections.
+    Error,
+}
+
 /// The running deliveries and their webhooks.
 #[derive(Default)]
 struct UnderWay {
-    tasks: JoinSet<()>,
-    webhooks: HashMap<Id, i64>,
+    tasks: JoinSet<Heard>,
+    webhooks: HashMap<Id, DueWebhook>,
+    slots: Slots,
 }
 
 impl UnderWay {
     fn start(&mut self, deliverer: Deliverer, delivery: DueDelivery) {
-        let webhook = delivery.webhook_seq;
+        let webhook = delivery.webhook;
         let task = self.tasks.spawn(async move { deliverer.deliver(&delivery).await });
         self.webhooks.insert(task.id(), webhook);
+        self.slots.take(webhook);
     }
 
     /// Waits until a delivery has ended. None if none is running.
@@ -215,48 +229,21 @@ impl UnderWay {
         }
     }
 
-    fn forget(&mut self, ended: &Result<(Id, ()), JoinError>) {
-        let id = match ended {
-            Ok((id, ())) => *id,
+    fn forget(&mut self, ended: &Result<(Id, Heard), JoinError>) {
+        let (id, heard) = match ended {
+            Ok((id, heard)) => (*id, *heard),
             Err(error) => {
                 tracing::error!(%error, "a webhook delivery panicked");
-                error.id()
+                (error.id(), Heard::Error)
             }
         };
-        self.webhooks.remove(&id);
-    }
-
-    fn room_by_webhook(&self) -> Room {
-        let mut busy: HashMap<i64, usize> = HashMap::new();
-        for webhook in self.webhooks.values() {
-            *busy.entry(*webhook).or_default() += 1;
+        let Some(webhook) = self.webhooks.remove(&id) else { return };
+        self.slots.release(webhook);
+        match heard {
+            Heard::Answer => self.slots.answered(webhook.seq),
+            Heard::Nothing => self.slots.timed_out(webhook.seq),
+            Heard::Error => {}
         }
-        Room { in_all: CONCURRENCY.saturating_sub(self.webhooks.len()), busy }
-    }
-}
-
-/// The free capacity for deliveries.
-#[derive(Debug)]
-struct Room {
-    in_all: usize,
-    /// The running deliveries by webhook.
-    busy: HashMap<i64, usize>,
-}
-
-impl Room {
-    /// The number of deliveries to take for each webhook. Webhooks that come first take precedence.
-    fn share_out(&self, webhooks: Vec<i64>) -> Vec<(i64, i64)> {
-        let mut left = self.in_all;
-        let mut shares = Vec::new();
-        for webhook in webhooks {
-            let busy = self.busy.get(&webhook).copied().unwrap_or(0);
-            let share = CONCURRENCY_OF_WEBHOOK.saturating_sub(busy).min(left);
-            if share > 0 {
-                left -= share;
-                shares.push((webhook, share as i64));
-            }
-        }
-        shares
     }
 }
 
@@ -278,17 +265,31 @@ enum DeliveryError {
     Secret(#[from] signature::InvalidSecret),
     #[error("request: {0}")]
     Request(#[from] hyper::http::Error),
-    #[error("connection: {}", source_of(.0))]
+    #[error("connection: {}", innermost(.0))]
     Connection(#[from] hyper_util::client::legacy::Error),
 }
 
+impl DeliveryError {
+    /// Whether the receiver did not answer in time, or no connection to it was made in time.
+    fn is_timeout(&self) -> bool {
+        match self {
+            Self::Timeout => true,
+            Self::Connection(error) => {
+                let cause = innermost(error).downcast_ref::<std::io::Error>();
+                cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::TimedOut)
+            }
+            Self::Address | Self::Secret(_) | Self::Request(_) => false,
+        }
+    }
+}
+
 /// The innermost cause, which is more specific than "client error (Connect)".
-fn source_of(error: &hyper_util::client::legacy::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+fn innermost(error: &hyper_util::client::legacy::Error) -> &(dyn std::error::Error + 'static) {
+    let mut cause: &(dyn std::error::Error + 'static) = error;
     while let Some(source) = cause.source() {
         cause = source;
     }
-    cause.to_string()
+    cause
 }
 
 fn request(delivery: &DueDelivery, at: Timestamp) -> Result<Request<Full<Bytes>>, DeliveryError> {
@@ -357,30 +358,13 @@ mod tests {
     fn delivery(attempts: u32) -> DueDelivery {
         DueDelivery {
             seq: 1,
-            webhook_seq: 1,
+            webhook: DueWebhook { seq: 1, workspace_seq: 1 },
             event_id: "evt_1".to_owned(),
             payload: "{}".to_owned(),
             url: "https://rx.example.test/".to_owned(),
             secret: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX".to_owned(),
             old_secret: None,
             attempts,
-        }
-    }
-
-    #[test]
-    fn no_webhook_takes_more_than_its_share() {
-        let full = CONCURRENCY_OF_WEBHOOK;
-        let room = |in_all, busy: &[(i64, usize)]| Room { in_all, busy: busy.iter().copied().collect() };
-        //  room                         due            taken of each
-        let table = [
-            (room(100, &[]), vec![1, 2], vec![(1, 4), (2, 4)]),
-            (room(100, &[(1, full)]), vec![1, 2], vec![(2, 4)]),
-            (room(100, &[(1, full - 1), (3, 1)]), vec![1, 2, 3], vec![(1, 1), (2, 4), (3, 3)]),
-            (room(5, &[]), vec![7, 8, 9], vec![(7, 4), (8, 1)]),
-            (room(0, &[]), vec![1], vec![]),
-        ];
-        for (room, due, taken) in table {
-            assert_eq!(room.share_out(due), taken, "{room:?}");
         }
     }
 

@@ -10,6 +10,7 @@ mod receiver;
 pub(crate) mod routes;
 mod scope;
 pub mod signature;
+mod slots;
 
 use std::sync::Arc;
 

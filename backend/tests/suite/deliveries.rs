@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::Executor;
 
@@ -18,6 +18,7 @@ on_both_databases! {
     retry_after_delays_the_next_attempt,
     a_webhook_is_disabled_when_twenty_events_in_a_row_have_failed,
     a_receiver_that_never_answers_delays_no_other,
+    many_receivers_that_never_answer_delay_no_other_workspace,
     deliveries_to_a_disabled_webhook_resume_once_it_is_enabled,
     deliveries_are_filtered_and_paged,
     failed_events_are_replayed_together,
@@ -173,6 +174,46 @@ async fn a_receiver_that_never_answers_delays_no_other(database: Database) {
         receiver.next().await;
     }
     assert!((1..=4).contains(&silent.most_at_once()), "{} at once", silent.most_at_once());
+}
+
+async fn many_receivers_that_never_answer_delay_no_other_workspace(database: Database) {
+    // More deliveries than the sender makes at a time: twenty webhooks of each workspace, with four deliveries each.
+    const WORKSPACES: usize = 4;
+    const WEBHOOKS: usize = 20;
+    const AT_A_TIME: usize = 256;
+    const CLICKS: usize = 50;
+    let service = Service::start(database).await;
+    let silent = Silent::start().await;
+    let mut receiver = Receiver::start().await;
+    service.webhook(&receiver.url("/"), &["link.clicked"]).await;
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    for number in 0..WORKSPACES {
+        let (_, key) = service.new_workspace(&number.to_string()).await;
+        for webhook in 0..WEBHOOKS {
+            let url = format!("{}{number}/{webhook}", silent.url());
+            let body = json!({"name": "rx", "url": url, "triggers": ["link.clicked"]});
+            let made = service.call_as(&key, Method::POST, "/webhooks", Some(&body)).await;
+            assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+        }
+        let body = json!({"url": "https://example.com"});
+        let link = service.call_as(&key, Method::POST, "/links", Some(&body)).await.body;
+        service.click_hours_ago(link["id"].as_str().unwrap(), &[0; 4]).await;
+    }
+    service.clock.advance(Duration::from_secs(1));
+    while silent.most_at_once() < AT_A_TIME / 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    service.click_hours_ago(link["id"].as_str().unwrap(), &[0; CLICKS]).await;
+    service.clock.advance(Duration::from_secs(1));
+    for _ in 0..CLICKS {
+        receiver.next().await;
+    }
+    let timed_out = "SELECT COUNT(*) FROM webhook_attempts WHERE http_status IS NULL";
+    let mut connection = service.database().connect().await;
+    let timed_out: i64 = sqlx::query_scalar(timed_out).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(timed_out, 0, "all arrive before a receiver has timed out");
+    let most = silent.most_at_once();
+    assert!(most < AT_A_TIME, "{most} at once");
 }
 
 async fn deliveries_to_a_disabled_webhook_resume_once_it_is_enabled(database: Database) {
