@@ -42,6 +42,7 @@ async fn a_changed_scope_applies_to_the_next_event(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let folders = [service.folder("first").await, service.folder("second").await];
+    let empty = service.folder("empty").await;
     let mut links = Vec::new();
     for (key, folder) in [("a", &folders[0]), ("b", &folders[0]), ("c", &folders[1])] {
         let link = json!({"url": "https://example.com", "key": key, "folderId": folder});
@@ -57,7 +58,7 @@ async fn a_changed_scope_applies_to_the_next_event(database: Database) {
         (json!({"linkIds": [a, b]}), vec!["a", "b"]),
         (json!({"linkScope": "folders", "folderIds": [folders[1]]}), vec!["c"]),
         (json!({"folderIds": folders}), vec!["a", "b", "c"]),
-        (json!({"linkScope": "folders", "folderIds": [a]}), vec![]),
+        (json!({"linkScope": "folders", "folderIds": [empty]}), vec![]),
         (json!({"linkScope": "workspace"}), vec!["a", "b", "c"]),
     ]
     .into_iter()
