@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use crate::background::Priority;
 use crate::error::{ApiError, Code};
-use crate::gate::{Gate, Passed};
+use crate::gate::{Gate, Passed, Work};
 use crate::semaphores::Semaphores;
 use crate::store::Workspace;
 
@@ -88,7 +88,7 @@ impl Admission {
     /// status is sent already.
     pub(crate) async fn admit_chunk(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
         // In the order of other queries. In the other one, a chunk could wait for a query that waits for its permit.
-        let (passed, ()) = self.gate.pass(workspace.seq, ready(())).await;
+        let (passed, ()) = self.gate.pass(workspace.seq, Work::Question, ready(())).await;
         let permit = self.permit(workspace, self.next_place(workspace));
         Ok(Admitted { _passed: Some(passed), ..permit.await? })
     }

@@ -15,6 +15,7 @@ use axum::response::Response;
 
 use crate::admission::{self, Place};
 use crate::error::{ApiError, Code};
+use crate::gate::Work;
 use crate::held::hold;
 use crate::state::Shared;
 use crate::store::Workspace;
@@ -48,7 +49,7 @@ impl FromRequestParts<Shared> for AnalyticsCaller {
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
         let Authenticated(workspace) = parts.extensions.get().cloned().ok_or_else(ApiError::internal)?;
         let place = app.admission.place(&workspace)?;
-        let (passed, ()) = admission::soon(app.gate.pass(workspace.seq, ready(()))).await?;
+        let (passed, ()) = admission::soon(app.gate.pass(workspace.seq, Work::Question, ready(()))).await?;
         hold(passed);
         Ok(Self { caller: Caller { workspace }, place })
     }

@@ -1,6 +1,7 @@
 //! Lets few requests of busy workspaces run at a time, so that processors and database connections are free for others.
 //!
-//! After each, there is a pause in proportion to the time that the request took, and of at most one second.
+//! After each, there is a pause in proportion to the time that the request took, and of at most one second. Questions about clicks,
+//! which may take long, have separate turns, so that the other requests of a busy workspace do not wait for those of another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +22,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Gate {
     pub(crate) workloads: Arc<Workloads>,
     /// For all busy workspaces together.
-    all: Arc<Semaphore>,
+    questions: Arc<Semaphore>,
+    others: Arc<Semaphore>,
     /// The pause after a request, in multiples of the time that it took.
     pause: u32,
     /// For each busy workspace with a request that runs or waits.
     of_workspace: Semaphores<i64>,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Analytics and events.
+    Question,
+    /// Links and all else, with the parsing of bodies.
+    Other,
 }
 
 /// A request that runs.
@@ -46,11 +57,12 @@ struct Turn {
 }
 
 impl Gate {
-    /// Lets requests of busy workspaces use half of the processors, with a pause of `pause` times as long after each.
+    /// Lets questions of busy workspaces use half of the processors, and their other requests the other half, with a pause of `pause`
+    /// times as long after each.
     pub(crate) fn new(processors: usize, pause: u32) -> Self {
-        let all = Arc::new(Semaphore::new((processors / 2).max(1)));
+        let [questions, others] = [(); 2].map(|()| Arc::new(Semaphore::new((processors / 2).max(1))));
         let workloads = Arc::new(Workloads::new(processors));
-        Self { workloads, all, pause, of_workspace: Semaphores::default() }
+        Self { workloads, questions, others, pause, of_workspace: Semaphores::default() }
     }
 
     /// Whether the workspace is busy.
@@ -59,18 +71,27 @@ impl Gate {
     }
 
     /// Waits until a request may run. `ready` ends when it could run if its workspace was not busy.
-    pub(crate) async fn pass<T>(&self, workspace: i64, ready: impl Future<Output = T>) -> (Passed, T) {
+    pub(crate) async fn pass<T>(
+        &self,
+        workspace: i64,
+        work: Work,
+        ready: impl Future<Output = T>,
+    ) -> (Passed, T) {
         let running = self.workloads.begin(workspace);
         let ready = ready.await;
-        let turn = if self.workloads.is_busy(workspace) { self.turn(workspace).await } else { None };
+        let turn = if self.workloads.is_busy(workspace) { self.turn(workspace, work).await } else { None };
         (Passed { _running: running, _turn: turn }, ready)
     }
 
-    async fn turn(&self, workspace: i64) -> Option<Turn> {
+    async fn turn(&self, workspace: i64, work: Work) -> Option<Turn> {
         // The semaphores are never closed. That of the workspace comes first, so that many requests of one workspace take turns with
         // those of another.
         let of_workspace = self.of_workspace.of(workspace, 1).acquire_owned().await.ok()?;
-        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        let of_all = match work {
+            Work::Question => Arc::clone(&self.questions),
+            Work::Other => Arc::clone(&self.others),
+        };
+        let of_all = of_all.acquire_owned().await.ok()?;
         let (runtime, permits) = (Handle::try_current().ok()?, Some([of_workspace, of_all]));
         Some(Turn { since: Instant::now(), pause: self.pause, runtime, permits })
     }
@@ -111,14 +132,23 @@ mod tests {
         // The average rises.
         sleep(Duration::from_millis(50)).await;
         let mut passed = Vec::new();
-        //  workspace, whether its request runs
-        for (workspace, expected) in [(1, true), (1, false), (2, false), (3, true), (3, true), (4, true)] {
-            let passes = timeout(SOON, gate.pass(workspace, ready(()))).await;
-            assert_eq!(passes.is_ok(), expected, "{workspace} after {}", passed.len());
+        //  workspace, what it sends, whether it runs
+        for (workspace, work, expected) in [
+            (1, Work::Question, true),
+            (1, Work::Question, false),
+            (1, Work::Other, false),
+            (2, Work::Question, false),
+            (2, Work::Other, true),
+            (3, Work::Question, true),
+            (3, Work::Question, true),
+            (4, Work::Other, true),
+        ] {
+            let passes = timeout(SOON, gate.pass(workspace, work, ready(()))).await;
+            assert_eq!(passes.is_ok(), expected, "{work:?} of {workspace} after {}", passed.len());
             passed.extend(passes);
         }
         drop(passed);
-        let next = timeout(Duration::from_secs(5), gate.pass(2, ready(()))).await;
+        let next = timeout(Duration::from_secs(5), gate.pass(2, Work::Other, ready(()))).await;
         assert!(next.is_ok(), "after a pause");
     }
 
@@ -126,19 +156,17 @@ mod tests {
     async fn a_busy_workspace_waits_for_one_turn_of_another_however_many_wait_there() {
         let (gate, _requests) = busy_gate();
         sleep(Duration::from_millis(50)).await;
-        // Analytics, for example.
-        let (running, ()) = gate.pass(1, ready(())).await;
+        let (running, ()) = gate.pass(1, Work::Other, ready(())).await;
         let of_first = JoinSet::from_iter((0..50).map(|_| {
             let gate = Arc::clone(&gate);
-            async move { (1, gate.pass(1, ready(())).await) }
+            async move { (1, gate.pass(1, Work::Other, ready(())).await) }
         }));
         let mut turns = of_first;
         while gate.of_workspace.uses(&1) < 51 {
             tokio::task::yield_now().await;
         }
-        // And a large body.
         let second = Arc::clone(&gate);
-        turns.spawn(async move { (2, second.pass(2, ready(())).await) });
+        turns.spawn(async move { (2, second.pass(2, Work::Other, ready(())).await) });
         while gate.of_workspace.uses(&2) < 1 {
             tokio::task::yield_now().await;
         }
@@ -155,22 +183,22 @@ mod tests {
     async fn after_a_request_of_a_busy_workspace_there_is_a_pause_in_proportion() {
         let (gate, _requests) = busy_gate();
         sleep(Duration::from_millis(50)).await;
-        let (passed, ()) = gate.pass(1, ready(())).await;
+        let (passed, ()) = gate.pass(1, Work::Other, ready(())).await;
         sleep(3 * SOON).await;
         drop(passed);
-        assert!(timeout(8 * SOON, gate.pass(1, ready(()))).await.is_err());
-        assert!(timeout(Duration::from_secs(5), gate.pass(1, ready(()))).await.is_ok());
+        assert!(timeout(8 * SOON, gate.pass(1, Work::Other, ready(()))).await.is_err());
+        assert!(timeout(Duration::from_secs(5), gate.pass(1, Work::Other, ready(()))).await.is_ok());
     }
 
     #[tokio::test]
     async fn a_request_that_no_longer_waits_leaves_nothing_behind() {
         let (gate, requests) = busy_gate();
         sleep(Duration::from_millis(50)).await;
-        let (first, ()) = gate.pass(1, ready(())).await;
-        assert!(timeout(SOON, gate.pass(1, ready(()))).await.is_err());
+        let (first, ()) = gate.pass(1, Work::Other, ready(())).await;
+        assert!(timeout(SOON, gate.pass(1, Work::Other, ready(()))).await.is_err());
         drop((first, requests));
         sleep(20 * SOON).await;
-        assert_eq!(gate.all.available_permits(), 1);
+        assert_eq!(gate.others.available_permits(), 1);
         assert_eq!(gate.of_workspace.uses(&1), 0);
     }
 }

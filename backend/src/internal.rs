@@ -84,7 +84,8 @@ async fn keys(State(app): State<Shared>, headers: HeaderMap) -> Result<Response,
     if given != Some(ids::sha256(format!("Bearer {token}").as_bytes())) {
         return Err(ApiError::new(Code::Unauthorized, "The token is missing or wrong."));
     }
-    let etag = format!("\"{}\"", app.store.keys_version().await?);
+    let version = app.availability.while_available(app.store.keys_version()).await??;
+    let etag = format!("\"{version}\"");
     let known = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
     let about = [(ETAG, etag), (CACHE_CONTROL, "no-cache".to_owned())];
     if known {

@@ -30,3 +30,47 @@ pub(crate) async fn run<T: Send + 'static, F: Future<Output = Result<T, StoreErr
     });
     Ok(found??)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::held::hold;
+    use crate::links::PublicUrl;
+    use crate::{Backend, Clock, Settings, Store};
+
+    #[tokio::test]
+    async fn a_permit_is_held_until_the_query_ends_though_the_client_is_gone() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let store = Store::open(&url).await.unwrap();
+        let public = PublicUrl::parse("https://s.test").unwrap();
+        let app = Backend::start(store, Clock::system(), Settings::new(public)).front().app;
+        let permit = Arc::new(());
+        let (begin, began) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let request = Held::during(async {
+            hold(Arc::clone(&permit));
+            let query = move |reader| async move {
+                begin.send(()).unwrap();
+                ended.await.unwrap();
+                drop(reader);
+                Ok(())
+            };
+            run(&app, query).await
+        });
+        tokio::select! {
+            _ = request => panic!("the query does not end"),
+            began = began => began.unwrap(),
+        }
+        assert_eq!(Arc::strong_count(&permit), 2, "the request was dropped");
+        end.send(()).unwrap();
+        while Arc::strong_count(&permit) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::http::Method;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::gate::{Gate, Passed};
+use crate::gate::{Gate, Passed, Work};
 use crate::links::bulk;
 use crate::semaphores::Semaphores;
 use crate::store::Workspace;
@@ -58,7 +58,7 @@ impl Permits {
         let permits = self.of_workspace.of((workspace.seq, kind), permits);
         // The semaphore is never closed.
         let permit = async { permits.acquire_owned().await.ok() };
-        let (passed, permit) = self.gate.pass(workspace.seq, permit).await;
+        let (passed, permit) = self.gate.pass(workspace.seq, Work::Other, permit).await;
         Permit { _permit: permit, _passed: passed }
     }
 }

@@ -106,6 +106,16 @@ impl StoreError {
         }
     }
 
+    /// Whether it is the answer of a server that works: none that shuts down, has crashed or starts.
+    pub(super) fn is_answer(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => {
+                !error.code().is_some_and(|code| code.starts_with("57P"))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a query exceeded its time limit and was interrupted.
     pub(crate) fn is_interruption(&self) -> bool {
         match self {

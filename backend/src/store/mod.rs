@@ -335,12 +335,18 @@ impl Store {
         Ok(())
     }
 
-    /// Checks that the database answers over a new connection, whatever the state of the others.
+    /// Checks that the database answers over a new connection, whatever the state of the others. A server that refuses another
+    /// connection, for example because it has too many, still answers over the others.
     pub(crate) async fn probe(&self) -> Result<(), StoreError> {
-        let mut connection = AnyConnection::connect_with(&self.read.connect_options()).await?;
-        connection.execute("SELECT 1").await?;
-        connection.close().await?;
-        Ok(())
+        let ask = async {
+            let mut connection = AnyConnection::connect_with(&self.read.connect_options()).await?;
+            connection.execute("SELECT 1").await?;
+            connection.close().await
+        };
+        match ask.await.map_err(StoreError::from) {
+            Err(error) if !error.is_answer() => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// The connections of each pool.

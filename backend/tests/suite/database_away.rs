@@ -172,21 +172,28 @@ async fn requests_are_refused_at_once_while_the_database_is_away() {
 #[tokio::test]
 async fn a_database_that_is_only_busy_is_not_away() {
     let service = Service::start(Database::postgres().await).await;
+    let mut administrator = Database::postgres().await.connect().await;
     service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    let (_, name) = service.database().url.rsplit_once('/').unwrap();
     let mut busy = service.database().connect().await;
-    busy.execute(sqlx::raw_sql("BEGIN; LOCK TABLE api_keys IN ACCESS EXCLUSIVE MODE")).await.unwrap();
-    let waiting = join_all((0..5).map(|_| service.get("/links/count")));
-    // Longer than a request waits before it makes the database suspected.
-    let free = async {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        for _ in 0..50 {
-            assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND);
-            assert_eq!(follow(&service, "unknown").await.0, StatusCode::NOT_FOUND);
-        }
-        busy.execute("ROLLBACK").await.unwrap();
-    };
-    let (answers, ()) = tokio::join!(waiting, free);
-    assert!(answers.iter().all(|answer| answer.body == 1), "{answers:?}");
+    //  waiting requests, whether the server accepts further connections: those that the first requests opened are enough
+    for (requests, accepts) in [(12, true), (4, false)] {
+        busy.execute(sqlx::raw_sql("BEGIN; LOCK TABLE api_keys IN ACCESS EXCLUSIVE MODE")).await.unwrap();
+        let accept = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {accepts}");
+        administrator.execute(sqlx::AssertSqlSafe(accept)).await.unwrap();
+        let waiting = join_all((0..requests).map(|_| service.get("/domains")));
+        // Longer than a request waits before it makes the database suspected.
+        let free = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            for _ in 0..50 {
+                assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND, "{accepts}");
+                assert_eq!(follow(&service, "unknown").await.0, StatusCode::NOT_FOUND, "{accepts}");
+            }
+            busy.execute("ROLLBACK").await.unwrap();
+        };
+        let (answers, ()) = tokio::join!(waiting, free);
+        assert!(answers.iter().all(|answer| answer.status == StatusCode::OK), "{accepts}: {answers:?}");
+    }
 }
 
 #[tokio::test]
