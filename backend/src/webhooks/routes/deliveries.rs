@@ -1,6 +1,7 @@
 //! The endpoints of a webhook's deliveries: the log and replays.
 
 use axum::extract::State;
+use axum::response::Response;
 use axum::{Json, Router, routing};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -8,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::input::{MAX_URL, trigger};
-use super::{enabled, not_found};
+use super::{delivery_page, enabled, not_found};
 use crate::auth::Caller;
 use crate::body::{Fields, JsonBody, unknown_option};
 use crate::error::ApiError;
@@ -16,7 +17,9 @@ use crate::links::rfc3339;
 use crate::path::{Name, Names};
 use crate::query::Query;
 use crate::state::Shared;
-use crate::store::{Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, REPLAYED_AT_ONCE};
+use crate::store::{
+    Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, REPLAYED_AT_ONCE, ReplayedEvents,
+};
 use crate::when::{self, Edge};
 
 /// Default and maximum number of deliveries on a page.
@@ -62,7 +65,7 @@ pub(crate) struct AttemptBody {
 }
 
 impl DeliveryBody {
-    fn of(record: DeliveryRecord) -> Self {
+    pub(super) fn of(record: DeliveryRecord) -> Self {
         let status = match (record.delivered_at, record.due_at) {
             (Some(_), _) => "delivered",
             (None, Some(_)) => "pending",
@@ -91,12 +94,12 @@ async fn list(
     caller: Caller,
     Name(id): Name,
     query: Query,
-) -> Result<Json<Vec<DeliveryBody>>, ApiError> {
+) -> Result<Response, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
     let filter = delivery_filter(app.clock.now(), |name| Ok(query.filter(name)?.map(str::to_owned)))?;
     let (skip, size) = query.page(PAGE_SIZE)?;
-    let records = app.store.deliveries(&webhook, &filter, skip, size).await?;
-    Ok(Json(records.into_iter().map(DeliveryBody::of).collect()))
+    let parts = app.store.page_of_deliveries(&webhook, &filter, skip, size).await?;
+    delivery_page::answer(app, caller.workspace, parts).await
 }
 
 /// The deliveries that a request selects. `value_of` returns the value of a field of the request.
@@ -139,9 +142,9 @@ async fn replay_all(
     if filter.status.is_none() && filter.event_ids.is_empty() {
         filter.status = Some(DeliveryStatus::Failed);
     }
-    let replayed = app.store.replay_all(&webhook, &filter, now).await?;
+    let ReplayedEvents { count, more } = app.store.replay_all(&webhook, &filter, now).await?;
     app.announced.notify_one();
-    Ok(Json(json!({ "replayed": replayed, "more": replayed == u64::from(REPLAYED_AT_ONCE) })))
+    Ok(Json(json!({ "replayed": count, "more": more })))
 }
 
 async fn replay(
