@@ -38,15 +38,7 @@ impl Store {
         event_id: &str,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        let mut sql = Sql::new(
-            "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
-             SELECT d.event_seq, d.webhook_seq, 0, ",
-        );
-        sql.push("CAST(").bind(now.as_millisecond()).push(" AS BIGINT)");
-        sql.push(
-            " FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq WHERE d.webhook_seq = ",
-        );
-        sql.bind(webhook.seq).push(" AND e.id = ").bind(event_id.to_owned()).push(" ORDER BY d.seq LIMIT 1");
+        let sql = replay_of_event(webhook, event_id, now);
         Ok(sql.execute(&self.write).await? == 1)
     }
 
@@ -120,6 +112,19 @@ impl Store {
         transaction.commit().await?;
         Ok(sent)
     }
+}
+
+/// The statement that sends an event again. The plus keeps the database from reading all deliveries of the webhook.
+fn replay_of_event(webhook: &Webhook, event_id: &str, now: Timestamp) -> Sql {
+    let mut sql = Sql::new(
+        "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
+         SELECT d.event_seq, d.webhook_seq, 0, CAST(",
+    );
+    sql.bind(now.as_millisecond()).push(
+        " AS BIGINT) FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq WHERE +d.webhook_seq = ",
+    );
+    sql.bind(webhook.seq).push(" AND e.id = ").bind(event_id.to_owned()).push(" ORDER BY d.seq LIMIT 1");
+    sql
 }
 
 /// The last of the next deliveries to a webhook that one query reads. Null if there are no more.
@@ -197,5 +202,10 @@ mod tests {
             assert!(steps.iter().any(|step| step.starts_with(later)), "{steps:#?}");
             assert!(!steps.iter().any(|step| step.starts_with("SCAN w")), "{steps:#?}");
         }
+        let replay = replay_of_event(&webhook, "evt_1", now).explained().all(&store.read).await.unwrap();
+        let steps: Vec<String> = replay.iter().map(|row| row.try_get("detail").unwrap()).collect();
+        let by_event =
+            |step: &String| step.starts_with("SEARCH d USING INDEX webhook_deliveries_of_event (event_seq=?");
+        assert!(steps.iter().any(by_event), "{steps:#?}");
     }
 }

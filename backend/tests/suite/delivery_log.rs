@@ -26,8 +26,8 @@ fn deliveries(webhook: &Value) -> String {
 async fn with_failed(service: &Service, receiver: &Receiver, count: usize) -> (Value, AnyConnection) {
     let link = service.link(&json!({"url": "https://example.com"})).await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.clicked", "link.created"]).await;
-    service.click_hours_ago(link["id"].as_str().unwrap(), &vec![0; count]).await;
-    // Before the service checks the due deliveries.
+    // In an hour, so that the deliveries are not due yet.
+    service.click_hours_ago(link["id"].as_str().unwrap(), &vec![-1; count]).await;
     let mut connection = service.database().connect().await;
     connection.execute("UPDATE webhook_deliveries SET due_at = NULL").await.unwrap();
     (webhook, connection)
