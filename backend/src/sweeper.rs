@@ -41,12 +41,59 @@ pub(crate) async fn run(store: Store, clock: Clock, deleted: Arc<Notify>, mut st
     }
 }
 
-/// Deletes some rows. False if there are none.
+/// Deletes some rows of each kind, so that none waits until all others are deleted. False if there are none.
 async fn step(store: &Store, now: Timestamp) -> Result<bool, StoreError> {
     let events_before = now.saturating_sub(EVENTS_KEPT).unwrap_or(Timestamp::MIN);
-    Ok(store.delete_rows().await?
-        || store.sweep_tags().await?
-        || store.sweep_folders().await?
-        || store.sweep_webhooks().await?
-        || store.purge_events(events_before).await?)
+    let deleted = [
+        store.delete_rows().await?,
+        store.sweep_tags().await?,
+        store.sweep_folders().await?,
+        store.sweep_webhooks().await?,
+        store.purge_events(events_before).await?,
+    ];
+    Ok(deleted.contains(&true))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::links::PublicUrl;
+    use crate::links::input::LinkInput;
+    use crate::links::routes::new_link;
+    use crate::store::{LinkSelector, NewWebhook};
+    use crate::webhooks::{ScopeInput, Trigger};
+
+    #[tokio::test]
+    async fn no_kind_of_rows_waits_until_all_others_are_deleted() {
+        let folder = TempDir::new().unwrap();
+        let store =
+            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
+        let workspace = store.create_workspace("test", now).await.unwrap();
+        let body = serde_json::json!({"url": "https://example.com"});
+        let new = new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
+        let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
+        let new = NewWebhook {
+            name: "rx".to_owned(),
+            url: "https://rx.test/".to_owned(),
+            secret: None,
+            triggers: vec![Trigger::Clicked],
+            scope: ScopeInput::default(),
+        };
+        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
+        store.delete_links(&workspace, &[LinkSelector::Id(link.id)]).await.unwrap();
+        store.delete_tag(&workspace, &tag.id).await.unwrap();
+        store.delete_webhook(&workspace, &webhook.id).await.unwrap();
+        assert!(step(&store, now).await.unwrap());
+        let left = [
+            store.delete_rows().await.unwrap(),
+            store.sweep_tags().await.unwrap(),
+            store.sweep_webhooks().await.unwrap(),
+        ];
+        assert_eq!(left, [false; 3], "after one step");
+        assert!(!step(&store, now).await.unwrap());
+    }
 }

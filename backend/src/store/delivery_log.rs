@@ -1,4 +1,4 @@
-//! The log of deliveries, and replays from it.
+//! The log of deliveries. A page is read in parts, because payloads may be large.
 
 use std::collections::HashSet;
 
@@ -8,13 +8,16 @@ use sqlx::any::AnyRow;
 
 use super::outbox::{Attempt, PAYLOAD, SNAPSHOT, payload};
 use super::reader::Reader;
+use super::replays::FAILED;
 use super::sql::Sql;
 use super::webhooks::Webhook;
-use super::{Dialect, Store, StoreError, instant_of, optional_instant_of};
+use super::{Dialect, Store, StoreError, from_json, instant, instant_of, optional_instant_of};
 use crate::webhooks::Trigger;
 
-/// Maximum number of events that one replay sends.
-pub(crate) const REPLAYED_AT_ONCE: u32 = 1_000;
+/// About the most bytes of payloads and attempts in a part of a page.
+const PART_BYTES: i64 = 512 * 1024;
+/// What an attempt takes at most, in bytes.
+const ATTEMPT_BYTES: i64 = 1024;
 
 /// A delivery in the log.
 #[derive(Clone, Debug)]
@@ -51,16 +54,19 @@ pub(crate) struct DeliveryFilter {
 
 impl DeliveryFilter {
     /// Appends a source of the filtered deliveries `w` and their events `e`.
-    fn push(&self, sql: &mut Sql, dialect: Dialect, webhook: &Webhook) {
-        sql.push(
-            " FROM webhook_deliveries w JOIN webhook_events e ON e.seq = w.event_seq WHERE w.webhook_seq = ",
-        );
+    pub(super) fn push(&self, sql: &mut Sql, dialect: Dialect, webhook: &Webhook) {
+        sql.push(if self.event_ids.is_empty() {
+            " FROM webhook_deliveries w JOIN webhook_events e ON e.seq = w.event_seq WHERE w.webhook_seq = "
+        } else {
+            // The plus keeps the database from reading all deliveries of the webhook instead of those of the events.
+            " FROM webhook_events e CROSS JOIN webhook_deliveries w WHERE w.event_seq = e.seq AND +w.webhook_seq = "
+        });
         sql.bind(webhook.seq);
         sql.push(match self.status {
             None => "",
             Some(DeliveryStatus::Pending) => " AND w.due_at IS NOT NULL",
             Some(DeliveryStatus::Delivered) => " AND w.delivered_at IS NOT NULL",
-            Some(DeliveryStatus::Failed) => " AND w.due_at IS NULL AND w.delivered_at IS NULL",
+            Some(DeliveryStatus::Failed) => FAILED,
         });
         if let Some(trigger) = self.trigger {
             sql.push(" AND e.event = ").bind(trigger.name().to_owned());
@@ -79,54 +85,53 @@ impl DeliveryFilter {
 }
 
 impl Store {
-    /// A page of the deliveries to a webhook, newest first.
-    pub(crate) async fn deliveries(
+    /// The deliveries on a page of the log of a webhook, newest first, in parts of a bounded size. Each has at least one.
+    pub(crate) async fn page_of_deliveries(
         &self,
         webhook: &Webhook,
         filter: &DeliveryFilter,
         (skip, size): (i64, i64),
-        mut reader: Reader,
-    ) -> Result<Vec<DeliveryRecord>, StoreError> {
-        // One statement, so that deliveries and attempts are consistent.
-        let mut sql =
-            Sql::new("SELECT d.seq, e.id AS event_id, e.event, e.created_at, d.delivered_at, d.due_at, ");
-        sql.push(PAYLOAD).push(", a.at, a.http_status, a.error, a.response_body FROM (SELECT w.*");
+        reader: &mut Reader,
+    ) -> Result<Vec<Vec<i64>>, StoreError> {
+        let mut sql = Sql::new(
+            "SELECT d.seq, CAST(octet_length(e.payload) + COALESCE(octet_length(s.body), 0) + d.attempts * ",
+        );
+        sql.bind(ATTEMPT_BYTES).push(" AS BIGINT) AS bytes FROM (SELECT w.seq, w.event_seq, w.attempts");
         filter.push(&mut sql, self.dialect, webhook);
         sql.push(" ORDER BY w.seq DESC LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        sql.push(
-            ") d JOIN webhook_events e ON e.seq = d.event_seq
-             LEFT JOIN webhook_attempts a ON a.delivery_seq = d.seq ",
-        );
-        sql.push(SNAPSHOT).push(" ORDER BY d.seq DESC, a.seq");
-        let mut records: Vec<(i64, DeliveryRecord)> = Vec::new();
+        sql.push(") d JOIN webhook_events e ON e.seq = d.event_seq")
+            .push(SNAPSHOT)
+            .push(" ORDER BY d.seq DESC");
+        let mut deliveries = Vec::new();
         for row in reader.all(sql).await? {
-            let seq = row.try_get("seq")?;
-            let attempt = attempt(&row)?;
-            match records.last_mut() {
-                Some((last, record)) if *last == seq => record.attempts.extend(attempt),
-                _ => records.push((seq, record(&row, attempt)?)),
-            }
+            deliveries.push((row.try_get("seq")?, row.try_get("bytes")?));
         }
-        Ok(records.into_iter().map(|(_, record)| record).collect())
+        Ok(parts(&deliveries))
     }
 
-    /// Sends an event to a webhook again. False if the webhook never received it.
-    pub(crate) async fn replay(
+    /// The deliveries with these numbers, newest first.
+    pub(crate) async fn deliveries(
         &self,
-        webhook: &Webhook,
-        event_id: &str,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let mut sql = Sql::new(
-            "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
-             SELECT d.event_seq, d.webhook_seq, 0, ",
-        );
-        sql.push("CAST(").bind(now.as_millisecond()).push(" AS BIGINT)");
-        sql.push(
-            " FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq WHERE d.webhook_seq = ",
-        );
-        sql.bind(webhook.seq).push(" AND e.id = ").bind(event_id.to_owned()).push(" ORDER BY d.seq LIMIT 1");
-        Ok(sql.execute(&self.write).await? == 1)
+        seqs: &[i64],
+        reader: &mut Reader,
+    ) -> Result<Vec<DeliveryRecord>, StoreError> {
+        // One statement, so that deliveries and attempts are consistent, with one row for each delivery, so that it repeats no
+        // payload.
+        let mut sql =
+            Sql::new("SELECT e.id AS event_id, e.event, e.created_at, d.delivered_at, d.due_at, (SELECT ");
+        sql.push(match self.dialect {
+            Dialect::Sqlite => {
+                "json_group_array(json_array(a.at, a.http_status, a.error, a.response_body) ORDER BY a.seq)"
+            }
+            Dialect::Postgres => {
+                "CAST(COALESCE(json_agg(json_build_array(a.at, a.http_status, a.error, a.response_body) ORDER BY a.seq), '[]')
+                 AS TEXT)"
+            }
+        });
+        sql.push(" FROM webhook_attempts a WHERE a.delivery_seq = d.seq) AS attempts, ").push(PAYLOAD);
+        sql.push(" FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq").push(SNAPSHOT);
+        sql.push(" WHERE d.seq").in_numbers(self.dialect, seqs).push(" ORDER BY d.seq DESC");
+        reader.all(sql).await?.iter().map(record).collect()
     }
 
     /// The ids that are not those of events that the webhook received.
@@ -138,40 +143,41 @@ impl Store {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
+        // The plus keeps the database from reading all deliveries of the webhook.
         let mut sql = Sql::new("SELECT e.id FROM webhook_events e WHERE e.id");
         sql.in_texts(self.dialect, ids).push(
-            " AND EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.event_seq = e.seq AND d.webhook_seq = ",
+            " AND EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.event_seq = e.seq AND +d.webhook_seq = ",
         );
         sql.bind(webhook.seq).push(")");
         let known = sql.all(&self.read).await?;
         let known = known.iter().map(|row| row.try_get(0)).collect::<Result<HashSet<String>, _>>()?;
         Ok(ids.iter().filter(|id| !known.contains(*id)).cloned().collect())
     }
-
-    /// Sends a bounded number of events to a webhook again, oldest first: those whose latest delivery matches `filter`.
-    /// Returns the number of events.
-    pub(crate) async fn replay_all(
-        &self,
-        webhook: &Webhook,
-        filter: &DeliveryFilter,
-        now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        let mut sql = Sql::new(
-            "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
-             SELECT w.event_seq, w.webhook_seq, 0, CAST(",
-        );
-        sql.bind(now.as_millisecond()).push(" AS BIGINT)");
-        filter.push(&mut sql, self.dialect, webhook);
-        sql.push(
-            " AND NOT EXISTS (SELECT 1 FROM webhook_deliveries n WHERE n.event_seq = w.event_seq
-             AND n.webhook_seq = w.webhook_seq AND n.seq > w.seq) ORDER BY w.seq LIMIT ",
-        );
-        sql.bind(i64::from(REPLAYED_AT_ONCE));
-        Ok(sql.execute(&self.write).await?)
-    }
 }
 
-fn record(row: &AnyRow, attempt: Option<Attempt>) -> Result<DeliveryRecord, StoreError> {
+/// The numbers of deliveries, each with its size in bytes, in parts.
+fn parts(deliveries: &[(i64, i64)]) -> Vec<Vec<i64>> {
+    let (mut parts, mut part, mut sum) = (Vec::new(), Vec::new(), 0);
+    for (seq, bytes) in deliveries {
+        if sum + bytes > PART_BYTES && !part.is_empty() {
+            parts.push(std::mem::take(&mut part));
+            sum = 0;
+        }
+        part.push(*seq);
+        sum += bytes;
+    }
+    if !part.is_empty() {
+        parts.push(part);
+    }
+    parts
+}
+
+fn record(row: &AnyRow) -> Result<DeliveryRecord, StoreError> {
+    let attempts: String = row.try_get("attempts")?;
+    let attempts: Vec<(i64, Option<u16>, Option<String>, String)> = from_json("webhook attempts", &attempts)?;
+    let attempt = |(at, http_status, error, response_body)| {
+        Ok(Attempt { at: instant(at)?, http_status, error, response_body })
+    };
     Ok(DeliveryRecord {
         event_id: row.try_get("event_id")?,
         event: row.try_get("event")?,
@@ -179,19 +185,29 @@ fn record(row: &AnyRow, attempt: Option<Attempt>) -> Result<DeliveryRecord, Stor
         created_at: instant_of(row, "created_at")?,
         delivered_at: optional_instant_of(row, "delivered_at")?,
         due_at: optional_instant_of(row, "due_at")?,
-        attempts: attempt.into_iter().collect(),
+        attempts: attempts.into_iter().map(attempt).collect::<Result<_, StoreError>>()?,
     })
 }
 
-/// The attempt in a row of the log. None if there was no attempt yet.
-fn attempt(row: &AnyRow) -> Result<Option<Attempt>, StoreError> {
-    let Some(at) = optional_instant_of(row, "at")? else { return Ok(None) };
-    let status: Option<i64> = row.try_get("http_status")?;
-    let status = status.map(u16::try_from).transpose();
-    Ok(Some(Attempt {
-        at,
-        http_status: status.map_err(|error| StoreError::corrupt("webhook status", &error))?,
-        error: row.try_get("error")?,
-        response_body: row.try_get("response_body")?,
-    }))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_has_as_many_deliveries_as_fit_and_at_least_one() {
+        const HALF: i64 = PART_BYTES / 2;
+        //  sizes of the deliveries, deliveries in each part
+        for (sizes, expected) in [
+            (vec![], vec![]),
+            (vec![1], vec![1]),
+            (vec![HALF, HALF, 1], vec![2, 1]),
+            (vec![3 * HALF, 1, 3 * HALF], vec![1, 1, 1]),
+            (vec![1; 100], vec![100]),
+        ] {
+            let deliveries: Vec<(i64, i64)> = (0..).zip(sizes).collect();
+            let parts = parts(&deliveries);
+            assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), expected, "{deliveries:?}");
+            assert_eq!(parts.concat(), deliveries.iter().map(|(seq, _)| *seq).collect::<Vec<_>>());
+        }
+    }
 }

@@ -170,6 +170,12 @@ impl Sql {
         self
     }
 
+    /// The statement that explains this one.
+    #[cfg(test)]
+    pub(super) fn explained(self) -> Self {
+        Self { text: format!("EXPLAIN QUERY PLAN {}", self.text), ..self }
+    }
+
     fn query(self) -> Result<Query<'static, Any, AnyArguments>, sqlx::Error> {
         match self.failure {
             Some(error) => Err(error),

@@ -16,6 +16,7 @@ mod database;
 mod database_away;
 mod deleted_webhooks;
 mod deliveries;
+mod delivery_log;
 mod deployments;
 mod domains;
 mod errors;

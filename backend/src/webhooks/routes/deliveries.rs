@@ -1,6 +1,7 @@
 //! The endpoints of a webhook's deliveries: the log and replays.
 
 use axum::extract::State;
+use axum::response::Response;
 use axum::{Json, Router, routing};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -8,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::input::trigger;
-use super::{enabled, not_found};
+use super::{delivery_page, enabled, not_found};
 use crate::auth::Caller;
 use crate::body::{Fields, JsonBody, MAX_ITEM, empty_list, unknown_option};
 use crate::error::{ApiError, Code};
@@ -17,7 +18,9 @@ use crate::long_read;
 use crate::path::{Name, Names};
 use crate::query::Query;
 use crate::state::Shared;
-use crate::store::{Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, REPLAYED_AT_ONCE};
+use crate::store::{
+    Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, REPLAYED_AT_ONCE, ReplayedEvents,
+};
 use crate::when::{self, Edge};
 
 /// Default and maximum number of deliveries on a page.
@@ -63,7 +66,7 @@ pub(crate) struct AttemptBody {
 }
 
 impl DeliveryBody {
-    fn of(record: DeliveryRecord) -> Self {
+    pub(super) fn of(record: DeliveryRecord) -> Self {
         let status = match (record.delivered_at, record.due_at) {
             (Some(_), _) => "delivered",
             (None, Some(_)) => "pending",
@@ -92,18 +95,22 @@ async fn list(
     caller: Caller,
     Name(id): Name,
     query: Query,
-) -> Result<Json<Vec<DeliveryBody>>, ApiError> {
+) -> Result<Response, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
     let value_of = |name: &str| Ok(query.filter(name)?.map(str::to_owned));
     let event_ids = query.list("eventIds", REPLAYED_AT_ONCE as usize)?;
     let filter = delivery_filter(app.clock.now(), value_of, event_ids)?;
     let (page, store) = (query.page(PAGE_SIZE)?, app.store.clone());
-    let records =
-        long_read::run(
-            &app,
-            move |reader| async move { store.deliveries(&webhook, &filter, page, reader).await },
-        );
-    Ok(Json(records.await?.into_iter().map(DeliveryBody::of).collect()))
+    let read = long_read::run(&app, move |mut reader| async move {
+        let mut parts = store.page_of_deliveries(&webhook, &filter, page, &mut reader).await?.into_iter();
+        let first = match parts.next() {
+            Some(seqs) => store.deliveries(&seqs, &mut reader).await?,
+            None => Vec::new(),
+        };
+        Ok((first, parts))
+    });
+    let (first, rest) = read.await?;
+    delivery_page::answer(app, caller.workspace, first, rest)
 }
 
 /// The deliveries that a request selects. `value_of` returns the value of a field of the request.
@@ -160,9 +167,9 @@ async fn replay_all(
         let message = format!("Invalid eventIds detected: {}", unknown.join(", "));
         return Err(ApiError::new(Code::UnprocessableEntity, message));
     }
-    let replayed = app.store.replay_all(&webhook, &filter, now).await?;
+    let ReplayedEvents { count, more } = app.store.replay_all(&webhook, &filter, now).await?;
     app.announced.notify_one();
-    Ok(Json(json!({ "replayed": replayed, "more": replayed == u64::from(REPLAYED_AT_ONCE) })))
+    Ok(Json(json!({ "replayed": count, "more": more })))
 }
 
 async fn replay(
