@@ -12,7 +12,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use crate::error::{ApiError, Code};
 use crate::store::{Store, StoreError};
 
 /// Interval of the probes.
@@ -40,12 +39,6 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the database is unavailable")]
 pub(crate) struct Away;
-
-impl From<Away> for ApiError {
-    fn from(_: Away) -> Self {
-        Self::new(Code::ServiceUnavailable, "The database does not answer. Try again later.")
-    }
-}
 
 impl Debug for Availability {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

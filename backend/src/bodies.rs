@@ -9,10 +9,11 @@ use axum::body::{Body, Bytes, HttpBody};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::body::MAX_BODY_BYTES;
 use crate::error::{ApiError, Code};
 use crate::semaphores::Semaphores;
 
+/// Maximum size of a body, in bytes.
+pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum size of the bodies of a workspace, in bytes: three of the largest.
 const OF_WORKSPACE: usize = 3 * MAX_BODY_BYTES;
 /// Maximum size of all bodies, in bytes.

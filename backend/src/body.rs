@@ -7,9 +7,6 @@ use crate::background;
 use crate::bodies::Received;
 use crate::error::ApiError;
 
-/// Maximum size of a body, in bytes.
-pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
-
 /// Maximum length of a text in a list, in characters.
 pub(crate) const MAX_ITEM: usize = 255;
 

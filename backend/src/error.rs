@@ -31,7 +31,7 @@ pub enum Code {
     Conflict,
     /// 410: the link has expired.
     Gone,
-    /// 413: the body is larger than [`crate::body::MAX_BODY_BYTES`].
+    /// 413: the body is larger than [`crate::bodies::MAX_BODY_BYTES`].
     PayloadTooLarge,
     /// 422: the request is well-formed, but a field is invalid.
     UnprocessableEntity,
@@ -137,6 +137,12 @@ impl From<StoreError> for ApiError {
         }
         tracing::error!(error = %error, "database error");
         Self::internal()
+    }
+}
+
+impl From<Away> for ApiError {
+    fn from(_: Away) -> Self {
+        Self::new(Code::ServiceUnavailable, "The database does not answer. Try again later.")
     }
 }
 

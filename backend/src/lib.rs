@@ -14,7 +14,7 @@ mod availability;
 mod background;
 pub mod backup;
 mod bodies;
-pub mod body;
+mod body;
 mod click_rules;
 mod clock;
 mod domains;
@@ -59,6 +59,7 @@ mod when;
 mod workload;
 
 pub use app::Backend;
+pub use bodies::MAX_BODY_BYTES;
 pub use click_rules::{ClickRules, LocationHeaders};
 pub use clock::{Clock, SteppedClock};
 pub use domains::{InvalidDomain, parse_domain};

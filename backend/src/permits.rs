@@ -10,7 +10,6 @@ use axum::http::Method;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::gate::{Gate, Passed, Work};
-use crate::links::bulk;
 use crate::semaphores::Semaphores;
 use crate::store::Workspace;
 
@@ -29,6 +28,8 @@ enum Kind {
     Writes,
 }
 
+/// The path of bulk calls.
+pub(crate) const BULK_PATH: &str = "/links/bulk";
 /// Maximum number of concurrent bulk calls of a workspace: one is read or answered while another one writes.
 const BULK: usize = 2;
 /// Maximum number of other concurrent writes of a workspace. It is larger than that of bulk calls, which consist of several
@@ -52,7 +53,7 @@ impl Permits {
     pub(crate) async fn acquire(&self, workspace: &Workspace, method: &Method, path: &str) -> Permit {
         let (kind, permits) = match method {
             method if method.is_safe() => (Kind::Reads, self.reads),
-            _ if path == bulk::PATH => (Kind::Bulk, BULK),
+            _ if path == BULK_PATH => (Kind::Bulk, BULK),
             _ => (Kind::Writes, WRITES),
         };
         let permits = self.of_workspace.of((workspace.seq, kind), permits);

@@ -21,8 +21,6 @@ use crate::query::Query;
 use crate::state::Shared;
 use crate::store::{LinkSelector, NewLink, transactions};
 
-/// The path of bulk calls.
-pub(crate) const PATH: &str = "/links/bulk";
 /// Maximum number of links that one call creates, updates or deletes.
 pub(crate) const MAX_BULK: usize = 100;
 

@@ -14,6 +14,7 @@ use crate::error::{ApiError, Code};
 use crate::json_list::json_list;
 use crate::long_read;
 use crate::path::Name;
+use crate::permits::BULK_PATH;
 use crate::query::{MAX_PAGE, MAX_VALUES, Query};
 use crate::state::{App, Shared};
 use crate::store::{
@@ -27,7 +28,7 @@ pub(crate) const PAGE_SIZE: i64 = 100;
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
         .route("/links", routing::get(list).post(create))
-        .route(bulk::PATH, routing::post(bulk::create).patch(bulk::update).delete(bulk::delete))
+        .route(BULK_PATH, routing::post(bulk::create).patch(bulk::update).delete(bulk::delete))
         .route("/links/count", routing::get(count))
         .route("/links/info", routing::get(info))
         .route("/links/upsert", routing::put(upsert))

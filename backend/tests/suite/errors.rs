@@ -119,7 +119,7 @@ async fn a_body_beyond_the_bound_is_413(database: Database) {
     let (_, key) = service.new_workspace("second").await;
     let key = format!("Bearer {key}");
     let key: Headers<'_> = &[("authorization", key.as_bytes())];
-    for (length, status) in [(backend::body::MAX_BODY_BYTES, 400), (backend::body::MAX_BODY_BYTES + 1, 413)] {
+    for (length, status) in [(backend::MAX_BODY_BYTES, 400), (backend::MAX_BODY_BYTES + 1, 413)] {
         let answer = send(&service, Method::POST, "/links/bulk", key, vec![b' '; length]).await;
         assert_eq!(answer.error().0, status, "{length} bytes");
     }
