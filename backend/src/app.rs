@@ -38,6 +38,8 @@ use crate::{
 
 /// Maximum number of QR codes that are drawn at once.
 const DRAWING: usize = 1;
+/// Maximum number of long queries that are merged into destinations at once.
+const MERGING: usize = 2;
 
 /// The running service: its router and background tasks.
 #[derive(Debug)]
@@ -99,6 +101,7 @@ impl Backend {
             permits,
             bodies: Bodies::new(),
             drawing: Arc::new(Semaphore::new(DRAWING)),
+            merging: Arc::new(Semaphore::new(MERGING)),
             click_rules: settings.clicks,
             repeats: Repeats::default(),
             agents: Agents::default(),

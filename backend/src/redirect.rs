@@ -97,9 +97,7 @@ async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> R
     let location = Location::of(headers, &app.click_rules.location);
     let destination = destination(&target, &agent, &location.country);
     let destination = if !query.is_empty() && destination.len() + query.len() > LONG {
-        let (destination, query) = (destination.to_owned(), query.to_owned());
-        let merge = move || with_parameters(&destination, &query).into_owned();
-        Cow::Owned(background::run(merge).await.ok_or_else(ApiError::internal)?)
+        Cow::Owned(merged_in_background(app, destination.to_owned(), query.to_owned()).await?)
     } else {
         with_parameters(destination, query)
     };
@@ -165,6 +163,16 @@ fn with_parameters<'a>(destination: &'a str, query: &str) -> Cow<'a, str> {
     Cow::Owned(url.into())
 }
 
+/// Merges a long query. The thread has a permit until it ends, because it continues if the client disconnects.
+async fn merged_in_background(app: &App, destination: String, query: String) -> Result<String, ApiError> {
+    let permit = Arc::clone(&app.merging).acquire_owned().await.map_err(|_closed| ApiError::internal())?;
+    let merge = move || {
+        let _permit = permit;
+        with_parameters(&destination, &query).into_owned()
+    };
+    background::run(merge).await.ok_or_else(ApiError::internal)
+}
+
 fn redirect(target: &RedirectTarget, destination: &str) -> Result<Response, ApiError> {
     let location = HeaderValue::from_str(destination).map_err(|_| {
         ApiError::new(Code::InternalServerError, "The destination cannot be put into a header.")
@@ -178,4 +186,52 @@ fn redirect(target: &RedirectTarget, destination: &str) -> Result<Response, ApiE
         headers.insert("x-robots-tag", HeaderValue::from_static("googlebot: noindex"));
     }
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use axum::body::Body;
+    use futures_util::poll;
+    use tempfile::TempDir;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::links::PublicUrl;
+    use crate::links::input::LinkInput;
+    use crate::links::routes::new_link;
+    use crate::{Backend, Clock, Settings, Store};
+
+    #[tokio::test]
+    async fn long_queries_wait_for_each_other_and_short_ones_do_not() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let store = Store::open(&url).await.unwrap();
+        let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
+        let body = serde_json::json!({"url": "https://example.com", "key": "k"});
+        let link = new_link(LinkInput::create(&body, "", clock.now()).unwrap(), &public).unwrap();
+        let workspace = store.create_workspace("test", clock.now()).await.unwrap();
+        store.create_links(&workspace, &[link], clock.now(), None).await.unwrap().remove(0).unwrap();
+        let backend = Backend::start(store, clock, Settings::new(public));
+        let (app, router) = (backend.front().app, backend.router());
+        let visit = |query: &str| {
+            let request =
+                Request::get(format!("/r/k?q={query}")).header(HOST, "s.test").body(Body::empty()).unwrap();
+            router.clone().oneshot(request)
+        };
+        assert_eq!(visit("short").await.unwrap().status(), StatusCode::FOUND);
+
+        let permits =
+            app.merging.acquire_many(u32::try_from(app.merging.available_permits()).unwrap()).await.unwrap();
+        let long = "q".repeat(LONG);
+        let mut waiting = pin!(visit(&long));
+        for _ in 0..10 {
+            assert!(poll!(waiting.as_mut()).is_pending());
+            assert_eq!(visit("short").await.unwrap().status(), StatusCode::FOUND);
+        }
+        drop(permits);
+        let location = waiting.await.unwrap().headers()[LOCATION].clone();
+        assert_eq!(location, format!("https://example.com/?q={long}"));
+    }
 }
