@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::parameters::{self, in_path};
 use super::{bodies, list_of, reference};
+use crate::server::MAX_HEADER_BYTES;
 
 pub(super) fn paths() -> Value {
     let link = || reference("Link");
@@ -126,7 +127,9 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
         let error = json!({"description": description, "content": content(reference("Error"))});
         responses.insert(status.to_string(), error);
     }
-    responses.insert("414".to_owned(), url_too_long());
+    for (status, description) in too_long() {
+        responses.insert(status.to_owned(), json!({ "description": description }));
+    }
     let mut operation = json!({"operationId": id});
     operation["parameters"] = Value::Array(parameters);
     operation["responses"] = Value::Object(responses);
@@ -136,9 +139,16 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
     operation
 }
 
-/// The HTTP library sends this response, because it parses the request line before the service does.
-fn url_too_long() -> Value {
-    json!({"description": "The URL is longer than 65,534 bytes. The answer has no body."})
+/// The HTTP library sends these responses, because it parses the head of a request before the service does.
+fn too_long() -> [(&'static str, String); 2] {
+    let kib = MAX_HEADER_BYTES / 1024;
+    [
+        ("414", "The URL is longer than 65,534 bytes. The answer has no body.".to_owned()),
+        (
+            "431",
+            format!("The URL and the headers are larger than {kib} KiB together. The answer has no body."),
+        ),
+    ]
 }
 
 /// The only operation that needs no key and returns an image.
@@ -162,7 +172,7 @@ fn replayed() -> Value {
         "type": "object", "required": ["replayed", "more"],
         "properties": {
             "replayed": {"type": "integer", "minimum": 0, "description": "The number of events that are sent again."},
-            "more": {"type": "boolean", "description": "Whether there may be more. The next call sends those."},
+            "more": {"type": "boolean", "description": "Whether further events match. The next call sends those."},
         },
     })
 }

@@ -28,8 +28,8 @@ use self::pace::{Followed, Pace};
 use self::patience::Patient;
 use self::timer::ConnectionTimer;
 
-/// Maximum size of a request's headers, in bytes. Larger headers are answered with 431.
-const MAX_HEADER_BYTES: usize = 128 * 1024;
+/// Maximum size of the head of a request, in bytes. Larger ones are answered with 431.
+pub(crate) const MAX_HEADER_BYTES: usize = 128 * 1024;
 /// Maximum number of headers in a request. More headers are answered with 431.
 const MAX_HEADERS: usize = 128;
 /// Time limit for running requests after a shutdown began.
