@@ -223,7 +223,7 @@ async fn compare_with_raw_clicks(name: &str, database: Database) {
     const ROUNDS: usize = 7;
     let load = Load { links: 100_000, clicks: 10_000_000, days: 30 };
     let mut clicked = Clicked::new(database, load).await;
-    let now = clicked.service.now();
+    let (now, mut judged) = (clicked.service.now(), Vec::new());
     for (what, hours) in [("24 h", 24), ("30 d", 30 * 24)] {
         let from = now - SignedDuration::from_hours(hours);
         let question = format!("/analytics?groupBy=top_links&start={from}&end={now}");
@@ -255,6 +255,7 @@ async fn compare_with_raw_clicks(name: &str, database: Database) {
             ),
         );
         clicked.assert_equal(from, now, what).await;
-        assert!(ratio >= 10.0, "{what}: {from_rollups:?} beside {raw:?}");
+        judged.push((what, ratio));
     }
+    assert!(judged.iter().all(|(_, ratio)| *ratio >= 10.0), "{judged:.1?}");
 }
