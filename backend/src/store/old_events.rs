@@ -17,13 +17,24 @@ impl Store {
     /// only these events used. False if nothing is left to delete, or another process works on it.
     pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<bool, StoreError> {
         let before = before.as_millisecond();
+        Ok(self.delete_events("", before).await? || self.purge_snapshots(before).await?)
+    }
+
+    /// Deletes some deliveries of events about clicks from before the horizon, and the events without deliveries. False if nothing
+    /// is left to delete, or another process works on it.
+    pub(crate) async fn delete_expired_click_events(&self, kept_from: Timestamp) -> Result<bool, StoreError> {
+        self.delete_events("e.event = 'link.clicked' AND ", kept_from.as_millisecond()).await
+    }
+
+    /// Deletes some deliveries of the oldest events that meet a condition, and the events without deliveries, in one transaction.
+    async fn delete_events(&self, condition: &'static str, before: i64) -> Result<bool, StoreError> {
         // Usually there are none, and a reader is enough to find that out.
-        if oldest_events(before).optional(&self.read).await?.is_none() {
-            return self.purge_snapshots(before).await;
+        if oldest_events(condition, before).optional(&self.read).await?.is_none() {
+            return Ok(false);
         }
         let turn = self.turn().await;
         let mut transaction = self.begin_in(turn.as_ref()).await?;
-        let mut sql = oldest_events(before);
+        let mut sql = oldest_events(condition, before);
         sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
         let mut events = Vec::new();
         for row in sql.all(&mut *transaction).await? {
@@ -64,12 +75,13 @@ impl Store {
     }
 }
 
-/// The oldest events from before `before`, with the sizes of their payloads.
-fn oldest_events(before: i64) -> Sql {
+/// The oldest events from before `before` that meet a condition, with the sizes of their payloads.
+fn oldest_events(condition: &'static str, before: i64) -> Sql {
     let mut sql = Sql::new(
-        "SELECT e.seq, CAST(octet_length(e.payload) AS BIGINT) AS bytes FROM webhook_events e WHERE e.created_at < ",
+        "SELECT e.seq, CAST(octet_length(e.payload) AS BIGINT) AS bytes FROM webhook_events e WHERE ",
     );
-    sql.bind(before).push(" ORDER BY e.created_at LIMIT ").bind(EVENTS_PER_STEP);
+    sql.push(condition).push("e.created_at < ").bind(before);
+    sql.push(" ORDER BY e.created_at LIMIT ").bind(EVENTS_PER_STEP);
     sql
 }
 

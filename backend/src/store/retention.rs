@@ -14,9 +14,6 @@ use super::rollups::{HOUR, Table, pieces, start_of};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, instant};
 
-/// Maximum number of deliveries, and of their events, that one transaction deletes. Each delivery has up to ten attempts.
-const DELIVERIES_PER_STEP: i64 = ROWS_PER_STEP / 10;
-
 const HORIZON: &str = "SELECT r.kept_from FROM retention r";
 
 /// The horizon in Unix milliseconds: the one that is written down, or the operator's if that is later.
@@ -109,41 +106,6 @@ impl Store {
         let clicks = sql.execute(&self.write).await?;
         Ok(clicks >= ROWS_PER_STEP.cast_unsigned())
     }
-
-    /// Deletes some deliveries of webhook events about clicks from before the horizon, and the events without deliveries, in one
-    /// transaction. False if nothing is left to delete, or another process works on it.
-    pub(crate) async fn delete_expired_click_events(&self, kept_from: Timestamp) -> Result<bool, StoreError> {
-        // Usually there are none, and a reader is enough to find that out.
-        if expired_click_events(kept_from).optional(&self.read).await?.is_none() {
-            return Ok(false);
-        }
-        let turn = self.turn().await;
-        let mut transaction = self.begin_in(turn.as_ref()).await?;
-        let mut sql = expired_click_events(kept_from);
-        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
-        let events = sql.all(&mut *transaction).await?;
-        let events = events.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
-        let mut sql = Sql::new(
-            "DELETE FROM webhook_deliveries WHERE seq IN (SELECT d.seq FROM webhook_deliveries d WHERE d.event_seq",
-        );
-        sql.in_numbers(self.dialect, &events);
-        sql.push(" ORDER BY d.event_seq, d.seq LIMIT ").bind(DELIVERIES_PER_STEP).push(")");
-        if sql.execute(&mut *transaction).await? < DELIVERIES_PER_STEP.unsigned_abs() {
-            let mut sql = Sql::new("DELETE FROM webhook_events WHERE seq");
-            sql.in_numbers(self.dialect, &events);
-            sql.execute(&mut *transaction).await?;
-        }
-        transaction.commit().await?;
-        Ok(!events.is_empty())
-    }
-}
-
-/// The oldest webhook events about clicks from before the horizon.
-fn expired_click_events(kept_from: Timestamp) -> Sql {
-    let mut sql =
-        Sql::new("SELECT e.seq FROM webhook_events e WHERE e.event = 'link.clicked' AND e.created_at < ");
-    sql.bind(kept_from.as_millisecond()).push(" ORDER BY e.created_at LIMIT ").bind(DELIVERIES_PER_STEP);
-    sql
 }
 
 #[cfg(test)]
