@@ -46,7 +46,7 @@ impl Bodies {
     /// Waits for room and reads the body of a request.
     ///
     /// # Errors
-    /// 413 if it is too large, 503 if there is no room in time, 400 if it cannot be read.
+    /// 413 for a body that is too large, 503 without room in time, 400 for a body that cannot be read.
     pub(crate) async fn receive(&self, workspace: i64, body: Body) -> Result<(Received, Room), ApiError> {
         let declared = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
         if declared.is_some_and(|length| length > MAX_BODY_BYTES) {

@@ -127,7 +127,7 @@ fn replay_of_event(webhook: &Webhook, event_id: &str, now: Timestamp) -> Sql {
     sql
 }
 
-/// The last of the next deliveries to a webhook that one query reads. Null if there are no more.
+/// The last of the next deliveries to a webhook that one query reads. Null after the last delivery.
 fn last_of_scan(webhook: &Webhook, filter: &DeliveryFilter, after: i64) -> Sql {
     let mut sql =
         Sql::new("SELECT MAX(s.seq) FROM (SELECT w.seq FROM webhook_deliveries w WHERE w.webhook_seq = ");
