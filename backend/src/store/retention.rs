@@ -14,7 +14,7 @@ use super::rollups::{HOUR, Table, pieces, start_of};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, instant};
 
-const HORIZON: &str = "SELECT r.kept_from FROM retention r";
+pub(super) const HORIZON: &str = "SELECT r.kept_from FROM retention r";
 
 /// The horizon in Unix milliseconds: the one that is written down, or the operator's if that is later.
 pub(super) async fn kept_from(reader: &mut Reader, retained_from: Timestamp) -> Result<i64, StoreError> {
