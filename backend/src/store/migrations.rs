@@ -59,6 +59,7 @@ const POSTGRES: &[Step] = &[
     step!("postgres", "0014", "link_snapshots"),
     step!("postgres", "0015", "webhook_scopes"),
     step!("postgres", "0016", "click_events"),
+    step!("postgres", "0017", "locked_references"),
 ];
 
 /// The migrations of a SQLite database.

@@ -198,70 +198,115 @@ impl Store {
         outcome: &Outcome,
         disable_after: u32,
     ) -> Result<(), StoreError> {
-        let turn = self.turn().await;
-        let mut transaction = self.begin_in(turn.as_ref()).await?;
-        let mut sql = Sql::new(
-            "INSERT INTO webhook_attempts (delivery_seq, at, http_status, error, response_body) SELECT d.seq, ",
-        );
-        sql.bind(attempt.at.as_millisecond()).push(", ").bind(attempt.http_status.map(i64::from)).push(", ");
-        sql.bind(attempt.error.clone()).push(", ").bind(attempt.response_body.clone());
-        sql.push(" FROM webhook_deliveries d WHERE d.seq = ").bind(delivery.seq);
-        sql.execute(&mut *transaction).await?;
-
-        let (due_at, delivered_at) = match outcome {
-            Outcome::Delivered => (None, Some(attempt.at.as_millisecond())),
-            Outcome::Retry(at) => (Some(at.as_millisecond()), None),
-            Outcome::Failed | Outcome::Gone => (None, None),
-        };
-        let mut sql = Sql::new("UPDATE webhook_deliveries SET attempts = attempts + 1, due_at = ");
-        sql.bind(due_at)
-            .push(", delivered_at = ")
-            .bind(delivered_at)
-            .push(" WHERE seq = ")
-            .bind(delivery.seq);
-        sql.execute(&mut *transaction).await?;
-
-        let at = attempt.at.as_millisecond();
-        let webhook = match outcome {
-            Outcome::Retry(_) => None,
-            Outcome::Delivered => Some(Sql::new("UPDATE webhooks SET failures = 0 WHERE failures <> 0")),
-            Outcome::Failed => {
-                let mut sql = Sql::new(
-                    "UPDATE webhooks SET failures = failures + 1, disabled_at = CASE WHEN failures + 1 >= ",
-                );
-                sql.bind(i64::from(disable_after))
-                    .push(" THEN ")
-                    .bind(at)
-                    .push(" ELSE disabled_at END WHERE TRUE");
-                Some(sql)
+        let finished = Finished { delivery, attempt, outcome, disable_after };
+        match self.dialect {
+            Dialect::Sqlite => {
+                let turn = self.turn().await;
+                let mut transaction = self.begin_in(turn.as_ref()).await?;
+                for push in Finished::STATEMENTS {
+                    let mut sql = Sql::new("");
+                    push(&finished, &mut sql);
+                    sql.execute(&mut *transaction).await?;
+                }
+                transaction.commit().await?;
             }
-            Outcome::Gone => {
-                let mut sql = Sql::new("UPDATE webhooks SET disabled_at = ");
-                sql.bind(at).push(" WHERE TRUE");
-                Some(sql)
+            // One round trip instead of five.
+            Dialect::Postgres => {
+                let mut sql = Sql::new("");
+                for (name, push) in
+                    ["WITH a AS (", "), d AS (", "), h AS ("].into_iter().zip(Finished::STATEMENTS)
+                {
+                    push(&finished, sql.push(name));
+                }
+                sql.push(") SELECT 1");
+                sql.execute(&self.write).await?;
             }
-        };
-        if let Some(mut sql) = webhook {
-            // The sweeper holds the row of a deleted webhook while it waits for this delivery.
-            sql.push(" AND workspace_seq > 0 AND seq = ").bind(delivery.webhook.seq);
-            sql.execute(&mut *transaction).await?;
         }
-        transaction.commit().await?;
         Ok(())
     }
 
-    /// Writes an event for one webhook, regardless of its triggers.
+    /// Writes an event for one webhook, regardless of its triggers. False if the webhook was deleted.
     pub(crate) async fn send_to(
         &self,
         workspace: &Workspace,
         webhook: &Webhook,
         event: Event,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let mut transaction = self.begin().await?;
+        if !keep_webhook(&mut transaction, self.dialect, webhook).await? {
+            return Ok(false);
+        }
         enqueue_to(&mut transaction, self.dialect, workspace.seq, &[(event, vec![webhook.seq])]).await?;
         transaction.commit().await?;
-        Ok(())
+        Ok(true)
     }
+}
+
+/// An attempt that has ended.
+struct Finished<'a> {
+    delivery: &'a DueDelivery,
+    attempt: &'a Attempt,
+    outcome: &'a Outcome,
+    disable_after: u32,
+}
+
+impl Finished<'_> {
+    /// What appends the statements that record the attempt, each on another table.
+    const STATEMENTS: [fn(&Self, &mut Sql); 3] =
+        [Self::push_attempt, Self::push_delivery, Self::push_webhook];
+
+    fn push_attempt(&self, sql: &mut Sql) {
+        let Self { attempt, delivery, .. } = self;
+        sql.push(
+            "INSERT INTO webhook_attempts (delivery_seq, at, http_status, error, response_body) SELECT d.seq, CAST(",
+        );
+        sql.bind(attempt.at.as_millisecond()).push(" AS BIGINT), CAST(");
+        sql.bind(attempt.http_status.map(i64::from)).push(" AS BIGINT), CAST(");
+        sql.bind(attempt.error.clone()).push(" AS TEXT), CAST(");
+        sql.bind(attempt.response_body.clone()).push(" AS TEXT)");
+        sql.push(" FROM webhook_deliveries d WHERE d.seq = ").bind(delivery.seq);
+    }
+
+    fn push_delivery(&self, sql: &mut Sql) {
+        let (due_at, delivered_at) = match self.outcome {
+            Outcome::Delivered => (None, Some(self.attempt.at.as_millisecond())),
+            Outcome::Retry(at) => (Some(at.as_millisecond()), None),
+            Outcome::Failed | Outcome::Gone => (None, None),
+        };
+        sql.push("UPDATE webhook_deliveries SET attempts = attempts + 1, due_at = ").bind(due_at);
+        sql.push(", delivered_at = ").bind(delivered_at).push(" WHERE seq = ").bind(self.delivery.seq);
+    }
+
+    fn push_webhook(&self, sql: &mut Sql) {
+        let at = self.attempt.at.as_millisecond();
+        match self.outcome {
+            // Only the last attempt decides.
+            Outcome::Retry(_) => sql.push("UPDATE webhooks SET failures = failures WHERE FALSE"),
+            Outcome::Delivered => sql.push("UPDATE webhooks SET failures = 0 WHERE failures <> 0"),
+            Outcome::Failed => {
+                sql.push(
+                    "UPDATE webhooks SET failures = failures + 1, disabled_at = CASE WHEN failures + 1 >= ",
+                )
+                .bind(i64::from(self.disable_after));
+                sql.push(" THEN ").bind(at).push(" ELSE disabled_at END WHERE TRUE")
+            }
+            Outcome::Gone => sql.push("UPDATE webhooks SET disabled_at = ").bind(at).push(" WHERE TRUE"),
+        };
+        // The sweeper holds the row of a deleted webhook while it waits for this delivery.
+        sql.push(" AND workspace_seq > 0 AND seq = ").bind(self.delivery.webhook.seq);
+    }
+}
+
+/// Keeps a webhook from being deleted until the transaction ends. Transactions that keep the same one run one after another. False if it
+/// was deleted.
+pub(super) async fn keep_webhook(
+    transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
+    webhook: &Webhook,
+) -> Result<bool, StoreError> {
+    let mut sql = Sql::new("SELECT h.seq FROM webhooks h WHERE h.workspace_seq > 0 AND h.seq = ");
+    sql.bind(webhook.seq).lock(dialect, " FOR NO KEY UPDATE");
+    Ok(sql.optional(&mut **transaction).await?.is_some())
 }
 
 fn push_webhooks_due(sql: &mut Sql, dialect: Dialect, now: Timestamp, without: &WithoutRoom, limit: usize) {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::delivery_log::{DeliveryFilter, DeliveryStatus};
+use super::outbox::keep_webhook;
 use super::sql::Sql;
 use super::webhooks::Webhook;
 use super::{Dialect, Store, StoreError};
@@ -38,7 +39,7 @@ impl Store {
         event_id: &str,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        let sql = replay_of_event(webhook, event_id, now);
+        let sql = replay_of_event(self.dialect, webhook, event_id, now);
         Ok(sql.execute(&self.write).await? == 1)
     }
 
@@ -97,33 +98,37 @@ impl Store {
         let turn = self.turn().await;
         let mut transaction = self.begin_in(turn.as_ref()).await?;
         // Two replays of one webhook run one after the other, so that they do not send the same events.
-        let mut sql = Sql::new("SELECT h.seq FROM webhooks h WHERE h.workspace_seq > 0 AND h.seq = ");
-        sql.bind(webhook.seq).lock(self.dialect, " FOR NO KEY UPDATE");
-        if sql.optional(&mut *transaction).await?.is_none() {
+        if !keep_webhook(&mut transaction, self.dialect, webhook).await? {
             return Ok(0);
         }
         let mut sql = Sql::new(
             "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
              SELECT w.event_seq, w.webhook_seq, 0, CAST(",
         );
-        sql.bind(now.as_millisecond()).push(" AS BIGINT) FROM webhook_deliveries w WHERE w.seq");
+        sql.bind(now.as_millisecond()).push(
+            " AS BIGINT) FROM webhook_deliveries w JOIN webhook_events e ON e.seq = w.event_seq WHERE w.seq",
+        );
         sql.in_numbers(self.dialect, deliveries).push(LATEST).push(" ORDER BY w.seq");
+        sql.lock(self.dialect, " FOR KEY SHARE OF e");
         let sent = sql.execute(&mut *transaction).await?;
         transaction.commit().await?;
         Ok(sent)
     }
 }
 
-/// The statement that sends an event again. The plus keeps the database from reading all deliveries of the webhook.
-fn replay_of_event(webhook: &Webhook, event_id: &str, now: Timestamp) -> Sql {
+/// The statement that sends an event again, unless the event or the webhook was deleted. The plus keeps the database from reading all
+/// deliveries of the webhook.
+fn replay_of_event(dialect: Dialect, webhook: &Webhook, event_id: &str, now: Timestamp) -> Sql {
     let mut sql = Sql::new(
         "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
          SELECT d.event_seq, d.webhook_seq, 0, CAST(",
     );
     sql.bind(now.as_millisecond()).push(
-        " AS BIGINT) FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq WHERE +d.webhook_seq = ",
+        " AS BIGINT) FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
+         JOIN webhooks h ON h.seq = d.webhook_seq AND h.workspace_seq > 0 WHERE +d.webhook_seq = ",
     );
     sql.bind(webhook.seq).push(" AND e.id = ").bind(event_id.to_owned()).push(" ORDER BY d.seq LIMIT 1");
+    sql.lock(dialect, " FOR KEY SHARE OF e, h");
     sql
 }
 
@@ -202,7 +207,11 @@ mod tests {
             assert!(steps.iter().any(|step| step.starts_with(later)), "{steps:#?}");
             assert!(!steps.iter().any(|step| step.starts_with("SCAN w")), "{steps:#?}");
         }
-        let replay = replay_of_event(&webhook, "evt_1", now).explained().all(&store.read).await.unwrap();
+        let replay = replay_of_event(store.dialect, &webhook, "evt_1", now)
+            .explained()
+            .all(&store.read)
+            .await
+            .unwrap();
         let steps: Vec<String> = replay.iter().map(|row| row.try_get("detail").unwrap()).collect();
         let by_event =
             |step: &String| step.starts_with("SEARCH d USING INDEX webhook_deliveries_of_event (event_seq=?");

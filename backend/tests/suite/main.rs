@@ -40,6 +40,7 @@ mod processes;
 mod qr;
 mod receiver;
 mod redirect;
+mod references;
 mod retention;
 mod scopes;
 mod searches;

@@ -190,7 +190,9 @@ async fn test(
     };
     let event = sample(trigger, &caller.workspace.id, &app);
     let sent = json!({ "id": event.id });
-    app.store.send_to(&caller.workspace, &webhook, event).await?;
+    if !app.store.send_to(&caller.workspace, &webhook, event).await? {
+        return Err(not_found());
+    }
     app.announced.notify_one();
     Ok(Json(sent))
 }
