@@ -2,6 +2,9 @@
 //!
 //! After each, there is a pause in proportion to the time that the request took, and of at most one second. Questions about clicks,
 //! which may take long, have separate turns, so that the other requests of a busy workspace do not wait for those of another.
+//!
+//! It takes a moment until a workspace counts as busy. The requests that it can begin in that moment are bounded too, because others
+//! would wait until the last of them ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +31,14 @@ pub(crate) struct Gate {
     pause: u32,
     /// For each busy workspace with a request that runs or waits.
     of_workspace: Semaphores<i64>,
+    /// Number of processors.
+    processors: usize,
+    /// For each workspace and kind of its requests, while others send requests too.
+    at_once: Semaphores<(i64, Work)>,
 }
 
 /// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
     /// Analytics and events.
     Question,
@@ -39,10 +46,21 @@ pub(crate) enum Work {
     Other,
 }
 
+impl Work {
+    /// Maximum number of such requests of a workspace at once, while others send requests too.
+    fn at_once(self, processors: usize) -> usize {
+        match self {
+            Self::Question => (processors / 2).max(1),
+            Self::Other => processors.max(2),
+        }
+    }
+}
+
 /// A request that runs.
 #[derive(Debug)]
 pub(crate) struct Passed {
     _running: Running,
+    _one_at_once: Option<OwnedSemaphorePermit>,
     _turn: Option<Turn>,
 }
 
@@ -62,7 +80,8 @@ impl Gate {
     pub(crate) fn new(processors: usize, pause: u32) -> Self {
         let [questions, others] = [(); 2].map(|()| Arc::new(Semaphore::new((processors / 2).max(1))));
         let workloads = Arc::new(Workloads::new(processors));
-        Self { workloads, questions, others, pause, of_workspace: Semaphores::default() }
+        let (of_workspace, at_once) = (Semaphores::default(), Semaphores::default());
+        Self { workloads, questions, others, pause, of_workspace, processors, at_once }
     }
 
     /// Whether the workspace is busy.
@@ -79,8 +98,14 @@ impl Gate {
     ) -> (Passed, T) {
         let running = self.workloads.begin(workspace);
         let ready = ready.await;
+        let one_at_once = if self.workloads.several_are_active() {
+            // The semaphore is never closed.
+            self.at_once.of((workspace, work), work.at_once(self.processors)).acquire_owned().await.ok()
+        } else {
+            None
+        };
         let turn = if self.workloads.is_busy(workspace) { self.turn(workspace, work).await } else { None };
-        (Passed { _running: running, _turn: turn }, ready)
+        (Passed { _running: running, _one_at_once: one_at_once, _turn: turn }, ready)
     }
 
     async fn turn(&self, workspace: i64, work: Work) -> Option<Turn> {
@@ -127,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_of_busy_workspaces_run_one_at_a_time_and_those_of_others_at_once() {
+    async fn requests_of_busy_workspaces_run_one_at_a_time_and_few_of_others_at_once() {
         let (gate, _requests) = busy_gate();
         // The average rises.
         sleep(Duration::from_millis(50)).await;
@@ -140,7 +165,10 @@ mod tests {
             (2, Work::Question, false),
             (2, Work::Other, true),
             (3, Work::Question, true),
-            (3, Work::Question, true),
+            (3, Work::Question, false),
+            (3, Work::Other, true),
+            (3, Work::Other, true),
+            (3, Work::Other, false),
             (4, Work::Other, true),
         ] {
             let passes = timeout(SOON, gate.pass(workspace, work, ready(()))).await;
@@ -153,6 +181,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_workspace_runs_any_number_of_requests_at_once_while_it_is_alone() {
+        let gate = Arc::new(Gate::new(2, 3));
+        let mut passed = Vec::new();
+        for work in [Work::Question, Work::Other].repeat(10) {
+            let passes = timeout(SOON, gate.pass(1, work, ready(()))).await;
+            passed.push(passes.unwrap_or_else(|_| panic!("{work:?} waits")));
+        }
+    }
+
+    #[tokio::test]
     async fn a_busy_workspace_waits_for_one_turn_of_another_however_many_wait_there() {
         let (gate, _requests) = busy_gate();
         sleep(Duration::from_millis(50)).await;
@@ -162,7 +200,7 @@ mod tests {
             async move { (1, gate.pass(1, Work::Other, ready(())).await) }
         }));
         let mut turns = of_first;
-        while gate.of_workspace.uses(&1) < 51 {
+        while gate.at_once.uses(&(1, Work::Other)) < 51 {
             tokio::task::yield_now().await;
         }
         let second = Arc::clone(&gate);

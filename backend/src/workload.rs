@@ -85,10 +85,18 @@ impl Workloads {
     }
 
     fn is_busy_at(&self, workspace: i64, now: Instant) -> bool {
+        self.several_are_active_at(now)
+            && self.lock().get(&workspace).is_some_and(|workload| workload.at(now) > self.share)
+    }
+
+    /// Whether several workspaces are active.
+    pub(crate) fn several_are_active(&self) -> bool {
+        self.several_are_active_at(Instant::now())
+    }
+
+    fn several_are_active_at(&self, now: Instant) -> bool {
         let changed = self.changed.load(Ordering::Relaxed);
-        let several =
-            changed > 0 && (self.milliseconds(now) + 1).saturating_sub(changed) < ACTIVE.as_millis() as u64;
-        several && self.lock().get(&workspace).is_some_and(|workload| workload.at(now) > self.share)
+        changed > 0 && (self.milliseconds(now) + 1).saturating_sub(changed) < ACTIVE.as_millis() as u64
     }
 
     fn milliseconds(&self, now: Instant) -> u64 {

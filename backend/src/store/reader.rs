@@ -134,23 +134,21 @@ impl Readers {
     pub(super) async fn postgres(url: &str, analytics: Analytics, lists: u32) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let timeout = analytics.timeout;
-        let pool = |connections, in_one_process: bool| {
+        // A client does not decide about priorities in the server. Each query therefore runs in one of its processes, so that the number
+        // of queries bounds what they take from others, and few queries of busy workspaces run at a time.
+        let pool = |connections| {
             postgres_pool(connections).after_connect(move |connection, _| {
                 Box::pin(async move {
                     connection.execute(set_statement_timeout("SESSION", timeout)).await?;
-                    if in_one_process {
-                        connection.execute("SET max_parallel_workers_per_gather = 0").await?;
-                    }
+                    connection.execute("SET max_parallel_workers_per_gather = 0").await?;
                     Ok(())
                 })
             })
         };
-        // A client does not decide about priorities in the server. Instead, few queries of busy workspaces run at a time, each in one
-        // process of the server.
         let few = (analytics.readers / 4).max(1);
-        let lowest = pool(few, true).connect_lazy_with(options.clone());
-        let usual = pool(lists, false).connect_lazy_with(options.clone());
-        let low = pool(analytics.readers, false).connect_with(options).await?;
+        let lowest = pool(few).connect_lazy_with(options.clone());
+        let usual = pool(lists).connect_lazy_with(options.clone());
+        let low = pool(analytics.readers).connect_with(options).await?;
         let (usual, low, lowest) = (Pool::Postgres(usual), Pool::Postgres(low), Pool::Postgres(lowest));
         Ok(Self { usual, low, lowest, lowest_run: Arc::default(), timeout })
     }
