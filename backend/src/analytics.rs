@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::auth::{AnalyticsCaller, Caller};
 use crate::error::ApiError;
 use crate::folders::Folder;
-use crate::json_list::JsonList;
+use crate::json_list::{JsonList, json_list};
 use crate::links::{PublicUrl, rfc3339};
 use crate::query::Query;
 use crate::selection::{ClickQuery, Interval};
@@ -150,7 +150,7 @@ async fn answer(
             return top_links(app, caller, reader, &click_query).await;
         }
         (GroupBy::Columns(group), Metric::Clicks) => {
-            by_columns(app, caller, reader, &click_query, group).await?
+            return by_columns(app, caller, reader, &click_query, group).await;
         }
     };
     Ok(Json(answer).into_response())
@@ -227,8 +227,8 @@ async fn by_columns(
     reader: &mut Reader,
     click_query: &ClickQuery,
     group: Group,
-) -> Result<Value, ApiError> {
-    let columns: &[(&'static str, Column)] = match group {
+) -> Result<Response, ApiError> {
+    let columns: &'static [(&'static str, Column)] = match group {
         Group::Continents => &[("continent", Column::Continent)],
         Group::Countries => &[("country", Column::Country)],
         Group::Regions => &[("country", Column::Country), ("region", Column::Region)],
@@ -252,7 +252,6 @@ async fn by_columns(
     };
     let names: Vec<Column> = columns.iter().map(|(_, column)| *column).collect();
     let groups = app.store.group_clicks(reader, &caller.workspace, &click_query.selection, &names).await?;
-    let mut entries = Vec::with_capacity(groups.len());
     let ids = || groups.iter().filter_map(|(values, _)| values.first().cloned()).collect::<Vec<_>>();
     let named: HashMap<String, Value> = match group {
         Group::Folders => {
@@ -266,7 +265,7 @@ async fn by_columns(
         }
         _ => HashMap::new(),
     };
-    for (values, clicks) in groups {
+    let entry = move |(values, clicks): (Vec<String>, i64)| {
         let mut fields: Vec<(&'static str, Value)> =
             columns.iter().zip(&values).map(|((field, _), value)| (*field, json!(value))).collect();
         match group {
@@ -292,9 +291,9 @@ async fn by_columns(
             | Group::UtmTerms
             | Group::UtmContents => {}
         }
-        entries.push(counted(fields, clicks));
-    }
-    Ok(Value::Array(entries))
+        counted(fields, clicks)
+    };
+    json_list(groups.into_iter().map(entry)).await
 }
 
 /// Length of one entry of a time series.

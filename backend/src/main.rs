@@ -181,7 +181,18 @@ async fn run() -> ExitCode {
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
+/// Lets the kernel give memory to this process in small pages only. It clears a huge page of 2 MiB when that is first used, which takes
+/// milliseconds for which other requests would wait.
+#[cfg(target_os = "linux")]
+fn use_small_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::warn!(%error, "could not turn off transparent huge pages");
+    }
+}
+
 async fn serve(options: Serve) -> Result<(), CliError> {
+    #[cfg(target_os = "linux")]
+    use_small_pages();
     let internal_token = match &options.internal_token_file {
         None => options.internal_token,
         Some(path) => Some(read_token(path)?),
