@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{Interval, interval, timeout};
 
 use crate::database::Database;
@@ -41,6 +42,7 @@ pub(super) struct Hostile {
     answers: Arc<Mutex<Answers>>,
     /// Ticks when the quota permits another query for clicks.
     questions: Arc<Questions>,
+    begun: watch::Sender<bool>,
 }
 
 /// How much of everything the hostile customer does.
@@ -140,6 +142,22 @@ pub(super) async fn prepare(process: &Process, key: String, database: &Database,
     }
 }
 
+/// Calls that make, change and delete as many of the largest links as a call takes.
+fn bulk_calls(connection: usize) -> Vec<(Method, String, Bytes)> {
+    let ids: Vec<String> = (0..100).map(|n| format!("bulk-{connection}-{n}")).collect();
+    let links: Value = ids.iter().map(|id| largest_link(id)).collect();
+    let data = json!({"comments": "d".repeat(32_000), "archived": true});
+    let change = json!({"externalIds": ids, "data": data});
+    let named: Vec<String> = ids.iter().map(|id| format!("ext_{id}")).collect();
+    let path = "/links/bulk".to_owned();
+    let deletion = format!("{path}?linkIds={}", named.join(","));
+    vec![
+        (Method::POST, path.clone(), links.to_string().into()),
+        (Method::PATCH, path, change.to_string().into()),
+        (Method::DELETE, deletion, Bytes::new()),
+    ]
+}
+
 impl Hostile {
     pub(super) fn new(address: SocketAddr, key: String) -> Self {
         Self {
@@ -148,7 +166,13 @@ impl Hostile {
             address,
             answers: Arc::default(),
             questions: Arc::new(Questions::new(interval(QUESTION_PACE))),
+            begun: watch::Sender::new(false),
         }
+    }
+
+    /// Begins the attacks that are prepared.
+    pub(super) fn begin(&self) {
+        self.begun.send_replace(true);
     }
 
     /// The answers until now.
@@ -169,8 +193,8 @@ impl Hostile {
         self.send(Method::GET, path, &Bytes::new()).await;
     }
 
-    /// Begins an attack, which goes on until the runtime ends.
-    pub(super) fn begin(&self, attack: Attack, scale: Scale) {
+    /// Prepares an attack, which goes on from the beginning until the runtime ends.
+    pub(super) fn prepare(&self, attack: Attack, scale: Scale) {
         let connections = match attack {
             Attack::Idle => scale.idle,
             Attack::SlowBodies => 8 * scale.connections,
@@ -180,10 +204,12 @@ impl Hostile {
             _ => scale.connections,
         };
         for connection in 0..connections {
-            let hostile = self.clone();
+            let (hostile, mut begun) = (self.clone(), self.begun.subscribe());
+            let calls = if attack == Attack::Bulk { bulk_calls(connection) } else { Vec::new() };
             tokio::spawn(async move {
+                begun.wait_for(|begun| *begun).await.unwrap();
                 match attack {
-                    Attack::Bulk => hostile.bulk(connection).await,
+                    Attack::Bulk => hostile.repeat(&calls).await,
                     Attack::Lists => hostile.lists().await,
                     Attack::Bodiless => hostile.bodiless().await,
                     Attack::Analytics => hostile.analytics().await,
@@ -216,19 +242,11 @@ impl Hostile {
         }
     }
 
-    /// Makes, changes and deletes as many of the largest links as a call takes.
-    async fn bulk(&self, connection: usize) {
-        let ids: Vec<String> = (0..100).map(|n| format!("bulk-{connection}-{n}")).collect();
-        let links: Value = ids.iter().map(|id| largest_link(id)).collect();
-        let creation = Bytes::from(links.to_string());
-        let data = json!({"comments": "d".repeat(32_000), "archived": true});
-        let change = Bytes::from(json!({"externalIds": ids, "data": data}).to_string());
-        let named: Vec<String> = ids.iter().map(|id| format!("ext_{id}")).collect();
-        let deletion = format!("/links/bulk?linkIds={}", named.join(","));
+    async fn repeat(&self, calls: &[(Method, String, Bytes)]) {
         loop {
-            self.send(Method::POST, "/links/bulk", &creation).await;
-            self.send(Method::PATCH, "/links/bulk", &change).await;
-            self.send(Method::DELETE, &deletion, &Bytes::new()).await;
+            for (method, path, body) in calls {
+                self.send(method.clone(), path, body).await;
+            }
         }
     }
 

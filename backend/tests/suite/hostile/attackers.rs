@@ -3,9 +3,9 @@
 //! Threads of the lowest priority would take processors from PostgreSQL: Linux first shares them out among sessions, and each
 //! connection of PostgreSQL has a session of its own (sched(7), "The autogroup feature").
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{setpriority_process, setsid};
 use serde::{Deserialize, Serialize};
@@ -27,26 +27,45 @@ pub(super) struct Orders {
     pub(super) attacks: Vec<Attack>,
 }
 
+/// What the process prints when its attacks are prepared, which takes it a while.
+const READY: &str = "ready\n";
+
 /// The process of the attackers. It ends with this one.
-pub(super) struct Attackers(Child);
+pub(super) struct Attackers {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
 
 impl Attackers {
-    pub(super) fn begin(orders: &Orders) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
+    /// Starts the process and waits until its attacks are prepared.
+    pub(super) fn prepare(orders: &Orders) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture", TEST])
             .env(ORDERS, serde_json::to_string(orders).unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn();
-        Self(child.unwrap())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while line != READY {
+            line.clear();
+            assert!(output.read_line(&mut line).unwrap() > 0, "the attackers ended before the attack");
+        }
+        Self { child, output }
+    }
+
+    /// Begins the attacks.
+    pub(super) fn begin(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
     /// Ends the attacks. The result is what was answered before.
     pub(super) fn end(mut self) -> Answers {
-        drop(self.0.stdin.take());
+        drop(self.child.stdin.take());
         let mut output = String::new();
-        self.0.stdout.take().unwrap().read_to_string(&mut output).unwrap();
-        assert!(self.0.wait().unwrap().success(), "{output}");
+        self.output.read_to_string(&mut output).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{output}");
         let answers = output.lines().find(|line| line.starts_with('{'));
         serde_json::from_str(answers.unwrap_or_else(|| panic!("no answers in {output:?}"))).unwrap()
     }
@@ -55,12 +74,12 @@ impl Attackers {
 impl Drop for Attackers {
     fn drop(&mut self) {
         // They have ended, unless the test has failed.
-        let _ended = self.0.kill();
-        self.0.wait().unwrap();
+        let _ended = self.child.kill();
+        self.child.wait().unwrap();
     }
 }
 
-/// Attacks until the end of the input, and prints the answers.
+/// Attacks from the first line of the input until its end, and prints the answers.
 #[expect(clippy::print_stdout, reason = "another process reads it")]
 fn attack(orders: Orders) {
     setsid().unwrap();
@@ -74,10 +93,16 @@ fn attack(orders: Orders) {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let hostile = runtime.block_on(async {
         let hostile = Hostile::new(orders.address, orders.key);
-        orders.attacks.iter().for_each(|attack| hostile.begin(*attack, orders.scale));
+        orders.attacks.iter().for_each(|attack| hostile.prepare(*attack, orders.scale));
         hostile
     });
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    // The name of the test is on the line before.
+    print!("\n{READY}");
+    std::io::stdout().flush().unwrap();
+    let mut input = std::io::stdin().lock();
+    input.read_line(&mut String::new()).unwrap();
+    hostile.begin();
+    input.read_to_end(&mut Vec::new()).unwrap();
     // The end breaks connections off, which is not the service's answer.
     println!("\n{}", serde_json::to_string(&hostile.answers()).unwrap());
     runtime.shutdown_background();
@@ -101,7 +126,8 @@ fn attackers_leave_the_processors_to_others() {
 
     let scale = Scale { clicks: 0, connections: 1, idle: 0 };
     let orders = Orders { address, key: "key".to_owned(), scale, attacks: vec![Attack::Lists] };
-    let attackers = Attackers::begin(&orders);
+    let mut attackers = Attackers::prepare(&orders);
+    attackers.begin();
     // The second request is sent after the first was answered.
     for _ in 0..2 {
         runtime.block_on(attacks.recv()).unwrap();
@@ -109,12 +135,12 @@ fn attackers_leave_the_processors_to_others() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Pid, getpriority_process, getsid};
-        let pid = Pid::from_child(&attackers.0);
+        let pid = Pid::from_child(&attackers.child);
         assert_eq!(getsid(Some(pid)).unwrap(), pid);
-        if let Ok(group) = std::fs::read_to_string(format!("/proc/{}/autogroup", attackers.0.id())) {
+        if let Ok(group) = std::fs::read_to_string(format!("/proc/{}/autogroup", attackers.child.id())) {
             assert!(group.ends_with("nice 19\n"), "{group}");
         }
-        let threads = std::fs::read_dir(format!("/proc/{}/task", attackers.0.id())).unwrap();
+        let threads = std::fs::read_dir(format!("/proc/{}/task", attackers.child.id())).unwrap();
         let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
             let thread = thread.unwrap().file_name().into_string().unwrap().parse().unwrap();
             getpriority_process(Pid::from_raw(thread)).unwrap()

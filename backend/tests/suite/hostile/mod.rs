@@ -59,10 +59,12 @@ async fn run(
     let mut customer = Customer::new(&process, usual_key).await;
     attack::prepare(&process, hostile_key.clone(), &database, scale).await;
 
+    // The preparation is not part of the attack.
+    let orders = Orders { address: process.address(), key: hostile_key, attacks: attacks.to_vec(), scale };
+    let mut attackers = Attackers::prepare(&orders);
     let (mut alone, mut beside) = (Work::default(), Work::default());
     customer.work(time_alone, &mut alone).await;
-    let orders = Orders { address: process.address(), key: hostile_key, attacks: attacks.to_vec(), scale };
-    let attackers = Attackers::begin(&orders);
+    attackers.begin();
     customer.work(time_beside, &mut beside).await;
     let answers = attackers.end();
 
@@ -124,11 +126,10 @@ fn judge(what: &str, form: &str, outcome: &Outcome, actions: &[Action]) {
 }
 
 async fn a_minute_of_the_largest_requests(name: &str, database: Database) {
-    const ALONE: Duration = Duration::from_secs(30);
-    const BESIDE: Duration = Duration::from_secs(60);
+    const TIME: Duration = Duration::from_secs(60);
     let scale = Scale { clicks: 200_000, connections: 4, idle: 500 };
-    let outcome = run(database, Process::start, scale, &Attack::ALL, ALONE, BESIDE).await;
-    let form = format!("{name}, {} s alone and {} s beside the other", ALONE.as_secs(), BESIDE.as_secs());
+    let outcome = run(database, Process::start, scale, &Attack::ALL, TIME, TIME).await;
+    let form = format!("{name}, {} s alone and as long beside the other", TIME.as_secs());
     judge("a customer beside a hostile one", &form, &outcome, &Action::ALL);
 }
 
