@@ -54,7 +54,7 @@ pub(super) struct Term {
     pub(super) sign: i64,
 }
 
-/// The terms whose sum are the clicks in `[from, to)`, with few rows to read. There are no clicks from `until` on.
+/// The terms whose sum is the number of clicks in `[from, to)`, with few rows to read. All clicks are before `until`.
 ///
 /// A link is in a day once, however many hours it was clicked in. A day of which most is wanted is therefore read whole, and the rest
 /// of it is subtracted, and so is an hour. The time after `until` costs nothing, so that the current day and hour are read whole.
