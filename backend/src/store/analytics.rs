@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::deleted_links::push_not_deleted;
+use super::horizon::kept_from;
 use super::reader::Reader;
-use super::retention::kept_from;
 use super::rollups::{DAY, HOUR, Piece, Table, pieces};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, optional_instant_of};

@@ -2,12 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::clicks::{Click, ClickDetails};
+use super::click::{Click, ClickDetails, Visitor};
 use super::interner::Interner;
 use super::{StoreError, instant};
-
-/// A visitor without the address, in the order of the table's columns. Many clicks share it.
-pub(crate) type Visitor<'a> = [&'a str; 11];
 
 /// Clicks in order of arrival.
 #[derive(Debug, Default, Serialize, Deserialize)]

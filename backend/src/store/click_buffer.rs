@@ -5,8 +5,8 @@
 
 use jiff::Timestamp;
 
-use super::click_batch::{Batch, Entry, Visitor};
-use super::clicks::Click;
+use super::click::{Click, Visitor};
+use super::click_batch::{Batch, Entry};
 use super::interner::Interner;
 
 /// Separates the parts of a visitor. Headers cannot contain this character, and neither can values decoded from headers.

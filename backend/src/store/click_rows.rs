@@ -4,11 +4,23 @@
 use rustc_hash::FxHashMap;
 use sqlx::{Any, Transaction};
 
-use super::click_batch::Batch;
-use super::clicks::Counted;
+use super::click_batch::{Batch, Entry};
 use super::rollups::{DAY, HOUR, start_of};
 use super::sql::Sql;
 use super::{Dialect, StoreError, to_json};
+
+/// The numbers of a clicked link and its workspace.
+#[derive(Clone, Copy)]
+pub(super) struct Clicked {
+    pub(super) seq: i64,
+    pub(super) workspace_seq: i64,
+}
+
+/// A click of a batch, and its link.
+pub(super) struct Counted<'a> {
+    pub(super) click: &'a Entry<'a>,
+    pub(super) link: Clicked,
+}
 
 /// Inserts the rows of clicks, by link. Rows of one link are neighbours in an index, and others of the batch are far away.
 pub(super) async fn insert_clicks(

@@ -1,21 +1,18 @@
 //! Recording of clicks: their rows, the totals and rollups, and their webhook events.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use sqlx::{Any, Row, Transaction};
 use tokio::time::Instant;
 
-use super::click_batch::{Batch, Entry, Visitor, at};
-use super::click_rows::{Rollup, add_to_rollup, add_to_totals, insert_clicks};
+use super::click_batch::{Batch, at};
+use super::click_rows::{Clicked, Counted, Rollup, add_to_rollup, add_to_totals, insert_clicks};
 use super::listeners::Listeners;
 use super::outbox::enqueue_to;
 use super::sql::Sql;
-use super::{ClickBuffer, Dialect, Progress, Store, StoreError, from_json, link_size, links};
-use crate::ids;
+use super::{Click, ClickBuffer, Dialect, Progress, Store, StoreError, from_json, link_size, links};
 use crate::links::{Link, PublicUrl};
 use crate::webhooks::{Event, LinkSnapshot, Trigger};
 
@@ -32,119 +29,6 @@ const EVENT_BYTES: usize = 4 * 1024;
 /// What a delivery counts for, in bytes: its row and its entries in three indexes take about as long to write.
 const DELIVERY_BYTES: usize = 1024;
 
-/// A visit of a short link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Click {
-    /// Sixteen random letters and digits.
-    pub id: String,
-    /// The id of the link, `link_…`.
-    pub link_id: String,
-    /// The time, in whole milliseconds.
-    pub at: Timestamp,
-    /// The visitor, the referer and the destination.
-    pub details: ClickDetails,
-}
-
-/// The details of a click. The default of unknown fields is `Unknown`, and `(direct)` for the referer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClickDetails {
-    /// The destination to which the visitor was redirected.
-    pub url: Cow<'static, str>,
-    /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
-    pub continent: Cow<'static, str>,
-    /// ISO 3166 code.
-    pub country: Cow<'static, str>,
-    /// ISO 3166-2 code.
-    pub region: Cow<'static, str>,
-    /// Name of the city.
-    pub city: Cow<'static, str>,
-    /// `Desktop`, `Mobile`, `Tablet` …
-    pub device: Cow<'static, str>,
-    /// Name of the browser.
-    pub browser: Cow<'static, str>,
-    /// Name of the operating system.
-    pub os: Cow<'static, str>,
-    /// The `User-Agent` header.
-    pub user_agent: Cow<'static, str>,
-    /// `link` or `qr`.
-    pub trigger: Cow<'static, str>,
-    /// Host of the referer.
-    pub referer: Cow<'static, str>,
-    /// The whole referer.
-    pub referer_url: Cow<'static, str>,
-    /// What is kept of the visitor's address; empty where that is nothing, or the address is not known.
-    pub ip: Cow<'static, str>,
-}
-
-/// Borrows the fields that many clicks share, in the order of the table's columns.
-macro_rules! visitor_of {
-    ($details:ident, $($borrow:tt)+) => {
-        [
-            $($borrow)+ $details.continent,
-            $($borrow)+ $details.country,
-            $($borrow)+ $details.region,
-            $($borrow)+ $details.city,
-            $($borrow)+ $details.device,
-            $($borrow)+ $details.browser,
-            $($borrow)+ $details.os,
-            $($borrow)+ $details.user_agent,
-            $($borrow)+ $details.trigger,
-            $($borrow)+ $details.referer,
-            $($borrow)+ $details.referer_url,
-        ]
-    };
-}
-
-impl ClickDetails {
-    /// The details of a click from its parts.
-    pub(super) fn of(visitor: &Visitor<'_>, url: &str, ip: &str) -> Self {
-        let owned = |text: &str| Cow::Owned(text.to_owned());
-        let mut details = Self { url: owned(url), ip: owned(ip), ..Self::default() };
-        for (field, text) in visitor_of!(details, &mut).into_iter().zip(visitor) {
-            *field = owned(text);
-        }
-        details
-    }
-
-    pub(super) fn visitor(&self) -> Visitor<'_> {
-        visitor_of!(self, &)
-    }
-}
-
-impl Default for ClickDetails {
-    fn default() -> Self {
-        let unknown = Cow::Borrowed("Unknown");
-        let direct = Cow::Borrowed("(direct)");
-        Self {
-            url: Cow::default(),
-            continent: unknown.clone(),
-            country: unknown.clone(),
-            region: unknown.clone(),
-            city: unknown.clone(),
-            device: unknown.clone(),
-            browser: unknown.clone(),
-            os: unknown,
-            user_agent: Cow::default(),
-            trigger: Cow::Borrowed("link"),
-            referer: direct.clone(),
-            referer_url: direct,
-            ip: Cow::default(),
-        }
-    }
-}
-
-impl Click {
-    /// A click on `link_id` at `at` by an unknown visitor.
-    #[must_use]
-    pub fn new(link_id: impl Into<String>, at: Timestamp) -> Self {
-        Self { id: Self::new_id(), link_id: link_id.into(), at, details: ClickDetails::default() }
-    }
-
-    pub(crate) fn new_id() -> String {
-        ids::alphanumeric(16)
-    }
-}
-
 /// What the transaction that recorded a batch has done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recorded {
@@ -152,19 +36,6 @@ pub(crate) struct Recorded {
     pub(crate) clicks: usize,
     /// How long others could not write, where the database has one writer.
     pub(crate) took: Duration,
-}
-
-/// The numbers of a clicked link and its workspace.
-#[derive(Clone, Copy)]
-pub(super) struct Clicked {
-    pub(super) seq: i64,
-    pub(super) workspace_seq: i64,
-}
-
-/// A click of a batch, and its link.
-pub(super) struct Counted<'a> {
-    pub(super) click: &'a Entry<'a>,
-    pub(super) link: Clicked,
 }
 
 impl Store {
@@ -359,6 +230,7 @@ async fn announce(
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
     use tempfile::TempDir;
 
     use super::super::NewWebhook;

@@ -10,12 +10,10 @@ use super::link_size;
 use super::links::{LINKS, LinkSelector, in_background};
 use super::outbox::enqueue;
 use super::sql::Sql;
+use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Store, StoreError, Workspace};
 use crate::links::{Link, PublicUrl};
 use crate::webhooks::{Event, Trigger};
-
-/// Maximum number of rows that one transaction deletes or updates in the background.
-pub(super) const ROWS_PER_STEP: i64 = 500;
 
 /// Appends the condition that a row `c` of clicks, or of a rollup, does not belong to a deleted link.
 pub(super) fn push_not_deleted(sql: &mut Sql, workspace: &Workspace) {

@@ -4,8 +4,8 @@
 
 use sqlx::Row;
 
-use super::deleted_links::ROWS_PER_STEP;
 use super::sql::Sql;
+use super::turns::ROWS_PER_STEP;
 use super::{Store, StoreError, Workspace};
 
 /// Maximum number of deliveries that one transaction deletes. Each has up to ten attempts.

@@ -8,7 +8,6 @@ use sqlx::any::AnyRow;
 
 use super::outbox::{Attempt, PAYLOAD, SNAPSHOT, payload};
 use super::reader::Reader;
-use super::replays::FAILED;
 use super::sql::Sql;
 use super::webhooks::Webhook;
 use super::{Dialect, Store, StoreError, from_json, instant, instant_of, optional_instant_of};
@@ -18,6 +17,9 @@ use crate::webhooks::Trigger;
 const PART_BYTES: i64 = 512 * 1024;
 /// What an attempt takes at most, in bytes.
 const ATTEMPT_BYTES: i64 = 1024;
+
+/// The condition that a delivery `w` was given up.
+pub(super) const FAILED: &str = " AND w.due_at IS NULL AND w.delivered_at IS NULL";
 
 /// A delivery in the log.
 #[derive(Clone, Debug)]

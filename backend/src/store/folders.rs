@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
-use super::deleted_links::ROWS_PER_STEP;
 use super::names::{NameConflict, Named};
 use super::reader::Reader;
 use super::sql::Sql;
+use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Store, StoreError, Workspace, instant_of};
 use crate::folders::{Folder, FolderInput};
 use crate::ids;

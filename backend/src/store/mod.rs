@@ -5,6 +5,7 @@
 
 mod analytics;
 pub(crate) mod checkpoint;
+mod click;
 mod click_batch;
 mod click_buffer;
 mod click_pages;
@@ -17,6 +18,7 @@ mod domains;
 mod error;
 mod folders;
 mod full_addresses;
+mod horizon;
 mod interner;
 mod key_order;
 mod keys;
@@ -55,11 +57,12 @@ use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Row, Transaction};
 
 pub(crate) use analytics::{Column, Condition, Selection, Step};
 use checkpoint::Log;
-pub(crate) use click_batch::{Batch, Visitor};
+pub(crate) use click::Visitor;
+pub use click::{Click, ClickDetails};
+pub(crate) use click_batch::Batch;
 pub(crate) use click_buffer::{ClickBuffer, ClickRef};
 pub(crate) use click_pages::ClicksAndLinks;
 pub(crate) use clicks::Recorded;
-pub use clicks::{Click, ClickDetails};
 pub(crate) use delivery_log::{DeliveryFilter, DeliveryRecord, DeliveryStatus};
 pub use domains::{AssignedDomain, DomainConflict};
 pub use error::StoreError;

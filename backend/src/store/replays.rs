@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
-use super::delivery_log::{DeliveryFilter, DeliveryStatus};
+use super::delivery_log::{DeliveryFilter, DeliveryStatus, FAILED};
 use super::outbox::keep_webhook;
 use super::sql::Sql;
 use super::webhooks::Webhook;
@@ -16,8 +16,6 @@ const SCANNED_AT_ONCE: i64 = 5_000;
 /// Maximum number of events that one transaction sends.
 const PER_TRANSACTION: usize = 250;
 
-/// The condition that a delivery `w` was given up.
-pub(super) const FAILED: &str = " AND w.due_at IS NULL AND w.delivered_at IS NULL";
 /// The condition that a delivery `w` has come to an end and is the latest one of its event. The plus keeps the database from
 /// reading all later deliveries of the webhook.
 const LATEST: &str = " AND w.due_at IS NULL AND NOT EXISTS (SELECT 1 FROM webhook_deliveries n

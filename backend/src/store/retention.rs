@@ -8,18 +8,12 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::analytics::{Selection, push_source};
-use super::deleted_links::ROWS_PER_STEP;
+use super::horizon::{HORIZON, kept_from};
 use super::reader::Reader;
 use super::rollups::{HOUR, Table, pieces, start_of};
 use super::sql::Sql;
+use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Store, StoreError, Workspace, instant};
-
-pub(super) const HORIZON: &str = "SELECT r.kept_from FROM retention r";
-
-/// The horizon in Unix milliseconds: the one that is written down, or the operator's if that is later.
-pub(super) async fn kept_from(reader: &mut Reader, retained_from: Timestamp) -> Result<i64, StoreError> {
-    Ok(reader.number(Sql::new(HORIZON)).await?.max(retained_from.as_millisecond()))
-}
 
 impl Store {
     /// Refuses a query that needs expired clicks. The query is answered from rollups up to `coarsest`. Rollups also state

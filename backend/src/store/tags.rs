@@ -10,11 +10,11 @@ use rustc_hash::FxHashMap;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
-use super::deleted_links::ROWS_PER_STEP;
 use super::link_conflict::LinkConflict;
 use super::names::{NameConflict, Named, folded};
 use super::reader::{Answers, Reader};
 use super::sql::Sql;
+use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Store, StoreError, Workspace, from_json, to_json};
 use crate::ids;
 use crate::links::tag_fields::TagSelection;

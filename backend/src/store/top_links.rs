@@ -9,8 +9,8 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::analytics::{MAX_ROWS, Selection, push_source};
+use super::horizon::HORIZON;
 use super::reader::Reader;
-use super::retention::HORIZON;
 use super::rollups::{Piece, Table, Term, terms};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, from_json, instant};

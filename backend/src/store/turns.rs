@@ -9,6 +9,9 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
+/// Maximum number of rows that one transaction deletes or updates in the background.
+pub(super) const ROWS_PER_STEP: i64 = 500;
+
 /// Customers write until this time has passed since the beginning of their last transaction.
 const RECENT: Duration = Duration::from_secs(1);
 /// Maximum pause after a turn.
