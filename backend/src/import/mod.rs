@@ -28,6 +28,7 @@ use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transact
 const BATCH: usize = 100;
 /// Maximum number of characters of a cell in a message.
 const SHOWN: usize = 60;
+
 /// The import failed. Links created before the error remain.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
