@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use axum::http::HeaderName;
-use backend::keys::{parse_limits, parse_plan};
+use backend::keys::{parse_limits, parse_name};
 use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, PublicUrl, WhenFull, parse_domain};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -337,7 +337,7 @@ Examples:
         #[command(flatten)]
         database: Database,
         /// Plan of the key. The gateway applies its quotas.
-        #[arg(long, value_parser = parse_plan)]
+        #[arg(long, value_parser = parse_name)]
         plan: String,
         /// Quotas that override the plan's, for example standard=5000/minute,analytics=20/second. Required for the plan
         /// enterprise, which has no default quotas.
