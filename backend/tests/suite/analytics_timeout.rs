@@ -36,10 +36,10 @@ async fn a_query_that_takes_too_long_is_interrupted_and_answered_503(database: D
         })
         .collect();
     service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
-    let question = "/analytics?groupBy=referer_urls&interval=all";
+    let query = "/analytics?groupBy=referer_urls&interval=all";
     // More often than there are readers.
     for _ in 0..10 {
-        assert_interrupted(&service.get(question).await);
+        assert_interrupted(&service.get(query).await);
         assert_eq!(service.get("/links/info?domain=s.test&key=k").await.status, 200);
         assert_eq!(service.follow(Method::GET, "/r/k", "Googlebot/2.1").await.status, 302);
     }
@@ -61,10 +61,10 @@ async fn the_time_limit_bounds_the_sum_of_a_querys_statements(database: Database
         database.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
     }
     // A statement for each of these days, which takes far less than a millisecond.
-    let question = "/analytics?groupBy=top_links&start=1970-01-01&end=1980-12-31";
-    assert_eq!(service.get(question).await.each("clicks"), [DAYS]);
+    let query = "/analytics?groupBy=top_links&start=1970-01-01&end=1980-12-31";
+    assert_eq!(service.get(query).await.each("clicks"), [DAYS]);
     let service = service.restart_with_analytics(within(Duration::from_millis(20))).await;
-    assert_interrupted(&service.get(question).await);
+    assert_interrupted(&service.get(query).await);
 }
 
 #[tokio::test]
