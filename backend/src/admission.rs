@@ -14,19 +14,20 @@ use crate::gate::{Gate, Passed, Work};
 use crate::semaphores::Semaphores;
 use crate::store::Workspace;
 
-/// Maximum wait of an analytics query.
+/// Maximum wait of an analytics query or a search.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Maximum number of waiting queries of a workspace.
 const MAX_WAITING: usize = 64;
 
-/// Waits up to [`MAX_WAIT`] until an analytics query may run.
+/// Waits up to [`MAX_WAIT`] until an analytics query or a search may run.
 pub(crate) async fn within_max_wait<T>(ready: impl Future<Output = T>) -> Result<T, ApiError> {
     tokio::time::timeout(MAX_WAIT, ready).await.map_err(|_elapsed| too_many())
 }
 
 fn too_many() -> ApiError {
-    ApiError::new(Code::ServiceUnavailable, "Too many concurrent analytics queries. Try again later.")
+    let message = "Too many concurrent analytics queries and searches. Try again later.";
+    ApiError::new(Code::ServiceUnavailable, message)
 }
 
 /// The permits for analytics queries.

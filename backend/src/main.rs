@@ -79,9 +79,9 @@ enum CliError {
     Backup(BackupError),
     #[error("--internal-token-file {}: the token is empty", .0.display())]
     EmptyToken(PathBuf),
-    #[error("output: {0}")]
+    #[error("cannot write to stdout: {0}")]
     Output(std::io::Error),
-    #[error("signals: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
 }
 

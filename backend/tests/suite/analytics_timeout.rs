@@ -20,7 +20,8 @@ fn within(timeout: Duration) -> Analytics {
 }
 
 fn assert_interrupted(answer: &Answer) {
-    let message = "The answer took too long. Ask about less, or later.";
+    let message =
+        "The query took too long and was interrupted. Narrow its range or filters, or try again later.";
     assert_eq!(answer.error(), (503, "service_unavailable", message));
     assert_eq!(answer.headers["retry-after"], "1");
 }

@@ -44,8 +44,8 @@ fn clicks_in(path: &str, answer: &Answer) -> i64 {
 /// Asks for clicks that have expired.
 async fn assert_refused(service: &Service, path: &str, horizon: &str) {
     let message = format!(
-        "custom: start: Invalid range: clicks from before {horizon} are deleted. The earliest start is {horizon}. From before \
-         it, clicks can be counted by link and time, in whole UTC hours."
+        "custom: start: Invalid range: clicks from before {horizon} are deleted. The earliest start is {horizon}. For earlier \
+         times, only counts by link and by whole UTC hours are available."
     );
     let answer = service.get(path).await;
     assert_eq!(answer.status, 422, "{path}: {}", answer.body);
