@@ -14,19 +14,20 @@ use crate::gate::{Gate, Passed, Work};
 use crate::semaphores::Semaphores;
 use crate::store::Workspace;
 
-/// Maximum wait of an analytics query.
+/// Maximum wait of an analytics query or a search.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Maximum number of waiting queries of a workspace.
 const MAX_WAITING: usize = 64;
 
-/// Waits up to [`MAX_WAIT`] until an analytics query may run.
-pub(crate) async fn soon<T>(ready: impl Future<Output = T>) -> Result<T, ApiError> {
+/// Waits up to [`MAX_WAIT`] until an analytics query or a search may run.
+pub(crate) async fn within_max_wait<T>(ready: impl Future<Output = T>) -> Result<T, ApiError> {
     tokio::time::timeout(MAX_WAIT, ready).await.map_err(|_elapsed| too_many())
 }
 
 fn too_many() -> ApiError {
-    ApiError::new(Code::ServiceUnavailable, "Too many concurrent analytics queries. Try again later.")
+    let message = "Too many concurrent analytics queries and searches. Try again later.";
+    ApiError::new(Code::ServiceUnavailable, message)
 }
 
 /// The permits for analytics queries.
@@ -81,14 +82,14 @@ impl Admission {
 
     /// Waits up to [`MAX_WAIT`] for a permit for a query of a request that has passed the gate.
     pub(crate) async fn admit(&self, workspace: &Workspace, place: Place) -> Result<Admitted, ApiError> {
-        soon(self.permit(workspace, place)).await?
+        within_max_wait(self.permit(workspace, place)).await?
     }
 
     /// Passes the gate and waits for a permit, without a time limit. For the chunks after the first of a response, because its
     /// status is sent already.
     pub(crate) async fn admit_chunk(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
         // In the order of other queries. In the other one, a chunk could wait for a query that waits for its permit.
-        let (passed, ()) = self.gate.pass(workspace.seq, Work::Question, ready(())).await;
+        let (passed, ()) = self.gate.pass(workspace.seq, Work::Query, ready(())).await;
         let permit = self.permit(workspace, self.next_place(workspace));
         Ok(Admitted { _passed: Some(passed), ..permit.await? })
     }

@@ -49,7 +49,8 @@ impl FromRequestParts<Shared> for AnalyticsCaller {
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
         let Authenticated(workspace) = parts.extensions.get().cloned().ok_or_else(ApiError::internal)?;
         let place = app.admission.place(&workspace)?;
-        let (passed, ()) = admission::soon(app.gate.pass(workspace.seq, Work::Question, ready(()))).await?;
+        let passing = app.gate.pass(workspace.seq, Work::Query, ready(()));
+        let (passed, ()) = admission::within_max_wait(passing).await?;
         hold(passed);
         Ok(Self { caller: Caller { workspace }, place })
     }

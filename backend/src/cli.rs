@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use axum::http::HeaderName;
-use backend::keys::{parse_limits, parse_plan};
+use backend::keys::{parse_limits, parse_name};
 use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, PublicUrl, WhenFull, parse_domain};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -52,7 +52,7 @@ pub(super) enum Command {
     /// does not affect the others. Columns without a field are ignored with a warning.
     #[command(after_help = "\
 Exit code: 0 if every line created a link, 3 if lines were refused, 1 if the import failed or was stopped.
-After a failure, or SIGINT or SIGTERM, the message says after which line to continue.
+After a failure, or SIGINT or SIGTERM, the error message contains the number for --after-line.
 
 Example, for a file that begins with url,key,title,tagNames:
   backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv")]
@@ -110,7 +110,7 @@ pub(super) struct Import {
     /// Public URL of the API. Its host is the default domain of the links.
     #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
     pub(super) public_url: PublicUrl,
-    /// Another domain for short links. May be repeated, or a list with commas.
+    /// Another domain for short links. Repeatable; accepts a comma-separated list.
     #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
     pub(super) domains: Vec<String>,
     /// Skips the lines up to this one, to continue an import that was stopped.
@@ -124,7 +124,8 @@ pub(super) struct Import {
 pub(super) struct Backup {
     #[command(flatten)]
     pub(super) database: Database,
-    /// The spool file of a process. May be repeated, or a list with commas [default with SQLite: the spool next to the database].
+    /// The spool file of a process. Repeatable; accepts a comma-separated list [default with SQLite: the spool next to the
+    /// database].
     #[arg(long = "spool", env = "WEIR_SPOOL", value_delimiter = ',')]
     pub(super) spools: Vec<PathBuf>,
     /// The folder of the backup.
@@ -138,7 +139,7 @@ pub(super) enum SetAside {
         #[command(flatten)]
         database: Database,
     },
-    /// Records the clicks. Clicks that the database still refuses are kept.
+    /// Records the clicks that were set aside. Clicks that the database still refuses are kept.
     #[command(after_help = "\
 Exit code: 0 if every click was recorded, 3 if some are still refused, 1 if the command failed.
 
@@ -150,11 +151,11 @@ Example:
         /// Public URL of the API, as for serve. Webhook events contain the URLs of links.
         #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
         public_url: PublicUrl,
-        /// Another domain for short links. May be repeated, or a list with commas.
+        /// Another domain for short links. Repeatable; accepts a comma-separated list.
         #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
         domains: Vec<String>,
     },
-    /// Deletes clicks.
+    /// Deletes clicks that were set aside.
     Delete {
         #[command(flatten)]
         database: Database,
@@ -186,7 +187,7 @@ pub(super) struct Serve {
     /// Allows webhooks to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     pub(super) allow_private_webhooks: bool,
-    /// Another domain for short links, which resolves to this service. May be repeated, or a list with commas.
+    /// Another domain for short links. It must resolve to this service. Repeatable; accepts a comma-separated list.
     #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
     pub(super) domains: Vec<String>,
     /// Bearer token of /internal/keys.
@@ -201,10 +202,10 @@ pub(super) struct Serve {
     /// Maximum number of connections of each listener. Further connections wait until one closes.
     #[arg(long, env = "WEIR_MAX_CONNECTIONS", default_value = "4096", value_parser = connections)]
     pub(super) max_connections: usize,
-    /// Maximum time for which a client may read nothing of a response, in seconds. After it, the connection is closed.
+    /// Time in seconds after which a connection is closed if the client reads nothing of the response.
     #[arg(long, env = "WEIR_WRITE_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) write_timeout: u64,
-    /// Maximum number of concurrent analytics queries. One workspace uses at most half of them.
+    /// Maximum number of concurrent analytics queries and link searches. One workspace uses at most half of them.
     #[arg(long, env = "WEIR_ANALYTICS_READERS", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(super) analytics_readers: u32,
     /// Time limit of an analytics query, a search or a list, in seconds. After it, the response is 503.
@@ -289,7 +290,7 @@ pub(super) struct Clicks {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Ip {
-    /// The whole address. Stored clicks are not changed.
+    /// The whole address, for new clicks only.
     Full,
     /// The network: /24 of IPv4, /48 of IPv6.
     Truncated,
@@ -337,7 +338,7 @@ Examples:
         #[command(flatten)]
         database: Database,
         /// Plan of the key. The gateway applies its quotas.
-        #[arg(long, value_parser = parse_plan)]
+        #[arg(long, value_parser = parse_name)]
         plan: String,
         /// Quotas that override the plan's, for example standard=5000/minute,analytics=20/second. Required for the plan
         /// enterprise, which has no default quotas.

@@ -118,16 +118,15 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         if error.is_interruption() {
             tracing::warn!("a query exceeded its time limit and was interrupted");
-            return Self::new(
-                Code::ServiceUnavailable,
-                "The answer took too long. Ask about less, or later.",
-            );
+            let message = "The query took too long and was interrupted. Narrow its range or filters, or try again \
+                           later.";
+            return Self::new(Code::ServiceUnavailable, message);
         }
         if let StoreError::Expired { kept_from } = error {
             let kept_from = rfc3339(kept_from);
             let message = format!(
-                "Invalid range: clicks from before {kept_from} are deleted. The earliest start is {kept_from}. From before it, \
-                 clicks can be counted by link and time, in whole UTC hours."
+                "Invalid range: clicks from before {kept_from} are deleted. The earliest start is {kept_from}. For \
+                 earlier times, only counts by link and by whole UTC hours are available."
             );
             return Self::invalid("custom", "start", &message);
         }

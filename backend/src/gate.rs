@@ -1,6 +1,6 @@
 //! Lets few requests of busy workspaces run at a time, so that processors and database connections are free for others.
 //!
-//! After each, there is a pause in proportion to the time that the request took, and of at most one second. Questions about clicks,
+//! After each, there is a pause in proportion to the time that the request took, and of at most one second. Analytics queries,
 //! which may take long, have separate turns, so that the other requests of a busy workspace do not wait for those of another.
 //!
 //! It takes a moment until a workspace counts as busy. The requests that it can begin in that moment are bounded too, because others
@@ -25,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Gate {
     pub(crate) workloads: Arc<Workloads>,
     /// For all busy workspaces together.
-    questions: Arc<Semaphore>,
+    queries: Arc<Semaphore>,
     others: Arc<Semaphore>,
     /// The pause after a request, in multiples of the time that it took.
     pause: u32,
@@ -40,8 +40,8 @@ pub(crate) struct Gate {
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
-    /// Analytics and events.
-    Question,
+    /// Analytics and events, and the chunks of a response after the first.
+    Query,
     /// Links and all else, with the parsing of bodies.
     Other,
 }
@@ -50,7 +50,7 @@ impl Work {
     /// Maximum number of such requests of a workspace at once, while others send requests too.
     fn at_once(self, processors: usize) -> usize {
         match self {
-            Self::Question => (processors / 2).max(1),
+            Self::Query => (processors / 2).max(1),
             Self::Other => processors.max(2),
         }
     }
@@ -75,13 +75,13 @@ struct Turn {
 }
 
 impl Gate {
-    /// Lets questions of busy workspaces use half of the processors, and their other requests the other half, with a pause of `pause`
-    /// times as long after each.
+    /// Lets analytics queries of busy workspaces use half of the processors, and their other requests the other half. After each
+    /// request there is a pause that is `pause` times as long.
     pub(crate) fn new(processors: usize, pause: u32) -> Self {
-        let [questions, others] = [(); 2].map(|()| Arc::new(Semaphore::new((processors / 2).max(1))));
+        let [queries, others] = [(); 2].map(|()| Arc::new(Semaphore::new((processors / 2).max(1))));
         let workloads = Arc::new(Workloads::new(processors));
         let (of_workspace, at_once) = (Semaphores::default(), Semaphores::default());
-        Self { workloads, questions, others, pause, of_workspace, processors, at_once }
+        Self { workloads, queries, others, pause, of_workspace, processors, at_once }
     }
 
     /// Whether the workspace is busy.
@@ -113,7 +113,7 @@ impl Gate {
         // those of another.
         let of_workspace = self.of_workspace.of(workspace, 1).acquire_owned().await.ok()?;
         let of_all = match work {
-            Work::Question => Arc::clone(&self.questions),
+            Work::Query => Arc::clone(&self.queries),
             Work::Other => Arc::clone(&self.others),
         };
         let of_all = of_all.acquire_owned().await.ok()?;
@@ -159,13 +159,13 @@ mod tests {
         let mut passed = Vec::new();
         //  workspace, what it sends, whether it runs
         for (workspace, work, expected) in [
-            (1, Work::Question, true),
-            (1, Work::Question, false),
+            (1, Work::Query, true),
+            (1, Work::Query, false),
             (1, Work::Other, false),
-            (2, Work::Question, false),
+            (2, Work::Query, false),
             (2, Work::Other, true),
-            (3, Work::Question, true),
-            (3, Work::Question, false),
+            (3, Work::Query, true),
+            (3, Work::Query, false),
             (3, Work::Other, true),
             (3, Work::Other, true),
             (3, Work::Other, false),
@@ -184,7 +184,7 @@ mod tests {
     async fn a_workspace_runs_any_number_of_requests_at_once_while_it_is_alone() {
         let gate = Arc::new(Gate::new(2, 3));
         let mut passed = Vec::new();
-        for work in [Work::Question, Work::Other].repeat(10) {
+        for work in [Work::Query, Work::Other].repeat(10) {
             let passes = timeout(SOON, gate.pass(1, work, ready(()))).await;
             passed.push(passes.unwrap_or_else(|_| panic!("{work:?} waits")));
         }

@@ -51,11 +51,11 @@ pub enum InvalidLimits {
     },
 }
 
-/// Checks the name of a plan: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
+/// Checks the name of a plan or class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
 ///
 /// # Errors
 /// [`InvalidLimits::Name`] if the name is invalid.
-pub fn parse_plan(name: &str) -> Result<String, InvalidLimits> {
+pub fn parse_name(name: &str) -> Result<String, InvalidLimits> {
     let allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(allowed) {
@@ -73,7 +73,7 @@ pub fn parse_limits(text: &str) -> Result<Limits, InvalidLimits> {
     for part in text.split(',').map(str::trim) {
         let (class, quota) =
             part.split_once('=').ok_or_else(|| InvalidLimits::NoClass { limit: part.to_owned() })?;
-        let class = parse_plan(class.trim())?;
+        let class = parse_name(class.trim())?;
         let quota = quota.trim();
         let understood = quota.split_once('/').is_some_and(|(count, unit)| {
             count.bytes().all(|byte| byte.is_ascii_digit())

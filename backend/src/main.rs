@@ -27,7 +27,8 @@ use tracing_subscriber::filter::FromEnvError;
 
 use self::cli::{Cli, Command, Database, Domains, Keys, LogFormat, Serve, SetAside};
 
-/// With the C library's, threads share locks, which a preempted thread of the lowest priority may hold while others wait.
+/// The C library's allocator shares locks between threads. A preempted thread of the lowest priority could hold one while others
+/// wait.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -79,9 +80,9 @@ enum CliError {
     Backup(BackupError),
     #[error("--internal-token-file {}: the token is empty", .0.display())]
     EmptyToken(PathBuf),
-    #[error("output: {0}")]
+    #[error("cannot write to stdout: {0}")]
     Output(std::io::Error),
-    #[error("signals: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
 }
 

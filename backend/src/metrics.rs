@@ -234,11 +234,7 @@ impl Metrics {
             set_aside.clone(),
         );
         let (outbox_deliveries, outbox_oldest) = (Family::default(), Family::default());
-        registry.register(
-            "outbox_deliveries",
-            "Webhook deliveries that are not made",
-            outbox_deliveries.clone(),
-        );
+        registry.register("outbox_deliveries", "Pending webhook deliveries", outbox_deliveries.clone());
         registry.register_with_unit(
             "outbox_oldest",
             "Time since the oldest delivery fell due",
@@ -247,7 +243,7 @@ impl Metrics {
         );
         let (connections, max_connections) = (Family::default(), Family::default());
         registry.register("connections", "Connections to the database", connections.clone());
-        registry.register("connections_max", "Connections that a pool may have", max_connections.clone());
+        registry.register("connections_max", "Maximum number of connections", max_connections.clone());
         Self {
             requests,
             seconds,

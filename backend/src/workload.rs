@@ -25,7 +25,8 @@ pub(crate) struct Workloads {
     all: Mutex<HashMap<i64, Workload>>,
     /// The workspace of the last request.
     last: AtomicI64,
-    /// When that was another one than before, in milliseconds since `epoch`, plus 1. 0: never.
+    /// The last time at which a request came from a different workspace than the one before, in milliseconds since `epoch`, plus 1.
+    /// 0 if there was no such request.
     changed: AtomicU64,
     epoch: Instant,
 }

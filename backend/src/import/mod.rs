@@ -28,6 +28,7 @@ use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transact
 const BATCH: usize = 100;
 /// Maximum number of characters of a cell in a message.
 const SHOWN: usize = 60;
+
 /// The import failed. Links created before the error remain.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
@@ -336,7 +337,7 @@ fn explain(conflict: &LinkConflict, cells: &Cells<'_>) -> (&'static str, String)
         LinkConflict::Unknown { field: "folderId", .. } => "The workspace has no such folder.".to_owned(),
         LinkConflict::Unknown { .. } => "The workspace has no such tag.".to_owned(),
         LinkConflict::TooLarge(_) => "The link is too large.".to_owned(),
-        LinkConflict::OtherTags(field) => format!("Names other tags than {field}."),
+        LinkConflict::OtherTags(field) => format!("Does not name the same tags as {field}."),
         LinkConflict::NoEffect(_) => NO_EFFECT.to_owned(),
         LinkConflict::TooLong(TooLong { field, max }) => {
             format!("The {field} of the destination has more than {max} characters.")

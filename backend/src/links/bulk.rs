@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::LinkBody;
 use super::input::LinkInput;
-use super::routes::{new_link, refusal, selector, settle};
+use super::routes::{after_change, new_link, refusal, selector};
 use crate::auth::Caller;
 use crate::background;
 use crate::body::{Change, Fields, JsonBody, SizedJsonBody, wrong_type};
@@ -127,7 +127,7 @@ pub(super) async fn update(
     let changed = app.store.update_links(&caller.workspace, &selectors, &input, now).await?;
     let changed = changed.map_err(|conflict| refusal(&conflict))?;
     for changed in &changed {
-        settle(&app, changed);
+        after_change(&app, changed);
     }
     json_list(changed.into_iter().map(move |changed| changed.after.body(&app.public_url))).await
 }

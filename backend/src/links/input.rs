@@ -103,7 +103,7 @@ pub(crate) fn schema(required: &[&str]) -> Value {
     let mut add = |name: &str, schema: Value| properties.insert(name.to_owned(), schema);
     add(
         "url",
-        json!({"type": "string", "maxLength": MAX_URL, "description": "The destination; https:// is put in front where it names no scheme."}),
+        json!({"type": "string", "maxLength": MAX_URL, "description": "The destination. `https://` is added if the scheme is missing."}),
     );
     add("domain", text(MAX_KEY));
     add("key", text(MAX_KEY));

@@ -162,7 +162,7 @@ async fn update(
     let changed =
         app.store.update_link(&caller.workspace, &selector(&id), &input, now, &app.public_url).await?;
     let changed = changed.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
-    settle(&app, &changed);
+    after_change(&app, &changed);
     Ok(Json(changed.after.body(&app.public_url)))
 }
 
@@ -175,12 +175,12 @@ async fn upsert(
     let new = new_link(LinkInput::upsert(&body, now)?, &app.public_url)?;
     let changed = app.store.upsert_link(&caller.workspace, &new, now, &app.public_url).await?;
     let changed = changed.map_err(|conflict| refusal(&conflict))?;
-    settle(&app, &changed);
+    after_change(&app, &changed);
     Ok(Json(changed.after.body(&app.public_url)))
 }
 
 /// Invalidates the cached link after an update and notifies the webhook sender.
-pub(super) fn settle(app: &App, changed: &Changed) {
+pub(super) fn after_change(app: &App, changed: &Changed) {
     if let Some(before) = &changed.before {
         app.targets.forget(&before.domain, &before.key);
         app.targets.forget(&changed.after.domain, &changed.after.key);

@@ -46,7 +46,7 @@ impl TagSelection {
             (Some(all), Some(some))
                 if all.is_empty() != some.is_empty() || some.iter().any(|id| !all.contains(id)) =>
             {
-                return Err(fields.invalid("tagId", "Names other tags than tagIds"));
+                return Err(fields.invalid("tagId", "Does not name the same tags as tagIds"));
             }
             (Some(values), _) => Some(TagIds { field: "tagIds", values }),
             (None, Some(values)) => Some(TagIds { field: "tagId", values }),
@@ -141,9 +141,9 @@ mod tests {
             (Some(vec!["a".to_owned()]), Some(vec!["n".to_owned()]))
         );
         let refused = [
-            (json!({"tagIds": ["a"], "tagId": "b"}), "custom: tagId: Names other tags than tagIds"),
-            (json!({"tagIds": [], "tagId": "b"}), "custom: tagId: Names other tags than tagIds"),
-            (json!({"tagIds": ["a"], "tagId": ""}), "custom: tagId: Names other tags than tagIds"),
+            (json!({"tagIds": ["a"], "tagId": "b"}), "custom: tagId: Does not name the same tags as tagIds"),
+            (json!({"tagIds": [], "tagId": "b"}), "custom: tagId: Does not name the same tags as tagIds"),
+            (json!({"tagIds": ["a"], "tagId": ""}), "custom: tagId: Does not name the same tags as tagIds"),
             (json!({"tagNames": [""]}), "custom: tagNames: Invalid tag: \"\""),
             (
                 json!({"tags": ["a"]}),

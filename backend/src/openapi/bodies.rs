@@ -80,7 +80,7 @@ pub(super) fn test_webhook() -> Value {
 }
 
 fn secret() -> Value {
-    let description = "whsec_ and 24 to 64 bytes in Base64; made up if absent.";
+    let description = "`whsec_` and 24 to 64 bytes in Base64. Generated if absent.";
     json!({"type": ["string", "null"], "description": description})
 }
 

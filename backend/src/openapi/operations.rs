@@ -112,16 +112,16 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
     responses.insert(status.to_string(), json!({"description": "Done.", "content": content(response)}));
     let errors = [
         (400, "The request cannot be read."),
-        (401, "No key, or one that is not known."),
+        (401, "The key is missing or unknown."),
         (403, "The key may not do this."),
-        (404, "No such thing in the key's workspace."),
+        (404, "The workspace has no such object."),
         (408, "The request took too long."),
-        (409, "It exists already."),
+        (409, "The object already exists."),
         (413, "The body is too large."),
         (422, "A field is not valid."),
         (429, "The quota is used up; answered by the gateway."),
         (500, "The service failed."),
-        (503, "Not now; `Retry-After` says when."),
+        (503, "The service cannot answer now. `Retry-After` states when to retry."),
     ];
     for (status, description) in errors {
         let error = json!({"description": description, "content": content(reference("Error"))});

@@ -31,6 +31,7 @@ const TIMES_SMALL: u32 = 3;
 const SMALL: usize = 8;
 /// From this size on, in bytes, batches are recorded without delay. It is also the approximate maximum of a transaction.
 const MANY_BYTES: usize = 2 * 1024 * 1024;
+
 /// Spooled batches that are not recorded.
 #[derive(Debug)]
 pub(super) struct Backlog {

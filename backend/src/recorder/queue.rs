@@ -169,7 +169,7 @@ impl Queue {
         self.lock().shares.limit_events(workspace, event_bytes);
     }
 
-    /// What was taken is recorded, so that the workspaces that it is of may have more.
+    /// Marks taken clicks as recorded, which frees the shares of their workspaces.
     pub(super) fn recorded<'a>(&self, taken: impl IntoIterator<Item = &'a Taken>) {
         let mut held = self.lock();
         for taken in taken {

@@ -227,7 +227,7 @@ impl Sink {
             None => return false,
             Some(Ok(true)) => ClickOutcome::SetAside,
             Some(Ok(false)) => {
-                tracing::error!(id, "as many clicks are set aside as may be; this one is lost");
+                tracing::error!(id, "the table of set-aside clicks is full; this click is lost");
                 ClickOutcome::Lost
             }
             Some(Err(error)) => {

@@ -42,7 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Bounds {
     /// Maximum number of connections. Further connections wait until one closes.
     pub connections: usize,
-    /// Maximum time for which a client may read nothing of a response. After it, the connection is closed.
+    /// Time after which a connection is closed if the client reads nothing of the response.
     pub write_timeout: Duration,
     /// Time limit for the headers of a request, which also applies to idle connections.
     pub header_timeout: Duration,

@@ -27,7 +27,7 @@ pub(super) const TOO_LONG: u64 = 10 * LONG;
 const FRAME: u64 = 4_096 + 24;
 /// Maximum number of checkpoints before the writer has to wait.
 const BEFORE: usize = 8;
-/// So much of the log may be left then, in bytes.
+/// Maximum size of the part of the log that is not checkpointed when the writer has to wait, in bytes.
 const REST: u64 = 1024 * 1024;
 /// How long the last checkpoint before a reset may take, and how long the writer then waits for queries that read from the log.
 const WAIT: Duration = Duration::from_millis(10);

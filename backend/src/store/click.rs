@@ -25,7 +25,7 @@ pub struct Click {
 /// The details of a click. The default of unknown fields is `Unknown`, and `(direct)` for the referer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClickDetails {
-    /// The destination to which the visitor was redirected.
+    /// The first 2,048 characters of the destination to which the visitor was redirected.
     pub url: Cow<'static, str>,
     /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
     pub continent: Cow<'static, str>,
@@ -33,7 +33,7 @@ pub struct ClickDetails {
     pub country: Cow<'static, str>,
     /// ISO 3166-2 code.
     pub region: Cow<'static, str>,
-    /// Name of the city.
+    /// Name of the city, at most 100 characters.
     pub city: Cow<'static, str>,
     /// `Desktop`, `Mobile`, `Tablet` …
     pub device: Cow<'static, str>,
@@ -41,15 +41,15 @@ pub struct ClickDetails {
     pub browser: Cow<'static, str>,
     /// Name of the operating system.
     pub os: Cow<'static, str>,
-    /// The `User-Agent` header.
+    /// The first 1,024 characters of the `User-Agent` header.
     pub user_agent: Cow<'static, str>,
     /// `link` or `qr`.
     pub trigger: Cow<'static, str>,
     /// Host of the referer.
     pub referer: Cow<'static, str>,
-    /// The whole referer.
+    /// The first 1,024 characters of the URL of the referer.
     pub referer_url: Cow<'static, str>,
-    /// What is kept of the visitor's address; empty where that is nothing, or the address is not known.
+    /// The kept part of the visitor's address. Empty if nothing is kept or the address is unknown.
     pub ip: Cow<'static, str>,
 }
 

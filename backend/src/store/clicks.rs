@@ -24,6 +24,7 @@ const fn event_bytes_per_transaction(dialect: Dialect) -> usize {
         Dialect::Postgres => 1024 * 1024,
     }
 }
+
 /// What an event takes besides the destination, in bytes: names, and what is known of the visitor.
 const EVENT_BYTES: usize = 4 * 1024;
 /// What a delivery counts for, in bytes: its row and its entries in three indexes take about as long to write.

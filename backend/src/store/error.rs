@@ -15,7 +15,7 @@ pub enum StoreError {
     },
     /// The URL is that of a PostgreSQL database, which this build does not support.
     #[cfg(not(feature = "postgres"))]
-    #[error("database {url:?}: this build has no PostgreSQL; build it with the feature `postgres`")]
+    #[error("database {url:?}: this build does not support PostgreSQL; build it with the feature `postgres`")]
     WithoutPostgres {
         /// The URL without user and password.
         url: String,
@@ -37,8 +37,8 @@ pub enum StoreError {
     /// An analytics query exceeded its time limit before its last statement.
     #[error("the time limit of the query has passed")]
     TimeLimit,
-    /// A thread of the background could not be started, or panicked.
-    #[error("a thread of the background has failed")]
+    /// A background thread could not be started, or panicked.
+    #[error("a background thread failed")]
     Background,
     /// A query needs expired clicks, which are deleted.
     #[error("clicks from before {kept_from} are deleted")]

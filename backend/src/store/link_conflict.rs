@@ -29,7 +29,7 @@ pub(crate) enum LinkConflict {
     #[error("custom: {0}: {NO_EFFECT}")]
     NoEffect(&'static str),
     /// The field with ids of tags and `tagNames` name different tags.
-    #[error("custom: tagNames: Names other tags than {0}")]
+    #[error("custom: tagNames: Does not name the same tags as {0}")]
     OtherTags(&'static str),
     #[error("too_big: {field}: Too big: expected string to have <={max} characters", field = .0.field, max = .0.max)]
     TooLong(TooLong),

@@ -65,7 +65,7 @@ pub(crate) enum Outcome {
     Gone,
 }
 
-/// The deliveries that are not made.
+/// The pending deliveries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutboxBacklog {
     due: Waiting,
@@ -90,7 +90,7 @@ impl OutboxBacklog {
 }
 
 impl Store {
-    /// The deliveries that are not made.
+    /// The pending deliveries.
     pub(crate) async fn outbox_backlog(&self, now: Timestamp) -> Result<OutboxBacklog, StoreError> {
         let mut sql =
             Sql::new("SELECT CASE WHEN h.disabled_at IS NOT NULL THEN 'disabled' WHEN d.due_at <= ");

@@ -1,4 +1,4 @@
-//! The horizon: clicks from before it have expired. Questions that need them are refused at once, and their rows are
+//! The horizon: clicks from before it have expired. Queries that need them are refused at once, and their rows are
 //! deleted bit by bit. Totals and rollups go on counting them.
 //!
 //! The horizon is written down before anything is deleted, and never moves back. So a reader, which sees one state of the

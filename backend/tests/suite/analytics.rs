@@ -1,4 +1,4 @@
-//! Questions about clicks at known instants.
+//! Analytics of clicks at known instants.
 
 use std::borrow::Cow;
 

@@ -20,7 +20,8 @@ fn within(timeout: Duration) -> Analytics {
 }
 
 fn assert_interrupted(answer: &Answer) {
-    let message = "The answer took too long. Ask about less, or later.";
+    let message =
+        "The query took too long and was interrupted. Narrow its range or filters, or try again later.";
     assert_eq!(answer.error(), (503, "service_unavailable", message));
     assert_eq!(answer.headers["retry-after"], "1");
 }
@@ -36,10 +37,10 @@ async fn a_query_that_takes_too_long_is_interrupted_and_answered_503(database: D
         })
         .collect();
     service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
-    let question = "/analytics?groupBy=referer_urls&interval=all";
+    let query = "/analytics?groupBy=referer_urls&interval=all";
     // More often than there are readers.
     for _ in 0..10 {
-        assert_interrupted(&service.get(question).await);
+        assert_interrupted(&service.get(query).await);
         assert_eq!(service.get("/links/info?domain=s.test&key=k").await.status, 200);
         assert_eq!(service.follow(Method::GET, "/r/k", "Googlebot/2.1").await.status, 302);
     }
@@ -61,10 +62,10 @@ async fn the_time_limit_bounds_the_sum_of_a_querys_statements(database: Database
         database.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
     }
     // A statement for each of these days, which takes far less than a millisecond.
-    let question = "/analytics?groupBy=top_links&start=1970-01-01&end=1980-12-31";
-    assert_eq!(service.get(question).await.each("clicks"), [DAYS]);
+    let query = "/analytics?groupBy=top_links&start=1970-01-01&end=1980-12-31";
+    assert_eq!(service.get(query).await.each("clicks"), [DAYS]);
     let service = service.restart_with_analytics(within(Duration::from_millis(20))).await;
-    assert_interrupted(&service.get(question).await);
+    assert_interrupted(&service.get(query).await);
 }
 
 #[tokio::test]

@@ -200,7 +200,7 @@ async fn links_in_bulk_are_made_twenty_times_as_fast() {
 #[expect(clippy::disallowed_methods, reason = "ten minutes of real time")]
 async fn memory_is_flat_over_ten_minutes() {
     const MINUTES: usize = 10;
-    /// Clicks, links and questions per round, of which there are about a hundred in a second.
+    /// Clicks, links and queries per round, of which there are about a hundred in a second.
     const PAUSE: Duration = Duration::from_millis(10);
     /// What may be added after the first two minutes, in which caches fill, in bytes.
     const MARGIN: u64 = 32 << 20;
@@ -239,7 +239,7 @@ async fn memory_is_flat_over_ten_minutes() {
     let megabytes: Vec<String> = memory.iter().map(|bytes| (bytes >> 20).to_string()).collect();
     row(
         "memory of the API under load",
-        format!("{MINUTES} minutes, {clicks} clicks, and links and questions among them"),
+        format!("{MINUTES} minutes, {clicks} clicks, and links and queries among them"),
         format!("{} MB after each minute", megabytes.join(", ")),
     );
     assert!(last <= settled + MARGIN, "{settled} bytes became {last}");

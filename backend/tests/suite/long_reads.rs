@@ -57,7 +57,8 @@ async fn a_list_that_takes_too_long_is_interrupted_and_answered_503(database: Da
     let service = service.restart_with_analytics(within(Duration::from_millis(1))).await;
     for path in paths {
         let answer = service.get(path).await;
-        let message = "The answer took too long. Ask about less, or later.";
+        let message =
+            "The query took too long and was interrupted. Narrow its range or filters, or try again later.";
         assert_eq!(answer.error(), (503, "service_unavailable", message), "{path}");
         assert_eq!(answer.headers["retry-after"], "1", "{path}");
         let one = format!("/links/{}", link["id"].as_str().unwrap());

@@ -20,7 +20,7 @@ on_both_databases! {
     expired_clicks_are_in_no_answer_and_their_counts_stay,
     a_range_may_start_at_the_horizon_until_it_moves,
     parts_of_hours_are_refused_where_there_were_clicks,
-    a_question_about_nothing_that_has_expired_is_answered,
+    a_query_that_needs_no_expired_clicks_is_answered,
     late_clicks_are_counted_and_deleted,
     all_clicks_of_a_workspace_may_expire,
     webhook_events_about_expired_clicks_are_deleted_whether_delivered_or_not,
@@ -44,8 +44,8 @@ fn clicks_in(path: &str, answer: &Answer) -> i64 {
 /// Asks for clicks that have expired.
 async fn assert_refused(service: &Service, path: &str, horizon: &str) {
     let message = format!(
-        "custom: start: Invalid range: clicks from before {horizon} are deleted. The earliest start is {horizon}. From before \
-         it, clicks can be counted by link and time, in whole UTC hours."
+        "custom: start: Invalid range: clicks from before {horizon} are deleted. The earliest start is {horizon}. For earlier \
+         times, only counts by link and by whole UTC hours are available."
     );
     let answer = service.get(path).await;
     assert_eq!(answer.status, 422, "{path}: {}", answer.body);
@@ -158,12 +158,12 @@ async fn expired_clicks_are_in_no_answer_and_their_counts_stay(database: Databas
         ["".to_owned(), format!("&linkId={id}"), format!("&tagId={tag}"), "&domain=s.test".to_owned()];
     for interval in ["all", "1y"] {
         for filter in &about_links {
-            let question = format!("/analytics?interval={interval}{filter}");
-            counted.push((question.clone(), 6));
+            let query = format!("/analytics?interval={interval}{filter}");
+            counted.push((query.clone(), 6));
             for group in
                 ["timeseries", "top_links", "top_domains", "top_folders", "top_link_tags", "utm_sources"]
             {
-                counted.push((format!("{question}&groupBy={group}"), 6));
+                counted.push((format!("{query}&groupBy={group}"), 6));
             }
         }
     }
@@ -248,7 +248,7 @@ async fn parts_of_hours_are_refused_where_there_were_clicks(database: Database) 
     }
 }
 
-async fn a_question_about_nothing_that_has_expired_is_answered(database: Database) {
+async fn a_query_that_needs_no_expired_clicks_is_answered(database: Database) {
     let service = Service::with_settings(database, thirty_days()).await;
     let (_, idle) = service.new_workspace("idle").await;
     let old_folder = service.post("/folders", &json!({"name": "old"})).await.body["id"].clone();
@@ -262,10 +262,9 @@ async fn a_question_about_nothing_that_has_expired_is_answered(database: Databas
     for key in [&idle, &new] {
         let link = service.call_as(key, Method::POST, "/links", Some(&link)).await.body;
         click_at(&service, link["id"].as_str().unwrap(), &["2026-05-10T00:00:00Z"]).await;
-        for question in ["/events?", "/analytics?groupBy=countries&", "/analytics?country=DE&", "/analytics?"]
-        {
+        for query in ["/events?", "/analytics?groupBy=countries&", "/analytics?country=DE&", "/analytics?"] {
             for range in ["interval=all", "interval=1y", "start=2020-01-01T00:00:00.001Z"] {
-                let path = format!("{question}{range}");
+                let path = format!("{query}{range}");
                 let answer = service.call_as(key, Method::GET, &path, None).await;
                 assert_eq!(clicks_in(&path, &answer), 1, "{path}");
             }
@@ -283,8 +282,8 @@ async fn a_question_about_nothing_that_has_expired_is_answered(database: Databas
         ("country=DE".to_owned(), false),
         (format!("linkId={}", old["id"].as_str().unwrap()), false),
     ] {
-        for question in ["/events?", "/analytics?groupBy=countries&"] {
-            let path = format!("{question}interval=1y&{filter}");
+        for query in ["/events?", "/analytics?groupBy=countries&"] {
+            let path = format!("{query}interval=1y&{filter}");
             if answered {
                 assert_eq!(clicks_in(&path, &service.get(&path).await), 1, "{path}");
             } else {
@@ -328,7 +327,7 @@ async fn all_clicks_of_a_workspace_may_expire(database: Database) {
     click_at(&service, id, &[&(now - SignedDuration::from_mins(3)).to_string()]).await;
     service.clock.advance(Duration::from_secs(90 * DAY));
     let horizon = "2026-05-14T12:00:00.000Z";
-    let questions = ["count", "timeseries", "top_links", "top_domains"]
+    let queries = ["count", "timeseries", "top_links", "top_domains"]
         .map(|group| format!("/analytics?groupBy={group}&interval=all"));
     for (when, clicks) in
         [("before they are deleted", 5), ("after they are deleted", 5), ("and a new one", 6)]
@@ -336,7 +335,7 @@ async fn all_clicks_of_a_workspace_may_expire(database: Database) {
         if clicks == 6 {
             service.click_hours_ago(id, &[0]).await;
         }
-        for path in &questions {
+        for path in &queries {
             assert_eq!(clicks_in(path, &service.get(path).await), clicks, "{path}, {when}");
         }
         assert_refused(&service, "/events?interval=all", horizon).await;

@@ -90,7 +90,7 @@ impl Service {
         Self::with(database, Setup { settings, ..Setup::default() }).await
     }
 
-    /// Bounds questions about clicks; requests may take as long as they like.
+    /// Bounds analytics queries. The time limit of requests is ten minutes.
     pub(crate) async fn with_analytics(database: Database, analytics: Analytics) -> Self {
         let settings = Settings { request_timeout: Duration::from_secs(600), ..settings() };
         Self::with(database, Setup { settings, analytics, ..Setup::default() }).await
@@ -260,7 +260,7 @@ impl Service {
         self.restart().await
     }
 
-    /// As [`Self::restart`], with other bounds of questions about clicks.
+    /// As [`Self::restart`], with other bounds of analytics queries.
     pub(crate) async fn restart_with_analytics(mut self, analytics: Analytics) -> Self {
         self.setup.analytics = analytics;
         self.restart().await

@@ -227,14 +227,14 @@ async fn compare_with_raw_clicks(name: &str, database: Database) {
     let (now, mut judged) = (clicked.service.now(), Vec::new());
     for (what, hours) in [("24 h", 24), ("30 d", 30 * 24)] {
         let from = now - SignedDuration::from_hours(hours);
-        let question = format!("/analytics?groupBy=top_links&start={from}&end={now}");
+        let query = format!("/analytics?groupBy=top_links&start={from}&end={now}");
         // A filter that every click passes, and that only the clicks themselves can be asked about.
-        let same_from_clicks = format!("{question}&trigger=-none");
+        let same_from_clicks = format!("{query}&trigger=-none");
         let (mut from_rollups, mut raw, mut ranking) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            for (question, times) in [(&question, &mut from_rollups), (&same_from_clicks, &mut raw)] {
+            for (query, times) in [(&query, &mut from_rollups), (&same_from_clicks, &mut raw)] {
                 let start = Instant::now();
-                clicked.service.bytes(question).await;
+                clicked.service.bytes(query).await;
                 times.push(start.elapsed());
             }
             let start = Instant::now();

@@ -103,7 +103,7 @@ async fn each_field_of_tags_counts_or_is_refused(database: Database) {
     let service = Service::start(database).await;
     let ids = service.tags(&["x", "y"]).await;
     let (x, y) = (&ids[0], &ids[1]);
-    let other = "custom: tagNames: Names other tags than";
+    let other = "custom: tagNames: Does not name the same tags as";
     //  fields, and the names of the tags or the message
     let table = [
         (json!({"tagIds": [x], "tagNames": ["X"]}), Ok(vec!["x"])),

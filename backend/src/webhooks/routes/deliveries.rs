@@ -157,7 +157,8 @@ async fn replay_all(
     }
     let mut filter = delivery_filter(now, |name| Ok(fields.text(name, MAX_ITEM)?.set()), event_ids)?;
     if filter.status == Some(DeliveryStatus::Pending) {
-        return Err(fields.invalid("status", "Expected delivered or failed: what is pending is on its way"));
+        let reason = "Expected delivered or failed: pending deliveries cannot be replayed";
+        return Err(fields.invalid("status", reason));
     }
     if filter.status.is_none() && filter.event_ids.is_empty() {
         filter.status = Some(DeliveryStatus::Failed);

@@ -20,8 +20,8 @@ use crate::database::Database;
 use crate::process::{Caller, Process};
 use crate::receiver::Silent;
 
-/// Pause between two questions about clicks by the hostile customer, which has the same plan.
-const QUESTION_PACE: Duration = Duration::from_millis(125);
+/// Pause between two analytics queries of the hostile customer, which has the same plan.
+const QUERY_PACE: Duration = Duration::from_millis(125);
 
 /// Values of a list in a query, of a length that the URL has room for.
 fn values(count: usize, length: usize) -> String {
@@ -31,7 +31,7 @@ fn values(count: usize, length: usize) -> String {
 
 /// Numbers of answers that the hostile customer has got, by status.
 pub(super) type Answers = BTreeMap<u16, usize>;
-type Questions = tokio::sync::Mutex<Interval>;
+type Queries = tokio::sync::Mutex<Interval>;
 
 /// The customer that sends the largest legal requests.
 #[derive(Clone)]
@@ -40,8 +40,8 @@ pub(super) struct Hostile {
     server: String,
     address: SocketAddr,
     answers: Arc<Mutex<Answers>>,
-    /// Ticks when the quota permits another query for clicks.
-    questions: Arc<Questions>,
+    /// Ticks when the quota permits another analytics query.
+    queries: Arc<Queries>,
     begun: watch::Sender<bool>,
 }
 
@@ -165,7 +165,7 @@ impl Hostile {
             server: format!("http://{address}"),
             address,
             answers: Arc::default(),
-            questions: Arc::new(Questions::new(interval(QUESTION_PACE))),
+            queries: Arc::new(Queries::new(interval(QUERY_PACE))),
             begun: watch::Sender::new(false),
         }
     }
@@ -188,7 +188,7 @@ impl Hostile {
 
     async fn get(&self, path: &str) {
         if ["/analytics", "/events"].iter().any(|start| path.starts_with(start)) {
-            self.questions.lock().await.tick().await;
+            self.queries.lock().await.tick().await;
         }
         self.send(Method::GET, path, &Bytes::new()).await;
     }

@@ -11,11 +11,12 @@ use tokio::time::interval;
 use crate::process::{Caller, Process};
 use crate::receiver::Receiver;
 
-/// Pause between two requests of a kind by the customer who works as usual. With [`QUESTION_EVERY`], it uses up the quotas
-/// of the plan `advanced`: 50 requests a second, and 8 about clicks.
+/// Pause between two requests of a kind by the customer who works as usual. With [`QUERY_EVERY`], it uses up the quotas
+/// of the plan `advanced`: 50 requests a second, and 8 analytics queries.
 const PACE: Duration = Duration::from_micros(62_500);
-/// Rounds of requests with one question about clicks.
-const QUESTION_EVERY: usize = 2;
+/// Rounds of requests with one analytics query.
+const QUERY_EVERY: usize = 2;
+
 /// What the customer who works as usual does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
@@ -74,7 +75,7 @@ impl Customer {
                 break;
             }
             for action in Action::ALL {
-                if action == Action::Analytics && number % QUESTION_EVERY != 0 {
+                if action == Action::Analytics && number % QUERY_EVERY != 0 {
                     continue;
                 }
                 let (method, path, body) = match action {

@@ -30,6 +30,7 @@ on_both_databases! {
 
 /// Most times that a request may take as long as without the hostile customer, at the 99th percentile.
 const SLOWER: f64 = 5.0;
+
 /// The 99th percentile.
 fn p99(took: &[Duration]) -> Duration {
     let mut took = took.to_vec();
@@ -147,11 +148,11 @@ async fn another_customer_is_served_as_fast_on_postgresql() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "one of the long forms: make soak"]
-async fn questions_about_clicks_and_a_deletion_stall_neither_authentication_nor_redirects() {
+async fn analytics_queries_and_a_deletion_stall_neither_authentication_nor_redirects() {
     const TIME: Duration = Duration::from_secs(30);
     let scale = Scale { clicks: 200_000, connections: 4, idle: 0 };
     let attacks = [Attack::Analytics, Attack::Events, Attack::Deletion];
     let outcome = run(Database::sqlite(), Process::start, scale, &attacks, TIME, TIME).await;
     let form = format!("{} clicks deleted, {} s alone and as long beside it", scale.clicks, TIME.as_secs());
-    judge("questions about clicks and a deletion", &form, &outcome, &[Action::Follow, Action::Read]);
+    judge("analytics queries and a deletion", &form, &outcome, &[Action::Follow, Action::Read]);
 }
