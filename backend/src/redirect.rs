@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::links::PublicUrl;
     use crate::links::input::LinkInput;
-    use crate::links::routes::new_link;
+    use crate::store::NewLink;
     use crate::{Backend, Clock, Settings, Store};
 
     #[tokio::test]
@@ -210,7 +210,7 @@ mod tests {
         let store = Store::open(&url).await.unwrap();
         let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
         let body = serde_json::json!({"url": "https://example.com", "key": "k"});
-        let link = new_link(LinkInput::create(&body, "", clock.now()).unwrap(), &public).unwrap();
+        let link = NewLink::of(LinkInput::create(&body, "", clock.now()).unwrap(), &public).unwrap();
         let workspace = store.create_workspace("test", clock.now()).await.unwrap();
         store.create_links(&workspace, &[link], clock.now(), None).await.unwrap().remove(0).unwrap();
         let backend = Backend::start(store, clock, Settings::new(public));

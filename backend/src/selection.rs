@@ -5,11 +5,11 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use crate::auth::Caller;
 use crate::body::empty_list;
-use crate::error::{ApiError, Code};
-use crate::links::routes::external_id;
+use crate::error::ApiError;
+use crate::links::selectors;
 use crate::query::{MAX_VALUES, Query};
 use crate::state::App;
-use crate::store::{Column, Condition, LinkSelector, Reader, Selection};
+use crate::store::{Column, Condition, Reader, Selection};
 use crate::visitor;
 use crate::when::{self, Edge};
 
@@ -189,18 +189,16 @@ async fn conditions(query: &Query, app: &App, caller: &Caller) -> Result<Vec<Con
     }
     // These parameters name one link. It must exist.
     let by_key = match (query.filter("domain")?, query.filter("key")?) {
-        (Some(domain), Some(key)) => {
-            Some(LinkSelector::Key { domain: domain.to_lowercase(), key: key.to_owned() })
-        }
+        (Some(domain), Some(key)) => Some(selectors::key(domain, key)),
         (None, Some(_)) => {
             return Err(ApiError::bad_request("The key parameter needs the domain parameter."));
         }
         (_, None) => None,
     };
-    let by_external_id = query.filter("externalId")?.map(external_id).transpose()?;
+    let by_external_id = query.filter("externalId")?.map(selectors::external_id).transpose()?;
     for selector in [by_key, by_external_id].into_iter().flatten() {
         let link = app.store.link(&caller.workspace, &selector).await?;
-        let link = link.ok_or_else(|| ApiError::new(Code::NotFound, "Link not found."))?;
+        let link = link.ok_or_else(selectors::not_found)?;
         conditions.push(Condition { column: Column::LinkId, values: vec![link.id], negated: false });
     }
     Ok(conditions)

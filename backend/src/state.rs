@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::permits::Permits;
 use crate::recorder::Recorder;
 use crate::retention::Retention;
-use crate::store::Store;
+use crate::store::{Changed, Store};
 use crate::targets::Targets;
 use crate::visitor::Agents;
 use crate::webhooks::address::AddressPolicy;
@@ -49,6 +49,17 @@ pub(crate) struct App {
     pub(crate) announced: Arc<Notify>,
     /// Notified when a link, tag, folder or webhook was deleted.
     pub(crate) deleted: Arc<Notify>,
+}
+
+impl App {
+    /// Invalidates a cached link after an update and notifies the webhook sender.
+    pub(crate) fn link_changed(&self, changed: &Changed) {
+        if let Some(before) = &changed.before {
+            self.targets.forget(&before.domain, &before.key);
+            self.targets.forget(&changed.after.domain, &changed.after.key);
+            self.announced.notify_one();
+        }
+    }
 }
 
 pub(crate) type Shared = Arc<App>;

@@ -61,8 +61,7 @@ mod tests {
     use super::*;
     use crate::links::PublicUrl;
     use crate::links::input::LinkInput;
-    use crate::links::routes::new_link;
-    use crate::store::{LinkSelector, NewWebhook};
+    use crate::store::{LinkSelector, NewLink, NewWebhook};
     use crate::webhooks::{ScopeInput, Trigger};
 
     #[tokio::test]
@@ -73,7 +72,7 @@ mod tests {
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
-        let new = new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
         let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
         let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
         let new = NewWebhook {

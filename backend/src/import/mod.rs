@@ -17,11 +17,9 @@ use serde_json::{Map, Value};
 
 use self::columns::{Cells, SECRET, accepted};
 use self::lines::PhysicalLines;
-use crate::error::ApiError;
 use crate::links::PublicUrl;
 use crate::links::destination::TooLong;
 use crate::links::input::{FLAG_NAMES, LinkInput, NO_EFFECT};
-use crate::links::routes::new_link;
 use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transactions};
 
 /// Number of lines that are stored together. Large links take several transactions.
@@ -377,8 +375,8 @@ fn line(
         }
         None => of_line(error.message),
     })?;
-    let link = new_link(link, public)
-        .map_err(|ApiError { message, .. }| Refused::of_cell(number, &cells, "domain", message))?;
+    let link = NewLink::of(link, public)
+        .map_err(|conflict| Refused::of_cell(number, &cells, "domain", conflict.to_string()))?;
     Ok(Line { number, record, link })
 }
 

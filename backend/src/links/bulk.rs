@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::LinkBody;
 use super::input::LinkInput;
-use super::routes::{after_change, new_link, refusal, selector};
+use super::selectors::selector;
 use crate::auth::Caller;
 use crate::background;
 use crate::body::{Change, Fields, JsonBody, SizedJsonBody, wrong_type};
@@ -61,8 +61,10 @@ pub(super) async fn create(
         let links: Vec<NewLink> = items
             .iter()
             .enumerate()
-            .map(|(index, item)| new_link(LinkInput::create(item, &format!("[{index}]"), now)?, &public))
-            .collect::<Result<_, _>>()?;
+            .map(|(index, item)| {
+                Ok(NewLink::of(LinkInput::create(item, &format!("[{index}]"), now)?, &public)?)
+            })
+            .collect::<Result<_, ApiError>>()?;
         refuse_duplicates(&links)?;
         let sizes: Vec<usize> = transactions(&links)?.into_iter().map(<[NewLink]>::len).collect();
         Ok::<_, ApiError>((items, links, sizes))
@@ -77,7 +79,7 @@ pub(super) async fn create(
     let results = created.into_iter().zip(items).map(move |(result, item)| match result {
         Ok(link) => BulkResult::Made(Box::new(link.body(&app.public_url))),
         Err(conflict) => {
-            let refusal = refusal(&conflict);
+            let refusal = ApiError::from(conflict);
             BulkResult::Refused { link: item, error: refusal.message, code: refusal.code }
         }
     });
@@ -125,9 +127,9 @@ pub(super) async fn update(
         }
     }
     let changed = app.store.update_links(&caller.workspace, &selectors, &input, now).await?;
-    let changed = changed.map_err(|conflict| refusal(&conflict))?;
+    let changed = changed?;
     for changed in &changed {
-        after_change(&app, changed);
+        app.link_changed(changed);
     }
     json_list(changed.into_iter().map(move |changed| changed.after.body(&app.public_url))).await
 }

@@ -1,10 +1,12 @@
 //! Short links: their types, the parsing of requests, and the endpoints.
 
 pub(crate) mod bulk;
+mod conflict;
 pub(crate) mod destination;
 pub(crate) mod input;
 pub(crate) mod key;
 pub(crate) mod routes;
+pub(crate) mod selectors;
 pub(crate) mod tag_fields;
 
 use std::collections::BTreeMap;

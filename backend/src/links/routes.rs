@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::input::LinkInput;
-use super::{Link, LinkBody, PublicUrl, bulk};
+use super::selectors::{self, external_id, not_found, selector};
+use super::{Link, LinkBody, bulk};
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
@@ -17,10 +18,7 @@ use crate::path::Name;
 use crate::permits::BULK_PATH;
 use crate::query::{MAX_PAGE, MAX_VALUES, Query};
 use crate::state::{App, Shared};
-use crate::store::{
-    Changed, LinkConflict, LinkFilter, LinkGroup, LinkOrder, LinkSelector, NewLink, Page, Reader, StoreError,
-    Workspace,
-};
+use crate::store::{LinkFilter, LinkGroup, LinkOrder, NewLink, Page, Reader, StoreError, Workspace};
 
 /// Default and maximum number of links on a page.
 pub(crate) const PAGE_SIZE: i64 = 100;
@@ -48,7 +46,7 @@ impl FromRequest<Shared> for CreateLink {
     async fn from_request(request: Request, app: &Shared) -> Result<Self, ApiError> {
         let JsonBody(body) = JsonBody::from_request(request, app).await?;
         let now = app.clock.now();
-        Ok(Self { new: new_link(LinkInput::create(&body, "", now)?, &app.public_url)?, now })
+        Ok(Self { new: NewLink::of(LinkInput::create(&body, "", now)?, &app.public_url)?, now })
     }
 }
 
@@ -61,7 +59,7 @@ async fn create(
     app.announced.notify_one();
     match made.into_iter().next() {
         Some(Ok(link)) => Ok(Json(link.body(&app.public_url))),
-        Some(Err(conflict)) => Err(refusal(&conflict)),
+        Some(Err(conflict)) => Err(conflict.into()),
         None => Err(ApiError::internal()),
     }
 }
@@ -129,9 +127,7 @@ async fn info(State(app): State<Shared>, caller: Caller, query: Query) -> Result
     let by_id = names[0].map(selector);
     let by_external_id = names[1].map(external_id).transpose()?;
     let by_key = match (query.filter("domain")?, query.filter("key")?) {
-        (Some(domain), Some(key)) => {
-            Some(LinkSelector::Key { domain: domain.to_lowercase(), key: key.to_owned() })
-        }
+        (Some(domain), Some(key)) => Some(selectors::key(domain, key)),
         (None, None) if names.iter().any(Option::is_some) => None,
         (None | Some(_), None) | (None, Some(_)) => {
             return Err(ApiError::bad_request(
@@ -161,8 +157,8 @@ async fn update(
     let input = LinkInput::update(&body, "", now)?;
     let changed =
         app.store.update_link(&caller.workspace, &selector(&id), &input, now, &app.public_url).await?;
-    let changed = changed.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
-    after_change(&app, &changed);
+    let changed = changed.ok_or_else(not_found)??;
+    app.link_changed(&changed);
     Ok(Json(changed.after.body(&app.public_url)))
 }
 
@@ -172,20 +168,11 @@ async fn upsert(
     JsonBody(body): JsonBody,
 ) -> Result<Json<LinkBody>, ApiError> {
     let now = app.clock.now();
-    let new = new_link(LinkInput::upsert(&body, now)?, &app.public_url)?;
+    let new = NewLink::of(LinkInput::upsert(&body, now)?, &app.public_url)?;
     let changed = app.store.upsert_link(&caller.workspace, &new, now, &app.public_url).await?;
-    let changed = changed.map_err(|conflict| refusal(&conflict))?;
-    after_change(&app, &changed);
+    let changed = changed?;
+    app.link_changed(&changed);
     Ok(Json(changed.after.body(&app.public_url)))
-}
-
-/// Invalidates the cached link after an update and notifies the webhook sender.
-pub(super) fn after_change(app: &App, changed: &Changed) {
-    if let Some(before) = &changed.before {
-        app.targets.forget(&before.domain, &before.key);
-        app.targets.forget(&changed.after.domain, &changed.after.key);
-        app.announced.notify_one();
-    }
 }
 
 async fn one(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<LinkBody>, ApiError> {
@@ -201,51 +188,6 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     app.announced.notify_one();
     app.deleted.notify_one();
     Ok(Json(json!({ "id": link.id })))
-}
-
-fn not_found() -> ApiError {
-    ApiError::not_found("Link not found.")
-}
-
-pub(super) fn refusal(conflict: &LinkConflict) -> ApiError {
-    let code = match conflict {
-        LinkConflict::Key | LinkConflict::ExternalId => Code::Conflict,
-        LinkConflict::Domain => Code::Forbidden,
-        LinkConflict::InvalidKey
-        | LinkConflict::Unknown { .. }
-        | LinkConflict::NoEffect(_)
-        | LinkConflict::OtherTags(_)
-        | LinkConflict::TooLong(_)
-        | LinkConflict::TooLarge(_) => Code::UnprocessableEntity,
-    };
-    ApiError::new(code, conflict.to_string())
-}
-
-/// A link in a path: its id, or `ext_` and its external id.
-pub(super) fn selector(id: &str) -> LinkSelector {
-    match id.strip_prefix("ext_") {
-        Some(external) => LinkSelector::ExternalId(external.to_owned()),
-        None => LinkSelector::Id(id.to_owned()),
-    }
-}
-
-/// An external id in a query. The prefix `ext_` is required.
-pub(crate) fn external_id(text: &str) -> Result<LinkSelector, ApiError> {
-    match text.strip_prefix("ext_") {
-        Some(id) => Ok(LinkSelector::ExternalId(id.to_owned())),
-        None => Err(ApiError::bad_request("Invalid externalId. Did you forget to prefix it with `ext_`?")),
-    }
-}
-
-/// Selects the domain of a new link and checks that the workspace may use it.
-pub(crate) fn new_link(input: LinkInput, public: &PublicUrl) -> Result<NewLink, ApiError> {
-    let domain = input.domain.clone().unwrap_or_else(|| public.default_domain().to_owned());
-    check_domain(&domain, public)?;
-    Ok(NewLink { input, domain })
-}
-
-fn check_domain(domain: &str, public: &PublicUrl) -> Result<(), ApiError> {
-    if public.has_domain(domain) { Ok(()) } else { Err(refusal(&LinkConflict::Domain)) }
 }
 
 fn filter(query: &Query) -> Result<LinkFilter, ApiError> {

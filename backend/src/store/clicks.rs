@@ -234,11 +234,10 @@ mod tests {
     use jiff::Timestamp;
     use tempfile::TempDir;
 
-    use super::super::NewWebhook;
+    use super::super::{NewLink, NewWebhook};
     use super::*;
     use crate::body::Change;
     use crate::links::input::LinkInput;
-    use crate::links::routes::new_link;
     use crate::webhooks::{ScopeInput, ScopeKind};
 
     #[tokio::test]
@@ -251,7 +250,7 @@ mod tests {
         let workspace = store.create_workspace("test", now).await.unwrap();
         let body =
             serde_json::json!({"url": "https://example.com?utm_source=s", "title": "t", "externalId": "e"});
-        let new = new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
         let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
         let webhook = NewWebhook {
             name: "rx".to_owned(),

@@ -159,11 +159,10 @@ mod tests {
     use jiff::Timestamp;
     use tempfile::TempDir;
 
-    use super::super::{Click, LinkSelector};
+    use super::super::{Click, LinkSelector, NewLink};
     use super::*;
     use crate::links::PublicUrl;
     use crate::links::input::LinkInput;
-    use crate::links::routes::new_link;
 
     async fn rows(store: &Store, query: &'static str) -> i64 {
         Sql::new(query).number(&store.read).await.unwrap()
@@ -179,7 +178,7 @@ mod tests {
         let workspace = store.create_workspace("test", now).await.unwrap();
         store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
         let body = serde_json::json!({"url": "https://example.com", "tagNames": ["t"]});
-        let new = || new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let new = || NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
         let made = store.create_links(&workspace, &[new(), new()], now, None).await.unwrap();
         let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
         let clicks: Vec<Click> =

@@ -50,11 +50,10 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
     use tempfile::TempDir;
 
-    use super::super::{Click, NewWebhook};
+    use super::super::{Click, NewLink, NewWebhook};
     use super::*;
     use crate::links::PublicUrl;
     use crate::links::input::LinkInput;
-    use crate::links::routes::new_link;
     use crate::webhooks::{ScopeInput, Trigger};
 
     const ATTEMPTS: i64 = 10;
@@ -84,7 +83,7 @@ mod tests {
         };
         let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
-        let new = new_link(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
         let made = store.create_links(&workspace, &[new], now, None).await.unwrap();
         let link = made.into_iter().next().unwrap().unwrap();
         let clicks: Vec<Click> = (0..clicks).map(|_| Click::new(&link.id, now)).collect();

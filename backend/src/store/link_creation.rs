@@ -31,6 +31,17 @@ pub(crate) struct NewLink {
     pub(crate) domain: String,
 }
 
+impl NewLink {
+    /// A link on the domain of `input`, or on the default domain.
+    ///
+    /// # Errors
+    /// [`LinkConflict::Domain`] if the service has no such domain.
+    pub(crate) fn of(input: LinkInput, public: &PublicUrl) -> Result<Self, LinkConflict> {
+        let domain = input.domain.clone().unwrap_or_else(|| public.default_domain().to_owned());
+        if public.has_domain(&domain) { Ok(Self { input, domain }) } else { Err(LinkConflict::Domain) }
+    }
+}
+
 /// A link that is checked but not written yet.
 pub(super) struct Draft {
     /// Index of the request that asks for it.
