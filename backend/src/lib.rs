@@ -22,6 +22,7 @@ mod error;
 mod event_body;
 mod events;
 mod folders;
+mod front;
 mod gate;
 mod held;
 pub mod ids;
@@ -64,9 +65,9 @@ pub use click_rules::{ClickRules, LocationHeaders};
 pub use clock::{Clock, SteppedClock};
 pub use domains::{InvalidDomain, parse_domain};
 pub use error::{ApiError, Code, InvalidField};
+pub use front::Front;
 pub use links::{InvalidPublicUrl, PublicUrl};
 pub use recorder::WhenFull;
-pub use redirect::Front;
 pub use settings::Settings;
 pub use store::{
     Analytics, AssignedDomain, Click, ClickDetails, DomainConflict, KeyRecord, Limits, Replayed, SetAside,

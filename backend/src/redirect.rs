@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
@@ -12,15 +11,12 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router, routing};
-use hyper::body::Incoming;
 use url::{Url, form_urlencoded};
 
 use crate::background;
 use crate::error::{ApiError, Code};
 use crate::metrics::ClickOutcome;
-use crate::path::{self, Name};
-use crate::request_scope::{RequestScope, request_id};
-use crate::server::Answer;
+use crate::path::Name;
 use crate::state::{App, Shared};
 use crate::store::{Click, ClickRef, RedirectTarget};
 use crate::visitor::{self, Agent, Location, Referer};
@@ -33,8 +29,8 @@ const OWN_PARAMETERS: [&str; 2] = ["qr", "redir_url"];
 const LONG: usize = 8 * 1024;
 
 /// The path prefix of short links.
-const PREFIX: &str = "/r/";
-const ROUTE: &str = "/r/{*key}";
+pub(crate) const PREFIX: &str = "/r/";
+pub(crate) const ROUTE: &str = "/r/{*key}";
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route(ROUTE, routing::get(follow))
@@ -50,32 +46,13 @@ async fn follow(
     visit(&app, &key, &parts, peer.map(|Extension(peer)| peer.0.ip())).await
 }
 
-/// The handler of the public listener. It answers redirects, which are most of the traffic, without the router: the
-/// router would take longer than the rest of a redirect.
-#[derive(Clone, Debug)]
-pub struct Front {
-    pub(crate) app: Shared,
-    pub(crate) scope: Arc<RequestScope>,
-    pub(crate) router: Router,
-}
-
-impl Answer for Front {
-    async fn answer(self, request: hyper::Request<Incoming>, peer: SocketAddr) -> Response {
-        let part = request.uri().path().strip_prefix(PREFIX).filter(|_| request.method() == Method::GET);
-        if part.and_then(path::plain).is_none() {
-            // Boxed, so that redirects do not carry this future.
-            return Box::pin(self.router.answer(request, peer)).await;
-        }
-        let (parts, _body) = request.into_parts();
-        let visit = pin!(async {
-            let key = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
-            visit(&self.app, key, &parts, Some(peer.ip())).await.into_response()
-        });
-        self.scope.handle(&parts.method, ROUTE, request_id(&parts.headers), visit).await
-    }
-}
-
-async fn visit(app: &App, key: &str, request: &Parts, peer: Option<IpAddr>) -> Result<Response, ApiError> {
+/// Redirects a visitor of `key`, and records the click.
+pub(crate) async fn visit(
+    app: &App,
+    key: &str,
+    request: &Parts,
+    peer: Option<IpAddr>,
+) -> Result<Response, ApiError> {
     let headers = &request.headers;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let domain = app.public_url.domain_of_host(host);
