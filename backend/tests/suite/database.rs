@@ -16,23 +16,31 @@ use std::time::{Duration, Instant};
 use sqlx::postgres::PgConnection;
 use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 /// Defines each story as two tests, `on_sqlite::…` and `on_postgres::…`.
 macro_rules! on_both_databases {
     ($($story:ident),+ $(,)?) => {
         mod on_sqlite {
             $(#[tokio::test] async fn $story() {
-                super::$story($crate::database::Database::sqlite()).await;
+                $crate::database::in_time(super::$story($crate::database::Database::sqlite())).await;
             })+
         }
         mod on_postgres {
             $(#[tokio::test] async fn $story() {
-                super::$story($crate::database::Database::postgres().await).await;
+                $crate::database::in_time(super::$story($crate::database::Database::postgres().await)).await;
             })+
         }
     };
 }
 pub(crate) use on_both_databases;
+
+/// Many times what a story takes on a slow machine. What it waits for may never come.
+const LIMIT: Duration = Duration::from_secs(300);
+
+pub(crate) async fn in_time(story: impl Future<Output = ()>) {
+    timeout(LIMIT, story).await.expect("the story does not end");
+}
 
 /// An empty database of its own for one test.
 pub(crate) struct Database {

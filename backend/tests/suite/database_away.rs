@@ -122,9 +122,12 @@ async fn known_links_lead_on_while_the_database_is_away_and_their_clicks_wait_in
         assert_eq!(follow(&service, "k").await, (StatusCode::SERVICE_UNAVAILABLE, true), "{way:?}");
         proxy.set(Way::Open);
         clicks += 53;
-        while follow(&service, "k").await.0 != StatusCode::FOUND {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let found = async {
+            while follow(&service, "k").await.0 != StatusCode::FOUND {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(DEADLINE, found).await.expect("the database is back");
         timeout(Duration::from_secs(20), service.backend.flush_clicks()).await.unwrap();
         let counted = service.get("/analytics?interval=all").await.body;
         assert_eq!(counted["clicks"], clicks, "{way:?}");
@@ -161,9 +164,12 @@ async fn requests_are_refused_at_once_while_the_database_is_away() {
         }
         assert_eq!(ready().await.status, StatusCode::SERVICE_UNAVAILABLE, "{way:?}");
         proxy.set(Way::Open);
-        while service.get("/links/count").await.status != StatusCode::OK {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let answered = async {
+            while service.get("/links/count").await.status != StatusCode::OK {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(DEADLINE, answered).await.expect("the database is back");
         assert_eq!(service.get("/links/count").await.body, 1, "{way:?}");
         assert_eq!(ready().await.status, StatusCode::OK, "{way:?}");
     }
