@@ -52,6 +52,7 @@ mod soak;
 #[cfg(target_os = "linux")]
 mod systemd;
 mod tags;
+mod time_series;
 mod top_links;
 mod transactions;
 mod webhook_changes;
