@@ -20,6 +20,7 @@ mod delivery_log;
 mod deployments;
 mod domains;
 mod errors;
+mod filters;
 mod folders;
 #[cfg(target_os = "linux")]
 mod full_disk;
