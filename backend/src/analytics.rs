@@ -308,7 +308,8 @@ impl Granularity {
     fn of(click_query: &ClickQuery) -> Self {
         match click_query.interval {
             Some(Interval::All | Interval::YearToDate | Interval::LastDays(365)) => Self::Month,
-            _ => {
+            Some(Interval::LastDays(_) | Interval::MonthToDate | Interval::QuarterToDate) => Self::Day,
+            Some(Interval::Last(_)) | None => {
                 let length = click_query.selection.end.duration_since(click_query.selection.start);
                 if length <= SignedDuration::from_hours(48) {
                     Self::Hour

@@ -230,6 +230,12 @@ pub(crate) fn split_list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
+/// Like [`split_list`], for texts that may have white space at their ends. Only white space after a comma separates values.
+pub(crate) fn split_texts(text: &str) -> impl Iterator<Item = &str> {
+    let (first, others) = text.split_once(',').unwrap_or((text, ""));
+    std::iter::once(first).chain(others.split(',').map(str::trim_start)).filter(|part| !part.is_empty())
+}
+
 /// Whether a name or an id in a list exceeds [`MAX_ITEM`]. The prefix of external ids does not count.
 pub(crate) fn is_too_long(item: &str) -> bool {
     item.strip_prefix("ext_").unwrap_or(item).chars().count() > MAX_ITEM

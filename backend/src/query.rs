@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use url::form_urlencoded;
 
 use crate::body::{
-    MAX_ITEM, contains_nul, empty_list, empty_text, is_too_long, split_list, too_long, too_many,
+    MAX_ITEM, contains_nul, empty_list, empty_text, is_too_long, split_list, split_texts, too_long, too_many,
 };
 use crate::error::ApiError;
 
@@ -51,11 +51,25 @@ impl Query {
     /// The values of a list of at most `max` values, given as a comma-separated value or as repeated parameters. None
     /// if the parameter is absent. An empty list is refused, because it would select everything.
     pub(crate) fn list(&self, name: &str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
+        self.values(name, max, split_list)
+    }
+
+    /// Like [`Self::list`], for texts that may have white space at their ends.
+    pub(crate) fn texts(&self, name: &str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
+        self.values(name, max, split_texts)
+    }
+
+    fn values<'a, I: Iterator<Item = &'a str>>(
+        &'a self,
+        name: &str,
+        max: usize,
+        split: fn(&'a str) -> I,
+    ) -> Result<Option<Vec<String>>, ApiError> {
         let mut parameters = self.0.iter().filter(|(key, _)| key == name).peekable();
         if parameters.peek().is_none() {
             return Ok(None);
         }
-        let values = parameters.flat_map(|(_, value)| split_list(value));
+        let values = parameters.flat_map(|(_, value)| split(value));
         let values: Vec<String> = values.take(max + 1).map(str::to_owned).collect();
         match values.len() {
             0 => Err(empty_list(name)),

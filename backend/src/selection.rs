@@ -225,6 +225,16 @@ fn filter_values(query: &Query, name: &str, column: Column) -> Result<Option<(Ve
     let values = match column {
         Column::Url => query.addresses(name, visitor::MAX_DESTINATION)?,
         Column::RefererUrl => query.addresses(name, visitor::MAX_KEPT)?,
+        Column::TenantId
+        | Column::FolderId
+        | Column::PartnerId
+        | Column::ProgramId
+        | Column::UtmSource
+        | Column::UtmMedium
+        | Column::UtmCampaign
+        | Column::UtmTerm
+        | Column::UtmContent
+        | Column::City => query.texts(name, MAX_VALUES)?,
         _ => query.list(name, MAX_VALUES)?,
     };
     let Some(mut values) = values else { return Ok(None) };

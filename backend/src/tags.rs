@@ -74,8 +74,10 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
 
 /// The name of a tag. `tag` is the deprecated name of the field.
 fn name(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
-    let (name, tag) = (fields.name("name", MAX_ITEM)?, fields.name("tag", MAX_ITEM)?);
-    Ok(name.or(tag))
+    match (fields.name("name", MAX_ITEM)?, fields.name("tag", MAX_ITEM)?) {
+        (Some(name), Some(tag)) if name != tag => Err(fields.invalid("tag", "Differs from name")),
+        (name, tag) => Ok(name.or(tag)),
+    }
 }
 
 fn color(fields: &Fields<'_>) -> Result<Option<&'static str>, ApiError> {

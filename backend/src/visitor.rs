@@ -194,7 +194,8 @@ impl Referer {
         let url = url.and_then(|text| Url::parse(text).ok());
         match url.as_ref().and_then(|url| Some((url, url.host_str()?))) {
             Some((url, host)) => {
-                let host = host.trim_start_matches("www.").to_owned().into();
+                // Only hosts of web addresses are in lower case already.
+                let host = host.to_ascii_lowercase().trim_start_matches("www.").to_owned().into();
                 Self { host, url: kept_referer(url.as_str()).to_owned().into() }
             }
             None => Self { host: DIRECT, url: DIRECT },

@@ -11,7 +11,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("domain", "a domain of --public-url or --domain"),
     ("key", "up to 190 letters, digits, _, -, . and /, unique on the domain"),
     ("keyLength", "a whole number from 3 to 190"),
-    ("prefix", "up to 190 letters, digits, _, -, . and /"),
+    ("prefix", "letters, digits, _, -, . and /, up to 190 with a slash and the generated key"),
     ("externalId", "up to 255 characters, unique in the workspace"),
     ("tenantId", "up to 255 characters"),
     ("folderId", "the id of a folder of the workspace"),
@@ -81,11 +81,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::links::input::schema;
+    use crate::links::input::create_schema;
 
     #[test]
     fn every_field_of_a_link_is_a_column() {
-        let schema = schema(&["url"]);
+        let schema = create_schema();
         let mut fields: BTreeSet<&str> =
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         assert!(fields.remove("tags"), "the list in responses, which files do not have");

@@ -139,7 +139,7 @@ pub(super) async fn delete(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let ids = query.list("linkIds", MAX_BULK)?;
+    let ids = query.texts("linkIds", MAX_BULK)?;
     let ids = ids.ok_or_else(|| ApiError::bad_request("Please provide linkIds to delete."))?;
     let selectors: Vec<LinkSelector> = ids.iter().map(|id| selector(id)).collect();
     let deleted = app.store.delete_links(&caller.workspace, &selectors).await?;

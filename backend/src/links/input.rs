@@ -12,6 +12,7 @@ use super::tag_fields::TagSelection;
 use super::{Details, key};
 use crate::body::{Change, Fields, empty_text, too_long, wrong_type};
 use crate::error::ApiError;
+use crate::ids;
 use crate::when::{self, Edge};
 
 /// Maximum length of keys and domains, in characters.
@@ -88,9 +89,25 @@ const INSTANTS_WITHOUT_EFFECT: [&str; 2] = ["testStartedAt", "testCompletedAt"];
 /// The message for an instant whose effect does not exist here.
 pub(crate) const NO_EFFECT: &str = "Not supported: expected null";
 
-/// The JSON schema of a body that creates or updates a link, derived from the tables with which bodies are parsed.
+/// The fields that determine how the key of a new link is generated.
+const KEY_GENERATION: [&str; 2] = ["keyLength", "prefix"];
+
+/// The JSON schema of a body that updates a link.
 #[cfg(feature = "openapi")]
-pub(crate) fn schema(required: &[&str]) -> Value {
+pub(crate) fn update_schema() -> Value {
+    let mut schema = create_schema();
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("required");
+    }
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        properties.retain(|name, _| !KEY_GENERATION.contains(&name.as_str()));
+    }
+    schema
+}
+
+/// The JSON schema of a body that creates a link, derived from the tables with which bodies are parsed.
+#[cfg(feature = "openapi")]
+pub(crate) fn create_schema() -> Value {
     use serde_json::{Map, json};
 
     use super::tag_fields::MAX_TAGS;
@@ -111,7 +128,9 @@ pub(crate) fn schema(required: &[&str]) -> Value {
         "keyLength",
         json!({"type": ["integer", "null"], "minimum": KEY_LENGTHS.start(), "maximum": KEY_LENGTHS.end()}),
     );
-    add("prefix", text(MAX_KEY));
+    let description = format!("With a slash and the generated key, at most {MAX_KEY} characters.");
+    let max = MAX_KEY - key_under_prefix(*KEY_LENGTHS.start() as usize);
+    add("prefix", json!({"type": ["string", "null"], "maxLength": max, "description": description}));
     for name in ["externalId", "tenantId"].into_iter().chain(destination::NAMES) {
         add(name, text(MAX_ID));
     }
@@ -152,15 +171,14 @@ pub(crate) fn schema(required: &[&str]) -> Value {
         json!({"type": ["object", "null"], "additionalProperties": {"type": "string", "maxLength": MAX_URL}});
     add("geo", country);
     let description = format!("A link has at most {MAX_LINK_BYTES} bytes in all.");
-    json!({"type": "object", "description": description, "required": required, "properties": properties})
+    json!({"type": "object", "description": description, "required": ["url"], "properties": properties})
 }
 
 impl LinkInput {
-    /// Parses a body that creates a link: like [`Self::update`], with a required destination.
+    /// Parses a body that creates a link. Unknown fields are ignored.
     pub(crate) fn create(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
         let fields = Fields::of(value, at)?;
-        fields.required_text("url", MAX_URL)?;
-        let input = Self::update(value, at, now)?;
+        let input = Self::new(&fields, now)?;
         match input.refused_in_new() {
             Some((name, message)) => Err(fields.invalid(name, message)),
             None => Ok(input),
@@ -170,8 +188,25 @@ impl LinkInput {
     /// Parses a body that creates a link or updates one: like [`Self::create`], but a link may keep what a new link is
     /// refused.
     pub(crate) fn upsert(value: &Value, now: Timestamp) -> Result<Self, ApiError> {
-        Fields::of(value, "")?.required_text("url", MAX_URL)?;
-        Self::update(value, "", now)
+        Self::new(&Fields::of(value, "")?, now)
+    }
+
+    /// Parses a body that may create a link: the fields of an update, a required destination, and how the key is
+    /// generated.
+    fn new(fields: &Fields<'_>, now: Timestamp) -> Result<Self, ApiError> {
+        fields.required_text("url", MAX_URL)?;
+        let mut input = Self::read(fields, now)?;
+        input.key_length =
+            fields.integer("keyLength", KEY_LENGTHS)?.set().and_then(|length| length.try_into().ok());
+        input.prefix = prefix(fields)?;
+        let generated = key_under_prefix(input.key_length.unwrap_or(ids::KEY_LENGTH));
+        // The published API ignores how a key is generated if the request has one.
+        if let (Some(prefix), None) = (&input.prefix, &input.key)
+            && prefix.chars().count() + generated > MAX_KEY
+        {
+            return Err(too_long(&fields.path("prefix"), MAX_KEY.saturating_sub(generated)));
+        }
+        Ok(input)
     }
 
     /// The field that a new link is refused, and the message.
@@ -197,32 +232,38 @@ impl LinkInput {
     /// fields are ignored.
     pub(crate) fn update(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
         let fields = Fields::of(value, at)?;
+        let is_set = |name: &&str| fields.get(name).is_some_and(|value| !value.is_null());
+        if let Some(name) = KEY_GENERATION.iter().find(|name| is_set(name)) {
+            return Err(fields.invalid(name, "Applies only to new links"));
+        }
+        Self::read(&fields, now)
+    }
+
+    /// Parses the fields that a new link and an update have.
+    fn read(fields: &Fields<'_>, now: Timestamp) -> Result<Self, ApiError> {
         if let Change::Set(_) = fields.text("password", MAX_TEXT)? {
             return Err(fields.invalid("password", "Password protection is not supported."));
         }
-        refuse_without_effect(&fields)?;
+        refuse_without_effect(fields)?;
         let url = match fields.text("url", MAX_URL)? {
             Change::Keep => None,
             Change::Clear => return Err(wrong_type(&fields.path("url"), "string", &Value::Null)),
-            Change::Set(text) => Some(destination::parse(&fields, "url", &text)?),
+            Change::Set(text) => Some(destination::parse(fields, "url", &text)?),
         };
-        let parameters = Parameters::read(&fields, url.as_deref())?;
+        let parameters = Parameters::read(fields, url.as_deref())?;
         Ok(Self {
             url,
             domain: fields.text("domain", MAX_KEY)?.set().map(|domain| domain.to_lowercase()),
-            key: trimmed(&fields, "key")?,
-            key_length: fields
-                .integer("keyLength", KEY_LENGTHS)?
-                .set()
-                .and_then(|length| length.try_into().ok()),
-            prefix: prefix(&fields)?,
-            external_id: external_id(&fields)?,
+            key: trimmed(fields, "key")?,
+            key_length: None,
+            prefix: None,
+            external_id: external_id(fields)?,
             tenant_id: not_empty(fields.text("tenantId", MAX_ID)?),
             folder_id: not_empty(fields.text("folderId", MAX_KEY)?),
             archived: fields.boolean("archived")?.set(),
-            tags: TagSelection::read(&fields)?,
+            tags: TagSelection::read(fields)?,
             parameters,
-            details: DetailsInput::read(&fields, now)?,
+            details: DetailsInput::read(fields, now)?,
         })
     }
 
@@ -310,6 +351,11 @@ fn trimmed(fields: &Fields<'_>, name: &str) -> Result<Option<String>, ApiError> 
     let Change::Set(text) = fields.text(name, MAX_KEY)? else { return Ok(None) };
     let key = text.trim_matches('/');
     Ok((!key.is_empty()).then(|| key.to_owned()))
+}
+
+/// The number of characters that follow a prefix: a slash and the generated key.
+fn key_under_prefix(key_length: usize) -> usize {
+    1 + key_length
 }
 
 fn prefix(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {

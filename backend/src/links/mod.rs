@@ -6,6 +6,7 @@ pub(crate) mod destination;
 pub(crate) mod input;
 pub(crate) mod key;
 pub(crate) mod routes;
+pub(crate) mod search;
 pub(crate) mod selectors;
 pub(crate) mod tag_fields;
 

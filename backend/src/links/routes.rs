@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::input::LinkInput;
+use super::search::LinkSearch;
 use super::selectors::{self, external_id, not_found, selector};
-use super::{Link, LinkBody, bulk};
+use super::{Link, LinkBody, PublicUrl, bulk};
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
@@ -67,7 +68,7 @@ async fn create(
 async fn list(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let size = query.page_size(PAGE_SIZE)?;
     let page = page(&query, size)?;
-    let (filter, store) = (filter(&query)?, app.store.clone());
+    let (filter, store) = (filter(&query, &app.public_url)?, app.store.clone());
     let links = select(&app, caller.workspace, filter, move |workspace, filter, reader| async move {
         store.list_links(&workspace, &filter, &page, size, reader).await
     });
@@ -106,7 +107,7 @@ async fn count(State(app): State<Shared>, caller: Caller, query: Query) -> Resul
         ("tagId", LinkGroup::TagId),
         ("userId", LinkGroup::UserId),
     ];
-    let filter = filter(&query)?;
+    let filter = filter(&query, &app.public_url)?;
     let store = app.store.clone();
     let Some(by) = query.choice("groupBy", &groups)? else {
         let count = select(&app, caller.workspace, filter, move |workspace, filter, reader| async move {
@@ -190,7 +191,7 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     Ok(Json(json!({ "id": link.id })))
 }
 
-fn filter(query: &Query) -> Result<LinkFilter, ApiError> {
+fn filter(query: &Query, public: &PublicUrl) -> Result<LinkFilter, ApiError> {
     let tag_ids = [query.list("tagIds", MAX_VALUES)?, query.list("tagId", MAX_VALUES)?];
     Ok(LinkFilter {
         domain: query.filter("domain")?.map(str::to_lowercase),
@@ -200,7 +201,7 @@ fn filter(query: &Query) -> Result<LinkFilter, ApiError> {
         tenant_id: query.filter("tenantId")?.map(str::to_owned),
         has_user: query.filter("userId")?.is_some(),
         has_tags: query.boolean("withTags")?.unwrap_or(false),
-        search: query.search()?.map(str::to_owned),
+        search: query.search()?.map(|text| LinkSearch::new(text, public)),
         link_ids: query.list("linkIds", MAX_VALUES)?,
         show_archived: query.boolean("showArchived")?.unwrap_or(false),
     })

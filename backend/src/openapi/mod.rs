@@ -60,8 +60,8 @@ fn schemas() -> Value {
         }},
     });
     schemas.insert("Error".to_owned(), error);
-    schemas.insert("CreateLink".to_owned(), input::schema(&["url"]));
-    schemas.insert("UpdateLink".to_owned(), input::schema(&[]));
+    schemas.insert("CreateLink".to_owned(), input::create_schema());
+    schemas.insert("UpdateLink".to_owned(), input::update_schema());
     Value::Object(schemas)
 }
 

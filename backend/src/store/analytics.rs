@@ -300,7 +300,8 @@ impl Store {
         reader.number(sql).await
     }
 
-    /// Number of clicks by the values of `columns`, in descending order. Groups without a value are left out.
+    /// Number of clicks by the values of `columns`, in descending order. Groups without a value of the last column are left
+    /// out. The columns before it locate its value, and may be unknown.
     pub(crate) async fn group_clicks(
         &self,
         reader: &mut Reader,
@@ -328,8 +329,8 @@ impl Store {
             push_joins(&mut sql, columns);
             sql.push(" WHERE c.n > 0");
         }
-        for column in columns {
-            sql.push(" AND ").push(column.sql(self.dialect)).push(" NOT IN ('', 'Unknown')");
+        if let Some(grouped) = columns.last() {
+            sql.push(" AND ").push(grouped.sql(self.dialect)).push(" NOT IN ('', 'Unknown')");
         }
         sql.push(" GROUP BY ");
         for (index, column) in columns.iter().enumerate() {

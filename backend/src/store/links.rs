@@ -11,6 +11,7 @@ use super::sql::Sql;
 use super::tags::TagsOfLinks;
 use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::background;
+use crate::links::search::LinkSearch;
 use crate::links::{Details, Link};
 
 /// Maximum number of links in one query. SQLite permits 32,766 arguments.
@@ -36,8 +37,7 @@ pub(crate) struct LinkFilter {
     /// `Some(None)` selects links without a folder.
     pub(crate) folder_id: Option<Option<String>>,
     pub(crate) tenant_id: Option<String>,
-    /// A substring of the destination, or of the short link without its scheme.
-    pub(crate) search: Option<String>,
+    pub(crate) search: Option<LinkSearch>,
     pub(crate) link_ids: Option<Vec<String>>,
     pub(crate) show_archived: bool,
     /// True if the filter names a user. No link matches, because links are created by keys.
@@ -341,8 +341,12 @@ impl Store {
             if rests {
                 sql.rest_before("l.url");
             }
-            sql.push("(").long_contains(self.dialect, "l.url", search);
-            sql.push(" OR ").long_contains(self.dialect, "(l.domain || '/' || l.key)", search).push(")");
+            sql.push("(l.url").long_contains(self.dialect, &search.text).push(" OR ");
+            // As `PublicUrl::short_link` has it, but with readable letters.
+            sql.push("(CASE l.domain WHEN ").bind(search.default_domain.clone());
+            sql.push(" THEN ").bind(search.default_base.clone());
+            sql.push(" ELSE ").bind(search.scheme.clone()).push(" || l.domain END || '/r/' || l.key)");
+            sql.long_contains(self.dialect, &search.in_short_link).push(")");
             if rests {
                 sql.push(" END");
             }

@@ -110,11 +110,10 @@ impl Sql {
         self.bind(format!("%{escaped}%")).push(" ESCAPE '\\'")
     }
 
-    /// Appends the condition that a long text contains another, in upper or lower case. It takes time in proportion to the length of
-    /// the long text, where that of [`Self::contains`] is in proportion to the product of both lengths. In PostgreSQL, the square of
+    /// Appends the condition that the long text before contains another, in upper or lower case. It takes time in proportion to the length
+    /// of the long text, where that of [`Self::contains`] is in proportion to the product of both lengths. In PostgreSQL, the square of
     /// the length of the other is added. SQLite needs a [`Reader`](super::Reader).
-    pub(super) fn long_contains(&mut self, dialect: Dialect, column: &'static str, text: &str) -> &mut Self {
-        self.push(column);
+    pub(super) fn long_contains(&mut self, dialect: Dialect, text: &str) -> &mut Self {
         match dialect {
             Dialect::Sqlite => self.push(" REGEXP ").bind(format!("(?i){}", regex::escape(text))),
             // The text after the asterisks is taken literally.

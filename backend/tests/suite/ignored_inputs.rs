@@ -11,6 +11,9 @@ on_both_databases! {
     empty_parameters_are_refused,
     the_names_of_one_link_must_agree,
     a_bulk_update_takes_the_list_that_is_not_empty,
+    what_generates_a_key_is_refused_where_none_is_generated,
+    a_generated_key_has_at_most_190_characters,
+    the_two_names_of_a_tag_must_agree,
     links_of_a_deleted_tag_have_no_tags_at_once,
     a_filter_by_address_keeps_its_commas_and_its_end,
 }
@@ -91,6 +94,111 @@ async fn a_bulk_update_takes_the_list_that_is_not_empty(database: Database) {
     assert_eq!(service.patch("/links/bulk", &both).await.each("id"), [&a["id"]]);
     let both = json!({"linkIds": [b["id"]], "externalIds": ["a"], "data": data});
     assert_eq!(service.patch("/links/bulk", &both).await.each("id"), [&b["id"]]);
+}
+
+async fn what_generates_a_key_is_refused_where_none_is_generated(database: Database) {
+    let service = Service::start(database).await;
+    let link = service.link(&json!({"url": "https://example.com", "key": "k", "externalId": "a"})).await;
+    let id = link["id"].as_str().unwrap();
+    let path = format!("/links/{id}");
+    for (name, value) in
+        [("prefix", json!("p")), ("prefix", json!("")), ("keyLength", json!(5)), ("keyLength", json!(7.0))]
+    {
+        let only_new = |at: &str| format!("custom: {at}{name}: Applies only to new links");
+        let body = json!({"title": "t", name: value});
+        assert_eq!(service.patch(&path, &body).await.error(), (422, "unprocessable_entity", &*only_new("")));
+        assert_eq!(service.put(&path, &body).await.error().2, only_new(""));
+        let bulk = json!({"linkIds": [id], "data": body});
+        assert_eq!(service.patch("/links/bulk", &bulk).await.error().2, only_new("data."));
+    }
+    assert_eq!(service.get(&path).await.body["title"], json!(null));
+    let neutral = json!({"title": "t", "prefix": null, "keyLength": null});
+    assert_eq!(service.patch(&path, &neutral).await.status, 200);
+    let bulk = json!({"externalIds": ["a"], "data": neutral});
+    assert_eq!(service.patch("/links/bulk", &bulk).await.status, 200);
+    let document = service.get("/openapi.json").await.body;
+    let schemas = &document["components"]["schemas"];
+    for (schema, has) in [("CreateLink", true), ("UpdateLink", false)] {
+        for name in ["prefix", "keyLength"] {
+            assert_eq!(schemas[schema]["properties"][name].is_object(), has, "{schema}: {name}");
+        }
+        assert!(schemas[schema]["properties"]["key"].is_object());
+    }
+
+    // The published API documents that it ignores them if there is a key.
+    for (number, (name, value)) in [("prefix", json!("p")), ("keyLength", json!(5))].into_iter().enumerate() {
+        let body = json!({"url": "https://example.com/new", "key": format!("n{number}"), name: value});
+        assert_eq!(service.post("/links", &body).await.body["key"], body["key"]);
+        assert_eq!(service.put("/links/upsert", &body).await.body["key"], body["key"]);
+        for key in [json!(null), json!(""), json!("/")] {
+            let body = json!({"url": "https://example.com/new", "key": key, name: value});
+            assert_eq!(service.post("/links", &body).await.status, 200, "{body}");
+        }
+    }
+    // They count if the link is created, and a link that exists keeps its key.
+    let upsert = json!({"url": "https://example.com/upserted", "prefix": "p", "keyLength": 5, "title": "t"});
+    let made = service.put("/links/upsert", &upsert).await.body;
+    let key = made["key"].as_str().unwrap();
+    assert!(key.starts_with("p/") && key.len() == 7, "{key}");
+    let upsert = json!({"url": "https://example.com/upserted", "prefix": "q", "keyLength": 9, "title": "u"});
+    let again = service.put("/links/upsert", &upsert).await.body;
+    assert_eq!((&again["id"], &again["key"], &again["title"]), (&made["id"], &made["key"], &json!("u")));
+}
+
+async fn a_generated_key_has_at_most_190_characters(database: Database) {
+    let service = Service::start(database).await;
+    //  characters of the prefix, length of the key, and the maximum if that is too long
+    let table = [
+        (182, None, Ok(())),
+        (183, None, Err(182)),
+        (182, Some(7), Ok(())),
+        (183, Some(7), Err(182)),
+        (186, Some(3), Ok(())),
+        (187, Some(3), Err(186)),
+        (89, Some(100), Ok(())),
+        (90, Some(100), Err(89)),
+        (1, Some(190), Err(0)),
+        (0, Some(190), Ok(())),
+    ];
+    for (length, key_length, expected) in table {
+        let body =
+            json!({"url": "https://example.com", "prefix": "é".repeat(length), "keyLength": key_length});
+        let message = |at: &str, max: usize| {
+            format!("too_big: {at}prefix: Too big: expected string to have <={max} characters")
+        };
+        let answer = service.post("/links", &body).await;
+        let bulk = service.post("/links/bulk", &json!([body])).await;
+        match expected {
+            Ok(()) => {
+                let characters = length + key_length.unwrap_or(7) + usize::from(length > 0);
+                assert_eq!(answer.body["key"].as_str().unwrap().chars().count(), characters, "{body}");
+                assert_eq!(bulk.body[0]["key"].as_str().unwrap().chars().count(), characters, "{body}");
+                // As a key of a request, it is short enough.
+                let path = format!("/links/{}", answer.body["id"].as_str().unwrap());
+                assert_eq!(service.patch(&path, &json!({"key": answer.body["key"]})).await.status, 200);
+            }
+            Err(max) => {
+                assert_eq!(answer.error(), (422, "unprocessable_entity", &*message("", max)));
+                assert_eq!(bulk.error().2, message("[0].", max));
+            }
+        }
+    }
+}
+
+async fn the_two_names_of_a_tag_must_agree(database: Database) {
+    let service = Service::start(database).await;
+    let id = service.tags(&["t"]).await.remove(0);
+    let path = format!("/tags/{id}");
+    let differs = (422, "unprocessable_entity", "custom: tag: Differs from name");
+    let body = json!({"name": "a", "tag": "b"});
+    assert_eq!(service.patch(&path, &body).await.error(), differs);
+    assert_eq!(service.post("/tags", &body).await.error(), differs);
+    assert_eq!(service.get("/tags").await.each("name"), ["t"]);
+    for body in [json!({"name": "a", "tag": "a "}), json!({"tag": "b"}), json!({"name": "c"})] {
+        let answer = service.patch(&path, &body).await;
+        let name = body.get("name").or(body.get("tag")).unwrap();
+        assert_eq!((answer.status.as_u16(), &answer.body["name"]), (200, name), "{body}");
+    }
 }
 
 async fn links_of_a_deleted_tag_have_no_tags_at_once(database: Database) {

@@ -20,6 +20,7 @@ mod delivery_log;
 mod deployments;
 mod domains;
 mod errors;
+mod filters;
 mod folders;
 #[cfg(target_os = "linux")]
 mod full_disk;
@@ -52,6 +53,7 @@ mod soak;
 #[cfg(target_os = "linux")]
 mod systemd;
 mod tags;
+mod time_series;
 mod top_links;
 mod transactions;
 mod webhook_changes;
