@@ -127,7 +127,8 @@ async fn what_generates_a_key_is_refused_where_none_is_generated(database: Datab
 
     // The published API documents that it ignores them if there is a key.
     for (number, (name, value)) in [("prefix", json!("p")), ("keyLength", json!(5))].into_iter().enumerate() {
-        let body = json!({"url": "https://example.com/new", "key": format!("n{number}"), name: value});
+        let url = format!("https://example.com/{number}");
+        let body = json!({"url": url, "key": format!("n{number}"), name: value});
         assert_eq!(service.post("/links", &body).await.body["key"], body["key"]);
         assert_eq!(service.put("/links/upsert", &body).await.body["key"], body["key"]);
         for key in [json!(null), json!(""), json!("/")] {
