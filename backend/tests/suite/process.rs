@@ -191,6 +191,15 @@ impl Caller {
         self.client.request(request.body(Full::from(body)).unwrap()).await.ok()
     }
 
+    /// Follows a short link by way of proxies that wrote `X-Forwarded-For`. None if the process was gone before it had answered.
+    pub(crate) async fn visit(&self, url: String, forwarded: Option<&str>) -> Option<StatusCode> {
+        let mut request = Request::get(url).header("user-agent", BROWSER);
+        if let Some(forwarded) = forwarded {
+            request = request.header("x-forwarded-for", forwarded);
+        }
+        Some(self.client.request(request.body(Full::default()).unwrap()).await.ok()?.status())
+    }
+
     /// The text of an answer; None if the process was gone before it had answered.
     pub(crate) async fn text(&self, url: String) -> Option<String> {
         let request = Request::get(url).body(Full::default()).unwrap();
