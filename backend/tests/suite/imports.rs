@@ -283,6 +283,8 @@ fn a_line_that_the_store_refuses_is_named_with_the_column() {
         (",,,,,fold_none,", "folderId", "The workspace has no such folder."),
         (",,,,,,other.test", "domain", "domain"),
         (",,,,,,go.test", "domain", "Domain does not belong to workspace."),
+        (",,cafe\u{301},,,,", "key", "Invalid key."),
+        (",,do\u{200b}cs,,,,", "key", "Invalid key."),
     ];
     let assigned = Command::new(env!("CARGO_BIN_EXE_backend"))
         .args(["domains", "assign", "--database", &place.database.url, "--workspace"])

@@ -267,27 +267,34 @@ async fn many_long_clicks_are_all_recorded(database: Database) {
 
 async fn keys_from_before_lead_where_they_led(database: Database) {
     let service = Service::start(database).await;
-    for key in ["pаypal", "do\u{200b}cs", "do\u{202e}cs"] {
-        let answer = service.post("/links", &json!({"url": "https://example.com/", "key": key})).await;
+    for key in ["pаypal", "do\u{200b}cs", "do\u{202e}cs", "cafe\u{301}"] {
+        let link = json!({"url": "https://example.com/", "key": key});
+        let answer = service.post("/links", &link).await;
         assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."), "{key:?}");
+        let answer = service.post("/links/bulk", &json!([{"url": "https://example.com/"}, link])).await;
+        assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: [1].key: Invalid key."), "{key:?}");
     }
     // In a database whose order of keys is that of the keys, as it was before there was another.
     let mut connection = service.database().connect().await;
     sqlx::query("UPDATE key_order SET secret = ''").execute(&mut connection).await.unwrap();
     let service = service.restart().await;
     service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
-    sqlx::query("UPDATE links SET key = $1, key_place = $1")
-        .bind("pаypal")
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    let answer = service.follow(Method::GET, "/r/p%D0%B0ypal", CHROME).await;
-    assert_eq!(answer.status, 302);
-    let link = service.get("/links/info?domain=s.test&key=p%D0%B0ypal").await.body;
-    assert_eq!(link["key"], "pаypal");
-    // It may be written back, and changed to no other of its kind.
-    let path = format!("/links/{}", link["id"].as_str().unwrap());
-    assert_eq!(service.patch(&path, &link).await.body, link);
-    let answer = service.patch(&path, &json!({"key": "pаypаl"})).await;
-    assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."));
+    for (key, path, another) in
+        [("pаypal", "p%D0%B0ypal", "pаypаl"), ("cafe\u{301}", "cafe%CC%81", "cafe\u{301}s")]
+    {
+        sqlx::query("UPDATE links SET key = $1, key_place = $1")
+            .bind(key)
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        let answer = service.follow(Method::GET, &format!("/r/{path}"), CHROME).await;
+        assert_eq!(answer.status, 302, "{path}");
+        let link = service.get(&format!("/links/info?domain=s.test&key={path}")).await.body;
+        assert_eq!(link["key"], key);
+        // It may be written back, and changed to no other of its kind.
+        let path = format!("/links/{}", link["id"].as_str().unwrap());
+        assert_eq!(service.patch(&path, &link).await.body, link);
+        let answer = service.patch(&path, &json!({"key": another})).await;
+        assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."));
+    }
 }
