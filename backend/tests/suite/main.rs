@@ -35,6 +35,8 @@ mod links;
 mod load;
 mod long_reads;
 mod options;
+#[cfg(target_os = "linux")]
+mod preload;
 mod process;
 mod processes;
 mod qr;
