@@ -178,12 +178,13 @@ pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Resul
     if copies.len() > spools.len() {
         return Err(BackupError::Spools { found: copies.len(), named: spools.len() });
     }
-    let mut present = spools.clone();
+    let mut restored = spools.clone();
     if let Location::Sqlite(file, _) = &location {
-        present.extend([file.clone(), with_suffix(file, "-wal")]);
+        restored.push(file.clone());
     }
-    present.retain(|path| path.exists());
-    if let Some(path) = present.pop() {
+    // SQLite would apply the logs of earlier files to the restored ones.
+    let logs = |file: &PathBuf| ["", "-wal", "-journal"].map(|suffix| with_suffix(file, suffix));
+    if let Some(path) = restored.iter().flat_map(logs).find(|path| path.exists()) {
         return Err(BackupError::Exists(path));
     }
     let restored = restore_to(&location, &copies, &spools, folder).await;

@@ -1,6 +1,6 @@
 //! Settings that decide which visits count as clicks, and where the visitor's location comes from.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderName};
 use jiff::{SignedDuration, Timestamp};
@@ -33,9 +33,18 @@ impl ClickRules {
     /// The visitor's address as seen by the first trusted proxy. Clients can forge the entries before it.
     pub(crate) fn client_address(&self, headers: &HeaderMap) -> Option<IpAddr> {
         let fields = headers.get_all("x-forwarded-for").iter().rev();
-        let mut entries = fields.flat_map(|field| field.to_str().unwrap_or_default().rsplit(','));
-        entries.nth(usize::from(self.trusted_hops).checked_sub(1)?)?.trim().parse().ok()
+        // A client can write any bytes. They must not hide the entries of the proxies.
+        let mut entries = fields.flat_map(|field| field.as_bytes().rsplit(|byte| *byte == b','));
+        let entry = entries.nth(usize::from(self.trusted_hops).checked_sub(1)?)?;
+        address_in(std::str::from_utf8(entry).ok()?.trim())
     }
+}
+
+/// The address in an entry of `X-Forwarded-For`. Some proxies add the port of the client.
+fn address_in(entry: &str) -> Option<IpAddr> {
+    let in_brackets = || entry.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    let with_port = || entry.parse().ok().map(|address: SocketAddr| address.ip());
+    entry.parse().ok().or_else(with_port).or_else(in_brackets)
 }
 
 /// The headers with which the gateway states the visitor's location. The gateway must remove these headers from client

@@ -65,6 +65,10 @@ fn summary(imported: &Imported) -> String {
 fn print(imported: &Imported) -> Result<(), CliError> {
     let mut stdout = std::io::stdout();
     let mut lines = vec![summary(imported)];
+    if !imported.tags.is_empty() {
+        let tags: Vec<String> = imported.tags.iter().map(|tag| format!("{tag:?}")).collect();
+        lines.push(format!("{} created: {}", count(tags.len() as u64, "tag"), tags.join(", ")));
+    }
     lines.extend(imported.reasons.iter().map(|(reason, lines)| format!("  {lines} × {reason}")));
     lines.iter().try_for_each(|line| writeln!(stdout, "{line}")).map_err(CliError::Output)
 }

@@ -8,15 +8,16 @@ mod lines;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
 
-use csv::{ByteRecord, ReaderBuilder, StringRecord, Trim};
+use csv::{ByteRecord, Reader, ReaderBuilder, StringRecord, Trim};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use self::columns::{Cells, SECRET, accepted};
-use self::lines::PhysicalLines;
+pub use self::lines::Fault;
+use self::lines::{Malformed, Records};
 use crate::links::PublicUrl;
 use crate::links::destination::TooLong;
 use crate::links::input::{FLAG_NAMES, LinkInput, NO_EFFECT};
@@ -33,6 +34,9 @@ pub enum ImportError {
     /// The file cannot be read.
     #[error("{0}")]
     Csv(#[from] csv::Error),
+    /// The names of the columns are malformed.
+    #[error("the columns: {0}")]
+    Columns(Fault),
     /// The file has no lines.
     #[error("the file is empty")]
     Empty,
@@ -59,6 +63,8 @@ pub struct Imported {
     pub refused: u64,
     /// Number of refused lines by reason. A reason starts with the column.
     pub reasons: BTreeMap<String, u64>,
+    /// The tags that were created.
+    pub tags: Vec<String>,
     /// Number of bytes read from the file.
     pub bytes: u64,
     /// The number of the last line whose outcome is known. So are the outcomes of all lines before it.
@@ -114,6 +120,8 @@ impl Imported {
 pub struct Refused {
     /// The line number, starting at 1.
     pub line: u64,
+    /// The number of the last line that was read for it. A quoted cell may have several lines.
+    pub last: u64,
     /// The invalid cell, if the reason is a cell.
     pub cell: Option<Cell>,
     /// The reason.
@@ -129,14 +137,25 @@ pub struct Cell {
     pub value: String,
 }
 
+impl From<Malformed> for Refused {
+    fn from(Malformed { first, last, fault }: Malformed) -> Self {
+        Self { last, ..Self::of_line(first, fault.to_string()) }
+    }
+}
+
 impl Refused {
+    fn of_line(line: u64, reason: String) -> Self {
+        Self { line, last: line, cell: None, reason }
+    }
+
     fn of_cell(line: u64, cells: &Cells<'_>, column: &str, reason: String) -> Self {
         let value = if column == SECRET { "" } else { cells.of(column) };
         let mut shown: String = value.chars().take(SHOWN).collect();
         if shown.len() < value.len() {
             shown.push('…');
         }
-        Self { line, cell: Some(Cell { column: column.to_owned(), value: shown }), reason }
+        let cell = Some(Cell { column: column.to_owned(), value: shown });
+        Self { cell, ..Self::of_line(line, reason) }
     }
 
     fn reason(&self) -> String {
@@ -149,7 +168,10 @@ impl Refused {
 
 impl fmt::Display for Refused {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, cell, reason } = self;
+        let Self { line, last, cell, reason } = self;
+        if last > line {
+            return write!(formatter, "lines {line}-{last}: {reason}; line {line} is left out");
+        }
         let Some(Cell { column, value }) = cell else { return write!(formatter, "line {line}: {reason}") };
         write!(formatter, "line {line}, column {column}: {value:?}: {reason}")?;
         match accepted(column) {
@@ -181,22 +203,32 @@ pub async fn import_csv(
     now: Timestamp,
     mut report: impl FnMut(&Imported, &[Outcome]) -> ControlFlow<()>,
 ) -> Result<Imported, ImportError> {
-    let mut reader =
-        ReaderBuilder::new().trim(Trim::All).flexible(true).from_reader(PhysicalLines::new(file));
+    let mut reader = ReaderBuilder::new().trim(Trim::All).flexible(true).from_reader(Records::new(file));
+    if let Some(Err(Malformed { fault, .. })) = reader.get_mut().advance().map_err(csv::Error::from)? {
+        return Err(ImportError::Columns(fault));
+    }
     let columns = reader.headers()?.clone();
     check(&columns)?;
-    let mut import = Import { store, workspace, public, columns: &columns, now, tags: HashSet::new() };
+    let mut import = Import {
+        store,
+        workspace,
+        public,
+        columns: &columns,
+        now,
+        tags: HashSet::new(),
+        created_tags: Vec::new(),
+    };
     let mut imported = Imported { last_line: after, ..Imported::default() };
     let (mut lines, mut outcomes) = (Vec::new(), Vec::new());
     let mut bytes = ByteRecord::new();
     loop {
-        let read = reader.read_byte_record(&mut bytes);
-        let is_over = !matches!(read, Ok(true));
-        if !is_over {
-            let start = bytes.position().map_or(0, csv::Position::byte);
-            let number = reader.get_mut().at(start);
+        let read = read_record(&mut reader, &mut bytes);
+        let is_over = !matches!(read, Ok(Some(_)));
+        if let Ok(Some(read)) = &read {
+            let (Ok(number) | Err(Malformed { first: number, .. })) = *read;
             if number > after {
-                match line(&columns, &bytes, number, public, now) {
+                let well_formed = read.map_err(Refused::from);
+                match well_formed.and_then(|number| line(&columns, &bytes, number, public, now)) {
                     Ok(line) => lines.push(line),
                     Err(refused) => outcomes.push(Outcome::Refused(refused)),
                 }
@@ -212,10 +244,11 @@ pub async fn import_csv(
             }
             outcomes.sort_by_key(Outcome::line);
             outcomes.iter().for_each(|outcome| imported.add(outcome));
-            imported.bytes = reader.position().byte();
+            imported.tags.append(&mut import.created_tags);
+            imported.bytes = reader.get_ref().bytes();
             let goes_on = report(&imported, &outcomes).is_continue();
             created?;
-            if !read? {
+            if read?.is_none() {
                 return Ok(imported);
             }
             if !goes_on {
@@ -225,6 +258,21 @@ pub async fn import_csv(
             outcomes.clear();
         }
     }
+}
+
+/// Reads the next record, and returns the number of its first line. None at the end of the file.
+fn read_record(
+    reader: &mut Reader<Records<impl Read>>,
+    record: &mut ByteRecord,
+) -> Result<Option<Result<u64, Malformed>>, csv::Error> {
+    let read = reader.get_mut().advance()?;
+    // Records would be lost if the reader of CSV saw the end of the file before it.
+    if let Some(Ok(_)) = read
+        && !reader.read_byte_record(record)?
+    {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
+    Ok(read)
 }
 
 fn check(columns: &StringRecord) -> Result<(), ImportError> {
@@ -250,6 +298,8 @@ struct Import<'a> {
     now: Timestamp,
     /// The tags that exist.
     tags: HashSet<String>,
+    /// The tags that were created since the last report.
+    created_tags: Vec<String>,
 }
 
 impl Import<'_> {
@@ -271,9 +321,10 @@ impl Import<'_> {
     /// Creates the missing tags of a link. If a tag cannot be created, the link is refused later.
     async fn make_tags(&mut self, link: &NewLink) -> Result<(), StoreError> {
         for name in link.input.tags.iter().flat_map(|tags| &tags.names).flatten() {
-            if self.tags.insert(name.clone()) {
-                let _exists: Result<_, _> =
-                    self.store.create_tag(self.workspace, name, None, self.now).await?;
+            if self.tags.insert(name.clone())
+                && self.store.create_tag(self.workspace, name, None, self.now).await?.is_ok()
+            {
+                self.created_tags.push(name.clone());
             }
         }
         Ok(())
@@ -287,7 +338,7 @@ impl Import<'_> {
             Err(refusal) if refusal.is_refusal() => match lines {
                 [] => return Err(refusal),
                 [Line { number, .. }] => {
-                    let refused = Refused { line: *number, cell: None, reason: refusal.to_string() };
+                    let refused = Refused::of_line(*number, refusal.to_string());
                     outcomes.push(Outcome::Refused(refused));
                     return Ok(());
                 }
@@ -353,7 +404,7 @@ fn line(
     public: &PublicUrl,
     now: Timestamp,
 ) -> Result<Line, Refused> {
-    let of_line = |reason| Refused { line: number, cell: None, reason };
+    let of_line = |reason| Refused::of_line(number, reason);
     if bytes.len() != columns.len() {
         let (cells, expected) = (bytes.len(), columns.len());
         let reason =

@@ -1,5 +1,6 @@
 //! Validation of keys. A key must not look like another key, and must not contain invisible characters.
 
+use unicode_normalization::is_nfc;
 use unicode_properties::{EmojiStatus, GeneralCategory, UnicodeEmoji, UnicodeGeneralCategory};
 use unicode_security::general_security_profile::IdentifierType;
 use unicode_security::mixed_script::AugmentedScriptSet;
@@ -29,6 +30,8 @@ pub(crate) fn is_valid(key: &str) -> bool {
     !dots
         && !reserved
         && key.chars().all(is_allowed)
+        // `e` with a combining accent looks like `é`.
+        && is_nfc(key)
         && shows_all_of_itself(key)
         && key.split('/').all(is_of_one_script)
 }
@@ -70,11 +73,17 @@ fn shows_all_of_itself(key: &str) -> bool {
             index += tags.chars().count();
             continue;
         }
-        let is_part_of_emoji = match character {
-            JOINER => {
-                (before == Some(EMOJI_STYLE) || before.is_some_and(is_emoji))
-                    && at(index + 1).is_some_and(is_emoji)
+        if let Some(end) = end_of_joined(&characters, index) {
+            // What Unicode does not recommend may look like its parts without the joiner.
+            let emoji: String = characters.iter().take(end).skip(index).collect();
+            if emojis::get(&emoji).is_none_or(|known| known.as_str() != emoji) {
+                return false;
             }
+            index = end;
+            continue;
+        }
+        let is_part_of_emoji = match character {
+            JOINER => false,
             EMOJI_STYLE => match before {
                 Some(digit) if digit.is_ascii_digit() => at(index + 1) == Some(KEYCAP),
                 // An emoji that is one by default looks the same without it.
@@ -88,6 +97,27 @@ fn shows_all_of_itself(key: &str) -> bool {
         index += 1;
     }
     true
+}
+
+/// The end of a sequence of joined emoji that starts at `start`, such as a family. None if none does.
+fn end_of_joined(characters: &[char], start: usize) -> Option<usize> {
+    let at = |index: usize| characters.get(index).copied();
+    let end_of_one = |start: usize| {
+        at(start).filter(|first| is_emoji(*first))?;
+        let is_suffix =
+            |index: &usize| at(*index).is_some_and(|next| next == EMOJI_STYLE || is_skin_tone(next));
+        (start + 1..).find(|index| !is_suffix(index))
+    };
+    let first = end_of_one(start)?;
+    let mut end = first;
+    while at(end) == Some(JOINER) {
+        end = end_of_one(end + 1)?;
+    }
+    (end > first).then_some(end)
+}
+
+fn is_skin_tone(character: char) -> bool {
+    matches!(character, '\u{1f3fb}'..='\u{1f3ff}')
 }
 
 fn is_tag(character: char) -> bool {
@@ -155,6 +185,12 @@ mod tests {
             ("🇩🇪", true),
             ("🏴\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}", true),
             ("👍🏽", true),
+            // A woman with a beard, lovers of two tones of skin, and sequences beside others.
+            ("🧔🏽\u{200d}♀\u{fe0f}", true),
+            ("👩🏻\u{200d}❤\u{fe0f}\u{200d}👨🏿", true),
+            ("go👨\u{200d}👩\u{200d}👧😀🏳\u{fe0f}\u{200d}🌈s", true),
+            ("caf\u{e9}", true),
+            ("\u{ac00}", true),
             // Cyrillic and Greek letters among Latin ones.
             ("pаypal", false),
             ("αbc", false),
@@ -190,6 +226,19 @@ mod tests {
             ("😀\u{fe0f}", false),
             ("🏴\u{e0064}\u{e0065}\u{e0062}\u{e0065}\u{e007f}", false),
             ("é東а", false),
+            // They look like the emoji without the joiner, or like the recommended emoji.
+            ("😀\u{200d}😀", false),
+            ("👨\u{200d}👩\u{200d}👧\u{200d}😀", false),
+            ("😀\u{200d}👨\u{200d}👩\u{200d}👧", false),
+            ("👨\u{200d}\u{200d}👩", false),
+            ("\u{200d}😀", false),
+            ("🏳\u{200d}🌈", false),
+            ("👩\u{200d}❤\u{200d}👨", false),
+            // They look like what they are composed to.
+            ("cafe\u{301}", false),
+            ("\u{1100}\u{1161}", false),
+            ("\u{f900}", false),
+            ("\u{212b}", false),
             // Direction.
             ("do\u{202e}cs", false),
             ("do\u{2066}cs", false),

@@ -197,7 +197,8 @@ impl Store {
             return Ok(Ok(Changed { before: Some(before), after }));
         }
         after.updated_at = now;
-        if after.domain != before.domain {
+        // A new key makes a new short link, too.
+        if after.domain != before.domain || after.key != before.key {
             let domain = std::iter::once(after.domain.as_str());
             if !domains_of_others(transaction, self.dialect, workspace, domain).await?.is_empty() {
                 return Ok(Err(LinkConflict::Domain));

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{Method, Request, StatusCode};
 use backend::{ClickRules, KeptAddress, Settings};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::database::{Database, on_both_databases};
-use crate::process::BROWSER;
+use crate::process::{BROWSER, Caller, Process, make_key};
 use crate::receiver::Receiver;
 use crate::service::{Service, settings};
 
@@ -19,6 +19,7 @@ on_both_databases! {
     repeats_are_told_by_the_whole_address,
     no_file_holds_more_of_an_address_than_is_kept,
     addresses_from_before_are_truncated_whatever_is_kept_now,
+    without_a_proxy_the_address_is_that_of_the_connection,
 }
 
 fn keeping(ip: KeptAddress) -> Settings {
@@ -152,4 +153,35 @@ async fn addresses_from_before_are_truncated_whatever_is_kept_now(database: Data
     }
     sent.sort_by_key(|address| address.as_str().unwrap().to_owned());
     assert_eq!(sent, ["", "192.0.2.0", "192.0.2.78", "2001:db8:1::", "2001:db8::"]);
+}
+
+async fn without_a_proxy_the_address_is_that_of_the_connection(database: Database) {
+    let caller = Caller::new(make_key(&database.url));
+    //  trusted proxies, X-Forwarded-For, address
+    let table = [
+        ("0", None, "127.0.0.1"),
+        ("0", Some("192.0.2.7"), "127.0.0.1"),
+        ("1", None, "127.0.0.1"),
+        ("1", Some("192.0.2.7"), "192.0.2.7"),
+    ];
+    let key = |number: usize| format!("k{number}");
+    for (number, (trusted_hops, forwarded, expected)) in table.into_iter().enumerate() {
+        let options = ["--ip", "full", "--trusted-hops", trusted_hops];
+        let process = Process::start_with(&database.url, &options);
+        let link = json!({"url": "https://example.com", "key": key(number)});
+        let link = caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+        let path = format!("/r/{}", key(number));
+        assert_eq!(caller.visit(process.url(&path), forwarded).await.unwrap(), StatusCode::FOUND);
+        let events = process.url(&format!("/events?linkId={}", link["id"].as_str().unwrap()));
+        let recorded = async {
+            loop {
+                let events = caller.json(Method::GET, events.clone(), &Value::Null).await.unwrap();
+                if let Some(event) = events.get(0) {
+                    return event["ip"].clone();
+                }
+            }
+        };
+        let address = tokio::time::timeout(Duration::from_secs(20), recorded).await.expect("it is recorded");
+        assert_eq!(address, expected, "{trusted_hops} {forwarded:?}");
+    }
 }

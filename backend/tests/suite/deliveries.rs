@@ -288,6 +288,7 @@ async fn deliveries_are_filtered_and_paged(database: Database) {
         "end=",
         "event=lead.created",
         "start=soonish",
+        "start=2026-03-15T12:00:00.001Z&end=2026-03-15T12:00:00Z",
         "page=0",
         "pageSize=101",
     ] {
@@ -341,7 +342,12 @@ async fn failed_events_are_replayed_together(database: Database) {
         assert_eq!(answer, json!({"replayed": expected.len(), "more": false}), "{body}");
         assert_eq!(arrived(expected.len()).await, expected, "{body}");
     }
-    for refused in [json!({"status": "pending"}), json!({"event": "sale.created"}), json!({"eventIds": 7})] {
+    for refused in [
+        json!({"status": "pending"}),
+        json!({"event": "sale.created"}),
+        json!({"eventIds": 7}),
+        json!({"start": "1 hour ago", "end": "2 hours ago"}),
+    ] {
         assert_eq!(service.post(&replay, &refused).await.error().0, 422, "{refused}");
     }
     service.patch(&path, &json!({"disabled": true})).await;

@@ -1,8 +1,10 @@
-//! What the repository ships to run the service, and how many proxies each of them trusts.
+//! What the repository ships to run the service: how many proxies each of them trusts, and at which ports its parts meet.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use regex::Regex;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// What is built, and the tests and the sources of the service itself.
@@ -71,4 +73,58 @@ fn every_page_that_starts_the_service_says_how_many_proxies_to_trust() {
         }
     }
     assert_eq!(commands, 2);
+}
+
+#[test]
+fn every_file_sends_requests_to_the_ports_at_which_the_service_listens() {
+    const GATEWAY: &str = "8080";
+    const PUBLIC: &str = "8081";
+    const INTERNAL: &str = "8082";
+    const LISTENS: &str = r"LISTEN(?:=|: |` \| `)[\d.]+:(\d+)";
+    const BOTH: [&str; 2] = [PUBLIC, INTERNAL];
+    const CLUSTER: &str = r"\|(\d+)\|\w*\|backend-internal\.";
+    //  file, what is around a port in it, the ports
+    let table: &[(&str, &str, &[&str])] = &[
+        ("backend/systemd/weir-backend.service", LISTENS, &BOTH),
+        ("scripts/image/image.py", LISTENS, &BOTH),
+        ("scripts/image/image.py", r"(\d+)/tcp", &BOTH),
+        ("docs/src/gateways.md", r"--publish 127\.0\.0\.1:\d+:(\d+)", &BOTH),
+        ("docs/src/gateways.md", LISTENS, &BOTH),
+        ("envoy/compose.yaml", LISTENS, &BOTH),
+        ("envoy/compose.yaml", r"PUBLIC_URL: http://[\d.]+:(\d+)", &[GATEWAY]),
+        ("envoy/envoy.yaml", r"(?s)- name: api\n +address:\n.*?port_value: (\d+)", &[GATEWAY]),
+        ("envoy/envoy.yaml", r"(?s)cluster_name: backend(?:-internal)?\n.*?port_value: (\d+)", &BOTH),
+        ("envoy/nginx/nginx.conf", r"listen (\d+);", &[GATEWAY]),
+        ("envoy/nginx/nginx.conf", r"server [\d.]+:(\d+);", &[PUBLIC]),
+        ("envoy/prometheus/prometheus.yaml", r"(?s)job_name: backend\n.*?:(\d+)\]", &[INTERNAL]),
+        ("envoy/envoy-gateway/gateway.yaml", r"name: backend\n +port: (\d+)", &[PUBLIC]),
+        ("envoy/envoy-gateway/clusters.yaml", r"backend-internal\S+, port_value: (\d+)", &[INTERNAL]),
+        ("envoy/istio/services.yaml", r"(?s)app: backend\n.*?port: (\d+)", &BOTH),
+        ("envoy/istio/service-entries.yaml", r"(?s)directory\.links.*?number: (\d+)", &[INTERNAL]),
+        ("envoy/istio/trafficextension/ingress-gateway.yaml", CLUSTER, &[INTERNAL]),
+        ("envoy/istio/trafficextension/ingress-gateway-fleet.yaml", CLUSTER, &[INTERNAL]),
+        ("envoy/istio/trafficextension/sidecar.yaml", CLUSTER, &[INTERNAL]),
+        ("envoy/istio/trafficextension/waypoint.yaml", CLUSTER, &[INTERNAL]),
+        ("envoy/istio/wasmplugin/ingress-gateway.yaml", CLUSTER, &[INTERNAL]),
+        ("envoy/istio/wasmplugin/ingress-gateway-fleet.yaml", CLUSTER, &[INTERNAL]),
+        ("envoy/istio/wasmplugin/sidecar.yaml", CLUSTER, &[INTERNAL]),
+        ("envoy/istio/wasmplugin/waypoint.yaml", CLUSTER, &[INTERNAL]),
+    ];
+    for (file, pattern, expected) in table {
+        let text = text(file);
+        let pattern = Regex::new(pattern).unwrap();
+        let ports: Vec<&str> = pattern.captures_iter(&text).map(|found| found.extract::<1>().1[0]).collect();
+        assert_eq!(ports, *expected, "{file}: {pattern}");
+    }
+    // The fleet's files have a stand-in for the service.
+    let shipped = ["backend/systemd", "envoy", "scripts/image"].map(|folder| files(Path::new(folder)));
+    for file in shipped.iter().flatten().filter(|file| !file.starts_with("envoy/fleet")) {
+        let names_a_port = [PUBLIC, INTERNAL].iter().any(|port| text(file).contains(port));
+        assert_eq!(
+            names_a_port,
+            table.iter().any(|(known, ..)| file == Path::new(known)),
+            "{}",
+            file.display()
+        );
+    }
 }

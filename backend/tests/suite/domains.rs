@@ -9,6 +9,7 @@ use crate::service::Service;
 on_both_databases! {
     domains_are_listed_as_the_published_api_shows_them,
     links_on_an_assigned_domain_are_its_workspaces_alone,
+    the_default_domain_may_be_assigned_too,
 }
 
 async fn domains_are_listed_as_the_published_api_shows_them(database: Database) {
@@ -60,7 +61,20 @@ async fn links_on_an_assigned_domain_are_its_workspaces_alone(database: Database
     }
     let bulk = service.post("/links/bulk", &json!([link("go.test", "x"), link("free.test", "x")])).await;
     assert_eq!(bulk.each("code"), [&json!("forbidden"), &Value::Null]);
-    // What is there already works on, and may be changed where it is.
+    // What is there already works on, and may be changed where it is, but a new key would be a new short link.
+    let renamed = json!({"url": "https://example.com/", "domain": "go.test", "key": "late"});
+    for answer in [
+        service.patch(&path(&early), &json!({"key": "late"})).await,
+        service.patch(&path(&early), &json!({"key": "Early", "title": "t"})).await,
+        service.put("/links/upsert", &renamed).await,
+    ] {
+        assert_eq!(answer.error(), refused);
+    }
+    // A bulk update moves and renames nothing.
+    for data in [json!({"key": "late"}), json!({"domain": "go.test"})] {
+        let answer = service.patch("/links/bulk", &json!({"linkIds": [early["id"]], "data": data})).await;
+        assert_eq!(answer.error().0, 422, "{data}");
+    }
     let request =
         axum::http::Request::get("/r/early").header("host", "go.test").body(axum::body::Body::empty());
     assert_eq!(service.send(request.unwrap()).await.status, 302);
@@ -84,4 +98,24 @@ async fn links_on_an_assigned_domain_are_its_workspaces_alone(database: Database
     assert!(store.release_domain("go.test").await.unwrap());
     assert!(!store.release_domain("go.test").await.unwrap());
     assert_eq!(service.post("/links", &link("go.test", "free")).await.status, 200);
+}
+
+async fn the_default_domain_may_be_assigned_too(database: Database) {
+    let service = Service::on_domains(database, &["free.test"]).await;
+    let early = service.link(&json!({"url": "https://example.com/", "key": "early"})).await;
+    let (workspace, owner) = service.new_workspace("owner").await;
+    service.backend.store().assign_domain(&workspace, "s.test", service.now()).await.unwrap().unwrap();
+    let path = format!("/links/{}", early["id"].as_str().unwrap());
+    let new = json!({"url": "https://example.com/new", "key": "new"});
+    for answer in [
+        service.post("/links", &new).await,
+        service.put("/links/upsert", &new).await,
+        service.patch(&path, &json!({"key": "new"})).await,
+    ] {
+        assert_eq!(answer.error(), (403, "forbidden", "Domain does not belong to workspace."));
+    }
+    assert_eq!(service.patch(&path, &json!({"title": "t"})).await.status, 200);
+    assert_eq!(service.patch(&path, &json!({"domain": "free.test", "key": "new"})).await.status, 200);
+    let made = service.call_as(&owner, Method::POST, "/links", Some(&new)).await;
+    assert_eq!(made.body["shortLink"], "https://s.test/r/new");
 }

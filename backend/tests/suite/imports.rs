@@ -33,18 +33,14 @@ impl Place {
     }
 
     fn with(database: Database) -> Self {
-        let seeded = Command::new(env!("CARGO_BIN_EXE_backend"))
-            .args(["seed", "--json", "--database", &database.url])
-            .output()
-            .unwrap();
-        let seeded: Value = serde_json::from_slice(&seeded.stdout).unwrap();
-        let workspace = seeded["workspace"].as_str().unwrap().to_owned();
+        let workspace = new_workspace(&database);
         Self { folder: TempDir::new().unwrap(), database, workspace }
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_backend"));
-        command.args(["import", "--public-url", "https://s.test", "--workspace", &self.workspace]);
+        command.args(["import", "--public-url", "https://s.test", "--domain", "go.test"]);
+        command.args(["--workspace", &self.workspace]);
         command.args(["--database", &self.database.url]);
         command
     }
@@ -59,6 +55,15 @@ impl Place {
             errors: String::from_utf8(output.stderr).unwrap(),
         }
     }
+}
+
+fn new_workspace(database: &Database) -> String {
+    let seeded = Command::new(env!("CARGO_BIN_EXE_backend"))
+        .args(["seed", "--json", "--database", &database.url])
+        .output()
+        .unwrap();
+    let seeded: Value = serde_json::from_slice(&seeded.stdout).unwrap();
+    seeded["workspace"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -111,6 +116,7 @@ fn every_line_is_printed_with_its_short_link_or_with_the_reason_why_it_is_refuse
             &*format!("line 258, column url: \"\": {missing} (accepted: {address})"),
             "line 259: https://s.test/r/last",
             "251 links created, 7 lines refused",
+            r#"2 tags created: "x", "y""#,
             "  1 × 3 cells, but the first line has 7. Is a closing quotation mark missing?",
             &*format!("  1 × archived: {boolean}"),
             &*format!("  1 × geo: {country}"),
@@ -179,6 +185,94 @@ fn lines_have_the_numbers_that_an_editor_shows() {
 }
 
 #[test]
+fn a_record_with_a_stray_quotation_mark_is_refused_and_the_next_line_is_a_record_of_its_own() {
+    let (open, text) =
+        ("a quotation mark is not closed at the end of the file", "text follows a closing quotation mark");
+    let place = Place::new();
+    let refused = |lines: &str, reason: &str| match lines.split_once('-') {
+        Some((first, _)) => format!("lines {lines}: {reason}; line {first} is left out"),
+        None => format!("line {lines}: {reason}"),
+    };
+    let made = |line: u64, key: &str| format!("line {line}: https://s.test/r/{key}");
+    //  lines after the header `url,key,title`, and what is printed of them
+    let table = [
+        ("a.test,a1,\"oops\nb.test,a2,ok\n", vec![refused("2-3", open), made(3, "a2")]),
+        ("a.test,b1,\"oops\n", vec![refused("2", open)]),
+        ("a.test,c1,\"oops", vec![refused("2", open)]),
+        (
+            "a.test,d1,\"oops\nb.test,d2,\"ok\"\nc.test,d3,ok\n",
+            vec![refused("2-3", text), made(3, "d2"), made(4, "d3")],
+        ),
+        (
+            "a.test,e1,ok\r\nb.test,e2,\"oops\r\n\r\nc.test,e3,\"ok\"\r\n",
+            vec![made(2, "e1"), refused("3-5", text), made(5, "e3")],
+        ),
+        // One after the other.
+        (
+            "a.test,f1,\"oops\nb.test,f2,\"oops\nc.test,f3,ok\n",
+            vec![refused("2-3", text), refused("3-4", open), made(4, "f3")],
+        ),
+        ("a.test,g1,\"oops\" no\nb.test,g2,ok\n", vec![refused("2", text), made(3, "g2")]),
+        ("a.test,h1,\"a\"\"b\nc, d\n\"\"\" \nb.test,h2,\"\"\n", vec![made(2, "h1"), made(5, "h2")]),
+        ("a.test,i1,5\" disk\nb.test,i2, \"ok\"\n", vec![made(2, "i1"), made(3, "i2")]),
+    ];
+    for (lines, expected) in table {
+        let said = place.import(format!("url,key,title\n{lines}").as_bytes());
+        let count = expected.len();
+        assert_eq!(said.printed.lines().take(count).collect::<Vec<_>>(), expected, "{lines:?}");
+        let refusals = expected.iter().filter(|line| !line.contains("https://")).count();
+        let (links, lines) = (count - refusals, if refusals == 1 { "line" } else { "lines" });
+        let summary = said.printed.lines().nth(count).unwrap();
+        assert!(summary.starts_with(&format!("{links} link")), "{summary}");
+        assert!(summary.ends_with(&format!(" {refusals} {lines} refused")), "{summary}");
+        assert_eq!(said.code, Some(if refusals > 0 { 3 } else { 0 }));
+    }
+    // More than are read at once, so that the memory that an import needs does not depend on the file.
+    let long = "x".repeat(2 << 20);
+    let said = place.import(format!("url,key\na.test,{long}\nb.test,j2\n").as_bytes());
+    assert!(
+        said.printed.starts_with("line 2: the record has more than 1 MiB\nline 3: https://s.test/r/j2\n")
+    );
+    let lines = "b.test,k2\n".repeat(200_000);
+    let said = place.import(format!("url,key\na.test,\"oops\n{lines}").as_bytes());
+    assert!(said.printed.starts_with("lines 2-"), "{}", &said.printed[..200]);
+    assert!(said.printed.contains("; line 2 is left out\nline 3: https://s.test/r/k2\n"));
+}
+
+#[test]
+fn the_columns_may_have_line_breaks_in_quotes_and_no_stray_quotation_mark() {
+    let place = Place::new();
+    for (header, reason) in [
+        ("url,\"title\n", "a quotation mark is not closed at the end of the file"),
+        ("url,\"title\"x\n", "text follows a closing quotation mark"),
+    ] {
+        let said = place.import(format!("{header}a.test,b\n").as_bytes());
+        assert_eq!((said.code, &*said.printed), (Some(1), "0 links created, 0 lines refused\n"));
+        assert!(said.errors.ends_with(&format!("links.csv: the columns: {reason}\n")), "{}", said.errors);
+    }
+    let said = place.import(b"\xef\xbb\xbf\"url\",\"tit\nle\"\na.test,b\n");
+    assert_eq!(said.code, Some(0), "{}", said.errors);
+}
+
+#[test]
+fn the_tags_that_an_import_makes_are_printed() {
+    let place = Place::new();
+    //  line, tags that it makes
+    let table = [
+        ("a.test,\"old, new\"", Some("2 tags created: \"old\", \"new\"")),
+        ("a.test,OLD", None),
+        ("a.test,third", Some("1 tag created: \"third\"")),
+        ("a.test,", None),
+    ];
+    for (line, expected) in table {
+        let said = place.import(format!("url,tagNames\n{line}\n").as_bytes());
+        let made = said.printed.lines().find(|line| line.contains("created: "));
+        assert_eq!(made, expected, "{line}: {}", said.printed);
+        assert_eq!(said.code, Some(0));
+    }
+}
+
+#[test]
 fn a_line_that_the_store_refuses_is_named_with_the_column() {
     let place = Place::new();
     //  columns of a line after another line with the key `taken` and the id `e1`, the column, the reason
@@ -188,7 +282,16 @@ fn a_line_that_the_store_refuses_is_named_with_the_column() {
         (",,,,tag_none,,", "tagIds", "The workspace has no such tag."),
         (",,,,,fold_none,", "folderId", "The workspace has no such folder."),
         (",,,,,,other.test", "domain", "domain"),
+        (",,,,,,go.test", "domain", "Domain does not belong to workspace."),
+        (",,cafe\u{301},,,,", "key", "Invalid key."),
+        (",,do\u{200b}cs,,,,", "key", "Invalid key."),
     ];
+    let assigned = Command::new(env!("CARGO_BIN_EXE_backend"))
+        .args(["domains", "assign", "--database", &place.database.url, "--workspace"])
+        .args([&*new_workspace(&place.database), "go.test"])
+        .output()
+        .unwrap();
+    assert!(assigned.status.success(), "{}", String::from_utf8_lossy(&assigned.stderr));
     for (cells, column, reason) in table {
         let header = "url,title,key,externalId,tagIds,folderId,domain\n";
         let csv = format!("{header}a.test,,taken,e1,,,\na.test{cells}\n");

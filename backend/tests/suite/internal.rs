@@ -165,19 +165,38 @@ async fn what_waits_is_gauged(database: Database) {
         service.follow("GET".parse().unwrap(), "/r/k", "curl/8").await;
     }
     within(gauged(&[(clicks, 3)])).await;
+    let used = |pool: &str| format!("weir_backend_connections{{pool=\"{pool}\",state=\"used\"}}");
+    if service.database().is_sqlite() {
+        // They wait for the other writer.
+        within(gauged(&[(&used("write"), 1)])).await;
+    }
     let metrics = service.metrics().await;
     assert!(value_of(&metrics, bytes).unwrap() > 0);
     // Of 262,144.
     assert!(metrics.contains("weir_backend_spool_used_ratio 0.000011"), "{metrics}");
     block.execute("ROLLBACK").await.unwrap();
     within(gauged(&[(clicks, 0), (bytes, 0)])).await;
+    if service.database().is_sqlite() {
+        within(gauged(&[(&used("write"), 0)])).await;
+    } else {
+        let lock = "BEGIN; LOCK TABLE links IN ACCESS EXCLUSIVE MODE";
+        block.execute(sqlx::raw_sql(lock)).await.unwrap();
+        let waits = async {
+            within(gauged(&[(&used("lists"), 1)])).await;
+            block.execute("ROLLBACK").await.unwrap();
+        };
+        tokio::join!(service.get("/links"), waits);
+        within(gauged(&[(&used("lists"), 0)])).await;
+    }
 
     //  pool, how many connections it has at least and at most
     let pools: &[(&str, i64, i64)] = if service.database().is_sqlite() {
-        &[("read", 1, 4), ("write", 1, 1), ("analytics", 1, 4), ("analytics_lowest", 0, 4)]
+        &[("read", 1, 4), ("write", 1, 1), ("lists", 1, 4), ("analytics", 1, 4), ("analytics_lowest", 0, 4)]
     } else {
-        &[("main", 1, 16), ("analytics", 1, 4), ("analytics_lowest", 0, 1)]
+        &[("main", 1, 16), ("lists", 1, 16), ("analytics", 1, 4), ("analytics_lowest", 0, 1)]
     };
+    // Opens the first connection for lists.
+    assert_eq!(service.get("/links").await.status, 200);
     let metrics = service.metrics().await;
     for (pool, min, max) in pools {
         let of = |state: &str| {

@@ -36,6 +36,8 @@ mod links;
 mod load;
 mod long_reads;
 mod options;
+#[cfg(target_os = "linux")]
+mod preload;
 mod process;
 mod processes;
 mod qr;

@@ -1,7 +1,5 @@
 //! A backend in a process of its own, and a client of it.
 
-#[cfg(target_os = "linux")]
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -44,35 +42,20 @@ impl Process {
         Self::run(command, database, &[])
     }
 
-    /// Starts one that is told of a file that may not grow, rather than ended, and that logs to such a file.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn start_limited(database: &str, log: &Path, options: &[&str]) -> Self {
-        let mut command = Command::new("sh");
-        command.stderr(File::create(log).unwrap());
-        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_backend")]);
-        Self::run(command, database, options)
-    }
-
-    /// Lets files grow up to a size in bytes, which is as if the disk were full.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn limit_files(&self, size: &str) {
-        let pid = self.child.id().to_string();
-        let limited =
-            Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={size}:unlimited")]).status();
-        assert!(limited.unwrap().success());
-    }
-
     /// Starts one by a command whose last argument is the program.
     pub(crate) fn run(mut command: Command, database: &str, options: &[&str]) -> Self {
-        let mut child = command
+        command
             .args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"])
             .args(["--allow-private-webhooks", "--database", database])
             .args(options)
             // Only errors are written, but requests cost what they do with the default setting.
-            .env("RUST_LOG", "error,backend::request_scope=info")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .env("RUST_LOG", "error,backend::request_scope=info");
+        Self::start_as_it_is(command)
+    }
+
+    /// Starts one by a whole command.
+    pub(crate) fn start_as_it_is(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let address = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
         let internal = lines.next().unwrap().strip_prefix("internal on ").unwrap().to_owned();
@@ -189,6 +172,15 @@ impl Caller {
             .header("authorization", format!("Bearer {}", self.key))
             .header("user-agent", BROWSER);
         self.client.request(request.body(Full::from(body)).unwrap()).await.ok()
+    }
+
+    /// Follows a short link by way of proxies that wrote `X-Forwarded-For`. None if the process was gone before it had answered.
+    pub(crate) async fn visit(&self, url: String, forwarded: Option<&str>) -> Option<StatusCode> {
+        let mut request = Request::get(url).header("user-agent", BROWSER);
+        if let Some(forwarded) = forwarded {
+            request = request.header("x-forwarded-for", forwarded);
+        }
+        Some(self.client.request(request.body(Full::default()).unwrap()).await.ok()?.status())
     }
 
     /// The text of an answer; None if the process was gone before it had answered.

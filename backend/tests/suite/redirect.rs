@@ -105,10 +105,10 @@ async fn clicks_made_before_the_end_are_stored_by_it(database: Database) {
     assert_eq!(service.get("/analytics").await.body["clicks"], 500);
 }
 
-async fn follow_with(service: &Service, headers: &[(&str, &str)]) -> String {
+async fn follow_with(service: &Service, headers: &[(&str, impl AsRef<[u8]>)]) -> String {
     let mut request = Request::get("/r/k").header("user-agent", CHROME);
     for (name, value) in headers {
-        request = request.header(*name, *value);
+        request = request.header(*name, value.as_ref());
     }
     let answer = service.send(request.body(Body::empty()).unwrap()).await;
     service.backend.flush_clicks().await;
@@ -171,25 +171,35 @@ async fn addresses_are_taken_from_trusted_proxies_only(database: Database) {
     service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
     let mut service = Some(service);
     //  trusted proxies, X-Forwarded-For, and the address; the connection's is not known here
-    let table: [(u8, &[&str], &str); 10] = [
-        (0, &["192.0.2.7"], ""),
+    let table: [(u8, &[&[u8]], &str); 18] = [
+        (0, &[b"192.0.2.7"], ""),
         (0, &[], ""),
         (1, &[], ""),
-        (1, &["192.0.2.7"], "192.0.2.7"),
-        (1, &["6.6.6.6, 192.0.2.7"], "192.0.2.7"),
-        (1, &["6.6.6.6", "192.0.2.7"], "192.0.2.7"),
-        (1, &["6.6.6.6, nonsense"], ""),
-        (2, &["6.6.6.6, 192.0.2.7, 10.0.0.1"], "192.0.2.7"),
-        (2, &["6.6.6.6, 192.0.2.7", "10.0.0.1"], "192.0.2.7"),
-        (2, &["10.0.0.1"], ""),
+        (1, &[b"192.0.2.7"], "192.0.2.7"),
+        (1, &[b"6.6.6.6, 192.0.2.7"], "192.0.2.7"),
+        (1, &[b"6.6.6.6", b"192.0.2.7"], "192.0.2.7"),
+        (1, &[b"6.6.6.6, nonsense"], ""),
+        (2, &[b"6.6.6.6, 192.0.2.7, 10.0.0.1"], "192.0.2.7"),
+        (2, &[b"6.6.6.6, 192.0.2.7", b"10.0.0.1"], "192.0.2.7"),
+        (2, &[b"10.0.0.1"], ""),
+        // Gateways hand on what a client wrote before their entry, of any bytes.
+        (1, &[b"\xe9, 192.0.2.7"], "192.0.2.7"),
+        (1, &[b"\xff\xfe", b"192.0.2.7"], "192.0.2.7"),
+        (2, &[b"\xe9, 192.0.2.7, \xe9"], "192.0.2.7"),
+        (1, &[b"192.0.2.7, \xe9"], ""),
+        // Some add the port.
+        (1, &[b"192.0.2.7:1234"], "192.0.2.7"),
+        (1, &[b"6.6.6.6, [2001:db8::1]:443"], "2001:db8::1"),
+        (1, &[b"[2001:db8::1]"], "2001:db8::1"),
+        (1, &[b"2001:db8::1"], "2001:db8::1"),
     ];
     for (trusted_hops, fields, expected) in table {
         let clicks = ClickRules { trusted_hops, ip: KeptAddress::Full, ..ClickRules::default() };
         let running = service.take().unwrap().restart_with(Settings { clicks, ..settings() }).await;
-        let headers: Vec<(&str, &str)> = fields.iter().map(|field| ("x-forwarded-for", *field)).collect();
+        let headers: Vec<(&str, &[u8])> = fields.iter().map(|field| ("x-forwarded-for", *field)).collect();
         follow_with(&running, &headers).await;
         let event = &running.get("/events?limit=1").await.body[0];
-        assert_eq!(event["ip"], expected, "{trusted_hops} {fields:?}");
+        assert_eq!(event["ip"], expected, "{trusted_hops} {:?}", fields.concat().escape_ascii().to_string());
         running.clock.advance(std::time::Duration::from_secs(1));
         service = Some(running);
     }
@@ -257,27 +267,34 @@ async fn many_long_clicks_are_all_recorded(database: Database) {
 
 async fn keys_from_before_lead_where_they_led(database: Database) {
     let service = Service::start(database).await;
-    for key in ["pаypal", "do\u{200b}cs", "do\u{202e}cs"] {
-        let answer = service.post("/links", &json!({"url": "https://example.com/", "key": key})).await;
+    for key in ["pаypal", "do\u{200b}cs", "do\u{202e}cs", "cafe\u{301}"] {
+        let link = json!({"url": "https://example.com/", "key": key});
+        let answer = service.post("/links", &link).await;
         assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."), "{key:?}");
+        let answer = service.post("/links/bulk", &json!([{"url": "https://example.com/"}, link])).await;
+        assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: [1].key: Invalid key."), "{key:?}");
     }
     // In a database whose order of keys is that of the keys, as it was before there was another.
     let mut connection = service.database().connect().await;
     sqlx::query("UPDATE key_order SET secret = ''").execute(&mut connection).await.unwrap();
     let service = service.restart().await;
     service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
-    sqlx::query("UPDATE links SET key = $1, key_place = $1")
-        .bind("pаypal")
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    let answer = service.follow(Method::GET, "/r/p%D0%B0ypal", CHROME).await;
-    assert_eq!(answer.status, 302);
-    let link = service.get("/links/info?domain=s.test&key=p%D0%B0ypal").await.body;
-    assert_eq!(link["key"], "pаypal");
-    // It may be written back, and changed to no other of its kind.
-    let path = format!("/links/{}", link["id"].as_str().unwrap());
-    assert_eq!(service.patch(&path, &link).await.body, link);
-    let answer = service.patch(&path, &json!({"key": "pаypаl"})).await;
-    assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."));
+    for (key, path, another) in
+        [("pаypal", "p%D0%B0ypal", "pаypаl"), ("cafe\u{301}", "cafe%CC%81", "cafe\u{301}s")]
+    {
+        sqlx::query("UPDATE links SET key = $1, key_place = $1")
+            .bind(key)
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        let answer = service.follow(Method::GET, &format!("/r/{path}"), CHROME).await;
+        assert_eq!(answer.status, 302, "{path}");
+        let link = service.get(&format!("/links/info?domain=s.test&key={path}")).await.body;
+        assert_eq!(link["key"], key);
+        // It may be written back, and changed to no other of its kind.
+        let path = format!("/links/{}", link["id"].as_str().unwrap());
+        assert_eq!(service.patch(&path, &link).await.body, link);
+        let answer = service.patch(&path, &json!({"key": another})).await;
+        assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."));
+    }
 }

@@ -9,6 +9,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::database::Database;
 use crate::process::{Caller, Process, database_in, make_key};
 
 /// Where the unit expects the program.
@@ -108,5 +109,60 @@ async fn the_units_system_calls_suffice_for_requests_and_for_lower_priorities() 
         }
         let lowered = process.nice_of_threads().iter().any(|nice| *nice > process.nice());
         assert_eq!(lowered, lowers && process.nice() < 19, "{unit}");
+    }
+}
+
+#[tokio::test]
+async fn the_units_command_and_environment_start_the_service_with_its_token() {
+    let unit = unit();
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("internal-token"), "s3cret\n").unwrap();
+    let credential = unit.lines().find_map(|line| line.strip_prefix("LoadCredential=")).unwrap();
+    assert_eq!(credential.split_once(':').unwrap().0, "internal-token");
+    // The environment is the unit's and that of the file that the installation writes, and the ports and the database are free ones.
+    let of_file = unit.lines().find_map(|line| line.split_once("backend.env <<<'")).unwrap().1;
+    let database = Database::sqlite();
+    let environment: Vec<(&str, String)> = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("Environment="))
+        .chain([of_file.trim_end_matches('\'')])
+        .map(|assignment| assignment.split_once('=').unwrap())
+        .map(|(name, value)| match name {
+            "WEIR_LISTEN" | "WEIR_INTERNAL_LISTEN" => {
+                (name, format!("{}:0", value.rsplit_once(':').unwrap().0))
+            }
+            "WEIR_DATABASE" => (name, database.url.clone()),
+            _ => (name, value.to_owned()),
+        })
+        .collect();
+    assert_eq!(environment.len(), 5, "{environment:?}");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let mut words = start.split(' ').map(|word| {
+        word.replace("${CREDENTIALS_DIRECTORY}", folder.path().to_str().unwrap())
+            .replace(INSTALLED, env!("CARGO_BIN_EXE_backend"))
+    });
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).env_clear().envs(environment);
+    let process = Process::start_as_it_is(command);
+
+    let caller = Caller::new(make_key(&database.url));
+    for (url, answer) in [
+        (process.url("/healthz"), "ok\n"),
+        (process.internal_url("/healthz"), "ok\n"),
+        (process.internal_url("/readyz"), "ready\n"),
+    ] {
+        assert_eq!(caller.text(url.clone()).await.unwrap(), answer, "{url}");
+    }
+    let link = json!({"url": "https://example.com", "key": "k"});
+    let link = caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    assert_eq!(link["shortLink"], "https://go.example.com/r/k");
+    //  the token of the file, another, and the listener that clients reach
+    for (caller, url, status) in [
+        (Caller::new("s3cret".to_owned()), process.internal_url("/internal/keys"), 200),
+        (Caller::new("other".to_owned()), process.internal_url("/internal/keys"), 401),
+        (Caller::new("s3cret".to_owned()), process.url("/internal/keys"), 404),
+    ] {
+        let (found, _) = caller.call(Method::GET, url.clone(), &Value::Null).await.unwrap();
+        assert_eq!(found.as_u16(), status, "{url}");
     }
 }
