@@ -178,13 +178,13 @@ pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Resul
     if copies.len() > spools.len() {
         return Err(BackupError::Spools { found: copies.len(), named: spools.len() });
     }
-    let mut restored = spools.clone();
-    if let Location::Sqlite(file, _) = &location {
-        restored.push(file.clone());
-    }
+    let file = match &location {
+        Location::Sqlite(file, _) => Some(file),
+        Location::Postgres(_) => None,
+    };
     // SQLite would apply the logs of earlier files to the restored ones.
     let logs = |file: &PathBuf| ["", "-wal", "-journal"].map(|suffix| with_suffix(file, suffix));
-    if let Some(path) = restored.iter().flat_map(logs).find(|path| path.exists()) {
+    if let Some(path) = file.into_iter().chain(&spools).flat_map(logs).find(|path| path.exists()) {
         return Err(BackupError::Exists(path));
     }
     let restored = restore_to(&location, &copies, &spools, folder).await;
