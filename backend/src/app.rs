@@ -12,6 +12,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
+use crate::answers::Answers;
 use crate::availability::Availability;
 use crate::bodies::Bodies;
 use crate::click_rules::Repeats;
@@ -100,6 +101,7 @@ impl Backend {
             admission,
             permits,
             bodies: Bodies::new(),
+            answers: Answers::new(),
             drawing: Arc::new(Semaphore::new(DRAWING)),
             merging: Arc::new(Semaphore::new(MERGING)),
             click_rules: settings.clicks,

@@ -8,6 +8,7 @@
 
 mod admission;
 pub(crate) mod analytics;
+mod answers;
 mod app;
 mod auth;
 mod availability;
@@ -28,6 +29,7 @@ pub mod ids;
 pub mod import;
 mod internal;
 mod json_list;
+mod json_parts;
 pub mod keys;
 mod links;
 mod long_read;
@@ -42,6 +44,7 @@ mod recorder;
 mod redirect;
 mod request_scope;
 mod retention;
+mod room;
 mod selection;
 mod semaphores;
 pub mod server;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::admission::Admission;
+use crate::answers::Answers;
 use crate::availability::Availability;
 use crate::bodies::Bodies;
 use crate::click_rules::{ClickRules, Repeats};
@@ -34,6 +35,7 @@ pub(crate) struct App {
     pub(crate) admission: Admission,
     pub(crate) permits: Permits,
     pub(crate) bodies: Bodies,
+    pub(crate) answers: Answers,
     /// Permits for drawing QR codes, which takes much CPU time and requires no key.
     pub(crate) drawing: Arc<Semaphore>,
     /// Permits for merging long queries into destinations, which takes CPU time and requires no key.

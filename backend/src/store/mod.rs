@@ -81,7 +81,7 @@ pub use set_aside::{Replayed, SetAside};
 pub(crate) use spool::{Left, Progress, Spool, sqlite_spool};
 use sql::Sql;
 pub(crate) use tags::{TagFilter, TagOrder};
-pub(crate) use top_links::TopLink;
+pub(crate) use top_links::{Ranking, TopLink};
 use turns::{Turn, Turns};
 pub(crate) use webhook_update::{ChangedWebhook, WebhookInput};
 pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};

@@ -7,6 +7,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod addresses;
 mod analytics;
 mod analytics_timeout;
+mod answers;
 mod backup;
 mod bounds;
 mod command;
