@@ -36,6 +36,7 @@ mod links;
 mod load;
 mod long_reads;
 mod options;
+mod pages;
 mod process;
 mod processes;
 mod qr;
