@@ -338,12 +338,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_large_sort_uses_a_file_and_a_small_one_memory() {
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
         for priority in [Priority::Usual, Priority::Low, Priority::Lowest] {
             //  rows of 1 KiB, whether they are sorted in a file
             for (rows, expected) in [(1_000, false), (32_000, true)] {
+                let folder = TempDir::new().unwrap();
+                let url = format!("sqlite:{}", folder.path().join("test.db").display());
+                let store = Store::open(&url).await.unwrap();
                 let Snapshot::Sqlite(mut transaction) = store.reader(priority).await.unwrap().transaction
                 else {
                     panic!("not SQLite");
@@ -353,6 +353,9 @@ mod tests {
                 let mut sorted = sqlx::query(sorted).bind(rows).fetch(&mut *transaction);
                 assert!(futures_util::StreamExt::next(&mut sorted).await.unwrap().is_ok());
                 assert_eq!(temporary_files() > 0, expected, "{rows} rows, {priority:?}");
+                drop(sorted);
+                drop(transaction);
+                store.close().await;
             }
         }
     }
