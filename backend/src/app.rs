@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use crate::admission::Admission;
 use crate::answers::Answers;
 use crate::availability::Availability;
+use crate::backlogs::Counting;
 use crate::bodies::Bodies;
 use crate::click_rules::Repeats;
 use crate::clock::Clock;
@@ -111,6 +112,7 @@ impl Backend {
             max_webhooks: settings.max_webhooks,
             retention,
             metrics,
+            backlogs: Counting::default(),
             announced,
             deleted,
         };

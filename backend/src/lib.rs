@@ -13,6 +13,7 @@ mod app;
 mod auth;
 mod availability;
 mod background;
+mod backlogs;
 pub mod backup;
 mod bodies;
 mod body;

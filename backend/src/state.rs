@@ -7,6 +7,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::admission::Admission;
 use crate::answers::Answers;
 use crate::availability::Availability;
+use crate::backlogs::Counting;
 use crate::bodies::Bodies;
 use crate::click_rules::{ClickRules, Repeats};
 use crate::clock::Clock;
@@ -47,6 +48,7 @@ pub(crate) struct App {
     pub(crate) max_webhooks: u32,
     pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,
+    pub(crate) backlogs: Counting,
     /// Notified when an event for webhooks was stored.
     pub(crate) announced: Arc<Notify>,
     /// Notified when a link, tag, folder or webhook was deleted.
