@@ -11,6 +11,7 @@ use tracing::Instrument;
 use crate::background::Priority;
 use crate::error::{ApiError, Code};
 use crate::gate::{Gate, Passed, Work};
+use crate::held::hold;
 use crate::semaphores::Semaphores;
 use crate::store::Workspace;
 
@@ -35,7 +36,10 @@ fn too_many() -> ApiError {
 pub(crate) struct Admission {
     all: Arc<Semaphore>,
     share: usize,
+    /// For the requests of a workspace, until their responses begin.
     of_workspace: Semaphores<i64>,
+    /// For the queries of a workspace, until they end. A later part of an answer needs none of the other.
+    running: Semaphores<i64>,
     gate: Arc<Gate>,
 }
 
@@ -43,20 +47,22 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 pub(crate) struct Place(Arc<Semaphore>);
 
-/// A permit for one query. It is released when the query ends.
+/// A permit for one query. It is released when the query ends. The permit of its request is then held by the request.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) priority: Priority,
     _passed: Option<Passed>,
     _global: OwnedSemaphorePermit,
-    _of_workspace: OwnedSemaphorePermit,
+    _running: OwnedSemaphorePermit,
+    of_request: Option<OwnedSemaphorePermit>,
 }
 
 impl Admission {
     pub(crate) fn new(permits: u32, gate: Arc<Gate>) -> Self {
         let permits = permits as usize;
         let share = (permits / 2).max(1);
-        Self { all: Arc::new(Semaphore::new(permits)), share, of_workspace: Semaphores::default(), gate }
+        let (of_workspace, running) = (Semaphores::default(), Semaphores::default());
+        Self { all: Arc::new(Semaphore::new(permits)), share, of_workspace, running, gate }
     }
 
     /// Takes a place.
@@ -64,7 +70,7 @@ impl Admission {
     /// # Errors
     /// 503 if too many queries of the workspace wait.
     pub(crate) fn place(&self, workspace: &Workspace) -> Result<Place, ApiError> {
-        let place = self.next_place(workspace);
+        let place = Place(self.of_workspace.of(workspace.seq, self.share));
         // Each query has one, this one included, and the list of semaphores too.
         let queries = Arc::strong_count(&place.0) - 1;
         if queries > self.share + MAX_WAITING { Err(too_many()) } else { Ok(place) }
@@ -76,13 +82,13 @@ impl Admission {
         self.of_workspace.uses(&workspace)
     }
 
-    fn next_place(&self, workspace: &Workspace) -> Place {
-        Place(self.of_workspace.of(workspace.seq, self.share))
-    }
-
     /// Waits up to [`MAX_WAIT`] for a permit for a query of a request that has passed the gate.
     pub(crate) async fn admit(&self, workspace: &Workspace, place: Place) -> Result<Admitted, ApiError> {
-        within_max_wait(self.permit(workspace, place)).await?
+        let permit = async {
+            let of_request = place.0.acquire_owned().await.map_err(|_closed| ApiError::internal())?;
+            Ok(Admitted { of_request: Some(of_request), ..self.permit(workspace).await? })
+        };
+        within_max_wait(permit).await?
     }
 
     /// Passes the gate and waits for a permit, without a time limit. For the chunks after the first of a response, because its
@@ -90,37 +96,39 @@ impl Admission {
     pub(crate) async fn admit_chunk(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
         // In the order of other queries. In the other one, a chunk could wait for a query that waits for its permit.
         let (passed, ()) = self.gate.pass(workspace.seq, Work::Query, ready(())).await;
-        let permit = self.permit(workspace, self.next_place(workspace));
-        Ok(Admitted { _passed: Some(passed), ..permit.await? })
+        Ok(Admitted { _passed: Some(passed), ..self.permit(workspace).await? })
     }
 
-    async fn permit(&self, workspace: &Workspace, place: Place) -> Result<Admitted, ApiError> {
+    async fn permit(&self, workspace: &Workspace) -> Result<Admitted, ApiError> {
         let closed = |_| ApiError::internal();
         // The permit of the workspace comes first, so that a query that waits for its own workspace holds no global
         // permit.
-        let of_workspace = place.0.acquire_owned().await.map_err(closed)?;
+        let running = self.running.of(workspace.seq, self.share).acquire_owned().await.map_err(closed)?;
         let global = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
         let priority = if self.gate.is_busy(workspace) { Priority::Lowest } else { Priority::Low };
-        Ok(Admitted { priority, _passed: None, _global: global, _of_workspace: of_workspace })
+        Ok(Admitted { priority, _passed: None, _global: global, _running: running, of_request: None })
     }
 }
 
 impl Admitted {
     /// Runs the query. The permit stays taken until the query ends or is interrupted, even if the client has
-    /// disconnected, because the database still works on it.
+    /// disconnected, because the database still works on it. The permit of the request stays taken until the response begins, so that
+    /// few answers of a workspace wait for room.
     pub(crate) async fn answer<T: Send + 'static>(
         self,
         answer: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Result<T, ApiError> {
         let answering = async move {
+            let admitted = self;
             let answer = answer.await;
-            drop(self);
-            answer
+            (answer, admitted.of_request)
         };
-        tokio::spawn(answering.in_current_span()).await.unwrap_or_else(|error| {
+        let (answer, of_request) = tokio::spawn(answering.in_current_span()).await.map_err(|error| {
             tracing::error!(%error, "an analytics query panicked");
-            Err(ApiError::internal())
-        })
+            ApiError::internal()
+        })?;
+        hold(of_request);
+        answer
     }
 }
 

@@ -1,6 +1,8 @@
 //! `GET /analytics`: counts of clicks, in total or in groups.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -15,11 +17,12 @@ use crate::auth::{AnalyticsCaller, Caller};
 use crate::error::ApiError;
 use crate::folders::Folder;
 use crate::json_list::{JsonList, json_list};
+use crate::json_parts::{Items, JsonParts, PART_BYTES, is_full};
 use crate::links::{PublicUrl, rfc3339};
 use crate::query::Query;
 use crate::selection::{ClickQuery, Interval};
 use crate::state::{App, Shared};
-use crate::store::{Column, Reader, Step, TopLink};
+use crate::store::{Column, Ranking, Reader, Step, TopLink};
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/analytics", routing::get(analytics))
@@ -120,19 +123,24 @@ async fn analytics(
 ) -> Result<Response, ApiError> {
     let admitted = app.admission.admit(&caller.workspace, place).await?;
     let priority = admitted.priority;
+    let shared = Arc::clone(&app);
     let answer = async move {
-        let mut reader = app.store.reader(priority).await?;
-        answer(&app, &caller, &query, &mut reader).await
+        let mut reader = shared.store.reader(priority).await?;
+        Ok((answer(&shared, &caller, &query, &mut reader).await?, caller.workspace))
     };
-    admitted.answer(answer).await
+    match admitted.answer(answer).await? {
+        (Answer::Whole(response), _) => Ok(response),
+        (Answer::Parts(parts), workspace) => parts.answer(app, workspace).await,
+    }
 }
 
-async fn answer(
-    app: &App,
-    caller: &Caller,
-    query: &Query,
-    reader: &mut Reader,
-) -> Result<Response, ApiError> {
+/// An answer, or its first part.
+enum Answer {
+    Whole(Response),
+    Parts(JsonParts<TopLinks>),
+}
+
+async fn answer(app: &App, caller: &Caller, query: &Query, reader: &mut Reader) -> Result<Answer, ApiError> {
     let metric = query.choice("event", &METRICS)?.unwrap_or(Metric::Clicks);
     let group_by = query.choice("groupBy", &GROUPINGS)?.unwrap_or(GroupBy::Count);
     let click_query = ClickQuery::read(query, app, caller, reader).await?;
@@ -147,13 +155,15 @@ async fn answer(
             json!([])
         }
         (GroupBy::TopLinks, Metric::Clicks) => {
-            return top_links(app, caller, reader, &click_query).await;
+            let selection = &click_query.selection;
+            let ranking = app.store.top_links(reader, &caller.workspace, selection).await?;
+            return Ok(Answer::Parts(JsonParts::begin(TopLinks(ranking), app, reader).await?));
         }
         (GroupBy::Columns(group), Metric::Clicks) => {
-            return by_columns(app, caller, reader, &click_query, group).await;
+            return Ok(Answer::Whole(by_columns(app, caller, reader, &click_query, group).await?));
         }
     };
-    Ok(Json(answer).into_response())
+    Ok(Answer::Whole(Json(answer).into_response()))
 }
 
 /// An entry of the response: the given fields and all four metrics.
@@ -209,16 +219,23 @@ impl<'a> TopLinkBody<'a> {
     }
 }
 
-async fn top_links(
-    app: &App,
-    caller: &Caller,
-    reader: &mut Reader,
-    click_query: &ClickQuery,
-) -> Result<Response, ApiError> {
-    let mut entries = JsonList::default();
-    let entry = |top: TopLink| entries.push(&TopLinkBody::of(&top, &app.public_url));
-    app.store.top_links(reader, &caller.workspace, &click_query.selection, entry).await?;
-    Ok(entries.into_response())
+/// The entries of `top_links` that are not read.
+struct TopLinks(Ranking);
+
+impl Items for TopLinks {
+    async fn read(&mut self, app: &App, reader: &mut Reader) -> Result<JsonList, ApiError> {
+        let mut part = JsonList::default();
+        let entry = |top: TopLink| {
+            part.push(&TopLinkBody::of(&top, &app.public_url))?;
+            Ok::<_, ApiError>(if is_full(&part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        app.store.next_top_links(reader, &mut self.0, PART_BYTES, entry).await?;
+        Ok(part)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 async fn by_columns(

@@ -12,7 +12,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
+use crate::answers::Answers;
 use crate::availability::Availability;
+use crate::backlogs::Counting;
 use crate::bodies::Bodies;
 use crate::click_rules::Repeats;
 use crate::clock::Clock;
@@ -100,6 +102,7 @@ impl Backend {
             admission,
             permits,
             bodies: Bodies::new(),
+            answers: Answers::new(),
             drawing: Arc::new(Semaphore::new(DRAWING)),
             merging: Arc::new(Semaphore::new(MERGING)),
             click_rules: settings.clicks,
@@ -109,6 +112,7 @@ impl Backend {
             max_webhooks: settings.max_webhooks,
             retention,
             metrics,
+            backlogs: Counting::default(),
             announced,
             deleted,
         };

@@ -17,6 +17,7 @@ use crate::admission::{self, Place};
 use crate::error::{ApiError, Code};
 use crate::gate::Work;
 use crate::held::hold;
+use crate::permits::BULK_PATH;
 use crate::state::Shared;
 use crate::store::Workspace;
 
@@ -63,7 +64,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 struct Authenticated(Workspace);
 
-/// Middleware that finds the workspace of the request's key, and refuses requests while the database is away.
+/// Middleware that finds the workspace of the request's key, and refuses requests while the database is away. The response has room.
 pub(crate) async fn authenticated(
     State(app): State<Shared>,
     mut request: Request,
@@ -74,13 +75,16 @@ pub(crate) async fn authenticated(
         let workspace = app.availability.observe(PATIENCE, app.store.workspace_of_key(&key)).await?;
         let workspace =
             workspace.ok_or_else(|| ApiError::new(Code::Unauthorized, "Unauthorized: Invalid API key."))?;
+        let seq = workspace.seq;
         request.extensions_mut().insert(Authenticated(workspace));
-        Ok(next.run(request).await)
+        Ok::<_, ApiError>((seq, next.run(request).await))
     };
-    app.availability.while_available(respond).await?
+    let (workspace, response) = app.availability.while_available(respond).await??;
+    app.answers.keep_whole(workspace, response).await
 }
 
-/// Middleware that reads the body of a request, and then waits for a permit of its workspace. A slow sender thereby holds no permit.
+/// Middleware that reads the body of a request, and then waits for a permit of its workspace. A slow sender thereby holds no permit. A
+/// bulk call that writes has room for its answer before it does, because it could not be repeated without the answer.
 pub(crate) async fn permitted(
     State(app): State<Shared>,
     mut request: Request,
@@ -88,13 +92,21 @@ pub(crate) async fn permitted(
 ) -> Result<Response, ApiError> {
     let workspace = request.extensions().get().cloned();
     let Authenticated(workspace) = workspace.ok_or_else(ApiError::internal)?;
-    if !request.method().is_safe() && request.method() != Method::DELETE {
+    let has_body = !request.method().is_safe() && request.method() != Method::DELETE;
+    if has_body {
         let body = std::mem::take(request.body_mut());
         let (received, room) = app.bodies.receive(workspace.seq, body).await?;
         hold(room);
         request.extensions_mut().insert(received);
     }
-    hold(app.permits.acquire(&workspace, request.method(), request.uri().path()).await);
+    let path = request.uri().path();
+    let room = async {
+        if has_body && path == BULK_PATH { app.answers.reserve(workspace.seq).await } else { Ok(()) }
+    };
+    let (permit, passed, room) = app.permits.acquire(&workspace, request.method(), path, room).await;
+    hold(permit);
+    hold(passed);
+    room?;
     request.extensions_mut().insert(Caller { workspace });
     Ok(next.run(request).await)
 }

@@ -2,37 +2,18 @@
 //!
 //! A body has room before it is read. The room of a body whose length is not declared is that of the largest body, until it is read.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use axum::body::{Body, Bytes, HttpBody};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{ApiError, Code};
-use crate::semaphores::Semaphores;
+use crate::room::{PATIENCE, Room, Rooms};
 
-/// Maximum size of a body, in bytes.
+/// Maximum size of a body, in bytes. A workspace has room for three of the largest.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
-/// Maximum size of the bodies of a workspace, in bytes: three of the largest.
-const OF_WORKSPACE: usize = 3 * MAX_BODY_BYTES;
-/// Maximum size of all bodies, in bytes.
-const OF_ALL: usize = 16 * MAX_BODY_BYTES;
-/// Maximum wait of a body for room.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Room is counted in units of this size, in bytes.
-const UNIT: usize = 1024;
 
 /// The room for bodies.
 #[derive(Debug)]
-pub(crate) struct Bodies {
-    all: Arc<Semaphore>,
-    of_workspace: Semaphores<i64>,
-}
-
-/// The room of a body, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Room([OwnedSemaphorePermit; 2]);
+pub(crate) struct Bodies(Rooms);
 
 /// A body that was read.
 #[derive(Clone, Debug)]
@@ -40,7 +21,7 @@ pub(crate) struct Received(pub(crate) Bytes);
 
 impl Bodies {
     pub(crate) fn new() -> Self {
-        Self { all: Arc::new(Semaphore::new(OF_ALL / UNIT)), of_workspace: Semaphores::default() }
+        Self(Rooms::new())
     }
 
     /// Waits for room and reads the body of a request.
@@ -52,36 +33,12 @@ impl Bodies {
         if declared.is_some_and(|length| length > MAX_BODY_BYTES) {
             return Err(too_large());
         }
-        let room = self.room(workspace, declared.unwrap_or(MAX_BODY_BYTES));
+        let room = self.0.take(workspace, declared.unwrap_or(MAX_BODY_BYTES));
         let mut room = tokio::time::timeout(PATIENCE, room).await.map_err(|_elapsed| no_room())??;
         let body = read(body).await?;
         room.shrink(body.len());
         Ok((Received(body), room))
     }
-
-    async fn room(&self, workspace: i64, bytes: usize) -> Result<Room, ApiError> {
-        let units = units(bytes);
-        let closed = |_| ApiError::internal();
-        // That of the workspace comes first, so that a body that waits for others of its workspace takes no room from the rest.
-        let of_workspace = self.of_workspace.of(workspace, OF_WORKSPACE / UNIT);
-        let of_workspace = of_workspace.acquire_many_owned(units).await.map_err(closed)?;
-        let of_all = Arc::clone(&self.all).acquire_many_owned(units).await.map_err(closed)?;
-        Ok(Room([of_workspace, of_all]))
-    }
-}
-
-impl Room {
-    /// Releases what a body of this size does not need.
-    fn shrink(&mut self, bytes: usize) {
-        for permits in &mut self.0 {
-            let surplus = permits.num_permits().saturating_sub(units(bytes) as usize);
-            drop(permits.split(surplus));
-        }
-    }
-}
-
-fn units(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
 fn no_room() -> ApiError {
@@ -109,60 +66,23 @@ mod tests {
 
     const MIB: usize = 1024 * 1024;
 
-    #[test]
-    fn the_bodies_of_a_workspace_and_of_all_have_a_maximum_size() {
-        let bodies = Bodies::new();
-        let mut kept = Vec::new();
-        //  workspace, size of its body, whether there is room
-        let table = [
-            (1, 16 * MIB, true),
-            (1, 16 * MIB, true),
-            (1, 16 * MIB, true),
-            (1, 1, false),
-            (1, 0, true),
-            (2, 16 * MIB, true),
-            (2, 16 * MIB, true),
-            (2, 16 * MIB, true),
-            (3, 16 * MIB, true),
-            (3, 16 * MIB, true),
-            (3, 16 * MIB, true),
-            (4, 16 * MIB, true),
-            (4, 16 * MIB, true),
-            (4, 16 * MIB, true),
-            (5, 16 * MIB, true),
-            (5, 16 * MIB, true),
-            (5, 16 * MIB, true),
-            (6, 16 * MIB - 1024, true),
-            (7, 1025, false),
-            (7, 1024, true),
-            (7, 1, false),
-        ];
-        for (workspace, bytes, expected) in table {
-            let room = bodies.room(workspace, bytes).now_or_never();
-            assert_eq!(room.is_some(), expected, "{bytes} bytes of {workspace} after {}", kept.len());
-            kept.extend(room);
-        }
-        kept.remove(0).unwrap();
-        assert!(bodies.room(7, 16 * MIB).now_or_never().is_some());
-    }
-
     #[tokio::test]
     async fn a_body_keeps_the_room_that_it_needs() {
         let chunked = || Body::from_stream(stream::iter([Ok::<_, std::io::Error>(vec![b' '; 5 * MIB])]));
-        //  a body, and its size in units, or the status of the refusal
+        //  a body, and its room in bytes, or the status of the refusal
         for (body, expected) in [
             (Body::empty(), Ok(0)),
-            (Body::from("x"), Ok(1)),
-            (Body::from(vec![b' '; MAX_BODY_BYTES]), Ok(16 * 1024)),
+            (Body::from("x"), Ok(1024)),
+            (Body::from(vec![b' '; MAX_BODY_BYTES]), Ok(16 * MIB)),
             (Body::from(vec![b' '; MAX_BODY_BYTES + 1]), Err(413)),
-            (chunked(), Ok(5 * 1024)),
+            (chunked(), Ok(5 * MIB)),
             (Body::from_stream(stream::iter([Ok::<_, std::io::Error>(vec![0; 17 * MIB])])), Err(413)),
         ] {
             let bodies = Bodies::new();
             let received = bodies.receive(1, body).now_or_never().unwrap();
-            let held = OF_ALL / UNIT - bodies.all.available_permits();
+            let held = bodies.0.taken();
             match (&received, expected) {
-                (Ok(_), Ok(units)) => assert_eq!(held, units),
+                (Ok(_), Ok(bytes)) => assert_eq!(held, bytes),
                 (Err(error), Err(status)) => assert_eq!((error.code.status().as_u16(), held), (status, 0)),
                 (found, _) => panic!("{found:?}"),
             }

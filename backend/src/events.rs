@@ -1,26 +1,25 @@
 //! `GET /events`: the clicks, page by page. A page is read and sent in chunks, so that memory use does not depend on
 //! the page size.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::{Router, routing};
-use futures_util::{StreamExt, stream};
 
 use crate::analytics::Metric;
 use crate::auth::{AnalyticsCaller, Caller};
 use crate::background::Priority;
 use crate::error::ApiError;
 use crate::event_body::{ClickBody, EventBody};
+use crate::json_list::JsonList;
+use crate::json_parts::{Items, JsonParts, PART_BYTES, is_full};
 use crate::links::LinkBody;
 use crate::query::Query;
 use crate::selection::ClickQuery;
-use crate::state::Shared;
-use crate::store::{ClicksAndLinks, Reader, StoreError, Workspace};
+use crate::state::{App, Shared};
+use crate::store::{ClicksAndLinks, Reader, Workspace};
 
 /// Default number of events on a page.
 const DEFAULT_LIMIT: i64 = 100;
@@ -32,8 +31,6 @@ pub(crate) const MAX_PAGE: i64 = 1_000_000;
 const FIRST_CHUNK: usize = 16;
 /// Maximum number of events in a chunk.
 const MAX_CHUNK: usize = 64;
-/// About the most bytes of a chunk after the first. An event repeats its link and the destination, which may have 64 KiB each.
-const CHUNK_BYTES: usize = 1024 * 1024;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/events", routing::get(events))
@@ -47,25 +44,22 @@ async fn events(
     let admitted = app.admission.admit(&caller.workspace, place).await?;
     // The first chunk is read before the response starts, so that a database error is answered with 500.
     let priority = admitted.priority;
-    let first_chunk = async move { first_chunk(app, caller, &query, priority).await };
-    let (first, rest) = admitted.answer(first_chunk).await?;
-    let rest = stream::try_unfold(rest, |events| async move {
-        match events {
-            Some(events) => events.next_chunk().await.map(Some),
-            None => Ok(None),
-        }
-    });
-    let chunks = stream::once(async { Ok(first) }).chain(rest);
-    Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(chunks)).into_response())
+    let shared = Arc::clone(&app);
+    let first_chunk = async move {
+        let chunks = first_chunk(&shared, &caller, &query, priority).await?;
+        Ok((chunks, caller.workspace))
+    };
+    let (chunks, workspace) = admitted.answer(first_chunk).await?;
+    chunks.answer(app, workspace).await
 }
 
 /// Selects the events of a page and reads the first chunk.
 async fn first_chunk(
-    app: Shared,
-    caller: Caller,
+    app: &App,
+    caller: &Caller,
     query: &Query,
     priority: Priority,
-) -> Result<(Bytes, Option<Events>), ApiError> {
+) -> Result<JsonParts<Events>, ApiError> {
     let metrics = [("clicks", Metric::Clicks), ("leads", Metric::Leads), ("sales", Metric::Sales)];
     let metric = query.choice("event", &metrics)?.unwrap_or(Metric::Clicks);
     let page = query.integer("page", 1..=MAX_PAGE, &format!("Max page is {MAX_PAGE}."))?.unwrap_or(1);
@@ -77,7 +71,7 @@ async fn first_chunk(
     let newest_first = query.choice("sortOrder", &directions)?.unwrap_or(true)
         && query.choice("order", &directions)?.unwrap_or(true);
     let mut reader = app.store.reader(priority).await?;
-    let click_query = ClickQuery::read(query, &app, &caller, &mut reader).await?;
+    let click_query = ClickQuery::read(query, app, caller, &mut reader).await?;
     let seqs = match metric {
         Metric::Clicks => {
             let skip = (page - 1) * limit;
@@ -94,64 +88,44 @@ async fn first_chunk(
         }
         Metric::Leads | Metric::Sales => Vec::new(),
     };
-    let (workspace, seqs) = (caller.workspace, seqs.into_iter());
-    let events = Events { app, workspace, seqs, next: FIRST_CHUNK, is_first: true, sent: false };
-    Ok(events.chunk(&mut reader).await?)
+    let events = Events { workspace: caller.workspace.clone(), seqs: seqs.into(), next: FIRST_CHUNK };
+    JsonParts::begin(events, app, &mut reader).await
 }
 
 /// The remaining events of a page.
+#[derive(Debug)]
 struct Events {
-    app: Shared,
     workspace: Workspace,
-    seqs: std::vec::IntoIter<i64>,
+    seqs: VecDeque<i64>,
     /// Number of events in the next chunk.
     next: usize,
-    /// No event was sent yet.
-    is_first: bool,
-    /// At least one event was sent.
-    sent: bool,
 }
 
-impl Events {
-    /// Waits for a permit, and releases it when the next chunk is read. A client that reads slowly thereby holds no permit.
-    async fn next_chunk(self) -> Result<(Bytes, Option<Self>), ApiError> {
-        let app = Arc::clone(&self.app);
-        let admitted = app.admission.admit_chunk(&self.workspace).await?;
-        let priority = admitted.priority;
-        let answer = async move {
-            let mut reader = self.app.store.reader(priority).await?;
-            Ok(self.chunk(&mut reader).await?)
-        };
-        admitted.answer(answer).await
+impl Items for Events {
+    async fn read(&mut self, app: &App, reader: &mut Reader) -> Result<JsonList, ApiError> {
+        let mut seqs: Vec<i64> = self.seqs.drain(..self.next.min(self.seqs.len())).collect();
+        let ClicksAndLinks { clicks, links } = app.store.clicks(reader, &self.workspace, &seqs).await?;
+        let bodies: HashMap<i64, LinkBody> =
+            links.iter().map(|(seq, link)| (*seq, link.body(&app.public_url))).collect();
+        let mut chunk = JsonList::default();
+        for (seq, click, link) in &clicks {
+            if is_full(&chunk) {
+                // The remaining events are read again.
+                let written = seqs.iter().position(|next| next == seq).unwrap_or(seqs.len());
+                for seq in seqs.drain(written..).rev() {
+                    self.seqs.push_front(seq);
+                }
+                break;
+            }
+            let (Some(link), Some(body)) = (links.get(link), bodies.get(link)) else { continue };
+            chunk.push(&EventBody::of(&ClickBody::of(click), link, body))?;
+        }
+        self.next = events_in(PART_BYTES, seqs.len(), chunk.len());
+        Ok(chunk)
     }
 
-    /// Reads the next chunk and writes it as part of a JSON array. None after the last chunk.
-    async fn chunk(mut self, reader: &mut Reader) -> Result<(Bytes, Option<Self>), StoreError> {
-        let seqs: Vec<i64> = self.seqs.by_ref().take(self.next).collect();
-        let ClicksAndLinks { clicks, links } = self.app.store.clicks(reader, &self.workspace, &seqs).await?;
-        let bodies: HashMap<i64, LinkBody> =
-            links.iter().map(|(seq, link)| (*seq, link.body(&self.app.public_url))).collect();
-        let mut text = Vec::new();
-        if self.is_first {
-            text.push(b'[');
-            self.is_first = false;
-        }
-        for (click, link) in &clicks {
-            let (Some(link), Some(body)) = (links.get(link), bodies.get(link)) else { continue };
-            if self.sent {
-                text.push(b',');
-            }
-            self.sent = true;
-            let click = ClickBody::of(click);
-            serde_json::to_writer(&mut text, &EventBody::of(&click, link, body))
-                .map_err(|error| StoreError::Corrupt { what: "event", problem: error.to_string() })?;
-        }
-        self.next = events_in(CHUNK_BYTES, seqs.len(), text.len());
-        let is_last = self.seqs.len() == 0;
-        if is_last {
-            text.push(b']');
-        }
-        Ok((text.into(), (!is_last).then_some(self)))
+    fn is_empty(&self) -> bool {
+        self.seqs.is_empty()
     }
 }
 
@@ -164,8 +138,9 @@ fn events_in(bytes: usize, events: usize, took: usize) -> usize {
 mod tests {
     use std::time::Duration;
 
-    use axum::body::Body;
+    use axum::body::{Body, BodyDataStream, Bytes};
     use axum::http::Request;
+    use futures_util::StreamExt;
     use serde_json::json;
     use tempfile::TempDir;
     use tokio::time::timeout;
@@ -174,6 +149,7 @@ mod tests {
     use super::*;
     use crate::links::PublicUrl;
     use crate::links::input::LinkInput;
+    use crate::room::OF_WORKSPACE;
     use crate::store::{Click, NewLink};
     use crate::{Analytics, Backend, Clock, Settings, Store};
 
@@ -191,13 +167,12 @@ mod tests {
             (0, 1, 1),
             (0, 0, MAX_CHUNK),
         ] {
-            assert_eq!(events_in(CHUNK_BYTES, events, took), expected, "{events} of {took} bytes");
+            assert_eq!(events_in(PART_BYTES, events, took), expected, "{events} of {took} bytes");
         }
     }
 
-    #[tokio::test]
-    async fn a_permit_is_held_while_a_chunk_is_read_and_not_while_it_is_sent() {
-        let folder = TempDir::new().unwrap();
+    /// A service with one reader, and a page of three chunks of a workspace.
+    async fn page(folder: &TempDir) -> (Backend, Workspace, BodyDataStream) {
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let analytics = Analytics { readers: 1, ..Analytics::default() };
         let store = Store::open_with(&url, analytics).await.unwrap();
@@ -211,11 +186,36 @@ mod tests {
         let clicks: Vec<Click> = (0..3 * MAX_CHUNK).map(|_| Click::new(&link.id, now)).collect();
         store.record_clicks(&clicks, &public).await.unwrap();
         let backend = Backend::start(store, clock, Settings::new(public));
-        let app = backend.front().app;
-
         let request = Request::get("/events?limit=1000&interval=all");
         let request = request.header("authorization", format!("Bearer {key}")).body(Body::empty()).unwrap();
-        let mut chunks = backend.router().oneshot(request).await.unwrap().into_body().into_data_stream();
+        let chunks = backend.router().oneshot(request).await.unwrap().into_body().into_data_stream();
+        (backend, workspace, chunks)
+    }
+
+    #[tokio::test]
+    async fn a_chunk_waits_for_room_without_a_permit() {
+        let folder = TempDir::new().unwrap();
+        let (backend, workspace, mut chunks) = page(&folder).await;
+        let app = backend.front().app;
+        assert!(chunks.next().await.unwrap().is_ok());
+        let room = app.answers.room_of_part(workspace.seq, OF_WORKSPACE).await.unwrap();
+        let mut next = Box::pin(chunks.next());
+        for _ in 0..3 {
+            assert!(futures_util::poll!(&mut next).is_pending());
+            let place = app.admission.place(&workspace).unwrap();
+            assert!(app.admission.admit(&workspace, place).await.is_ok());
+        }
+        drop(room);
+        assert!(timeout(Duration::from_secs(20), next).await.unwrap().unwrap().is_ok());
+        drop((app, chunks));
+        backend.shut_down().await;
+    }
+
+    #[tokio::test]
+    async fn a_permit_is_held_while_a_chunk_is_read_and_not_while_it_is_sent() {
+        let folder = TempDir::new().unwrap();
+        let (backend, workspace, mut chunks) = page(&folder).await;
+        let app = backend.front().app;
         let mut text = chunks.next().await.unwrap().unwrap().to_vec();
         // The client reads nothing more for now, and other queries are admitted.
         let place = app.admission.place(&workspace).unwrap();

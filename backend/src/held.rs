@@ -30,6 +30,16 @@ impl Held {
     }
 }
 
+/// Takes something of a type from what the current request holds.
+pub(crate) fn take<T: Any>() -> Option<T> {
+    let held = Held::of_request();
+    let mut things = held.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let thing =
+        things.iter().position(|thing| thing.as_ref().is::<T>()).map(|index| things.swap_remove(index))?;
+    let thing: Box<dyn Any> = thing;
+    thing.downcast().ok().map(|thing| *thing)
+}
+
 /// Holds something until the response of the current request begins.
 pub(crate) fn hold(thing: impl Any + Send) {
     Held::of_request().add(thing);
@@ -51,6 +61,17 @@ mod tests {
         })
         .await;
         assert_eq!(Arc::strong_count(&thing), 1);
+
+        Held::during(async {
+            hold(Arc::clone(&thing));
+            hold(7);
+            assert_eq!(take::<i32>(), Some(7));
+            assert_eq!(take::<i32>(), None);
+            assert_eq!(Arc::strong_count(&thing), 2, "something else is still held");
+            drop(take::<Arc<()>>());
+            assert_eq!(Arc::strong_count(&thing), 1);
+        })
+        .await;
 
         let (end, ended) = mpsc::channel::<()>();
         let mut request = Box::pin(Held::during(async {

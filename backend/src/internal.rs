@@ -1,7 +1,5 @@
 //! The endpoints for operators and the gateway. Clients cannot reach their listener.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
@@ -14,9 +12,6 @@ use crate::ids;
 use crate::metrics::Format;
 use crate::state::Shared;
 use crate::store::Limits;
-
-/// Maximum wait of the metrics for the database.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -38,21 +33,9 @@ async fn readyz(State(app): State<Shared>) -> Response {
 async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Response, ApiError> {
     let format = Format::accepted_by(&headers);
     let now = app.clock.now();
-    let count = async { tokio::try_join!(app.store.outbox_backlog(now), app.store.set_aside_entries()) };
-    let counted = match tokio::time::timeout(PATIENCE, count).await {
-        Ok(Ok(counted)) => Some(counted),
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "could not count the outbox and the entries set aside");
-            None
-        }
-        Err(_elapsed) => {
-            tracing::warn!("counting the outbox and the entries set aside took too long");
-            None
-        }
-    };
-    let (outbox, set_aside) = counted.unzip();
-    app.metrics.outbox(outbox.as_ref(), now);
-    app.metrics.set_aside(set_aside);
+    let backlogs = app.backlogs.result(&app.store, now).await;
+    app.metrics.outbox(backlogs.as_ref().map(|backlogs| &backlogs.outbox), now);
+    app.metrics.set_aside(backlogs.map(|backlogs| backlogs.set_aside));
     app.metrics.connections(&app.store.pools());
     let text = app.metrics.text(format).map_err(|error| {
         tracing::error!(%error, "could not encode metrics");

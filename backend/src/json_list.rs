@@ -48,6 +48,27 @@ impl JsonList {
         })
     }
 
+    /// Size of the text, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The text as a part of an array. `before` is what precedes the next item: the start of the array, or a comma.
+    pub(crate) fn into_part(self, before: &mut u8, is_last: bool) -> Vec<u8> {
+        let mut text = self.text;
+        if let Some(first) = text.first_mut() {
+            *first = std::mem::replace(before, b',');
+        }
+        if is_last {
+            // The array may be empty.
+            if *before == b'[' {
+                text.push(b'[');
+            }
+            text.push(b']');
+        }
+        text
+    }
+
     /// Writes items until the text has about this size. True after the last item.
     fn extend<T: Serialize>(
         &mut self,
@@ -64,13 +85,7 @@ impl JsonList {
 
 impl IntoResponse for JsonList {
     fn into_response(self) -> Response {
-        let mut text = self.text;
-        match text.first_mut() {
-            Some(first) => *first = b'[',
-            None => text.push(b'['),
-        }
-        text.push(b']');
-        ([(CONTENT_TYPE, "application/json")], text).into_response()
+        ([(CONTENT_TYPE, "application/json")], self.into_part(&mut b'[', true)).into_response()
     }
 }
 

@@ -8,10 +8,12 @@
 
 mod admission;
 pub(crate) mod analytics;
+mod answers;
 mod app;
 mod auth;
 mod availability;
 mod background;
+mod backlogs;
 pub mod backup;
 mod bodies;
 mod body;
@@ -29,6 +31,7 @@ pub mod ids;
 pub mod import;
 mod internal;
 mod json_list;
+mod json_parts;
 pub mod keys;
 mod links;
 mod long_read;
@@ -43,6 +46,7 @@ mod recorder;
 mod redirect;
 mod request_scope;
 mod retention;
+mod room;
 mod selection;
 mod semaphores;
 pub mod server;

@@ -36,11 +36,10 @@ const BULK: usize = 2;
 /// transactions, so that other writes do not fall behind the bulk calls of another workspace.
 const WRITES: usize = 4;
 
-/// What a request needs to run.
+/// One of the concurrent requests of a workspace.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _permit: Option<OwnedSemaphorePermit>,
-    _passed: Passed,
 }
 
 impl Permits {
@@ -49,8 +48,14 @@ impl Permits {
         Self { reads: reads.max(1), of_workspace: Semaphores::default(), gate }
     }
 
-    /// Waits until a request may run.
-    pub(crate) async fn acquire(&self, workspace: &Workspace, method: &Method, path: &str) -> Permit {
+    /// Waits until a request may run. While it has its permit and waits for its turn, it prepares what else it needs.
+    pub(crate) async fn acquire<T>(
+        &self,
+        workspace: &Workspace,
+        method: &Method,
+        path: &str,
+        prepare: impl Future<Output = T>,
+    ) -> (Permit, Passed, T) {
         let (kind, permits) = match method {
             method if method.is_safe() => (Kind::Reads, self.reads),
             _ if path == BULK_PATH => (Kind::Bulk, BULK),
@@ -58,9 +63,9 @@ impl Permits {
         };
         let permits = self.of_workspace.of((workspace.seq, kind), permits);
         // The semaphore is never closed.
-        let permit = async { permits.acquire_owned().await.ok() };
-        let (passed, permit) = self.gate.pass(workspace.seq, Work::Other, permit).await;
-        Permit { _permit: permit, _passed: passed }
+        let permit = async { (permits.acquire_owned().await.ok(), prepare.await) };
+        let (passed, (permit, prepared)) = self.gate.pass(workspace.seq, Work::Other, permit).await;
+        (Permit { _permit: permit }, passed, prepared)
     }
 }
 
@@ -87,16 +92,19 @@ impl Permits {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use futures_util::FutureExt;
     use jiff::Timestamp;
 
     use super::*;
 
     /// The permit of a request that does not have to wait for it.
-    fn permit(permits: &Permits, workspace: i64, method: &Method, path: &str) -> Option<Permit> {
+    fn permit(permits: &Permits, workspace: i64, method: &Method, path: &str) -> Option<(Permit, Passed)> {
         let created_at = Timestamp::UNIX_EPOCH;
         let workspace = Workspace { seq: workspace, id: String::new(), name: String::new(), created_at };
-        permits.acquire(&workspace, method, path).now_or_never()
+        let permit = permits.acquire(&workspace, method, path, ready(())).now_or_never();
+        permit.map(|(permit, passed, ())| (permit, passed))
     }
 
     #[tokio::test]

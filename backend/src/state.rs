@@ -5,7 +5,9 @@ use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::admission::Admission;
+use crate::answers::Answers;
 use crate::availability::Availability;
+use crate::backlogs::Counting;
 use crate::bodies::Bodies;
 use crate::click_rules::{ClickRules, Repeats};
 use crate::clock::Clock;
@@ -34,6 +36,7 @@ pub(crate) struct App {
     pub(crate) admission: Admission,
     pub(crate) permits: Permits,
     pub(crate) bodies: Bodies,
+    pub(crate) answers: Answers,
     /// Permits for drawing QR codes, which takes much CPU time and requires no key.
     pub(crate) drawing: Arc<Semaphore>,
     /// Permits for merging long queries into destinations, which takes CPU time and requires no key.
@@ -45,6 +48,7 @@ pub(crate) struct App {
     pub(crate) max_webhooks: u32,
     pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,
+    pub(crate) backlogs: Counting,
     /// Notified when an event for webhooks was stored.
     pub(crate) announced: Arc<Notify>,
     /// Notified when a link, tag, folder or webhook was deleted.

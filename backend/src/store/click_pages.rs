@@ -13,10 +13,10 @@ use super::sql::Sql;
 use super::{Click, ClickDetails, Selection, Store, StoreError, Workspace, instant_of, links};
 use crate::links::Link;
 
-/// Clicks in order, each with the number of its link, and the current state of these links.
+/// Clicks in order, each with its number and that of its link, and the current state of these links.
 #[derive(Debug)]
 pub(crate) struct ClicksAndLinks {
-    pub(crate) clicks: Vec<(Click, i64)>,
+    pub(crate) clicks: Vec<(i64, Click, i64)>,
     pub(crate) links: HashMap<i64, Link>,
 }
 
@@ -62,10 +62,10 @@ impl Store {
         let of_links = rows.iter().map(|row| row.try_get("link_seq")).collect::<Result<Vec<i64>, _>>()?;
         let links = links::load_map(reader, self.dialect, of_links.into_iter()).await?;
         let mut clicks = Vec::with_capacity(rows.len());
-        for row in seqs.iter().filter_map(|seq| by_seq.get(seq)) {
+        for (seq, row) in seqs.iter().filter_map(|seq| Some((*seq, by_seq.get(seq)?))) {
             let link_seq = row.try_get("link_seq")?;
             if let Some(link) = links.get(&link_seq) {
-                clicks.push((click(row, link)?, link_seq));
+                clicks.push((seq, click(row, link)?, link_seq));
             }
         }
         Ok(ClicksAndLinks { clicks, links })

@@ -64,6 +64,16 @@ pub(crate) enum LinkOrder {
     LastClicked,
 }
 
+impl LinkOrder {
+    fn sql(self) -> &'static str {
+        match self {
+            Self::CreatedAt => " ORDER BY l.seq DESC",
+            Self::Clicks => " ORDER BY COALESCE(t.clicks, 0) DESC, l.seq DESC",
+            Self::LastClicked => " ORDER BY COALESCE(t.last_clicked, 0) DESC, l.seq DESC",
+        }
+    }
+}
+
 /// A page of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Page {
@@ -180,21 +190,26 @@ impl Store {
         size: i64,
     ) -> Result<Option<Found>, StoreError> {
         let mut sql = Sql::new(LINKS);
-        self.push_filter(&mut sql, workspace, filter, reader.rests());
         match page {
+            Page::Offset { skip: 0, order: LinkOrder::CreatedAt } => {
+                self.push_filter(&mut sql, workspace, filter, reader.rests());
+                sql.push(LinkOrder::CreatedAt.sql()).push(" LIMIT ").bind(size);
+            }
+            // Only the numbers of links are sorted and skipped. A link may have 64 KiB.
             Page::Offset { skip, order } => {
-                sql.push(match order {
-                    LinkOrder::CreatedAt => " ORDER BY l.seq DESC LIMIT ",
-                    LinkOrder::Clicks => " ORDER BY clicks DESC, l.seq DESC LIMIT ",
-                    LinkOrder::LastClicked => " ORDER BY COALESCE(t.last_clicked, 0) DESC, l.seq DESC LIMIT ",
-                });
-                sql.bind(size).push(" OFFSET ").bind(*skip);
+                let mut seqs = Sql::new("");
+                self.push_seqs(&mut seqs, workspace, filter, *order, reader.rests());
+                seqs.push(" LIMIT ").bind(size).push(" OFFSET ").bind(*skip);
+                let seqs = reader.all(seqs).await?;
+                let seqs = seqs.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+                sql.push("WHERE l.seq").in_numbers(self.dialect, &seqs).push(order.sql());
             }
             Page::StartingAfter(id) | Page::EndingBefore(id) => {
                 let mut cursor = Sql::new("SELECT l.seq FROM links l WHERE l.workspace_seq = ");
                 cursor.bind(workspace.seq).push(" AND l.id = ").bind(id.clone());
                 let Some(row) = reader.optional(cursor).await? else { return Ok(None) };
                 let seq: i64 = row.try_get(0)?;
+                self.push_filter(&mut sql, workspace, filter, reader.rests());
                 if matches!(page, Page::StartingAfter(_)) {
                     sql.push(" AND l.seq < ").bind(seq).push(" ORDER BY l.seq DESC LIMIT ").bind(size);
                 } else {
@@ -203,6 +218,20 @@ impl Store {
             }
         }
         Ok(Some(find(reader, self.dialect, sql).await?))
+    }
+
+    /// Appends a query for the numbers of all filtered links, in order.
+    fn push_seqs(
+        &self,
+        sql: &mut Sql,
+        workspace: &Workspace,
+        filter: &LinkFilter,
+        order: LinkOrder,
+        rests: bool,
+    ) {
+        sql.push("SELECT l.seq FROM links l LEFT JOIN link_totals t ON t.link_seq = l.seq ");
+        self.push_filter(sql, workspace, filter, rests);
+        sql.push(order.sql());
     }
 
     /// Number of filtered links.

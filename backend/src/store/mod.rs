@@ -84,7 +84,7 @@ pub use set_aside::{Replayed, SetAside};
 pub(crate) use spool::{Left, Progress, Spool, sqlite_spool};
 use sql::Sql;
 pub(crate) use tags::{TagFilter, TagOrder};
-pub(crate) use top_links::TopLink;
+pub(crate) use top_links::{Ranking, TopLink};
 use turns::{Turn, Turns};
 pub(crate) use webhook_update::{ChangedWebhook, WebhookInput};
 pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};
@@ -202,7 +202,8 @@ impl Store {
             });
             options.after_connect(move |connection, _| {
                 Box::pin(async move {
-                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas(cache, 0)))).await?;
+                    let pragmas = pragmas(cache, 0, "MEMORY");
+                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas))).await?;
                     Ok(())
                 })
             })
@@ -211,7 +212,7 @@ impl Store {
         migrations::sqlite().run(&write).await?;
         let checkpointer = pool(1, SQLITE_READER_CACHE).connect_lazy_with(options.clone());
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE).connect_with(options).await?;
-        let pragmas = [0, SQLITE_MAPPED].map(|mapped| pragmas(SQLITE_READER_CACHE, mapped));
+        let pragmas = [0, SQLITE_MAPPED].map(|mapped| pragmas(SQLITE_READER_CACHE, mapped, "FILE"));
         let readers = Readers::sqlite(&url, analytics, SQLITE_READERS, pragmas).await?;
         let key_order = Arc::new(KeyOrder::load(&read).await?);
         let spool = sqlite_spool(&url)?;
@@ -391,15 +392,17 @@ fn postgres_pool(connections: u32) -> AnyPoolOptions {
     })
 }
 
-/// The pragmas of a SQLite connection with a page cache of `cache` KiB and a memory mapping of `mapped` bytes.
-fn pragmas(cache: u32, mapped: u32) -> String {
+/// The pragmas of a SQLite connection with a page cache of `cache` KiB, a memory mapping of `mapped` bytes and a store for what it sorts
+/// and groups: `MEMORY`, or `FILE` for queries whose results may be large. Even then, SQLite writes a file only for what is larger than
+/// the cache.
+fn pragmas(cache: u32, mapped: u32, temporary: &'static str) -> String {
     let (timeout, limit) = (BUSY_TIMEOUT.as_millis(), checkpoint::TOO_LONG);
     // FULL: committed data survives a power failure. The service makes checkpoints earlier than the writer does by itself, which is
     // after 512 MiB.
     format!(
         "PRAGMA busy_timeout = {timeout}; PRAGMA cache_size = -{cache}; PRAGMA mmap_size = {mapped};
          PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-         PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 131072; PRAGMA journal_size_limit = {limit};"
+         PRAGMA temp_store = {temporary}; PRAGMA wal_autocheckpoint = 131072; PRAGMA journal_size_limit = {limit};"
     )
 }
 

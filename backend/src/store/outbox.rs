@@ -8,6 +8,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::listeners::Listeners;
+use super::reader::Reader;
 use super::sql::Sql;
 use super::webhooks::Webhook;
 use super::{Dialect, Store, StoreError, Workspace, optional_instant_of, to_json};
@@ -90,26 +91,26 @@ impl OutboxBacklog {
 }
 
 impl Store {
-    /// The pending deliveries.
-    pub(crate) async fn outbox_backlog(&self, now: Timestamp) -> Result<OutboxBacklog, StoreError> {
-        let mut sql =
-            Sql::new("SELECT CASE WHEN h.disabled_at IS NOT NULL THEN 'disabled' WHEN d.due_at <= ");
-        sql.bind(now.as_millisecond()).push(
-            " THEN 'due' ELSE 'later' END AS state, COUNT(*) AS deliveries, MIN(d.due_at) AS oldest
-             FROM webhook_deliveries d JOIN webhooks h ON h.seq = d.webhook_seq
-             WHERE d.due_at IS NOT NULL AND h.workspace_seq > 0 GROUP BY 1",
-        );
-        let mut backlog = OutboxBacklog::default();
-        for row in sql.all(&self.read).await? {
-            let waiting =
-                Waiting { count: row.try_get("deliveries")?, oldest: optional_instant_of(&row, "oldest")? };
-            match row.try_get::<String, _>("state")?.as_str() {
-                "due" => backlog.due = waiting,
-                "disabled" => backlog.disabled = waiting,
-                _ => backlog.later = waiting,
-            }
-        }
-        Ok(backlog)
+    /// The deliveries that are not made.
+    pub(crate) async fn outbox_backlog(
+        &self,
+        reader: &mut Reader,
+        now: Timestamp,
+    ) -> Result<OutboxBacklog, StoreError> {
+        let mut sql = Sql::new("");
+        push_backlog(&mut sql, now);
+        let row = reader.one(sql).await?;
+        let waiting = |count, oldest| {
+            Ok::<_, StoreError>(Waiting {
+                count: row.try_get(count)?,
+                oldest: optional_instant_of(&row, oldest)?,
+            })
+        };
+        Ok(OutboxBacklog {
+            due: waiting("due", "oldest_due")?,
+            later: waiting("later", "oldest_later")?,
+            disabled: waiting("disabled", "oldest_disabled")?,
+        })
     }
 
     /// Up to `limit` enabled webhooks with due deliveries: the first one of each workspace, the second ones, and so on, each in
@@ -309,6 +310,27 @@ pub(super) async fn keep_webhook(
     Ok(sql.optional(&mut **transaction).await?.is_some())
 }
 
+/// Appends a query that counts the deliveries that are not made in one row. Groups would be sorted.
+fn push_backlog(sql: &mut Sql, now: Timestamp) {
+    let states = [
+        ("h.disabled_at IS NULL AND d.due_at <= ", ") AS due", ") AS oldest_due"),
+        ("h.disabled_at IS NULL AND d.due_at > ", ") AS later", ") AS oldest_later"),
+    ];
+    sql.push("SELECT ");
+    for (condition, count, oldest) in states {
+        for (aggregate, name) in [("COUNT(*)", count), ("MIN(d.due_at)", oldest)] {
+            sql.push(aggregate).push(" FILTER (WHERE ").push(condition);
+            sql.bind(now.as_millisecond()).push(name).push(", ");
+        }
+    }
+    sql.push(
+        "COUNT(*) FILTER (WHERE h.disabled_at IS NOT NULL) AS disabled,
+         MIN(d.due_at) FILTER (WHERE h.disabled_at IS NOT NULL) AS oldest_disabled
+         FROM webhook_deliveries d JOIN webhooks h ON h.seq = d.webhook_seq
+         WHERE d.due_at IS NOT NULL AND h.workspace_seq > 0",
+    );
+}
+
 fn push_webhooks_due(sql: &mut Sql, dialect: Dialect, now: Timestamp, without: &WithoutRoom, limit: usize) {
     // Jumps by index from one webhook with a due delivery to the next.
     sql.push(
@@ -437,15 +459,35 @@ mod tests {
 
     use super::*;
 
+    /// The steps of a query.
+    async fn steps(store: &Store, sql: Sql) -> Vec<String> {
+        let plan = sql.explained().all(&store.write).await.unwrap();
+        plan.iter().map(|row| row.try_get("detail").unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn the_deliveries_that_wait_are_counted_in_an_index_and_not_sorted() {
+        let folder = TempDir::new().unwrap();
+        let store =
+            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let mut sql = Sql::new("");
+        push_backlog(&mut sql, Timestamp::UNIX_EPOCH);
+        let steps = steps(&store, sql).await;
+        let [deliveries, webhooks] = [
+            "SCAN d USING COVERING INDEX webhook_deliveries_due",
+            "SEARCH h USING INTEGER PRIMARY KEY (rowid=?)",
+        ];
+        assert_eq!(steps, [deliveries, webhooks]);
+    }
+
     #[tokio::test]
     async fn no_delivery_is_read_to_learn_which_webhooks_something_waits_for() {
         let folder = TempDir::new().unwrap();
         let store =
             Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
-        let mut sql = Sql::new("EXPLAIN QUERY PLAN ");
+        let mut sql = Sql::new("");
         push_webhooks_due(&mut sql, Dialect::Sqlite, Timestamp::UNIX_EPOCH, &WithoutRoom::default(), 1);
-        let plan = sql.all(&store.write).await.unwrap();
-        let steps: Vec<String> = plan.iter().map(|row| row.try_get("detail").unwrap()).collect();
+        let steps = steps(&store, sql).await;
         let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" d ")).collect();
         assert!(reads.len() >= 3, "{steps:?}");
         for step in reads {

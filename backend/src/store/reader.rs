@@ -327,6 +327,39 @@ mod tests {
         }
     }
 
+    /// Number of temporary files of SQLite that this process has open. They have no name in a folder.
+    #[cfg(target_os = "linux")]
+    fn temporary_files() -> usize {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap();
+        let is_temporary = |file: &std::path::PathBuf| file.to_string_lossy().contains("/etilqs_");
+        files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok()).filter(is_temporary).count()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_large_sort_uses_a_file_and_a_small_one_memory() {
+        for priority in [Priority::Usual, Priority::Low, Priority::Lowest] {
+            //  rows of 1 KiB, whether they are sorted in a file
+            for (rows, expected) in [(1_000, false), (32_000, true)] {
+                let folder = TempDir::new().unwrap();
+                let url = format!("sqlite:{}", folder.path().join("test.db").display());
+                let store = Store::open(&url).await.unwrap();
+                let Snapshot::Sqlite(mut transaction) = store.reader(priority).await.unwrap().transaction
+                else {
+                    panic!("not SQLite");
+                };
+                let sorted = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+                    SELECT randomblob(1024) AS bytes FROM n ORDER BY bytes";
+                let mut sorted = sqlx::query(sorted).bind(rows).fetch(&mut *transaction);
+                assert!(futures_util::StreamExt::next(&mut sorted).await.unwrap().is_ok());
+                assert_eq!(temporary_files() > 0, expected, "{rows} rows, {priority:?}");
+                drop(sorted);
+                drop(transaction);
+                store.close().await;
+            }
+        }
+    }
+
     #[tokio::test]
     async fn an_endless_statement_is_interrupted_and_its_connection_is_free() {
         let folder = TempDir::new().unwrap();

@@ -4,6 +4,7 @@
 use sqlx::{Any, Row, Transaction};
 
 use super::click_batch::Batch;
+use super::reader::Reader;
 use super::sql::Sql;
 use super::{Click, Progress, Store, StoreError};
 use crate::links::PublicUrl;
@@ -66,9 +67,8 @@ impl Store {
     }
 
     /// Number of entries.
-    pub(crate) async fn set_aside_entries(&self) -> Result<i64, StoreError> {
-        let row = Sql::new("SELECT COUNT(*) FROM set_aside_clicks").one(&self.read).await?;
-        Ok(row.try_get(0)?)
+    pub(crate) async fn set_aside_entries(&self, reader: &mut Reader) -> Result<i64, StoreError> {
+        reader.number(Sql::new("SELECT COUNT(*) FROM set_aside_clicks")).await
     }
 
     /// Calls `show` with each entry, oldest first.

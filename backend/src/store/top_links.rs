@@ -1,15 +1,18 @@
 //! The most clicked links.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use jiff::Timestamp;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::analytics::{MAX_ROWS, Selection, push_source};
 use super::horizon::HORIZON;
+use super::link_size::MAX_LINK_BYTES;
+use super::links::in_background;
 use super::reader::Reader;
 use super::rollups::{Piece, Table, Term, terms};
 use super::sql::Sql;
@@ -41,8 +44,15 @@ pub(crate) struct TopLinkDetails {
 /// A link and its clicks.
 type Count = (i64, i64);
 
-/// Number of links that are loaded at once.
+/// Maximum number of links that are loaded at once.
 const LOADED: usize = 1_000;
+
+/// Maximum size of the links that the thread of the request reads from the text of the database, in bytes. A part has less, unless
+/// its links are much larger than those before.
+const LARGE: usize = 2 * 1024 * 1024;
+
+/// About the size of an entry beside the columns of its link, in bytes.
+const ENTRY_BYTES: usize = 300;
 
 /// Number of clicks that are read at once.
 const CLICKS: i64 = 10_000;
@@ -53,41 +63,119 @@ const FEW: i64 = 2_000;
 /// A row of [`load`].
 type LinkRow = (i64, String, String, String, String, Option<String>, TopLinkDetails, i64);
 
+/// The most clicked links that are not read yet, in the order of their ranks.
+#[derive(Debug)]
+pub(crate) struct Ranking {
+    ranked: VecDeque<Count>,
+    /// About the size of the last entries, in bytes.
+    entry_bytes: usize,
+}
+
 /// Links in the order of their ranks, and a JSON list with the [`LinkRow`] of each that is not deleted, in any order.
 #[derive(Default)]
-struct Loaded<'a> {
-    ranked: &'a [Count],
-    rows: Option<String>,
+struct Loaded {
+    ranked: Vec<Count>,
+    rows: String,
+}
+
+impl Ranking {
+    /// Whether all links are read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranked.is_empty()
+    }
+
+    /// Takes the next links, whose entries have about this size.
+    fn take(&mut self, bytes: usize) -> Vec<Count> {
+        if bytes == 0 {
+            return Vec::new();
+        }
+        let number = (bytes / self.entry_bytes).clamp(1, LOADED);
+        self.ranked.drain(..number.min(self.ranked.len())).collect()
+    }
+
+    fn put_back(&mut self, links: &[Count]) {
+        for link in links.iter().rev() {
+            self.ranked.push_front(*link);
+        }
+    }
 }
 
 impl Store {
-    /// Calls `entry` for each of the most clicked links, with its clicks in the selection, in descending order. Of links with equal
-    /// clicks, the oldest is first.
-    pub(crate) async fn top_links<E: From<StoreError>>(
+    /// The most clicked links, in descending order of their clicks in the selection. Of links with equal clicks, the oldest is first.
+    pub(crate) async fn top_links(
         &self,
         reader: &mut Reader,
         workspace: &Workspace,
         selection: &Selection,
-        mut entry: impl FnMut(TopLink) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut counts = if selection.conditions.is_empty() {
+    ) -> Result<Ranking, StoreError> {
+        let counts = if selection.conditions.is_empty() {
             self.count_by_link(reader, workspace, selection).await?
         } else {
             self.refuse_expired(reader, workspace, selection, selection.coarsest()).await?;
             self.count_by_query(reader, workspace, selection).await?
         };
-        let (mut missing, mut rest) = (usize::from(MAX_ROWS), counts.as_mut_slice());
-        let mut before = Loaded::default();
-        while missing > 0 && !(rest.is_empty() && before.ranked.is_empty()) {
-            let (ranked, others) = rank(rest, LOADED.min(missing - before.ranked.len()));
+        let ranked = self.best(reader, workspace, counts).await?.into();
+        Ok(Ranking { ranked, entry_bytes: MAX_LINK_BYTES })
+    }
+
+    /// Reads the next links of a ranking, whose entries have about this size. Calls `entry` for each, until it breaks.
+    pub(crate) async fn next_top_links<E: From<StoreError>>(
+        &self,
+        reader: &mut Reader,
+        ranking: &mut Ranking,
+        bytes: usize,
+        mut entry: impl FnMut(TopLink) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(), E> {
+        let (mut before, mut loaded_bytes) = (Loaded::default(), 0);
+        loop {
+            let next = ranking.take(bytes.saturating_sub(loaded_bytes));
             // Links become entries while the next ones are read.
-            let entries = async { before.entries(&mut entry) };
-            let (loaded, entries) = tokio::join!(load(reader, self.dialect, ranked), entries);
-            // Deleted links are not loaded, and the next links take their ranks.
-            missing -= entries?;
-            (before, rest) = (loaded?, others);
+            let entries = before.entries(&mut entry);
+            let (loaded, entries) = tokio::join!(load(reader, self.dialect, next), entries);
+            let loaded = loaded?;
+            if let ControlFlow::Break(rest) = entries? {
+                ranking.put_back(&loaded.ranked);
+                ranking.put_back(&before.ranked[rest..]);
+                return Ok(());
+            }
+            if loaded.ranked.is_empty() {
+                return Ok(());
+            }
+            let entry_bytes = loaded.rows.len() / loaded.ranked.len() + ENTRY_BYTES;
+            loaded_bytes += entry_bytes * loaded.ranked.len();
+            ranking.entry_bytes = entry_bytes;
+            before = loaded;
         }
-        Ok(())
+    }
+
+    /// The best of all counts, at most [`MAX_ROWS`], in the order of their ranks. If there are more, the next links take the ranks of
+    /// deleted ones.
+    async fn best(
+        &self,
+        reader: &mut Reader,
+        workspace: &Workspace,
+        mut counts: Vec<Count>,
+    ) -> Result<Vec<Count>, StoreError> {
+        let most = usize::from(MAX_ROWS);
+        let mut any = Sql::new("SELECT 1 FROM deleted_links d WHERE d.workspace_seq = ");
+        any.bind(workspace.seq).push(" LIMIT 1");
+        if counts.len() <= most || reader.optional(any).await?.is_none() {
+            rank(&mut counts, most);
+            counts.truncate(most);
+            return Ok(counts);
+        }
+        let (mut best, mut rest) = (Vec::with_capacity(most), counts.as_mut_slice());
+        while best.len() < most && !rest.is_empty() {
+            let (ranked, others) = rank(rest, most - best.len());
+            let mut sql = Sql::new("SELECT d.link_seq FROM deleted_links d WHERE d.workspace_seq = ");
+            sql.bind(workspace.seq).push(" AND d.link_seq");
+            sql.in_numbers(self.dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());
+            let deleted = reader.all(sql).await?;
+            let deleted = deleted.iter().map(|row| row.try_get(0)).collect::<Result<FxHashSet<i64>, _>>()?;
+            best.extend(ranked.iter().filter(|(link, _)| !deleted.contains(link)));
+            rest = others;
+        }
+        Ok(best)
     }
 
     async fn count_by_query(
@@ -275,11 +363,7 @@ fn rank(counts: &mut [Count], most: usize) -> (&[Count], &mut [Count]) {
 }
 
 /// Loads links that are not deleted.
-async fn load<'a>(
-    reader: &mut Reader,
-    dialect: Dialect,
-    ranked: &'a [Count],
-) -> Result<Loaded<'a>, StoreError> {
+async fn load(reader: &mut Reader, dialect: Dialect, ranked: Vec<Count>) -> Result<Loaded, StoreError> {
     if ranked.is_empty() {
         return Ok(Loaded::default());
     }
@@ -299,26 +383,35 @@ async fn load<'a>(
     sql.in_numbers(dialect, &ranked.iter().map(|(link, _)| *link).collect::<Vec<_>>());
     // Deleted links have no domain.
     sql.push(" AND l.domain <> ''");
-    Ok(Loaded { ranked, rows: reader.one(sql).await?.try_get(0)? })
+    // PostgreSQL's list of nothing is NULL.
+    let rows: Option<String> = reader.one(sql).await?.try_get(0)?;
+    Ok(Loaded { ranked, rows: rows.unwrap_or_else(|| "[]".to_owned()) })
 }
 
-impl Loaded<'_> {
-    /// Calls `entry` for each link. The result is the number of calls.
-    fn entries<E: From<StoreError>>(
-        &self,
-        mut entry: impl FnMut(TopLink) -> Result<(), E>,
-    ) -> Result<usize, E> {
-        let rows: Vec<LinkRow> =
-            self.rows.as_deref().map_or(Ok(Vec::new()), |rows| from_json("links", rows))?;
-        let number = rows.len();
+impl Loaded {
+    /// Calls `entry` for each link until it breaks. The rest then begins at the index in the result.
+    async fn entries<E: From<StoreError>>(
+        &mut self,
+        mut entry: impl FnMut(TopLink) -> Result<ControlFlow<()>, E>,
+    ) -> Result<ControlFlow<usize>, E> {
+        if self.ranked.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let rows = std::mem::take(&mut self.rows);
+        let is_large = rows.len() > LARGE;
+        let parse = move || from_json::<Vec<LinkRow>>("links", &rows);
+        let rows = if is_large { in_background(parse).await? } else { parse()? };
         let mut links: FxHashMap<i64, LinkRow> = rows.into_iter().map(|row| (row.0, row)).collect();
-        for (link, clicks) in self.ranked {
+        for (index, (link, clicks)) in self.ranked.iter().enumerate() {
             if let Some((_, id, domain, key, url, folder_id, details, created_at)) = links.remove(link) {
                 let created_at = instant(created_at)?;
-                entry(TopLink { id, domain, key, url, folder_id, details, created_at, clicks: *clicks })?;
+                let top = TopLink { id, domain, key, url, folder_id, details, created_at, clicks: *clicks };
+                if entry(top)?.is_break() {
+                    return Ok(ControlFlow::Break(index + 1));
+                }
             }
         }
-        Ok(number)
+        Ok(ControlFlow::Continue(()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
-use backend::Settings;
+use backend::{Analytics, Settings};
 use regex::Regex;
 use serde_json::json;
 use sqlx::Executor;
@@ -20,6 +20,7 @@ on_both_databases! {
     the_service_is_ready_and_counts_what_it_does,
     every_answer_names_its_request,
     what_waits_is_gauged,
+    a_count_of_the_outbox_that_takes_too_long_is_interrupted_and_left_out,
     the_dashboard_and_the_readme_name_all_metrics_and_the_alerts_only_some_that_exist,
 }
 
@@ -207,6 +208,53 @@ async fn what_waits_is_gauged(database: Database) {
         assert_eq!(may, Some(*max), "{metrics}");
         assert!((*min..=*max).contains(&(of("idle") + of("used"))), "{metrics}");
     }
+}
+
+/// Many deliveries of the first webhook, which are not due.
+const DELIVERIES: &str = "
+    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+    INSERT INTO webhook_events (id, workspace_seq, event, payload, created_at)
+    SELECT 'evt_' || i, 1, 'link.created', '{}', 0 FROM n;
+    INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
+    SELECT e.seq, 1, 0, 9000000000000 FROM webhook_events e;
+";
+const LATER: &str = "weir_backend_outbox_deliveries{state=\"later\"}";
+const SET_ASIDE: &str = "weir_backend_set_aside_entries{}";
+
+async fn a_count_of_the_outbox_that_takes_too_long_is_interrupted_and_left_out(database: Database) {
+    let service = Service::start(database).await;
+    let webhook = json!({"name": "rx", "url": "https://rx.test", "triggers": ["link.deleted"]});
+    assert_eq!(service.post("/webhooks", &webhook).await.status, 201);
+    service.database().connect().await.execute(sqlx::raw_sql(DELIVERIES)).await.unwrap();
+    within(async { while value_of(&service.metrics().await, LATER) != Some(100_000) {} }).await;
+    let timeout = Duration::from_millis(1);
+    let service = service.restart_with_analytics(Analytics { timeout, ..Analytics::default() }).await;
+    let metrics = service.metrics().await;
+    assert_eq!((value_of(&metrics, LATER), value_of(&metrics, SET_ASIDE)), (None, None), "{metrics}");
+    assert!(metrics.contains("weir_backend_clicks_total"));
+}
+
+#[tokio::test]
+async fn scrapes_share_one_count_of_the_outbox_and_take_no_connection_from_requests() {
+    let service = Service::start(Database::postgres().await).await;
+    let mut lock = service.database().connect().await;
+    let statement = "BEGIN; LOCK TABLE webhook_deliveries IN ACCESS EXCLUSIVE MODE";
+    lock.execute(sqlx::raw_sql(statement)).await.unwrap();
+    // More than there are connections.
+    let scrapes = futures_util::future::join_all((0..20).map(|_| service.metrics())).await;
+    for metrics in &scrapes {
+        assert_eq!((value_of(metrics, LATER), value_of(metrics, SET_ASIDE)), (None, None), "{metrics}");
+    }
+    let used = |pool: &str| {
+        let series = format!("weir_backend_connections{{pool=\"{pool}\",state=\"used\"}}");
+        scrapes.iter().map(|metrics| value_of(metrics, &series).unwrap()).max()
+    };
+    assert_eq!(used("lists"), Some(1));
+    // The sender of webhooks waits for the lock, too.
+    assert!(used("main") < Some(4), "{:?}", used("main"));
+    assert_eq!(service.get("/tags").await.status, 200);
+    lock.execute("ROLLBACK").await.unwrap();
+    within(async { while value_of(&service.metrics().await, LATER) != Some(0) {} }).await;
 }
 
 /// The families of the backend's metrics that a text names.

@@ -7,6 +7,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod addresses;
 mod analytics;
 mod analytics_timeout;
+mod answers;
 mod backup;
 mod bounds;
 mod command;
@@ -36,6 +37,7 @@ mod links;
 mod load;
 mod long_reads;
 mod options;
+mod pages;
 #[cfg(target_os = "linux")]
 mod preload;
 mod process;

@@ -91,9 +91,27 @@ impl Process {
     /// Memory of its own, in bytes: without what of the database's file is mapped, which is the system's to take back.
     #[cfg(target_os = "linux")]
     pub(crate) fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+        self.number("status", "RssAnon:") * 1024
+    }
+
+    /// The most memory that it ever had, in bytes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn peak_memory(&self) -> u64 {
+        self.number("status", "VmHWM:") * 1024
+    }
+
+    /// What it has written to files and connections, in bytes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn written(&self) -> u64 {
+        self.number("io", "wchar:")
+    }
+
+    /// A number that the system has of it.
+    #[cfg(target_os = "linux")]
+    fn number(&self, file: &str, name: &str) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
     }
 }
 

@@ -46,7 +46,7 @@ impl Clicked {
         if is_sqlite {
             // As the service has it, so that the two compare.
             database.execute("PRAGMA cache_size = -65536; PRAGMA mmap_size = 1073741824").await.unwrap();
-            database.execute("PRAGMA temp_store = MEMORY; PRAGMA busy_timeout = 60000").await.unwrap();
+            database.execute("PRAGMA temp_store = FILE; PRAGMA busy_timeout = 60000").await.unwrap();
         }
         for chunk in (0..load.links).collect::<Vec<_>>().chunks(100) {
             let body = chunk.iter().map(|n| json!({"url": format!("https://example.com/{n}")})).collect();

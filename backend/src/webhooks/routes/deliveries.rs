@@ -110,7 +110,7 @@ async fn list(
         Ok((first, parts))
     });
     let (first, rest) = read.await?;
-    delivery_page::answer(app, caller.workspace, first, rest)
+    delivery_page::page(first, rest)?.answer(app, caller.workspace).await
 }
 
 /// The deliveries that a request selects. `value_of` returns the value of a field of the request.
