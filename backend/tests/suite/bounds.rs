@@ -13,6 +13,7 @@ use crate::service::{Service, settings};
 on_both_databases! {
     a_list_has_the_same_maximum_as_a_string_and_as_an_array,
     a_list_of_200_000_names_is_refused_before_any_work,
+    a_bulk_creation_of_all_fields_of_100_links_has_few_enough_values,
     each_text_has_a_maximum,
     a_link_has_at_most_64_kib,
     a_larger_link_from_before_is_still_there_and_may_be_made_smaller,
@@ -90,6 +91,29 @@ async fn a_list_of_200_000_names_is_refused_before_any_work(database: Database) 
         assert_eq!(service.post("/links/bulk", &json!([body])).await.status, 422);
     }
     assert_eq!(service.get("/links/count").await.body, 0);
+}
+
+async fn a_bulk_creation_of_all_fields_of_100_links_has_few_enough_values(database: Database) {
+    const COUNTRIES: usize = 249;
+    let service = Service::start(database).await;
+    let names: Vec<String> = (0..100).map(|n| format!("tag {n}")).collect();
+    let tags = service.tags(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let codes = ('A'..='Z').flat_map(|first| ('A'..='Z').map(move |second| format!("{first}{second}")));
+    let geo: Value = codes.take(COUNTRIES).map(|code| (code, json!("https://e.test/"))).collect();
+    let mut link = service.link(&json!({"url": "https://e.test/", "tagIds": tags, "geo": geo})).await;
+    (link["tagIds"], link["tagNames"]) = (json!(tags), json!(names));
+    let links: Value = (0..100)
+        .map(|n| {
+            link["key"] = json!(n.to_string());
+            link.clone()
+        })
+        .collect();
+    let answer = service.post("/links/bulk", &links).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    for link in answer.body.as_array().unwrap() {
+        let numbers = (link["tags"].as_array().unwrap().len(), link["geo"].as_object().unwrap().len());
+        assert_eq!(numbers, (100, COUNTRIES), "{}", link["key"]);
+    }
 }
 
 async fn each_text_has_a_maximum(database: Database) {
