@@ -160,7 +160,7 @@ async fn update(
     let now = app.clock.now();
     let input = LinkInput::update(&body, "", now)?;
     let changed =
-        app.store.update_link(&caller.workspace, &selector(&id), &input, now, &app.public_url).await?;
+        app.store.update_link(&caller.workspace, &selector(&id), input, now, &app.public_url).await?;
     let changed = changed.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
     settle(&app, &changed);
     Ok(Json(changed.after.body(&app.public_url)))
@@ -173,7 +173,7 @@ async fn upsert(
 ) -> Result<Json<LinkBody>, ApiError> {
     let now = app.clock.now();
     let new = new_link(LinkInput::upsert(&body, now)?, &app.public_url)?;
-    let changed = app.store.upsert_link(&caller.workspace, &new, now, &app.public_url).await?;
+    let changed = app.store.upsert_link(&caller.workspace, new, now, &app.public_url).await?;
     let changed = changed.map_err(|conflict| refusal(&conflict))?;
     settle(&app, &changed);
     Ok(Json(changed.after.body(&app.public_url)))
