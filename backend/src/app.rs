@@ -65,6 +65,7 @@ impl Backend {
         let (stop, stopped) = watch::channel(false);
         let (recorder, recorder_task) = Recorder::start(
             store.clone(),
+            clock.clone(),
             settings.public_url.clone(),
             Arc::clone(&announced),
             metrics.clone(),

@@ -65,6 +65,23 @@ pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'st
     result
 }
 
+/// Drops what was made from an input of this size, in bytes: on this thread if the input is small, otherwise on a new thread of the
+/// lowest priority.
+pub(crate) fn discard<T: Send + 'static>(bytes: usize, made: T) {
+    if bytes <= SMALL {
+        return;
+    }
+    let held = Held::of_request();
+    let run = || {
+        lower_priority(Priority::Lowest);
+        drop(made);
+        drop(held);
+    };
+    if let Err(error) = std::thread::Builder::new().name("background".to_owned()).spawn(run) {
+        tracing::error!(%error, "could not start a thread");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +94,27 @@ mod tests {
         assert_eq!(run(nice).await, Some(19));
         assert_eq!(run_on(SMALL + 1, nice).await, Some(19));
         assert_eq!(run_on(SMALL, nice).await, Some(nice()));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_was_made_from_a_large_input_is_dropped_at_the_lowest_priority() {
+        use std::sync::mpsc::{Sender, channel};
+
+        use rustix::process::getpriority_process;
+
+        struct Made(Sender<i32>);
+        impl Drop for Made {
+            fn drop(&mut self) {
+                self.0.send(getpriority_process(None).unwrap()).unwrap();
+            }
+        }
+        let (dropped, priority) = channel();
+        let usual = getpriority_process(None).unwrap();
+        for (bytes, expected) in [(SMALL, usual), (SMALL + 1, 19)] {
+            discard(bytes, Made(dropped.clone()));
+            assert_eq!(priority.recv().unwrap(), expected, "{bytes} bytes");
+        }
     }
 
     #[tokio::test]

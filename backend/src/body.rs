@@ -1,18 +1,39 @@
 //! Parses JSON bodies field by field. Errors have the published validator's format: `<issue>: <path>: <message>`.
 
+use std::ops::Deref;
+
 use axum::extract::{FromRequest, Request};
 use serde_json::{Map, Value};
 
 use crate::background;
 use crate::bodies::Received;
 use crate::error::ApiError;
+use crate::value_count::{MAX_JSON_VALUES, has_too_many_values};
 
 /// Maximum length of a text in a list, in characters.
 pub(crate) const MAX_ITEM: usize = 255;
 
 /// A request body with any JSON value.
 #[derive(Debug)]
-pub(crate) struct JsonBody(pub(crate) Value);
+pub(crate) struct JsonBody(pub(crate) BodyValue);
+
+/// The value of a body. A large one is dropped in the background.
+#[derive(Debug)]
+pub(crate) struct BodyValue(SizedJsonBody);
+
+impl Deref for BodyValue {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0.value
+    }
+}
+
+impl Drop for BodyValue {
+    fn drop(&mut self) {
+        background::discard(self.0.bytes, self.0.value.take());
+    }
+}
 
 /// A request body with any JSON value, and its size.
 #[derive(Debug)]
@@ -25,7 +46,7 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        Ok(Self(SizedJsonBody::from_request(request, state).await?.value))
+        Ok(Self(BodyValue(SizedJsonBody::from_request(request, state).await?)))
     }
 }
 
@@ -37,13 +58,19 @@ impl<S: Sync> FromRequest<S> for SizedJsonBody {
         let body = request.extensions_mut().remove::<Received>();
         let Received(body) = body.ok_or_else(ApiError::internal)?;
         let bytes = body.len();
-        let parse = move || serde_json::from_slice(&body);
-        let value = background::run_on(bytes, parse).await.ok_or_else(ApiError::internal)?;
-        let value = value.map_err(|error| {
-            ApiError::bad_request(format!("Invalid JSON format in request body: {error}."))
-        })?;
+        let value =
+            background::run_on(bytes, move || parse(&body)).await.ok_or_else(ApiError::internal)??;
         Ok(Self { value, bytes })
     }
+}
+
+fn parse(body: &[u8]) -> Result<Value, ApiError> {
+    if has_too_many_values(body) {
+        let message = format!("Too big: expected the body to have <={MAX_JSON_VALUES} JSON values");
+        return Err(ApiError::invalid("too_big", "", &message));
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::bad_request(format!("Invalid JSON format in request body: {error}.")))
 }
 
 /// The effect of a request on one field.

@@ -57,6 +57,7 @@ mod store;
 mod sweeper;
 mod tags;
 mod targets;
+mod value_count;
 mod visitor;
 mod visitor_address;
 mod webhooks;

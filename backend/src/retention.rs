@@ -1,4 +1,4 @@
-//! The retention of clicks, and the deletion of expired clicks and of the webhook events that contain them.
+//! The retention of clicks, and the deletion of expired clicks, also of those set aside, and of the webhook events that contain them.
 
 use std::time::Duration;
 
@@ -70,6 +70,9 @@ async fn delete_expired(
         }
     }
     while !*stop.borrow() && store.delete_expired_click_events(kept_from).await? {
+        tokio::time::sleep(PAUSE).await;
+    }
+    while !*stop.borrow() && store.delete_expired_set_aside(kept_from).await? {
         tokio::time::sleep(PAUSE).await;
     }
     Ok(())

@@ -126,11 +126,9 @@ impl Default for Agents {
 }
 
 impl Agents {
+    /// Parses the part of a user agent that is stored. Anybody can send a long one.
     pub(crate) fn parse(&self, user_agent: &str) -> Arc<Agent> {
-        // Long user agents are not cached, to bound the memory.
-        if user_agent.len() > MAX_KEPT {
-            return Arc::new(Agent::parse(user_agent));
-        }
+        let user_agent = kept_user_agent(user_agent);
         if let Some(agent) = self.read.get(user_agent) {
             return agent;
         }
@@ -245,6 +243,29 @@ pub(crate) fn user_agent(headers: &HeaderMap) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_part_of_a_user_agent_that_is_stored_is_parsed_once() {
+        let firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+        let padded = |before: usize, text: &str| format!("{}{text}", " ".repeat(before));
+        //  user agent, one with the same properties, and its browser
+        let table = [
+            (firefox.to_owned(), firefox.to_owned(), "Firefox"),
+            (
+                format!("{firefox} {}", "x".repeat(120_000)),
+                format!("{firefox} {}", "x".repeat(2_000)),
+                "Firefox",
+            ),
+            (padded(MAX_KEPT, firefox), padded(MAX_KEPT, "x"), "Unknown"),
+            ("é".repeat(MAX_KEPT) + firefox, "é".repeat(MAX_KEPT), "Unknown"),
+        ];
+        let agents = Agents::default();
+        for (text, same, browser) in table {
+            let agent = agents.parse(&text);
+            assert_eq!(agent.browser, browser, "{} bytes", text.len());
+            assert!(Arc::ptr_eq(&agent, &agents.parse(&same)), "{} bytes are parsed again", text.len());
+        }
+    }
 
     #[test]
     fn user_agents_are_told_apart() {

@@ -43,21 +43,21 @@ pub(super) async fn create(
     caller: Caller,
     SizedJsonBody { value: body, bytes }: SizedJsonBody,
 ) -> Result<Response, ApiError> {
-    let Value::Array(items) = body else { return Err(wrong_type("", "array", &body)) };
-    if items.is_empty() {
-        return Err(ApiError::invalid(
-            "too_small",
-            "",
-            "No links created – you must provide at least one link.",
-        ));
-    }
-    if items.len() > MAX_BULK {
-        let message = format!("You can only create up to {MAX_BULK} links at a time.");
-        return Err(ApiError::invalid("too_big", "", &message));
-    }
     let now = app.clock.now();
     let public = app.public_url.clone();
     let check = move || {
+        let Value::Array(items) = body else { return Err(wrong_type("", "array", &body)) };
+        if items.is_empty() {
+            return Err(ApiError::invalid(
+                "too_small",
+                "",
+                "No links created – you must provide at least one link.",
+            ));
+        }
+        if items.len() > MAX_BULK {
+            let message = format!("You can only create up to {MAX_BULK} links at a time.");
+            return Err(ApiError::invalid("too_big", "", &message));
+        }
         let links: Vec<NewLink> = items
             .iter()
             .enumerate()
@@ -67,7 +67,7 @@ pub(super) async fn create(
             .collect::<Result<_, ApiError>>()?;
         refuse_duplicates(&links)?;
         let sizes: Vec<usize> = transactions(&links)?.into_iter().map(<[NewLink]>::len).collect();
-        Ok::<_, ApiError>((items, links, sizes))
+        Ok((items, links, sizes))
     };
     let (items, mut links, sizes) =
         background::run_on(bytes, check).await.ok_or_else(ApiError::internal)??;

@@ -272,6 +272,20 @@ impl LinkInput {
         self.parameters.apply(self.url.as_deref().or(current).unwrap_or_default())
     }
 
+    /// Size of the fields that may be long, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let long = |change: &Change<String>| match change {
+            Change::Set(text) => text.len(),
+            Change::Keep | Change::Clear => 0,
+        };
+        let texts: usize = self.details.texts.iter().map(|(_, change)| long(change)).sum();
+        let geo = match &self.details.geo {
+            Change::Set(targets) => targets.values().map(String::len).sum(),
+            Change::Keep | Change::Clear => 0,
+        };
+        self.url.as_ref().map_or(0, String::len) + texts + geo
+    }
+
     /// Applies the fields of [`Details`].
     pub(crate) fn apply_details(&self, details: &mut Details) {
         let input = self.details.clone();

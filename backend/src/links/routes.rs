@@ -157,7 +157,7 @@ async fn update(
     let now = app.clock.now();
     let input = LinkInput::update(&body, "", now)?;
     let changed =
-        app.store.update_link(&caller.workspace, &selector(&id), &input, now, &app.public_url).await?;
+        app.store.update_link(&caller.workspace, &selector(&id), input, now, &app.public_url).await?;
     let changed = changed.ok_or_else(not_found)??;
     app.link_changed(&changed);
     Ok(Json(changed.after.body(&app.public_url)))
@@ -170,7 +170,7 @@ async fn upsert(
 ) -> Result<Json<LinkBody>, ApiError> {
     let now = app.clock.now();
     let new = NewLink::of(LinkInput::upsert(&body, now)?, &app.public_url)?;
-    let changed = app.store.upsert_link(&caller.workspace, &new, now, &app.public_url).await?;
+    let changed = app.store.upsert_link(&caller.workspace, new, now, &app.public_url).await?;
     let changed = changed?;
     app.link_changed(&changed);
     Ok(Json(changed.after.body(&app.public_url)))

@@ -9,7 +9,7 @@ use crate::links::TAG_COLORS;
 use crate::links::bulk::MAX_BULK;
 use crate::store::REPLAYED_AT_ONCE;
 use crate::webhooks::routes::MAX_OVERLAP;
-use crate::webhooks::routes::input::{MAX_NAME, MAX_SCOPE};
+use crate::webhooks::routes::input::{MAX_NAME, MAX_SCOPE, MAX_TRIGGERS};
 use crate::webhooks::{MAX_URL, ScopeKind, Trigger};
 
 /// A list of ids, as an array or as a comma-separated string.
@@ -115,7 +115,7 @@ pub(super) fn update_webhook() -> Value {
         "properties": {
             "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
             "url": {"type": "string", "format": "uri", "maxLength": MAX_URL},
-            "triggers": {"type": "array", "minItems": 1, "items": trigger()},
+            "triggers": {"type": "array", "minItems": 1, "maxItems": MAX_TRIGGERS, "items": trigger()},
             "linkScope": scope,
             "linkIds": ids,
             "folderIds": ids,

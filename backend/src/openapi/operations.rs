@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::parameters::{self, in_path};
 use super::{bodies, list_of, reference};
 use crate::server::MAX_HEADER_BYTES;
+use crate::value_count::MAX_JSON_VALUES;
 
 pub(super) fn paths() -> Value {
     let link = || reference("Link");
@@ -118,7 +119,7 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
         (408, "The request took too long."),
         (409, "The object already exists."),
         (413, "The body is too large."),
-        (422, "A field is not valid."),
+        (422, "A field is not valid, or the body has too many values."),
         (429, "The quota is used up; answered by the gateway."),
         (500, "The service failed."),
         (503, "The service cannot answer now. `Retry-After` states when to retry."),
@@ -134,7 +135,9 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
     operation["parameters"] = Value::Array(parameters);
     operation["responses"] = Value::Object(responses);
     if let Some(body) = body {
-        operation["requestBody"] = json!({"required": true, "content": content(body)});
+        let description = format!("At most {MAX_JSON_VALUES} JSON values.");
+        operation["requestBody"] =
+            json!({"required": true, "description": description, "content": content(body)});
     }
     operation
 }

@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use self::queue::Queue;
 use self::sink::Sink;
+use crate::clock::Clock;
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
 use crate::store::{ClickRef, Store};
@@ -52,6 +53,7 @@ pub(crate) struct RecorderTask {
 impl Recorder {
     pub(crate) fn start(
         store: Store,
+        clock: Clock,
         public: PublicUrl,
         announced: Arc<Notify>,
         metrics: Metrics,
@@ -60,6 +62,7 @@ impl Recorder {
         let queue = Arc::new(Queue::default());
         let sink = Sink {
             store,
+            clock,
             public,
             announced,
             metrics: metrics.clone(),

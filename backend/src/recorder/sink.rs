@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::queue::Queue;
+use crate::clock::Clock;
 use crate::links::PublicUrl;
 use crate::metrics::{ClickOutcome, Metrics};
 use crate::store::{Batch, Progress, Recorded, Store, StoreError};
@@ -22,6 +23,7 @@ const FINAL_ATTEMPTS: u32 = 10;
 #[derive(Clone)]
 pub(super) struct Sink {
     pub(super) store: Store,
+    pub(super) clock: Clock,
     pub(super) public: PublicUrl,
     pub(super) announced: Arc<Notify>,
     pub(super) metrics: Metrics,
@@ -222,7 +224,7 @@ impl Sink {
         stopping: bool,
     ) -> bool {
         let (reason, reached) = (reason.to_string(), part.map(|part| part.to));
-        let set_aside = || self.store.set_aside(id, bytes, &reason, reached);
+        let set_aside = || self.store.set_aside(id, bytes, &reason, reached, self.clock.now());
         let outcome = match self.insist(1, stopping, set_aside).await {
             None => return false,
             Some(Ok(true)) => ClickOutcome::SetAside,

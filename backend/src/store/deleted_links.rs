@@ -8,12 +8,16 @@ use sqlx::{Any, Row, Transaction};
 
 use super::link_size;
 use super::links::{LINKS, LinkSelector, in_background};
+use super::old_events::first_of;
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Store, StoreError, Workspace};
 use crate::links::{Link, PublicUrl};
 use crate::webhooks::{Event, Trigger};
+
+/// What a deleted link counts for besides its rows in [`Rows`]: its own row with its entries in indexes, and the statements for it.
+const ROWS_OF_LINK: i64 = 10;
 
 /// Appends the condition that a row `c` of clicks, or of a rollup, does not belong to a deleted link.
 pub(super) fn push_not_deleted(sql: &mut Sql, workspace: &Workspace) {
@@ -89,32 +93,54 @@ impl Store {
         Ok(deleted)
     }
 
-    /// Deletes some rows of a deleted link, and the link itself after the last row. False if there is no deleted link, or
-    /// another process works on it.
+    /// Deletes some rows of the oldest deleted links, and each link after its last row. False if there is no deleted link, or other
+    /// processes work on them.
     pub(crate) async fn delete_rows(&self) -> Result<bool, StoreError> {
-        let deleted = "SELECT dl.link_seq FROM deleted_links dl ORDER BY dl.link_seq LIMIT 1";
+        // Usually there is none, and a reader is enough to find that out.
+        if oldest_deleted().optional(&self.read).await?.is_none() {
+            return Ok(false);
+        }
         let turn = self.turn().await;
-        let begun = self.begin_with_row(turn.as_ref(), deleted).await?;
-        let Some((mut transaction, row)) = begun else { return Ok(false) };
-        let link: i64 = row.try_get(0)?;
-        let mut left = ROWS_PER_STEP;
-        for table in [Rows::Clicks, Rows::Hourly, Rows::Daily] {
-            let sql = table.delete(link, left);
-            let deleted = sql.execute(&mut *transaction).await?;
-            left = left.saturating_sub_unsigned(deleted);
+        let mut transaction = self.begin_in(turn.as_ref()).await?;
+        let mut sql = oldest_deleted();
+        sql.lock(self.dialect, " FOR UPDATE OF dl SKIP LOCKED");
+        let mut links = Vec::new();
+        for row in sql.all(&mut *transaction).await? {
+            links.push((row.try_get("link_seq")?, row.try_get("bytes")?));
+        }
+        let links: Vec<i64> = first_of(links);
+        let (mut left, mut emptied) = (ROWS_PER_STEP, Vec::new());
+        for link in &links {
+            for table in Rows::ALL {
+                if left > 0 {
+                    let deleted = table.delete(*link, left).execute(&mut *transaction).await?;
+                    left = left.saturating_sub_unsigned(deleted);
+                }
+            }
             if left <= 0 {
                 break;
             }
+            emptied.push(*link);
+            left -= ROWS_OF_LINK;
         }
-        if left > 0 {
-            // The foreign keys delete the few remaining rows.
-            let mut sql = Sql::new("DELETE FROM links WHERE seq = ");
-            sql.bind(link);
+        if !emptied.is_empty() {
+            let mut sql = Sql::new("DELETE FROM links WHERE seq");
+            sql.in_numbers(self.dialect, &emptied);
             sql.execute(&mut *transaction).await?;
         }
         transaction.commit().await?;
-        Ok(true)
+        Ok(!links.is_empty())
     }
+}
+
+/// The deleted links of a step, with the sizes of their long texts.
+fn oldest_deleted() -> Sql {
+    let mut sql = Sql::new(
+        "SELECT dl.link_seq, CAST(octet_length(l.url) + octet_length(l.details) AS BIGINT) AS bytes
+         FROM deleted_links dl JOIN links l ON l.seq = dl.link_seq ORDER BY dl.link_seq LIMIT ",
+    );
+    sql.bind(ROWS_PER_STEP / ROWS_OF_LINK);
+    sql
 }
 
 /// The tables with many rows of a link.
@@ -123,9 +149,12 @@ enum Rows {
     Clicks,
     Hourly,
     Daily,
+    Tags,
 }
 
 impl Rows {
+    const ALL: [Self; 4] = [Self::Clicks, Self::Hourly, Self::Daily, Self::Tags];
+
     /// The statement that deletes up to `limit` rows of a link.
     fn delete(self, link: i64, limit: i64) -> Sql {
         let (delete, choose, order) = match self {
@@ -143,6 +172,11 @@ impl Rows {
                 "DELETE FROM clicks_daily WHERE bucket IN ",
                 "(SELECT c.bucket FROM clicks_daily c WHERE c.link_seq = ",
                 " ORDER BY c.bucket LIMIT ",
+            ),
+            Self::Tags => (
+                "DELETE FROM link_tags WHERE tag_seq IN ",
+                "(SELECT c.tag_seq FROM link_tags c WHERE c.link_seq = ",
+                " ORDER BY c.tag_seq LIMIT ",
             ),
         };
         let mut sql = Sql::new(delete);
@@ -166,6 +200,54 @@ mod tests {
 
     async fn rows(store: &Store, query: &'static str) -> i64 {
         Sql::new(query).number(&store.read).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_step_deletes_several_links() {
+        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
+        //  number of links, clicks on each, length of their titles, and the number of links that each step leaves
+        let table: [(usize, usize, usize, &[i64]); 5] = [
+            (1, 0, 0, &[0]),
+            (ROWS_PER_STEP as usize / 5, 0, 0, &[54, 8, 0]),
+            // Each has two clicks, a row in each rollup and a tag.
+            (40, 2, 0, &[7, 0]),
+            // Some of the second one's clicks are left to the next step.
+            (3, 300, 0, &[2, 0]),
+            (10, 0, 32_000, &[2, 0]),
+        ];
+        for (links, clicks, title, expected) in table {
+            let folder = TempDir::new().unwrap();
+            let store =
+                Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+            let workspace = store.create_workspace("test", now).await.unwrap();
+            store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
+            let body = serde_json::json!({
+                "url": "https://example.com", "tagNames": ["t"], "title": "t".repeat(title),
+            });
+            let new: Vec<_> = (0..links)
+                .map(|_| NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap())
+                .collect();
+            let made = store.create_links(&workspace, &new, now, None).await.unwrap();
+            let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
+            for id in &ids {
+                let clicks: Vec<Click> = (0..clicks).map(|_| Click::new(id, now)).collect();
+                store.record_clicks(&clicks, &public).await.unwrap();
+            }
+            let selectors: Vec<_> = ids.into_iter().map(LinkSelector::Id).collect();
+            store.delete_links(&workspace, &selectors).await.unwrap();
+            let mut left = Vec::new();
+            while store.delete_rows().await.unwrap() {
+                left.push(rows(&store, "SELECT COUNT(*) FROM links").await);
+            }
+            assert_eq!(left, expected, "{links} links with {clicks} clicks");
+            for table in [
+                "SELECT COUNT(*) FROM clicks",
+                "SELECT COUNT(*) FROM clicks_daily",
+                "SELECT COUNT(*) FROM link_tags",
+            ] {
+                assert_eq!(rows(&store, table).await, 0, "{table}");
+            }
+        }
     }
 
     #[tokio::test]

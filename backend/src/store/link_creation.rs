@@ -64,6 +64,17 @@ impl Draft {
         let row = row(&link, sort_key, utm, &details)?;
         Ok(Self { index, link, bytes, too_long, row })
     }
+
+    /// The conflict of a draft that is too large.
+    pub(super) fn too_large(&self) -> Option<LinkConflict> {
+        match self.too_long {
+            Some(too_long) => Some(LinkConflict::TooLong(too_long)),
+            None if self.bytes > MAX_LINK_BYTES => {
+                Some(LinkConflict::TooLarge(link_size::longest_field(&self.link)))
+            }
+            None => None,
+        }
+    }
 }
 
 /// The values of a link's row as a JSON list.
@@ -194,10 +205,8 @@ impl Store {
         let tags = resolve_tags(transaction, workspace, self.dialect, tags).await?;
         let mut fitting = Vec::with_capacity(drafts.len());
         for (mut draft, tags) in drafts.into_iter().zip(tags) {
-            let tags = if let Some(too_long) = draft.too_long {
-                Err(LinkConflict::TooLong(too_long))
-            } else if draft.bytes > MAX_LINK_BYTES {
-                Err(LinkConflict::TooLarge(link_size::longest_field(&draft.link)))
+            let tags = if let Some(conflict) = draft.too_large() {
+                Err(conflict)
             } else if domains_of_others.contains(&draft.link.domain) {
                 Err(LinkConflict::Domain)
             } else if let Some(conflict) = LinkConflict::of_folder(draft.link.folder_id.as_ref(), &folders) {

@@ -8,13 +8,14 @@ use sqlx::{Any, Transaction};
 use super::domains::domains_of_others;
 use super::folders::known_folders;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
-use super::link_creation::NewLink;
+use super::link_creation::{Draft, NewLink};
 use super::link_size::{self, MAX_LINK_BYTES};
 use super::links::{LINKS, LinkSelector, in_background};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
 use super::{Dialect, Store, StoreError, Workspace, to_json};
+use crate::background;
 use crate::links::destination::TooLong;
 use crate::links::input::LinkInput;
 use crate::links::tag_fields::TagSelection;
@@ -35,10 +36,16 @@ impl Store {
         &self,
         workspace: &Workspace,
         selector: &LinkSelector,
-        input: &LinkInput,
+        input: LinkInput,
         now: Timestamp,
         public: &PublicUrl,
     ) -> Result<Option<Result<Changed, LinkConflict>>, StoreError> {
+        let Some(link) = self.link(workspace, selector).await? else { return Ok(None) };
+        // The link may change until the transaction begins, which is why it is checked again.
+        let input = &match fitting(link, input).await? {
+            Ok(input) => input,
+            Err(conflict) => return Ok(Some(Err(conflict))),
+        };
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
@@ -64,20 +71,19 @@ impl Store {
     pub(crate) async fn upsert_link(
         &self,
         workspace: &Workspace,
-        new: &NewLink,
+        new: NewLink,
         now: Timestamp,
         public: &PublicUrl,
     ) -> Result<Result<Changed, LinkConflict>, StoreError> {
+        let url = new.input.destination(None);
+        let found = self.find_link(self.oldest_link_to(workspace, &url)).await?;
+        let (new, drafts) = match self.fitting_upsert(workspace, found, new, now).await? {
+            Ok(fitting) => fitting,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
         // Two concurrent calls must not both find no link and both create one.
         let mut transaction = self.begin_alone(workspace).await?;
-        let mut sql = Sql::new(LINKS);
-        sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
-        let url = new.input.destination(None);
-        if self.dialect == Dialect::Postgres {
-            // The index contains hashes, because an entry of an index has at most 2,704 bytes.
-            sql.push(" AND md5(l.url) = md5(").bind(url.clone()).push(")");
-        }
-        sql.push(" AND l.url = ").bind(url).push(" ORDER BY l.seq LIMIT 1");
+        let sql = self.oldest_link_to(workspace, &url);
         let result = match self.load_locked(&mut transaction, sql).await?.pop() {
             Some(link) => {
                 let tags = match self.check(&mut transaction, workspace, &new.input).await? {
@@ -95,8 +101,7 @@ impl Store {
                 if let Some(conflict) = LinkConflict::of_new(&new.input) {
                     return Ok(Err(conflict));
                 }
-                let links = std::slice::from_ref(new);
-                let drafts = self.draft(workspace, links, now)?;
+                let links = std::slice::from_ref(&new);
                 match self.create(&mut transaction, workspace, links, drafts).await?.pop() {
                     Some(Ok(link)) => Ok(Changed { before: None, after: link }),
                     Some(Err(conflict)) => Err(conflict),
@@ -109,6 +114,39 @@ impl Store {
             transaction.commit().await?;
         }
         Ok(result)
+    }
+
+    /// The query for the oldest link of the workspace that has this destination.
+    fn oldest_link_to(&self, workspace: &Workspace, url: &str) -> Sql {
+        let mut sql = Sql::new(LINKS);
+        sql.push("WHERE l.workspace_seq = ").bind(workspace.seq);
+        if self.dialect == Dialect::Postgres {
+            // The index contains hashes, because an entry of an index has at most 2,704 bytes.
+            sql.push(" AND md5(l.url) = md5(").bind(url.to_owned()).push(")");
+        }
+        sql.push(" AND l.url = ").bind(url.to_owned()).push(" ORDER BY l.seq LIMIT 1");
+        sql
+    }
+
+    /// Like [`fitting`], for an upsert that has found this link. Returns also the draft of a new link, in case the link is gone when the
+    /// transaction begins.
+    async fn fitting_upsert(
+        &self,
+        workspace: &Workspace,
+        found: Option<Link>,
+        new: NewLink,
+        now: Timestamp,
+    ) -> Result<Result<(NewLink, Vec<Draft>), LinkConflict>, StoreError> {
+        let (store, workspace, bytes) = (self.clone(), workspace.clone(), new.input.bytes());
+        let check = move || {
+            let drafts = store.draft(&workspace, std::slice::from_ref(&new), now)?;
+            let conflict = match found {
+                Some(link) => updated(&link, &new.input, None)?.err(),
+                None => drafts.iter().find_map(Draft::too_large),
+            };
+            Ok(conflict.map_or_else(|| Ok((new, drafts)), Err))
+        };
+        background::run_on(bytes, check).await.ok_or(StoreError::Background)?
     }
 
     /// Updates links alike, without telling webhooks. The result leaves out those that the workspace does not have, and is in
@@ -270,6 +308,14 @@ impl Store {
         sql.push(" AND l.id <> ").bind(link.id.clone());
         Ok(sql.optional(&mut **transaction).await?.is_some())
     }
+}
+
+/// Refuses a change of a link before a transaction begins, so that none works on an input that is too large. Returns a change that
+/// fits.
+async fn fitting(before: Link, input: LinkInput) -> Result<Result<LinkInput, LinkConflict>, StoreError> {
+    let bytes = input.bytes();
+    let check = move || Ok(updated(&before, &input, None)?.map(|_| input));
+    background::run_on(bytes, check).await.ok_or(StoreError::Background)?
 }
 
 /// The ids of links, and their sizes before or after an update, whichever is larger.

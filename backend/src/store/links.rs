@@ -118,10 +118,14 @@ impl Store {
         workspace: &Workspace,
         selector: &LinkSelector,
     ) -> Result<Option<Link>, StoreError> {
-        let mut connection = self.read.acquire().await?;
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
-        Ok(load(&mut *connection, self.dialect, sql).await?.pop())
+        self.find_link(sql).await
+    }
+
+    /// The link that a query finds which starts with [`LINKS`].
+    pub(super) async fn find_link(&self, sql: Sql) -> Result<Option<Link>, StoreError> {
+        Ok(load(&mut *self.read.acquire().await?, self.dialect, sql).await?.pop())
     }
 
     /// The selected links of the workspace, oldest first. Those that it does not have are left out.

@@ -40,6 +40,7 @@ const SQLITE: &[Step] = &[
     step!("sqlite", "0015", "webhook_scopes"),
     step!("sqlite", "0016", "click_events"),
     step!("sqlite", "0017", "published_devices"),
+    step!("sqlite", "0018", "expiry_of_set_aside"),
 ];
 
 #[cfg(feature = "postgres")]
@@ -62,6 +63,7 @@ const POSTGRES: &[Step] = &[
     step!("postgres", "0016", "click_events"),
     step!("postgres", "0017", "locked_references"),
     step!("postgres", "0018", "published_devices"),
+    step!("postgres", "0019", "expiry_of_set_aside"),
 ];
 
 /// The migrations of a SQLite database.

@@ -86,7 +86,7 @@ fn oldest_events(condition: &'static str, before: i64) -> Sql {
 }
 
 /// The first of some rows, each with its size: as many as one transaction deletes, and at least one.
-fn first_of<T>(rows: Vec<(T, i64)>) -> Vec<T> {
+pub(super) fn first_of<T>(rows: Vec<(T, i64)>) -> Vec<T> {
     let mut sum = 0;
     let fits = |(row, bytes): (T, i64)| {
         let is_first = sum == 0;

@@ -1,9 +1,11 @@
 //! Clicks that the database refused. They are kept in their spooled form, so that the operator can list them, delete them,
 //! or replay them after the cause is fixed.
 
+use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
 use super::click_batch::Batch;
+use super::old_events::first_of;
 use super::reader::Reader;
 use super::sql::Sql;
 use super::{Click, Progress, Store, StoreError};
@@ -13,6 +15,9 @@ use crate::links::PublicUrl;
 const MAX_ENTRIES: i64 = 10_000;
 /// Maximum size of the clicks of all entries, in bytes.
 const MAX_BYTES: i64 = 64 * 1024 * 1024;
+
+/// Maximum number of entries that one transaction deletes.
+const ENTRIES_PER_STEP: i64 = 50;
 
 /// An entry: one refused click, or a batch that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,19 +50,24 @@ struct Kept {
 }
 
 impl Store {
-    /// Sets clicks aside and marks them as recorded up to `reached`. False if there is no room for them.
+    /// Sets clicks aside and marks them as recorded up to `reached`. Clicks that cannot be read expire like clicks at `now`. False if
+    /// there is no room for them.
     pub(crate) async fn set_aside(
         &self,
         id: &str,
         clicks: &[u8],
         reason: &str,
         reached: Option<Progress>,
+        now: Timestamp,
     ) -> Result<bool, StoreError> {
         let mut transaction = self.begin().await?;
         let is_kept = has_room(&mut transaction, clicks.len()).await?;
         if is_kept {
-            let mut sql = Sql::new("INSERT INTO set_aside_clicks (id, reason, clicks) VALUES (");
+            let batch = Batch::decode(clicks).ok();
+            let at = batch.and_then(|batch| batch.clicks().iter().map(|click| click.at).max());
+            let mut sql = Sql::new("INSERT INTO set_aside_clicks (id, reason, clicks, at) VALUES (");
             sql.bind(id.to_owned()).push(", ").bind(reason.to_owned()).push(", ").bind(clicks.to_vec());
+            sql.push(", ").bind(at.unwrap_or(now.as_millisecond()));
             // After a kill, the next process may set the same batch aside again.
             sql.push(") ON CONFLICT DO NOTHING");
             sql.execute(&mut *transaction).await?;
@@ -121,6 +131,27 @@ impl Store {
         Ok(sql.execute(&self.write).await? == 1)
     }
 
+    /// Deletes some entries with clicks from before the horizon, in one transaction. True if there may be more.
+    pub(crate) async fn delete_expired_set_aside(&self, kept_from: Timestamp) -> Result<bool, StoreError> {
+        let mut sql = Sql::new(
+            "SELECT s.seq, CAST(octet_length(s.clicks) AS BIGINT) AS bytes FROM set_aside_clicks s WHERE s.at < ",
+        );
+        sql.bind(kept_from.as_millisecond()).push(" ORDER BY s.at LIMIT ").bind(ENTRIES_PER_STEP);
+        let mut expired = Vec::new();
+        for row in sql.all(&self.read).await? {
+            expired.push((row.try_get("seq")?, row.try_get("bytes")?));
+        }
+        let expired: Vec<i64> = first_of(expired);
+        if expired.is_empty() {
+            return Ok(false);
+        }
+        let _turn = self.turn().await;
+        let mut sql = Sql::new("DELETE FROM set_aside_clicks WHERE seq");
+        sql.in_numbers(self.dialect, &expired);
+        sql.execute(&self.write).await?;
+        Ok(true)
+    }
+
     async fn next_set_aside(&self, last: i64) -> Result<Option<Kept>, StoreError> {
         let mut sql =
             Sql::new("SELECT s.seq, s.id, s.reason, s.clicks FROM set_aside_clicks s WHERE s.seq > ");
@@ -167,7 +198,9 @@ async fn has_room(transaction: &mut Transaction<'static, Any>, bytes: usize) -> 
 mod tests {
     use tempfile::TempDir;
 
+    use super::super::ClickBuffer;
     use super::*;
+    use crate::background::Priority;
 
     #[tokio::test]
     async fn the_size_of_all_entries_is_bounded() {
@@ -177,13 +210,17 @@ mod tests {
         // These bytes are not an encoded batch.
         let large = vec![u8::MAX; usize::try_from(MAX_BYTES / 4).unwrap()];
         for entry in 0..5 {
-            let is_kept = store.set_aside(&entry.to_string(), &large, "too large", None).await.unwrap();
+            let is_kept = store
+                .set_aside(&entry.to_string(), &large, "too large", None, Timestamp::UNIX_EPOCH)
+                .await
+                .unwrap();
             assert_eq!(is_kept, entry < 4, "entry {entry}");
         }
         // The same batch is one entry, even if it is set aside twice.
         assert!(store.delete_set_aside("0").await.unwrap());
         for _ in 0..2 {
-            assert!(store.set_aside("again", b"damaged", "cannot be read", None).await.unwrap());
+            let kept = store.set_aside("again", b"damaged", "cannot be read", None, Timestamp::UNIX_EPOCH);
+            assert!(kept.await.unwrap());
         }
         let mut found = Vec::new();
         let listed = store.each_set_aside(|entry| {
@@ -193,5 +230,42 @@ mod tests {
         listed.await.unwrap();
         let expected = ["1", "2", "3", "again"].map(|id| (id.to_owned(), None));
         assert_eq!(found, expected);
+    }
+
+    #[tokio::test]
+    async fn entries_expire_with_their_last_click_or_as_if_it_were_from_now() {
+        let folder = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let store = Store::open(&url).await.unwrap();
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let clicks = |seconds: &[i64]| {
+            let clicks: Vec<Click> = seconds.iter().map(|second| Click::new("link", at(*second))).collect();
+            clicks.iter().collect::<ClickBuffer>().batch().encode().unwrap()
+        };
+        let now = at(50);
+        for (id, clicks) in [("10", clicks(&[10])), ("30", clicks(&[30, 9])), ("50", b"damaged".to_vec())] {
+            assert!(store.set_aside(id, &clicks, "refused", None, now).await.unwrap());
+        }
+        for number in 0..2 * ENTRIES_PER_STEP {
+            let id = format!("20-{number}");
+            assert!(store.set_aside(&id, &clicks(&[20]), "refused", None, now).await.unwrap());
+        }
+        //  the horizon, the number of transactions that delete, and the entries that are left
+        for (horizon, expected, left) in [
+            (10, 0, 3 + 2 * ENTRIES_PER_STEP),
+            (11, 1, 2 + 2 * ENTRIES_PER_STEP),
+            (30, 2, 2),
+            (31, 1, 1),
+            (50, 0, 1),
+            (51, 1, 0),
+        ] {
+            let mut transactions = 0;
+            while store.delete_expired_set_aside(at(horizon)).await.unwrap() {
+                transactions += 1;
+            }
+            let mut reader = store.reader(Priority::Low).await.unwrap();
+            let entries = store.set_aside_entries(&mut reader).await.unwrap();
+            assert_eq!((transactions, entries), (expected, left), "before {horizon}");
+        }
     }
 }

@@ -30,7 +30,9 @@ pub(super) fn parse(text: &str) -> Result<Url, InvalidReceiver> {
         return Err(InvalidReceiver::Credentials);
     }
     url.set_fragment(None);
-    let host = url.host_str().and_then(|host| host.strip_suffix('.')).map(str::to_owned);
+    // The URL parser permits several dots. A resolver takes one as the end of a full name.
+    let host =
+        url.host_str().filter(|host| host.ends_with('.')).map(|host| host.trim_end_matches('.').to_owned());
     if let Some(host) = host {
         url.set_host(Some(&host)).map_err(|_| InvalidReceiver::NoUrl)?;
     }
@@ -80,6 +82,9 @@ mod tests {
             ("HTTPS://RX.test", "https://rx.test/"),
             ("https://rx.test:443/#1", "https://rx.test/"),
             ("https://rx.test./?", "https://rx.test/"),
+            ("https://rx.test../", "https://rx.test/"),
+            ("https://rx.test%2e。.:443/", "https://rx.test/"),
+            ("http://127.0.0.1../", "http://127.0.0.1/"),
             ("https://rx.test/a/../b", "https://rx.test/b"),
             ("https://rx.test/%7euser/%2f?q=%41%c3%a9", "https://rx.test/~user/%2F?q=A%C3%A9"),
             ("https://rx.test/100%", "https://rx.test/100%"),
@@ -98,6 +103,7 @@ mod tests {
             ("rx.test", InvalidReceiver::NoUrl),
             ("http://", InvalidReceiver::NoUrl),
             ("http://./", InvalidReceiver::NoUrl),
+            ("http://.../", InvalidReceiver::NoUrl),
             ("ftp://rx.test/", InvalidReceiver::Scheme),
             ("https://user@rx.test/", InvalidReceiver::Credentials),
             ("https://:secret@rx.test/", InvalidReceiver::Credentials),

@@ -6,6 +6,7 @@ use axum::http::Method;
 use backend::{Analytics, Click, Settings};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
+use sqlx::{AnyConnection, Executor};
 
 use crate::database::{Database, on_both_databases};
 use crate::service::{Service, settings};
@@ -13,8 +14,11 @@ use crate::service::{Service, settings};
 on_both_databases! {
     a_list_has_the_same_maximum_as_a_string_and_as_an_array,
     a_list_of_200_000_names_is_refused_before_any_work,
+    a_bulk_creation_of_all_fields_of_100_links_has_few_enough_values,
     each_text_has_a_maximum,
     a_link_has_at_most_64_kib,
+    a_link_that_is_too_large_is_refused_while_others_write,
+    a_link_that_has_grown_in_the_meantime_is_still_at_most_64_kib,
     a_larger_link_from_before_is_still_there_and_may_be_made_smaller,
     urls_of_any_accepted_length_are_found_again,
     filters_of_any_accepted_length_work,
@@ -90,6 +94,29 @@ async fn a_list_of_200_000_names_is_refused_before_any_work(database: Database) 
         assert_eq!(service.post("/links/bulk", &json!([body])).await.status, 422);
     }
     assert_eq!(service.get("/links/count").await.body, 0);
+}
+
+async fn a_bulk_creation_of_all_fields_of_100_links_has_few_enough_values(database: Database) {
+    const COUNTRIES: usize = 249;
+    let service = Service::start(database).await;
+    let names: Vec<String> = (0..100).map(|n| format!("tag {n}")).collect();
+    let tags = service.tags(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let codes = ('A'..='Z').flat_map(|first| ('A'..='Z').map(move |second| format!("{first}{second}")));
+    let geo: Value = codes.take(COUNTRIES).map(|code| (code, json!("https://e.test/"))).collect();
+    let mut link = service.link(&json!({"url": "https://e.test/", "tagIds": tags, "geo": geo})).await;
+    (link["tagIds"], link["tagNames"]) = (json!(tags), json!(names));
+    let links: Value = (0..100)
+        .map(|n| {
+            link["key"] = json!(n.to_string());
+            link.clone()
+        })
+        .collect();
+    let answer = service.post("/links/bulk", &links).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    for link in answer.body.as_array().unwrap() {
+        let numbers = (link["tags"].as_array().unwrap().len(), link["geo"].as_object().unwrap().len());
+        assert_eq!(numbers, (100, COUNTRIES), "{}", link["key"]);
+    }
 }
 
 async fn each_text_has_a_maximum(database: Database) {
@@ -177,6 +204,77 @@ async fn a_link_has_at_most_64_kib(database: Database) {
         assert!(bulk.body[0]["id"].is_string());
         let error = expected.map_or_else(|field| json!(too_big(field)), |()| Value::Null);
         assert_eq!(bulk.body[1]["error"], error);
+    }
+}
+
+/// Keeps others from writing links until the connection ends its transaction.
+async fn block_writing(service: &Service) -> AnyConnection {
+    let block = if service.database().is_sqlite() {
+        "BEGIN IMMEDIATE"
+    } else {
+        "BEGIN; LOCK TABLE workspaces, links IN EXCLUSIVE MODE"
+    };
+    let mut connection = service.database().connect().await;
+    connection.execute(sqlx::raw_sql(block)).await.unwrap();
+    connection
+}
+
+async fn a_link_that_is_too_large_is_refused_while_others_write(database: Database) {
+    let service = Service::start(database).await;
+    let link = service.link(&json!({"url": "https://e.test/known"})).await;
+    let path = format!("/links/{}", link["id"].as_str().unwrap());
+    let long = |letters: usize| format!("https://e.test/{}", "x".repeat(letters));
+    let three: Value = json!({"DE": long(25_000), "FR": long(25_000), "IT": long(25_000)});
+    // As large as a body may be, in all countries of two letters.
+    let codes = ('A'..='Z').flat_map(|first| ('A'..='Z').map(move |second| format!("{first}{second}")));
+    let many: Value = codes.take(520).map(|code| (code, json!(long(31_900)))).collect();
+    let _block = block_writing(&service).await;
+    for (geo, countries) in [(three, 3), (many, 520)] {
+        let answers = [
+            ("PATCH", service.patch(&path, &json!({"geo": geo})).await),
+            ("PUT", service.put(&path, &json!({"geo": geo})).await),
+            (
+                "upsert",
+                service.put("/links/upsert", &json!({"url": "https://e.test/known", "geo": geo})).await,
+            ),
+            (
+                "upsert of a new one",
+                service.put("/links/upsert", &json!({"url": "https://e.test/", "geo": geo})).await,
+            ),
+        ];
+        for (what, answer) in answers {
+            let message = "too_big: geo: Too big: expected the link to have <=65536 bytes";
+            assert_eq!(answer.error(), (422, "unprocessable_entity", message), "{what} of {countries}");
+        }
+    }
+}
+
+async fn a_link_that_has_grown_in_the_meantime_is_still_at_most_64_kib(database: Database) {
+    let service = Service::start(database).await;
+    let link = service.link(&json!({"url": "https://e.test/known"})).await;
+    let path = format!("/links/{}", link["id"].as_str().unwrap());
+    let change = json!({"url": "https://e.test/known", "comments": "x".repeat(30_000)});
+    for upsert in [false, true] {
+        let mut block = block_writing(&service).await;
+        let grown = json!({"title": "t".repeat(30_000), "description": "d".repeat(30_000)}).to_string();
+        sqlx::query("UPDATE links SET details = $1").bind(grown).execute(&mut block).await.unwrap();
+        let commit = async {
+            // Long enough for the request to have been checked and to wait.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            block.execute("COMMIT").await.unwrap();
+        };
+        let request = async {
+            if upsert {
+                service.put("/links/upsert", &change).await
+            } else {
+                service.patch(&path, &change).await
+            }
+        };
+        let (answer, ()) = tokio::join!(request, commit);
+        assert_eq!(answer.status, 422, "{}", answer.body);
+        let comments = service.get(&path).await.body["comments"].clone();
+        assert_eq!(comments, Value::Null, "nothing has changed");
+        assert_eq!(service.patch(&path, &json!({"title": null, "description": null})).await.status, 200);
     }
 }
 

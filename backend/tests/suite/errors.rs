@@ -30,6 +30,7 @@ on_both_databases! {
     who_brings_no_good_key_is_told_why,
     unknown_routes_methods_and_bodies_are_refused_in_the_envelope,
     a_body_beyond_the_bound_is_413,
+    a_body_with_too_many_values_is_422,
     a_request_that_does_not_arrive_in_time_is_408,
 }
 
@@ -122,6 +123,23 @@ async fn a_body_beyond_the_bound_is_413(database: Database) {
     for (length, status) in [(backend::MAX_BODY_BYTES, 400), (backend::MAX_BODY_BYTES + 1, 413)] {
         let answer = send(&service, Method::POST, "/links/bulk", key, vec![b' '; length]).await;
         assert_eq!(answer.error().0, status, "{length} bytes");
+    }
+}
+
+async fn a_body_with_too_many_values_is_422(database: Database) {
+    let service = Service::start(database).await;
+    let key = format!("Bearer {}", service.key());
+    let key: Headers<'_> = &[("authorization", key.as_bytes())];
+    let too_many = "too_big: : Too big: expected the body to have <=100000 JSON values";
+    // A list of objects: each has two values.
+    let objects = |count: usize| format!("[{}]", vec![r#"{"":0}"#; count].join(","));
+    for path in ["/links", "/links/bulk", "/tags", "/folders", "/webhooks"] {
+        for (body, refused) in [(objects(49_999), false), (objects(50_000), true), (objects(2_000_000), true)]
+        {
+            let answer = send(&service, Method::POST, path, key, body).await;
+            assert_eq!(answer.status, 422, "{path}");
+            assert_eq!(answer.error().2 == too_many, refused, "{path}: {}", answer.body);
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Links: made alone and in bulk, listed, counted, deleted.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 use backend::Click;
 use serde_json::{Value, json};
-use sqlx::{AnyConnection, Connection, Row};
+use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor, Row};
 
 use crate::database::{Database, on_both_databases};
 use crate::service::Service;
@@ -308,4 +310,53 @@ async fn whoever_reads_finds_nothing_of_a_deleted_link_while_its_rows_go(databas
     assert_eq!(rows("SELECT COUNT(*) FROM clicks").await, 3);
     assert_eq!(rows("SELECT COUNT(*) FROM links").await, 2);
     counted(&service).await;
+}
+
+#[tokio::test]
+async fn a_transaction_deletes_some_rows_of_several_deleted_links_on_postgresql() {
+    const LINKS: usize = 100;
+    const TABLES: [&str; 5] = ["clicks", "clicks_hourly", "clicks_daily", "link_tags", "links"];
+    let service = Service::start(Database::postgres().await).await;
+    let mut database = service.database().connect().await;
+    let log = "CREATE TABLE deletions (transaction BIGINT NOT NULL, name TEXT NOT NULL);
+        CREATE FUNCTION log_deletion() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN INSERT INTO deletions VALUES (txid_current(), TG_TABLE_NAME); RETURN OLD; END'";
+    database.execute(sqlx::raw_sql(log)).await.unwrap();
+    for table in TABLES {
+        let log = format!(
+            "CREATE TRIGGER log AFTER DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION log_deletion()"
+        );
+        database.execute(AssertSqlSafe(log)).await.unwrap();
+    }
+    service.tags(&["a", "b"]).await;
+    let link = json!({"url": "https://example.com", "tagNames": ["a", "b"]});
+    let made = service.post("/links/bulk", &json!(vec![link; LINKS])).await;
+    let ids: Vec<&str> = made.each("id").into_iter().map(|id| id.as_str().unwrap()).collect();
+    for (n, id) in ids.iter().enumerate() {
+        let clicks = if n == 50 { 1_200 } else { 3 };
+        service.click_hours_ago(id, &vec![1; clicks]).await;
+    }
+    let deleted = service.delete(&format!("/links/bulk?linkIds={}", ids.join(","))).await;
+    assert_eq!(deleted.body["deletedCount"], LINKS);
+    let mut number = async |query: String| {
+        let number = sqlx::query(AssertSqlSafe(query)).fetch_one(&mut database).await.unwrap();
+        usize::try_from(number.get::<i64, _>(0)).unwrap()
+    };
+    let all = async {
+        while number("SELECT COUNT(*) FROM links".to_owned()).await > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("deleted links go");
+    for (table, rows) in TABLES.into_iter().zip([1_200 + 3 * (LINKS - 1), LINKS, LINKS, 2 * LINKS, LINKS]) {
+        assert_eq!(number(format!("SELECT COUNT(*) FROM deletions WHERE name = '{table}'")).await, rows);
+        assert_eq!(number(format!("SELECT COUNT(*) FROM {table}")).await, 0, "rows of {table} are left");
+    }
+    let most = "SELECT MAX(rows) FROM (SELECT COUNT(*) AS rows FROM deletions GROUP BY transaction) d";
+    let (most, transactions) = (
+        number(most.to_owned()).await,
+        number("SELECT COUNT(DISTINCT transaction) FROM deletions".to_owned()).await,
+    );
+    assert!(most <= 500, "a transaction deletes {most} rows");
+    assert!(transactions <= LINKS / 10, "{transactions} transactions delete {LINKS} links");
 }

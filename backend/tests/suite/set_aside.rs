@@ -4,7 +4,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
-use backend::{SetAside, StoreError};
+use backend::{SetAside, Settings, StoreError};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sqlx::{Executor, Row};
 use tempfile::TempDir;
@@ -19,6 +20,7 @@ use crate::service::{Service, settings};
 on_both_databases! {
     a_click_that_the_database_refuses_is_set_aside_and_replayed_once_the_cause_is_mended,
     the_events_of_a_large_link_are_written_in_bounded_transactions,
+    clicks_that_were_set_aside_expire_like_others,
 }
 
 const REFUSED: &str = "curl/refused";
@@ -98,6 +100,32 @@ async fn a_click_that_the_database_refuses_is_set_aside_and_replayed_once_the_ca
     assert_eq!(listed(&service).await, []);
     assert!(service.metrics().await.contains("weir_backend_set_aside_entries{} 0\n"));
     assert_eq!(service.get("/events?limit=1000").await.body.as_array().unwrap().len(), 5);
+}
+
+async fn clicks_that_were_set_aside_expire_like_others(database: Database) {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let settings = Settings { retention: Some(30 * DAY), ..settings() };
+    let service = Service::with_settings(database, settings).await;
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    refuse(service.database()).await;
+    for _ in 0..2 {
+        service.follow(Method::GET, "/r/k", REFUSED).await;
+        service.backend.flush_clicks().await;
+        service.clock.advance(20 * DAY);
+    }
+    let [old, recent] = [40, 20].map(|days| service.now() - SignedDuration::from_hours(24 * days));
+    let expired = async {
+        loop {
+            let entries = listed(&service).await;
+            let at: Vec<_> = entries.iter().map(|entry| entry.clicks.as_ref().unwrap()[0].at).collect();
+            if at != [old, recent] {
+                break at;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let left = tokio::time::timeout(Duration::from_secs(60), expired).await.expect("the first one expires");
+    assert_eq!(left, [recent]);
 }
 
 async fn the_events_of_a_large_link_are_written_in_bounded_transactions(database: Database) {

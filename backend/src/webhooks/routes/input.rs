@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::receiver::{self, InvalidReceiver, MAX_URL};
 use super::super::{ScopeInput, ScopeKind, Trigger, parse_trigger, signature};
-use crate::body::{Change, Fields, empty_list, empty_text, unknown_option, wrong_type};
+use crate::body::{Change, Fields, empty_list, empty_text, too_many, unknown_option, wrong_type};
 use crate::error::ApiError;
 use crate::state::App;
 use crate::store::{NewWebhook, WebhookInput};
@@ -15,6 +15,8 @@ pub(crate) const MAX_NAME: usize = 40;
 const MAX_SECRET: usize = 255;
 /// Maximum number of links or folders in a scope.
 pub(crate) const MAX_SCOPE: usize = 1_000;
+/// Maximum number of triggers: each once.
+pub(crate) const MAX_TRIGGERS: usize = Trigger::ALL.len();
 
 /// A webhook that a request creates.
 pub(super) fn new_webhook(body: &Value, app: &App) -> Result<NewWebhook, ApiError> {
@@ -79,8 +81,9 @@ fn url(fields: &Fields<'_>, app: &App) -> Result<String, ApiError> {
 fn triggers(fields: &Fields<'_>) -> Result<Vec<Trigger>, ApiError> {
     let path = fields.path("triggers");
     let items = match fields.get("triggers") {
-        Some(Value::Array(items)) if !items.is_empty() => items,
-        Some(Value::Array(_)) => return Err(empty_list(&path)),
+        Some(Value::Array(items)) if items.is_empty() => return Err(empty_list(&path)),
+        Some(Value::Array(items)) if items.len() > MAX_TRIGGERS => return Err(too_many(&path, MAX_TRIGGERS)),
+        Some(Value::Array(items)) => items,
         Some(other) => return Err(wrong_type(&path, "array", other)),
         None => {
             let message = "Invalid input: expected array, received undefined";

@@ -17,11 +17,14 @@ use tokio::sync::watch;
 use tokio::time::{Interval, interval, timeout};
 
 use crate::database::Database;
-use crate::process::{Caller, Process};
+use crate::process::{Caller, Process, make_key};
 use crate::receiver::Silent;
 
 /// Pause between two analytics queries of the hostile customer, which has the same plan.
 const QUERY_PACE: Duration = Duration::from_millis(125);
+
+/// Size of a body that is sent slowly, in bytes. All of them leave room for the other bodies of the hostile customer.
+const SLOW_BODY: usize = 1_000_000;
 
 /// Values of a list in a query, of a length that the URL has room for.
 fn values(count: usize, length: usize) -> String {
@@ -37,6 +40,7 @@ type Queries = tokio::sync::Mutex<Interval>;
 #[derive(Clone)]
 pub(super) struct Hostile {
     caller: Caller,
+    key: String,
     server: String,
     address: SocketAddr,
     answers: Arc<Mutex<Answers>>,
@@ -161,7 +165,8 @@ fn bulk_calls(connection: usize) -> Vec<(Method, String, Bytes)> {
 impl Hostile {
     pub(super) fn new(address: SocketAddr, key: String) -> Self {
         Self {
-            caller: Caller::new(key),
+            caller: Caller::new(key.clone()),
+            key,
             server: format!("http://{address}"),
             address,
             answers: Arc::default(),
@@ -182,7 +187,10 @@ impl Hostile {
 
     async fn send(&self, method: Method, path: &str, body: &Bytes) {
         let status = self.caller.status(method, format!("{}{path}", self.server), body.clone()).await;
-        let status = status.map_or(0, |status| status.as_u16());
+        self.count(status.map_or(0, |status| status.as_u16()));
+    }
+
+    fn count(&self, status: u16) {
         *self.answers.lock().unwrap().entry(status).or_default() += 1;
     }
 
@@ -299,36 +307,101 @@ impl Hostile {
 
     /// Sends the headers of a request and then a byte of its body now and then.
     async fn slow_body(&self) {
+        let head = format!(
+            "POST /links/bulk HTTP/1.1\r\nhost: s.test\r\nauthorization: Bearer {}\r\ncontent-length: {SLOW_BODY}\r\n\r\n[",
+            self.key
+        );
         loop {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
-            let head = "POST /links/bulk HTTP/1.1\r\nhost: s.test\r\ncontent-length: 16000000\r\n\r\n[";
             stream.write_all(head.as_bytes()).await.unwrap();
-            let mut answer = [0; 1_024];
-            // The answer is that it took too long.
-            while timeout(Duration::from_millis(500), stream.read(&mut answer)).await.is_err()
-                && stream.write_all(b" ").await.is_ok()
-            {}
-        }
-    }
-
-    /// Sends what is not HTTP, or is and makes no sense.
-    async fn odd_bytes(&self) {
-        let requests: [&[u8]; 6] = [
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-            b"GET /links?search=%ff%00%c3%28 HTTP/1.1\r\nhost: s.test\r\n\r\n",
-            b"POST /links HTTP/1.1\r\nhost: s.test\r\ncontent-length: 4\r\n\r\n\xff\xfe\x00{",
-            b"GET /r/%f0%9f%92%a9%e2%80%ae HTTP/1.1\r\nhost: \xff\r\nuser-agent: \xf0\x28\x8c\xbc\r\n\r\n",
-            b"GET /links HTTP/1.1\r\nhost: s.test\r\nauthorization: Bearer \xc3\x28\r\n\r\n",
-            b"POST /links HTTP/1.1\r\nhost: s.test\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-        ];
-        loop {
-            for request in requests {
-                let mut stream = TcpStream::connect(self.address).await.unwrap();
-                let mut answer = [0; 1_024];
-                if stream.write_all(request).await.is_ok() {
-                    let _closed = timeout(Duration::from_millis(100), stream.read(&mut answer)).await;
+            loop {
+                match timeout(Duration::from_millis(500), status(&mut stream)).await {
+                    // The answer is that it took too long.
+                    Ok(Some(status)) => {
+                        self.count(status);
+                        break;
+                    }
+                    Err(_) if stream.write_all(b" ").await.is_ok() => {}
+                    Ok(None) | Err(_) => break,
                 }
             }
         }
+    }
+
+    /// Sends what is not HTTP, or is and makes no sense. Only other answers than it is meant to get are counted.
+    async fn odd_bytes(&self) {
+        loop {
+            for (request, expected) in odd_requests(&self.key) {
+                if let Ok(Some(status)) = timeout(Duration::from_millis(100), self.send_raw(&request)).await
+                    && status != expected
+                {
+                    self.count(status);
+                }
+            }
+        }
+    }
+
+    /// Sends bytes on a new connection. None if it was closed without an answer.
+    async fn send_raw(&self, request: &[u8]) -> Option<u16> {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request).await.ok()?;
+        status(&mut stream).await
+    }
+}
+
+/// What is not HTTP, or is and makes no sense, and the status of the answer.
+fn odd_requests(key: &str) -> [(Vec<u8>, u16); 7] {
+    let with_key = |line: &str, rest: &[u8]| {
+        let head = format!("{line} HTTP/1.1\r\nhost: s.test\r\nauthorization: Bearer {key}\r\n");
+        [head.as_bytes(), rest].concat()
+    };
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n".to_vec(), 400),
+        (with_key("GET /links?search=%ff%00%c3%28", b"\r\n"), 422),
+        (with_key("POST /links", b"content-length: 4\r\n\r\n\xff\xfe\x00{"), 400),
+        (
+            b"GET /r/%f0%9f%92%a9%e2%80%ae HTTP/1.1\r\nhost: \xff\r\nuser-agent: \xf0\x28\x8c\xbc\r\n\r\n"
+                .to_vec(),
+            404,
+        ),
+        (b"GET /links HTTP/1.1\r\nhost: s.test\r\nauthorization: Bearer \xc3\x28\r\n\r\n".to_vec(), 401),
+        (with_key("POST /links", b"transfer-encoding: chunked\r\n\r\nzz\r\n"), 400),
+        (with_key("POST /links", b"transfer-encoding: chunked\r\n\r\n2\r\n[[\r\n0\r\n\r\n"), 400),
+    ]
+}
+
+/// The status of the answer on a connection. None if it is closed before.
+async fn status(stream: &mut TcpStream) -> Option<u16> {
+    let mut line = [0; "HTTP/1.1 200".len()];
+    stream.read_exact(&mut line).await.ok()?;
+    std::str::from_utf8(&line).ok()?.strip_prefix("HTTP/1.1 ")?.parse().ok()
+}
+
+#[tokio::test]
+async fn slow_bodies_are_read_until_they_take_too_long() {
+    let database = Database::sqlite();
+    let key = make_key(&database.url);
+    let process = Process::start_with(&database.url, &["--request-timeout", "1"]);
+    let hostile = Hostile::new(process.address(), key);
+    hostile.prepare(Attack::SlowBodies, Scale { clicks: 0, connections: 1, idle: 0 });
+    hostile.begin();
+    let answered = async {
+        while hostile.answers().is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), answered).await.unwrap();
+    assert_eq!(hostile.answers().into_keys().collect::<Vec<_>>(), [408]);
+}
+
+#[tokio::test]
+async fn odd_bytes_are_read_as_far_as_they_make_sense() {
+    let database = Database::sqlite();
+    let key = make_key(&database.url);
+    let process = Process::start(&database.url);
+    let hostile = Hostile::new(process.address(), key.clone());
+    for (request, expected) in odd_requests(&key) {
+        let answer = timeout(Duration::from_secs(60), hostile.send_raw(&request)).await.unwrap();
+        assert_eq!(answer, Some(expected), "{}", request.escape_ascii());
     }
 }

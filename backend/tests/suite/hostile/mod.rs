@@ -132,6 +132,7 @@ async fn a_minute_of_the_largest_requests(name: &str, database: Database) {
     let outcome = run(database, Process::start, scale, &Attack::ALL, TIME, TIME).await;
     let form = format!("{name}, {} s alone and as long beside the other", TIME.as_secs());
     judge("a customer beside a hostile one", &form, &outcome, &Action::ALL);
+    assert!(outcome.answers[&408] > 0, "no slow body was read until it took too long: {:?}", outcome.answers);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
