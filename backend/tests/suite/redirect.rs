@@ -289,6 +289,7 @@ async fn keys_from_before_lead_where_they_led(database: Database) {
             .unwrap();
         let answer = service.follow(Method::GET, &format!("/r/{path}"), CHROME).await;
         assert_eq!(answer.status, 302, "{path}");
+        service.backend.flush_clicks().await;
         let link = service.get(&format!("/links/info?domain=s.test&key={path}")).await.body;
         assert_eq!(link["key"], key);
         // It may be written back, and changed to no other of its kind.

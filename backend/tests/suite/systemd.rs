@@ -144,6 +144,9 @@ async fn the_units_command_and_environment_start_the_service_with_its_token() {
     let mut command = Command::new(words.next().unwrap());
     command.args(words).env_clear().envs(environment);
     let process = Process::start_as_it_is(command);
+    for address in [process.url(""), process.internal_url("")] {
+        assert!(!address.contains(":808"), "the unit's variables are not read: {address}");
+    }
 
     let caller = Caller::new(make_key(&database.url));
     for (url, answer) in [
