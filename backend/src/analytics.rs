@@ -18,11 +18,12 @@ use crate::error::ApiError;
 use crate::folders::Folder;
 use crate::json_list::{JsonList, json_list};
 use crate::json_parts::{Items, JsonParts, PART_BYTES, is_full};
-use crate::links::{PublicUrl, rfc3339};
+use crate::links::PublicUrl;
 use crate::query::Query;
 use crate::selection::{ClickQuery, Interval};
 use crate::state::{App, Shared};
 use crate::store::{Column, Ranking, Reader, Step, TopLink};
+use crate::when::rfc3339;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/analytics", routing::get(analytics))

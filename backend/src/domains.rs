@@ -8,9 +8,9 @@ use url::Url;
 
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::links::rfc3339;
 use crate::query::Query;
 use crate::state::Shared;
+use crate::when::rfc3339;
 
 /// Default and maximum number of domains on a page.
 pub(crate) const PAGE_SIZE: i64 = 50;

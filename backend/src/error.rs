@@ -7,8 +7,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::availability::Away;
-use crate::links::rfc3339;
 use crate::store::{NameConflict, StoreError};
+use crate::when::rfc3339;
 
 /// The error code, which determines the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

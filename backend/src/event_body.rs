@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::links::{Link, LinkBody, rfc3339};
+use crate::links::{Link, LinkBody};
 use crate::store::Click;
+use crate::when::rfc3339;
 
 /// A click in events and webhook payloads.
 #[derive(Clone, Debug, Serialize)]

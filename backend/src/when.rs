@@ -1,4 +1,4 @@
-//! Parses instants: `24 hours ago`, `2026-01-05`, `2026-01-05T10:00:00Z`.
+//! Parses and writes instants: `24 hours ago`, `2026-01-05`, `2026-01-05T10:00:00Z`.
 //!
 //! The whole text must be an expression; dates inside other words do not count. Relative expressions are exact: `24
 //! hours ago` is now minus 24 hours, not the start of a day. A day is 24 hours and a week is 7 days. Months, quarters
@@ -15,6 +15,11 @@ use jiff::{Span, Timestamp, ToSpan};
      24 hours ago, 1 day and 2 hours ago, last 7 days, in 2 hours, now, today or yesterday"
 )]
 pub(crate) struct InvalidInstant;
+
+/// An instant in JSON: RFC 3339 in UTC with milliseconds.
+pub(crate) fn rfc3339(instant: Timestamp) -> String {
+    format!("{instant:.3}")
+}
 
 /// The end of a range for which a text is parsed. It matters if the text names a whole day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::body::{Change, Fields, MAX_ITEM};
 use crate::error::ApiError;
-use crate::links::rfc3339;
+use crate::when::rfc3339;
 
 pub(crate) mod routes;
 

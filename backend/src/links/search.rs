@@ -25,7 +25,7 @@ impl LinkSearch {
             in_short_link: readable(text),
             default_domain: public.default_domain().to_owned(),
             default_base: readable(public.base()),
-            scheme: format!("{}://", public.base.scheme()),
+            scheme: format!("{}://", public.scheme()),
         }
     }
 }

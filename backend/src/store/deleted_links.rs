@@ -40,7 +40,7 @@ async fn put_out_of_reach(
     sql.in_numbers(dialect, links);
     sql.execute(&mut **transaction).await?;
     let mut sql = Sql::new(
-        "UPDATE links SET workspace_seq = 0, domain = '', key_place = id, external_id = NULL WHERE seq",
+        "UPDATE links SET workspace_seq = 0, domain = '', sort_key = id, external_id = NULL WHERE seq",
     );
     sql.in_numbers(dialect, links);
     sql.execute(&mut **transaction).await?;

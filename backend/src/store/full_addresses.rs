@@ -158,7 +158,7 @@ mod tests {
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let store = Store::open(&url).await.unwrap();
         let fill = "INSERT INTO workspaces (seq, id, name, created_at) VALUES (1, 'w', 'w', 0);
-            INSERT INTO links (id, workspace_seq, domain, key, key_place, url, archived, details, created_at, updated_at)
+            INSERT INTO links (id, workspace_seq, domain, key, sort_key, url, archived, details, created_at, updated_at)
             VALUES ('link_1', 1, 's.test', 'k', 'k', 'https://example.com', 0, '{}', 0, 0);
             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12001)
             INSERT INTO clicks (id, workspace_seq, link_seq, at, url, continent, country, region, city, device, browser, os,

@@ -264,7 +264,7 @@ impl Store {
         }
         let rows: Vec<&str> = drafts.iter().map(|draft| draft.row.as_str()).collect();
         let mut sql = Sql::new(
-            "INSERT INTO links (workspace_seq, id, domain, key, key_place, url, utm_source, utm_medium, utm_campaign,
+            "INSERT INTO links (workspace_seq, id, domain, key, sort_key, url, utm_source, utm_medium, utm_campaign,
              utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at)
              SELECT CAST(",
         );

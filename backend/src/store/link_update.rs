@@ -275,7 +275,7 @@ impl Store {
         sql.bind(link.domain.clone());
         sql.push(", key = ")
             .bind(link.key.clone())
-            .push(", key_place = ")
+            .push(", sort_key = ")
             .bind(self.key_order.sort_key(&link.key));
         sql.push(", url = ").bind(link.url.clone());
         sql.push(", utm_source = ").bind(utm.source).push(", utm_medium = ").bind(utm.medium);
@@ -304,7 +304,7 @@ impl Store {
         link: &Link,
     ) -> Result<bool, StoreError> {
         let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.domain = ");
-        sql.bind(link.domain.clone()).push(" AND l.key_place = ").bind(self.key_order.sort_key(&link.key));
+        sql.bind(link.domain.clone()).push(" AND l.sort_key = ").bind(self.key_order.sort_key(&link.key));
         sql.push(" AND l.id <> ").bind(link.id.clone());
         Ok(sql.optional(&mut **transaction).await?.is_some())
     }

@@ -288,7 +288,7 @@ impl Store {
     ) -> Result<Option<RedirectTarget>, StoreError> {
         let mut sql =
             Sql::new("SELECT l.id, l.workspace_seq, l.url, l.details FROM links l WHERE l.domain = ");
-        sql.bind(domain.to_owned()).push(" AND l.key_place = ").bind(self.key_order.sort_key(folded_key));
+        sql.bind(domain.to_owned()).push(" AND l.sort_key = ").bind(self.key_order.sort_key(folded_key));
         sql.optional(&self.read).await?.as_ref().map(redirect_target).transpose()
     }
 
@@ -303,7 +303,7 @@ impl Store {
             "SELECT l.domain, value->>1 AS folded_key, l.id, l.workspace_seq, l.url, l.details FROM ",
         );
         sql.each(self.dialect, to_json("names", &names)?);
-        sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.key_place = value->>2");
+        sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.sort_key = value->>2");
         let rows = sql.all(&self.read).await?;
         rows.iter()
             .map(|row| Ok(((row.try_get("domain")?, row.try_get("folded_key")?), redirect_target(row)?)))
@@ -319,7 +319,7 @@ impl Store {
             LinkSelector::Key { domain, key } => sql
                 .push(" AND l.domain = ")
                 .bind(domain.clone())
-                .push(" AND l.key_place = ")
+                .push(" AND l.sort_key = ")
                 .bind(self.key_order.sort_key(key)),
         };
     }

@@ -41,6 +41,7 @@ const SQLITE: &[Step] = &[
     step!("sqlite", "0016", "click_events"),
     step!("sqlite", "0017", "published_devices"),
     step!("sqlite", "0018", "expiry_of_set_aside"),
+    step!("sqlite", "0019", "sort_key"),
 ];
 
 #[cfg(feature = "postgres")]
@@ -64,6 +65,7 @@ const POSTGRES: &[Step] = &[
     step!("postgres", "0017", "locked_references"),
     step!("postgres", "0018", "published_devices"),
     step!("postgres", "0019", "expiry_of_set_aside"),
+    step!("postgres", "0020", "sort_key"),
 ];
 
 /// The migrations of a SQLite database.

@@ -8,8 +8,8 @@ use super::listeners::store_scope;
 use super::sql::Sql;
 use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::ids;
-use crate::links::rfc3339;
 use crate::webhooks::{InvalidScope, Scope, ScopeInput, Trigger};
+use crate::when::rfc3339;
 
 /// A webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]

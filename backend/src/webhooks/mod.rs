@@ -20,8 +20,9 @@ use serde_json::Value;
 
 use crate::event_body::ClickBody;
 use crate::ids;
-use crate::links::{Link, LinkBody, PublicUrl, rfc3339};
+use crate::links::{Link, LinkBody, PublicUrl};
 use crate::store::Click;
+use crate::when::rfc3339;
 
 #[cfg(feature = "openapi")]
 pub(crate) use receiver::MAX_URL;

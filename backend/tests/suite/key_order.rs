@@ -26,7 +26,7 @@ async fn generated_keys_are_adjacent_only_in_the_index(database: Database) {
         let keys: Vec<&str> = made.each("key").into_iter().map(|key| key.as_str().unwrap()).collect();
         let mut sort_keys = Vec::new();
         for key in &keys {
-            let row = sqlx::query("SELECT key_place FROM links WHERE key = $1").bind((*key).to_owned());
+            let row = sqlx::query("SELECT sort_key FROM links WHERE key = $1").bind((*key).to_owned());
             let sort_key: String = row.fetch_one(&pool).await.unwrap().get(0);
             sort_keys.push(sort_key);
         }

@@ -282,7 +282,7 @@ async fn keys_from_before_lead_where_they_led(database: Database) {
     for (key, path, another) in
         [("pаypal", "p%D0%B0ypal", "pаypаl"), ("cafe\u{301}", "cafe%CC%81", "cafe\u{301}s")]
     {
-        sqlx::query("UPDATE links SET key = $1, key_place = $1")
+        sqlx::query("UPDATE links SET key = $1, sort_key = $1")
             .bind(key)
             .execute(&mut connection)
             .await

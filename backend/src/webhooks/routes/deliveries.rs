@@ -13,7 +13,6 @@ use super::{delivery_page, enabled, not_found};
 use crate::auth::Caller;
 use crate::body::{Fields, JsonBody, MAX_ITEM, empty_list, unknown_option};
 use crate::error::{ApiError, Code};
-use crate::links::rfc3339;
 use crate::long_read;
 use crate::path::{Name, Names};
 use crate::query::Query;
@@ -21,6 +20,7 @@ use crate::state::Shared;
 use crate::store::{
     Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, REPLAYED_AT_ONCE, ReplayedEvents,
 };
+use crate::when::rfc3339;
 use crate::when::{self, Edge};
 
 /// Default and maximum number of deliveries on a page.

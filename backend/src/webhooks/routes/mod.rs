@@ -18,10 +18,11 @@ use crate::auth::Caller;
 use crate::body::{Fields, JsonBody};
 use crate::error::{ApiError, Code};
 use crate::ids;
-use crate::links::{Link, rfc3339};
+use crate::links::Link;
 use crate::path::Name;
 use crate::state::{App, Shared};
 use crate::store::{ChangedWebhook, Click, Webhook, WebhookConflict};
+use crate::when::rfc3339;
 
 /// Default overlap of a rotation, in seconds. Both secrets sign deliveries during the overlap.
 const OVERLAP: u64 = 86_400;
