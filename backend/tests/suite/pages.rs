@@ -14,12 +14,12 @@ on_both_databases! {
 
 async fn the_pages_of_a_list_have_each_link_once_in_its_order(database: Database) {
     let service = Service::start(database).await;
-    let tenant = |n: usize| if n % 5 == 0 { "fifth" } else { "other" };
+    let tenant = |n: usize| if n.is_multiple_of(5) { "fifth" } else { "other" };
     let body: Value = (0..90).map(|n| json!({"url": "https://example.com", "tenantId": tenant(n)})).collect();
     let made = service.post("/links/bulk", &body).await;
     let ids: Vec<&str> = made.each("id").into_iter().map(|id| id.as_str().unwrap()).collect();
     // Some links have equal clicks, and a third has none.
-    let clicks_of = |n: usize| if n % 3 == 0 { 0 } else { n % 7 + 1 };
+    let clicks_of = |n: usize| if n.is_multiple_of(3) { 0 } else { n % 7 + 1 };
     let mut clicks = Vec::new();
     for (n, id) in ids.iter().enumerate() {
         let at = service.now() - SignedDuration::from_mins(i64::try_from(n * 37 % 90).unwrap());
