@@ -77,7 +77,7 @@ impl Admission {
     }
 
     /// The number of queries of a workspace that run or wait.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "openapi"))]
     pub(crate) fn uses(&self, workspace: i64) -> usize {
         self.of_workspace.uses(&workspace)
     }

@@ -307,6 +307,16 @@ mod tests {
 
     use super::*;
 
+    /// A transaction of SQLite.
+    #[cfg(target_os = "linux")]
+    async fn transaction(store: &Store, priority: Priority) -> Transaction<'static, Sqlite> {
+        match store.reader(priority).await.unwrap().transaction {
+            Snapshot::Sqlite(transaction) => transaction,
+            #[cfg(feature = "postgres")]
+            Snapshot::Postgres { .. } => panic!("not SQLite"),
+        }
+    }
+
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn statements_of_analytics_have_a_lower_priority_than_the_service() {
@@ -315,9 +325,7 @@ mod tests {
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let store = Store::open(&url).await.unwrap();
         for priority in [Priority::Usual, Priority::Low, Priority::Lowest] {
-            let Snapshot::Sqlite(mut transaction) = store.reader(priority).await.unwrap().transaction else {
-                panic!("not SQLite");
-            };
+            let mut transaction = transaction(&store, priority).await;
             let (sender, nice) = std::sync::mpsc::channel();
             let send = move || sender.send(getpriority_process(None).unwrap()).is_ok();
             transaction.lock_handle().await.unwrap().set_progress_handler(1, send);
@@ -344,10 +352,7 @@ mod tests {
                 let folder = TempDir::new().unwrap();
                 let url = format!("sqlite:{}", folder.path().join("test.db").display());
                 let store = Store::open(&url).await.unwrap();
-                let Snapshot::Sqlite(mut transaction) = store.reader(priority).await.unwrap().transaction
-                else {
-                    panic!("not SQLite");
-                };
+                let mut transaction = transaction(&store, priority).await;
                 let sorted = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
                     SELECT randomblob(1024) AS bytes FROM n ORDER BY bytes";
                 let mut sorted = sqlx::query(sorted).bind(rows).fetch(&mut *transaction);
