@@ -18,7 +18,7 @@ use crate::links::bulk::BulkResult;
 use crate::links::{LinkBody, input};
 use crate::state::Shared;
 use crate::webhooks::routes::WebhookBody;
-use crate::webhooks::routes::deliveries::DeliveryBody;
+use crate::webhooks::routes::delivery_page::DeliveryBody;
 
 pub(crate) async fn document(State(app): State<Shared>) -> Json<Value> {
     Json(describe(app.public_url.base()))

@@ -5,7 +5,6 @@ use axum::response::Response;
 use axum::{Json, Router, routing};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::input::trigger;
@@ -17,10 +16,7 @@ use crate::long_read;
 use crate::path::{Name, Names};
 use crate::query::Query;
 use crate::state::Shared;
-use crate::store::{
-    Attempt, DeliveryFilter, DeliveryRecord, DeliveryStatus, REPLAYED_AT_ONCE, ReplayedEvents,
-};
-use crate::when::rfc3339;
+use crate::store::{DeliveryFilter, DeliveryStatus, REPLAYED_AT_ONCE, ReplayedEvents};
 use crate::when::{self, Edge};
 
 /// Default and maximum number of deliveries on a page.
@@ -37,57 +33,6 @@ pub(super) fn router() -> Router<Shared> {
         .route("/webhooks/{id}/deliveries", routing::get(list))
         .route("/webhooks/{id}/deliveries/replay", routing::post(replay_all))
         .route("/webhooks/{id}/deliveries/{event}/replay", routing::post(replay))
-}
-
-/// The delivery of an event to a webhook, with all attempts.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Delivery))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct DeliveryBody {
-    event_id: String,
-    event: String,
-    /// `pending`, `delivered` or `failed`.
-    status: &'static str,
-    created_at: String,
-    next_attempt_at: Option<String>,
-    request_body: String,
-    attempts: Vec<AttemptBody>,
-}
-
-/// One attempt. If the receiver could not be reached, `httpStatus` is null and `error` states the reason.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Attempt))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct AttemptBody {
-    timestamp: String,
-    http_status: Option<u16>,
-    error: Option<String>,
-    response_body: String,
-}
-
-impl DeliveryBody {
-    pub(super) fn of(record: DeliveryRecord) -> Self {
-        let status = match (record.delivered_at, record.due_at) {
-            (Some(_), _) => "delivered",
-            (None, Some(_)) => "pending",
-            (None, None) => "failed",
-        };
-        let attempt = |attempt: Attempt| AttemptBody {
-            timestamp: rfc3339(attempt.at),
-            http_status: attempt.http_status,
-            error: attempt.error,
-            response_body: attempt.response_body,
-        };
-        Self {
-            event_id: record.event_id,
-            event: record.event,
-            status,
-            created_at: rfc3339(record.created_at),
-            next_attempt_at: record.due_at.map(rfc3339),
-            request_body: record.payload,
-            attempts: record.attempts.into_iter().map(attempt).collect(),
-        }
-    }
 }
 
 async fn list(

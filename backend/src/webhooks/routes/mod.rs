@@ -1,7 +1,7 @@
 //! The endpoints of webhooks. [`deliveries`] has those of their deliveries, and [`input`] reads the bodies.
 
 pub(crate) mod deliveries;
-mod delivery_page;
+pub(crate) mod delivery_page;
 pub(crate) mod input;
 
 use std::time::Duration;
