@@ -15,6 +15,7 @@ use tests::gateway::{self, Kind, module, plugin};
 use tests::policy::Policy;
 use tests::server::Server;
 use tests::{clock, on_both_gateways, ratelimit};
+use tokio::net::TcpSocket;
 
 const KEY: &str = "key";
 /// Units that a request reserves.
@@ -348,8 +349,11 @@ fn a_thousand_answers_resets_hangs_and_deaths_each_are_charged_exactly() {
 #[test]
 fn a_thousand_requests_to_an_upstream_that_is_not_there_are_refunded() {
     const EACH: usize = 1000;
-    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let envoy = envoy(policy(&by_header(), [1_000_000, 2_000_000]), nobody, &json!({}));
+    // Its port is taken, so that no other server gets it, and refuses connections.
+    let nobody = TcpSocket::new_v4().unwrap();
+    nobody.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = nobody.local_addr().unwrap();
+    let envoy = envoy(policy(&by_header(), [1_000_000, 2_000_000]), address, &json!({}));
     assert_eq!(send_all(&envoy, EACH, |_| "/chat".to_owned()), [(503, EACH)]);
     let probe = envoy.send(&get(PROBE).key(KEY)).unwrap();
     assert_eq!(left_of(&probe), [1_000_000, 2_000_000 - (EACH + 1) * RESERVE]);
