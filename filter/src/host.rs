@@ -22,8 +22,6 @@ mod abi {
         pub(super) fn proxy_log(level: u32, message: *const u8, size: usize) -> u32;
         pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
         pub(super) fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
-        pub(super) fn proxy_set_effective_context(context: u32) -> u32;
-        pub(super) fn proxy_continue_stream(stream_type: u32) -> u32;
         pub(super) fn proxy_get_buffer_bytes(
             buffer: u32,
             start: usize,
@@ -126,11 +124,9 @@ const CAS_MISMATCH: u32 = 8;
 const REQUEST_HEADERS: u32 = 0;
 const RESPONSE_HEADERS: u32 = 2;
 const HTTP_CALL_RESPONSE_HEADERS: u32 = 6;
-const HTTP_CALL_RESPONSE_TRAILERS: u32 = 7;
 const HTTP_CALL_RESPONSE_BODY: u32 = 4;
 const PLUGIN_CONFIGURATION: u32 = 7;
 const COUNTER: u32 = 0;
-const HTTP_REQUEST: u32 = 0;
 
 fn check(call: &'static str, status: u32) -> Result<(), HostError> {
     if status == OK { Ok(()) } else { Err(HostError { call, status }) }
@@ -307,11 +303,6 @@ pub(crate) fn http_call_response_headers() -> Result<Returned, HostError> {
     header_map(HTTP_CALL_RESPONSE_HEADERS)
 }
 
-/// The trailers that answered the current callout, serialized; empty if there are none.
-pub(crate) fn http_call_response_trailers() -> Result<Returned, HostError> {
-    header_map(HTTP_CALL_RESPONSE_TRAILERS)
-}
-
 fn header_map(map: u32) -> Result<Returned, HostError> {
     let (status, bytes) = returned(|data, size| {
         // SAFETY: all pointers are to live memory of the given sizes.
@@ -383,18 +374,6 @@ pub(crate) fn send(reply: &Reply, is_grpc: bool) -> Result<(), HostError> {
         )
     };
     check("proxy_send_local_response", status)
-}
-
-/// Lets the request of the stream in effect go on to the next filter.
-pub(crate) fn continue_request() -> Result<(), HostError> {
-    // SAFETY: no pointers.
-    check("proxy_continue_stream", unsafe { abi::proxy_continue_stream(HTTP_REQUEST) })
-}
-
-/// Brings a context into effect for what is left of the callback.
-pub(crate) fn enter(context: u32) {
-    // SAFETY: no pointers. The SDK holds the context, so it exists.
-    unsafe { abi::proxy_set_effective_context(context) };
 }
 
 /// Asks for a tick every `milliseconds`.

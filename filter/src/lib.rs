@@ -44,7 +44,6 @@ pub mod config;
 pub mod count;
 pub mod decide;
 pub mod directory;
-pub mod fleet;
 pub mod quota;
 pub mod request;
 pub mod time;

@@ -28,6 +28,11 @@ pub(super) enum Json {
 }
 
 impl Json {
+    /// Whether this is an object that has the field.
+    pub(super) fn has(&self, field: &str) -> bool {
+        matches!(self, Self::Object(fields) if fields.iter().any(|(name, _)| name == field))
+    }
+
     fn kind(&self) -> Unexpected<'_> {
         match self {
             Self::Null => Unexpected::Unit,

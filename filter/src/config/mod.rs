@@ -6,7 +6,6 @@
 mod cost;
 mod directory;
 mod error;
-mod fleet;
 mod headers;
 mod json;
 mod operators;
@@ -32,11 +31,10 @@ use sha2::{Digest, Sha256};
 pub use self::cost::{CostSource, Statuses};
 pub use self::directory::{DirectorySettings, NotReady};
 pub use self::error::{ConfigError, SECRET_FIELDS};
-pub use self::fleet::{FleetSettings, Limits, OnUnavailable};
 pub use self::headers::{HeaderOptions, LimitHeader, UpstreamHeaders};
 use self::json::Json;
 pub use self::operators::OperatorSettings;
-pub use self::plans::{Class, Entitlement, Entitlements, is_per_gateway};
+pub use self::plans::{Class, Entitlement, Entitlements};
 use self::plans::{classes, plans};
 pub use self::problem::Problem;
 pub use self::raw::{Entries, Grants, Parent};
@@ -46,7 +44,7 @@ pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, Catalog, Subscribers, hex, parse_digest, parse_key};
 use crate::count::fingerprint::{KeyDigest, Who};
 use crate::count::table::{Capacity, MAX_CAPACITY};
-use crate::quota::{Mode, Quota};
+use crate::quota::Mode;
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
 use crate::request::path::below;
@@ -95,8 +93,6 @@ pub struct Config {
     pub counters: Capacity,
     /// Text that is hashed into the names in shared data.
     pub namespace: String,
-    /// The fleet of gateways that share quotas.
-    pub fleet: Option<FleetSettings>,
     /// The operators' endpoints. If there are any, the filter answers nothing else.
     pub operators: Option<OperatorSettings>,
 }
@@ -162,16 +158,18 @@ impl Config {
         }
         let json: Json = serde_json::from_slice(json)
             .map_err(|error| ConfigError::new("", Problem::Syntax(error.to_string())))?;
+        if json.has("fleet") {
+            let problem = "fleets are being rebuilt, and this version has none; leave the field out";
+            return Err(ConfigError::new("fleet", Problem::Invalid(problem.into())));
+        }
         raw::Config::deserialize(json)
     }
 
     fn check(raw: raw::Config) -> Result<Self, ConfigError> {
-        let fleet = raw.fleet.map(FleetSettings::check).transpose().map_err(|error| error.within("fleet"))?;
         let paths = Paths(Readings::new(raw.upstream_paths));
         let (classes, default_class) = classes(raw.classes, &raw.default_class, &paths)?;
-        let leased = fleet.is_some();
-        let plans = plans(raw.plans, &classes, leased).map_err(|error| error.within("plans"))?;
-        let catalog = Catalog { classes, default_class, plans, leased };
+        let plans = plans(raw.plans, &classes).map_err(|error| error.within("plans"))?;
+        let catalog = Catalog { classes, default_class, plans };
         let subscribers =
             Subscribers::check(raw.subscribers, &catalog).map_err(|error| error.within("subscribers"))?;
         let counters = capacity(raw.counters, subscribers.records(raw.count_by))
@@ -222,18 +220,8 @@ impl Config {
             count_by: raw.count_by,
             counters,
             namespace: raw.namespace,
-            fleet,
             operators,
         })
-    }
-
-    /// Whether the configuration has a fleet and enforced quotas of a calendar month, which each gateway counts for itself.
-    #[must_use]
-    pub fn counts_months_per_gateway(&self) -> bool {
-        let is_of_month = |quota: &Quota| quota.mode == Mode::Enforced && is_per_gateway(quota.window);
-        let of_plans = self.catalog.plans.iter().flat_map(|(_, entitlements)| entitlements);
-        let mut all = of_plans.chain(self.subscribers.entitlements());
-        self.fleet.is_some() && all.any(|entitlement| entitlement.quotas().iter().any(is_of_month))
     }
 
     /// Whether the response to a request, or the end of its stream, may change what the request was charged.

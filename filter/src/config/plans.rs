@@ -9,11 +9,9 @@ use super::rate::{Grant, QuotaTerms};
 use super::raw;
 use super::requests::Paths;
 use crate::count::entry::MAX_QUOTAS;
-use crate::count::lease::is_leasable;
 use crate::decide::outcome::NO_PLAN;
-use crate::quota::{Mode, Quota, QuotaSet};
+use crate::quota::{Quota, QuotaSet};
 use crate::request::classes::Match;
-use crate::window::Window;
 
 /// A class of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,11 +130,10 @@ fn check_class(raw: raw::Class, others: &[Class], paths: &Paths) -> Result<Class
     Ok(Class { name: raw.name, cost, actual, refund: refund.unwrap_or_default(), matches })
 }
 
-/// The plans' names and entitlements. `leased`: a fleet shares their quotas.
+/// The plans' names and entitlements.
 pub(super) fn plans(
     raw: raw::Entries<raw::Grants>,
     classes: &[Class],
-    leased: bool,
 ) -> Result<Vec<(String, Entitlements)>, ConfigError> {
     if raw.0.is_empty() {
         return Err(ConfigError::new("", Problem::NoneGiven));
@@ -144,26 +141,25 @@ pub(super) fn plans(
     let plan = |(name, limits): (String, raw::Grants)| {
         check_name(&name, PLAN_NAME, is_plan_name)?;
         let none = vec![Entitlement::NotInPlan; classes.len()];
-        let granted = entitlements(&limits.0, none, classes, leased)
-            .map_err(|error| error.within(Step::Name(name.clone())))?;
+        let granted =
+            entitlements(&limits.0, none, classes).map_err(|error| error.within(Step::Name(name.clone())))?;
         Ok((name, granted))
     };
     raw.0.into_iter().map(plan).collect()
 }
 
-/// `base`, with the classes that `limits` names replaced. `leased`: a fleet shares their quotas.
+/// `base`, with the classes that `limits` names replaced.
 pub(super) fn entitlements(
     limits: &[(String, Grant)],
     mut base: Entitlements,
     classes: &[Class],
-    leased: bool,
 ) -> Result<Entitlements, ConfigError> {
     for (name, grant) in limits {
         let mut entitlements = classes.iter().zip(&mut base);
         let granted = match entitlements.find(|(class, _)| class.name == *name) {
             Some((class, entitlement)) => match grant {
                 Grant::Unlimited => Ok(Entitlement::Unlimited),
-                Grant::Quotas(list) => quota_set(list, class, leased).map(Entitlement::Quotas),
+                Grant::Quotas(list) => quota_set(list, class).map(Entitlement::Quotas),
             }
             .map(|granted| *entitlement = granted),
             None => {
@@ -176,13 +172,9 @@ pub(super) fn entitlements(
     Ok(base)
 }
 
-/// The quotas of a class. `leased`: a fleet shares them.
-pub(super) fn quota_set(
-    raw: &[QuotaTerms],
-    class: &Class,
-    leased: bool,
-) -> Result<Arc<QuotaSet>, ConfigError> {
-    Ok(Arc::new(QuotaSet::new(quotas(raw, class, &class.name, leased)?)))
+/// The quotas of a class.
+pub(super) fn quota_set(raw: &[QuotaTerms], class: &Class) -> Result<Arc<QuotaSet>, ConfigError> {
+    Ok(Arc::new(QuotaSet::new(quotas(raw, class, &class.name)?)))
 }
 
 /// As [`quota_set`]. A quota without a name gets `default_name`, followed by the window if there are several quotas.
@@ -190,7 +182,6 @@ pub(super) fn quotas(
     raw: &[QuotaTerms],
     class: &Class,
     default_name: &str,
-    leased: bool,
 ) -> Result<Vec<Quota>, ConfigError> {
     if raw.is_empty() {
         return Err(ConfigError::new("", Problem::NoneGiven));
@@ -227,20 +218,9 @@ pub(super) fn quotas(
                 false => Problem::CostOverLimit { class, cost },
             });
         }
-        let is_countable = is_leasable(window) || is_per_gateway(window);
-        if leased && mode == Mode::Enforced && !is_countable {
-            return refuse(Problem::NotLeasable);
-        }
         quotas.push(Quota { name, limit, window, mode, refundable });
     }
     Ok(quotas)
-}
-
-/// Whether each gateway of a fleet counts enforced quotas of this window for itself. The rate-limit service's months are 30 days long, so
-/// no descriptor makes a calendar month exact.
-#[must_use]
-pub fn is_per_gateway(window: Window) -> bool {
-    window == Window::CalendarMonth
 }
 
 #[cfg(test)]

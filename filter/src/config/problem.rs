@@ -62,14 +62,6 @@ pub enum Problem {
     /// The class has more quotas than a counter's record has room for.
     #[error("{0} quotas, at most {max} are possible", max = crate::count::entry::MAX_QUOTAS)]
     TooManyQuotas(usize),
-    /// The protocol of rate-limit services has no unit for the quota's window.
-    #[error(
-        "a fleet shares quotas of a second, minute, hour or day, and each gateway counts a month for itself; use one of these, or \"mode\": \"shadow\""
-    )]
-    NotLeasable,
-    /// A subscriber has a parent, and the gateway is in a fleet.
-    #[error("a fleet does not share the quotas of organisations; leave out parent")]
-    NotInFleet,
     /// Two quotas of a class have the same window and mode.
     #[error("another quota of this class has the same window and mode; keep the lower limit")]
     SameWindow,

@@ -8,7 +8,6 @@ use serde::de::{self, MapAccess, Visitor};
 
 use super::cost::{Cost, Refund};
 use super::directory::NotReady;
-use super::fleet::Limits;
 use super::headers::{LimitHeader, UpstreamHeaders};
 use super::operators::Operators;
 use super::rate::{Grant, QuotaTerms};
@@ -93,8 +92,6 @@ pub(super) struct Config {
     /// Text that is hashed into the names in shared data. It keeps two Weir filters apart that share a `vm_id`, as in Istio.
     #[serde(default)]
     pub(super) namespace: String,
-    /// Shares the quotas of known keys among several gateways.
-    pub(super) fleet: Option<Fleet>,
     /// Makes the filter answer operators, and nothing else: they see where a subscriber stands, and reset a quota. It belongs on an internal
     /// listener, beside a filter of the same `vm_id` that has the same other fields and is on the public listener.
     pub(super) operators: Option<Operators>,
@@ -211,62 +208,6 @@ fn default_max_stale() -> String {
     "0s".to_owned()
 }
 
-/// A fleet: gateways that share quotas through a rate-limit service.
-#[derive(Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub(super) struct Fleet {
-    /// The gateway's cluster of the rate-limit service. The cluster must speak HTTP/2.
-    pub(super) cluster: String,
-    /// Domain of the service's counters. It keeps fleets apart that share a service.
-    #[serde(default = "default_domain")]
-    pub(super) domain: String,
-    /// Longest wait of a request for the service, from `1ms` to `5s`. Only requests that find nothing leased wait.
-    #[serde(default = "default_timeout")]
-    pub(super) timeout: String,
-    /// Shortest window that is leased, such as `10s`, `5m` or `2h`. For quotas with a shorter window, each request calls the service.
-    #[serde(default = "default_min_window")]
-    pub(super) min_window: String,
-    /// Where the service takes limits from.
-    #[serde(default)]
-    pub(super) limits: Limits,
-    /// Whether descriptors carry the index of the window. Limitador needs it, because its windows start at the first hit.
-    #[serde(default)]
-    pub(super) window_index: bool,
-    /// Policy for a request that finds nothing leased while the service does not answer.
-    #[serde(default)]
-    pub(super) on_unavailable: OnUnavailable,
-    /// Percentage of a limit that each gateway admits in each window beyond its leases, from 1 to 100. Only with
-    /// `"on_unavailable": "local"`.
-    pub(super) local_percent: Option<u32>,
-}
-
-fn default_domain() -> String {
-    "weir".to_owned()
-}
-
-fn default_timeout() -> String {
-    "250ms".to_owned()
-}
-
-fn default_min_window() -> String {
-    "10s".to_owned()
-}
-
-/// Policy for a request that finds nothing leased while the service does not answer.
-#[derive(Clone, Copy, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
-#[serde(rename_all = "snake_case")]
-pub(super) enum OnUnavailable {
-    /// Admit `local_percent` of the limit beyond the leases, then refuse.
-    #[default]
-    Local,
-    /// Forward the request. Later leases of the window pay for it.
-    Allow,
-    /// Answer 503.
-    Deny,
-}
-
 /// The owner of keys.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -282,8 +223,7 @@ pub(super) struct Subscriber {
     /// Quotas by class that replace those of the plan. Classes that are not named here keep the plan's quotas.
     #[serde(default)]
     pub(super) limits: Grants,
-    /// The organisation that the subscriber belongs to. A request is charged to the quotas of its key and to those of the organisation. Not
-    /// with `fleet`.
+    /// The organisation that the subscriber belongs to. A request is charged to the quotas of its key and to those of the organisation.
     pub(super) parent: Option<Parent>,
 }
 

@@ -48,7 +48,7 @@ pub fn document() -> Result<Value, Unplaced> {
 }
 
 /// What the filter checks beyond the types of the fields, and what the types do not say of their defaults, by pointer into the schema.
-fn bounds() -> [(&'static str, Value); 61] {
+fn bounds() -> [(&'static str, Value); 54] {
     let subject = json!(["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]);
     let plan = json!(["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "plan"]);
     let key = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
@@ -100,7 +100,6 @@ fn bounds() -> [(&'static str, Value); 61] {
         ),
         ("/properties/ipv6_prefix", json!({"minimum": 1, "maximum": 128})),
         ("/properties/usage_path", json!({"pattern": PATH, "examples": ["/quota"]})),
-        ("/properties/fleet", json!({"examples": [{"cluster": "ratelimit"}]})),
         (
             "/properties/operators",
             json!({"examples": [{"path": "/weir", "tokens": [{"name": "on-call", "token": key}]}]}),
@@ -163,15 +162,6 @@ fn bounds() -> [(&'static str, Value); 61] {
         ),
         ("/$defs/Capacity/properties/known", json!({"minimum": 1, "maximum": MAX_CAPACITY / 2})),
         ("/$defs/Capacity/properties/strangers", json!({"minimum": 1, "maximum": MAX_CAPACITY / 2})),
-        (
-            "/$defs/Fleet",
-            json!({"if": given("local_percent"), "then": {"properties": {"on_unavailable": {"const": "local"}}}}),
-        ),
-        ("/$defs/Fleet/properties/cluster", json!({"minLength": 1})),
-        ("/$defs/Fleet/properties/domain", json!({"minLength": 1})),
-        ("/$defs/Fleet/properties/timeout", json!({"pattern": "^0*[1-9][0-9]*m?s$"})),
-        ("/$defs/Fleet/properties/min_window", json!({"pattern": DURATION})),
-        ("/$defs/Fleet/properties/local_percent", json!({"minimum": 1, "maximum": 100, "default": 10})),
         ("/$defs/Quota/anyOf/1/properties/name", json!({"pattern": NAME})),
         (
             "/$defs/Quota/anyOf/1/properties/window",

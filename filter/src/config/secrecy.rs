@@ -38,7 +38,6 @@ fn full(key: &str) -> Value {
         "on_error": "deny",
         "counters": {"known": 64, "strangers": 8},
         "namespace": "n",
-        "fleet": {"cluster": "c", "domain": "d", "timeout": "250ms", "min_window": "10s", "limits": "sent", "window_index": false, "on_unavailable": "local", "local_percent": 10},
         "operators": {"path": "/weir", "tokens": [{"name": "on-call", "token": format!("sha256:{}", "c".repeat(64))}]},
     })
 }

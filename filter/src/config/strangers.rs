@@ -30,8 +30,8 @@ impl StrangerPolicy {
         match (raw.action, raw.quotas) {
             (raw::Action::Limit, list) => {
                 let list = list.unwrap_or_else(|| vec![default_quota()]);
-                let quotas = quota_set(&list, &Class::plain(ADDRESS_CLASS), false)
-                    .map_err(|error| error.within("quotas"))?;
+                let quotas =
+                    quota_set(&list, &Class::plain(ADDRESS_CLASS)).map_err(|error| error.within("quotas"))?;
                 Ok(Self::Limit(quotas))
             }
             (_, Some(_)) => Err(ConfigError::new(

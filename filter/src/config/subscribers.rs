@@ -43,8 +43,6 @@ pub struct Catalog {
     pub default_class: usize,
     /// The plans' names and entitlements, in the order of the configuration.
     pub plans: Vec<(String, Entitlements)>,
-    /// Whether a fleet shares the plans' quotas.
-    pub leased: bool,
 }
 
 impl Catalog {
@@ -59,7 +57,7 @@ impl Catalog {
             let expected = self.plans.iter().map(|(name, _)| name.clone()).collect();
             return Err(ConfigError::new("plan", Problem::Unknown { kind: "plan", expected }));
         };
-        let entitlements = entitlements(&terms.limits, granted.clone(), &self.classes, self.leased)
+        let entitlements = entitlements(&terms.limits, granted.clone(), &self.classes)
             .map_err(|error| error.within("limits"))?;
         if entitlements.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
             let class =
@@ -82,9 +80,6 @@ impl Catalog {
         parent: &ParentTerms,
         mut entitlements: Entitlements,
     ) -> Result<Entitlements, ConfigError> {
-        if self.leased {
-            return Err(ConfigError::new("", Problem::NotInFleet));
-        }
         if parent.organisation.is_empty() {
             return Err(ConfigError::new("organisation", Problem::NoneGiven));
         }
@@ -96,7 +91,7 @@ impl Catalog {
                 return Err(within(ConfigError::new("", Problem::Unknown { kind: "class", expected })));
             };
             let Grant::Quotas(list) = grant else { continue };
-            let shared = quotas(list, class, ORGANISATION, false).map_err(within)?;
+            let shared = quotas(list, class, ORGANISATION).map_err(within)?;
             let own = match entitlement {
                 Entitlement::NotInPlan => continue,
                 Entitlement::Unlimited => Vec::new(),
@@ -193,11 +188,6 @@ impl Subscribers {
     #[must_use]
     pub fn has_organisations(&self) -> bool {
         self.agreements.iter().flatten().any(|agreement| agreement.organisation.is_some())
-    }
-
-    /// The entitlements of all agreements.
-    pub(super) fn entitlements(&self) -> impl Iterator<Item = &Entitlement> {
-        self.agreements.iter().flatten().flat_map(|agreement| &agreement.entitlements)
     }
 
     /// Number of keys whose plan or classes this configuration does not have.

@@ -118,7 +118,7 @@ fn what_is_no_configuration_is_refused() {
         (r#"{"plans": {"free": {"standard": ["60/minute"]}}} {}"#, "trailing characters at line 1 column 50"),
         (
             "7",
-            "expected an object with the fields plans, classes, default_class, exempt, base_path, upstream_paths, key_sources, subscribers, plan_source, directory, count_by, unknown_key, missing_key, ipv6_prefix, not_in_plan, headers, usage_path, enforcement, on_error, counters, namespace, fleet, operators, found a number",
+            "expected an object with the fields plans, classes, default_class, exempt, base_path, upstream_paths, key_sources, subscribers, plan_source, directory, count_by, unknown_key, missing_key, ipv6_prefix, not_in_plan, headers, usage_path, enforcement, on_error, counters, namespace, operators, found a number",
         ),
     ];
     for (json, message) in rows {
@@ -342,11 +342,6 @@ fn every_mistake_in_an_organisation_has_its_message_and_its_path() {
             r#"{"chat": ["9/day"]}"#,
             reserve,
             ".limits.*[0]: a request of class \"chat\" reserves 10 units (its cost.reserve), more than this limit: none could ever pass",
-        ),
-        (
-            "{}",
-            r#""fleet": {"cluster": "c"}"#,
-            ": a fleet does not share the quotas of organisations; leave out parent",
         ),
     ];
     for (limits, more, message) in rows {

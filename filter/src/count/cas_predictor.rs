@@ -31,7 +31,7 @@ use super::shared_data::{Cas, Swap};
 use super::table::EntryName;
 use crate::time::Timestamp;
 
-/// The largest entry that is remembered: one record of three windows, or of one that is leased.
+/// The largest entry that is remembered: one record of three windows.
 const MAX_VALUE: usize = 66;
 
 /// Entries that are remembered, each in the one slot that it may have: 224 KiB in each VM.
@@ -186,7 +186,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::count::consume::{Charge, Charged, Standings};
+    use crate::count::consume::{Charge, Standings};
     use crate::count::counters::{Counter, CounterHost, Counters};
     use crate::count::fingerprint::Who;
     use crate::count::shared_data::{HostError, SharedData, Swap};
@@ -274,17 +274,15 @@ mod tests {
         fn count(&mut self, vm: usize, key: u8) -> bool {
             let vm = &mut self.vms[vm];
             let place = vm.place(Counter { who: Who::Key(&[key; 32]), class: "standard" });
-            let charge =
-                Charge { fingerprint: place.fingerprint(), quotas: &self.quotas, cost: 1, shared: None };
+            let charge = Charge { fingerprint: place.fingerprint(), quotas: &self.quotas, cost: 1 };
             let counted = vm.charge(&mut self.host, place, charge, &mut Standings::new()).unwrap();
-            matches!(counted.charged, Charged::Admitted { .. })
+            counted.admitted
         }
 
         fn used(&mut self, vm: usize, key: u8) -> u32 {
             let vm = &mut self.vms[vm];
             let place = vm.place(Counter { who: Who::Key(&[key; 32]), class: "standard" });
-            let charge =
-                Charge { fingerprint: place.fingerprint(), quotas: &self.quotas, cost: 1, shared: None };
+            let charge = Charge { fingerprint: place.fingerprint(), quotas: &self.quotas, cost: 1 };
             vm.standing(&mut self.host, place, charge).unwrap()[0].used
         }
     }

@@ -1,8 +1,8 @@
 //! Counting: read the entry, read the time, decide, and store the result unless another worker has stored in between.
 
 use super::cas_predictor::{CasPredictor, MAX_AGE, Predicted};
-use super::consume::{Charge, Charged, Standings, peek};
-use super::entry::{Count, EntryError, OpenRecord, new_entry};
+use super::consume::{Charge, Standings, peek};
+use super::entry::{EntryError, new_entry};
 use super::fingerprint::{Fingerprint, Salt, Who};
 use super::reset::reset;
 use super::settle::Settlement;
@@ -67,7 +67,7 @@ pub enum CountError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// Whether the request was admitted.
-    pub charged: Charged,
+    pub admitted: bool,
     /// The instant of the decision.
     pub at: Timestamp,
     /// Whether the overflow record of a full strangers' entry was used.
@@ -146,43 +146,16 @@ impl Counters {
         charge: Charge<'_>,
         standings: &mut Standings,
     ) -> Result<Counted, CountError> {
-        let ((charged, overflowed), at) =
+        let ((admitted, overflowed), at) =
             self.round(host, place, |entry, now, next| match charge.apply(entry, now, next, standings) {
                 Err(EntryError::Full) if place.table == Table::Strangers => {
                     let charge = Charge { fingerprint: Fingerprint::OVERFLOW, ..charge };
-                    let (charged, stores) = charge.apply(entry, now, next, standings)?;
-                    Ok(((charged, true), stores))
+                    let (admitted, stores) = charge.apply(entry, now, next, standings)?;
+                    Ok(((admitted, true), stores))
                 }
-                applied => applied.map(|(charged, stores)| ((charged, false), stores)),
+                applied => applied.map(|(admitted, stores)| ((admitted, false), stores)),
             })?;
-        Ok(Counted { charged, at, overflowed })
-    }
-
-    /// Changes what this gateway holds of a shared quota. `change` gets the count of the quota's window and the time, and returns its
-    /// result if the count is to be stored.
-    ///
-    /// # Errors
-    /// As [`Counters::charge`].
-    pub fn change_lease<T>(
-        &mut self,
-        host: &mut impl CounterHost,
-        place: Place,
-        quota: &Quota,
-        mut change: impl FnMut(&mut Count, Timestamp) -> Option<T>,
-    ) -> Result<Option<T>, CountError> {
-        let (changed, _) = self.round(host, place, |entry, now, next| {
-            let quotas = core::slice::from_ref(quota);
-            let mut record = OpenRecord::open(entry, place.fingerprint, quotas, true, now, next)?;
-            let at = record.find(quota.window);
-            let Some((at, mut count)) = at.and_then(|at| Some((at, record.count(at)?))) else {
-                return Ok((None, false));
-            };
-            let changed = change(&mut count, now);
-            record.set(at, count.used, count.lease);
-            let stores = changed.is_some();
-            Ok((changed, stores))
-        })?;
-        Ok(changed)
+        Ok(Counted { admitted, at, overflowed })
     }
 
     /// Settles a charge. `standings` receives one for each quota, as they are afterwards. Returns the instant.
@@ -393,11 +366,11 @@ mod tests {
     }
 
     fn charge(place: Place, quotas: &[Quota], cost: u32) -> Charge<'_> {
-        Charge { fingerprint: place.fingerprint(), quotas, cost, shared: None }
+        Charge { fingerprint: place.fingerprint(), quotas, cost }
     }
 
     fn is_admitted(counted: &Counted) -> bool {
-        matches!(counted.charged, Charged::Admitted { .. })
+        counted.admitted
     }
 
     fn count(

@@ -3,9 +3,7 @@
 //! ```text
 //! entry   version u8, writes u32, then records up to the end
 //! record  fingerprint u64, n u8, n × count          fingerprint 0: the overflow record that strangers share
-//!         the top bit of n: each count is followed by its lease
 //! count   window u32 (seconds; 0 = calendar month), index u32 (the window's place in time), generation u32, used u32
-//! lease   the nine u32 of `Lease`, in the order of its fields
 //! ```
 //! All numbers are little-endian. `writes` goes up by one with each write, so that no two writes leave equal bytes
 //! (`cas_predictor` relies on that). A count's `generation` is the `writes` of the write that began the count: a charge is settled only in the
@@ -17,7 +15,6 @@
 use arrayvec::ArrayVec;
 
 use super::fingerprint::Fingerprint;
-use super::lease::Lease;
 use crate::quota::Quota;
 use crate::time::Timestamp;
 use crate::window::Window;
@@ -29,17 +26,12 @@ pub const MAX_WINDOWS: usize = 2 * MAX_QUOTAS;
 /// Most records in an entry, the overflow record apart. With four to an entry when a table is full, a known key's entry would need
 /// eight times its share to overflow: for a Poisson distribution about 1 in 10¹⁹.
 pub const MAX_RECORDS: usize = 32;
-/// Most bytes in an entry without leases.
+/// Most bytes in an entry.
 pub const MAX_BYTES: usize = ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX_WINDOWS * COUNT);
-/// Most bytes in an entry with leases.
-pub const MAX_LEASED_BYTES: usize =
-    ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + MAX_WINDOWS * LEASED_COUNT);
 
 /// The version of this format. Versions 1 and 2 had no `writes`, and 3 had no generations; a process never reads what another process
 /// wrote.
 const VERSION: u8 = 4;
-/// The bit of a record's number of counts that marks leases.
-const LEASED: u8 = 0x80;
 
 pub(crate) const ENTRY_HEAD: usize = 5;
 pub(crate) const RECORD_HEAD: usize = 9;
@@ -48,7 +40,6 @@ pub(crate) const COUNT: usize = 16;
 const GENERATION: usize = 8;
 /// Where in a count `used` is.
 const USED: usize = 12;
-const LEASED_COUNT: usize = COUNT + Lease::BYTES;
 
 /// What one window of one counter has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +52,12 @@ pub struct Count {
     pub generation: u32,
     /// Units used.
     pub used: u32,
-    /// What this gateway holds of a quota that a fleet shares.
-    pub lease: Lease,
 }
 
 impl Count {
     /// Nothing used of the window in which `now` falls. `write`: the write that begins the count.
     pub(crate) fn unused(window: Window, now: Timestamp, write: u32) -> Self {
-        Self { window, index: window.at(now).index, generation: write, used: 0, lease: Lease::NONE }
+        Self { window, index: window.at(now).index, generation: write, used: 0 }
     }
 
     /// The count as of `now`, for the write `write`.
@@ -87,10 +76,7 @@ impl Count {
         let current = self.window.at(now).index;
         match self.index.checked_sub(1) {
             Some(before) if before == current => Some(self),
-            _ => {
-                let lease = self.lease.moved(self.used);
-                Some(Self { index: current, generation: write, lease, ..self })
-            }
+            _ => Some(Self { index: current, generation: write, ..self }),
         }
     }
 }
@@ -118,14 +104,13 @@ pub(crate) struct OpenRecord<'n> {
     /// Where the counts start.
     start: usize,
     counts: usize,
-    leased: bool,
     /// Whether use moved from a window that the clock stepped back from.
     pub(crate) moved: bool,
 }
 
 impl<'n> OpenRecord<'n> {
     /// Writes `entry` as of `now` to `next`, with a count for the window of each of `quotas` in the record of `fingerprint`, and opens
-    /// that record. `leased`: the record holds leases.
+    /// that record.
     ///
     /// # Errors
     /// If the entry is malformed or cannot hold the counter.
@@ -133,18 +118,17 @@ impl<'n> OpenRecord<'n> {
         entry: &[u8],
         fingerprint: Fingerprint,
         quotas: &[Quota],
-        leased: bool,
         now: Timestamp,
         next: &'n mut Vec<u8>,
     ) -> Result<Self, EntryError> {
         next.clear();
-        if !leased && is_ready(entry, fingerprint, quotas, now) {
+        if is_ready(entry, fingerprint, quotas, now) {
             next.extend_from_slice(entry);
             count_write(next);
             let start = ENTRY_HEAD + RECORD_HEAD;
-            return Ok(Self { next, start, counts: quotas.len(), leased, moved: false });
+            return Ok(Self { next, start, counts: quotas.len(), moved: false });
         }
-        Self::rewrite(entry, fingerprint, quotas, leased, now, next)
+        Self::rewrite(entry, fingerprint, quotas, now, next)
     }
 
     /// [`OpenRecord::open`] for any entry.
@@ -153,11 +137,10 @@ impl<'n> OpenRecord<'n> {
         entry: &[u8],
         fingerprint: Fingerprint,
         quotas: &[Quota],
-        leased: bool,
         now: Timestamp,
         next: &'n mut Vec<u8>,
     ) -> Result<Self, EntryError> {
-        let (mut ended, mut counts, mut moved, mut others) = (Counts::new(), Counts::new(), false, 0);
+        let (mut counts, mut moved, mut others) = (Counts::new(), false, 0);
         next.extend_from_slice(entry.get(..ENTRY_HEAD).unwrap_or_default());
         if next.is_empty() {
             next.extend_from_slice(&new_entry(now));
@@ -169,18 +152,15 @@ impl<'n> OpenRecord<'n> {
                 let live: Counts = record.counts().filter_map(|count| count.at(now, write)).collect();
                 if !live.is_empty() {
                     others += usize::from(record.fingerprint != Fingerprint::OVERFLOW);
-                    push_record(next, record.fingerprint, record.leased, &live);
+                    push_record(next, record.fingerprint, &live);
                 }
                 continue;
             }
             for stored in record.counts() {
-                let (list, count) = match stored.at(now, write) {
-                    Some(count) => (&mut counts, count),
-                    None => (&mut ended, stored),
-                };
+                let Some(count) = stored.at(now, write) else { continue };
                 moved |= stored.index != count.index;
                 // An entry of this format has each fingerprint once.
-                list.try_push(count).map_err(|_| EntryError::Malformed)?;
+                counts.try_push(count).map_err(|_| EntryError::Malformed)?;
             }
         }
         if others >= MAX_RECORDS && fingerprint != Fingerprint::OVERFLOW {
@@ -188,18 +168,13 @@ impl<'n> OpenRecord<'n> {
         }
         for quota in quotas.iter().take(MAX_QUOTAS) {
             if counts.iter().all(|count| count.window != quota.window) {
-                let mut unused = Count::unused(quota.window, now, write);
-                let before = ended.iter().find(|ended| {
-                    ended.window == quota.window && ended.index.checked_add(1) == Some(unused.index)
-                });
-                unused.lease = before.map_or(Lease::NONE, |before| before.lease.of_next_window(before.used));
+                let unused = Count::unused(quota.window, now, write);
                 counts.try_push(unused).map_err(|_| EntryError::TooManyWindows)?;
             }
         }
-        let leased = leased || counts.iter().any(|count| count.lease != Lease::NONE);
         let start = next.len() + RECORD_HEAD;
-        push_record(next, fingerprint, leased, &counts);
-        Ok(Self { next, start, counts: counts.len(), leased, moved })
+        push_record(next, fingerprint, &counts);
+        Ok(Self { next, start, counts: counts.len(), moved })
     }
 
     /// The place of the count of `window`.
@@ -209,27 +184,22 @@ impl<'n> OpenRecord<'n> {
 
     /// The count at `place`.
     pub(crate) fn count(&self, place: usize) -> Option<Count> {
-        let start = self.start + place * width(self.leased);
-        decode_count(self.next.get(start..start + width(self.leased))?)
+        let start = self.start + place * COUNT;
+        decode_count(self.next.get(start..start + COUNT)?)
     }
 
     /// Replaces what is used, and held, at `place`.
-    pub(crate) fn set(&mut self, place: usize, used: u32, lease: Lease) {
-        let start = self.start + place * width(self.leased);
+    pub(crate) fn set(&mut self, place: usize, used: u32) {
+        let start = self.start + place * COUNT;
         if let Some(bytes) = self.next.get_mut(start + USED..start + COUNT) {
             bytes.copy_from_slice(&used.to_le_bytes());
-        }
-        if self.leased
-            && let Some(bytes) = self.next.get_mut(start + COUNT..start + LEASED_COUNT)
-        {
-            bytes.copy_from_slice(lease.to_bytes().as_flattened());
         }
     }
 
     /// Begins the count at `place` again, with nothing used and nothing held.
     pub(crate) fn begin_again(&mut self, place: usize) {
-        self.set(place, 0, Lease::NONE);
-        let start = self.start + place * width(self.leased);
+        self.set(place, 0);
+        let start = self.start + place * COUNT;
         let write = self.next.first_chunk::<ENTRY_HEAD>().map(|[_, write @ ..]| *write);
         if let (Some(write), Some(bytes)) = (write, self.next.get_mut(start + GENERATION..start + USED)) {
             bytes.copy_from_slice(&write);
@@ -237,7 +207,7 @@ impl<'n> OpenRecord<'n> {
     }
 }
 
-/// Whether `entry` is what nearly all are: the record of `fingerprint` alone, without leases, with a count for each quota, in the
+/// Whether `entry` is what nearly all are: the record of `fingerprint` alone, with a count for each quota, in the
 /// quotas' order, each in a window that stands.
 fn is_ready(entry: &[u8], fingerprint: Fingerprint, quotas: &[Quota], now: Timestamp) -> bool {
     let Some((head, counts)) = entry.split_first_chunk::<{ ENTRY_HEAD + RECORD_HEAD }>() else {
@@ -270,29 +240,25 @@ fn count_write(next: &mut [u8]) -> u32 {
     write
 }
 
-fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, leased: bool, counts: &[Count]) {
+fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, counts: &[Count]) {
     next.extend_from_slice(&fingerprint.get().to_le_bytes());
-    next.push(u8::try_from(counts.len()).unwrap_or(0) | if leased { LEASED } else { 0 });
+    next.push(u8::try_from(counts.len()).unwrap_or(0));
     for count in counts {
         for word in [count.window.code(), count.index, count.generation, count.used] {
             next.extend_from_slice(&word.to_le_bytes());
         }
-        if leased {
-            next.extend_from_slice(count.lease.to_bytes().as_flattened());
-        }
     }
 }
 
-/// Reads a count, and its lease if the bytes hold one.
+/// Reads a count.
 fn decode_count(bytes: &[u8]) -> Option<Count> {
     let (words, _) = bytes.as_chunks::<4>();
-    let ([window, index, generation, used], lease) = words.split_first_chunk()?;
+    let ([window, index, generation, used], _) = words.split_first_chunk()?;
     Some(Count {
         window: Window::from_code(u32::from_le_bytes(*window)),
         index: u32::from_le_bytes(*index),
         generation: u32::from_le_bytes(*generation),
         used: u32::from_le_bytes(*used),
-        lease: Lease::from_bytes(lease).unwrap_or(Lease::NONE),
     })
 }
 
@@ -302,7 +268,6 @@ struct Records<'e>(&'e [u8]);
 /// The record of a counter.
 struct Record<'e> {
     fingerprint: Fingerprint,
-    leased: bool,
     counts: &'e [u8],
 }
 
@@ -310,7 +275,7 @@ impl<'e> Records<'e> {
     fn of(entry: &'e [u8]) -> Result<Self, EntryError> {
         match entry.split_first_chunk::<ENTRY_HEAD>() {
             None if entry.is_empty() => Ok(Self(&[])),
-            Some(([VERSION, ..], records)) if entry.len() <= MAX_LEASED_BYTES => Ok(Self(records)),
+            Some(([VERSION, ..], records)) if entry.len() <= MAX_BYTES => Ok(Self(records)),
             _ => Err(EntryError::Malformed),
         }
     }
@@ -333,20 +298,16 @@ impl<'e> Record<'e> {
     fn split_from(bytes: &'e [u8]) -> Option<(Self, &'e [u8])> {
         let (fingerprint, bytes) = bytes.split_first_chunk::<8>()?;
         let (n, bytes) = bytes.split_first()?;
-        let (counts, leased) = (usize::from(n & !LEASED), n & LEASED != 0);
+        let counts = usize::from(*n);
         if counts > MAX_WINDOWS {
             return None;
         }
-        let (counts, rest) = bytes.split_at_checked(counts * width(leased))?;
+        let (counts, rest) = bytes.split_at_checked(counts * COUNT)?;
         let fingerprint = Fingerprint::from_number(u64::from_le_bytes(*fingerprint));
-        Some((Self { fingerprint, leased, counts }, rest))
+        Some((Self { fingerprint, counts }, rest))
     }
 
     fn counts(&self) -> impl Iterator<Item = Count> + use<'e> {
-        self.counts.chunks_exact(width(self.leased)).filter_map(decode_count)
+        self.counts.chunks_exact(COUNT).filter_map(decode_count)
     }
-}
-
-const fn width(leased: bool) -> usize {
-    if leased { LEASED_COUNT } else { COUNT }
 }

@@ -5,7 +5,6 @@ pub mod consume;
 pub mod counters;
 pub mod entry;
 pub mod fingerprint;
-pub mod lease;
 mod reset;
 pub mod settle;
 pub mod shared_data;

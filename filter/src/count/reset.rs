@@ -24,7 +24,7 @@ pub(super) fn reset(
     now: Timestamp,
     next: &mut Vec<u8>,
 ) -> Result<(u32, bool), EntryError> {
-    let mut record = match OpenRecord::open(entry, fingerprint, slice::from_ref(quota), false, now, next) {
+    let mut record = match OpenRecord::open(entry, fingerprint, slice::from_ref(quota), now, next) {
         Ok(record) => record,
         // A counter without a record, or a record without this window, has used nothing.
         Err(EntryError::Full | EntryError::TooManyWindows) => return Ok((0, false)),

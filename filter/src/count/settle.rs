@@ -44,22 +44,21 @@ impl Settlement<'_> {
         next: &mut Vec<u8>,
         standings: &mut Standings,
     ) -> Result<(bool, bool), EntryError> {
-        let Charge { fingerprint, quotas, shared, .. } = self.charge;
-        let mut record = OpenRecord::open(entry, fingerprint, quotas, shared.is_some(), now, next)?;
+        let Charge { fingerprint, quotas, .. } = self.charge;
+        let mut record = OpenRecord::open(entry, fingerprint, quotas, now, next)?;
         let mut applies = false;
         for (place, (quota, charged)) in quotas.iter().zip(self.charged).enumerate() {
             let at = record.find(quota.window).filter(|_| self.charge.is_first(place, quota));
             if let Some((at, count)) = at.and_then(|at| Some((at, record.count(at)?)))
                 && (count.index, count.generation) == (charged.index, charged.generation)
             {
-                record.set(at, self.settled(quota, count), count.lease);
+                record.set(at, self.settled(quota, count));
                 applies = true;
             }
         }
         standings.clear();
         standings.extend(quotas.iter().zip(self.charged).map(|(quota, _)| {
-            let count = of(&record, quota, now);
-            let (used, Count { index, generation, .. }) = (self.charge.used(quota, count), count);
+            let Count { used, index, generation, .. } = of(&record, quota, now);
             Standing { used, index, generation, exhausted: false }
         }));
         Ok((applies, applies || record.moved))

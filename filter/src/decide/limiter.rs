@@ -9,8 +9,8 @@ use nohash_hasher::NoHashHasher;
 use crate::config::{
     ADDRESS_CLASS, Class, Config, Entitlement, NotReady, OnError, Rule, StrangerPolicy, Subscribers, digest,
 };
-use crate::count::consume::{Beyond, Charge, Charged, Shared, Standings};
-use crate::count::counters::{CountError, Counted, Counter, Counters, Place};
+use crate::count::consume::{Charge, Standings};
+use crate::count::counters::{CountError, Counter, Counters, Place};
 use crate::count::fingerprint::{ClientAddress, KeyHash, Who};
 use crate::count::shared_data::HostError;
 use crate::count::table::OpenError;
@@ -21,7 +21,6 @@ use crate::decide::reply::{Reply, Units};
 use crate::decide::response_headers::Report;
 use crate::decide::usage;
 use crate::decide::verdict::Verdict;
-use crate::fleet::protocol::FleetId;
 use crate::quota::{Mode, QuotaSet};
 use crate::request::header_pairs::HeaderPairs;
 use crate::request::identity::{Credential, credential, only_line};
@@ -30,13 +29,11 @@ use crate::time::Timestamp;
 
 mod caller;
 mod explanation;
-mod leased;
 mod operators;
 mod organisation;
 mod settlement;
 
 use self::caller::{Caller, Remembered};
-pub use self::leased::{Asked, LeaseRequest, LeasedRequest, Need};
 pub use self::settlement::{Reservation, SettlementEvent, SettlementTally};
 
 /// Decides on requests by one configuration, within one VM.
@@ -62,20 +59,11 @@ struct Places {
     organisation: Option<Place>,
 }
 
-/// Identifies a counter: by the places of its records here, and by who is counted in the fleet.
-#[derive(Clone, Copy, Debug)]
-struct CounterKey {
-    places: Places,
-    fleet: Option<FleetId>,
-}
-
 /// Why a request could not be decided by its quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum DecideError {
     #[error("the host handed over no request headers")]
     NoHeaders,
-    #[error("the configuration has no fleet")]
-    NoFleet,
     #[error("the class has no quotas")]
     NoQuotas,
     #[error(transparent)]
@@ -241,28 +229,12 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         request: &Request,
-        counter: CounterKey,
+        counter: Places,
         granted: Option<&Entitlement>,
     ) -> Result<Verdict, DecideError> {
         match granted {
             Some(Entitlement::Unlimited) => Ok(request.verdict([Outcome::Allowed])),
-            Some(Entitlement::Quotas(quotas)) => match (counter.fleet, request.plan) {
-                (Some(who), Some(plan)) => {
-                    let class = config.catalog.classes.get(request.class);
-                    let cost = class.map_or(1, |class| class.cost);
-                    let quotas = Arc::clone(quotas);
-                    let leased = LeasedRequest {
-                        plan,
-                        class: request.class,
-                        counter: counter.places.own,
-                        who,
-                        quotas,
-                        cost,
-                    };
-                    self.charge_leased(host, config, &leased, Beyond::Ask)
-                }
-                _ => Ok(self.count(host, config, request, counter.places, quotas, None, None)?.1),
-            },
+            Some(Entitlement::Quotas(quotas)) => self.count(host, config, request, counter, quotas, None),
             Some(Entitlement::NotInPlan) | None => {
                 let plan = request.plan_name(config).unwrap_or_default();
                 let reply = Reply::not_in_plan(config.not_in_plan, config.class_name(request.class), plan);
@@ -293,13 +265,12 @@ impl Limiter {
                 let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
                 let counter = self.open(host)?.place(Counter { who, class: ADDRESS_CLASS });
                 let places = Places { own: counter, organisation: None };
-                Ok(self.count(host, config, request, places, quotas, None, Some(outcome))?.1)
+                Ok(self.count(host, config, request, places, quotas, Some(outcome))?)
             }
         }
     }
 
     /// Charges a request to its quotas, and makes its verdict.
-    #[expect(clippy::too_many_arguments, reason = "what to charge, and whom; each is one thing")]
     fn count(
         &mut self,
         host: &mut impl Host,
@@ -307,9 +278,8 @@ impl Limiter {
         request: &Request,
         places: Places,
         quotas: &Arc<QuotaSet>,
-        shared: Option<Shared<'_>>,
         stranger: Option<Outcome>,
-    ) -> Result<(Counted, Verdict), DecideError> {
+    ) -> Result<Verdict, DecideError> {
         let cost = match (stranger, config.catalog.classes.get(request.class)) {
             (Some(_), _) | (_, None) => 1,
             (None, Some(class)) => class.cost,
@@ -325,27 +295,20 @@ impl Limiter {
         });
         let mut parts = places.parts(quotas);
         let Some((place, part)) = parts.next() else { return Err(DecideError::NoQuotas) };
-        let charge = Charge { fingerprint: place.fingerprint(), quotas: part, cost, shared };
+        let charge = Charge { fingerprint: place.fingerprint(), quotas: part, cost };
         let mut counted = self.open(host)?.charge(host, place, charge, &mut report.standings)?;
         report.at = counted.at;
-        if let (Charged::Admitted { .. }, Some(organisation)) = (counted.charged, parts.next()) {
+        if let (true, Some(organisation)) = (counted.admitted, parts.next()) {
             counted = self.charge_organisation(host, (place, charge), organisation, &mut report)?;
         }
-        let verdict = match counted.charged {
-            Charged::Short(_) => request.verdict([]),
-            Charged::Admitted { .. } => {
-                // A stranger pays one unit, whatever the class.
-                let reservation = match stranger {
-                    None => Reservation::of(config, request.class, places, &report, shared.is_some()),
-                    Some(_) => None,
-                };
-                let mut verdict = conclude(config, request, report, stranger, counted.overflowed, true);
-                verdict.reservation = reservation;
-                verdict
-            }
-            Charged::Refused => conclude(config, request, report, stranger, counted.overflowed, false),
+        // A stranger pays one unit, whatever the class.
+        let reservation = match stranger {
+            None if counted.admitted => Reservation::of(config, request.class, places, &report),
+            None | Some(_) => None,
         };
-        Ok((counted, verdict))
+        let mut verdict = conclude(config, request, report, stranger, counted.overflowed, counted.admitted);
+        verdict.reservation = reservation;
+        Ok(verdict)
     }
 
     /// Decides by `on_error` on a request that could not be counted.
@@ -471,7 +434,6 @@ impl Request {
             report: None,
             reservation: None,
             reply: None,
-            lease: None,
         }
     }
 

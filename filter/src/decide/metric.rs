@@ -6,19 +6,6 @@
 
 use super::outcome::Outcome;
 
-/// Calls to the rate-limit service.
-pub const FLEET_CALLS: &str = "weir.fleet.calls_total";
-/// Units that the rate-limit service granted.
-pub const FLEET_UNITS: &str = "weir.fleet.units_total";
-/// Answers of the rate-limit service that a limit is exceeded.
-pub const FLEET_OVER_LIMIT: &str = "weir.fleet.over_limit_total";
-/// Calls without a usable answer.
-pub const FLEET_FAILED: &str = "weir.fleet.failed_total";
-/// Answers about another window.
-pub const FLEET_DROPPED: &str = "weir.fleet.dropped_total";
-/// Answers of a rate-limit service that has no limit for the descriptor.
-pub const FLEET_UNCONFIGURED: &str = "weir.fleet.unconfigured_total";
-
 /// Polls of the directory that brought a new document.
 pub const DIRECTORY_UPDATED: &str = "weir.directory.updated_total";
 /// Polls of the directory that brought no change.

@@ -6,7 +6,6 @@ pub mod log_limiter;
 pub mod metric;
 pub mod operators;
 pub mod outcome;
-pub mod paused;
 pub mod reply;
 pub mod response_headers;
 pub mod tally;

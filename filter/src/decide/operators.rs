@@ -106,11 +106,6 @@ pub(super) enum Refusal {
     )]
     SeveralKeys,
     #[error(
-        "The fleet's rate-limit service keeps quota {quota} of class {class}, and a reset cannot reach the service. Raise the \
-         subscriber's limit, or wait for the end of the window."
-    )]
-    KeptByService { class: String, quota: String },
-    #[error(
         "This host has no shared data: each VM counts by itself, and operators cannot reach its counters."
     )]
     NoSharedData,
@@ -126,7 +121,6 @@ impl Refusal {
                 (404, grpc::NOT_FOUND, "weir_operator_not_found")
             }
             Self::Method { .. } => (405, grpc::UNIMPLEMENTED, "weir_operator_method"),
-            Self::KeptByService { .. } => (409, grpc::FAILED_PRECONDITION, "weir_operator_out_of_reach"),
             Self::Parameter { .. } | Self::SeveralKeys => {
                 (422, grpc::INVALID_ARGUMENT, "weir_operator_parameter")
             }

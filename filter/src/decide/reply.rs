@@ -56,7 +56,6 @@ pub(super) mod grpc {
     pub(in crate::decide) const NOT_FOUND: u32 = 5;
     pub(in crate::decide) const PERMISSION_DENIED: u32 = 7;
     pub(in crate::decide) const RESOURCE_EXHAUSTED: u32 = 8;
-    pub(in crate::decide) const FAILED_PRECONDITION: u32 = 9;
     pub(in crate::decide) const UNIMPLEMENTED: u32 = 12;
     pub(in crate::decide) const UNAVAILABLE: u32 = 14;
     pub(in crate::decide) const UNAUTHENTICATED: u32 = 16;
@@ -178,16 +177,6 @@ impl Reply {
         Self {
             retry_after: Some(1),
             ..Self::new(503, grpc::UNAVAILABLE, "weir_directory_not_ready", message, None)
-        }
-    }
-
-    /// 503: the fleet's rate-limit service does not answer, and the configuration denies then.
-    #[must_use]
-    pub fn fleet_unavailable() -> Self {
-        let message = "The quota could not be asked for; retry in 1 s.".to_owned();
-        Self {
-            retry_after: Some(1),
-            ..Self::new(503, grpc::UNAVAILABLE, "weir_fleet_unavailable", message, None)
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::config::{Config, Entitlement, Entitlements};
-use crate::count::consume::{Beyond, Charge, Shared, Standings};
+use crate::count::consume::{Charge, Standings};
 use crate::count::counters::{CountError, Counter, CounterHost, Counters};
 use crate::count::fingerprint::Who;
 use crate::quota::Mode;
@@ -71,14 +71,12 @@ pub fn usage<'c>(
         let quotas = match granted {
             Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
             Entitlement::Quotas(set) => {
-                let shared =
-                    config.fleet.as_ref().map(|fleet| Shared { terms: &fleet.terms, beyond: Beyond::Pass });
                 let mut standings = Standings::new();
                 let organisation = organisation.map(Who::Organisation);
                 for (who, quotas) in [(Some(who), set.own()), (organisation, set.shared())] {
                     let Some(who) = who.filter(|_| !quotas.is_empty()) else { continue };
                     let place = counters.place(Counter { who, class: &class.name });
-                    let charge = Charge { fingerprint: place.fingerprint(), quotas, cost: 0, shared };
+                    let charge = Charge { fingerprint: place.fingerprint(), quotas, cost: 0 };
                     standings.extend(counters.standing(host, place, charge)?);
                 }
                 let enforced =

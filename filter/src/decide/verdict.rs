@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::decide::limiter::{LeaseRequest, Reservation};
+use crate::decide::limiter::Reservation;
 use crate::decide::outcome::Outcome;
 use crate::decide::reply::Reply;
 use crate::decide::response_headers::Report;
@@ -22,6 +22,4 @@ pub struct Verdict {
     pub reservation: Option<Box<Reservation>>,
     /// The reply to send instead of passing the request on.
     pub reply: Option<Box<Reply>>,
-    /// A lease to ask for. If the request waits for it, nothing else is decided yet.
-    pub lease: Option<Box<LeaseRequest>>,
 }

@@ -4,7 +4,6 @@ use crate::config::Config;
 use crate::decide::limiter::{Limiter, SettlementEvent};
 use crate::decide::metric;
 use crate::decide::outcome::NO_PLAN;
-use crate::decide::paused::{Event, PausedStreams};
 use crate::decide::tally::{Label, Tally};
 use crate::host::Metric;
 use crate::plugin::root::{log_error, log_failure};
@@ -13,8 +12,6 @@ use crate::plugin::root::{log_error, log_failure};
 pub(super) struct Metrics {
     tally: Tally,
     requests: Vec<Option<Metric>>,
-    /// In the order of [`Event::ALL`]; none without a fleet.
-    fleet: Vec<Option<Metric>>,
     /// In the order of [`SettlementEvent::ALL`]; `None` for events that cannot occur.
     settlements: [Option<Metric>; SettlementEvent::ALL.len()],
 }
@@ -24,9 +21,7 @@ impl Metrics {
         let config = limiter.config();
         let tally = Tally::new(config.catalog.plans.len(), config.catalog.classes.len());
         let requests = tally.labels().map(|label| request_counter(config, label)).collect();
-        let events = config.fleet.iter().flat_map(|_| Event::ALL);
-        let fleet = events.map(|event| counter(event.metric())).collect();
-        let mut metrics = Self { tally, requests, fleet, settlements: Default::default() };
+        let mut metrics = Self { tally, requests, settlements: Default::default() };
         metrics.define_settlements(limiter);
         metrics
     }
@@ -45,9 +40,9 @@ impl Metrics {
     }
 
     /// Hands everything to the host that was counted since the last time.
-    pub(super) fn flush<S>(&mut self, limiter: &mut Limiter, paused: &mut PausedStreams<S>) {
+    pub(super) fn flush(&mut self, limiter: &mut Limiter) {
         let settlements = self.settlements.iter().zip(limiter.drain_settlements());
-        for (metric, sum) in self.fleet.iter().zip(paused.drain()).chain(settlements) {
+        for (metric, sum) in settlements {
             if let (Some(metric), 1..) = (metric, sum) {
                 log_failure(metric.add(sum));
             }

@@ -1,7 +1,7 @@
 //! The contexts of the Rust SDK: callbacks to calls.
 //!
 //! A root context owns the state of one configuration in this VM ([`root::Shared`]). An HTTP context owns the state of its stream, and holds
-//! an `Rc` of its root's, which refers to paused streams weakly. No borrow of the root's state spans a host call that resumes a stream.
+//! an `Rc` of its root's.
 
 mod metrics;
 mod poll;
@@ -12,5 +12,5 @@ use crate::host;
 
 proxy_wasm::main! {{
     host::start_log();
-    proxy_wasm::set_root_context(|id| Box::new(root::Root::new(id)));
+    proxy_wasm::set_root_context(|_| Box::new(root::Root::default()));
 }}

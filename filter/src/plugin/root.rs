@@ -13,23 +13,17 @@ use crate::count::shared_data::HostError;
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
 use crate::decide::log_limiter::LogLimiter;
-use crate::decide::paused::{Pace, PausedStreams};
 use crate::decide::reply::Reply;
 use crate::decide::tally::Label;
 use crate::decide::verdict::Verdict;
 use crate::directory::Directory;
-use crate::fleet::protocol::{Response, Unusable};
-use crate::host::{self, Gateway, Returned};
+use crate::host::{self, Gateway};
 use crate::plugin::metrics::Metrics;
 use crate::plugin::poll::Poller;
-use crate::plugin::stream::{Paused, Report, Stream};
+use crate::plugin::stream::{Report, Stream};
 
 /// Interval of the tick that flushes metrics to the host and polls the directory when a poll is due, in milliseconds.
 const TICK: u32 = 250;
-
-/// Most streams that one callback resumes or answers. Envoy runs what a callback defers in one queue that re-enters the VM for each local
-/// reply: from 400 in one callback on, the guest's stack overflows and ends the VM.
-const MOST_RESUMED: usize = 32;
 
 thread_local! {
     /// The configurations of this VM: during an update two, one of which drains.
@@ -37,18 +31,14 @@ thread_local! {
 }
 
 /// A root context, and its configuration once it is in force.
+#[derive(Default)]
 pub(super) struct Root {
-    id: u32,
     shared: Option<Rc<Shared>>,
 }
 
 /// The state of a configuration in this VM. It lives as long as its root context or one of its streams.
 pub(super) struct Shared {
     state: RefCell<State>,
-    /// The root context's id.
-    id: u32,
-    /// The tick period that the host was asked for, in milliseconds.
-    period: Cell<u32>,
     has_log_level: bool,
     /// Whether decisions are logged, as the host's log level was at the last tick.
     explains: Cell<bool>,
@@ -56,17 +46,8 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) limiter: Limiter,
-    pub(super) paused: PausedStreams<Weak<Paused>>,
     poller: Option<Poller>,
     metrics: Metrics,
-    /// Milliseconds of ticks since metrics were flushed.
-    since_flush: u32,
-}
-
-impl Root {
-    pub(super) fn new(id: u32) -> Self {
-        Self { id, shared: None }
-    }
 }
 
 impl Context for Root {
@@ -85,10 +66,7 @@ impl RootContext for Root {
         };
         match config {
             Ok(config) => {
-                if let Some(replaced) = self.shared.take() {
-                    replaced.end();
-                }
-                self.shared = Some(Shared::new(self.id, config));
+                self.shared = Some(Shared::new(config));
                 true
             }
             Err(error) => {
@@ -104,8 +82,8 @@ impl RootContext for Root {
         }
     }
 
-    fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
-        Some(Box::new(Stream::new(id, self.shared.clone())))
+    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+        Some(Box::new(Stream::new(self.shared.clone())))
     }
 
     fn get_type(&self) -> Option<ContextType> {
@@ -114,13 +92,13 @@ impl RootContext for Root {
 }
 
 impl Shared {
-    fn new(id: u32, config: Config) -> Rc<Self> {
+    fn new(config: Config) -> Rc<Self> {
         let config = Arc::new(config);
         let ticks = host::set_tick_period(TICK);
         if let Err(error) = &ticks {
             Gateway.log(
                 LogLevel::Warn,
-                format_args!("weir: no ticks, so neither metrics nor directory nor fleet: {error}"),
+                format_args!("weir: no ticks, so neither metrics nor directory: {error}"),
             );
         }
         log_start(&config);
@@ -133,12 +111,11 @@ impl Shared {
             poller.resolve(&mut limiter);
         }
         let metrics = Metrics::define(&limiter);
-        let paused = PausedStreams::new(ticks.is_ok());
-        let state = State { limiter, paused, poller, metrics, since_flush: 0 };
+        let state = State { limiter, poller, metrics };
         let has_log_level = host::has_log_level();
         let explains = Cell::new(has_log_level && host::logs_debug());
-        let (state, period) = (RefCell::new(state), Cell::new(TICK));
-        let shared = Rc::new(Self { state, id, period, has_log_level, explains });
+        let state = RefCell::new(state);
+        let shared = Rc::new(Self { state, has_log_level, explains });
         ROOTS.with_borrow_mut(|roots| {
             roots.retain(|root| root.strong_count() > 0);
             roots.push(Rc::downgrade(&shared));
@@ -153,66 +130,22 @@ impl Shared {
 
     fn tick(&self) {
         self.with(|state| {
-            state.paused.tick(&mut Gateway, &mut state.limiter);
-            state.since_flush = state.since_flush.saturating_add(self.period.get());
-            if state.since_flush >= TICK {
-                state.since_flush = 0;
-                state.flush();
-                self.explains.set(self.has_log_level && host::logs_debug());
-                if let Some(poller) = &mut state.poller {
-                    poller.poll(&mut state.limiter);
-                }
+            state.flush();
+            self.explains.set(self.has_log_level && host::logs_debug());
+            if let Some(poller) = &mut state.poller {
+                poller.poll(&mut state.limiter);
             }
         });
-        self.resume_decided();
     }
 
-    /// Takes the answer to a call, in the context that made it.
-    pub(super) fn answer(&self, call: u32, answered: bool, body_size: usize) {
+    /// Takes the answer to a call.
+    fn answer(&self, call: u32, answered: bool, body_size: usize) {
         self.with(|state| {
             if let Some(poller) = state.poller.as_mut().filter(|poller| poller.has_made(call)) {
                 poller.answer(&mut state.limiter, answered, body_size);
                 state.metrics.define_settlements(&state.limiter);
-            } else if state.paused.has_made(call) {
-                let response = fleet_response(answered, body_size);
-                state.paused.answer(&mut Gateway, &mut state.limiter, call, response);
             }
         });
-        self.resume_decided();
-    }
-
-    /// Notes that the stream that made `call` has ended.
-    pub(super) fn abandon(&self, call: u32) {
-        self.with(|state| state.paused.abandon(&mut Gateway, &state.limiter, call));
-        self.pace();
-    }
-
-    /// Decides all streams that wait, because the configuration is replaced.
-    fn end(&self) {
-        self.with(|state| state.paused.end(&mut Gateway, &mut state.limiter));
-        self.resume_decided();
-    }
-
-    /// Resumes or answers streams that were decided while they were paused; those that are too many for one callback follow on the next
-    /// tick.
-    fn resume_decided(&self) {
-        let mut resumed = false;
-        for _ in 0..MOST_RESUMED {
-            let Some((stream, verdict)) = self.with(|state| state.paused.pop_decided()).flatten() else {
-                break;
-            };
-            let Some(stream) = stream.upgrade() else { continue };
-            host::enter(stream.id);
-            resumed = true;
-            match self.note(verdict, || stream.has_origin, &stream.report) {
-                Some(reply) if answer(&reply, stream.is_grpc) => {}
-                _ => log_failure(host::continue_request()),
-            }
-        }
-        if resumed {
-            host::enter(self.id);
-        }
-        self.pace();
     }
 
     /// Counts what became of a request, and leaves in `report` what its response is to report. Returns the reply to send.
@@ -239,27 +172,11 @@ impl Shared {
         })
         .flatten()
     }
-
-    /// Asks for ticks as often as paused streams need them.
-    pub(super) fn pace(&self) {
-        let wanted = self.with(|state| {
-            let fleet = state.limiter.config().fleet.as_ref()?;
-            Some(match state.paused.pace(fleet) {
-                Pace::Idle => TICK,
-                Pace::Within(milliseconds) => milliseconds.min(TICK),
-            })
-        });
-        if let Some(wanted) = wanted.flatten()
-            && self.period.replace(wanted) != wanted
-        {
-            log_failure(host::set_tick_period(wanted));
-        }
-    }
 }
 
 impl State {
     fn flush(&mut self) {
-        self.metrics.flush(&mut self.limiter, &mut self.paused);
+        self.metrics.flush(&mut self.limiter);
     }
 }
 
@@ -296,34 +213,15 @@ fn log_start(config: &Config) {
     Gateway.log(
         LogLevel::Info,
         format_args!(
-            "weir {}: {} plans, {} classes, {} subscribers, directory {}, fleet {}{}",
+            "weir {}: {} plans, {} classes, {} subscribers, directory {}{}",
             env!("CARGO_PKG_VERSION"),
             config.catalog.plans.len(),
             config.catalog.classes.len(),
             config.subscribers.roster().subscribers(),
             if config.directory.is_some() { "on" } else { "off" },
-            if config.fleet.is_some() { "on" } else { "off" },
             if config.operators.is_some() { "; answers operators only" } else { "" },
         ),
     );
-    if config.counts_months_per_gateway() {
-        Gateway.log(
-            LogLevel::Warn,
-            format_args!("weir: fleet: each gateway counts quotas of a calendar month for itself"),
-        );
-    }
-}
-
-/// The rate-limit service's answer to the current callout.
-fn fleet_response(answered: bool, body_size: usize) -> Result<Response, Unusable> {
-    if !answered {
-        return Err(Unusable::None);
-    }
-    let read = |part: Result<Returned, HostError>| part.map_err(log_error).unwrap_or_default();
-    let headers = read(host::http_call_response_headers());
-    let body = read(host::http_call_response_body(body_size));
-    let trailers = read(host::http_call_response_trailers());
-    Response::read(headers.as_ref(), body.as_ref(), trailers.as_ref())
 }
 
 /// Answers the request of the context in effect. `false` if the host refuses: without a reply a paused request would hang.

@@ -3,9 +3,7 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::rate::Rate;
-use crate::count::entry::{COUNT, ENTRY_HEAD, MAX_BYTES, MAX_LEASED_BYTES, MAX_RECORDS, RECORD_HEAD};
-use crate::count::lease::{Lease, WindowTime};
+use crate::count::entry::{COUNT, ENTRY_HEAD, MAX_BYTES, MAX_RECORDS, RECORD_HEAD};
 
 const ALICE: Fingerprint = Fingerprint::from_number(1);
 
@@ -37,14 +35,14 @@ impl Stored {
         now: Timestamp,
     ) -> Result<(bool, Vec<(u32, u64)>), EntryError> {
         let (mut next, mut standings) = (Vec::new(), Standings::new());
-        let charge = Charge { fingerprint: who, quotas, cost, shared: None };
-        let (charged, stores) = charge.apply(&self.0, now, &mut next, &mut standings)?;
+        let charge = Charge { fingerprint: who, quotas, cost };
+        let (admitted, stores) = charge.apply(&self.0, now, &mut next, &mut standings)?;
         if stores {
             assert!(next.len() <= MAX_BYTES);
             self.0 = next;
         }
         Ok((
-            matches!(charged, Charged::Admitted { .. }),
+            admitted,
             standings.iter().zip(quotas).map(|(at, quota)| (at.used, at.period(quota).end)).collect(),
         ))
     }
@@ -214,7 +212,7 @@ fn peeking_changes_nothing_and_finds_an_unknown_counter_unused() {
     let mut stored = Stored::default();
     stored.consume(ALICE, &quotas, 2, at(60.0)).unwrap();
     let used = |who| {
-        let charge = Charge { fingerprint: who, quotas: &quotas, cost: 1, shared: None };
+        let charge = Charge { fingerprint: who, quotas: &quotas, cost: 1 };
         peek(&stored.0, &charge, at(61.0)).unwrap().first().unwrap().used
     };
     assert_eq!((used(ALICE), used(ALICE), used(Fingerprint::from_number(2))), (2, 2, 0));
@@ -229,15 +227,14 @@ prop_compose! {
 proptest! {
     #[test]
     fn no_bytes_are_too_odd_for_an_entry(
-        bytes in prop::collection::vec(prop::num::u8::ANY, 0..300), ours: bool, leased: bool, now: u64,
+        bytes in prop::collection::vec(prop::num::u8::ANY, 0..300), ours: bool, now: u64,
     ) {
         let bytes: Vec<u8> = ours.then_some(4).into_iter().chain(bytes).collect();
         let quotas = [enforced(3, "minute"), enforced(9, "month")];
-        let shared = leased.then_some(Shared { terms: &TERMS, beyond: Beyond::Pass });
-        let charge = Charge { fingerprint: ALICE, quotas: &quotas, cost: 1, shared };
+        let charge = Charge { fingerprint: ALICE, quotas: &quotas, cost: 1 };
         let (mut next, now) = (Vec::new(), Timestamp::from_nanos(now));
         if charge.apply(&bytes, now, &mut next, &mut Standings::new()).is_ok() {
-            prop_assert!(next.len() <= MAX_LEASED_BYTES);
+            prop_assert!(next.len() <= MAX_BYTES);
             prop_assert!(peek(&next, &charge, now).is_ok());
         }
     }
@@ -275,164 +272,5 @@ proptest! {
             prop_assert_eq!(stored.consume(who, std::slice::from_ref(&quota), cost, instant).unwrap().0, fits);
             *used += if fits { cost } else { 0 };
         }
-    }
-}
-
-const TERMS: LeaseTerms = LeaseTerms { min_window: 10, timeout: 250 };
-
-/// A second of a minute, an hour and a day that have just begun.
-const START: f64 = 1_763_596_800.0;
-
-fn rate(rate: &str) -> Quota {
-    let Rate { limit, window } = rate.parse().unwrap();
-    Quota { name: rate.to_owned(), limit, window, mode: Mode::Enforced, refundable: true }
-}
-
-/// The result of a request at a gateway of a fleet: admitted, refused, or the units it lacks; and the use of each quota.
-fn lease(stored: &mut Stored, quotas: &[Quota], cost: u32, beyond: Beyond, now: f64) -> (i64, Vec<u32>) {
-    let shared = Some(Shared { terms: &TERMS, beyond });
-    let (mut next, mut standings) = (Vec::new(), Standings::new());
-    let charge = Charge { fingerprint: ALICE, quotas, cost, shared };
-    let (charged, stores) = charge.apply(&stored.0, at(now), &mut next, &mut standings).unwrap();
-    if stores {
-        stored.0 = next;
-    }
-    let result = match charged {
-        Charged::Admitted { .. } => ADMITTED,
-        Charged::Refused => REFUSED,
-        Charged::Short(shortage) => shortage.lacking.into(),
-    };
-    (result, standings.iter().map(|standing| standing.used).collect())
-}
-
-const ADMITTED: i64 = 0;
-const REFUSED: i64 = -1;
-
-/// Changes what the gateway holds of a quota.
-fn hold(stored: &mut Stored, quota: &Quota, now: f64, change: impl FnOnce(&mut Lease)) {
-    let mut next = Vec::new();
-    let quotas = std::slice::from_ref(quota);
-    let mut record = OpenRecord::open(&stored.0, ALICE, quotas, true, at(now), &mut next).unwrap();
-    let place = record.find(quota.window).unwrap();
-    let mut count = record.count(place).unwrap();
-    change(&mut count.lease);
-    record.set(place, count.used, count.lease);
-    stored.0 = next;
-}
-
-#[test]
-fn what_is_granted_is_admitted_and_then_a_request_is_short_until_the_quota_is_exhausted() {
-    let (quotas, mut stored) = ([rate("60/minute")], Stored::default());
-    let ask = |stored: &mut Stored| lease(stored, &quotas, 1, Beyond::Ask, START).0;
-    assert_eq!(ask(&mut stored), 1);
-    hold(&mut stored, &quotas[0], START, |lease| (lease.granted, lease.taken) = (2, 2));
-    assert_eq!([(); 3].map(|()| ask(&mut stored)), [ADMITTED, ADMITTED, 1]);
-    hold(&mut stored, &quotas[0], START, |lease| lease.taken = 60);
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START), (REFUSED, vec![60]));
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START + 60.0).0, 1, "a new window");
-}
-
-#[test]
-fn all_shared_quotas_are_charged_or_none() {
-    let (quotas, mut stored) = ([rate("100/minute"), rate("1000/day")], Stored::default());
-    hold(&mut stored, &quotas[0], START, |lease| (lease.granted, lease.taken) = (1, 1));
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START), (1, vec![0, 0]));
-    hold(&mut stored, &quotas[1], START, |lease| (lease.granted, lease.taken) = (5, 5));
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START), (ADMITTED, vec![1, 1]));
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START).0, 1);
-}
-
-#[test]
-fn a_months_quota_is_counted_by_each_gateway() {
-    let (quotas, mut stored) = ([rate("60/minute"), rate("2/month")], Stored::default());
-    hold(&mut stored, &quotas[0], START, |lease| (lease.granted, lease.taken) = (9, 9));
-    let results = [(); 3].map(|()| lease(&mut stored, &quotas, 1, Beyond::Ask, START).0);
-    assert_eq!(results, [ADMITTED, ADMITTED, REFUSED]);
-}
-
-#[test]
-fn a_quota_in_shadow_mode_sees_what_the_fleet_uses_and_neither_asks_nor_refuses() {
-    let shadow = |text: &str| Quota { mode: Mode::Shadow, name: format!("{text}-shadow"), ..rate(text) };
-    let (quotas, mut stored) =
-        ([rate("100/minute"), shadow("10/minute"), shadow("9/hour")], Stored::default());
-    // Others have taken 50 of the minute; the hour is this gateway's own count.
-    hold(&mut stored, &quotas[0], START, |lease| (lease.granted, lease.taken) = (2, 52));
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START), (ADMITTED, vec![51, 51, 1]));
-}
-
-#[test]
-fn beyond_what_is_granted_a_gateway_has_its_own_share_unless_the_quota_is_exhausted() {
-    let (quotas, mut stored) = ([rate("100/minute")], Stored::default());
-    let own = Beyond::Own { percent: 10 };
-    for request in 0..12 {
-        let expected = if request < 10 { ADMITTED } else { REFUSED };
-        assert_eq!(lease(&mut stored, &quotas, 1, own, START).0, expected, "{request}");
-    }
-    // The service answers again: the share is used up, and a grant is for further requests.
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START).0, 1);
-    hold(&mut stored, &quotas[0], START, |lease| (lease.granted, lease.taken) = (1, 1));
-    let results = [(); 2].map(|()| lease(&mut stored, &quotas, 1, Beyond::Ask, START).0);
-    assert_eq!(results, [ADMITTED, 1]);
-    let mut exhausted = Stored::default();
-    hold(&mut exhausted, &quotas[0], START, |lease| lease.taken = 100);
-    for beyond in [own, Beyond::Pass, Beyond::Ask] {
-        assert_eq!(lease(&mut exhausted, &quotas, 1, beyond, START), (REFUSED, vec![100]), "{beyond:?}");
-    }
-}
-
-#[test]
-fn what_passes_beyond_the_grants_is_paid_for_by_later_ones() {
-    let (quotas, mut stored) = ([rate("100/minute")], Stored::default());
-    for _ in 0..5 {
-        assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Pass, START).0, ADMITTED);
-    }
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START).0, 6);
-    hold(&mut stored, &quotas[0], START, |lease| (lease.granted, lease.taken) = (6, 6));
-    let results = [(); 2].map(|()| lease(&mut stored, &quotas, 1, Beyond::Ask, START).0);
-    assert_eq!(results, [ADMITTED, 1]);
-}
-
-#[test]
-fn what_was_used_stays_used_when_a_gateway_joins_a_fleet_and_when_it_leaves() {
-    let (quotas, mut stored) = ([rate("100/minute")], Stored::default());
-    assert_eq!(stored.consume(ALICE, &quotas, 40, at(START)).unwrap().1[0].0, 40);
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START).0, 41, "the forty are not paid for");
-    hold(&mut stored, &quotas[0], START, |lease| (lease.granted, lease.taken) = (45, 45));
-    assert_eq!(lease(&mut stored, &quotas, 1, Beyond::Ask, START).0, ADMITTED);
-    assert_eq!(stored.consume(ALICE, &quotas, 1, at(START)).unwrap().1[0].0, 42);
-    assert_eq!(lease(&mut stored, &quotas, 3, Beyond::Ask, START).0, ADMITTED, "the lease is still there");
-}
-
-#[test]
-fn a_limit_that_is_raised_helps_at_once_and_one_that_is_lowered_clamps() {
-    let mut stored = Stored::default();
-    let [hundred, twice, few] = ["100/minute", "200/minute", "2/minute"].map(|text| [rate(text)]);
-    hold(&mut stored, &hundred[0], START, |lease| (lease.granted, lease.taken) = (9, 100));
-    assert_eq!(lease(&mut stored, &hundred, 9, Beyond::Ask, START).0, ADMITTED);
-    assert_eq!(lease(&mut stored, &hundred, 1, Beyond::Ask, START).0, REFUSED);
-    assert_eq!(lease(&mut stored, &twice, 1, Beyond::Ask, START).0, 1, "a hundred more are left");
-    hold(&mut stored, &twice[0], START, |lease| lease.granted = 20);
-    assert_eq!(lease(&mut stored, &few, 1, Beyond::Ask, START).0, REFUSED);
-}
-
-#[test]
-fn a_lease_does_not_follow_a_clock_that_steps_back_by_windows() {
-    let (quotas, mut stored) = ([rate("100/minute")], Stored::default());
-    hold(&mut stored, &quotas[0], START + 600.0, |lease| (lease.granted, lease.taken) = (9, 9));
-    lease(&mut stored, &quotas, 1, Beyond::Ask, START + 600.0);
-    assert_eq!(
-        lease(&mut stored, &quotas, 1, Beyond::Ask, START).0,
-        1,
-        "eight of nine were another window's"
-    );
-}
-
-#[test]
-fn a_window_that_is_ahead_of_the_clock_has_no_time() {
-    let rows =
-        [(0.0, None), (60.0, Some((0, 60_000))), (119.5, Some((59_500, 500))), (130.0, Some((70_000, 0)))];
-    for (now, expected) in rows {
-        let time = WindowTime::of("minute".parse().unwrap(), 1, at(now));
-        assert_eq!(time.map(|time| (time.elapsed, time.left)), expected, "at {now}");
     }
 }

@@ -3,9 +3,8 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::count::consume::{Beyond, Charged, Shared, peek};
+use crate::count::consume::peek;
 use crate::count::fingerprint::Fingerprint;
-use crate::count::lease::{Lease, LeaseTerms};
 use crate::count::reset::reset;
 use crate::quota::Mode;
 
@@ -34,18 +33,17 @@ impl Ledger {
     }
 
     fn to_charge(&self, cost: u32) -> Charge<'_> {
-        Charge { fingerprint: ALICE, quotas: &self.quotas, cost, shared: None }
+        Charge { fingerprint: ALICE, quotas: &self.quotas, cost }
     }
 
     fn charge(&mut self, cost: u32, seconds: u64) -> bool {
         let (mut next, mut standings) = (Vec::new(), Standings::new());
         let now = Timestamp::from_seconds(seconds);
         let charge = self.to_charge(cost);
-        let (charged, stores) = charge.apply(&self.entry, now, &mut next, &mut standings).unwrap();
+        let (admitted, stores) = charge.apply(&self.entry, now, &mut next, &mut standings).unwrap();
         if stores {
             self.entry = next;
         }
-        let admitted = matches!(charged, Charged::Admitted { .. });
         if admitted {
             self.charges.push((cost, standings));
         }
@@ -169,73 +167,12 @@ fn a_reset_of_what_is_not_used_stores_nothing() {
 }
 
 #[test]
-fn a_reset_drops_what_a_lease_held() {
-    let now = Timestamp::from_seconds(60);
-    let quotas = [quota(100, "minute")];
-    let (mut entry, mut next) = (Vec::new(), Vec::new());
-    let mut record = OpenRecord::open(&[], ALICE, &quotas, true, now, &mut entry).unwrap();
-    record.set(0, 15, Lease { granted: 20, taken: 20, ..Lease::NONE });
-    assert_eq!(reset(&entry, ALICE, &quotas[0], now, &mut next), Ok((15, true)));
-    let record = OpenRecord::open(&next, ALICE, &quotas, true, now, &mut entry).unwrap();
-    let count = record.count(0).unwrap();
-    assert_eq!((count.used, count.lease), (0, Lease::NONE));
-}
-
-#[test]
 fn a_charge_whose_use_the_clock_has_moved_stands() {
     let mut ledger = Ledger::new(vec![quota(100, "10s")]);
     ledger.charge(10, 500);
     ledger.charge(1, 100);
     assert!(!ledger.settle(0, Due::Refund, 101));
     assert_eq!(ledger.used(101), [11]);
-}
-
-const TERMS: LeaseTerms = LeaseTerms { min_window: 10, timeout: 250 };
-
-#[test]
-fn what_a_lease_gets_back_may_be_used_and_what_it_lacks_is_asked_for() {
-    let quotas = [quota(100, "minute")];
-    let now = Timestamp::from_seconds(60);
-    let charge = Charge {
-        fingerprint: ALICE,
-        quotas: &quotas,
-        cost: 10,
-        shared: Some(Shared { terms: &TERMS, beyond: Beyond::Ask }),
-    };
-    let (mut entry, mut next, mut standings) = (Vec::new(), Vec::new(), Standings::new());
-    let mut record = OpenRecord::open(&[], ALICE, &quotas, true, now, &mut entry).unwrap();
-    let lease = Lease { granted: 20, taken: 20, ..Lease::NONE };
-    record.set(0, 0, lease);
-    let mut send = |entry: &mut Vec<u8>, standings: &mut Standings| {
-        let (charged, stores) = charge.apply(entry, now, &mut next, standings).unwrap();
-        if stores {
-            entry.clone_from(&next);
-        }
-        match charged {
-            Charged::Admitted { .. } => 0,
-            Charged::Short(shortage) => shortage.lacking,
-            Charged::Refused => u32::MAX,
-        }
-    };
-    let settle = |entry: &mut Vec<u8>, charged: &Standings, due: Due| {
-        let (mut next, mut standings) = (Vec::new(), Standings::new());
-        let settlement = Settlement { charge, charged, due };
-        assert_eq!(settlement.apply(entry, now, &mut next, &mut standings), Ok((true, true)));
-        entry.clone_from(&next);
-    };
-
-    assert_eq!(send(&mut entry, &mut standings), 0);
-    let first = standings.clone();
-    assert_eq!(send(&mut entry, &mut standings), 0);
-    let second = standings.clone();
-    assert_eq!(send(&mut entry, &mut standings), 10, "both units of ten are used");
-    settle(&mut entry, &first, Due::Refund);
-    assert_eq!(send(&mut entry, &mut standings), 0);
-    let third = standings.clone();
-    settle(&mut entry, &second, Due::Units(4));
-    assert_eq!(send(&mut entry, &mut standings), 4, "six are left");
-    settle(&mut entry, &third, Due::Units(36));
-    assert_eq!(send(&mut entry, &mut standings), 30, "20 beyond the lease, and this request");
 }
 
 proptest! {

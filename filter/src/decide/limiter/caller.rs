@@ -1,6 +1,6 @@
 //! Who is calling, and what a key's plan grants it.
 
-use super::{CounterKey, DecideError, Host, Limiter, Places, open};
+use super::{DecideError, Host, Limiter, Places, open};
 use crate::config::{Agreement, Config, Entitlement, Entitlements, Subscribers};
 use crate::count::counters::Counter;
 use crate::count::fingerprint::{KeyDigest, KeyHash, Who};
@@ -12,7 +12,7 @@ pub(super) const REMEMBERED_KEYS: usize = 8192;
 /// What needs not be found out twice about a known key's requests of one class.
 #[derive(Clone, Debug)]
 pub(super) struct Remembered {
-    pub(super) counter: CounterKey,
+    pub(super) counter: Places,
     pub(super) plan: usize,
     pub(super) granted: Option<Entitlement>,
 }
@@ -23,7 +23,7 @@ pub(super) enum Caller<'c> {
     Known {
         who: Who<'c>,
         organisation: Option<&'c str>,
-        counter: CounterKey,
+        counter: Places,
         plan: usize,
         granted: &'c Entitlements,
     },
@@ -50,12 +50,9 @@ impl Limiter {
     ) -> Result<Caller<'c>, DecideError> {
         let counters = open(&mut self.counters, config, host)?;
         let place = |who: Who<'_>| counters.place(Counter { who, class: config.class_name(class) });
-        let counter = |who, organisation: Option<&str>| CounterKey {
-            places: Places {
-                own: place(who),
-                organisation: organisation.map(|id| place(Who::Organisation(id))),
-            },
-            fleet: config.fleet.as_ref().map(|fleet| fleet.id(who)),
+        let counter = |who, organisation: Option<&str>| Places {
+            own: place(who),
+            organisation: organisation.map(|id| place(Who::Organisation(id))),
         };
         let known = config.known(directory, digest_of_key);
         if let Some((known, Agreement { plan, entitlements, organisation })) = known {

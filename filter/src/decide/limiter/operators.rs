@@ -6,7 +6,6 @@ use super::{DecideError, Limiter, Request};
 use crate::config::{Agreement, Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
 use crate::count::counters::Counter;
 use crate::count::fingerprint::{KeyDigest, Who};
-use crate::count::lease::is_leasable;
 use crate::decide::host::{Host, LogLevel};
 use crate::decide::operators::{Action, Audit, Call, CounterState, Refusal, State};
 use crate::decide::reply::Reply;
@@ -80,9 +79,6 @@ impl Limiter {
         quota: &str,
     ) -> Result<(), Refusal> {
         let (who, quota) = quota_named(config, owners, class, quota)?;
-        if config.fleet.is_some() && is_leasable(quota.window) {
-            return Err(Refusal::KeptByService { class: class.to_owned(), quota: quota.name.clone() });
-        }
         let used = self.open(host).and_then(|counters| {
             let place = counters.place(Counter { who, class });
             Ok(counters.reset(host, place, quota)?)

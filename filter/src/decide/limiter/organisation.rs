@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::{DecideError, Host, Limiter, Places, open};
-use crate::count::consume::{Charge, Charged, Standings};
+use crate::count::consume::{Charge, Standings};
 use crate::count::counters::{Counted, Place};
 use crate::count::settle::{Due, Settlement};
 use crate::decide::limiter::settlement::SettlementEvent;
@@ -37,7 +37,7 @@ impl Limiter {
         let mut standings = Standings::new();
         let shared = Charge { fingerprint: place.fingerprint(), quotas, ..charge };
         let counted = counters.charge(host, place, shared, &mut standings);
-        if !matches!(counted, Ok(Counted { charged: Charged::Admitted { .. }, .. })) {
+        if !matches!(counted, Ok(Counted { admitted: true, .. })) {
             self.give_back(host, own, charge, report);
         }
         let counted = counted?;

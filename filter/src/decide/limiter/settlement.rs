@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{DecideError, Host, Limiter, Places, open};
 use crate::config::{Config, CostSource};
-use crate::count::consume::{Beyond, Charge, Shared, Standings};
+use crate::count::consume::{Charge, Standings};
 use crate::count::counters::Place;
 use crate::count::settle::{Due, Settlement};
 use crate::decide::metric;
@@ -24,8 +24,6 @@ pub struct Reservation {
     charged: Standings,
     /// Units that were charged.
     cost: u32,
-    /// Whether a fleet shares the quotas.
-    shared: bool,
 }
 
 /// What becomes of reservations, as metrics count it.
@@ -71,17 +69,11 @@ pub type SettlementTally = [u32; SettlementEvent::ALL.len()];
 
 impl Reservation {
     /// The reservation that an admitted request of this class has made; `None` if nothing settles its charge.
-    pub(super) fn of(
-        config: &Config,
-        class: usize,
-        places: Places,
-        report: &Report,
-        shared: bool,
-    ) -> Option<Box<Self>> {
+    pub(super) fn of(config: &Config, class: usize, places: Places, report: &Report) -> Option<Box<Self>> {
         config.catalog.classes.get(class).filter(|class| class.is_settled())?;
         let Report { quotas, standings, cost, .. } = report;
         let (quotas, charged, cost) = (Arc::clone(quotas), standings.clone(), *cost);
-        Some(Box::new(Self { class, places, quotas, charged, cost, shared }))
+        Some(Box::new(Self { class, places, quotas, charged, cost }))
     }
 }
 
@@ -157,16 +149,14 @@ impl Limiter {
         due: Due,
         report: Option<&mut Report>,
     ) {
-        let Reservation { places, quotas, charged, cost, shared, .. } = reservation;
+        let Reservation { places, quotas, charged, cost, .. } = reservation;
         if due == Due::Units(*cost) {
             return;
         }
-        let fleet = config.fleet.as_ref().filter(|_| *shared);
-        let shared = fleet.map(|fleet| Shared { terms: &fleet.terms, beyond: Beyond::Pass });
         let mut charged = charged.as_slice();
         let (mut after, mut at) = (Standings::new(), None);
         for (place, quotas) in places.parts(quotas) {
-            let charge = Charge { fingerprint: place.fingerprint(), quotas, cost: *cost, shared };
+            let charge = Charge { fingerprint: place.fingerprint(), quotas, cost: *cost };
             let (of_part, others) = charged.split_at_checked(quotas.len()).unwrap_or_default();
             charged = others;
             let settlement = Settlement { charge, charged: of_part, due };

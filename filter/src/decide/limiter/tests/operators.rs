@@ -207,24 +207,6 @@ fn the_public_listener_does_not_answer_operators() {
 }
 
 #[test]
-fn a_quota_that_a_service_keeps_is_out_of_reach_and_one_of_the_gateway_is_not() {
-    let mut listeners = Listeners::with(r#""fleet": {"cluster": "ratelimit"}, "usage_path": "/quota""#);
-    let (status, refusal) = listeners.ask("POST", &format!("{PRO}/reset?class=standard&quota=standard"));
-    let message = refusal["error"]["message"].as_str().unwrap();
-    assert!(status == 409 && message.contains("a reset cannot reach the service"), "{refusal}");
-    assert!(listeners.public.host.logged.is_empty(), "{:?}", listeners.public.host.logged);
-
-    let mut listeners = Listeners::of(&json!({
-        "plans": {"pro": {"standard": ["3/month"]}},
-        "subscribers": [{"id": "p", "plan": "pro", "keys": [key("pro")]}],
-        "fleet": {"cluster": "ratelimit"},
-    }));
-    assert_eq!(listeners.call("pro"), [0, 0, 0, 429]);
-    assert_eq!(listeners.ask("POST", &format!("{PRO}/reset?class=standard&quota=standard")).0, 200);
-    assert_eq!(listeners.call("pro"), [0, 0, 0, 429]);
-}
-
-#[test]
 fn subscribers_of_the_directory_are_seen_once_it_has_answered() {
     use crate::config::roster::{RosterBuilder, Terms};
     let mut listeners = Listeners::with(r#""directory": {"cluster": "c", "path": "/k"}"#);
