@@ -9,8 +9,8 @@ use core::time::Duration;
 
 use proxy_wasm::hostcalls;
 
-use crate::count::counters::CounterHost;
 use crate::count::shared_data::{Cas, HostError, SharedData, Swap};
+use crate::count::swap::CounterHost;
 use crate::decide::host::{Host, LogLevel};
 use crate::decide::reply::Reply;
 use crate::time::Timestamp;
@@ -18,7 +18,6 @@ use crate::time::Timestamp;
 mod abi {
     #[link(wasm_import_module = "env")]
     unsafe extern "C" {
-        pub(super) fn proxy_get_log_level(level: *mut u32) -> u32;
         pub(super) fn proxy_log(level: u32, message: *const u8, size: usize) -> u32;
         pub(super) fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
         pub(super) fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
@@ -34,6 +33,12 @@ mod abi {
             path_size: usize,
             value: *mut *mut u8,
             size: *mut usize,
+        ) -> u32;
+        pub(super) fn proxy_set_property(
+            path: *const u8,
+            path_size: usize,
+            value: *const u8,
+            size: usize,
         ) -> u32;
         pub(super) fn proxy_get_shared_data(
             key: *const u8,
@@ -81,6 +86,8 @@ mod abi {
     #[link(wasm_import_module = "wasi_snapshot_preview1")]
     unsafe extern "C" {
         pub(super) fn random_get(buffer: *mut u8, size: usize) -> u32;
+        pub(super) fn environ_sizes_get(variables: *mut usize, size: *mut usize) -> u32;
+        pub(super) fn environ_get(variables: *mut *mut u8, buffer: *mut u8) -> u32;
     }
 }
 
@@ -123,6 +130,7 @@ const CAS_MISMATCH: u32 = 8;
 
 const REQUEST_HEADERS: u32 = 0;
 const RESPONSE_HEADERS: u32 = 2;
+const RESPONSE_TRAILERS: u32 = 3;
 const HTTP_CALL_RESPONSE_HEADERS: u32 = 6;
 const HTTP_CALL_RESPONSE_BODY: u32 = 4;
 const PLUGIN_CONFIGURATION: u32 = 7;
@@ -223,7 +231,7 @@ struct Logger;
 
 impl log::Log for Logger {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        // Every host filters by its level. Few lines are logged but decisions, before which `logs_debug` asks for it.
+        // Every host filters by its level.
         true
     }
 
@@ -251,19 +259,32 @@ pub(crate) fn start_log() {
     std::panic::set_hook(Box::new(|panic| log::error!("weir: {panic}")));
 }
 
-/// Whether the host can be asked for its log level. In `ngx_wasm_module` the call ends the VM. That host does not have the property
-/// `plugin_vm_id` either, which every Envoy has.
-pub(crate) fn has_log_level() -> bool {
-    matches!(Gateway.property(b"plugin_vm_id"), Ok(Some(_)))
+/// The value of a variable in the environment that the host gives the VM.
+pub(crate) fn environment_variable(name: &str) -> Option<String> {
+    let (mut count, mut size) = (0, 0);
+    // SAFETY: both pointers are to live numbers.
+    let status = unsafe { abi::environ_sizes_get(&raw mut count, &raw mut size) };
+    if status != OK {
+        return None;
+    }
+    let (mut variables, mut buffer) = (vec![null_mut(); count], vec![0; size]);
+    // SAFETY: the pointers are to as many live pointers and bytes as the host has asked for.
+    let status = unsafe { abi::environ_get(variables.as_mut_ptr(), buffer.as_mut_ptr()) };
+    if status != OK {
+        return None;
+    }
+    // Each variable is `name=value` and ends with a NUL.
+    let mut variables = buffer.split(|byte| *byte == 0).filter_map(|variable| str::from_utf8(variable).ok());
+    variables
+        .find_map(|variable| variable.split_once('=').filter(|(found, _)| *found == name))
+        .map(|(_, value)| value.to_owned())
 }
 
-/// Whether the host keeps log lines of debug level. [`has_log_level`] must be true.
-pub(crate) fn logs_debug() -> bool {
-    const DEBUG: u32 = 1;
-    let mut level = u32::MAX;
-    // SAFETY: the pointer is to a live u32.
-    let status = unsafe { abi::proxy_get_log_level(&raw mut level) };
-    status == OK && level <= DEBUG
+/// Sets a property of the current stream.
+pub(crate) fn set_property(path: &[u8], value: &[u8]) -> Result<(), HostError> {
+    // SAFETY: all pointers are to live memory of the given sizes.
+    let status = unsafe { abi::proxy_set_property(path.as_ptr(), path.len(), value.as_ptr(), value.len()) };
+    check("proxy_set_property", status)
 }
 
 /// The plugin's configuration; empty if there is none.
@@ -296,6 +317,11 @@ pub(crate) fn request_headers() -> Result<Returned, HostError> {
 /// The response's header map, serialized.
 pub(crate) fn response_headers() -> Result<Returned, HostError> {
     header_map(RESPONSE_HEADERS)
+}
+
+/// The response's trailers, serialized.
+pub(crate) fn response_trailers() -> Result<Returned, HostError> {
+    header_map(RESPONSE_TRAILERS)
 }
 
 /// The header map that answered the current callout, serialized.
@@ -356,21 +382,19 @@ pub(crate) fn add_response_header(name: &str, value: &str) -> Result<(), HostErr
     check("proxy_add_header_map_value(response headers)", status)
 }
 
-/// Answers the request. `is_grpc`: its client reads the body as a message.
-pub(crate) fn send(reply: &Reply, is_grpc: bool) -> Result<(), HostError> {
-    let body = if is_grpc { &reply.message } else { &reply.body };
-    let headers = reply.headers();
+/// Answers the request.
+pub(crate) fn send(reply: &Reply) -> Result<(), HostError> {
     // SAFETY: all pointers are to live memory of the given sizes.
     let status = unsafe {
         abi::proxy_send_local_response(
             reply.status.into(),
             reply.details.as_ptr(),
             reply.details.len(),
-            body.as_ptr(),
-            body.len(),
-            headers.as_ptr(),
-            headers.len(),
-            i32::try_from(reply.grpc_status).unwrap_or(-1),
+            reply.body.as_ptr(),
+            reply.body.len(),
+            reply.headers.as_ptr(),
+            reply.headers.len(),
+            reply.grpc_status,
         )
     };
     check("proxy_send_local_response", status)

@@ -56,26 +56,9 @@ impl Timestamp {
         since_epoch(self).saturating_sub(since_epoch(earlier))
     }
 
-    /// Whole milliseconds since the epoch second `earlier`; 0 if that is yet to come.
-    #[must_use]
-    pub fn milliseconds_since(self, earlier: u64) -> u32 {
-        let milliseconds = self
-            .seconds
-            .checked_sub(earlier)
-            .map(|seconds| seconds.saturating_mul(1000).saturating_add(u64::from(self.nanos / 1_000_000)));
-        u32::try_from(milliseconds.unwrap_or(0)).unwrap_or(u32::MAX)
-    }
-
     /// The low 32 bits of the nanoseconds since the epoch.
     #[must_use]
     pub const fn low_bits(self) -> u32 {
         (self.seconds.wrapping_mul(NANOS) as u32).wrapping_add(self.nanos)
-    }
-
-    /// Whole milliseconds since `earlier`; 0 if it is later.
-    #[must_use]
-    pub fn milliseconds_after(self, earlier: Self) -> u32 {
-        let whole = self.milliseconds_since(earlier.seconds);
-        whole.saturating_sub(earlier.nanos / 1_000_000)
     }
 }

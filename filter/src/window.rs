@@ -3,9 +3,6 @@
 use core::fmt;
 use core::num::NonZeroU32;
 
-use jiff::civil::Date;
-use jiff::tz::Offset;
-
 use crate::time::Timestamp;
 
 /// Seconds in a minute, an hour and a day.
@@ -56,19 +53,17 @@ impl Window {
     /// The window in which `now` falls.
     #[must_use]
     pub fn at(self, now: Timestamp) -> Period {
-        let now = now.seconds();
+        self.period(self.index_at(now))
+    }
+
+    /// The index of the window in which `now` falls.
+    #[must_use]
+    pub fn index_at(self, now: Timestamp) -> u32 {
         match self {
             Self::Seconds(length) => {
-                self.period(u32::try_from(now / u64::from(length.get())).unwrap_or(u32::MAX))
+                u32::try_from(now.seconds() / u64::from(length.get())).unwrap_or(u32::MAX)
             }
-            Self::CalendarMonth => {
-                let date = i64::try_from(now)
-                    .ok()
-                    .and_then(|now| jiff::Timestamp::from_second(now).ok())
-                    .map_or(Date::MAX, |now| Offset::UTC.to_datetime(now).date());
-                let months = (i32::from(date.year()) - 1970) * 12 + i32::from(date.month()) - 1;
-                self.period(u32::try_from(months).unwrap_or(0))
-            }
+            Self::CalendarMonth => month_at(now.seconds()),
         }
     }
 
@@ -109,14 +104,32 @@ impl Window {
     }
 }
 
-/// The first second of the month `index` months after January 1970; saturates at the end of the year 9999.
-fn month_start(index: u32) -> u64 {
-    let year = i16::try_from(1970 + index / 12).unwrap_or(i16::MAX);
-    let month = i8::try_from(index % 12 + 1).unwrap_or(1);
-    Date::new(year, month, 1)
-        .and_then(|date| Offset::UTC.to_timestamp(date.to_datetime(jiff::civil::Time::midnight())))
-        .map_or(u64::MAX, |start| u64::try_from(start.as_second()).unwrap_or(0))
+/// The average length of a month in seconds: 400 years have 146,097 days.
+const AVERAGE_MONTH: u64 = 146_097 * DAY as u64 / 4800;
+
+/// The number of months between January 1970 and the month of this second.
+fn month_at(seconds: u64) -> u32 {
+    let mut month = u32::try_from(seconds / AVERAGE_MONTH).unwrap_or(u32::MAX);
+    // No month starts more than two days before or after an average one would.
+    if month_start(month) > seconds {
+        month = month.saturating_sub(1);
+    } else if month_start(month.saturating_add(1)) <= seconds {
+        month = month.saturating_add(1);
+    }
+    month
 }
+
+/// The first second of the month `month` months after January 1970, in the proleptic Gregorian calendar.
+fn month_start(month: u32) -> u64 {
+    // In years that start in March, the leap day is the last, and the lengths of the months repeat every five: 153 days.
+    let since_march = u64::from(month) + 1970 * 12 - 2;
+    let (year, month) = (since_march / 12, since_march % 12);
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5;
+    (days - DAYS_BEFORE_1970) * u64::from(DAY)
+}
+
+/// Days from 1 March of the year 0 to 1 January 1970.
+const DAYS_BEFORE_1970: u64 = 719_468;
 
 /// `minute`, `month`, `90s`.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +187,22 @@ mod tests {
             let period = window.at(at("2026-11-21T02:03:04Z"));
             assert_eq!(Window::from_code(window.code()), window);
             assert_eq!(window.period(period.index), period);
+        }
+    }
+
+    #[test]
+    fn months_are_those_of_the_calendar() {
+        let mut first = jiff::civil::Date::new(1970, 1, 1).unwrap();
+        for month in 0..12 * 8000 {
+            let start =
+                first.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp().as_second().unsigned_abs();
+            assert_eq!(month_start(month), start, "{first}");
+            assert_eq!(
+                (month_at(start), month_at(start.saturating_sub(1))),
+                (month, month.saturating_sub(1)),
+                "{first}"
+            );
+            first = first.saturating_add(jiff::Span::new().months(1));
         }
     }
 

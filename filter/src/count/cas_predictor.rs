@@ -77,8 +77,8 @@ struct Written {
 
 /// An entry as this VM wrote it, and the predicted number of that write.
 #[derive(Debug)]
-pub(crate) struct Predicted {
-    pub(crate) value: ArrayVec<u8, MAX_VALUE>,
+pub(crate) struct Predicted<'p> {
+    pub(crate) value: &'p [u8],
     pub(crate) cas: Cas,
     /// The instant of the write.
     pub(crate) written: Timestamp,
@@ -93,18 +93,14 @@ impl Default for CasPredictor {
 
 impl CasPredictor {
     /// The entry `name` and its number, if this VM may have been the last to write it. `None` as well while attempts fail too often.
-    pub(crate) fn predict(&mut self, name: EntryName) -> Option<Predicted> {
+    pub(crate) fn predict(&mut self, name: EntryName) -> Option<Predicted<'_>> {
         if let Some(pause) = self.pause.checked_sub(1) {
             self.pause = pause;
             return None;
         }
         let written = self.written(name)?;
         let is_sure = self.proofs >= PROOFS || written.after_issued == written.after_replaced;
-        is_sure.then(|| Predicted {
-            value: written.value.clone(),
-            cas: written.after_issued,
-            written: written.at,
-        })
+        is_sure.then(|| Predicted { value: &written.value, cas: written.after_issued, written: written.at })
     }
 
     /// Notes the result of a swap with a predicted number.
@@ -186,10 +182,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::count::consume::{Charge, Standings};
-    use crate::count::counters::{Counter, CounterHost, Counters};
+    use crate::count::charge::{Charge, Standings};
+    use crate::count::counters::Counters;
     use crate::count::fingerprint::Who;
     use crate::count::shared_data::{HostError, SharedData, Swap};
+    use crate::count::swap::CounterHost;
     use crate::count::table::Capacity;
     use crate::quota::{Mode, Quota};
     use crate::time::Timestamp;
@@ -273,17 +270,16 @@ mod tests {
 
         fn count(&mut self, vm: usize, key: u8) -> bool {
             let vm = &mut self.vms[vm];
-            let place = vm.place(Counter { who: Who::Key(&[key; 32]), class: "standard" });
-            let charge = Charge { fingerprint: place.fingerprint(), quotas: &self.quotas, cost: 1 };
+            let place = vm.place(Who::Key(&[key; 32]), "standard");
+            let charge = Charge { quotas: &self.quotas, cost: 1 };
             let counted = vm.charge(&mut self.host, place, charge, &mut Standings::new()).unwrap();
             counted.admitted
         }
 
         fn used(&mut self, vm: usize, key: u8) -> u32 {
             let vm = &mut self.vms[vm];
-            let place = vm.place(Counter { who: Who::Key(&[key; 32]), class: "standard" });
-            let charge = Charge { fingerprint: place.fingerprint(), quotas: &self.quotas, cost: 1 };
-            vm.standing(&mut self.host, place, charge).unwrap()[0].used
+            let place = vm.place(Who::Key(&[key; 32]), "standard");
+            vm.standing(&mut self.host, place, &self.quotas).unwrap()[0].used
         }
     }
 

@@ -1,67 +1,13 @@
-//! Counting: read the entry, read the time, decide, and store the result unless another worker has stored in between.
+//! The counters of a namespace: what may be done to them, each in one compare-and-swap.
 
-use super::cas_predictor::{CasPredictor, MAX_AGE, Predicted};
-use super::consume::{Charge, Standings, peek};
-use super::entry::{EntryError, new_entry};
-use super::fingerprint::{Fingerprint, Salt, Who};
-use super::reset::reset;
-use super::settle::Settlement;
-use super::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData, compare_and_swap};
-use super::table::{Capacity, EntryName, OpenError, Table, Tables};
+use super::charge::{Charge, Standings};
+use super::fingerprint::{Salt, Who};
+use super::settle::{Settlement, reset};
+use super::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
+use super::swap::{CountError, CounterHost, Place, Step, SwapLoop, Taken};
+use super::table::{Capacity, OpenError, Table, Tables};
 use crate::quota::Quota;
 use crate::time::Timestamp;
-
-/// Compare-and-swaps before counting counts as failed. Every conflict is another worker's success, so with N workers the average
-/// wait is N swaps; 64 in a row mean that something is wrong.
-pub const MAX_ATTEMPTS: usize = 64;
-
-/// The host as counting needs it: shared data and a clock.
-pub trait CounterHost: SharedData {
-    /// `proxy_get_current_time_nanoseconds`.
-    ///
-    /// # Errors
-    /// Any status but Ok.
-    fn now(&mut self) -> Result<Timestamp, HostError>;
-}
-
-/// A counter: whose, and for which class.
-#[derive(Clone, Copy, Debug)]
-pub struct Counter<'a> {
-    /// Who is counted; strangers have a table of their own.
-    pub who: Who<'a>,
-    /// The class of endpoints.
-    pub class: &'a str,
-}
-
-/// Where a counter's record is. It stays there as long as the process lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    table: Table,
-    fingerprint: Fingerprint,
-    name: EntryName,
-}
-
-impl Place {
-    /// The counter's fingerprint.
-    #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
-}
-
-/// Why a request could not be counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CountError {
-    /// A host call failed.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// The counter's entry cannot be used.
-    #[error(transparent)]
-    Entry(#[from] EntryError),
-    /// Other workers stored first, [`MAX_ATTEMPTS`] times.
-    #[error("compare-and-swap lost {MAX_ATTEMPTS} times in a row")]
-    Contended,
-}
 
 /// The result of counting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,9 +26,7 @@ pub struct Counters {
     tables: Tables,
     /// Where the tables are if the host has no shared data.
     local: Option<VmLocalData>,
-    /// Room for the entry to store, kept from request to request.
-    next: Vec<u8>,
-    predictor: CasPredictor,
+    swap: SwapLoop,
 }
 
 impl Counters {
@@ -103,7 +47,7 @@ impl Counters {
             }
             tables => (tables?, None),
         };
-        Ok(Self { tables, local, next: Vec::new(), predictor: CasPredictor::default() })
+        Ok(Self { tables, local, swap: SwapLoop::default() })
     }
 
     /// Whether the host has no shared data, so that this VM counts by itself.
@@ -124,21 +68,26 @@ impl Counters {
         self.tables.salt()
     }
 
-    /// Where the record of a counter is.
+    /// Where the record of a counter is: that of `who` in the class of this name. Strangers have a table of their own.
     #[must_use]
-    pub fn place(&self, counter: Counter<'_>) -> Place {
-        let table = match counter.who {
+    pub fn place(&self, who: Who<'_>, class: &str) -> Place {
+        let table = match who {
             Who::Key(_) | Who::Subscriber(_) | Who::Organisation(_) => Table::Known,
             Who::Address(_) => Table::Strangers,
         };
-        let fingerprint = self.tables.salt().fingerprint(counter.who, counter.class);
+        let fingerprint = self.tables.salt().fingerprint(who, class);
         Place { table, fingerprint, name: self.tables.entry(table, fingerprint) }
+    }
+
+    /// Takes the number of malformed entries that were begun again since the last time.
+    pub fn take_repairs(&mut self) -> u32 {
+        core::mem::take(&mut self.swap.repairs)
     }
 
     /// Charges a request to all its quotas, or to none. `standings` receives one for each quota.
     ///
     /// # Errors
-    /// If the request was not counted. A malformed entry is replaced by an empty one, so that the next request is counted again.
+    /// If the request was not counted.
     pub fn charge(
         &mut self,
         host: &mut impl CounterHost,
@@ -146,22 +95,15 @@ impl Counters {
         charge: Charge<'_>,
         standings: &mut Standings,
     ) -> Result<Counted, CountError> {
-        let ((admitted, overflowed), at) =
-            self.round(host, place, |entry, now, next| match charge.apply(entry, now, next, standings) {
-                Err(EntryError::Full) if place.table == Table::Strangers => {
-                    let charge = Charge { fingerprint: Fingerprint::OVERFLOW, ..charge };
-                    let (admitted, stores) = charge.apply(entry, now, next, standings)?;
-                    Ok(((admitted, true), stores))
-                }
-                applied => applied.map(|(admitted, stores)| ((admitted, false), stores)),
-            })?;
+        let Taken { result: admitted, at, overflowed } =
+            self.take(host, place, charge.quotas, |record| charge.apply(record, standings))?;
         Ok(Counted { admitted, at, overflowed })
     }
 
     /// Settles a charge. `standings` receives one for each quota, as they are afterwards. Returns the instant.
     ///
     /// # Errors
-    /// As [`Counters::charge`]. The charge then stands.
+    /// If it is not settled. The charge then stands.
     pub fn settle(
         &mut self,
         host: &mut impl CounterHost,
@@ -169,109 +111,67 @@ impl Counters {
         settlement: &Settlement<'_>,
         standings: &mut Standings,
     ) -> Result<Timestamp, CountError> {
-        let (_, at) =
-            self.round(host, place, |entry, now, next| settlement.apply(entry, now, next, standings))?;
-        Ok(at)
+        let quotas = settlement.charge.quotas;
+        Ok(self.take(host, place, quotas, |record| settlement.apply(record, standings))?.at)
     }
 
-    /// Resets one quota of a counter, in one compare-and-swap. Returns the units that were used.
+    /// Resets one quota of a counter: its count begins again with nothing used. Returns the units that were used.
     ///
     /// # Errors
-    /// As [`Counters::charge`]. Nothing is reset then.
+    /// If it could not be stored. Nothing is reset then.
     pub fn reset(
         &mut self,
         host: &mut impl CounterHost,
         place: Place,
         quota: &Quota,
     ) -> Result<u32, CountError> {
-        let (used, _) =
-            self.round(host, place, |entry, now, next| reset(entry, place.fingerprint, quota, now, next))?;
-        Ok(used)
+        let taken = self.take(host, place, core::slice::from_ref(quota), |record| reset(record, quota));
+        match taken {
+            // A counter without a record, or a record without this window, has used nothing.
+            Err(CountError::Entry(_)) => Ok(0),
+            taken => Ok(taken?.result),
+        }
     }
 
     /// Where a counter stands, without counting.
     ///
     /// # Errors
-    /// As [`Counters::charge`].
+    /// If it could not be read.
     pub fn standing(
         &mut self,
         host: &mut impl CounterHost,
         place: Place,
-        charge: Charge<'_>,
+        quotas: &[Quota],
     ) -> Result<Standings, CountError> {
-        let (standings, _) =
-            self.round(host, place, |entry, now, _| Ok((peek(entry, &charge, now)?, false)))?;
+        let (charge, mut standings) = (Charge { quotas, cost: 0 }, Standings::new());
+        let taken = self.take(host, place, quotas, |record| {
+            charge.apply(record, &mut standings);
+            Step::Keep(())
+        });
+        if let Err(CountError::Entry(_)) = taken {
+            // A counter without a record has used nothing.
+            let now = host.now()?;
+            self.swap.record.open_unused(quotas, now)?;
+            charge.apply(&mut self.swap.record, &mut standings);
+        } else {
+            taken?;
+        }
         Ok(standings)
     }
 
-    fn round<T>(
+    fn take<T>(
         &mut self,
         host: &mut impl CounterHost,
         place: Place,
-        step: impl FnMut(&[u8], Timestamp, &mut Vec<u8>) -> Result<(T, bool), EntryError>,
-    ) -> Result<(T, Timestamp), CountError> {
-        let Self { local, next, predictor, .. } = self;
+        quotas: &[Quota],
+        step: impl FnMut(&mut super::entry::Record) -> Step<T>,
+    ) -> Result<Taken<T>, CountError> {
+        let Self { local, swap, .. } = self;
         match local {
-            Some(local) => round(&mut OnVm { local, host }, predictor, next, place, step),
-            None => round(host, predictor, next, place, step),
+            Some(local) => swap.take(&mut OnVm { local, host }, place, quotas, step),
+            None => swap.take(host, place, quotas, step),
         }
     }
-}
-
-/// Takes `step` on the entry, the time and a buffer until no other worker has stored in between. `step` returns its result, and whether
-/// the buffer is to be stored. The only compare-and-swap loop of the filter.
-fn round<T>(
-    host: &mut impl CounterHost,
-    predictor: &mut CasPredictor,
-    next: &mut Vec<u8>,
-    place: Place,
-    mut step: impl FnMut(&[u8], Timestamp, &mut Vec<u8>) -> Result<(T, bool), EntryError>,
-) -> Result<(T, Timestamp), CountError> {
-    let name = place.name.as_bytes();
-    // A flood of strangers must not drive known keys' entries out of the predictor's memory.
-    let remembers = place.table == Table::Known;
-    if remembers && let Some(Predicted { value, cas, written }) = predictor.predict(place.name) {
-        let now = host.now()?;
-        // A result that is not stored has to be about what is stored, so it needs a read.
-        if now.duration_since(written) < MAX_AGE
-            && let Ok((result, true)) = step(&value, now, next)
-        {
-            let swap = host.set(name, next, cas)?;
-            predictor.tried(swap);
-            if swap == Swap::Stored {
-                predictor.wrote(place.name, next, Some(cas), now);
-                return Ok((result, now));
-            }
-        }
-    }
-    for _ in 0..MAX_ATTEMPTS {
-        let stored = host.get(name)?;
-        let (entry, cas) =
-            stored.as_ref().map_or((&[][..], None), |(entry, cas)| (entry.as_ref(), Some(*cas)));
-        if remembers && let Some(cas) = cas {
-            predictor.read(place.name, entry, cas);
-        }
-        // The time after the record: a record that another worker has just written is then never from the future.
-        let now = host.now()?;
-        let (result, stores) = match step(entry, now, next) {
-            Err(EntryError::Malformed) => {
-                compare_and_swap(host, name, cas, &new_entry(now))?;
-                return Err(EntryError::Malformed.into());
-            }
-            stepped => stepped?,
-        };
-        if stores {
-            if compare_and_swap(host, name, cas, next)? == Swap::Conflict {
-                continue;
-            }
-            match remembers {
-                true => predictor.wrote(place.name, next, cas, now),
-                false => predictor.wrote_unremembered(),
-            }
-        }
-        return Ok((result, now));
-    }
-    Err(CountError::Contended)
 }
 
 /// A host whose shared data is the VM's own.
@@ -305,10 +205,14 @@ mod tests {
     use super::*;
     use crate::count::entry::MAX_RECORDS;
     use crate::count::fingerprint::ClientAddress;
+    use crate::count::shared_data::compare_and_swap;
+    use crate::count::swap::MAX_ATTEMPTS;
     use crate::quota::Mode;
     use crate::window::Window;
 
     /// Shared data that loses the next `conflicts` writes to another worker, and a clock.
+    type Counter<'a> = (Who<'a>, &'a str);
+
     #[derive(Default)]
     struct TestHost {
         data: VmLocalData,
@@ -347,7 +251,7 @@ mod tests {
     }
 
     const CAPACITY: Capacity = Capacity { known: 64, strangers: 4 };
-    const ALICE: Counter<'static> = Counter { who: Who::Key(&[1; 32]), class: "standard" };
+    const ALICE: Counter<'static> = (Who::Key(&[1; 32]), "standard");
 
     fn minutely(limit: u32) -> [Quota; 1] {
         let limit = NonZeroU32::new(limit).unwrap();
@@ -362,15 +266,7 @@ mod tests {
 
     fn stranger(number: u8) -> Counter<'static> {
         let address = format!("192.0.2.{number}");
-        Counter { who: Who::Address(ClientAddress::parse(address.as_bytes(), 64)), class: "address" }
-    }
-
-    fn charge(place: Place, quotas: &[Quota], cost: u32) -> Charge<'_> {
-        Charge { fingerprint: place.fingerprint(), quotas, cost }
-    }
-
-    fn is_admitted(counted: &Counted) -> bool {
-        counted.admitted
+        (Who::Address(ClientAddress::parse(address.as_bytes(), 64)), "address")
     }
 
     fn count(
@@ -380,8 +276,8 @@ mod tests {
         quotas: &[Quota],
         cost: u32,
     ) -> Result<(Counted, u32), CountError> {
-        let (place, mut standings) = (counters.place(counter), Standings::new());
-        let counted = counters.charge(host, place, charge(place, quotas, cost), &mut standings)?;
+        let (place, mut standings) = (counters.place(counter.0, counter.1), Standings::new());
+        let counted = counters.charge(host, place, Charge { quotas, cost }, &mut standings)?;
         Ok((counted, standings[0].used))
     }
 
@@ -418,22 +314,33 @@ mod tests {
         let mut vms = [1, 2].map(|salt| Counters::open(&mut host, [salt; 16], "", CAPACITY).unwrap());
         for vm in &mut vms {
             assert!(vm.is_local());
-            let admitted =
-                [(); 3].map(|()| is_admitted(&count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().0));
+            let admitted = [(); 3].map(|()| count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().0.admitted);
             assert_eq!(admitted, [true, true, false]);
         }
     }
 
     #[test]
-    fn a_malformed_entry_is_an_error_once_and_counts_again_afterwards() {
-        let mut host = TestHost::default();
-        let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
-        let name = counters.place(ALICE).name;
-        compare_and_swap(&mut host, name.as_bytes(), None, b"not ours").unwrap();
-        let answers = [(); 3].map(|()| {
-            count(&mut counters, &mut host, ALICE, &minutely(1), 1).map(|(count, _)| is_admitted(&count))
-        });
-        assert_eq!(answers, [Err(CountError::Entry(EntryError::Malformed)), Ok(true), Ok(false)]);
+    fn a_malformed_entry_is_begun_again_by_the_request_that_finds_it_and_a_lost_race_is_a_conflict_like_any_other()
+     {
+        for conflicts in [0, 3] {
+            let mut host = TestHost::default();
+            let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
+            let name = counters.place(ALICE.0, ALICE.1).name;
+            compare_and_swap(&mut host, name.as_bytes(), None, b"not ours").unwrap();
+            assert_eq!(
+                counters.standing(&mut host, counters.place(ALICE.0, ALICE.1), &minutely(1)).unwrap()[0].used,
+                0
+            );
+            assert_eq!(counters.take_repairs(), 0, "looking changes nothing");
+            host.conflicts = conflicts;
+            let admitted =
+                [(); 3].map(|()| count(&mut counters, &mut host, ALICE, &minutely(1), 1).unwrap().0.admitted);
+            assert_eq!(
+                (admitted, counters.take_repairs()),
+                ([true, false, false], 1),
+                "{conflicts} conflicts"
+            );
+        }
     }
 
     #[test]
@@ -446,7 +353,7 @@ mod tests {
         for number in 0..=255 {
             let (counted, _) = count(&mut counters, &mut host, stranger(number), &minutely(2), 1).unwrap();
             assert_eq!(counted.overflowed, usize::from(number) >= MAX_RECORDS, "{number}");
-            admitted_beyond += usize::from(counted.overflowed && is_admitted(&counted));
+            admitted_beyond += usize::from(counted.overflowed && counted.admitted);
         }
         assert_eq!(admitted_beyond, 2);
         assert_eq!(count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap().1, 2);
@@ -459,9 +366,9 @@ mod tests {
         let mut host = TestHost::default();
         let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
         count(&mut counters, &mut host, ALICE, &minutely(9), 3).unwrap();
-        let place = counters.place(ALICE);
+        let place = counters.place(ALICE.0, ALICE.1);
         for _ in 0..2 {
-            let standings = counters.standing(&mut host, place, charge(place, &minutely(9), 1)).unwrap();
+            let standings = counters.standing(&mut host, place, &minutely(9)).unwrap();
             assert_eq!(standings[0].used, 3);
         }
     }

@@ -1,6 +1,6 @@
 //! Who is counted, as a number that tells nobody who it is.
 
-use core::hash::{Hash, Hasher};
+use core::hash::Hasher;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::str::FromStr;
 
@@ -66,7 +66,7 @@ impl core::fmt::Debug for Salt {
 }
 
 /// Identifies a counter within its table: a salted hash of who and class. Never 0, which stands for an entry's overflow record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
@@ -86,24 +86,26 @@ impl Fingerprint {
     }
 }
 
-/// A keyed hash of what carries an API key, with where that was found and the request's class, as a map's key: half of it is as good a
-/// hash as any that the map could compute.
+/// A keyed hash of what identifies a caller in a class. It can be kept in memory, as it cannot be computed outside this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyHash {
+pub struct CallerHash {
     low: u64,
     high: u64,
-    source: usize,
-    class: usize,
 }
 
-impl Hash for KeyHash {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // Spreads classes by the golden ratio.
-        state.write_u64(self.low.wrapping_add((self.class as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+impl CallerHash {
+    /// The place of a caller in a table: half of the hash is as good as any that the table could compute.
+    #[must_use]
+    pub(crate) const fn spread(self) -> u64 {
+        self.low
+    }
+
+    /// The hash of this caller with something more.
+    #[must_use]
+    pub const fn with(self, more: Self) -> Self {
+        Self { low: self.low ^ more.low.rotate_left(1), high: self.high ^ more.high.rotate_left(1) }
     }
 }
-
-impl nohash_hasher::IsEnabled for KeyHash {}
 
 impl Salt {
     /// The fingerprint of the counter of `who` in `class`.
@@ -139,12 +141,12 @@ impl Salt {
         Fingerprint(hasher.finish().max(1))
     }
 
-    /// A hash of `bytes` that carry an API key to a class, found in the place `source`. It can be kept in memory, as it cannot be
-    /// computed outside this process. Nobody sees it, so SipHash's shorter form is enough.
+    /// A hash of `bytes` that identify a caller in a class, found in the place `source`. Nobody sees it, so SipHash's shorter form is enough.
     #[must_use]
-    pub fn key_hash(&self, source: usize, bytes: &[u8], class: usize) -> KeyHash {
+    pub fn caller_hash(&self, source: usize, bytes: &[u8], class: usize) -> CallerHash {
         let hash = SipHasher13x128::new_with_key(&self.0).hash(bytes);
-        KeyHash { low: hash.h1, high: hash.h2, source, class }
+        // The hashes of different bytes are independent, and those of equal bytes differ by place and class.
+        CallerHash { low: hash.h1 ^ ((source as u64) << 32 | class as u64), high: hash.h2 }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Counting requests in the gateway's shared data.
 
 mod cas_predictor;
-pub mod consume;
+pub mod charge;
 pub mod counters;
 pub mod entry;
 pub mod fingerprint;
-mod reset;
 pub mod settle;
 pub mod shared_data;
+pub mod swap;
 pub mod table;

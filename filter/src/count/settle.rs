@@ -1,13 +1,13 @@
-//! Settling a charge: once it is known what a request was due to be charged, its charge becomes that.
+//! Settling and resetting. A charge is settled once it is known what the request was due to be charged: its charge becomes that.
 //!
 //! A charge is settled in the very counts that it was made to, which their window, index and generation identify. Every other count is left
 //! alone: that of a later window, one that a clock which stepped back has moved, and one that has begun again. So a charge is taken out of a
 //! count only if the count holds it, and no count falls below what other requests have used.
 
-use super::consume::{Charge, Standing, Standings, of};
-use super::entry::{Count, EntryError, OpenRecord};
+use super::charge::{Charge, Standing, Standings};
+use super::entry::Record;
+use super::swap::Step;
 use crate::quota::Quota;
-use crate::time::Timestamp;
 
 /// What a request is due to be charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,42 +30,30 @@ pub struct Settlement<'a> {
 }
 
 impl Settlement<'_> {
-    /// Settles the charge. `next` receives the value to store in place of `entry`, and `standings` where the counter stands afterwards, as in
-    /// [`Charge::apply`].
-    ///
-    /// Returns whether the counter still has any of the counts that were charged, and whether the value is to be stored.
-    ///
-    /// # Errors
-    /// If the entry cannot hold the counter.
-    pub fn apply(
-        &self,
-        entry: &[u8],
-        now: Timestamp,
-        next: &mut Vec<u8>,
-        standings: &mut Standings,
-    ) -> Result<(bool, bool), EntryError> {
-        let Charge { fingerprint, quotas, .. } = self.charge;
-        let mut record = OpenRecord::open(entry, fingerprint, quotas, now, next)?;
+    /// Settles the charge. `standings` receives where the counter stands afterwards. The result is whether the counter still has any of the
+    /// counts that were charged.
+    pub(super) fn apply(&self, record: &mut Record, standings: &mut Standings) -> Step<bool> {
+        standings.clear();
         let mut applies = false;
-        for (place, (quota, charged)) in quotas.iter().zip(self.charged).enumerate() {
-            let at = record.find(quota.window).filter(|_| self.charge.is_first(place, quota));
-            if let Some((at, count)) = at.and_then(|at| Some((at, record.count(at)?)))
-                && (count.index, count.generation) == (charged.index, charged.generation)
-            {
-                record.set(at, self.settled(quota, count));
+        for (place, (quota, charged)) in self.charge.quotas.iter().zip(self.charged).enumerate() {
+            let Some(count) = record.count(quota.window) else { continue };
+            let is_first = self.charge.quotas.iter().take(place).all(|other| other.window != quota.window);
+            if (count.index, count.generation) == (charged.index, charged.generation) && is_first {
+                count.used = self.settled(quota, count.used);
                 applies = true;
             }
+            standings.push(Standing {
+                used: count.used,
+                index: count.index,
+                generation: count.generation,
+                exhausted: false,
+            });
         }
-        standings.clear();
-        standings.extend(quotas.iter().zip(self.charged).map(|(quota, _)| {
-            let Count { used, index, generation, .. } = of(&record, quota, now);
-            Standing { used, index, generation, exhausted: false }
-        }));
-        Ok((applies, applies || record.moved))
+        if applies || record.moved { Step::Store(applies) } else { Step::Keep(applies) }
     }
 
     /// Units used in a count once the charge is settled.
-    fn settled(&self, quota: &Quota, count: Count) -> u32 {
+    fn settled(&self, quota: &Quota, used: u32) -> u32 {
         let charged = self.charge.cost;
         let due = match self.due {
             Due::Units(units) => units,
@@ -73,9 +61,21 @@ impl Settlement<'_> {
             Due::Refund => charged,
         };
         match due.checked_sub(charged) {
-            Some(more) => count.used.saturating_add(more),
-            None => count.used.saturating_sub(charged - due),
+            Some(more) => used.saturating_add(more),
+            None => used.saturating_sub(charged - due),
         }
+    }
+}
+
+/// Resets a quota: its count begins again with nothing used. Returns the units that were used.
+///
+/// A reset keeps the window and changes the count's generation, so it takes the charges of requests that are in flight out of the count:
+/// none of them is settled or given back a second time.
+pub(super) fn reset(record: &mut Record, quota: &Quota) -> Step<u32> {
+    match record.begin_again(quota.window) {
+        // No request in flight is charged to a count without use.
+        0 => Step::Keep(0),
+        used => Step::Store(used),
     }
 }
 

@@ -32,11 +32,10 @@ impl HostError {
         self.status == 12
     }
 
-    /// Whether the host could not do it now: `proxy_status_t` internal failure. Envoy answers a callout so while its cluster's circuit
-    /// breaker is full.
+    /// Whether the host does not know what the call names: `proxy_status_t` bad argument.
     #[must_use]
-    pub const fn is_refused(self) -> bool {
-        self.status == 10
+    pub const fn is_bad_argument(self) -> bool {
+        self.status == 2
     }
 }
 

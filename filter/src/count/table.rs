@@ -34,13 +34,19 @@ pub const RECORDS_PER_ENTRY: u32 = 4;
 /// The largest sum of both capacities: names have 24 bits for the entry's number.
 pub const MAX_CAPACITY: u32 = RECORDS_PER_ENTRY * ((1 << 24) - 3);
 
+/// The version of the form of all that the filter keeps in shared data. Every name contains it, so two versions of the module under one
+/// `vm_id`, in an update, a roll-back or a drain, never read each other's bytes. A process never reads what another process wrote.
+///
+/// The feature `next_form` is for tests: the same filter with another form.
+pub const FORM: u8 = if cfg!(feature = "next_form") { 6 } else { 5 };
+
 /// Bytes in an entry's name.
 pub const NAME_BYTES: usize = 11;
 
-/// The name of an entry in shared data: `w1`, five letters for the namespace, four for the entry's number.
+/// The name of an entry in shared data: `w`, a letter for [`FORM`], five for the namespace, four for the entry's number.
 ///
 /// Eleven bytes stay inside Envoy's string objects. Only the last four differ between entries of a namespace: a CRC-32 tells all of
-/// them apart, which is all that ngx_wasm_module looks at. The `1` is the entries' format, so two formats never meet.
+/// them apart, which is all that ngx_wasm_module looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EntryName([u8; NAME_BYTES]);
 
@@ -177,7 +183,8 @@ fn letter(sextet: u64) -> u8 {
 impl Namespace {
     fn new(namespace: &str) -> Self {
         let hash = SipHasher24::new().hash(namespace.as_bytes());
-        let mut name = *b"w1nnnnn0000";
+        let mut name = *b"wfnnnnn0000";
+        name[1] = letter(u64::from(FORM));
         for (place, byte) in name.iter_mut().skip(2).take(5).enumerate() {
             *byte = letter(hash >> (6 * place));
         }
@@ -193,11 +200,9 @@ impl Namespace {
     }
 }
 
-const HEADER_VERSION: u8 = 1;
-
 fn encode_header(Salt(salt): Salt, capacity: Capacity) -> [u8; 25] {
     let mut header = [0; 25];
-    let fields = [HEADER_VERSION]
+    let fields = [FORM]
         .into_iter()
         .chain(salt)
         .chain(capacity.known.to_le_bytes())
@@ -209,7 +214,7 @@ fn encode_header(Salt(salt): Salt, capacity: Capacity) -> [u8; 25] {
 }
 
 fn decode_header(header: &[u8]) -> Option<(Salt, Capacity)> {
-    let (&[HEADER_VERSION], header) = header.split_first_chunk()? else { return None };
+    let (&[FORM], header) = header.split_first_chunk()? else { return None };
     let (salt, header) = header.split_first_chunk()?;
     let (known, header) = header.split_first_chunk()?;
     let strangers = header.try_into().ok()?;

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use crate::count::counters::CounterHost;
 use crate::count::shared_data::HostError;
+use crate::count::swap::CounterHost;
 
 /// The levels of `proxy_log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

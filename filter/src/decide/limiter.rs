@@ -1,77 +1,67 @@
-//! The way of a request through the filter: exempt or not, whose, of which class, and whether its quotas have room.
+//! The way of a request through the filter: read its line, route it, find its account, charge it, decide.
 
-use core::hash::BuildHasherDefault;
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use nohash_hasher::NoHashHasher;
-
+use super::account::{Account, Accounts};
+use super::counting::{Charged, Counting, DecideError, Places};
+use super::decision::{Answer, Decided, Decision, Refusal};
+use super::host::Host;
+use super::metric::Event;
+use super::outcome::Outcome;
+use super::usage::{Subscriber, usage};
 use crate::config::{
-    ADDRESS_CLASS, Class, Config, Entitlement, NotReady, OnError, Rule, StrangerPolicy, Subscribers, digest,
+    ADDRESS_CLASS, Config, Entitlement, NotReady, Rule, StrangerPolicy, Subscribers, digest,
 };
-use crate::count::consume::{Charge, Standings};
-use crate::count::counters::{CountError, Counter, Counters, Place};
-use crate::count::fingerprint::{ClientAddress, KeyHash, Who};
+use crate::count::charge::Standings;
+use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
 use crate::count::shared_data::HostError;
-use crate::count::table::OpenError;
-use crate::decide::host::{Host, LogLevel};
-use crate::decide::log_limiter::LogLimiter;
-use crate::decide::outcome::Outcome;
-use crate::decide::reply::{Reply, Units};
-use crate::decide::response_headers::Report;
-use crate::decide::usage;
-use crate::decide::verdict::Verdict;
 use crate::quota::{Mode, QuotaSet};
-use crate::request::header_pairs::HeaderPairs;
-use crate::request::identity::{Credential, credential, only_line};
+use crate::request::identity::{Credential, credential};
+use crate::request::line::{KeyLine, LineReader, RequestLine};
 use crate::request::readings::AmbiguousPath;
 use crate::time::Timestamp;
 
-mod caller;
-mod explanation;
-mod operators;
-mod organisation;
-mod settlement;
+/// The class under which addresses are counted while the directory has not answered. They have a count of their own, because most of these
+/// clients have a key that is known later.
+const NOT_READY_CLASS: &str = "not-ready";
 
-use self::caller::{Caller, Remembered};
-pub use self::settlement::{Reservation, SettlementEvent, SettlementTally};
+/// The path as the client sent it, in ngx_wasm_module: there, `:path` is decoded and normalised, while nginx may send on what it got.
+const SENT_PATH: &[u8] = b"ngx\0request_uri";
 
 /// Decides on requests by one configuration, within one VM.
 #[derive(Debug)]
 pub struct Limiter {
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
+    reader: LineReader,
     /// What the directory answered last; `None` if there is no directory, or no answer yet.
-    directory: Option<Arc<Subscribers>>,
-    /// Opened at the first request, for configuring must not depend on what is stored.
-    counters: Option<Counters>,
-    remembered: HashMap<KeyHash, Remembered, BuildHasherDefault<NoHashHasher<KeyHash>>>,
-    errors: LogLimiter<DecideError>,
-    /// By the events' places in [`SettlementEvent::ALL`].
-    settlements: SettlementTally,
+    pub(super) directory: Option<Arc<Subscribers>>,
+    accounts: Accounts,
+    pub(super) counting: Counting,
+    /// Whether the host has [`SENT_PATH`]; `None` until a request has asked.
+    has_sent_path: Option<bool>,
 }
 
-/// The places of the records that a request is charged to.
-#[derive(Clone, Copy, Debug)]
-struct Places {
-    /// Of the caller's counter.
-    own: Place,
-    /// Of the counter that the caller's organisation shares.
-    organisation: Option<Place>,
+/// Who is calling.
+enum Caller<'c> {
+    /// A key with a plan.
+    /// The hash is what its account is remembered by.
+    Known(Subscriber<'c>, CallerHash),
+    /// An unknown key.
+    Unknown,
+    /// A key that the directory, which has not answered yet, may know.
+    NotYetKnown,
+    /// No key.
+    Keyless,
+    /// Several keys.
+    Ambiguous,
 }
 
-/// Why a request could not be decided by its quotas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum DecideError {
-    #[error("the host handed over no request headers")]
-    NoHeaders,
-    #[error("the class has no quotas")]
-    NoQuotas,
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    #[error(transparent)]
-    Count(#[from] CountError),
-    #[error(transparent)]
-    Host(#[from] HostError),
+/// A request with its caller's key, or without one.
+struct Keyed<'r> {
+    line: &'r RequestLine<'r>,
+    class: usize,
+    /// Whether the caller asks where it stands.
+    asks_usage: bool,
 }
 
 impl Limiter {
@@ -79,12 +69,12 @@ impl Limiter {
     #[must_use]
     pub fn new(config: Arc<Config>) -> Self {
         Self {
+            reader: LineReader::new(&config.key_sources),
             config,
             directory: None,
-            counters: None,
-            remembered: HashMap::default(),
-            errors: LogLimiter::default(),
-            settlements: SettlementTally::default(),
+            accounts: Accounts::default(),
+            counting: Counting::default(),
+            has_sent_path: None,
         }
     }
 
@@ -97,56 +87,94 @@ impl Limiter {
     /// Puts the directory's subscribers in the place of those before; `None` if they are not known.
     pub fn set_directory(&mut self, directory: Option<Arc<Subscribers>>) {
         self.directory = directory;
-        self.remembered.clear();
+        self.accounts.clear();
+    }
+
+    /// Counts an event, so many times.
+    pub fn count(&mut self, event: Event, times: usize) {
+        self.counting.events.add(event, u32::try_from(times).unwrap_or(u32::MAX));
+    }
+
+    /// Takes the sums of events since the last time, in the order of [`Event::ALL`].
+    pub fn drain_events(&mut self, host: &mut impl Host) -> [u32; Event::ALL.len()] {
+        self.counting.drain(host)
     }
 
     /// Decides on a request. `headers` is its header map as `proxy_get_header_map_pairs` serializes it.
-    pub fn decide(&mut self, host: &mut impl Host, headers: &[u8]) -> Verdict {
+    pub fn decide(&mut self, host: &mut impl Host, headers: &[u8]) -> Decided {
         let config = Arc::clone(&self.config);
+        let line = self.reader.read(headers);
         if let Some(operators) = &config.operators {
+            let headers = line.map(|line| line.headers);
             return self.answer_operator(host, &config, operators, headers);
         }
-        let mut request = Request { plan: None, class: config.catalog.default_class };
-        let Some(headers) = HeaderPairs::parse(headers) else {
-            return self.failed(host, &request, DecideError::NoHeaders);
+        let Some(line) = line else {
+            let mut decided = Decided::new(&config, false, false);
+            self.fail(host, &mut decided, DecideError::NoHeaders);
+            return decided;
         };
-        let method = headers.get(":method").unwrap_or_default();
-        let path = if config.looks_at_paths { headers.get(":path") } else { None };
-        let rule = config.rule(method, path);
-        match rule {
-            Ok(Rule::Exempt) => return request.verdict([Outcome::Exempt]),
-            Ok(Rule::Class(class)) => request.class = class,
-            Err(AmbiguousPath) if config.enforcement == Mode::Enforced => {
-                return request.refused(&config, [Outcome::AmbiguousPath], Reply::ambiguous_path());
+        let mut decided = Decided::new(&config, line.is_grpc, line.origin.is_some());
+        let rule = match self.route(host, &config, &line) {
+            Ok(rule) => rule,
+            Err(error) => {
+                self.fail(host, &mut decided, error.into());
+                return decided;
             }
-            Ok(Rule::Usage) | Err(AmbiguousPath) => {}
+        };
+        match rule {
+            Ok(Rule::Exempt) => {
+                decided.pass(Outcome::Exempt);
+                return decided;
+            }
+            Ok(Rule::Class(class)) => decided.class = class,
+            Ok(Rule::Usage) => {}
+            Err(AmbiguousPath) => {
+                decided.refuse(&config, Outcome::AmbiguousPath, Refusal::AmbiguousPath);
+                if decided.decision != Decision::Pass {
+                    return decided;
+                }
+            }
         }
-        let decided = self.decide_for(host, &config, &mut request, headers, rule == Ok(Rule::Usage));
-        let mut verdict = decided.unwrap_or_else(|error| self.failed(host, &request, error));
-        if rule.is_err() {
-            let _ = verdict.outcomes.try_push(Outcome::AmbiguousPath);
+        let keyed = Keyed { line: &line, class: decided.class, asks_usage: rule == Ok(Rule::Usage) };
+        if let Err(error) = self.decide_for(host, &config, &mut decided, &keyed) {
+            self.fail(host, &mut decided, error);
         }
-        verdict
+        decided
+    }
+
+    /// The rule of a request, by its method and path.
+    fn route(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        line: &RequestLine<'_>,
+    ) -> Result<Result<Rule, AmbiguousPath>, HostError> {
+        if !config.looks_at_paths || self.has_sent_path == Some(false) {
+            return Ok(config.rule(line.method, line.path));
+        }
+        let sent = host.property(SENT_PATH)?;
+        self.has_sent_path.get_or_insert(sent.is_some());
+        Ok(config.rule(line.method, sent.as_deref().or(line.path)))
     }
 
     fn decide_for(
         &mut self,
         host: &mut impl Host,
         config: &Config,
-        request: &mut Request,
-        headers: HeaderPairs<'_>,
-        usage: bool,
-    ) -> Result<Verdict, DecideError> {
-        let line = self.counters.as_ref().and_then(|counters| {
-            let (source, value) = only_line(&config.key_sources, headers)?;
-            Some(counters.salt().key_hash(source, value, request.class))
-        });
-        if let Some(remembered) = line.and_then(|line| self.remembered.get(&line))
-            && !usage
+        decided: &mut Decided,
+        keyed: &Keyed<'_>,
+    ) -> Result<(), DecideError> {
+        if let KeyLine::One { source, value } = keyed.line.key
+            && let Some(counters) = self.counting.opened()
         {
-            return self.remembered_subscriber(host, config, request, remembered.clone());
+            let caller = counters.salt().caller_hash(source, value, keyed.class);
+            if !keyed.asks_usage
+                && let Some(account) = self.accounts.get(caller)
+            {
+                return charge_account(&mut self.counting, host, config, decided, account);
+            }
         }
-        self.decide_for_caller(host, config, request, headers, line, usage)
+        self.decide_for_caller(host, config, decided, keyed)
     }
 
     /// Decides on a request of somebody who has to be found out first. Apart, so that the way of nearly all requests is short in the
@@ -156,296 +184,257 @@ impl Limiter {
         &mut self,
         host: &mut impl Host,
         config: &Config,
-        request: &mut Request,
-        headers: HeaderPairs<'_>,
-        line: Option<KeyHash>,
-        usage: bool,
-    ) -> Result<Verdict, DecideError> {
+        decided: &mut Decided,
+        keyed: &Keyed<'_>,
+    ) -> Result<(), DecideError> {
+        let credential = match keyed.line.key {
+            KeyLine::None => Credential::Missing,
+            KeyLine::One { .. } | KeyLine::Several => {
+                credential(&config.key_sources, keyed.line.headers, |path| host.property(path))?
+            }
+        };
         let directory = self.directory.clone();
-        let digest_of_key;
-        let caller = match credential(&config.key_sources, headers, |path| host.property(path))? {
+        let (key_digest, mut plan_name);
+        let caller = match credential {
             Credential::Missing => Caller::Keyless,
             Credential::Ambiguous => Caller::Ambiguous,
             Credential::Key(key) => {
-                let salt = *open(&mut self.counters, config, host)?.salt();
-                let remembered_by =
-                    line.unwrap_or_else(|| salt.key_hash(config.key_sources.len(), &key, request.class));
-                if let Some(remembered) = self.remembered.get(&remembered_by)
-                    && !usage
-                {
-                    return self.remembered_subscriber(host, config, request, remembered.clone());
+                let salt = *self.counting.open(host, config)?.salt();
+                let mut remembered_by = match keyed.line.key {
+                    KeyLine::One { source, value } => salt.caller_hash(source, value, keyed.class),
+                    _ => salt.caller_hash(config.key_sources.len(), &key, keyed.class),
+                };
+                if self.charge_remembered(host, config, decided, keyed, remembered_by)? {
+                    return Ok(());
                 }
-                digest_of_key = digest(&key);
-                let directory = directory.as_deref();
-                self.caller(host, config, directory, request.class, &digest_of_key, remembered_by)?
+                plan_name = None;
+                if let Some(path) = &config.plan_source {
+                    let name = host.property(path)?.unwrap_or_default();
+                    // Another place than any key's.
+                    let with_plan = salt.caller_hash(config.key_sources.len() + 1, &name, keyed.class);
+                    let with_plan = remembered_by.with(with_plan);
+                    if self.charge_remembered(host, config, decided, keyed, with_plan)? {
+                        return Ok(());
+                    }
+                    plan_name = Some((name, with_plan));
+                }
+                key_digest = digest(&key);
+                let known = config.known(directory.as_deref(), &key_digest);
+                let subscriber = match (known, plan_name.as_ref()) {
+                    (Some((known, agreement)), _) => Some(Subscriber::of_agreement(config, known, agreement)),
+                    (None, Some((name, with_plan))) => {
+                        remembered_by = *with_plan;
+                        Subscriber::of_plan(config, &key_digest, name)
+                    }
+                    (None, None) => None,
+                };
+                match subscriber {
+                    Some(subscriber) => Caller::Known(subscriber, remembered_by),
+                    None if config.directory.is_some() && directory.is_none() => Caller::NotYetKnown,
+                    None => Caller::Unknown,
+                }
             }
         };
-        let mut verdict = match caller {
-            Caller::Known { who, organisation, counter, plan, granted } => {
-                request.plan = Some(plan);
-                return if usage {
-                    let caller = usage::Caller { who, organisation, plan };
-                    let usage = usage::usage(self.open(host)?, host, config, caller, granted)?;
-                    let mut verdict = Request { plan: None, ..*request }.verdict([Outcome::Exempt]);
-                    verdict.reply = Some(Box::new(Reply::usage(&usage)));
-                    Ok(verdict)
-                } else {
-                    self.subscriber(host, config, request, counter, granted.get(request.class))
-                };
+        match caller {
+            Caller::Known(subscriber, _) if keyed.asks_usage => {
+                let usage = usage(self.counting.open(host, config)?, host, config, subscriber)?;
+                decided.pass(Outcome::Exempt);
+                decided.decision = Decision::Answer(Box::new(Answer::document("weir_usage", &usage)));
+                return Ok(());
             }
-            Caller::Ambiguous => request.refused(config, [Outcome::UnknownKey], Reply::ambiguous_key()),
-            Caller::NotYetKnown => match config.directory.as_ref().map(|directory| directory.not_ready) {
-                Some(NotReady::Unavailable) => {
-                    request.refused(config, [Outcome::UnknownKey], Reply::not_ready())
-                }
-                Some(NotReady::Pass) | None => request.verdict([Outcome::UnknownKey]),
-            },
+            Caller::Known(subscriber, remembered_by) => {
+                let account = self.account(host, config, &subscriber, keyed.class)?;
+                self.accounts.insert(remembered_by, account.clone());
+                return charge_account(&mut self.counting, host, config, decided, &account);
+            }
+            Caller::Ambiguous => decided.refuse(config, Outcome::UnknownKey, Refusal::AmbiguousKey),
+            Caller::NotYetKnown => self.decide_not_ready(host, config, decided)?,
             Caller::Unknown => {
-                self.stranger(host, config, request, &config.unknown_key, Outcome::UnknownKey)?
+                let refusal = (Outcome::UnknownKey, Refusal::UnknownKey);
+                self.decide_stranger(host, config, decided, &config.unknown_key, refusal)?;
             }
             Caller::Keyless => {
-                self.stranger(host, config, request, &config.missing_key, Outcome::MissingKey)?
+                let refusal = (Outcome::MissingKey, Refusal::MissingKey);
+                self.decide_stranger(host, config, decided, &config.missing_key, refusal)?;
             }
-        };
-        if usage && verdict.reply.is_none() {
-            verdict.reply = Some(Box::new(Reply::unknown_key()));
         }
-        Ok(verdict)
+        if keyed.asks_usage && decided.decision == Decision::Pass {
+            decided.decision = Decision::Answer(Box::new(Answer::Refused(Refusal::UnknownKey)));
+        }
+        Ok(())
     }
 
-    fn remembered_subscriber(
+    /// Charges the request if its caller is remembered.
+    fn charge_remembered(
         &mut self,
         host: &mut impl Host,
         config: &Config,
-        request: &mut Request,
-        Remembered { counter, plan, granted }: Remembered,
-    ) -> Result<Verdict, DecideError> {
-        request.plan = Some(plan);
-        self.subscriber(host, config, request, counter, granted.as_ref())
-    }
-
-    fn subscriber(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        request: &Request,
-        counter: Places,
-        granted: Option<&Entitlement>,
-    ) -> Result<Verdict, DecideError> {
-        match granted {
-            Some(Entitlement::Unlimited) => Ok(request.verdict([Outcome::Allowed])),
-            Some(Entitlement::Quotas(quotas)) => self.count(host, config, request, counter, quotas, None),
-            Some(Entitlement::NotInPlan) | None => {
-                let plan = request.plan_name(config).unwrap_or_default();
-                let reply = Reply::not_in_plan(config.not_in_plan, config.class_name(request.class), plan);
-                Ok(request.refused(config, [Outcome::NotInPlan], reply))
+        decided: &mut Decided,
+        keyed: &Keyed<'_>,
+        caller: CallerHash,
+    ) -> Result<bool, DecideError> {
+        match self.accounts.get(caller).filter(|_| !keyed.asks_usage) {
+            Some(account) => {
+                charge_account(&mut self.counting, host, config, decided, account).map(|()| true)
             }
+            None => Ok(false),
         }
     }
 
-    fn stranger(
+    fn account(
         &mut self,
         host: &mut impl Host,
         config: &Config,
-        request: &Request,
+        subscriber: &Subscriber<'_>,
+        class: usize,
+    ) -> Result<Account, DecideError> {
+        let counters = self.counting.open(host, config)?;
+        let name = config.class_name(class);
+        let organisation = subscriber.organisation.map(|id| counters.place(Who::Organisation(id), name));
+        Ok(Account {
+            plan: subscriber.plan,
+            entitlement: subscriber.entitlements.get(class).cloned().unwrap_or(Entitlement::NotInPlan),
+            places: Places {
+                own: counters.place(subscriber.who, name),
+                organisation: organisation.map(Box::new),
+            },
+        })
+    }
+
+    fn decide_not_ready(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        decided: &mut Decided,
+    ) -> Result<(), DecideError> {
+        match config.directory.as_ref().map(|directory| &directory.not_ready) {
+            Some(NotReady::Unavailable) => {
+                decided.refuse(config, Outcome::NotReady, Refusal::NotReady);
+                Ok(())
+            }
+            Some(NotReady::Limit(quotas)) => {
+                self.charge_address(host, config, decided, quotas, NOT_READY_CLASS, Outcome::NotReady)
+            }
+            Some(NotReady::Pass) | None => {
+                decided.pass(Outcome::NotReady);
+                Ok(())
+            }
+        }
+    }
+
+    fn decide_stranger(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        decided: &mut Decided,
         policy: &StrangerPolicy,
-        outcome: Outcome,
-    ) -> Result<Verdict, DecideError> {
+        (outcome, refusal): (Outcome, Refusal),
+    ) -> Result<(), DecideError> {
         match policy {
-            StrangerPolicy::Pass => Ok(request.verdict([outcome])),
+            StrangerPolicy::Pass => {
+                decided.pass(outcome);
+                Ok(())
+            }
             StrangerPolicy::Reject => {
-                let reply = match outcome {
-                    Outcome::MissingKey => Reply::missing_key(),
-                    _ => Reply::unknown_key(),
-                };
-                Ok(request.refused(config, [outcome], reply))
+                decided.refuse(config, outcome, refusal);
+                Ok(())
             }
             StrangerPolicy::Limit(quotas) => {
-                let address = host.property(b"source\0address")?.unwrap_or_default();
-                let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
-                let counter = self.open(host)?.place(Counter { who, class: ADDRESS_CLASS });
-                let places = Places { own: counter, organisation: None };
-                Ok(self.count(host, config, request, places, quotas, Some(outcome))?)
+                self.charge_address(host, config, decided, quotas, ADDRESS_CLASS, outcome)
             }
         }
     }
 
-    /// Charges a request to its quotas, and makes its verdict.
-    fn count(
+    /// Charges a request to the quotas of its client's address. It costs one unit, whatever its class.
+    fn charge_address(
         &mut self,
         host: &mut impl Host,
         config: &Config,
-        request: &Request,
-        places: Places,
+        decided: &mut Decided,
         quotas: &Arc<QuotaSet>,
-        stranger: Option<Outcome>,
-    ) -> Result<Verdict, DecideError> {
-        let cost = match (stranger, config.catalog.classes.get(request.class)) {
-            (Some(_), _) | (_, None) => 1,
-            (None, Some(class)) => class.cost,
-        };
-        // In a box, because it is handed on several times until the response is there.
-        let at = Timestamp::from_seconds(0);
-        let mut report = Box::new(Report {
-            quotas: Arc::clone(quotas),
-            standings: Standings::new(),
-            cost,
-            counter: places.own.fingerprint(),
-            at,
-        });
-        let mut parts = places.parts(quotas);
-        let Some((place, part)) = parts.next() else { return Err(DecideError::NoQuotas) };
-        let charge = Charge { fingerprint: place.fingerprint(), quotas: part, cost };
-        let mut counted = self.open(host)?.charge(host, place, charge, &mut report.standings)?;
-        report.at = counted.at;
-        if let (true, Some(organisation)) = (counted.admitted, parts.next()) {
-            counted = self.charge_organisation(host, (place, charge), organisation, &mut report)?;
-        }
-        // A stranger pays one unit, whatever the class.
-        let reservation = match stranger {
-            None if counted.admitted => Reservation::of(config, request.class, places, &report),
-            None | Some(_) => None,
-        };
-        let mut verdict = conclude(config, request, report, stranger, counted.overflowed, counted.admitted);
-        verdict.reservation = reservation;
-        Ok(verdict)
+        class: &str,
+        outcome: Outcome,
+    ) -> Result<(), DecideError> {
+        let address = host.property(b"source\0address")?.unwrap_or_default();
+        let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
+        let own = self.counting.open(host, config)?.place(who, class);
+        let places = Places { own, organisation: None };
+        charge(&mut self.counting, host, config, decided, (quotas, places), None)?;
+        decided.pass(outcome);
+        Ok(())
     }
 
-    /// Decides by `on_error` on a request that could not be counted.
     #[cold]
-    fn failed(&mut self, host: &mut impl Host, request: &Request, error: DecideError) -> Verdict {
-        self.log_error(host, "a request could not be counted", error);
-        match self.config.on_error {
-            OnError::Allow => request.verdict([Outcome::Error]),
-            OnError::Deny => request.refused(&self.config, [Outcome::Error], Reply::count_failed()),
-        }
-    }
-
-    /// Logs an error, but each at most once a second.
-    fn log_error(&mut self, host: &mut impl Host, what: &str, error: DecideError) {
-        let now = host.now().ok();
-        if let Some(left_out) = self.errors.admit(error, now) {
-            host.log(LogLevel::Error, format_args!("{what}: {error}{left_out}"));
-        }
-    }
-
-    fn open(&mut self, host: &mut impl Host) -> Result<&mut Counters, DecideError> {
-        open(&mut self.counters, &self.config, host)
+    fn fail(&mut self, host: &mut impl Host, decided: &mut Decided, error: DecideError) {
+        self.counting.log_error(host, "a request could not be counted", error);
+        decided.fail(&self.config);
     }
 }
 
-fn open<'c>(
-    counters: &'c mut Option<Counters>,
-    config: &Config,
+/// Charges a request to its caller's account.
+fn charge_account(
+    counting: &mut Counting,
     host: &mut impl Host,
-) -> Result<&'c mut Counters, DecideError> {
-    match counters {
-        Some(counters) => Ok(counters),
-        counters => {
-            let opened = open_counters(config, host)?;
-            Ok(counters.insert(opened))
-        }
-    }
-}
-
-/// The verdict on a request that was counted.
-fn conclude(
     config: &Config,
-    request: &Request,
-    report: Box<Report>,
-    stranger: Option<Outcome>,
-    overflowed: bool,
-    admitted: bool,
-) -> Verdict {
-    let mut verdict = request.verdict(stranger);
-    let mut and = |outcome| {
-        // Four have room: who it was, that it overflowed, how it ended, and that its path was ambiguous.
-        let _ = verdict.outcomes.try_push(outcome);
-    };
-    if overflowed {
-        and(Outcome::Overflow);
-    }
-    match (admitted, config.enforcement) {
-        (true, _) => {
-            if stranger.is_none() {
-                and(Outcome::Allowed);
-            }
-            if report.exhausted_in_shadow() {
-                and(Outcome::ShadowLimited);
-            }
+    decided: &mut Decided,
+    account: &Account,
+) -> Result<(), DecideError> {
+    decided.plan = Some(account.plan);
+    match &account.entitlement {
+        Entitlement::Unlimited => decided.pass(Outcome::Allowed),
+        Entitlement::NotInPlan => decided.refuse(config, Outcome::NotInPlan, Refusal::NotInPlan),
+        Entitlement::Quotas(quotas) => {
+            let to = (quotas, account.places.clone());
+            return charge(counting, host, config, decided, to, Some(decided.class));
         }
-        (false, Mode::Shadow) => and(Outcome::ShadowLimited),
-        (false, Mode::Enforced) => and(Outcome::Limited),
     }
-    if !admitted && config.enforcement == Mode::Enforced {
-        let class = config.catalog.classes.get(request.class).filter(|_| stranger.is_none());
-        let units = match class {
-            Some(Class { cost, actual, .. }) if *cost > 1 || actual.is_some() => Units::Units,
-            Some(_) | None => Units::Requests,
+    Ok(())
+}
+
+/// Charges a request to these quotas at these places, and decides it. `class` is a subscriber's class; `None` for a stranger.
+fn charge(
+    counting: &mut Counting,
+    host: &mut impl Host,
+    config: &Config,
+    decided: &mut Decided,
+    (quotas, places): (&Arc<QuotaSet>, Places),
+    class: Option<usize>,
+) -> Result<(), DecideError> {
+    let terms = class.and_then(|class| config.catalog.classes.get(class));
+    // In a box, because it is handed on several times until the response is there.
+    let mut charged = Box::new(Charged {
+        quotas: Arc::clone(quotas),
+        standings: Standings::new(),
+        cost: terms.map_or(1, |class| class.cost),
+        at: Timestamp::from_seconds(0),
+        class: decided.class,
+        places,
+        is_stranger: class.is_none(),
+        is_grpc: decided.is_grpc,
+        is_open: false,
+    });
+    let counted = counting.charge(host, config, &mut charged)?;
+    if counted.overflowed {
+        decided.pass(Outcome::Overflow);
+    }
+    if counted.admitted {
+        charged.is_open = terms.is_some_and(|class| class.is_settled());
+        if class.is_some() {
+            decided.pass(Outcome::Allowed);
+        }
+        if charged.is_exhausted_in_shadow() {
+            decided.pass(Outcome::ShadowLimited);
+            decided.is_refused = true;
+        }
+    } else {
+        let outcome = match config.enforcement {
+            Mode::Enforced => Outcome::Limited,
+            Mode::Shadow => Outcome::ShadowLimited,
         };
-        verdict.reply = Some(Box::new(Reply::limited(&report, request.plan_name(config), units)));
+        decided.refuse(config, outcome, Refusal::Limited);
     }
-    verdict.report = Some(report);
-    verdict
-}
-
-#[cold]
-fn open_counters(config: &Config, host: &mut impl Host) -> Result<Counters, DecideError> {
-    let wanted = config.counters;
-    let salt = host.random()?;
-    let counters = Counters::open(host, salt, &config.namespace, wanted)?;
-    if counters.is_local() {
-        host.log(
-            LogLevel::Warn,
-            format_args!(
-                "this host has no shared data: each VM counts by itself, so a quota applies to each VM"
-            ),
-        );
-    }
-    let used = counters.capacity();
-    if used != wanted {
-        host.log(
-            LogLevel::Warn,
-            format_args!(
-                "counters: {} known and {} strangers stay in force until a restart; {} and {} are configured",
-                used.known, used.strangers, wanted.known, wanted.strangers
-            ),
-        );
-    }
-    Ok(counters)
-}
-
-/// A request, as metrics and messages name it.
-struct Request {
-    plan: Option<usize>,
-    class: usize,
-}
-
-impl Request {
-    fn plan_name<'c>(&self, config: &'c Config) -> Option<&'c str> {
-        Some(config.plan_name(self.plan?))
-    }
-
-    fn verdict(&self, outcomes: impl IntoIterator<Item = Outcome>) -> Verdict {
-        Verdict {
-            plan: self.plan,
-            class: self.class,
-            outcomes: outcomes.into_iter().collect(),
-            report: None,
-            reservation: None,
-            reply: None,
-        }
-    }
-
-    /// Refuses the request, unless the whole filter is in shadow mode.
-    #[cold]
-    fn refused(&self, config: &Config, outcomes: [Outcome; 1], reply: Reply) -> Verdict {
-        let mut verdict = self.verdict(outcomes);
-        if config.enforcement == Mode::Enforced {
-            verdict.reply = Some(Box::new(reply));
-        }
-        verdict
-    }
+    decided.charged = Some(charged);
+    Ok(())
 }
 
 #[cfg(test)]

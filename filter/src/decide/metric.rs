@@ -1,30 +1,141 @@
-//! Names of the metrics, in the form of Istio's custom metrics.
+//! The metrics: their names, and their sums in the VM, which are handed to the gateway now and then, because a host call for each request would
+//! cost more than the sum.
 //!
-//! A tag stands in the name as `<tag>=.=<value>;.;`. Istio's regular expression `(<tag>=\.=(.*?);\.;)`, which `envoy.yaml` carries as
-//! well, takes it out of the name and makes it a label: `weir_requests_total{plan, class, outcome}` on `/stats/prometheus`. The names
-//! that a configuration may give to plans and classes contain none of `.`, `;` and `=`, so no name ends its tag or starts another.
+//! Names are in the form of Istio's custom metrics. A tag stands in the name as `<tag>=.=<value>;.;`. Istio's regular expression
+//! `(<tag>=\.=(.*?);\.;)`, which `envoy.yaml` carries as well, takes it out of the name and makes it a label:
+//! `weir_requests_total{plan, class, outcome}` on `/stats/prometheus`. The names that a configuration may give to plans and classes contain none
+//! of `.`, `;` and `=`, so no name ends its tag or starts another.
 
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Outcomes};
 
-/// Polls of the directory that brought a new document.
-pub const DIRECTORY_UPDATED: &str = "weir.directory.updated_total";
-/// Polls of the directory that brought no change.
-pub const DIRECTORY_UNCHANGED: &str = "weir.directory.unchanged_total";
-/// Polls of the directory without a good answer.
-pub const DIRECTORY_FAILED: &str = "weir.directory.failed_total";
-/// Rows of the directory that are malformed, repeat a key, or name a plan or class that is not configured.
-pub const DIRECTORY_SKIPPED: &str = "weir.directory.skipped_total";
-/// Rows of the directory that `counters.known` has no records for.
-pub const DIRECTORY_OVER_CAPACITY: &str = "weir.directory.over_capacity_total";
+/// Something that happens and is counted, apart from requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A poll of the directory brought a new document.
+    DirectoryUpdated,
+    /// A poll of the directory brought no change.
+    DirectoryUnchanged,
+    /// A poll of the directory had no good answer.
+    DirectoryFailed,
+    /// A row of the directory is malformed, repeats a key, or names a plan or class that is not configured.
+    DirectorySkipped,
+    /// `counters.known` has no records for a row of the directory.
+    DirectoryOverCapacity,
+    /// The response's status gave back what the request was charged.
+    CostRefunded,
+    /// The actual cost of a request did not become known, so that its reserve stands.
+    CostUnknown,
+    /// A settlement could not be stored, so that the charge stands.
+    CostUnsettled,
+    /// A caller got its charge back, because its organisation did not admit the request.
+    OrganisationGivenBack,
+    /// A malformed entry of the counters was begun again.
+    CountersRepaired,
+}
 
-/// `weir_cost_refunded_total`: requests whose response's status gave back what they were charged.
-pub const COST_REFUNDED: &str = "weir.cost.refunded_total";
-/// `weir_cost_unknown_total`: requests whose actual cost did not become known, so that their reserve stands.
-pub const COST_UNKNOWN: &str = "weir.cost.unknown_total";
-/// `weir_cost_unsettled_total`: requests whose settlement could not be stored, so that their charge stands.
-pub const COST_UNSETTLED: &str = "weir.cost.unsettled_total";
-/// `weir_organisation_given_back_total`: requests whose caller got its charge back, because its organisation did not admit them.
-pub const ORGANISATION_GIVEN_BACK: &str = "weir.organisation.given_back_total";
+impl Event {
+    /// All events.
+    pub const ALL: [Self; 10] = [
+        Self::DirectoryUpdated,
+        Self::DirectoryUnchanged,
+        Self::DirectoryFailed,
+        Self::DirectorySkipped,
+        Self::DirectoryOverCapacity,
+        Self::CostRefunded,
+        Self::CostUnknown,
+        Self::CostUnsettled,
+        Self::OrganisationGivenBack,
+        Self::CountersRepaired,
+    ];
+
+    /// The name of the counter.
+    #[must_use]
+    pub const fn metric(self) -> &'static str {
+        match self {
+            Self::DirectoryUpdated => "weir.directory.updated_total",
+            Self::DirectoryUnchanged => "weir.directory.unchanged_total",
+            Self::DirectoryFailed => "weir.directory.failed_total",
+            Self::DirectorySkipped => "weir.directory.skipped_total",
+            Self::DirectoryOverCapacity => "weir.directory.over_capacity_total",
+            Self::CostRefunded => "weir.cost.refunded_total",
+            Self::CostUnknown => "weir.cost.unknown_total",
+            Self::CostUnsettled => "weir.cost.unsettled_total",
+            Self::OrganisationGivenBack => "weir.organisation.given_back_total",
+            Self::CountersRepaired => "weir.counters.repaired_total",
+        }
+    }
+}
+
+/// Sums of events.
+#[derive(Debug, Default)]
+pub struct EventSums([u32; Event::ALL.len()]);
+
+impl EventSums {
+    /// Adds to an event's sum.
+    pub fn add(&mut self, event: Event, times: u32) {
+        if let Some(sum) = self.0.get_mut(event as usize) {
+            *sum = sum.saturating_add(times);
+        }
+    }
+
+    /// Takes the sums since the last time, in the order of [`Event::ALL`].
+    pub fn drain(&mut self) -> [u32; Event::ALL.len()] {
+        core::mem::take(&mut self.0)
+    }
+}
+
+/// Sums of requests: plans × classes × outcomes, where the plan after the last stands for strangers.
+#[derive(Debug)]
+pub struct RequestSums {
+    classes: usize,
+    plans: usize,
+    sums: Vec<u32>,
+}
+
+/// What a sum of requests is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The plan, as an index into [`crate::config::Catalog::plans`]; `None` for strangers.
+    pub plan: Option<usize>,
+    /// The class, as an index into [`crate::config::Catalog::classes`].
+    pub class: usize,
+    /// The outcome.
+    pub outcome: Outcome,
+}
+
+impl RequestSums {
+    /// Sums of zero.
+    #[must_use]
+    pub fn new(plans: usize, classes: usize) -> Self {
+        Self { classes, plans, sums: vec![0; (plans + 1) * classes * Outcome::ALL.len()] }
+    }
+
+    /// All labels, in the order of [`RequestSums::drain`]'s places.
+    pub fn labels(&self) -> impl Iterator<Item = Label> + use<> {
+        let (plans, classes) = (self.plans, self.classes);
+        (0..=plans).flat_map(move |plan| {
+            (0..classes).flat_map(move |class| {
+                let plan = (plan < plans).then_some(plan);
+                Outcome::ALL.into_iter().map(move |outcome| Label { plan, class, outcome })
+            })
+        })
+    }
+
+    /// Counts a request under each of its outcomes.
+    pub fn add(&mut self, plan: Option<usize>, class: usize, outcomes: Outcomes) {
+        let first = (plan.unwrap_or(self.plans) * self.classes + class) * Outcome::ALL.len();
+        for outcome in outcomes.iter() {
+            if let Some(sum) = self.sums.get_mut(first + outcome as usize) {
+                *sum = sum.saturating_add(1);
+            }
+        }
+    }
+
+    /// Takes every sum that is not 0, with its place among the labels.
+    pub fn drain(&mut self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.sums.iter_mut().map(core::mem::take).enumerate().filter(|(_, sum)| *sum > 0)
+    }
+}
 
 /// Requests of a plan and class, by outcome.
 #[must_use]
@@ -66,5 +177,33 @@ mod tests {
             assert_eq!((name.as_str(), &found_plan, &found_class, outcome.as_str()), expected);
         }
         assert!(accepted > 1000, "{accepted}");
+    }
+
+    #[test]
+    fn what_is_added_under_a_label_is_drained_at_its_place_once() {
+        let mut sums = RequestSums::new(2, 3);
+        let labels: Vec<_> = sums.labels().collect();
+        for (times, Label { plan, class, outcome }) in labels.iter().enumerate() {
+            for _ in 0..times {
+                sums.add(*plan, *class, (*outcome).into());
+            }
+        }
+        let drained: Vec<_> = sums.drain().collect();
+        let expected: Vec<_> =
+            (1..labels.len()).map(|place| (place, u32::try_from(place).unwrap())).collect();
+        assert_eq!(drained, expected);
+        assert_eq!(sums.drain().count(), 0);
+    }
+
+    #[test]
+    fn a_request_is_counted_under_each_of_its_outcomes() {
+        let mut sums = RequestSums::new(1, 1);
+        let mut outcomes = Outcomes::from(Outcome::UnknownKey);
+        outcomes.add(Outcome::Limited);
+        sums.add(None, 0, outcomes);
+        let labels: Vec<_> = sums.labels().collect();
+        let drained: Vec<_> =
+            sums.drain().map(|(place, sum)| (labels[place].plan, labels[place].outcome, sum)).collect();
+        assert_eq!(drained, [(None, Outcome::Limited, 1), (None, Outcome::UnknownKey, 1)]);
     }
 }

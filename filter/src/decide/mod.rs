@@ -1,13 +1,21 @@
 //! Deciding a request: its caller, its class, its quotas, and the answer.
+//!
+//! A request's way is [`limiter::Limiter::decide`]: read one line from the headers → route → account → charge → decision. At the response:
+//! settlement → headers.
 
+pub mod account;
+pub mod counting;
+pub mod decision;
+mod explanation;
+pub mod headers;
 pub mod host;
 pub mod limiter;
+pub mod log_fields;
 pub mod log_limiter;
 pub mod metric;
+mod operate;
 pub mod operators;
 pub mod outcome;
 pub mod reply;
-pub mod response_headers;
-pub mod tally;
+pub mod settlement;
 pub mod usage;
-pub mod verdict;

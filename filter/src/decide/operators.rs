@@ -5,10 +5,12 @@ use std::convert::Infallible;
 
 use serde::Serialize;
 
+use super::decision::Answer;
+use super::reply::Head;
+use super::usage::Usage;
 use crate::config::{OperatorSettings, parse_key};
 use crate::count::fingerprint::KeyDigest;
-use crate::decide::reply::{Reply, grpc};
-use crate::decide::usage::Usage;
+use crate::grpc;
 use crate::request::header_pairs::HeaderPairs;
 use crate::request::identity::{Credential, KeySource, credential};
 use crate::request::path::segments;
@@ -85,8 +87,9 @@ pub(super) struct Audit<'a> {
 }
 
 /// Why an operator is not answered what it asks for.
+#[expect(missing_docs, reason = "each variant has its message")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub enum Refusal {
     #[error("Unauthorized: a bearer token of an operator is required.")]
     Unauthorized,
     #[error("There is no such endpoint.")]
@@ -114,7 +117,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn reply(&self) -> Reply {
+    pub(super) fn head(&self) -> Head {
         let (status, grpc_status, details) = match self {
             Self::Unauthorized => (401, grpc::UNAUTHENTICATED, "weir_operator_unauthorized"),
             Self::NoEndpoint | Self::NoSubscriber | Self::NoKey => {
@@ -128,14 +131,14 @@ impl Refusal {
             Self::NotReady => (503, grpc::UNAVAILABLE, "weir_directory_not_ready"),
             Self::Failed => (503, grpc::UNAVAILABLE, "weir_count_failed"),
         };
-        Reply {
+        Head {
             retry_after: matches!(self, Self::NotReady | Self::Failed).then_some(1),
             header: match self {
                 Self::Unauthorized => Some(("www-authenticate", "Bearer")),
                 Self::Method { allow } => Some(("allow", allow)),
                 _ => None,
             },
-            ..Reply::refusal(status, grpc_status, details, self.to_string())
+            ..Head::new(status, grpc_status, details)
         }
     }
 }
@@ -184,12 +187,12 @@ impl<'r> Call<'r> {
     }
 
     /// The state as the answer to this call.
-    pub(super) fn answer(&self, state: &State<'_>) -> Reply {
+    pub(super) fn answer(&self, state: &State<'_>) -> Answer {
         let details = match self.action {
             Action::See => "weir_usage",
             Action::Reset { .. } => "weir_reset",
         };
-        Reply::answer(details, state)
+        Answer::document(details, state)
     }
 }
 
@@ -304,25 +307,6 @@ mod tests {
             }
         }
         assert_eq!(read("GET", b"/links", b""), Err(Refusal::NoEndpoint));
-    }
-
-    #[test]
-    fn a_refusal_has_the_headers_that_its_status_asks_for() {
-        let rows = [
-            (Refusal::Unauthorized, 401, "www-authenticate", "Bearer", "unauthorized"),
-            (Refusal::Method { allow: "POST" }, 405, "allow", "POST", "bad_request"),
-            (Refusal::NotReady, 503, "retry-after", "1", "internal_server_error"),
-            (Refusal::NoSubscriber, 404, "cache-control", "no-store", "not_found"),
-            (Refusal::SeveralKeys, 422, "cache-control", "no-store", "unprocessable_entity"),
-        ];
-        for (refusal, status, name, value, code) in rows {
-            let reply = refusal.reply();
-            let headers = reply.headers();
-            let found = HeaderPairs::parse(&headers).unwrap().get(name);
-            assert_eq!((reply.status, found), (status, Some(value.as_bytes())), "{refusal:?}");
-            let body: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
-            assert_eq!(body["error"]["code"], code, "{refusal:?}");
-        }
     }
 
     proptest! {

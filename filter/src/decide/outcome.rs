@@ -26,13 +26,15 @@ pub enum Outcome {
     Exempt,
     /// Counted in the record that strangers share whose entry is full.
     Overflow,
+    /// The directory, which may know its key, has not answered.
+    NotReady,
     /// Could not be counted; `on_error` decided.
     Error,
 }
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Allowed,
         Self::Limited,
         Self::ShadowLimited,
@@ -42,6 +44,7 @@ impl Outcome {
         Self::AmbiguousPath,
         Self::Exempt,
         Self::Overflow,
+        Self::NotReady,
         Self::Error,
     ];
 
@@ -51,8 +54,14 @@ impl Outcome {
         match self {
             Self::Limited | Self::ShadowLimited | Self::AmbiguousPath | Self::Error => true,
             Self::Allowed | Self::NotInPlan => subscriber,
-            Self::UnknownKey | Self::MissingKey | Self::Exempt | Self::Overflow => !subscriber,
+            Self::UnknownKey | Self::MissingKey | Self::Exempt | Self::Overflow | Self::NotReady => {
+                !subscriber
+            }
         }
+    }
+
+    const fn bit(self) -> u16 {
+        1 << self as u16
     }
 }
 
@@ -68,7 +77,36 @@ impl fmt::Display for Outcome {
             Self::AmbiguousPath => "ambiguous_path",
             Self::Exempt => "exempt",
             Self::Overflow => "overflow",
+            Self::NotReady => "not_ready",
             Self::Error => "error",
         })
+    }
+}
+
+/// The outcomes of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes(u16);
+
+impl Outcomes {
+    /// Adds an outcome.
+    pub const fn add(&mut self, outcome: Outcome) {
+        self.0 |= outcome.bit();
+    }
+
+    /// Whether the request has this outcome.
+    #[must_use]
+    pub const fn has(self, outcome: Outcome) -> bool {
+        self.0 & outcome.bit() != 0
+    }
+
+    /// The outcomes, in the order of [`Outcome::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Outcome> {
+        Outcome::ALL.into_iter().filter(move |outcome| self.has(*outcome))
+    }
+}
+
+impl From<Outcome> for Outcomes {
+    fn from(outcome: Outcome) -> Self {
+        Self(outcome.bit())
     }
 }

@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 
-use crate::config::{Config, Entitlement, Entitlements};
-use crate::count::consume::{Charge, Standings};
-use crate::count::counters::{CountError, Counter, CounterHost, Counters};
-use crate::count::fingerprint::Who;
+use crate::config::roster::Known;
+use crate::config::{Agreement, Config, Entitlement, Entitlements};
+use crate::count::charge::Standings;
+use crate::count::counters::Counters;
+use crate::count::fingerprint::{KeyDigest, Who};
+use crate::count::swap::{CountError, CounterHost};
 use crate::quota::Mode;
 
 /// Where a caller stands in all classes.
@@ -44,18 +46,37 @@ struct QuotaUsage<'a> {
     reset: u64,
 }
 
-/// Whose usage is reported.
+/// A caller with a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller<'a> {
+pub struct Subscriber<'a> {
     /// The key, or its subscriber.
     pub who: Who<'a>,
     /// The organisation that shares quotas.
     pub organisation: Option<&'a str>,
-    /// The plan.
+    /// The plan, as an index into [`crate::config::Catalog::plans`].
     pub plan: usize,
+    /// What it is entitled to in each class.
+    pub entitlements: &'a Entitlements,
 }
 
-/// Where a caller stands. Nothing is counted.
+impl<'a> Subscriber<'a> {
+    /// The owner of a known key.
+    pub(super) fn of_agreement(config: &Config, known: Known<'a>, agreement: &'a Agreement) -> Self {
+        let Agreement { plan, entitlements, organisation } = agreement;
+        let (who, organisation) = (config.count_by.who(known), organisation.as_deref());
+        Self { who, organisation, plan: *plan, entitlements }
+    }
+
+    /// The owner of a key with this plan; `None` if there is no such plan.
+    pub(super) fn of_plan(config: &'a Config, key: &'a KeyDigest, plan: &[u8]) -> Option<Self> {
+        let plans = &config.catalog.plans;
+        let (plan, (_, entitlements)) =
+            plans.iter().enumerate().find(|(_, (name, _))| name.as_bytes() == plan)?;
+        Some(Self { who: Who::Key(key), organisation: None, plan, entitlements })
+    }
+}
+
+/// Where a subscriber stands. Nothing is counted.
 ///
 /// # Errors
 /// If a counter could not be read.
@@ -63,11 +84,11 @@ pub fn usage<'c>(
     counters: &mut Counters,
     host: &mut impl CounterHost,
     config: &'c Config,
-    Caller { who, organisation, plan }: Caller<'_>,
-    granted: &'c Entitlements,
+    subscriber: Subscriber<'c>,
 ) -> Result<Usage<'c>, CountError> {
-    let mut classes = Vec::with_capacity(granted.len());
-    for (class, granted) in config.catalog.classes.iter().zip(granted) {
+    let Subscriber { who, organisation, plan, entitlements } = subscriber;
+    let mut classes = Vec::with_capacity(entitlements.len());
+    for (class, granted) in config.catalog.classes.iter().zip(entitlements.iter()) {
         let quotas = match granted {
             Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
             Entitlement::Quotas(set) => {
@@ -75,9 +96,8 @@ pub fn usage<'c>(
                 let organisation = organisation.map(Who::Organisation);
                 for (who, quotas) in [(Some(who), set.own()), (organisation, set.shared())] {
                     let Some(who) = who.filter(|_| !quotas.is_empty()) else { continue };
-                    let place = counters.place(Counter { who, class: &class.name });
-                    let charge = Charge { fingerprint: place.fingerprint(), quotas, cost: 0 };
-                    standings.extend(counters.standing(host, place, charge)?);
+                    let place = counters.place(who, &class.name);
+                    standings.extend(counters.standing(host, place, quotas)?);
                 }
                 let enforced =
                     set.quotas().iter().zip(standings).filter(|(quota, _)| quota.mode == Mode::Enforced);
@@ -87,7 +107,7 @@ pub fn usage<'c>(
                         name: &quota.name,
                         limit: quota.limit.get(),
                         window: period.end.saturating_sub(period.start),
-                        remaining: quota.limit.get().saturating_sub(standing.used) / class.cost.max(1),
+                        remaining: standing.left(quota) / class.cost.max(1),
                         reset: period.end,
                     })
                     .collect()

@@ -14,6 +14,7 @@ use self::document::parse;
 use self::polling::Schedule;
 use crate::config::roster::Roster;
 use crate::config::{Config, DirectorySettings, Subscribers};
+use crate::count::shared_data::HostError;
 use crate::time::Timestamp;
 
 /// Polls a directory and keeps its last good answer.
@@ -24,14 +25,17 @@ pub struct Directory {
     roster: Option<Arc<Roster>>,
     etag: Option<Vec<u8>>,
     last_success: Option<Timestamp>,
-    is_failing: bool,
+    /// The failure that was logged last, unless there has been a good answer since.
+    failure: Option<DirectoryError>,
 }
 
 /// A poll to send: `GET` of this path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Poll<'d> {
-    /// The gateway's cluster, also the `:authority`.
+    /// The gateway's cluster.
     pub cluster: &'d str,
+    /// The `:authority`.
+    pub authority: &'d str,
     /// The path.
     pub path: &'d str,
     /// The value of `authorization`.
@@ -66,9 +70,18 @@ pub struct LeftOut {
 /// What is wrong with an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryError {
-    /// There was none.
-    #[error("no answer from cluster {0:?}")]
-    NoAnswer(String),
+    /// The host has no such cluster.
+    #[error("this gateway has no cluster {0:?}; add it, or correct directory.cluster")]
+    NoCluster(String),
+    /// The host did not send the poll.
+    #[error("cluster {0:?}: {1}")]
+    NotSent(String, HostError),
+    /// There was none. A host that breaks off a large answer hands over none of it.
+    #[error(
+        "no answer from cluster {0:?}: the call failed, took longer than {1} ms, or the gateway broke off an answer that is too large \
+         (over 32 MiB in Envoy: http.async_response_buffer_limit)"
+    )]
+    NoAnswer(String, u32),
     /// Its status was neither 200 nor 304.
     #[error("answered status {0}")]
     Status(String),
@@ -82,7 +95,7 @@ impl Directory {
     #[must_use]
     pub fn new(settings: DirectorySettings, jitter: u8) -> Self {
         let schedule = Schedule::new(interval(&settings), jitter);
-        Self { settings, schedule, roster: None, etag: None, last_success: None, is_failing: false }
+        Self { settings, schedule, roster: None, etag: None, last_success: None, failure: None }
     }
 
     /// The same directory under another configuration: its last answer stays in force.
@@ -94,7 +107,7 @@ impl Directory {
             roster: self.roster.clone(),
             etag: self.etag.clone(),
             last_success: self.last_success,
-            is_failing: false,
+            failure: None,
         }
     }
 
@@ -118,11 +131,22 @@ impl Directory {
         self.schedule.sent(now);
         Some(Poll {
             cluster: &self.settings.cluster,
+            authority: &self.settings.authority,
             path: &self.settings.path,
-            authorization: self.settings.bearer.as_ref().map(|token| format!("Bearer {token}")),
+            authorization: self.settings.bearer.as_ref().map(|token| format!("Bearer {}", token.expose())),
             if_none_match: self.etag.as_deref(),
             timeout: self.settings.timeout_milliseconds(),
         })
+    }
+
+    /// Takes the failure of a host to send a poll. Envoy answers an unknown cluster with BadArgument.
+    pub fn not_sent(&mut self, error: HostError, now: Timestamp) -> DirectoryError {
+        self.schedule.failed(now);
+        let cluster = self.settings.cluster.clone();
+        match error.is_bad_argument() {
+            true => DirectoryError::NoCluster(cluster),
+            false => DirectoryError::NotSent(cluster, error),
+        }
     }
 
     /// Takes the answer of a poll: its status and `etag`, or `None` if there was no answer, and its body.
@@ -148,7 +172,10 @@ impl Directory {
 
     fn take(&mut self, head: Option<(&[u8], Option<&[u8]>)>, body: &[u8]) -> Result<Update, DirectoryError> {
         match head {
-            None => Err(DirectoryError::NoAnswer(self.settings.cluster.clone())),
+            None => {
+                let timeout = self.settings.timeout_milliseconds();
+                Err(DirectoryError::NoAnswer(self.settings.cluster.clone(), timeout))
+            }
             Some((b"304", _)) if self.roster.is_some() => Ok(Update::Unchanged),
             Some((b"200", etag)) => {
                 let (roster, skipped) =
@@ -161,9 +188,13 @@ impl Directory {
         }
     }
 
-    /// Whether this is the first failure after a success, or the first success after a failure. Only these are logged.
-    pub fn turns(&mut self, fails: bool) -> bool {
-        std::mem::replace(&mut self.is_failing, fails) != fails
+    /// Whether a result is another than the last: a new failure, or the first success after one. Only these are logged.
+    pub fn is_news(&mut self, failure: Option<&DirectoryError>) -> bool {
+        let is_news = self.failure.as_ref() != failure;
+        if is_news {
+            self.failure = failure.cloned();
+        }
+        is_news
     }
 
     /// Drops the keys if the last good answer is older than `max_stale`. Returns whether it dropped them.
@@ -200,14 +231,15 @@ pub fn entitled(roster: Arc<Roster>, config: &Config) -> (Subscribers, LeftOut) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::NotReady;
+    use crate::config::{NotReady, Secret};
 
     fn settings(max_stale: u32) -> DirectorySettings {
         DirectorySettings {
             cluster: "backend".into(),
             path: "/keys".into(),
             interval: 10,
-            bearer: Some("token".into()),
+            authority: "links.internal".into(),
+            bearer: Some(Secret::Given("token".into())),
             not_ready: NotReady::Pass,
             max_stale,
         }
@@ -240,6 +272,7 @@ mod tests {
         let mut directory = Directory::new(settings(0), 0);
         let expected = Poll {
             cluster: "backend",
+            authority: "links.internal",
             path: "/keys",
             authorization: Some("Bearer token".into()),
             if_none_match: None,
@@ -295,7 +328,7 @@ mod tests {
             assert_eq!(directory.roster().map(|roster| roster.len()), keys, "{status} {body}");
         }
         let none = directory.answer(None, b"", at(100));
-        assert_eq!(none, Err(DirectoryError::NoAnswer("backend".into())));
+        assert_eq!(none, Err(DirectoryError::NoAnswer("backend".into(), 5000)));
         assert_eq!(directory.poll(at(200)).unwrap().if_none_match, Some(&b"\"v1\""[..]));
     }
 
@@ -314,10 +347,30 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_worth_a_line_once() {
+    fn a_failure_is_worth_a_line_once_and_again_when_it_changes() {
         let mut directory = Directory::new(settings(0), 0);
-        let turns = [false, true, true, false, false, true].map(|fails| directory.turns(fails));
-        assert_eq!(turns, [false, true, false, true, false, true]);
+        let status = |status: &str| Some(DirectoryError::Status(status.into()));
+        let no_cluster = || {
+            let unknown = HostError { call: "proxy_http_call", status: 2 };
+            Some(Directory::new(settings(0), 0).not_sent(unknown, at(100)))
+        };
+        // the failure of a poll, and whether it is logged
+        let steps = [
+            (None, false),
+            (no_cluster(), true),
+            (no_cluster(), false),
+            (status("503"), true),
+            (status("503"), false),
+            (status("401"), true),
+            (None, true),
+            (None, false),
+            (status("401"), true),
+        ];
+        for (step, (failure, is_news)) in steps.into_iter().enumerate() {
+            assert_eq!(directory.is_news(failure.as_ref()), is_news, "step {step}: {failure:?}");
+        }
+        let message = no_cluster().unwrap().to_string();
+        assert_eq!(message, r#"this gateway has no cluster "backend"; add it, or correct directory.cluster"#);
     }
 
     #[test]

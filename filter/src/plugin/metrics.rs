@@ -1,53 +1,41 @@
 //! The host's counters of one configuration.
 
+use super::log::{log_error, log_failure};
 use crate::config::Config;
-use crate::decide::limiter::{Limiter, SettlementEvent};
-use crate::decide::metric;
+use crate::decide::decision::Decided;
+use crate::decide::limiter::Limiter;
+use crate::decide::metric::{self, Event, Label, RequestSums};
 use crate::decide::outcome::NO_PLAN;
-use crate::decide::tally::{Label, Tally};
-use crate::host::Metric;
-use crate::plugin::root::{log_error, log_failure};
+use crate::host::{Gateway, Metric};
 
-/// Outcomes that were not handed to the host yet, and the counters for them.
+/// Sums that were not handed to the host yet, and the counters for them.
 pub(super) struct Metrics {
-    tally: Tally,
+    sums: RequestSums,
     requests: Vec<Option<Metric>>,
-    /// In the order of [`SettlementEvent::ALL`]; `None` for events that cannot occur.
-    settlements: [Option<Metric>; SettlementEvent::ALL.len()],
+    /// In the order of [`Event::ALL`]; `None` for events that cannot occur.
+    events: [Option<Metric>; Event::ALL.len()],
 }
 
 impl Metrics {
-    pub(super) fn define(limiter: &Limiter) -> Self {
-        let config = limiter.config();
-        let tally = Tally::new(config.catalog.plans.len(), config.catalog.classes.len());
-        let requests = tally.labels().map(|label| request_counter(config, label)).collect();
-        let mut metrics = Self { tally, requests, settlements: Default::default() };
-        metrics.define_settlements(limiter);
-        metrics
+    pub(super) fn define(config: &Config) -> Self {
+        let sums = RequestSums::new(config.catalog.plans.len(), config.catalog.classes.len());
+        let requests = sums.labels().map(|label| request_counter(config, label)).collect();
+        let events = Event::ALL.map(|event| is_possible(config, event).then(|| counter(event.metric()))?);
+        Self { sums, requests, events }
     }
 
-    /// Defines the metrics of the events that may occur now that the directory has answered.
-    pub(super) fn define_settlements(&mut self, limiter: &Limiter) {
-        for (event, metric) in SettlementEvent::ALL.into_iter().zip(&mut self.settlements) {
-            if metric.is_none() && limiter.may_see(event) {
-                *metric = counter(event.metric());
-            }
-        }
-    }
-
-    pub(super) fn count(&mut self, label: Label) {
-        self.tally.add(label);
+    pub(super) fn count(&mut self, decided: &Decided) {
+        self.sums.add(decided.plan, decided.class, decided.outcomes);
     }
 
     /// Hands everything to the host that was counted since the last time.
     pub(super) fn flush(&mut self, limiter: &mut Limiter) {
-        let settlements = self.settlements.iter().zip(limiter.drain_settlements());
-        for (metric, sum) in settlements {
+        for (metric, sum) in self.events.iter().zip(limiter.drain_events(&mut Gateway)) {
             if let (Some(metric), 1..) = (metric, sum) {
                 log_failure(metric.add(sum));
             }
         }
-        for (place, sum) in self.tally.drain() {
+        for (place, sum) in self.sums.drain() {
             if let Some(metric) = self.requests.get(place).copied().flatten() {
                 log_failure(metric.add(sum));
             }
@@ -55,14 +43,30 @@ impl Metrics {
     }
 }
 
-fn request_counter(config: &Config, label: Label) -> Option<Metric> {
-    if !label.outcome.is_of(label.plan.is_some()) {
-        return None;
+/// Whether an event may occur. Organisations may come with the directory.
+fn is_possible(config: &Config, event: Event) -> bool {
+    let has_organisations = config.directory.is_some() || config.subscribers.has_organisations();
+    match event {
+        Event::DirectoryUpdated
+        | Event::DirectoryUnchanged
+        | Event::DirectoryFailed
+        | Event::DirectorySkipped
+        | Event::DirectoryOverCapacity => config.directory.is_some(),
+        Event::CostRefunded | Event::CostUnknown => config.settles(),
+        Event::CostUnsettled => config.settles() || has_organisations,
+        Event::OrganisationGivenBack => has_organisations,
+        Event::CountersRepaired => true,
     }
-    let plan = label.plan.map_or(NO_PLAN, |plan| config.plan_name(plan));
-    counter(&metric::requests(plan, config.class_name(label.class), label.outcome))
 }
 
-pub(super) fn counter(name: &str) -> Option<Metric> {
+fn request_counter(config: &Config, Label { plan, class, outcome }: Label) -> Option<Metric> {
+    if !outcome.is_of(plan.is_some()) {
+        return None;
+    }
+    let plan = plan.map_or(NO_PLAN, |plan| config.plan_name(plan));
+    counter(&metric::requests(plan, config.class_name(class), outcome))
+}
+
+fn counter(name: &str) -> Option<Metric> {
     Metric::counter(name).map_err(log_error).ok()
 }

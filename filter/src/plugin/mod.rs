@@ -1,11 +1,13 @@
 //! The contexts of the Rust SDK: callbacks to calls.
 //!
-//! A root context owns the state of one configuration in this VM ([`root::Shared`]). An HTTP context owns the state of its stream, and holds
+//! A root context owns the state of one configuration in this VM ([`state::Active`]). An HTTP context owns the state of its stream, and holds
 //! an `Rc` of its root's.
 
+mod log;
 mod metrics;
 mod poll;
 mod root;
+mod state;
 mod stream;
 
 use crate::host;

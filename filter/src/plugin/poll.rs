@@ -3,55 +3,32 @@
 use std::sync::Arc;
 
 use crate::config::DirectorySettings;
-use crate::count::counters::CounterHost as _;
+use crate::count::shared_data::HostError;
+use crate::count::swap::CounterHost as _;
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
-use crate::decide::metric;
-use crate::directory::{Directory, LeftOut, Poll, Update, entitled};
-use crate::host::{self, Gateway, Metric, Returned};
-use crate::plugin::metrics::counter;
-use crate::plugin::root::{log_error, log_failure};
+use crate::decide::metric::Event;
+use crate::directory::{Directory, DirectoryError, LeftOut, Poll, Update, entitled};
+use crate::host::{self, Gateway, Returned};
+use crate::plugin::log::log_error;
 use crate::request::header_pairs::HeaderPairs;
 
 /// The directory of a configuration, and the poll that is in flight.
 pub(super) struct Poller {
     directory: Directory,
     in_flight: Option<u32>,
-    metrics: Metrics,
-}
-
-/// Polls of the directory by result, and keys that were left out of an answer.
-struct Metrics {
-    updated: Option<Metric>,
-    unchanged: Option<Metric>,
-    failed: Option<Metric>,
-    skipped: Option<Metric>,
-    over_capacity: Option<Metric>,
-}
-
-impl Metrics {
-    fn define() -> Self {
-        Self {
-            updated: counter(metric::DIRECTORY_UPDATED),
-            unchanged: counter(metric::DIRECTORY_UNCHANGED),
-            failed: counter(metric::DIRECTORY_FAILED),
-            skipped: counter(metric::DIRECTORY_SKIPPED),
-            over_capacity: counter(metric::DIRECTORY_OVER_CAPACITY),
-        }
-    }
 }
 
 impl Poller {
     pub(super) fn new(directory: Directory) -> Self {
-        Self { directory, in_flight: None, metrics: Metrics::define() }
+        Self { directory, in_flight: None }
     }
 
     /// The directory as a new configuration with `settings` takes it over, if it is the same one and has answered.
     pub(super) fn take_over(&self, settings: &DirectorySettings) -> Option<Directory> {
-        let of = |settings: &DirectorySettings| {
-            (settings.cluster.clone(), settings.path.clone(), settings.bearer.clone())
-        };
-        let is_same = of(self.directory.settings()) == of(settings);
+        let DirectorySettings { cluster, authority, path, bearer, .. } = self.directory.settings();
+        let is_same = (cluster, authority, path, bearer)
+            == (&settings.cluster, &settings.authority, &settings.path, &settings.bearer);
         (is_same && self.directory.roster().is_some()).then(|| self.directory.take_over(settings.clone()))
     }
 
@@ -77,8 +54,8 @@ impl Poller {
             match send(&poll) {
                 Ok(call) => self.in_flight = Some(call),
                 Err(error) => {
-                    log_error(error);
-                    self.take(limiter, None, b"");
+                    let error = self.directory.not_sent(error, now);
+                    self.failed(limiter, &error);
                 }
             }
         }
@@ -99,34 +76,33 @@ impl Poller {
 
     fn take(&mut self, limiter: &mut Limiter, head: Option<(&[u8], Option<&[u8]>)>, body: &[u8]) {
         let Ok(now) = Gateway.now() else { return };
-        let update = self.directory.answer(head, body, now);
-        let turns = self.directory.turns(update.is_err());
-        match update {
+        match self.directory.answer(head, body, now) {
             Ok(update) => {
-                if turns {
+                if self.directory.is_news(None) {
                     Gateway.log(LogLevel::Info, format_args!("weir: directory: answers again"));
                 }
                 match update {
-                    Update::Unchanged => count(self.metrics.unchanged, 1),
+                    Update::Unchanged => limiter.count(Event::DirectoryUnchanged, 1),
                     Update::Replaced { skipped } => {
-                        count(self.metrics.updated, 1);
-                        count(self.metrics.skipped, skipped);
+                        limiter.count(Event::DirectoryUpdated, 1);
+                        limiter.count(Event::DirectorySkipped, skipped);
                         self.resolve(limiter);
                     }
                 }
             }
-            Err(error) => {
-                if turns {
-                    let kept = if self.directory.roster().is_some() {
-                        "its last keys stay known"
-                    } else {
-                        "no keys are known"
-                    };
-                    Gateway.log(LogLevel::Error, format_args!("weir: directory: {error}; {kept}"));
-                }
-                count(self.metrics.failed, 1);
-            }
+            Err(error) => self.failed(limiter, &error),
         }
+    }
+
+    fn failed(&mut self, limiter: &mut Limiter, error: &DirectoryError) {
+        if self.directory.is_news(Some(error)) {
+            let kept = match self.directory.roster() {
+                Some(_) => "its last keys stay known",
+                None => "no keys are known",
+            };
+            Gateway.log(LogLevel::Error, format_args!("weir: directory: {error}; {kept}"));
+        }
+        limiter.count(Event::DirectoryFailed, 1);
     }
 
     /// Brings what the directory knows into force. Counts the keys that this configuration leaves out.
@@ -145,23 +121,17 @@ impl Poller {
                 ),
             );
         }
-        count(self.metrics.skipped, without_agreement);
-        count(self.metrics.over_capacity, over_capacity);
+        limiter.count(Event::DirectorySkipped, without_agreement);
+        limiter.count(Event::DirectoryOverCapacity, over_capacity);
         limiter.set_directory(Some(Arc::new(subscribers)));
     }
 }
 
-fn count(metric: Option<Metric>, amount: usize) {
-    if let (Some(metric), Ok(amount @ 1..)) = (metric, u32::try_from(amount)) {
-        log_failure(metric.add(amount));
-    }
-}
-
-fn send(poll: &Poll<'_>) -> Result<u32, crate::count::shared_data::HostError> {
+fn send(poll: &Poll<'_>) -> Result<u32, HostError> {
     let mut headers = vec![
         (":method", "GET"),
         (":path", poll.path),
-        (":authority", poll.cluster),
+        (":authority", poll.authority),
         ("accept", "application/json"),
     ];
     headers.extend(poll.authorization.as_deref().map(|value| ("authorization", value)));

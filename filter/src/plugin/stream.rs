@@ -1,56 +1,48 @@
 //! The HTTP context: one request and its response.
 
-use core::cell::Cell;
 use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
-use crate::config::{HeaderOptions, UpstreamHeaders};
-use crate::count::shared_data::HostError;
-use crate::decide::limiter::Reservation;
-use crate::decide::response_headers::{self, EXPOSED};
+use super::log::{log_error, log_failure};
+use super::state::Active;
+use crate::decide::counting::Charged;
+use crate::decide::host::{Host as _, LogLevel};
+use crate::decide::reply::Reply;
+use crate::decide::settlement::Moment;
 use crate::host::{self, Gateway};
-use crate::plugin::root::{Shared, State, answer, log_error, log_failure};
-use crate::request::header_pairs::HeaderPairs;
+use crate::request::line::is_grpc_request;
 
 /// A stream, between the callbacks of its request and of its response.
 pub(super) struct Stream {
     /// The state of its configuration; `None` if its root context has none.
-    root: Option<Rc<Shared>>,
-    report: Cell<Option<Report>>,
-    /// A charge that the end of the stream settles, once the response has not.
-    reservation: Option<Box<Reservation>>,
+    active: Option<Rc<Active>>,
+    response: Option<Response>,
 }
 
 /// What the response is to report.
-pub(super) struct Report {
-    pub(super) standing: Box<response_headers::Report>,
-    pub(super) headers: HeaderOptions,
+pub(super) struct Response {
+    pub(super) charged: Box<Charged>,
     /// Whether a script of another origin is to be allowed to read the headers.
-    pub(super) expose_cors: bool,
-    /// The request's charge, if the response or the end of the stream settles it.
-    pub(super) reservation: Option<Box<Reservation>>,
+    pub(super) has_origin: bool,
 }
 
 impl Stream {
-    pub(super) fn new(root: Option<Rc<Shared>>) -> Self {
-        Self { root, report: Cell::new(None), reservation: None }
+    pub(super) fn new(active: Option<Rc<Active>>) -> Self {
+        Self { active, response: None }
     }
 
-    fn take_report(&self) -> Option<Report> {
-        self.report.take()
-    }
-
-    /// Settles the charge by the response, as far as that decides it.
+    /// Settles the charge, if it is still open.
     #[cold]
-    fn settle_by_response(&mut self, reservation: Box<Reservation>, report: &mut response_headers::Report) {
-        let Some(root) = &self.root else { return };
-        let headers = host::response_headers().map_err(log_error).unwrap_or_default();
-        let settle = |state: &mut State| {
-            state.limiter.settle_by_response(&mut Gateway, reservation, headers.as_ref(), report)
-        };
-        self.reservation = root.with(settle).flatten();
+    fn settle(&mut self, moment: Moment<'_>) {
+        if let (Some(active), Some(response)) = (&self.active, &mut self.response) {
+            active.with(|state| state.settle(response, moment));
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.response.as_ref().is_some_and(|response| response.charged.is_open())
     }
 }
 
@@ -58,50 +50,64 @@ impl Context for Stream {}
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
-        let Some(root) = self.root.clone() else { return Action::Continue };
-        let headers = host::request_headers().map_err(log_error).ok();
-        let headers = headers.as_ref().map_or(&[][..], AsRef::as_ref);
-        let pairs = || HeaderPairs::parse(headers);
-        let decided = root.with(|state| state.limiter.decide(&mut Gateway, headers));
-        let Some(verdict) = decided else { return Action::Continue };
-        match root.note(verdict, || has_origin(pairs()), &self.report) {
-            Some(reply) if answer(&reply, pairs().is_some_and(HeaderPairs::is_grpc)) => Action::Pause,
-            _ => Action::Continue,
+        let headers = host::request_headers().map_err(log_error).unwrap_or_default();
+        let decide =
+            |active: &Rc<Active>| active.with(|state| state.decide(headers.as_ref(), &mut self.response));
+        let reply = match self.active.as_ref().and_then(decide) {
+            Some(reply) => reply,
+            None => Some(without_configuration(headers.as_ref())),
+        };
+        match reply {
+            None => Action::Continue,
+            Some(reply) => {
+                answer(&reply);
+                Action::Pause
+            }
         }
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
-        if let Some(mut report) = self.take_report() {
-            if let Some(reservation) = report.reservation.take() {
-                self.settle_by_response(reservation, &mut report.standing);
-            }
-            log_failure(report.write());
+        if self.is_open() {
+            let headers = host::response_headers().map_err(log_error).unwrap_or_default();
+            self.settle(Moment::Headers(headers.as_ref()));
+        }
+        if let (Some(active), Some(response)) = (&self.active, &self.response)
+            && let Some(written) = active.with(|state| state.write_headers(response))
+        {
+            log_failure(written);
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _trailers: usize) -> Action {
+        if self.is_open() {
+            let trailers = host::response_trailers().map_err(log_error).unwrap_or_default();
+            self.settle(Moment::Trailers(trailers.as_ref()));
         }
         Action::Continue
     }
 
     fn on_log(&mut self) {
-        let reservation = self.reservation.take().or_else(|| self.take_report()?.reservation);
-        if let (Some(root), Some(reservation)) = (&self.root, reservation) {
-            root.with(|state| state.limiter.settle_at_end(&mut Gateway, &reservation));
+        if self.is_open() {
+            self.settle(Moment::End);
         }
     }
 }
 
-impl Report {
-    fn write(&self) -> Result<(), HostError> {
-        let set = match self.headers.upstream {
-            UpstreamHeaders::Replace => host::replace_response_header,
-            UpstreamHeaders::Absent => host::add_response_header,
-        };
-        self.standing.write(self.headers, set)?;
-        if self.expose_cors {
-            host::add_response_header("access-control-expose-headers", EXPOSED)?;
-        }
-        Ok(())
-    }
+/// The reply to a request of a root context without a configuration: none of its limits is known, so it does not go on.
+#[cold]
+fn without_configuration(headers: &[u8]) -> Reply {
+    Gateway.log(
+        LogLevel::Error,
+        format_args!("weir: a request was refused, because the filter has no configuration"),
+    );
+    Reply::without_configuration(is_grpc_request(headers))
 }
 
-fn has_origin(headers: Option<HeaderPairs<'_>>) -> bool {
-    headers.is_some_and(|headers| headers.get("origin").is_some())
+/// Answers the request. If the host does not take the reply, the request stays where it is: it must not go on.
+#[cold]
+fn answer(reply: &Reply) {
+    if let Err(error) = host::send(reply) {
+        Gateway.log(LogLevel::Error, format_args!("weir: a request waits without an answer: {error}"));
+    }
 }

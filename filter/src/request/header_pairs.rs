@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-/// The headers of a request, names in lower case, `:method` and `:path` among them.
+/// The headers of a request, `:method` and `:path` among them. Names are compared without regard to case.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderPairs<'b> {
     sizes: &'b [[u8; 8]],
@@ -24,22 +24,24 @@ impl<'b> HeaderPairs<'b> {
 
     /// The pairs in the host's order. Ends early where the strings are cut short.
     pub fn iter(self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> {
-        self.places()
-            .map_while(move |place| Some((self.strings.get(place.name())?, self.strings.get(place.value())?)))
+        self.spans()
+            .map_while(move |span| Some((self.strings.get(span.name())?, self.strings.get(span.value())?)))
     }
 
     /// Where the strings of each pair are; each is followed by a NUL.
-    fn places(self) -> Places<'b> {
-        Places { sizes: self.sizes.iter(), start: 0 }
+    fn spans(self) -> Spans<'b> {
+        Spans { sizes: self.sizes.iter(), start: 0 }
     }
 
-    /// Whether this is a gRPC request: its client reads a reply's body as a message.
-    #[must_use]
-    pub fn is_grpc(self) -> bool {
-        const GRPC: &[u8] = b"application/grpc";
-        self.get("content-type")
-            .and_then(|value| value.strip_prefix(GRPC))
-            .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    /// The values of all headers whose names are in `names`, each with the place of its name in `names`, in the host's order. Names in
+    /// `names` are in lower case.
+    pub(super) fn each(self, names: &Names) -> impl Iterator<Item = (usize, &'b [u8])> {
+        let spans = self.spans().filter(|span| names.may_have(span.name));
+        spans.filter_map(move |span| {
+            let found = self.strings.get(span.name())?;
+            let place = names.names.iter().position(|name| name.len() == span.name && is(found, name))?;
+            Some((place, self.strings.get(span.value())?))
+        })
     }
 
     /// The first value of `name`, which is in lower case.
@@ -50,40 +52,67 @@ impl<'b> HeaderPairs<'b> {
 
     /// All values of `name`, which is in lower case.
     pub fn get_all(self, name: &str) -> impl Iterator<Item = &'b [u8]> {
-        let mut places = self.places();
+        let mut spans = self.spans();
         core::iter::from_fn(move || {
             loop {
-                let place = places.next()?;
+                let span = spans.next()?;
                 // Nearly all other names are told by their lengths alone.
-                if place.name == name.len() && is(self.strings.get(place.name())?, name.as_bytes()) {
-                    return self.strings.get(place.value());
+                if span.name == name.len() && is(self.strings.get(span.name())?, name.as_bytes()) {
+                    return self.strings.get(span.value());
                 }
             }
         })
     }
 }
 
-struct Places<'b> {
+/// Names to look for in one pass.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    names: Vec<Vec<u8>>,
+    /// Bit `n`: a name has `n` bytes; bit 63: or more.
+    lengths: u64,
+}
+
+impl Names {
+    /// Names in lower case.
+    pub(super) fn new(names: impl IntoIterator<Item = String>) -> Self {
+        let names: Vec<_> = names.into_iter().map(String::into_bytes).collect();
+        let lengths = names.iter().fold(0, |lengths, name| lengths | 1 << name.len().min(63));
+        Self { names, lengths }
+    }
+
+    /// Nearly all other names are told by their lengths alone.
+    fn may_have(&self, length: usize) -> bool {
+        self.lengths >> length.min(63) & 1 == 1
+    }
+}
+
+struct Spans<'b> {
     sizes: core::slice::Iter<'b, [u8; 8]>,
     start: usize,
 }
 
-impl Iterator for Places<'_> {
-    type Item = Place;
+impl Iterator for Spans<'_> {
+    type Item = Span;
 
-    fn next(&mut self) -> Option<Place> {
+    fn next(&mut self) -> Option<Span> {
         let [n0, n1, n2, n3, v0, v1, v2, v3] = *self.sizes.next()?;
         let [name, value] = [[n0, n1, n2, n3], [v0, v1, v2, v3]]
             .map(|size| usize::try_from(u32::from_le_bytes(size)).unwrap_or(usize::MAX));
-        let place = Place { start: self.start, name, value };
+        let span = Span { start: self.start, name, value };
         // Sizes that are not true may lead anywhere; whether a string is there is looked at when it is taken.
         self.start = self.start.wrapping_add(name).wrapping_add(value).wrapping_add(2);
-        Some(place)
+        Some(span)
     }
 }
 
-/// Whether two names of the same length are equal. Compared in whole words, for `memcmp` is a loop over bytes in a module.
+/// Whether a header's name is `name`, which is in lower case. Some hosts hand names over as the client wrote them.
 fn is(found: &[u8], name: &[u8]) -> bool {
+    is_same(found, name) || found.eq_ignore_ascii_case(name)
+}
+
+/// Whether two names of the same length are equal. Compared in whole words, for `memcmp` is a loop over bytes in a module.
+fn is_same(found: &[u8], name: &[u8]) -> bool {
     let (words, expected_words) = (found.as_chunks::<8>().0, name.as_chunks::<8>().0);
     words.iter().zip(expected_words).all(|(word, expected)| word == expected)
         && match name.len() {
@@ -98,13 +127,13 @@ fn is(found: &[u8], name: &[u8]) -> bool {
 
 /// The strings of a pair: where the name starts among all strings, and how long name and value are.
 #[derive(Clone, Copy)]
-struct Place {
+struct Span {
     start: usize,
     name: usize,
     value: usize,
 }
 
-impl Place {
+impl Span {
     fn name(self) -> Range<usize> {
         self.start..self.start.wrapping_add(self.name)
     }
@@ -159,6 +188,17 @@ mod tests {
                 prop_assert!(pairs.iter().count() <= bytes.len() / 8);
             }
         }
+    }
+
+    #[test]
+    fn names_are_compared_without_regard_to_case() {
+        let bytes =
+            serialize(&[("Authorization", b"a"), ("X-COST", b"b"), ("x-costs", b"c"), ("x-co5t", b"d")]);
+        let headers = HeaderPairs::parse(&bytes).unwrap();
+        assert_eq!(headers.get("authorization"), Some(&b"a"[..]));
+        assert_eq!(headers.get_all("x-cost").collect::<Vec<_>>(), [b"b"]);
+        let names = Names::new(["x-cost", "authorization", "absent"].map(str::to_owned));
+        assert_eq!(headers.each(&names).collect::<Vec<_>>(), [(1, &b"a"[..]), (0, b"b")]);
     }
 
     #[test]

@@ -75,24 +75,6 @@ pub fn credential<'r, E>(
     others.iter().try_fold(first, |found, source| Ok(found.and(of_source(source)?)))
 }
 
-/// The only header line in which the request may carry its key: the place of the line's source among `sources`, and the line's value.
-/// `None` if the request has no such line or several, or if a source is not a header.
-///
-/// [`credential`] depends on this line alone, so a caller may remember its result by the line.
-#[must_use]
-pub fn only_line<'r>(sources: &[KeySource], headers: HeaderPairs<'r>) -> Option<(usize, &'r [u8])> {
-    let mut only = None;
-    for (place, source) in sources.iter().enumerate() {
-        let KeySource::Header { name, .. } = source else { return None };
-        for value in headers.get_all(name) {
-            if only.replace((place, value)).is_some() {
-                return None;
-            }
-        }
-    }
-    only
-}
-
 /// The key in a metadata value. Hosts hand over a number as the eight bytes of a double. An integer becomes a key in decimal digits,
 /// unless the eight bytes are text: valid UTF-8 without control characters.
 fn from_metadata<'r>(value: Vec<u8>) -> Credential<'r> {

@@ -3,6 +3,7 @@
 pub mod classes;
 pub mod header_pairs;
 pub mod identity;
+pub mod line;
 pub mod path;
 pub mod query;
 pub mod readings;

@@ -8,8 +8,6 @@
 //! before and once after percent-decoding, because a proxy and a server, or a server and its router, do them in turn. What no upstream
 //! tells apart is the same in all readings: trailing slashes, a missing slash at the start, and escapes of bytes that delimit nothing.
 
-use core::mem::replace;
-
 use serde::Deserialize;
 
 use super::path::{escape, without_query, without_trailing_slashes};
@@ -179,11 +177,9 @@ impl Readings {
     /// # Errors
     /// The readings select different rules, are more than [`MAX_READINGS`], or take more than [`MAX_WORK`].
     pub fn select<R: PartialEq>(&self, path: &[u8], rule: impl Fn(&[u8]) -> R) -> Result<R, AmbiguousPath> {
-        let path = without_trailing_slashes(without_query(path));
-        if is_ordinary(path) && !(self.ignore_case && path.iter().any(u8::is_ascii_uppercase)) {
-            Ok(rule(path))
-        } else {
-            self.select_by_all(path, rule)
+        match ordinary(path) {
+            Some(path) if !(self.ignore_case && path.iter().any(u8::is_ascii_uppercase)) => Ok(rule(path)),
+            Some(_) | None => self.select_by_all(without_trailing_slashes(without_query(path)), rule),
         }
     }
 
@@ -329,14 +325,53 @@ impl Operation {
     }
 }
 
-/// Whether no operation changes a path that has no trailing slash. Says no for a hidden file's, too, which is then found out.
-fn is_ordinary(path: &[u8]) -> bool {
-    let mut before = 0;
-    path.first() == Some(&b'/')
-        && path.iter().all(|byte| match (replace(&mut before, *byte), *byte) {
-            (_, b'%' | b';' | b'\\') | (b'/', b'/' | b'.') => false,
-            (_, _) => true,
-        })
+/// What a byte may mean to the readings of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    /// Nothing but itself.
+    Plain,
+    Slash,
+    Dot,
+    /// The path ends here.
+    End,
+    /// `%`, `;` or `\`: some reading may change it.
+    Special,
+}
+
+const MEANINGS: [Meaning; 256] = {
+    let mut meanings = [Meaning::Plain; 256];
+    meanings[b'/' as usize] = Meaning::Slash;
+    meanings[b'.' as usize] = Meaning::Dot;
+    meanings[b'?' as usize] = Meaning::End;
+    meanings[b'#' as usize] = Meaning::End;
+    meanings[b'%' as usize] = Meaning::Special;
+    meanings[b';' as usize] = Meaning::Special;
+    meanings[b'\\' as usize] = Meaning::Special;
+    meanings
+};
+
+/// The path of a request's `:path`, without query, fragment and a trailing slash, if no operation changes it. `None` for a hidden file's, too,
+/// which is then found out.
+fn ordinary(path: &[u8]) -> Option<&[u8]> {
+    let (mut before, mut end) = (Meaning::Plain, path.len());
+    for (place, byte) in path.iter().enumerate() {
+        let meaning = MEANINGS.get(usize::from(*byte)).copied().unwrap_or(Meaning::Special);
+        match (before, meaning) {
+            (_, Meaning::Plain) => {}
+            (_, Meaning::End) => {
+                end = place;
+                break;
+            }
+            (_, Meaning::Special) | (Meaning::Slash, Meaning::Slash | Meaning::Dot) => return None,
+            (_, Meaning::Slash | Meaning::Dot) => {}
+        }
+        before = meaning;
+    }
+    match path.get(..end)? {
+        [b'/'] => Some(b"/"),
+        [start @ .., b'/'] | start if start.first() == Some(&b'/') => Some(start),
+        _ => None,
+    }
 }
 
 /// The operations that change a path, as bits.

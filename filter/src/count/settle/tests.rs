@@ -3,10 +3,9 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::count::consume::peek;
 use crate::count::fingerprint::Fingerprint;
-use crate::count::reset::reset;
 use crate::quota::Mode;
+use crate::time::Timestamp;
 
 const ALICE: Fingerprint = Fingerprint::from_number(1);
 
@@ -32,18 +31,24 @@ impl Ledger {
         Self { entry: Vec::new(), quotas, charges: Vec::new() }
     }
 
-    fn to_charge(&self, cost: u32) -> Charge<'_> {
-        Charge { fingerprint: ALICE, quotas: &self.quotas, cost }
+    /// Takes a step on the record, opened with these quotas.
+    fn take<T>(&mut self, quotas: &[Quota], seconds: u64, step: impl FnOnce(&mut Record) -> Step<T>) -> T {
+        let mut record = Record::default();
+        let opened = record.open(&self.entry, ALICE, quotas, Timestamp::from_seconds(seconds));
+        assert_eq!(opened, Ok(Ok(())));
+        match step(&mut record) {
+            Step::Keep(result) => result,
+            Step::Store(result) => {
+                record.encode(&mut self.entry);
+                result
+            }
+        }
     }
 
     fn charge(&mut self, cost: u32, seconds: u64) -> bool {
-        let (mut next, mut standings) = (Vec::new(), Standings::new());
-        let now = Timestamp::from_seconds(seconds);
-        let charge = self.to_charge(cost);
-        let (admitted, stores) = charge.apply(&self.entry, now, &mut next, &mut standings).unwrap();
-        if stores {
-            self.entry = next;
-        }
+        let (quotas, mut standings) = (self.quotas.clone(), Standings::new());
+        let charge = Charge { quotas: &quotas, cost };
+        let admitted = self.take(&quotas, seconds, |record| charge.apply(record, &mut standings));
         if admitted {
             self.charges.push((cost, standings));
         }
@@ -53,13 +58,9 @@ impl Ledger {
     /// Settles a charge. Whether a count that it was made to is still there.
     fn settle(&mut self, place: usize, due: Due, seconds: u64) -> bool {
         let (cost, charged) = self.charges.remove(place);
-        let (mut next, mut standings) = (Vec::new(), Standings::new());
-        let settlement = Settlement { charge: self.to_charge(cost), charged: &charged, due };
-        let now = Timestamp::from_seconds(seconds);
-        let (applies, stores) = settlement.apply(&self.entry, now, &mut next, &mut standings).unwrap();
-        if stores {
-            self.entry = next;
-        }
+        let (quotas, mut standings) = (self.quotas.clone(), Standings::new());
+        let settlement = Settlement { charge: Charge { quotas: &quotas, cost }, charged: &charged, due };
+        let applies = self.take(&quotas, seconds, |record| settlement.apply(record, &mut standings));
         let reported: Vec<_> = standings.iter().map(|standing| standing.used).collect();
         assert_eq!(reported, self.used(seconds));
         applies
@@ -67,16 +68,16 @@ impl Ledger {
 
     /// Resets a quota. Returns the units that were used of it.
     fn reset(&mut self, place: usize, seconds: u64) -> u32 {
-        let (mut next, now) = (Vec::new(), Timestamp::from_seconds(seconds));
-        let (used, stores) = reset(&self.entry, ALICE, &self.quotas[place], now, &mut next).unwrap();
-        if stores {
-            self.entry = next;
-        }
-        used
+        let quotas = [self.quotas[place].clone()];
+        self.take(&quotas, seconds, |record| reset(record, &quotas[0]))
     }
 
-    fn used(&self, seconds: u64) -> Vec<u32> {
-        let standings = peek(&self.entry, &self.to_charge(1), Timestamp::from_seconds(seconds)).unwrap();
+    fn used(&mut self, seconds: u64) -> Vec<u32> {
+        let (quotas, mut standings) = (self.quotas.clone(), Standings::new());
+        self.take(&quotas, seconds, |record| {
+            Charge { quotas: &quotas, cost: 0 }.apply(record, &mut standings);
+            Step::Keep(())
+        });
         standings.iter().map(|standing| standing.used).collect()
     }
 }

@@ -1,10 +1,10 @@
 use core::fmt;
 
-use super::caller::REMEMBERED_KEYS;
 use super::*;
-use crate::count::counters::CounterHost;
-use crate::count::fingerprint::Salt;
 use crate::count::shared_data::{Cas, SharedData, Swap, VmLocalData};
+use crate::count::swap::CounterHost;
+use crate::decide::host::LogLevel;
+use crate::decide::reply::Reply;
 use crate::request::header_pairs::serialize;
 use crate::time::Timestamp;
 
@@ -67,6 +67,17 @@ impl Host for TestHost {
     }
 }
 
+/// A decision, with the reply written.
+#[derive(Debug)]
+struct Sent {
+    plan: Option<usize>,
+    class: usize,
+    outcomes: Vec<Outcome>,
+    charged: Option<Box<Charged>>,
+    reply: Option<Reply>,
+    is_refused: bool,
+}
+
 /// A filter of two plans, two classes and three keys, and one host for all its requests.
 struct Filter {
     limiter: Limiter,
@@ -102,18 +113,28 @@ impl Filter {
         Self { limiter: Limiter::new(Arc::new(config)), host }
     }
 
-    fn send(&mut self, method: &str, path: &str, authorization: &str) -> Verdict {
+    fn decide(&mut self, headers: &[u8]) -> Sent {
+        let decided = self.limiter.decide(&mut self.host, headers);
+        let reply = match &decided.decision {
+            Decision::Pass => None,
+            Decision::Answer(answer) => Some(Reply::new(self.limiter.config(), &decided, answer, None)),
+        };
+        let Decided { plan, class, outcomes, charged, is_refused, .. } = decided;
+        Sent { plan, class, outcomes: outcomes.iter().collect(), charged, reply, is_refused }
+    }
+
+    fn send(&mut self, method: &str, path: &str, authorization: &str) -> Sent {
         let mut headers: Vec<(&str, &[u8])> =
             vec![(":method", method.as_bytes()), (":path", path.as_bytes())];
         if !authorization.is_empty() {
             headers.push(("authorization", authorization.as_bytes()));
         }
-        self.limiter.decide(&mut self.host, &serialize(&headers))
+        self.decide(&serialize(&headers))
     }
 }
 
-fn status(verdict: &Verdict) -> u16 {
-    verdict.reply.as_ref().map_or(0, |reply| reply.status)
+fn status(sent: &Sent) -> u16 {
+    sent.reply.as_ref().map_or(0, |reply| reply.status)
 }
 
 #[test]
@@ -138,14 +159,14 @@ fn a_request_takes_the_way_of_its_key_and_class() {
         ("GET", "/links", "Bearer free-1, Bearer pro", 400, &[UnknownKey]),
     ];
     for (method, path, authorization, expected, outcomes) in steps {
-        let verdict = filter.send(method, path, authorization);
+        let sent = filter.send(method, path, authorization);
         assert_eq!(
-            (status(&verdict), verdict.outcomes.as_slice()),
+            (status(&sent), sent.outcomes.as_slice()),
             (expected, outcomes),
             "{method} {path} {authorization}"
         );
         let counted = !matches!(outcomes, [Exempt | NotInPlan]) && expected != 400;
-        assert_eq!(verdict.report.is_some(), counted, "{method} {path} {authorization}");
+        assert_eq!(sent.charged.is_some(), counted, "{method} {path} {authorization}");
     }
     assert!(filter.host.logged.iter().all(|line| !line.contains("free-1")), "{:?}", filter.host.logged);
 }
@@ -169,17 +190,17 @@ fn a_path_that_upstreams_read_differently_is_refused() {
     let usage = r#""usage_path": "/quota""#;
     for path in rows {
         let mut filter = Filter::with(usage);
-        let verdict = filter.send("GET", path, "Bearer pro");
-        let reply = verdict.reply.as_ref().unwrap_or_else(|| panic!("{path} passes"));
+        let sent = filter.send("GET", path, "Bearer pro");
+        let reply = sent.reply.as_ref().unwrap_or_else(|| panic!("{path} passes"));
         assert_eq!((reply.status, reply.details), (400, "weir_ambiguous_path"), "{path}");
-        assert_eq!(verdict.outcomes.as_slice(), [Outcome::AmbiguousPath], "{path}");
+        assert_eq!(sent.outcomes.as_slice(), [Outcome::AmbiguousPath], "{path}");
 
         let mut filter = Filter::with(&format!(r#"{usage}, "enforcement": "shadow""#));
         let (standard, counted) = (filter.limiter.config().catalog.default_class, Some(0));
         for outcome in [Outcome::Allowed, Outcome::Allowed, Outcome::ShadowLimited] {
-            let verdict = filter.send("GET", path, "Bearer free-1");
-            assert_eq!((verdict.class, verdict.plan, verdict.reply), (standard, counted, None), "{path}");
-            assert_eq!(verdict.outcomes.as_slice(), [outcome, Outcome::AmbiguousPath], "{path}");
+            let sent = filter.send("GET", path, "Bearer free-1");
+            assert_eq!((sent.class, sent.plan, sent.reply), (standard, counted, None), "{path}");
+            assert_eq!(sent.outcomes.as_slice(), [outcome, Outcome::AmbiguousPath], "{path}");
         }
     }
     let mut filter = Filter::with("");
@@ -213,8 +234,8 @@ fn strangers_are_counted_by_address_whatever_they_send() {
     ];
     for (address, authorization, expected) in steps {
         filter.host.address = address;
-        let verdict = filter.send("GET", "/", authorization);
-        assert_eq!(status(&verdict), expected, "{address} {authorization}");
+        let sent = filter.send("GET", "/", authorization);
+        assert_eq!(status(&sent), expected, "{address} {authorization}");
     }
 }
 
@@ -224,7 +245,7 @@ fn strangers_are_rejected_or_passed_if_that_is_configured() {
         Filter::with(r#""unknown_key": {"action": "reject"}, "missing_key": {"action": "pass"}"#);
     assert_eq!(status(&filter.send("GET", "/", "Bearer x")), 401);
     let passed = filter.send("GET", "/", "");
-    assert!(passed.reply.is_none() && passed.report.is_none());
+    assert!(passed.reply.is_none() && passed.charged.is_none());
 }
 
 #[test]
@@ -239,9 +260,14 @@ fn a_filter_in_shadow_mode_refuses_nothing_and_says_what_it_would_have() {
         ("/", "Bearer x,Bearer y", Outcome::UnknownKey),
     ];
     for (path, authorization, outcome) in steps {
-        let verdict = filter.send("GET", path, authorization);
-        assert!(verdict.reply.is_none(), "{path} {authorization}");
-        assert_eq!(verdict.outcomes.as_slice(), [outcome], "{path} {authorization}");
+        let sent = filter.send("GET", path, authorization);
+        assert!(sent.reply.is_none(), "{path} {authorization}");
+        let would_be_refused = outcome != Outcome::Allowed;
+        assert_eq!(
+            (sent.outcomes.as_slice(), sent.is_refused),
+            (&[outcome][..], would_be_refused),
+            "{path} {authorization}"
+        );
     }
 }
 
@@ -251,11 +277,11 @@ fn what_cannot_be_counted_goes_by_on_error() {
         let mut filter = Filter::with(&format!(r#""on_error": "{on_error}""#));
         filter.host.fails = Some(10);
         for authorization in ["Bearer free-1", "Bearer x", ""] {
-            let verdict = filter.send("GET", "/", authorization);
-            assert_eq!(status(&verdict), expected, "{on_error} {authorization}");
-            assert_eq!(verdict.outcomes.as_slice(), [Outcome::Error]);
+            let sent = filter.send("GET", "/", authorization);
+            assert_eq!(status(&sent), expected, "{on_error} {authorization}");
+            assert_eq!(sent.outcomes.as_slice(), [Outcome::Error]);
         }
-        let no_headers = filter.limiter.decide(&mut filter.host, &[]);
+        let no_headers = filter.decide(&[]);
         assert_eq!(status(&no_headers), expected);
         filter.host.fails = None;
         assert_eq!(filter.send("GET", "/", "Bearer free-1").outcomes.as_slice(), [Outcome::Allowed]);
@@ -282,27 +308,11 @@ fn an_error_is_logged_once_a_second_and_counted_each_time() {
         filter.host.fails = fails.then_some(10);
         filter.host.logged.clear();
         for _ in 0..100 {
-            let verdict = filter.send("GET", "/", "Bearer free-1");
-            assert_eq!(verdict.outcomes.as_slice(), [Outcome::Error]);
+            let sent = filter.send("GET", "/", "Bearer free-1");
+            assert_eq!(sent.outcomes.as_slice(), [Outcome::Error]);
         }
         assert_eq!(filter.host.logged, expected.into_iter().collect::<Vec<_>>(), "second {second}");
     }
-}
-
-#[test]
-fn more_keys_than_are_remembered_are_still_found() {
-    let mut filter = Filter::with("");
-    filter.send("GET", "/", "Bearer free-1");
-    let remembered = filter.limiter.remembered.values().next().unwrap().clone();
-    let salt = Salt([7; 16]);
-    for number in 1..REMEMBERED_KEYS {
-        filter.limiter.remembered.insert(salt.key_hash(0, &number.to_le_bytes(), 0), remembered.clone());
-    }
-    assert_eq!(filter.limiter.remembered.len(), REMEMBERED_KEYS);
-    for _ in 0..2 {
-        assert_eq!(filter.send("GET", "/", "Bearer pro").outcomes.as_slice(), [Outcome::Allowed]);
-    }
-    assert_eq!(filter.limiter.remembered.len(), 1);
 }
 
 #[test]
@@ -324,10 +334,10 @@ fn trusted_metadata_says_who_is_calling_and_on_which_plan() {
     ];
     for (subject, plan, outcome) in steps {
         (filter.host.subject, filter.host.plan) = (subject, plan);
-        let verdict = filter.send("GET", "/", "Bearer ignored");
-        assert_eq!(verdict.outcomes.as_slice(), [outcome], "{subject:?} {plan:?}");
+        let sent = filter.send("GET", "/", "Bearer ignored");
+        assert_eq!(sent.outcomes.as_slice(), [outcome], "{subject:?} {plan:?}");
         if subject == Some("free-1") {
-            assert_eq!(verdict.plan, Some(0));
+            assert_eq!(sent.plan, Some(0));
         }
     }
 }
@@ -339,10 +349,10 @@ fn a_caller_is_told_where_it_stands_free_of_charge_and_a_stranger_is_not() {
     );
     filter.send("GET", "/links", "Bearer free-1");
     let bodies = [(); 3].map(|()| {
-        let verdict = filter.send("GET", "/quota", "Bearer free-1");
-        let reply = verdict.reply.unwrap();
-        assert_eq!((reply.status, verdict.outcomes.as_slice()), (200, &[Outcome::Exempt][..]));
-        assert!(verdict.report.is_none());
+        let sent = filter.send("GET", "/quota", "Bearer free-1");
+        let reply = sent.reply.unwrap();
+        assert_eq!((reply.status, sent.outcomes.as_slice()), (200, &[Outcome::Exempt][..]));
+        assert!(sent.charged.is_none());
         reply.body
     });
     assert!(bodies.iter().all(|body| *body == bodies[0]), "{bodies:?}");
@@ -355,17 +365,20 @@ fn a_caller_is_told_where_it_stands_free_of_charge_and_a_stranger_is_not() {
         ("POST", "Bearer free-1", 0),
     ];
     for (method, authorization, expected) in steps {
-        let verdict = filter.send(method, "/quota?x", authorization);
-        assert_eq!(status(&verdict), expected, "{method} {authorization}");
+        let sent = filter.send(method, "/quota?x", authorization);
+        assert_eq!(status(&sent), expected, "{method} {authorization}");
     }
 }
 
 #[test]
 fn unknown_keys_wait_for_the_directory_as_configured_and_then_it_knows_them() {
     use crate::config::roster::{RosterBuilder, Terms};
-    for (not_ready, before) in [("pass", 0), ("unavailable", 503)] {
+    let limit = r#"{"action": "limit", "quotas": ["4/minute"]}"#;
+    for (not_ready, before, afterwards) in
+        [(r#""pass""#, 0, 0), (r#""unavailable""#, 503, 503), (limit, 0, 429)]
+    {
         let mut filter = Filter::with(&format!(
-            r#""unknown_key": {{"action": "reject"}}, "directory": {{"cluster": "c", "path": "/k", "not_ready": "{not_ready}"}}"#
+            r#""unknown_key": {{"action": "reject"}}, "directory": {{"cluster": "c", "path": "/k", "not_ready": {not_ready}}}"#
         ));
         let mut roster = RosterBuilder::default();
         for (key, plan) in [("new", "pro"), ("odd", "gold")] {
@@ -381,6 +394,7 @@ fn unknown_keys_wait_for_the_directory_as_configured_and_then_it_knows_them() {
         assert_eq!(ask(None), [before, before, 0], "{not_ready}");
         assert_eq!(ask(Some(directory)), [0, 401, 0], "{not_ready}");
         assert_eq!(ask(None), [before, before, 429], "{not_ready}");
+        assert_eq!(ask(None), [afterwards, afterwards, 429], "{not_ready}: an address has its own quota");
     }
 }
 
@@ -406,9 +420,14 @@ fn explained(filter: &mut Filter, method: &str, path: &str, headers: &[(&str, &s
     let headers: Vec<_> =
         pseudo.iter().chain(headers).map(|(name, value)| (*name, value.as_bytes())).collect();
     let headers = serialize(&headers);
-    let verdict = filter.limiter.decide(&mut filter.host, &headers);
+    let decided = filter.limiter.decide(&mut filter.host, &headers);
+    let reply = match &decided.decision {
+        Decision::Pass => None,
+        Decision::Answer(answer) => Some(Reply::new(filter.limiter.config(), &decided, answer, None)),
+    };
     filter.host.logged.clear();
-    filter.limiter.explain(&mut filter.host, &headers, &verdict);
+    let reply = reply.as_ref().map(|reply| (reply.status, reply.details));
+    filter.limiter.explain(&mut filter.host, &headers, &decided, reply);
     let [line] = filter.host.logged.as_slice() else { panic!("{:?}", filter.host.logged) };
     assert!(!line.contains("free-1") && !line.contains("nobody"), "a key is in {line}");
     serde_json::from_str(line.strip_prefix("decision ").unwrap()).unwrap()

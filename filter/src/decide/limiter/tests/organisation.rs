@@ -1,7 +1,5 @@
-use SettlementEvent::{Failed, GivenBack, Refunded, UnknownCost};
-
 use super::*;
-use crate::config::roster::{ParentTerms, RosterBuilder, Terms};
+use crate::decide::settlement::Moment;
 
 const MINUTELY: &str = r#"["3/minute"]"#;
 
@@ -41,15 +39,15 @@ fn a_request_is_charged_to_its_key_and_to_the_organisation_or_to_neither() {
         ("b", 429, vec![1, 4]),
     ];
     for (step, (key, expected, used)) in steps.into_iter().enumerate() {
-        let verdict = filter.send("GET", "/links", &format!("Bearer {key}"));
-        let report = verdict.report.as_ref().unwrap();
+        let sent = filter.send("GET", "/links", &format!("Bearer {key}"));
+        let report = sent.charged.as_ref().unwrap();
         let found: Vec<_> = report.standings.iter().map(|standing| standing.used).collect();
-        assert_eq!((status(&verdict), found), (expected, used), "step {step}");
+        assert_eq!((status(&sent), found), (expected, used), "step {step}");
     }
     let refused = filter.send("GET", "/links", "Bearer b").reply.unwrap();
-    assert!(refused.message.contains("4 requests per hour for the organisation"), "{}", refused.message);
+    assert!(refused.body.contains("4 requests per hour for the organisation"), "{}", refused.body);
     assert!(refused.body.contains(r#""violated-policies":["organisation"]"#), "{}", refused.body);
-    let given_back = filter.limiter.drain_settlements()[GivenBack as usize];
+    let given_back = filter.limiter.drain_events(&mut filter.host)[Event::OrganisationGivenBack as usize];
     assert_eq!(given_back, 3);
 }
 
@@ -74,12 +72,13 @@ fn a_refund_gives_back_to_both() {
     let refunds = r#", "classes": [{"name": "standard", "refund": {"statuses": ["5xx"]}}]"#;
     let mut filter = filter(MINUTELY, refunds);
     for _ in 0..9 {
-        let mut verdict = filter.send("GET", "/links", "Bearer a");
-        assert_eq!(status(&verdict), 0);
-        let (mut report, open) = (verdict.report.take().unwrap(), verdict.reservation.take().unwrap());
+        let sent = filter.send("GET", "/links", "Bearer a");
+        assert_eq!(status(&sent), 0);
+        let mut charged = sent.charged.unwrap();
         let headers = serialize(&[(":status", b"503")]);
-        assert!(filter.limiter.settle_by_response(&mut filter.host, open, &headers, &mut report).is_none());
-        assert_eq!(report.standings.iter().map(|standing| standing.used).collect::<Vec<_>>(), [0, 0]);
+        filter.limiter.settle(&mut filter.host, &mut charged, Moment::Headers(&headers));
+        assert!(!charged.is_open());
+        assert_eq!(charged.standings.iter().map(|standing| standing.used).collect::<Vec<_>>(), [0, 0]);
     }
 }
 
@@ -88,35 +87,13 @@ fn a_key_without_quotas_is_limited_by_its_organisation_alone() {
     let mut filter = filter(r#""unlimited""#, "");
     let steps = [(0, vec![1]), (0, vec![2]), (0, vec![3]), (0, vec![4]), (429, vec![4])];
     for (step, (expected, used)) in steps.into_iter().enumerate() {
-        let verdict = filter.send("GET", "/links", "Bearer a");
-        let report = verdict.report.as_ref().unwrap();
+        let sent = filter.send("GET", "/links", "Bearer a");
+        let report = sent.charged.as_ref().unwrap();
         let found: Vec<_> = report.standings.iter().map(|standing| standing.used).collect();
-        assert_eq!((status(&verdict), found), (expected, used), "step {step}");
+        assert_eq!((status(&sent), found), (expected, used), "step {step}");
     }
-    assert_eq!(filter.limiter.drain_settlements(), [0; 4], "there was nothing to give back");
-}
-
-#[test]
-fn settlements_and_organisations_have_metrics_where_there_are_any() {
-    let seen = |limiter: &Limiter| {
-        SettlementEvent::ALL.into_iter().filter(|event| limiter.may_see(*event)).collect::<Vec<_>>()
-    };
-    assert_eq!(seen(&filter(MINUTELY, "").limiter), [Failed, GivenBack]);
-    let mut filter = Filter::with(r#""directory": {"cluster": "keys", "path": "/keys"}"#);
-    let mut answer = |parent: Option<&str>| {
-        let mut roster = RosterBuilder::default();
-        let parent = parent.map(|id| ParentTerms { organisation: id.to_owned(), limits: Vec::new() });
-        let terms = Terms { plan: "pro".to_owned(), limits: Vec::new(), parent };
-        roster.add(digest(b"new"), "new", terms).unwrap();
-        let directory = Subscribers::new(Arc::new(roster.build().0), &filter.limiter.config().catalog);
-        filter.limiter.set_directory(Some(Arc::new(directory)));
-        seen(&filter.limiter)
-    };
-    assert_eq!(answer(None), []);
-    assert_eq!(answer(Some("acme")), [Failed, GivenBack]);
-    let refunds = r#", "classes": [{"name": "chat", "refund": {"statuses": [500]}}]"#;
-    let settled = Config::from_json(
-        format!(r#"{{"plans": {{"pro": {{"standard": {MINUTELY}}}}}{refunds}}}"#).as_bytes(),
+    assert!(
+        filter.limiter.drain_events(&mut filter.host).iter().all(|sum| *sum == 0),
+        "there was nothing to give back"
     );
-    assert_eq!(seen(&Limiter::new(Arc::new(settled.unwrap()))), [Refunded, UnknownCost, Failed]);
 }

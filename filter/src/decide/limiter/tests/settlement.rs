@@ -1,5 +1,8 @@
 use super::*;
-use crate::decide::limiter::settlement::SettlementEvent::{self, Failed, Refunded, UnknownCost};
+use crate::decide::metric::Event::{
+    self, CostRefunded as Refunded, CostUnknown as UnknownCost, CostUnsettled as Failed,
+};
+use crate::decide::settlement::Moment;
 
 /// A class `chat` beside those of [`Filter`], whose requests reserve 10 units.
 fn filter(class: &str) -> Filter {
@@ -20,47 +23,40 @@ const BY_METADATA: &str = r#""cost": {"reserve": 10, "actual": {"metadata": ["us
 const REFUNDS: &str = r#""refund": {"statuses": ["5xx", 408]}"#;
 
 impl Filter {
-    fn chat(&mut self) -> Verdict {
+    fn chat(&mut self) -> Sent {
         self.send("POST", "/chat", "Bearer chat")
     }
 
     /// Answers a request, if there is an answer, and ends its stream. What the response says of the units left.
-    fn answer(&mut self, mut verdict: Verdict, headers: Option<&[(&str, &str)]>) -> String {
-        let mut report = verdict.report.take().unwrap();
-        let mut reservation = verdict.reservation.take();
+    fn answer(&mut self, sent: Sent, headers: Option<&[(&str, &str)]>) -> String {
+        let mut charged = sent.charged.unwrap();
         if let Some(headers) = headers {
             let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-            reservation = reservation.and_then(|open| {
-                self.limiter.settle_by_response(&mut self.host, open, &serialize(&headers), &mut report)
-            });
+            self.limiter.settle(&mut self.host, &mut charged, Moment::Headers(&serialize(&headers)));
         }
-        if let Some(reservation) = reservation {
-            self.limiter.settle_at_end(&mut self.host, &reservation);
+        let said = charged.ratelimit();
+        if charged.is_open() {
+            self.limiter.settle(&mut self.host, &mut charged, Moment::End);
         }
-        report.ratelimit()
+        said
     }
 
     /// Units used of the minute and of the hour.
     fn used(&mut self) -> [u32; 2] {
-        let report = self.chat().report.unwrap();
-        let used = [0, 1].map(|quota| report.standings[quota].used);
+        let charged = self.chat().charged.unwrap();
+        let used = [0, 1].map(|quota| charged.standings[quota].used);
         // Without this request.
-        if report.exhausted().next().is_some() { used } else { used.map(|used| used - report.cost) }
+        if charged.exhausted().next().is_some() { used } else { used.map(|used| used - charged.cost) }
     }
 
-    fn events(&mut self) -> Vec<SettlementEvent> {
-        let sums = self.limiter.drain_settlements();
-        SettlementEvent::ALL
-            .into_iter()
-            .zip(sums)
-            .filter(|(_, sum)| *sum > 0)
-            .map(|(event, _)| event)
-            .collect()
+    fn events(&mut self) -> Vec<Event> {
+        let sums = self.limiter.drain_events(&mut self.host);
+        Event::ALL.into_iter().zip(sums).filter(|(_, sum)| *sum > 0).map(|(event, _)| event).collect()
     }
 }
 
 /// What decides a settlement, the units used afterwards of the minute and of the hour, and what is counted.
-type Row<T> = (T, [u32; 2], &'static [SettlementEvent]);
+type Row<T> = (T, [u32; 2], &'static [Event]);
 
 #[test]
 fn a_response_settles_its_request_by_its_status_and_its_cost() {
@@ -84,8 +80,8 @@ fn a_response_settles_its_request_by_its_status_and_its_cost() {
     ];
     for (headers, used, events) in rows {
         let mut filter = filter(&format!("{BY_HEADER}, {REFUNDS}"));
-        let verdict = filter.chat();
-        let left = filter.answer(verdict, Some(headers));
+        let sent = filter.chat();
+        let left = filter.answer(sent, Some(headers));
         let remaining = used.map(|used| used.min(1000));
         let expected = format!(
             "\"chat-minute\";r={};t=60, \"chat-hour\";r={};t=3540",
@@ -101,9 +97,9 @@ fn a_response_settles_its_request_by_its_status_and_its_cost() {
 fn without_a_response_the_reserve_stands() {
     for (class, events) in [(BY_HEADER, &[UnknownCost][..]), (BY_METADATA, &[UnknownCost]), (REFUNDS, &[])] {
         let mut filter = filter(class);
-        let verdict = filter.chat();
-        let reserved = verdict.report.as_ref().unwrap().cost;
-        filter.answer(verdict, None);
+        let sent = filter.chat();
+        let reserved = sent.charged.as_ref().unwrap().cost;
+        filter.answer(sent, None);
         assert_eq!((filter.used(), filter.events().as_slice()), ([reserved; 2], events), "{class}");
     }
 }
@@ -127,16 +123,16 @@ fn metadata_has_the_cost_when_the_stream_ends() {
     ];
     for (tokens, used, events) in rows {
         let mut filter = filter(&format!("{BY_METADATA}, {REFUNDS}"));
-        let verdict = filter.chat();
+        let sent = filter.chat();
         filter.host.tokens = tokens.map(<[u8]>::to_vec);
-        let left = filter.answer(verdict, Some(&[(":status", "200")]));
+        let left = filter.answer(sent, Some(&[(":status", "200")]));
         assert_eq!(left, "\"chat-minute\";r=90;t=60, \"chat-hour\";r=990;t=3540", "{tokens:?}");
         assert_eq!((filter.used(), filter.events().as_slice()), (*used, *events), "{tokens:?}");
         // A refund is final: the metadata is not read.
-        let verdict = filter.chat();
-        if verdict.reply.is_none() {
+        let sent = filter.chat();
+        if sent.reply.is_none() {
             let before = filter.used();
-            filter.answer(verdict, Some(&[(":status", "500")]));
+            filter.answer(sent, Some(&[(":status", "500")]));
             // Looking has cost 10 units as well.
             assert_eq!(filter.used(), [before[0], before[1] + 10], "{tokens:?}");
         }
@@ -146,14 +142,14 @@ fn metadata_has_the_cost_when_the_stream_ends() {
 #[test]
 fn a_settlement_that_fails_leaves_the_charge_and_the_headers_of_the_admission() {
     let mut filter = filter(BY_HEADER);
-    let verdict = filter.chat();
+    let sent = filter.chat();
     filter.host.fails = Some(10);
     // The VM remembers its own write, and another's in between is what makes it read.
     filter.limiter = {
         let config = Arc::clone(filter.limiter.config());
         Limiter::new(config)
     };
-    let left = filter.answer(verdict, Some(&[(":status", "200"), ("x-cost", "4")]));
+    let left = filter.answer(sent, Some(&[(":status", "200"), ("x-cost", "4")]));
     assert_eq!(left, "\"chat-minute\";r=90;t=60, \"chat-hour\";r=990;t=3540");
     filter.host.fails = None;
     assert_eq!((filter.used(), filter.events()), ([10, 10], vec![Failed]));
@@ -163,14 +159,11 @@ fn a_settlement_that_fails_leaves_the_charge_and_the_headers_of_the_admission() 
 fn only_an_admitted_request_of_a_known_key_is_settled() {
     let mut filter = filter(&format!("{BY_HEADER}, {REFUNDS}"));
     let admitted = [(); 11].map(|()| filter.chat());
-    let settles: Vec<_> = admitted.iter().map(|verdict| verdict.reservation.is_some()).collect();
+    let settles: Vec<_> = admitted.iter().map(|sent| sent.charged.as_ref().unwrap().is_open()).collect();
     assert_eq!(settles, [vec![true; 10], vec![false]].concat());
     for authorization in ["", "Bearer nobody"] {
         let stranger = filter.send("POST", "/chat", authorization);
-        assert_eq!(
-            (stranger.report.map(|report| report.cost), stranger.reservation.is_some()),
-            (Some(1), false)
-        );
+        assert_eq!(stranger.charged.map(|charged| (charged.cost, charged.is_open())), Some((1, false)));
     }
-    assert!(filter.send("GET", "/links", "Bearer chat").reservation.is_none(), "another class");
+    assert!(!filter.send("GET", "/links", "Bearer chat").charged.unwrap().is_open(), "another class");
 }

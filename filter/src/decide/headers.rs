@@ -3,14 +3,10 @@
 //! `X-RateLimit-*` and `Retry-After` follow the contract: a count per hour, what is left of the window, and its end in UTC epoch
 //! seconds. `RateLimit-Policy` and `RateLimit` follow draft-ietf-httpapi-ratelimit-headers-11 and list every enforced quota.
 
-use core::fmt::Write as _;
-use std::sync::Arc;
-
+use super::counting::Charged;
 use crate::config::{HeaderOptions, LimitHeader};
-use crate::count::consume::{Standing, Standings};
-use crate::count::fingerprint::Fingerprint;
-use crate::quota::{Mode, Quota, QuotaSet};
-use crate::time::Timestamp;
+use crate::count::charge::Standing;
+use crate::quota::{Mode, Quota};
 
 const LIMIT: &str = "x-ratelimit-limit";
 const REMAINING: &str = "x-ratelimit-remaining";
@@ -21,21 +17,6 @@ const RATELIMIT: &str = "ratelimit";
 /// The names that a browser's script may read only if `Access-Control-Expose-Headers` lists them.
 pub const EXPOSED: &str =
     "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After, RateLimit-Policy, RateLimit";
-
-/// Where a client stood when its request was admitted or refused.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The quotas of the class.
-    pub quotas: Arc<QuotaSet>,
-    /// One for each quota.
-    pub standings: Standings,
-    /// Units that the request costs; at least 1.
-    pub cost: u32,
-    /// The counter.
-    pub counter: Fingerprint,
-    /// The instant of the decision.
-    pub at: Timestamp,
-}
 
 /// The values of the three `X-RateLimit-*` headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,16 +29,14 @@ pub struct XRateLimit {
     pub reset: u64,
 }
 
-impl Report {
-    fn enforced(&self) -> impl Iterator<Item = (&Quota, &Standing)> {
-        let standings = self.quotas.quotas().iter().zip(&self.standings);
-        standings.filter(|(quota, _)| quota.mode == Mode::Enforced)
+impl Charged {
+    /// Each quota, and where the client stands in it.
+    pub fn standings(&self) -> impl Iterator<Item = (&Quota, &Standing)> {
+        self.quotas.quotas().iter().zip(&self.standings)
     }
 
-    /// Each quota, where the client stood in it, and the units left of it.
-    pub fn standings(&self) -> impl Iterator<Item = (&Quota, &Standing, u32)> {
-        let standings = self.quotas.quotas().iter().zip(&self.standings);
-        standings.map(|(quota, standing)| (quota, standing, left(quota, standing)))
+    fn enforced(&self) -> impl Iterator<Item = (&Quota, &Standing)> {
+        self.standings().filter(|(quota, _)| quota.mode == Mode::Enforced)
     }
 
     /// The quotas that refused, or would refuse were they enforced.
@@ -67,29 +46,33 @@ impl Report {
 
     /// Whether a quota in shadow mode would have refused.
     #[must_use]
-    pub fn exhausted_in_shadow(&self) -> bool {
-        let standings = self.quotas.quotas().iter().zip(&self.standings);
-        standings.into_iter().any(|(quota, standing)| quota.mode == Mode::Shadow && standing.exhausted)
+    pub fn is_exhausted_in_shadow(&self) -> bool {
+        self.standings().any(|(quota, standing)| standing.exhausted && quota.mode == Mode::Shadow)
     }
 
     /// The quota that the `X-` headers speak of: the one that refused, the last to reset if several did; otherwise the one with the
     /// least share left, the first if several have. `None` if no quota is enforced.
     #[must_use]
     pub fn tightest(&self) -> Option<(&Quota, &Standing)> {
-        let refused = self.enforced().filter(|(_, standing)| standing.exhausted);
-        refused.max_by_key(|(quota, standing)| standing.period(quota).end).or_else(|| {
-            self.enforced().min_by(|(one, at_one), (other, at_other)| {
-                let share = |quota: &Quota, standing: &Standing, of: &Quota| {
-                    u64::from(left(quota, standing)) * u64::from(of.limit.get())
-                };
-                share(one, at_one, other).cmp(&share(other, at_other, one))
-            })
+        self.enforced().reduce(|tightest, other| {
+            let ((one, at_one), (another, at_another)) = (tightest, other);
+            let is_tighter = match (at_one.exhausted, at_another.exhausted) {
+                (true, true) => at_another.period(another).end >= at_one.period(one).end,
+                (true, false) => false,
+                (false, true) => true,
+                (false, false) => {
+                    // left / limit, without division.
+                    let share = |left: u32, other: &Quota| u64::from(left) * u64::from(other.limit.get());
+                    share(at_another.left(another), one) < share(at_one.left(one), another)
+                }
+            };
+            if is_tighter { other } else { tightest }
         })
     }
 
     /// Whether it was quotas of the caller's organisation that refused.
     #[must_use]
-    pub fn refused_by_organisation(&self) -> bool {
+    pub fn is_refused_by_organisation(&self) -> bool {
         self.quotas.shared().iter().any(|shared| self.exhausted().any(|quota| core::ptr::eq(quota, shared)))
     }
 
@@ -102,7 +85,7 @@ impl Report {
                 LimitHeader::PerHour => quota.per_hour(),
                 LimitHeader::PerWindow => quota.limit.get().into(),
             },
-            remaining: left(quota, standing) / self.cost.max(1),
+            remaining: standing.left(quota) / self.cost.max(1),
             reset: standing.period(quota).end,
         })
     }
@@ -118,15 +101,16 @@ impl Report {
     ///
     /// # Errors
     /// The first that `set` answers.
-    pub fn write<E>(
+    pub fn write_headers<E>(
         &self,
-        options: HeaderOptions,
+        options: &HeaderOptions,
         mut set: impl FnMut(&'static str, &str) -> Result<(), E>,
     ) -> Result<(), E> {
         if let Some(x) = options.x_ratelimit.and_then(|limit| self.x_ratelimit(limit)) {
-            set(LIMIT, itoa::Buffer::new().format(x.limit))?;
-            set(REMAINING, itoa::Buffer::new().format(x.remaining))?;
-            set(RESET, itoa::Buffer::new().format(x.reset))?;
+            let mut digits = itoa::Buffer::new();
+            set(LIMIT, digits.format(x.limit))?;
+            set(REMAINING, digits.format(x.remaining))?;
+            set(RESET, digits.format(x.reset))?;
         }
         if options.ietf && self.enforced().next().is_some() {
             set(POLICY, &self.quotas.policy(self.at))?;
@@ -138,33 +122,45 @@ impl Report {
     /// The value of `RateLimit`: `"standard";r=12;t=37`.
     #[must_use]
     pub fn ratelimit(&self) -> String {
-        let mut value = String::with_capacity(64);
+        let (mut value, mut digits) = (String::with_capacity(64), itoa::Buffer::new());
         for (quota, standing) in self.enforced() {
-            let separator = if value.is_empty() { "" } else { ", " };
-            let (remaining, reset) =
-                (left(quota, standing), self.at.seconds_until(standing.period(quota).end));
-            // Writing to a String cannot fail.
-            let _ = write!(value, "{separator}\"{}\";r={remaining};t={reset}", quota.name);
+            let separator = if value.is_empty() { "\"" } else { ", \"" };
+            let reset = self.at.seconds_until(standing.period(quota).end);
+            for part in [separator, &quota.name, "\";r=", digits.format(standing.left(quota)), ";t="] {
+                value.push_str(part);
+            }
+            value.push_str(digits.format(reset));
         }
         value
     }
 }
 
-/// Units left in a window; a limit that was lowered below what is used leaves none.
-fn left(quota: &Quota, standing: &Standing) -> u32 {
-    quota.limit.get().saturating_sub(standing.used)
-}
-
 #[cfg(test)]
-mod tests {
-    use core::num::NonZeroU32;
+pub(super) mod tests {
+    use std::sync::Arc;
 
     use super::*;
-    use crate::config::UpstreamHeaders;
+    use crate::config::{AllowOrigin, UpstreamHeaders};
+    use crate::count::counters::Counters;
+    use crate::count::fingerprint::Who;
+    use crate::count::shared_data::VmLocalData;
+    use crate::count::table::Capacity;
+    use crate::decide::counting::Places;
+    use crate::quota::QuotaSet;
+    use crate::time::Timestamp;
 
-    /// A report at 100.25 s: for each quota its rate, its mode, and the units used.
-    fn report(quotas: &[(&str, Mode, u32)], cost: u32, exhausted: &[bool]) -> Report {
-        let at = Timestamp::from_nanos(100_250_000_000);
+    /// A request of class 0 at 100.25 s: for each quota its rate, its mode, and the units used.
+    fn report(quotas: &[(&str, Mode, u32)], cost: u32, exhausted: &[bool]) -> Charged {
+        charged(quotas, cost, exhausted, Timestamp::from_nanos(100_250_000_000))
+    }
+
+    /// The same at another instant.
+    pub(in crate::decide) fn charged(
+        quotas: &[(&str, Mode, u32)],
+        cost: u32,
+        exhausted: &[bool],
+        at: Timestamp,
+    ) -> Charged {
         let quota = |(rate, mode, _): &(&str, Mode, u32)| {
             let rate: crate::config::rate::Rate = rate.parse().unwrap();
             let name = format!("q-{}", rate.window.short_name());
@@ -176,20 +172,33 @@ mod tests {
             generation: 0,
             exhausted: *exhausted,
         };
-        Report {
+        let capacity = Capacity { known: 4, strangers: 4 };
+        let counters = Counters::open(&mut VmLocalData::default(), [7; 16], "", capacity).unwrap();
+        Charged {
             quotas: Arc::new(QuotaSet::new(quotas.iter().map(quota).collect())),
             standings: quotas.iter().zip(exhausted).map(standing).collect(),
             cost,
-            counter: Fingerprint::OVERFLOW,
             at,
+            class: 0,
+            places: Places { own: counters.place(Who::Subscriber("a"), "standard"), organisation: None },
+            is_stranger: false,
+            is_grpc: false,
+            is_open: false,
         }
     }
 
-    fn all(report: &Report, limit: LimitHeader) -> String {
+    fn all(report: &Charged, limit: LimitHeader) -> String {
         let upstream = UpstreamHeaders::Replace;
-        let options = HeaderOptions { x_ratelimit: Some(limit), ietf: true, expose_cors: false, upstream };
+        let options = HeaderOptions {
+            x_ratelimit: Some(limit),
+            ietf: true,
+            expose_cors: false,
+            upstream,
+            in_shadow: false,
+            allow_origin: AllowOrigin::None,
+        };
         let mut all = String::new();
-        let Ok(()) = report.write(options, |name, value| {
+        let Ok(()) = report.write_headers(&options, |name, value| {
             all.push_str(&format!("{name}: {value}\n"));
             Ok::<_, std::convert::Infallible>(())
         });
@@ -280,22 +289,10 @@ mod tests {
     #[test]
     fn retry_after_is_whole_seconds_never_before_the_reset_and_at_least_one() {
         let seconds = |nanos: u64| {
-            let quota = Quota {
-                name: "q".into(),
-                limit: NonZeroU32::MIN,
-                window: crate::window::Window::MINUTE,
-                mode: Mode::Enforced,
-                refundable: true,
-            };
-            let standing = Standing { used: 1, index: 1, generation: 0, exhausted: true };
-            Report {
-                quotas: Arc::new(QuotaSet::new(vec![quota])),
-                standings: [standing].into_iter().collect(),
-                cost: 1,
-                counter: Fingerprint::OVERFLOW,
-                at: Timestamp::from_nanos(nanos),
-            }
-            .retry_after()
+            let mut charged =
+                charged(&[("1/minute", Mode::Enforced, 1)], 1, &[true], Timestamp::from_nanos(nanos));
+            charged.standings[0].index = 1;
+            charged.retry_after()
         };
         for (nanos, expected) in [
             (60_000_000_000, 60),

@@ -4,11 +4,11 @@ use core::slice;
 
 use serde::Serialize;
 
-use super::Limiter;
-use crate::config::{Config, digest};
-use crate::decide::host::{Host, LogLevel};
-use crate::decide::outcome::Outcome;
-use crate::decide::verdict::Verdict;
+use super::decision::{Decided, Decision};
+use super::host::{Host, LogLevel};
+use super::limiter::Limiter;
+use super::outcome::Outcome;
+use crate::config::digest;
 use crate::quota::Mode;
 use crate::request::header_pairs::HeaderPairs;
 use crate::request::identity::{Credential, KeySource, credential};
@@ -52,39 +52,45 @@ impl Limiter {
     /// Logs at debug level why a request was decided as it was: `decision {"key":"header authorization", …}`. `headers` is the
     /// request's header map as the host serializes it.
     #[cold]
-    pub fn explain(&self, host: &mut impl Host, headers: &[u8], verdict: &Verdict) {
+    pub fn explain(
+        &self,
+        host: &mut impl Host,
+        headers: &[u8],
+        decided: &Decided,
+        answer: Option<(u16, &str)>,
+    ) {
         let config = &self.config;
-        let (key, subscriber) = match HeaderPairs::parse(headers).filter(|_| looked_for_a_key(verdict)) {
+        let (key, subscriber) = match HeaderPairs::parse(headers).filter(|_| looked_for_a_key(decided)) {
             Some(headers) => self.identity(host, headers),
             None => ("not read".to_owned(), None),
         };
-        let report = verdict.report.as_ref();
-        let quotas = report.into_iter().flat_map(|report| report.standings());
+        let charged = decided.charged.as_deref();
+        let quotas = charged.into_iter().flat_map(|charged| charged.standings());
         let explanation = Explanation {
             key,
             subscriber: subscriber.as_deref(),
-            plan: verdict.plan.map(|plan| config.plan_name(plan)),
-            class: config.class_name(verdict.class),
-            cost: report.map(|report| report.cost),
-            counter: report.map(|report| format!("{:08x}", report.counter.get() >> 32)),
+            plan: decided.plan.map(|plan| config.plan_name(plan)),
+            class: config.class_name(decided.class),
+            cost: charged.map(|charged| charged.cost),
+            counter: charged.map(|charged| format!("{:08x}", charged.places.own.fingerprint().get() >> 32)),
             quotas: quotas
-                .map(|(quota, standing, remaining)| {
+                .map(|(quota, standing)| {
                     let period = standing.period(quota);
                     QuotaExplanation {
                         name: &quota.name,
                         limit: quota.limit.get(),
                         window: period.end.saturating_sub(period.start),
-                        remaining,
+                        remaining: standing.left(quota),
                         reset: period.end,
                         exhausted: standing.exhausted,
                         mode: quota.mode,
                     }
                 })
                 .collect(),
-            outcomes: verdict.outcomes.iter().map(ToString::to_string).collect(),
-            decision: verdict.reply.as_ref().map_or_else(
+            outcomes: decided.outcomes.iter().map(|outcome| outcome.to_string()).collect(),
+            decision: answer.map_or_else(
                 || "forwarded".to_owned(),
-                |reply| format!("answered {} {}", reply.status, reply.details),
+                |(status, details)| format!("answered {status} {details}"),
             ),
         };
         // Serializing strings and numbers into memory cannot fail.
@@ -100,23 +106,34 @@ impl Limiter {
             |source: &&KeySource| !matches!(read(slice::from_ref(*source)), Ok(Credential::Missing));
         let names: Vec<String> = sources.iter().filter(carries).map(named).collect();
         let subscriber = match read(sources) {
-            Ok(Credential::Key(key)) => self.subscriber_of(&self.config, &key),
+            Ok(Credential::Key(key)) => self.subscriber_of(&key),
             _ => None,
         };
         (if names.is_empty() { "none".to_owned() } else { names.join(", ") }, subscriber)
     }
 
-    fn subscriber_of(&self, config: &Config, key: &[u8]) -> Option<String> {
-        let (known, _) = config.known(self.directory.as_deref(), &digest(key))?;
+    fn subscriber_of(&self, key: &[u8]) -> Option<String> {
+        let (known, _) = self.config.known(self.directory.as_deref(), &digest(key))?;
         Some(known.subscriber.to_owned())
+    }
+
+    /// The subscriber of a request's key, for access logs. `headers` is the request's header map as the host serializes it.
+    #[cold]
+    pub fn subscriber(&self, host: &mut impl Host, headers: &[u8]) -> Option<String> {
+        let headers = HeaderPairs::parse(headers)?;
+        match credential(&self.config.key_sources, headers, |path| host.property(path)) {
+            Ok(Credential::Key(key)) => self.subscriber_of(&key),
+            _ => None,
+        }
     }
 }
 
 /// Whether the decision has come to the point where the key is read.
-fn looked_for_a_key(verdict: &Verdict) -> bool {
-    match verdict.outcomes.as_slice() {
+fn looked_for_a_key(decided: &Decided) -> bool {
+    let outcomes: Vec<_> = decided.outcomes.iter().collect();
+    match outcomes.as_slice() {
         // The usage endpoint is exempt as well, and answers by the key.
-        [Outcome::Exempt] => verdict.reply.is_some(),
+        [Outcome::Exempt] => decided.decision != Decision::Pass,
         // An operator has no key.
         [] | [Outcome::AmbiguousPath] => false,
         _ => true,

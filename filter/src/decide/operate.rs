@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{DecideError, Limiter, Request};
+use super::counting::DecideError;
+use super::decision::{Answer, Decided, Decision, Refusal as RequestRefusal};
+use super::host::{Host, LogLevel};
+use super::limiter::Limiter;
+use super::operators::{Action, Audit, Call, CounterState, Refusal, State};
+use super::usage::{Subscriber, usage};
 use crate::config::{Agreement, Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
-use crate::count::counters::Counter;
 use crate::count::fingerprint::{KeyDigest, Who};
-use crate::decide::host::{Host, LogLevel};
-use crate::decide::operators::{Action, Audit, Call, CounterState, Refusal, State};
-use crate::decide::reply::Reply;
-use crate::decide::usage::{Caller, usage};
-use crate::decide::verdict::Verdict;
 use crate::quota::{Mode, Quota};
 use crate::request::header_pairs::HeaderPairs;
 
@@ -36,12 +35,16 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         operators: &OperatorSettings,
-        headers: &[u8],
-    ) -> Verdict {
-        let answer = self.operate(host, config, operators, headers);
-        let mut verdict = Request { plan: None, class: config.catalog.default_class }.verdict([]);
-        verdict.reply = Some(Box::new(answer.unwrap_or_else(|refusal| refusal.reply())));
-        verdict
+        headers: Option<HeaderPairs<'_>>,
+    ) -> Decided {
+        let answer = match headers {
+            Some(headers) => self.operate(host, config, operators, headers),
+            None => Err(self.failure(host, DecideError::NoHeaders)),
+        };
+        let answer = answer.unwrap_or_else(|refusal| Answer::Refused(RequestRefusal::Operator(refusal)));
+        let mut decided = Decided::new(config, false, false);
+        decided.decision = Decision::Answer(Box::new(answer));
+        decided
     }
 
     fn operate(
@@ -49,14 +52,12 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         operators: &OperatorSettings,
-        headers: &[u8],
-    ) -> Result<Reply, Refusal> {
-        let headers = HeaderPairs::parse(headers);
-        let headers = headers.ok_or_else(|| self.failure(host, DecideError::NoHeaders))?;
+        headers: HeaderPairs<'_>,
+    ) -> Result<Answer, Refusal> {
         let call = Call::read(operators, headers)?;
         let directory = self.directory.clone();
         let owners = owners(config, directory.as_deref(), &call)?;
-        match self.open(host).map(|counters| counters.is_local()) {
+        match self.counting.open(host, config).map(|counters| counters.is_local()) {
             Ok(false) => {}
             Ok(true) => return Err(Refusal::NoSharedData),
             Err(error) => return Err(self.failure(host, error)),
@@ -79,8 +80,8 @@ impl Limiter {
         quota: &str,
     ) -> Result<(), Refusal> {
         let (who, quota) = quota_named(config, owners, class, quota)?;
-        let used = self.open(host).and_then(|counters| {
-            let place = counters.place(Counter { who, class });
+        let used = self.counting.open(host, config).and_then(|counters| {
+            let place = counters.place(who, class);
             Ok(counters.reset(host, place, quota)?)
         });
         let used = used.map_err(|error| self.failure(host, error))?;
@@ -116,11 +117,12 @@ impl Limiter {
         call: &'a Call<'_>,
         owners: &[Owner<'a>],
     ) -> Result<State<'a>, DecideError> {
-        let counters = self.open(host)?;
+        let counters = self.counting.open(host, config)?;
         let listed = owners.iter().take(MAX_KEYS).map(|Owner { key, who, agreement }| {
-            let organisation = agreement.organisation.as_deref();
-            let caller = Caller { who: *who, organisation, plan: agreement.plan };
-            let usage = usage(counters, host, config, caller, &agreement.entitlements)?;
+            let Agreement { plan, entitlements, organisation } = agreement;
+            let organisation = organisation.as_deref();
+            let subscriber = Subscriber { who: *who, organisation, plan: *plan, entitlements };
+            let usage = usage(counters, host, config, subscriber)?;
             Ok(CounterState { key: key.map(|key| format!("sha256:{}", hex(key))), usage })
         });
         let listed = listed.collect::<Result<Vec<_>, DecideError>>()?;
@@ -129,7 +131,7 @@ impl Limiter {
     }
 
     fn failure(&mut self, host: &mut impl Host, error: DecideError) -> Refusal {
-        self.log_error(host, "an operator could not be answered", error);
+        self.counting.log_error(host, "an operator could not be answered", error);
         Refusal::Failed
     }
 }

@@ -1,0 +1,164 @@
+//! The one compare-and-swap loop: read the entry, read the time, take a step on the counter's record, and store the result unless another
+//! worker has stored in between.
+
+use super::cas_predictor::{CasPredictor, MAX_AGE};
+use super::entry::{EntryError, Malformed, Record};
+use super::fingerprint::Fingerprint;
+use super::shared_data::{HostError, SharedData, Swap, compare_and_swap};
+use super::table::{EntryName, Table};
+use crate::quota::Quota;
+use crate::time::Timestamp;
+
+/// Compare-and-swaps before counting counts as failed. Every conflict is another worker's success, so with N workers the average
+/// wait is N swaps; 64 in a row mean that something is wrong.
+pub const MAX_ATTEMPTS: usize = 64;
+
+/// The host as counting needs it: shared data and a clock.
+pub trait CounterHost: SharedData {
+    /// `proxy_get_current_time_nanoseconds`.
+    ///
+    /// # Errors
+    /// Any status but Ok.
+    fn now(&mut self) -> Result<Timestamp, HostError>;
+}
+
+/// Where a counter's record is. It stays there as long as the process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub(super) table: Table,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) name: EntryName,
+}
+
+impl Place {
+    /// The counter's fingerprint.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+/// Why a request could not be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CountError {
+    /// A host call failed.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The counter's entry has no place for the counter.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    /// Other workers stored first, [`MAX_ATTEMPTS`] times.
+    #[error("compare-and-swap lost {MAX_ATTEMPTS} times in a row")]
+    Contended,
+}
+
+/// The result of a step, and whether the record is to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step<T> {
+    /// The record has not changed.
+    Keep(T),
+    /// The record is to be stored.
+    Store(T),
+}
+
+/// The result of a step that is stored, or needs not be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken<T> {
+    pub(super) result: T,
+    /// The instant of the step.
+    pub(super) at: Timestamp,
+    /// Whether the record is the overflow record of a full strangers' entry.
+    pub(super) overflowed: bool,
+}
+
+/// What the loop keeps from request to request.
+#[derive(Debug, Default)]
+pub(super) struct SwapLoop {
+    pub(super) record: Record,
+    next: Vec<u8>,
+    predictor: CasPredictor,
+    /// Malformed entries that were begun again.
+    pub(super) repairs: u32,
+}
+
+impl SwapLoop {
+    /// Takes `step` on the record at `place`, which is opened with a count for the window of each of `quotas`. A malformed entry is begun
+    /// again.
+    pub(super) fn take<T>(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        quotas: &[Quota],
+        mut step: impl FnMut(&mut Record) -> Step<T>,
+    ) -> Result<Taken<T>, CountError> {
+        let Self { record, next, predictor, repairs } = self;
+        let name = place.name.as_bytes();
+        // A flood of strangers must not drive known keys' entries out of the predictor's memory.
+        let remembers = place.table == Table::Known;
+        if remembers && let Some(predicted) = predictor.predict(place.name) {
+            let (at, cas) = (host.now()?, predicted.cas);
+            // A result that is not stored has to be about what is stored, so it needs a read.
+            if at.duration_since(predicted.written) < MAX_AGE
+                && let Ok(Ok(())) = record.open(predicted.value, place.fingerprint, quotas, at)
+                && let Step::Store(result) = step(record)
+            {
+                record.encode(next);
+                let swap = host.set(name, next, cas)?;
+                predictor.tried(swap);
+                if swap == Swap::Stored {
+                    predictor.wrote(place.name, next, Some(cas), at);
+                    return Ok(Taken { result, at, overflowed: false });
+                }
+            }
+        }
+        for _ in 0..MAX_ATTEMPTS {
+            let stored = host.get(name)?;
+            let (entry, cas) =
+                stored.as_ref().map_or((&[][..], None), |(entry, cas)| (entry.as_ref(), Some(*cas)));
+            if remembers && let Some(cas) = cas {
+                predictor.read(place.name, entry, cas);
+            }
+            // The time after the record: a record that another worker has just written is then never from the future.
+            let at = host.now()?;
+            let (opened, repaired) = match open(record, entry, place, quotas, at) {
+                Ok(opened) => (opened, 0),
+                Err(Malformed) => (open(record, &[], place, quotas, at).unwrap_or(Ok(false)), 1),
+            };
+            let overflowed = opened?;
+            let result = match step(record) {
+                Step::Keep(result) => result,
+                Step::Store(result) => {
+                    record.encode(next);
+                    if compare_and_swap(host, name, cas, next)? == Swap::Conflict {
+                        continue;
+                    }
+                    match remembers {
+                        true => predictor.wrote(place.name, next, cas, at),
+                        false => predictor.wrote_unremembered(),
+                    }
+                    *repairs = repairs.saturating_add(repaired);
+                    result
+                }
+            };
+            return Ok(Taken { result, at, overflowed });
+        }
+        Err(CountError::Contended)
+    }
+}
+
+/// Opens the record at `place`, or the overflow record of a full strangers' entry. Returns which.
+fn open(
+    record: &mut Record,
+    entry: &[u8],
+    place: Place,
+    quotas: &[Quota],
+    at: Timestamp,
+) -> Result<Result<bool, EntryError>, Malformed> {
+    match record.open(entry, place.fingerprint, quotas, at)? {
+        Err(EntryError::Full) if place.table == Table::Strangers => {
+            let overflow = record.open(entry, Fingerprint::OVERFLOW, quotas, at)?;
+            Ok(overflow.map(|()| true))
+        }
+        opened => Ok(opened.map(|()| false)),
+    }
+}

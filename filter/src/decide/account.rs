@@ -1,0 +1,59 @@
+//! The accounts of callers: what needs not be found out twice about a caller's requests of one class.
+
+use hashbrown::HashTable;
+
+use super::counting::Places;
+use crate::config::Entitlement;
+use crate::count::fingerprint::CallerHash;
+
+/// Callers of one generation: what a table of 65,536 slots holds.
+const GENERATION: usize = 65_536 / 8 * 7;
+
+/// The account of a caller in one class.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    /// The plan, as an index into [`crate::config::Catalog::plans`].
+    pub(super) plan: usize,
+    pub(super) entitlement: Entitlement,
+    pub(super) places: Places,
+}
+
+/// Accounts that were used lately, so that their requests need neither SHA-256 nor the way to their plan and counter.
+///
+/// There are two generations. A caller that is not in the young one moves there from the old one; once the young one is full, it becomes the
+/// old one. So the 57,344 callers that were used last are remembered, and at most twice as many, in at most [`MAX_BYTES`] bytes for each VM.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    young: HashTable<(CallerHash, Account)>,
+    old: HashTable<(CallerHash, Account)>,
+}
+
+/// Most bytes that the accounts of a VM take, their organisations apart: two tables of 65,536 slots, each with a byte of its own.
+pub const MAX_BYTES: usize = 2 * 65_536 * (size_of::<(CallerHash, Account)>() + 1);
+
+impl Accounts {
+    pub(super) fn get(&mut self, caller: CallerHash) -> Option<&Account> {
+        let is_caller = |(found, _): &(CallerHash, Account)| *found == caller;
+        let place = match self.young.find_bucket_index(caller.spread(), is_caller) {
+            Some(place) => place,
+            None => {
+                let ((_, account), _) = self.old.find_entry(caller.spread(), is_caller).ok()?.remove();
+                self.insert(caller, account)
+            }
+        };
+        self.young.get_bucket(place).map(|(_, account)| account)
+    }
+
+    /// Remembers an account. Returns its place.
+    pub(super) fn insert(&mut self, caller: CallerHash, account: Account) -> usize {
+        if self.young.len() >= GENERATION {
+            self.old = core::mem::take(&mut self.young);
+        }
+        let (spread, rehash) = (caller.spread(), |(caller, _): &(CallerHash, Account)| caller.spread());
+        self.young.insert_unique(spread, (caller, account), rehash).bucket_index()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,113 @@
+//! The one decision on a request.
+
+use super::counting::Charged;
+use super::operators;
+use super::outcome::{Outcome, Outcomes};
+use crate::config::{Config, OnError};
+use crate::quota::Mode;
+
+/// What is to be done with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The request goes on.
+    Pass,
+    /// The filter answers it.
+    Answer(Box<Answer>),
+}
+
+/// An answer of the filter, as data: its text is written where it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The request is refused.
+    Refused(Refusal),
+    /// What a caller or an operator asked the filter for.
+    Document {
+        /// The response-code details.
+        details: &'static str,
+        /// JSON.
+        json: String,
+    },
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A quota is used up: one of those in [`Decided::charged`].
+    Limited,
+    /// The plan lacks the class: a retry could never succeed.
+    NotInPlan,
+    /// The key is unknown, and the configuration rejects those.
+    UnknownKey,
+    /// There is no key, and the configuration rejects that.
+    MissingKey,
+    /// The request has several keys: it is not clear whose it is.
+    AmbiguousKey,
+    /// Upstreams may read the path in ways that select different rules.
+    AmbiguousPath,
+    /// The directory has not answered yet, and the configuration lets nobody pass until then.
+    NotReady,
+    /// Counting failed, and the configuration denies then.
+    CountFailed,
+    /// An operator is not answered what it asks for.
+    Operator(operators::Refusal),
+}
+
+/// A decision, and what metrics, the log and the response need to know of the request.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// What is to be done.
+    pub decision: Decision,
+    /// The subscriber's plan, as an index into [`crate::config::Catalog::plans`]; `None` for a stranger.
+    pub plan: Option<usize>,
+    /// The class, as an index into [`crate::config::Catalog::classes`].
+    pub class: usize,
+    /// What to count in metrics.
+    pub outcomes: Outcomes,
+    /// The charge, whether the quotas had room for it or not.
+    pub charged: Option<Box<Charged>>,
+    /// Whether this is a gRPC request.
+    pub is_grpc: bool,
+    /// Whether the request has an `Origin`.
+    pub has_origin: bool,
+    /// Whether the request is refused, or would be if nothing were in shadow mode.
+    pub is_refused: bool,
+}
+
+impl Decided {
+    /// A request that passes, of nobody and of the default class as yet.
+    pub(super) fn new(config: &Config, is_grpc: bool, has_origin: bool) -> Self {
+        Self {
+            decision: Decision::Pass,
+            plan: None,
+            class: config.catalog.default_class,
+            outcomes: Outcomes::default(),
+            charged: None,
+            is_grpc,
+            has_origin,
+            is_refused: false,
+        }
+    }
+
+    /// The request passes with this outcome.
+    pub(super) fn pass(&mut self, outcome: Outcome) {
+        self.outcomes.add(outcome);
+    }
+
+    /// Refuses the request, unless the whole filter is in shadow mode.
+    #[cold]
+    pub(super) fn refuse(&mut self, config: &Config, outcome: Outcome, refusal: Refusal) {
+        self.outcomes.add(outcome);
+        self.is_refused = true;
+        if config.enforcement == Mode::Enforced {
+            self.decision = Decision::Answer(Box::new(Answer::Refused(refusal)));
+        }
+    }
+
+    /// Decides by `on_error` on a request that could not be counted.
+    pub(super) fn fail(&mut self, config: &Config) {
+        match config.on_error {
+            OnError::Allow => self.pass(Outcome::Error),
+            OnError::Deny => self.refuse(config, Outcome::Error, Refusal::CountFailed),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Settling what a request was charged, once its response or the end of its stream decides it.
+//!
+//! A response is judged by its HTTP status, and that of a gRPC request by its gRPC status: in the headers if the answer has nothing else, else in
+//! the trailers. A cost is read from a header, a trailer, or metadata when the stream ends.
+
+use std::sync::Arc;
+
+use super::counting::Charged;
+use super::host::Host;
+use super::limiter::Limiter;
+use super::metric::Event;
+use crate::config::{Class, CostSource};
+use crate::count::settle::Due;
+use crate::request::header_pairs::HeaderPairs;
+
+/// What decides the charge of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment<'r> {
+    /// The response's headers, serialized.
+    Headers(&'r [u8]),
+    /// The response's trailers, serialized.
+    Trailers(&'r [u8]),
+    /// The end of the stream.
+    End,
+}
+
+impl Charged {
+    /// Whether the response, or the end of the stream, is still to settle the charge.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+}
+
+impl Limiter {
+    /// Settles a charge that is still open, if this moment decides it: a refund, or a cost that is stated. `charged` then says where the client
+    /// stands.
+    #[cold]
+    pub fn settle(&mut self, host: &mut impl Host, charged: &mut Charged, moment: Moment<'_>) {
+        let config = Arc::clone(&self.config);
+        let Some(class) = config.catalog.classes.get(charged.class) else { return };
+        let due = match moment {
+            Moment::Headers(headers) => stated(class, charged, headers, false),
+            Moment::Trailers(trailers) => stated(class, charged, trailers, true),
+            Moment::End => {
+                charged.is_open = false;
+                self.stated_at_end(host, class)
+            }
+        };
+        let Some(due) = due else { return };
+        if due == Due::Refund {
+            self.counting.events.add(Event::CostRefunded, 1);
+        }
+        self.counting.settle(host, &config, charged, due);
+    }
+
+    /// The cost that the metadata of a stream states at its end.
+    fn stated_at_end(&mut self, host: &mut impl Host, class: &Class) -> Option<Due> {
+        let units = match &class.actual {
+            Some(CostSource::Metadata(path)) => host.property(path).map(|value| units(&value?)),
+            Some(CostSource::ResponseHeader(_)) => Ok(None),
+            // A response that was not refunded, or none.
+            None => return None,
+        };
+        if !matches!(units, Ok(Some(_))) {
+            self.counting.events.add(Event::CostUnknown, 1);
+        }
+        match units {
+            Ok(units) => units.map(Due::Units),
+            Err(error) => {
+                self.counting.log_error(host, "the cost of a request could not be read", error.into());
+                None
+            }
+        }
+    }
+}
+
+/// What the headers or trailers of a response decide. `None` if something later may decide it, or nothing.
+fn stated(class: &Class, charged: &Charged, fields: &[u8], are_trailers: bool) -> Option<Due> {
+    let fields = HeaderPairs::parse(fields)?;
+    let grpc_status = number(fields, "grpc-status").filter(|_| charged.is_grpc);
+    let refunds = match grpc_status {
+        Some(status) => class.refund.contains_grpc(status),
+        None if are_trailers => false,
+        // The status of a gRPC response that succeeds is 200 whatever its gRPC status, which is yet to come.
+        None => number(fields, ":status")
+            .and_then(|status| u16::try_from(status).ok())
+            .is_some_and(|status| class.refund.contains(status) && !(charged.is_grpc && status == 200)),
+    };
+    if refunds {
+        return Some(Due::Refund);
+    }
+    match &class.actual {
+        Some(CostSource::ResponseHeader(name)) => cost(fields, name).map(Due::Units),
+        Some(CostSource::Metadata(_)) | None => None,
+    }
+}
+
+fn number(fields: HeaderPairs<'_>, name: &str) -> Option<u32> {
+    str::from_utf8(fields.get(name)?).ok()?.trim_ascii().parse().ok()
+}
+
+/// The cost in a header or trailer; `None` unless the response has exactly one of this name.
+fn cost(fields: HeaderPairs<'_>, name: &str) -> Option<u32> {
+    let mut values = fields.get_all(name);
+    let value = values.next().filter(|_| values.next().is_none())?;
+    whole_number(value.trim_ascii())
+}
+
+/// The cost in a metadata value. Hosts hand over a number as eight bytes: those of a double, or of an integer. A double that is a whole number
+/// from 1 is an integer of at least 2⁶¹, which no request costs.
+fn units(value: &[u8]) -> Option<u32> {
+    whole_number(value).or_else(|| {
+        let bytes = value.as_array::<8>()?;
+        let (double, integer) = (f64::from_le_bytes(*bytes), u64::from_le_bytes(*bytes));
+        if double >= 1.0 && double.fract() == 0.0 {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+            return Some(double as u32);
+        }
+        (integer < 1 << 61).then(|| u32::try_from(integer).unwrap_or(u32::MAX))
+    })
+}
+
+/// A whole number in decimal digits; the largest that a count holds for a larger one.
+fn whole_number(text: &[u8]) -> Option<u32> {
+    let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let add = |sum: u32, digit: &u8| sum.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
+    digits.then(|| text.iter().fold(0, add))
+}
