@@ -118,15 +118,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 /// The words of the code and of what is shipped beside it.
 fn known_words() -> BTreeSet<String> {
-    let folders = [
-        "filter/src",
-        "backend/src",
-        "backend/systemd",
-        "host-sim",
-        "demo/src",
-        "envoy",
-        "tests/src",
-    ];
+    let folders =
+        ["filter/src", "backend/src", "backend/systemd", "host-sim", "demo/src", "envoy", "tests/src"];
     let texts: Vec<_> = folders.into_iter().flat_map(shipped).collect();
     texts.iter().flat_map(|text| words(text)).map(str::to_owned).collect()
 }
