@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use host_sim::HostKind;
 use tests::artifacts;
 use wasmparser::{ExternalKind, Parser, Payload, TypeRef};
 
@@ -102,6 +103,60 @@ fn the_module_imports_nothing_but_the_abi_and_random_bytes() {
         imports.contains(&("env".to_owned(), "proxy_set_shared_data".to_owned())),
         "counters live in shared data, but the module imports {imports:?}"
     );
+}
+
+/// A host refuses a module whose import has another type than the host's own declaration. ngx_wasm_module declares
+/// `proxy_get_log_level` with two parameters where Envoy has one, so no module can import it for both.
+#[test]
+fn every_host_declares_each_import_with_the_type_that_the_module_gives_it() {
+    let module = host_sim::Module::compile(std::fs::read(artifacts::filter_wasm()).unwrap()).unwrap();
+    let imports: Vec<_> = module.imported_functions().collect();
+    assert!(!imports.is_empty());
+    // MOSN has no functions for modules of this ABI.
+    let hosts = HostKind::ALL.into_iter().filter(|host| *host != HostKind::Mosn);
+    let mut differences = Vec::new();
+    for host in hosts {
+        for import in &imports {
+            let declared = host.declares(&import.module, &import.name);
+            if declared.as_ref() != Some(&import.signature) {
+                let declared = declared.map_or_else(|| "nothing".to_owned(), |declared| declared.to_string());
+                differences.push(format!(
+                    "{host} declares {declared} as {}.{}, the module imports {}",
+                    import.module, import.name, import.signature
+                ));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+#[test]
+fn the_table_of_declarations_knows_what_hosts_differ_in() {
+    let ngx = |name: &str| HostKind::Ngx.declares("env", name).map(|declared| declared.to_string());
+    let envoys = || HostKind::ALL.into_iter().filter(|host| matches!(host, HostKind::Envoy(_)));
+    let envoy = |name: &str| {
+        let declared = envoys().map(|host| host.declares("env", name).map(|declared| declared.to_string()));
+        let different: BTreeSet<_> = declared.collect();
+        assert_eq!(different.len(), 1, "{name}: {different:?}");
+        different.into_iter().next().flatten()
+    };
+    for name in ABI_0_2_1 {
+        let name = format!("proxy_{name}");
+        let (envoy, ngx) = (envoy(&name), ngx(&name));
+        assert!(envoy.is_some(), "{name}");
+        match name.as_str() {
+            "proxy_get_log_level" => {
+                assert_eq!(envoy.as_deref(), Some("(func (param i32) (result i32))"));
+                assert_eq!(ngx.as_deref(), Some("(func (param i32 i32) (result i32))"));
+            }
+            "proxy_get_header_map_size" | "proxy_get_buffer_status" => assert_eq!(ngx, None, "{name}"),
+            _ => assert_eq!(ngx, envoy, "{name}"),
+        }
+    }
+    assert_eq!(ngx("proxy_no_such_call"), None);
+    // WASI grew in Envoy 1.39.
+    let tell = |host: HostKind| host.declares("wasi_snapshot_preview1", "fd_tell").is_some();
+    assert_eq!(HostKind::ALL.map(tell), [false, false, false, true, true, true, false]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::{
     wire::{
         headers::Headers,
         message::Response,
+        nginx_uri::NginxUri,
         outcome::{End, Outcome},
     },
 };
@@ -134,6 +135,16 @@ pub fn refusal(headers: &Headers, protocol: &str) -> Option<Refusal> {
         }
         _ => None,
     }
+}
+
+/// Why nginx answers a request itself whose path Envoy takes: one that it cannot decode, or that leads above the root.
+pub(crate) fn nginx_refusal(headers: &Headers) -> Option<Refusal> {
+    let path = headers.get(":path")?;
+    NginxUri::parse(path).is_none().then_some(Refusal {
+        status: 400,
+        body: "Bad Request",
+        details: "client_sent_invalid_request",
+    })
 }
 
 /// Adds what the gateway adds to a request of the client at this address, which is without its port, and takes away what

@@ -2,6 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
+use crate::{
+    hostcalls::{self, ngx},
+    signature::Signature,
+};
+
 /// The gateway by whose rules the host plays; they differ most in shared data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -9,14 +14,22 @@ pub enum Flavour {
     /// Envoy and all that embed it. A key that does not exist is created whatever the `cas`; a `cas` of 0 overwrites.
     #[default]
     Envoy,
-    /// `ngx_wasm_module`: the `cas` is always compared, 0 standing for "does not exist"; a null value deletes. Beyond shared
-    /// data: calls that it lacks end the guest (`proxy_get_status`, `proxy_get_log_level`, `proxy_done`,
-    /// `proxy_close_stream`, `proxy_get_header_map_size`, `proxy_get_buffer_status`, gRPC, foreign functions,
-    /// `proxy_resolve_shared_queue`), and nobody is told that a queue is ready; so do a second tick period and one from a
-    /// stream, a second reply, a counter that is recorded, a gauge that is incremented, and a metric's name beyond 256
-    /// bytes. A module without a callback of the start is not loaded; one without another callback ends where nginx calls it,
-    /// as nginx's worker crashes there. `proxy_set_effective_context` does nothing, every property is text, `plugin_vm_id` is not found, clocks go in
-    /// milliseconds, a reply's body ends with a line's end, and streams end with done, log, delete.
+    /// `ngx_wasm_module`: the `cas` is always compared, 0 standing for "does not exist"; a null value deletes.
+    ///
+    /// - **Loading.** A module is refused that lacks a callback of the start, that imports a function which the gateway does not
+    ///   declare (`proxy_get_header_map_size`, `proxy_get_buffer_status`), or that imports one with another type than the
+    ///   gateway's ([`HostKind::declares`]): `proxy_get_log_level` takes two numbers there. A module without another callback
+    ///   ends where nginx calls it, as nginx's worker crashes there.
+    /// - **What ends the guest.** A call that is declared and not implemented (`proxy_get_status`, `proxy_get_log_level`,
+    ///   `proxy_done`, `proxy_close_stream`, gRPC, foreign functions, `proxy_resolve_shared_queue`), a second tick period and
+    ///   one from a stream, a second reply, a reply to plain HTTP with a gRPC status, a counter that is recorded, a gauge that
+    ///   is incremented, and a metric's name beyond 256 bytes.
+    /// - **Headers.** Names come as they were written, and are found in any case. `:path` is decoded, without dot segments and
+    ///   repeated slashes; the property `ngx.request_uri` has what was sent, and the upstream gets that.
+    /// - **Properties.** Every property is text, `plugin_vm_id` is not found, a filter sets none but those that begin with
+    ///   `wasmx.`, and a root context that asks for one with several parts is refused.
+    /// - **Otherwise.** `proxy_set_effective_context` does nothing, nobody is told that a queue is ready, clocks go in
+    ///   milliseconds, a reply's body ends with a line's end, and streams end with done, log, delete.
     Ngx,
     /// MOSN's proxy-wasm-go-host: a key that does not exist is created whatever the `cas`, one that does is always
     /// compared; the data of all `vm_id`s is one; an empty key is a bad argument.
@@ -130,6 +143,18 @@ impl HostKind {
         match self {
             Self::Envoy(version) => version,
             Self::Ngx | Self::Mosn => EnvoyVersion::default(),
+        }
+    }
+}
+
+impl HostKind {
+    /// The type that this host declares for a function that modules of ABI 0.2.1 import, or nothing where it has no such
+    /// function. MOSN has none for modules of that ABI.
+    pub fn declares(self, module: &str, name: &str) -> Option<Signature> {
+        match self {
+            Self::Envoy(version) => hostcalls::declared(version, module, name),
+            Self::Ngx => ngx::declared(module, name),
+            Self::Mosn => None,
         }
     }
 }

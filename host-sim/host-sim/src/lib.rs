@@ -63,6 +63,7 @@ mod hostcalls;
 mod load_error;
 mod module_build;
 mod shared;
+mod signature;
 mod stream;
 mod trace;
 mod vm;
@@ -88,6 +89,7 @@ pub use shared::{
     metrics::{Histogram, Metrics, Value as MetricValue},
     reloads::ReloadStats,
 };
+pub use signature::{Import, Signature, ValueType};
 pub use stream::{
     by_hand::Stream,
     framing::{Framing, UnknownFraming},

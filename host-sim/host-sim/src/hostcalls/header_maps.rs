@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::ngx;
 use crate::{
     abi::{MapKind, Status},
     stream::{frame::Direction, half::StreamContext},
@@ -133,15 +134,20 @@ pub(super) fn remove_header_map_value(guest: &mut Guest<'_>, map: u32, name: u32
     change(guest, map, (name, size), (0, 0), |headers, name, _| headers.remove(name))
 }
 
+fn encode<'a>(pairs: impl ExactSizeIterator<Item = (&'a Bytes, &'a Bytes)>) -> Vec<u8> {
+    let pairs: Vec<_> = pairs.map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
+    pairs::encode(pairs.into_iter())
+}
+
 /// A map that is not available is an empty one here.
 pub(super) fn get_header_map_pairs(guest: &mut Guest<'_>, map: u32, ptr: u32, len: u32) -> Answer {
     let kind = MapKind::from_code(map)?;
+    let as_written = ngx::is_ngx(guest.state());
     let blob = match readable(guest.state(), kind) {
-        Some(headers) if !headers.is_empty() => {
-            let pairs: Vec<_> = headers.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
-            pairs::encode(pairs.into_iter())
-        }
-        _ => Vec::new(),
+        Some(headers) if headers.is_empty() => Vec::new(),
+        Some(headers) if as_written => encode(headers.as_written()),
+        Some(headers) => encode(headers.iter()),
+        None => Vec::new(),
     };
     guest.give(&blob, ptr, len)
 }

@@ -33,6 +33,7 @@ use wasmtime::{Caller, Extern, Linker};
 use crate::{
     abi::{LogLevel, Status},
     flavour::EnvoyVersion,
+    signature::{Signature, ValueType},
     trace::{self, CallAnswer, Raw},
     vm::{
         memory::{Answer, Guest, Refusal},
@@ -154,6 +155,15 @@ macro_rules! raw {
 }
 pub(crate) use raw;
 
+/// A call's name with the types of what it takes.
+type Parameters = (&'static str, &'static [ValueType]);
+
+/// The types of these parameters.
+macro_rules! parameters {
+    ($($ty:ty),*) => { &[$( <$ty as $crate::trace::Bits>::TYPE ),*] };
+}
+pub(crate) use parameters;
+
 macro_rules! host_functions {
     (supported { $( $name:ident ( $($arg:ident : $ty:ty),* ) => $path:path; )* }
      composed { $( $other:ident ( $($part:ident : $part_ty:ty),* ) => |$guest:ident| $call:expr; )* }
@@ -163,6 +173,13 @@ macro_rules! host_functions {
 
         /// Names of the calls of module `env` that a module may import and that trap when it calls them.
         pub(crate) const UNSUPPORTED: &[&str] = &[$( stringify!($missing), )*];
+
+        /// What each call of module `env` takes; all of them answer a status.
+        const PARAMETERS: &[Parameters] = &[
+            $( (stringify!($name), parameters!($($ty),*)), )*
+            $( (stringify!($other), parameters!($($part_ty),*)), )*
+            $( (stringify!($missing), parameters!($($missing_ty),*)), )*
+        ];
 
         fn link_env(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
             $(
@@ -272,6 +289,27 @@ host_functions! {
 /// Whether `name` is a host call, supported or not.
 pub(crate) fn is_host_function(name: &str) -> bool {
     SUPPORTED.contains(&name) || UNSUPPORTED.contains(&name) || wasi::is_host_function(name)
+}
+
+/// The type that this version of Envoy declares for a function; nothing where it has none.
+pub(crate) fn declared(version: EnvoyVersion, module: &str, name: &str) -> Option<Signature> {
+    if module != "env" {
+        return wasi::declared(version, module, name);
+    }
+    // What Emscripten's runtime asks for, and no call of the ABI.
+    match name {
+        "pthread_equal" => Some(Signature::with_status(&[ValueType::I32; 2])),
+        "emscripten_notify_memory_growth" => {
+            Some(Signature { parameters: vec![ValueType::I32], results: Vec::new() })
+        }
+        _ => signature_in(PARAMETERS, name),
+    }
+}
+
+/// The type of a call that a table has.
+fn signature_in(table: &[Parameters], name: &str) -> Option<Signature> {
+    let (_, parameters) = table.iter().find(|(known, _)| *known == name)?;
+    Some(Signature::with_status(parameters))
 }
 
 /// Defines every function that a module may import with this version of Envoy.

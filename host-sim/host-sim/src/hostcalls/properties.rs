@@ -46,6 +46,9 @@ pub(super) fn set_property(
 ) -> Answer {
     let (memory, state) = guest.split();
     let path = slice(memory, path, size)?;
+    if !ngx::keeps_property(state, path) {
+        return Err(Status::NotFound.into());
+    }
     let name = [OWN, path].concat();
     let path = path.to_vec();
     let value = Bytes::copy_from_slice(slice(memory, value, value_size)?);
@@ -93,9 +96,10 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
         (None, b"plugin_name") => plugin.map(|plugin| plugin.name.clone().into()),
         (None, b"plugin_root_id") => plugin.map(|plugin| plugin.root_id.clone().into()),
         (None, b"plugin_vm_id") => vm_plugin.map(|plugin| plugin.vm_id.clone().into()),
-        (None, _) => stream.and_then(|stream| of_stream(stream, first, rest, now)),
+        (None, _) => stream
+            .and_then(|stream| ngx::of_uri(stream, path).or_else(|| of_stream(stream, first, rest, now))),
     };
-    value.ok_or(Status::NotFound)
+    value.ok_or_else(|| ngx::not_found(state, path, has_stream))
 }
 
 /// Whether root contexts know what a test gives for a path.

@@ -64,7 +64,7 @@ pub(super) fn send_local_response(
     let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
     let headers = pairs::decode(slice(memory, headers, headers_size)?);
     let details = String::from_utf8_lossy(details).replace(|c: char| c.is_ascii_whitespace(), "_");
-    let body = ngx::reply(state, body)?;
+    let body = ngx::reply(state, body, grpc_status)?;
     state.stop_iteration = true;
     let id = state.context_id();
     if state.stream(id).is_some() {

@@ -2,10 +2,11 @@
 
 use wasmtime::{Caller, Linker};
 
-use super::ngx;
+use super::{Parameters, ngx};
 use crate::{
     abi::{LogLevel, Status},
     flavour::EnvoyVersion,
+    signature::{Signature, ValueType},
     trace::{self, CallAnswer, Raw},
     vm::{
         memory::{Guest, Refusal, slice},
@@ -62,8 +63,8 @@ fn run<'a>(
 macro_rules! wasi_functions {
     ($( $set:ident as $link:ident { $( $name:ident ( $($arg:ident : $ty:ty),* ) => |$guest:pat_param| $body:expr; )* } )*) => {
         $(
-            /// Names of the WASI calls of this set.
-            pub(crate) const $set: &[&str] = &[$( stringify!($name), )*];
+            /// The WASI calls of this set.
+            const $set: &[Parameters] = &[$( (stringify!($name), super::parameters!($($ty),*)), )*];
 
             fn $link(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
                 for module in MODULES {
@@ -149,7 +150,20 @@ wasi_functions! {
 }
 
 pub(crate) fn is_host_function(name: &str) -> bool {
-    name == "proc_exit" || [ALWAYS, BEFORE_1_39, SINCE_1_39].iter().any(|names| names.contains(&name))
+    let calls = [ALWAYS, BEFORE_1_39, SINCE_1_39].into_iter().flatten();
+    name == "proc_exit" || calls.into_iter().any(|(known, _)| *known == name)
+}
+
+/// The type that this version of Envoy declares for a call of WASI; nothing where it has none.
+pub(crate) fn declared(version: EnvoyVersion, module: &str, name: &str) -> Option<Signature> {
+    if !MODULES.contains(&module) {
+        return None;
+    }
+    if name == "proc_exit" {
+        return Some(Signature { parameters: vec![ValueType::I32], results: Vec::new() });
+    }
+    let of_version = if version < EnvoyVersion::V1_39 { BEFORE_1_39 } else { SINCE_1_39 };
+    [ALWAYS, of_version].into_iter().find_map(|table| super::signature_in(table, name))
 }
 
 pub(super) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmtime::Result<()> {

@@ -244,7 +244,10 @@ pub(crate) fn begin(
     mut request: Request,
 ) -> Result<StreamId, Box<Outcome>> {
     if !request.as_given {
-        if let Some(refusal) = edge::refusal(&request.headers, request.peer.protocol) {
+        let by_nginx = worker.shared.shared_data.flavour() == Flavour::Ngx;
+        let refusal = edge::refusal(&request.headers, request.peer.protocol)
+            .or_else(|| edge::nginx_refusal(&request.headers).filter(|_| by_nginx));
+        if let Some(refusal) = refusal {
             return Err(Box::new(refusal.outcome()));
         }
         request.declare_length();

@@ -10,7 +10,7 @@ use crate::{
         frame::{Answer, Direction},
         upstream::Progress,
     },
-    wire::{headers::Headers, message::Peer},
+    wire::{headers::Headers, message::Peer, nginx_uri::NginxUri},
 };
 
 /// Whether the filter lets a direction of a stream go on.
@@ -59,6 +59,10 @@ pub(crate) struct StreamContext {
     pub(crate) response: Half,
     /// The last headers or body callback was the last of its direction.
     pub(crate) end_of_stream: bool,
+    /// The request is one of gRPC.
+    pub(crate) is_grpc: bool,
+    /// The request's URI where the gateway is nginx, which shows filters another `:path` than it sends to the upstream.
+    pub(crate) nginx_uri: Option<Arc<NginxUri>>,
     /// `proxy_on_log` runs.
     pub(crate) logging: bool,
     pub(crate) peer: Arc<Peer>,

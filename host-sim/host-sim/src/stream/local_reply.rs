@@ -30,7 +30,7 @@ pub(crate) struct LocalReply {
 /// What a request was when it came, which is what its reply goes by.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Kind {
-    is_grpc: bool,
+    pub(crate) is_grpc: bool,
     pub(crate) is_head: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::{
         local_reply::{CLOSE_DETAILS, Kind, LocalReply},
     },
     vm::Vm,
-    wire::{headers::Headers, message::Peer},
+    wire::{headers::Headers, message::Peer, nginx_uri::NginxUri},
     worker::Worker,
 };
 
@@ -49,6 +49,8 @@ pub(crate) struct Chain {
     /// Whether the client speaks HTTP/2.
     is_http2: bool,
     request: Kind,
+    /// The request's URI where the gateway is nginx.
+    nginx_uri: Option<Arc<NginxUri>>,
     /// The request as the upstream reads it, and the response as the client does.
     read: [Measure; 2],
     /// The end of the request has gone to the upstream.
@@ -132,16 +134,22 @@ impl Worker {
     }
 
     /// A part of a message comes from the client or the upstream.
-    pub(crate) fn feed(&mut self, slot: StreamId, frame: Frame) {
+    pub(crate) fn feed(&mut self, slot: StreamId, mut frame: Frame) {
         let StreamId(key) = slot;
         if frame.direction == Direction::Response && frame.part.is_last() {
             self.note_answered(key);
         }
-        match (&frame.part, frame.direction) {
+        match (&mut frame.part, frame.direction) {
             (Part::Headers { headers, .. }, Direction::Request) => {
+                let (request, uri) = (Kind::of_request(headers), self.read_uri(headers));
                 if let Some(chain) = self.chain(key) {
-                    chain.request = Kind::of_request(headers);
+                    chain.request = request;
+                    chain.nginx_uri.clone_from(&uri);
                 }
+                self.each(key, |stream| {
+                    stream.is_grpc = request.is_grpc;
+                    stream.nginx_uri.clone_from(&uri);
+                });
             }
             (Part::Headers { .. }, Direction::Response) => {
                 self.each(key, |stream| stream.details = Some(VIA_UPSTREAM.to_owned()));
@@ -154,6 +162,16 @@ impl Worker {
         }
         self.enter(key, frame);
         self.route();
+    }
+
+    /// Shows filters the `:path` that nginx shows them. A URI that nginx refuses stays as it is, for it reaches no filter there.
+    fn read_uri(&self, headers: &mut Headers) -> Option<Arc<NginxUri>> {
+        if self.shared.shared_data.flavour() != Flavour::Ngx {
+            return None;
+        }
+        let uri = NginxUri::parse(headers.get(":path")?)?;
+        headers.set(":path", uri.shown());
+        Some(Arc::new(uri))
     }
 
     /// Sends a reply of the router's, which passes through the filters as a response. Once a reply was made it is not
@@ -258,8 +276,14 @@ impl Worker {
     }
 
     /// A part has passed all filters, and goes to whoever reads it.
-    fn leave(&mut self, key: u64, frame: Frame) {
+    fn leave(&mut self, key: u64, mut frame: Frame) {
         let Some(chain) = self.chain(key) else { return };
+        if let Frame { direction: Direction::Request, part: Part::Headers { headers, .. } } = &mut frame
+            && let Some(uri) = &chain.nginx_uri
+        {
+            // Whatever filters have made of it: that is what nginx's `proxy_pass` without a path sends.
+            headers.set(":path", uri.sent.clone());
+        }
         let (direction, last) = (frame.direction, frame.part.is_last());
         if direction == Direction::Response {
             chain.response_sent = true;

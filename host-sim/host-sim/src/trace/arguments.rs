@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 
 use crate::{
     abi::{LogLevel, MetricKind},
+    signature::ValueType,
     vm::memory::slice,
     wire::pairs,
 };
@@ -31,23 +32,32 @@ impl Raw {
 
 /// A number that crosses the ABI.
 pub(crate) trait Bits: Copy {
+    /// How WebAssembly types it.
+    const TYPE: ValueType;
+
     /// It, without its sign.
     fn bits(self) -> u64;
 }
 
 impl Bits for u32 {
+    const TYPE: ValueType = ValueType::I32;
+
     fn bits(self) -> u64 {
         self.into()
     }
 }
 
 impl Bits for u64 {
+    const TYPE: ValueType = ValueType::I64;
+
     fn bits(self) -> u64 {
         self
     }
 }
 
 impl Bits for i64 {
+    const TYPE: ValueType = ValueType::I64;
+
     fn bits(self) -> u64 {
         self.cast_unsigned()
     }

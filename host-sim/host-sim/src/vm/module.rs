@@ -8,6 +8,7 @@ use wasmtime::{Engine, InstancePre};
 use crate::{
     flavour::{EnvoyVersion, Flavour, HostKind},
     hostcalls::{mosn, ngx},
+    signature::{Import, Signature},
     vm::{
         code_cache::{CodeCache, Kept},
         engine::{Compiler, Machine, TICK},
@@ -67,6 +68,23 @@ pub enum ModuleError {
     /// It imports a function that the host does not have, or has with another type.
     #[error("the module imports what this host does not offer")]
     Import(#[source] wasmtime::Error),
+    /// It imports a function of `env` that `ngx_wasm_module` does not have; the message is that gateway's.
+    #[error("failed importing \"env.{name}\": missing host function")]
+    MissingFunction {
+        /// The function's name.
+        name: String,
+    },
+    /// It imports a function that `ngx_wasm_module` declares with another type; the message is that gateway's.
+    #[error(
+        "incompatible import type for `{}::{}`: expected {}, found {declared}",
+        .import.module, .import.name, .import.signature
+    )]
+    IncompatibleImport {
+        /// The function, with the type that the module gives it.
+        import: Box<Import>,
+        /// The type in the gateway's table.
+        declared: Box<Signature>,
+    },
     /// It lacks a callback without which `ngx_wasm_module` loads no module; the message is that gateway's.
     #[error(
         "filter missing one of: on_context_create, on_vm_start, on_plugin_start (incompatible SDK interface)"
@@ -180,6 +198,14 @@ impl Module {
         imports
     }
 
+    /// The functions that the module imports, with the types that it gives them, in its order.
+    pub fn imported_functions(&self) -> impl Iterator<Item = Import> {
+        self.inner.imports().filter_map(|import| {
+            let signature = import.ty().func()?.into();
+            Some(Import { module: import.module().to_owned(), name: import.name().to_owned(), signature })
+        })
+    }
+
     /// Whether a host of this kind loads the module, as far as the module alone tells.
     ///
     /// # Errors
@@ -199,6 +225,9 @@ impl Module {
         let missing = ngx::missing(flavour, |name| self.inner.get_export(name).is_some());
         if !missing.is_empty() {
             return Err(ModuleError::IncompatibleSdk { missing });
+        }
+        if flavour == Flavour::Ngx {
+            self.imported_functions().try_for_each(ngx::check_import)?;
         }
         let linker = self.machine.linker(version);
         // `get_log_level` belongs to 0.2.1; a 0.2.0 module that imports it does not load in Envoy.

@@ -31,6 +31,8 @@ impl Vm {
             request: Half::default(),
             response: Half::default(),
             end_of_stream: false,
+            is_grpc: false,
+            nginx_uri: None,
             logging: false,
             peer,
             started: state.shared.clock.wall_nanos(),

@@ -1,4 +1,5 @@
-//! Header maps as Envoy keeps them: names in lower case, values as bytes, order kept.
+//! Header maps as Envoy keeps them: names in lower case, values as bytes, order kept. Beside that, the names as they were
+//! written, for the hosts that hand them over like this.
 
 use bytes::Bytes;
 
@@ -9,30 +10,48 @@ const ENTRIES: usize = 16;
 
 /// An ordered map of headers or trailers.
 ///
-/// Names are compared without case and kept in lower case. Values are bytes: nothing here assumes UTF-8.
+/// Names are compared without case and given in lower case, except by [`as_written`](Self::as_written). Values are bytes:
+/// nothing here assumes UTF-8.
 #[derive(Debug, Clone, Default)]
 pub struct Headers {
     kind: Kind,
-    entries: Vec<(Bytes, Bytes)>,
+    entries: Vec<Entry>,
+}
+
+/// A line of a map.
+#[derive(Debug, Clone)]
+struct Entry {
+    /// In lower case.
+    name: Bytes,
+    /// The name as it was written, where that is not in lower case.
+    written: Option<Bytes>,
+    value: Bytes,
+}
+
+impl Entry {
+    fn new(name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        let (name, value) = (name.into(), value.into());
+        if name.iter().any(u8::is_ascii_uppercase) {
+            Self { name: name.to_ascii_lowercase().into(), written: Some(name), value }
+        } else {
+            Self { name, written: None, value }
+        }
+    }
+
+    /// Whether it has this name, in any case.
+    fn is(&self, name: &[u8]) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
 }
 
 impl PartialEq for Headers {
+    /// Whether both have the same lines in the same order; the case of names is not compared.
     fn eq(&self, other: &Self) -> bool {
-        self.entries == other.entries
+        self.iter().eq(other.iter())
     }
 }
 
 impl Eq for Headers {}
-
-fn lower(name: impl Into<Bytes>) -> Bytes {
-    let name = name.into();
-    if name.iter().any(u8::is_ascii_uppercase) { name.to_ascii_lowercase().into() } else { name }
-}
-
-/// Whether an entry has this name, in any case.
-fn is(entry: &(Bytes, Bytes), name: &[u8]) -> bool {
-    entry.0.eq_ignore_ascii_case(name)
-}
 
 impl Headers {
     /// No headers. Every line that is added is kept, until the map becomes a request's or a response's.
@@ -61,8 +80,8 @@ impl Headers {
             return self;
         }
         let mut headers = Self::of(kind);
-        for (name, value) in self.entries {
-            headers.append(name, value);
+        for entry in self.entries {
+            headers.add(entry);
         }
         headers
     }
@@ -74,7 +93,7 @@ impl Headers {
 
     /// Every value of `name`, in order.
     pub fn get_all(&self, name: impl AsRef<[u8]>) -> impl Iterator<Item = &Bytes> {
-        self.entries.iter().filter(move |entry| is(entry, name.as_ref())).map(|entry| &entry.1)
+        self.entries.iter().filter(move |entry| entry.is(name.as_ref())).map(|entry| &entry.value)
     }
 
     /// Every value of `name` as one, joined with commas: what `request.headers.<name>` holds.
@@ -96,40 +115,43 @@ impl Headers {
     /// (`authorization`, `content-type`, `x-forwarded-for` …) is joined to the first with a comma; others get an entry
     /// of their own.
     pub fn append(&mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) {
-        let (name, value) = (lower(name), value.into());
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.0 == name)
-            && self.kind.joins(&name)
+        self.add(Entry::new(name, value));
+    }
+
+    fn add(&mut self, new: Entry) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == new.name)
+            && self.kind.joins(&new.name)
         {
-            entry.1 = if entry.1.is_empty() {
-                value
-            } else if value.is_empty() {
+            entry.value = if entry.value.is_empty() {
+                new.value
+            } else if new.value.is_empty() {
                 return;
             } else {
-                [entry.1.as_ref(), b",", value.as_ref()].concat().into()
+                [entry.value.as_ref(), b",", new.value.as_ref()].concat().into()
             };
             return;
         }
-        self.entries.push((name, value));
+        self.entries.push(new);
     }
 
     /// Sets the only value of `name`, at the place of the first one if there was any.
     pub fn set(&mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) {
-        let name = lower(name);
-        let Some(first) = self.entries.iter().position(|entry| entry.0 == name) else {
-            self.entries.push((name, value.into()));
+        let new = Entry::new(name, value);
+        let Some(first) = self.entries.iter().position(|entry| entry.name == new.name) else {
+            self.entries.push(new);
             return;
         };
-        self.entries[first].1 = value.into();
         let mut index = 0;
         self.entries.retain(|entry| {
             index += 1;
-            index - 1 <= first || entry.0 != name
+            index - 1 <= first || entry.name != new.name
         });
+        self.entries[first] = new;
     }
 
     /// Removes every value of `name`.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) {
-        self.entries.retain(|entry| !is(entry, name.as_ref()));
+        self.entries.retain(|entry| !entry.is(name.as_ref()));
     }
 
     /// Removes everything.
@@ -149,12 +171,17 @@ impl Headers {
 
     /// Bytes of all names and values.
     pub fn byte_size(&self) -> usize {
-        self.entries.iter().map(|(name, value)| name.len() + value.len()).sum()
+        self.entries.iter().map(|entry| entry.name.len() + entry.value.len()).sum()
     }
 
     /// Every entry, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Bytes, &Bytes)> {
-        self.entries.iter().map(|(name, value)| (name, value))
+        self.entries.iter().map(|entry| (&entry.name, &entry.value))
+    }
+
+    /// Every entry, in order, with its name in the case in which it was written.
+    pub fn as_written(&self) -> impl ExactSizeIterator<Item = (&Bytes, &Bytes)> {
+        self.entries.iter().map(|entry| (entry.written.as_ref().unwrap_or(&entry.name), &entry.value))
     }
 }
 
@@ -164,7 +191,8 @@ impl IntoIterator for Headers {
 
     /// Every entry, in order.
     fn into_iter(self) -> Self::IntoIter {
-        self.entries.into_iter()
+        let pairs: Vec<_> = self.entries.into_iter().map(|entry| (entry.name, entry.value)).collect();
+        pairs.into_iter()
     }
 }
 
@@ -211,5 +239,19 @@ mod tests {
         headers.set("X", "4");
         let entries: Vec<_> = headers.iter().map(|(n, v)| (n.as_ref(), v.as_ref())).collect();
         assert_eq!(entries, [(&b"x"[..], &b"4"[..]), (b"y", b"2")]);
+    }
+
+    #[test]
+    fn names_are_given_in_lower_case_and_kept_as_written() {
+        let mut headers: Headers = [("X-A", "1"), ("x-b", "2")].into_iter().collect();
+        headers.append("X-C", "3");
+        headers.set("X-B", "4");
+        let headers = headers.into_kind(Kind::Request);
+        let names = |pairs: Vec<(&Bytes, &Bytes)>| {
+            pairs.into_iter().map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(headers.iter().collect()), ["x-a", "x-b", "x-c"]);
+        assert_eq!(names(headers.as_written().collect()), ["X-A", "X-B", "X-C"]);
+        assert_eq!(headers, [("x-a", "1"), ("x-b", "4"), ("x-c", "3")].into_iter().collect());
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod grpc;
 pub(crate) mod headers;
 pub(crate) mod inline_headers;
 pub(crate) mod message;
+pub(crate) mod nginx_uri;
 pub(crate) mod outcome;
 pub(crate) mod pairs;
 pub(crate) mod property;

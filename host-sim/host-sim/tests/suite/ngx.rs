@@ -1,8 +1,10 @@
 //! What `ngx_wasm_module` does otherwise than Envoy.
 
-use std::time::Duration;
+use std::{error::Error as _, time::Duration};
 
-use host_sim::{Clock, Flavour, Host, LoadError, Module, ModuleError, Outcome, Plugin, Request, Response};
+use host_sim::{
+    Clock, Flavour, Host, HostKind, LoadError, Module, ModuleError, Outcome, Plugin, Request, Response,
+};
 
 use crate::{guests, ok};
 
@@ -37,10 +39,14 @@ fn exports_but(without: &[&str], logged: bool) -> String {
 
 /// A guest that does this to a request, on a host of each flavour.
 fn both(body: &str) -> [(Host, Outcome); 2] {
+    both_with(body, &Request::get("/"))
+}
+
+/// A guest that does this to a request like that one, on a host of each flavour.
+fn both_with(body: &str, request: &Request) -> [(Host, Outcome); 2] {
     let source = format!(
         r#"(module
         (import "env" "proxy_get_status" (func $status (param i32 i32 i32) (result i32)))
-        (import "env" "proxy_get_header_map_size" (func $size (param i32 i32) (result i32)))
         (import "env" "proxy_resolve_shared_queue" (func $resolve (param i32 i32 i32 i32 i32) (result i32)))
         (import "env" "proxy_set_tick_period_milliseconds" (func $tick (param i32) (result i32)))
         (import "env" "proxy_define_metric" (func $define (param i32 i32 i32 i32) (result i32)))
@@ -48,6 +54,9 @@ fn both(body: &str) -> [(Host, Outcome); 2] {
         (import "env" "proxy_increment_metric" (func $increment (param i32 i64) (result i32)))
         (import "env" "proxy_set_effective_context" (func $effective (param i32) (result i32)))
         (import "env" "proxy_get_property" (func $property (param i32 i32 i32 i32) (result i32)))
+        (import "env" "proxy_set_property" (func $set_property (param i32 i32 i32 i32) (result i32)))
+        (import "env" "proxy_get_header_map_pairs" (func $pairs (param i32 i32 i32) (result i32)))
+        (import "env" "proxy_get_header_map_value" (func $value (param i32 i32 i32 i32 i32) (result i32)))
         (import "env" "proxy_get_current_time_nanoseconds" (func $time (param i32) (result i32)))
         (import "env" "proxy_send_local_response"
           (func $reply (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
@@ -65,9 +74,200 @@ fn both(body: &str) -> [(Host, Outcome); 2] {
         let clock = Clock::at(std::time::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789));
         let mut host = Host::builder().flavour(flavour).clock(clock).build();
         host.load(&module, Plugin::default()).unwrap();
-        let outcome = host.send(0, Request::get("/"), ok);
+        let outcome = host.send(0, request.clone(), ok);
         (host, outcome)
     })
+}
+
+/// What is said of a guest that imports these when it is loaded there.
+fn refusal(imports: &str) -> Result<(), String> {
+    let exports = exports_but(&[], false);
+    let source = format!(
+        r#"(module {imports} (memory (export "memory") 1) (func (export "proxy_abi_version_0_2_1"))
+        (func (export "malloc") (param i32) (result i32) (i32.const 64)) {exports})"#
+    );
+    let module = Module::compile(wat::parse_str(source).unwrap()).unwrap();
+    assert!(module.taken_by(HostKind::default()).is_ok(), "{imports}");
+    let mut host = Host::builder().flavour(Flavour::Ngx).build();
+    let loaded = host.load(&module, Plugin::default());
+    let Err(LoadError::Module(error)) = &loaded else {
+        assert!(loaded.is_ok() && module.taken_by(HostKind::Ngx).is_ok(), "{imports}");
+        return Ok(());
+    };
+    assert_eq!(module.taken_by(HostKind::Ngx).unwrap_err().to_string(), error.to_string(), "{imports}");
+    Err(match error.source() {
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
+    })
+}
+
+#[test]
+fn a_module_is_refused_whose_imports_that_gateway_declares_with_other_types_or_not_at_all() {
+    let import =
+        |module: &str, name: &str, kind: &str| format!("(import \"{module}\" \"{name}\" (func {kind}))");
+    let level = "(param i32) (result i32)";
+    assert_eq!(
+        refusal(&import("env", "proxy_get_log_level", level)).unwrap_err(),
+        "incompatible import type for `env::proxy_get_log_level`: expected (func (param i32) (result i32)), found (func \
+         (param i32 i32) (result i32))"
+    );
+    let two = "(param i32 i32) (result i32)";
+    let three = "(param i32 i32 i32) (result i32)";
+    // What Envoy has and that gateway has not.
+    let rows = [
+        ("proxy_get_header_map_size", two),
+        ("proxy_get_buffer_status", three),
+        ("envoy_resolve_dns", three),
+        ("pthread_equal", two),
+    ];
+    for (name, kind) in rows {
+        let expected = format!("failed importing \"env.{name}\": missing host function");
+        assert_eq!(refusal(&import("env", name, kind)), Err(expected));
+    }
+    assert_eq!(
+        refusal(&import("wasi_unstable", "random_get", two)).unwrap_err(),
+        "unknown import: `wasi_unstable::random_get` has not been defined"
+    );
+    let same = [
+        import("env", "proxy_log", three),
+        import("env", "proxy_record_metric", "(param i32 i64) (result i32)"),
+        import("env", "proxy_get_status", three),
+        import("wasi_snapshot_preview1", "random_get", two),
+        import("wasi_snapshot_preview1", "clock_time_get", "(param i32 i64 i32) (result i32)"),
+        import("wasi_snapshot_preview1", "proc_exit", "(param i32)"),
+    ];
+    assert_eq!(refusal(&same.concat()), Ok(()));
+}
+
+#[test]
+fn names_of_headers_come_as_they_were_written_and_are_found_in_any_case() {
+    let request = Request::get("/").header("Authorization", "Bearer k").header("x-lower", "1");
+    let body = r#"
+        (drop (call $pairs (i32.const 0) (i32.const 16) (i32.const 20)))
+        (call $note_result (str "pairs") (i32.const 0))
+        (drop (call $value (i32.const 0) (str "AUTHORIZATION") (i32.const 16) (i32.const 20)))
+        (call $note_result (str "value") (i32.const 0))"#;
+    let [(envoy, in_envoy), (ngx, in_ngx)] = both_with(body, &request);
+    for (host, written) in [(&envoy, "authorization"), (&ngx, "Authorization")] {
+        let lines = crate::lines(host);
+        let shown = |text: &str| lines.iter().any(|line| line.contains(&format!("\0{text}\0Bearer k\0")));
+        assert!(shown(written), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains("value Bearer k")), "{lines:?}");
+    }
+    // An upstream behind nginx gets them so, too; a test finds them by any name.
+    for outcome in [in_envoy, in_ngx] {
+        let forwarded = outcome.forwarded().unwrap();
+        assert_eq!(forwarded.header_str("authorization"), Some("Bearer k"));
+        assert!(forwarded.headers().as_written().any(|(name, _)| name == "Authorization"));
+    }
+}
+
+#[test]
+fn a_reply_to_plain_http_with_a_grpc_status_ends_the_worker_as_a_debug_build_does() {
+    let reply = |status: &str| {
+        format!(
+            "(drop (call $reply (i32.const 403) (i32.const 0) (i32.const 0) (str \"no\") (i32.const 0) (i32.const 0) \
+             (i32.const {status})))"
+        )
+    };
+    let plain = Request::get("/");
+    let grpc = Request::post("/").header("Content-Type", "application/grpc+proto");
+    //  the request, the reply's gRPC status, whether nginx's worker ends
+    let rows = [(&plain, "-1", false), (&plain, "7", true), (&plain, "0", true), (&grpc, "7", false)];
+    for (request, status, ends) in rows {
+        let [(envoy, _), (ngx, outcome)] = both_with(&reply(status), request);
+        assert_eq!(envoy.vm_failure(0), None, "{status}");
+        let failure = ngx.vm_failure(0).map(|failure| failure.to_string()).unwrap_or_default();
+        let said =
+            failure.contains("a reply to plain HTTP has a gRPC status: Assertion `grpc_status == -1' failed");
+        assert_eq!((said, !failure.is_empty()), (ends, ends), "{status}: {failure}");
+        assert_eq!(outcome.status() == 503, ends, "{status}");
+    }
+}
+
+#[test]
+fn the_path_is_decoded_and_a_property_has_what_was_sent() {
+    let property = |name: &str| {
+        format!(
+            "(call $note (str \"{name} is\") (call $property (str \"{name}\") (i32.const 16) (i32.const 20)))
+             (call $note_result (str \"{name}:\") (i32.const 0))"
+        )
+    };
+    let names = [
+        "ngx\\00request_uri",
+        "ngx.request_uri",
+        "request\\00path",
+        "ngx.uri",
+        "request.url_path",
+        "ngx.args",
+    ];
+    let mut body = "(drop (call $value (i32.const 0) (str \":path\") (i32.const 16) (i32.const 20)))
+                    (call $note_result (str \"path:\") (i32.const 0))"
+        .to_owned();
+    body.extend(names.map(property));
+    let sent = "/links/ext_a%2f..%2f..%2fr%2fx?a=%2f";
+    let [(envoy, in_envoy), (ngx, in_ngx)] = both_with(&body, &Request::get(sent));
+
+    let said = |host: &Host, line: &str| host.logs().contains(line);
+    assert!(
+        said(&envoy, &format!("path: {sent}")) && said(&ngx, "path: /r/x?a=%2f"),
+        "{:?}",
+        crate::lines(&ngx)
+    );
+    let shown =
+        ["ngx\0request_uri", "ngx.request_uri", "request\0path", "ngx.uri", "request.url_path", "ngx.args"];
+    let values = [sent, sent, sent, "/r/x", "/r/x", "a=%2f"];
+    for (name, value) in shown.into_iter().zip(values) {
+        assert!(said(&ngx, &format!("{name} is 0")), "{name}: {:?}", crate::lines(&ngx));
+        assert!(said(&ngx, &format!("{name}: {value}")), "{name}: {:?}", crate::lines(&ngx));
+        let in_both = name == "request\0path";
+        assert!(
+            said(&envoy, &format!("{name} is {}", u32::from(!in_both))),
+            "{name}: {:?}",
+            crate::lines(&envoy)
+        );
+    }
+    // `proxy_pass` without a path sends on what the client has sent.
+    for outcome in [in_envoy, in_ngx] {
+        assert_eq!(outcome.forwarded().unwrap().path(), sent);
+    }
+
+    // A path that nginx cannot decode reaches no filter, and a property that does not exist is not found.
+    let [(_, in_envoy), (ngx, in_ngx)] = both_with(&property("ngx.args"), &Request::get("/a%zz"));
+    assert_eq!((in_envoy.status(), in_ngx.status()), (200, 400));
+    assert!(!said(&ngx, "ngx.args is"));
+    let [_, (ngx, _)] = both_with(&property("ngx.args"), &Request::get("/a"));
+    assert!(said(&ngx, "ngx.args is 1"));
+}
+
+#[test]
+fn a_filter_cannot_set_properties_but_in_one_namespace_and_a_root_context_reads_no_requests() {
+    let set =
+        |name: &str| format!("(call $note (str \"set\") (call $set_property (str \"{name}\") (str \"1\")))");
+    for (name, in_ngx) in [("weir", 1), ("wasmx\\00weir", 0), ("wasmx.weir", 0)] {
+        let [(envoy, _), (ngx, _)] = both(&set(name));
+        assert!(envoy.logs().contains("set 0"), "{name}: {:?}", crate::lines(&envoy));
+        assert!(ngx.logs().contains(&format!("set {in_ngx}")), "{name}: {:?}", crate::lines(&ngx));
+    }
+    let source = r#"(module
+        (import "env" "proxy_get_property" (func $property (param i32 i32 i32 i32) (result i32)))
+        ;; prelude
+        (func (export "proxy_on_configure") (param $root i32) (param $size i32) (result i32)
+          (call $note (str "uri") (call $property (str "ngx\00request_uri") (i32.const 16) (i32.const 20)))
+          (call $note (str "vm_id") (call $property (str "plugin_vm_id") (i32.const 16) (i32.const 20)))
+          (i32.const 1))
+        EXPORTS)"#;
+    let source = source.replace("EXPORTS", &exports_but(&["proxy_on_configure"], false));
+    let module = Module::compile(guests::assemble(&source).unwrap()).unwrap();
+    for (flavour, uri, vm_id) in [(Flavour::Envoy, 1, 0), (Flavour::Ngx, 10, 1)] {
+        let mut host = Host::builder().flavour(flavour).build();
+        host.load(&module, Plugin::default()).unwrap();
+        let lines = crate::lines(&host);
+        assert!(
+            lines.contains(&format!("uri {uri}")) && lines.contains(&format!("vm_id {vm_id}")),
+            "{lines:?}"
+        );
+    }
 }
 
 #[test]
@@ -77,7 +277,6 @@ fn calls_and_uses_that_it_does_not_have_end_the_guest() {
             "(drop (call $status (i32.const 16) (i32.const 20) (i32.const 24)))",
             "proxy_get_status is not implemented",
         ),
-        ("(drop (call $size (i32.const 0) (i32.const 16)))", "proxy_get_header_map_size is not implemented"),
         (
             "(drop (call $resolve (str \"\") (str \"q\") (i32.const 16)))",
             "proxy_resolve_shared_queue is not implemented",
