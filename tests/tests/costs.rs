@@ -163,7 +163,7 @@ fn whatever_the_interleaving_eight_vms_settle_each_request_once_and_admit_no_mor
         let expected = [limits[0] - charged[0], limits[1] - charged[1] - probed];
         assert_eq!(left(probe.header("ratelimit")), expected, "seed {seed}");
         host.advance(Duration::from_secs(1));
-        assert_eq!(host.metrics().counter(metric::COST_UNSETTLED), 0, "seed {seed}");
+        assert_eq!(host.metrics().counter(Event::CostUnsettled.metric()), 0, "seed {seed}");
     }
 }
 
@@ -180,7 +180,7 @@ fn a_settlement_that_fails_is_counted_and_the_reserve_stands() {
     let probe = host.send(1, simulated(PROBE), respond);
     assert_eq!(left(probe.header("ratelimit")), [990, 4980]);
     host.advance(Duration::from_secs(1));
-    let events = [metric::COST_UNSETTLED, metric::COST_REFUNDED, metric::COST_UNKNOWN];
+    let events = [Event::CostUnsettled.metric(), Event::CostRefunded.metric(), Event::CostUnknown.metric()];
     assert_eq!(events.map(|name| host.metrics().counter(name)), [1, 1, 0]);
 }
 
@@ -334,16 +334,16 @@ fn a_thousand_answers_resets_hangs_and_deaths_each_are_charged_exactly() {
     }
     let events = |name: &str| envoy.stat(&format!("wasmcustom.{name}")).unwrap();
     clock::eventually("the reserves of clients that went away", Duration::from_secs(10), || {
-        (events(metric::COST_UNKNOWN) == 20).then_some(())
+        (events(Event::CostUnknown.metric()) == 20).then_some(())
     })
     .unwrap();
     let probe = envoy.send(&get(PROBE).key(KEY)).unwrap();
     assert_eq!(left_of(&probe), [left[0] - 20 * RESERVE, left[1] - 21 * RESERVE]);
     clock::eventually("the refunds", Duration::from_secs(10), || {
-        (events(metric::COST_REFUNDED) == 2 * EACH as u64 + 5).then_some(())
+        (events(Event::CostRefunded.metric()) == 2 * EACH as u64 + 5).then_some(())
     })
     .unwrap();
-    assert_eq!(events(metric::COST_UNSETTLED), 0);
+    assert_eq!(events(Event::CostUnsettled.metric()), 0);
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn metadata_that_another_filter_writes_has_the_cost() {
     })
     .unwrap();
     clock::eventually("the unknown costs", Duration::from_secs(10), || {
-        let unknown = envoy.stat(&format!("wasmcustom.{}", metric::COST_UNKNOWN)).unwrap();
+        let unknown = envoy.stat(&format!("wasmcustom.{}", Event::CostUnknown.metric())).unwrap();
         (unknown == EACH as u64).then_some(())
     })
     .unwrap();

@@ -124,7 +124,7 @@ fn a_backend_that_starts_late_is_polled_again_long_before_an_interval_has_passed
     service.backend.stop();
     let policy = policy().with_at("/directory/interval", json!("10m"));
     let gateway = gateway(kind, policy, service.directory());
-    while gateway.counter(metric::DIRECTORY_FAILED) < 3 * gateway.vms() {
+    while gateway.counter(Event::DirectoryFailed.metric()) < 3 * gateway.vms() {
         gateway.wait(INTERVAL / 10);
     }
     service.backend.start_again().unwrap();
@@ -140,10 +140,10 @@ fn a_document_over_capacity_is_known_up_to_it_and_revocations_in_it_hold(kind: K
     let policy = policy().with("counters", json!({"known": SEEDED + 1, "strangers": 64}));
     let gateway = gateway(kind, policy, service.directory());
     wait_for_directory(&*gateway);
-    assert_eq!(gateway.counter(metric::DIRECTORY_OVER_CAPACITY), 0);
+    assert_eq!(gateway.counter(Event::DirectoryOverCapacity.metric()), 0);
 
     let beyond = service.create_key("free").unwrap();
-    while gateway.counter(metric::DIRECTORY_OVER_CAPACITY) < gateway.vms() {
+    while gateway.counter(Event::DirectoryOverCapacity.metric()) < gateway.vms() {
         gateway.wait(INTERVAL / 10);
     }
     assert_eq!(
@@ -157,7 +157,7 @@ fn a_document_over_capacity_is_known_up_to_it_and_revocations_in_it_hold(kind: K
     service.revoke_key(&last_known).unwrap();
     assert_seen_within(kind, &*gateway, &last_known.key, Seen::Unknown, INTERVAL + TIMEOUT);
     assert_seen_within(kind, &*gateway, &beyond.key, Seen::Known, Duration::ZERO);
-    assert_eq!(gateway.counter(metric::DIRECTORY_FAILED), 0);
+    assert_eq!(gateway.counter(Event::DirectoryFailed.metric()), 0);
 }
 
 fn while_the_backend_is_down_its_last_keys_stay_known(kind: Kind) {
@@ -169,7 +169,7 @@ fn while_the_backend_is_down_its_last_keys_stay_known(kind: Kind) {
 
     service.backend.stop();
     service.revoke_key(&later).unwrap();
-    let failed = || gateway.counter(metric::DIRECTORY_FAILED);
+    let failed = || gateway.counter(Event::DirectoryFailed.metric());
     let said = || gateway.logged("its last keys stay known") as u64;
     while failed() < 3 * gateway.vms() || said() < gateway.vms() {
         gateway.wait(INTERVAL);
@@ -205,7 +205,7 @@ fn a_wrong_token_is_told_in_the_log_and_opens_nothing(kind: Kind) {
     let service = Service::start().unwrap();
     let directory = Directory { token: "guessed".to_owned(), ..service.directory() };
     let gateway = gateway(kind, policy(), directory);
-    while gateway.counter(metric::DIRECTORY_FAILED) < gateway.vms() {
+    while gateway.counter(Event::DirectoryFailed.metric()) < gateway.vms() {
         gateway.wait(INTERVAL / 10);
     }
     assert_eq!(seen(&*gateway, service.keys.of("pro")), BTreeSet::from([Seen::Passed]));
@@ -224,7 +224,7 @@ fn a_key_of_a_plan_that_is_not_configured_is_unknown_and_counted(kind: Kind) {
     wait_for_directory(&*gateway);
     assert_eq!(seen(&*gateway, &gold.key), BTreeSet::from([Seen::Unknown]));
     assert_eq!(seen(&*gateway, service.keys.of("pro")), BTreeSet::from([Seen::Known]));
-    assert_eq!(gateway.counter(metric::DIRECTORY_SKIPPED), gateway.vms());
+    assert_eq!(gateway.counter(Event::DirectorySkipped.metric()), gateway.vms());
 }
 
 fn what_the_backend_lists_is_taken_as_subscribers(kind: Kind) {

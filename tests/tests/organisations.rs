@@ -102,8 +102,8 @@ fn whatever_the_interleaving_eight_vms_exceed_neither_limit_and_lose_no_unit() {
             assert_eq!(left("standard", refused.header("ratelimit")), expected, "seed {seed}, {sender}");
         }
         host.advance(Duration::from_secs(1));
-        assert_eq!(host.metrics().counter(metric::COST_UNSETTLED), 0, "seed {seed}");
-        given_back += host.metrics().counter(metric::ORGANISATION_GIVEN_BACK);
+        assert_eq!(host.metrics().counter(Event::CostUnsettled.metric()), 0, "seed {seed}");
+        given_back += host.metrics().counter(Event::OrganisationGivenBack.metric());
     }
     assert!(given_back > 0);
 }
@@ -139,8 +139,8 @@ fn whatever_the_interleaving_eight_vms_settle_both_levels_once() {
             assert!(of_organisation.is_none_or(|left| left == limits[1] - of_all), "seed {seed}, {sender}");
         }
         host.advance(Duration::from_secs(1));
-        assert_eq!(host.metrics().counter(metric::COST_UNSETTLED), 0, "seed {seed}");
-        given_back += host.metrics().counter(metric::ORGANISATION_GIVEN_BACK);
+        assert_eq!(host.metrics().counter(Event::CostUnsettled.metric()), 0, "seed {seed}");
+        given_back += host.metrics().counter(Event::OrganisationGivenBack.metric());
     }
     assert!(given_back > 0);
 }
@@ -160,7 +160,7 @@ fn a_charge_that_is_not_given_back_stands_until_its_window_ends() {
     assert_eq!(units(&send(&host, 1)), [Some(7), Some(98)]);
     host.advance(Duration::from_secs(60));
     assert_eq!(units(&send(&host, 1)), [Some(9), Some(97)]);
-    let events = [metric::COST_UNSETTLED, metric::ORGANISATION_GIVEN_BACK];
+    let events = [Event::CostUnsettled.metric(), Event::OrganisationGivenBack.metric()];
     assert_eq!(events.map(|name| host.metrics().counter(name)), [1, 0]);
 }
 
