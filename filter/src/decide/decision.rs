@@ -1,8 +1,8 @@
 //! The one decision on a request.
 
 use super::counting::Charged;
-use super::operators;
 use super::outcome::{Outcome, Outcomes};
+use super::refusal::Refusal;
 use crate::config::{Config, OnError};
 use crate::quota::Mode;
 
@@ -27,29 +27,6 @@ pub enum Answer {
         /// JSON.
         json: String,
     },
-}
-
-/// Why a request is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// A quota is used up: one of those in [`Decided::charged`].
-    Limited,
-    /// The plan lacks the class: a retry could never succeed.
-    NotInPlan,
-    /// The key is unknown, and the configuration rejects those.
-    UnknownKey,
-    /// There is no key, and the configuration rejects that.
-    MissingKey,
-    /// The request has several keys: it is not clear whose it is.
-    AmbiguousKey,
-    /// Upstreams may read the path in ways that select different rules.
-    AmbiguousPath,
-    /// The directory has not answered yet, and the configuration lets nobody pass until then.
-    NotReady,
-    /// Counting failed, and the configuration denies then.
-    CountFailed,
-    /// An operator is not answered what it asks for.
-    Operator(operators::Refusal),
 }
 
 /// A decision, and what metrics, the log and the response need to know of the request.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::account::{Account, Accounts};
 use super::counting::{Charged, Counting, DecideError, Places};
-use super::decision::{Answer, Decided, Decision, Refusal};
+use super::decision::{Answer, Decided, Decision};
 use super::host::Host;
 use super::metric::Event;
 use super::outcome::Outcome;
+use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
 use crate::config::{
     ADDRESS_CLASS, Config, Entitlement, NotReady, Rule, StrangerPolicy, Subscribers, digest,

@@ -16,6 +16,7 @@ pub mod metric;
 mod operate;
 pub mod operators;
 pub mod outcome;
+pub mod refusal;
 pub mod reply;
 pub mod settlement;
 pub mod usage;

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::counting::DecideError;
-use super::decision::{Answer, Decided, Decision, Refusal as RequestRefusal};
+use super::decision::{Answer, Decided, Decision};
 use super::host::{Host, LogLevel};
 use super::limiter::Limiter;
-use super::operators::{Action, Audit, Call, CounterState, Refusal, State};
+use super::operators::{Action, Audit, Call, CounterState, State};
+use super::refusal::{OperatorRefusal as Refusal, Refusal as RequestRefusal};
 use super::usage::{Subscriber, usage};
 use crate::config::{Agreement, Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
 use crate::count::fingerprint::{KeyDigest, Who};

@@ -6,11 +6,10 @@ use std::convert::Infallible;
 use serde::Serialize;
 
 use super::decision::Answer;
-use super::reply::Head;
+use super::refusal::OperatorRefusal as Refusal;
 use super::usage::Usage;
 use crate::config::{OperatorSettings, parse_key};
 use crate::count::fingerprint::KeyDigest;
-use crate::grpc;
 use crate::request::header_pairs::HeaderPairs;
 use crate::request::identity::{Credential, KeySource, credential};
 use crate::request::path::segments;
@@ -84,63 +83,6 @@ pub(super) struct Audit<'a> {
     pub(super) used_after: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request_id: Option<&'a str>,
-}
-
-/// Why an operator is not answered what it asks for.
-#[expect(missing_docs, reason = "each variant has its message")]
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    #[error("Unauthorized: a bearer token of an operator is required.")]
-    Unauthorized,
-    #[error("There is no such endpoint.")]
-    NoEndpoint,
-    #[error("This endpoint takes {allow}.")]
-    Method { allow: &'static str },
-    #[error("No subscriber with a key has this id.")]
-    NoSubscriber,
-    #[error("The subscriber has no such key.")]
-    NoKey,
-    #[error("The keys of the directory are not known yet; retry in 1 s.")]
-    NotReady,
-    #[error("Query parameter {name}: expected {expected}.")]
-    Parameter { name: &'static str, expected: String },
-    #[error(
-        "The subscriber has several keys with separate quotas; name one of them by the query parameter key."
-    )]
-    SeveralKeys,
-    #[error(
-        "This host has no shared data: each VM counts by itself, and operators cannot reach its counters."
-    )]
-    NoSharedData,
-    #[error("The counters could not be reached; retry in 1 s.")]
-    Failed,
-}
-
-impl Refusal {
-    pub(super) fn head(&self) -> Head {
-        let (status, grpc_status, details) = match self {
-            Self::Unauthorized => (401, grpc::UNAUTHENTICATED, "weir_operator_unauthorized"),
-            Self::NoEndpoint | Self::NoSubscriber | Self::NoKey => {
-                (404, grpc::NOT_FOUND, "weir_operator_not_found")
-            }
-            Self::Method { .. } => (405, grpc::UNIMPLEMENTED, "weir_operator_method"),
-            Self::Parameter { .. } | Self::SeveralKeys => {
-                (422, grpc::INVALID_ARGUMENT, "weir_operator_parameter")
-            }
-            Self::NoSharedData => (501, grpc::UNIMPLEMENTED, "weir_operator_out_of_reach"),
-            Self::NotReady => (503, grpc::UNAVAILABLE, "weir_directory_not_ready"),
-            Self::Failed => (503, grpc::UNAVAILABLE, "weir_count_failed"),
-        };
-        Head {
-            retry_after: matches!(self, Self::NotReady | Self::Failed).then_some(1),
-            header: match self {
-                Self::Unauthorized => Some(("www-authenticate", "Bearer")),
-                Self::Method { allow } => Some(("allow", allow)),
-                _ => None,
-            },
-            ..Head::new(status, grpc_status, details)
-        }
-    }
 }
 
 impl<'r> Call<'r> {

@@ -7,7 +7,8 @@ use arrayvec::ArrayVec;
 use serde::Serialize;
 
 use super::counting::Charged;
-use super::decision::{Answer, Decided, Refusal};
+use super::decision::{Answer, Decided};
+use super::refusal::{Head, Refusal};
 use crate::config::{AllowOrigin, Config};
 use crate::grpc;
 use crate::request::header_pairs::serialize;
@@ -25,16 +26,6 @@ pub struct Reply {
     pub headers: Vec<u8>,
     /// The body: JSON, or the plain message for a gRPC request.
     pub body: String,
-}
-
-/// How a refusal begins: its statuses, its response-code details, and `Retry-After` in seconds.
-pub(super) struct Head {
-    pub(super) status: u16,
-    pub(super) grpc_status: u32,
-    pub(super) details: &'static str,
-    pub(super) retry_after: Option<u64>,
-    /// A header that only this refusal has, its name in lower case.
-    pub(super) header: Option<(&'static str, &'static str)>,
 }
 
 #[derive(Serialize)]
@@ -82,7 +73,8 @@ impl Reply {
                 Self::write(&head, origin, decided.is_grpc.then_some(json), || json.clone())
             }
             Answer::Refused(refusal) => {
-                let head = refusal.head(config, decided.charged.as_deref());
+                let retry_after = decided.charged.as_deref().map_or(1, Charged::retry_after);
+                let head = refusal.head(config.not_in_plan, retry_after);
                 let message = refusal.message(config, decided);
                 let problem = (*refusal == Refusal::Limited).then_some(()).and(decided.charged.as_deref());
                 let body = || body(&head, &message, problem);
@@ -142,37 +134,7 @@ impl AllowOrigin {
     }
 }
 
-impl Head {
-    pub(super) const fn new(status: u16, grpc_status: u32, details: &'static str) -> Self {
-        Self { status, grpc_status, details, retry_after: None, header: None }
-    }
-
-    const fn retry_after(mut self, seconds: u64) -> Self {
-        self.retry_after = Some(seconds);
-        self
-    }
-}
-
 impl Refusal {
-    fn head(&self, config: &Config, charged: Option<&Charged>) -> Head {
-        match self {
-            Self::Limited => Head {
-                // Proxies before this gateway do not retry such a 429.
-                header: Some(("x-envoy-ratelimited", "true")),
-                ..Head::new(429, grpc::RESOURCE_EXHAUSTED, "weir_rate_limited")
-                    .retry_after(charged.map_or(1, Charged::retry_after))
-            },
-            Self::NotInPlan => Head::new(config.not_in_plan, grpc::PERMISSION_DENIED, "weir_not_in_plan"),
-            Self::UnknownKey => Head::new(401, grpc::UNAUTHENTICATED, "weir_unknown_key"),
-            Self::MissingKey => Head::new(401, grpc::UNAUTHENTICATED, "weir_missing_key"),
-            Self::AmbiguousKey => Head::new(400, grpc::INVALID_ARGUMENT, "weir_ambiguous_key"),
-            Self::AmbiguousPath => Head::new(400, grpc::INVALID_ARGUMENT, "weir_ambiguous_path"),
-            Self::NotReady => Head::new(503, grpc::UNAVAILABLE, "weir_directory_not_ready").retry_after(1),
-            Self::CountFailed => Head::new(503, grpc::UNAVAILABLE, "weir_count_failed").retry_after(1),
-            Self::Operator(refusal) => refusal.head(),
-        }
-    }
-
     fn message(&self, config: &Config, decided: &Decided) -> String {
         let plan = decided.plan.map(|plan| config.plan_name(plan));
         match self {

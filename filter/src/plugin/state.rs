@@ -9,6 +9,7 @@ use super::metrics::Metrics;
 use super::poll::Poller;
 use crate::config::{Config, DirectorySettings, UpstreamHeaders};
 use crate::count::shared_data::HostError;
+use crate::decide::counting::Charged;
 use crate::decide::decision::{Decided, Decision};
 use crate::decide::headers::EXPOSED;
 use crate::decide::host::{Host as _, LogLevel};
@@ -18,7 +19,6 @@ use crate::decide::reply::Reply;
 use crate::decide::settlement::Moment;
 use crate::directory::Directory;
 use crate::host::{self, Gateway};
-use crate::plugin::stream::Response;
 use crate::quota::Mode;
 use crate::request::header_pairs::HeaderPairs;
 
@@ -37,6 +37,13 @@ pub(super) struct State {
     limiter: Limiter,
     poller: Option<Poller>,
     metrics: Metrics,
+}
+
+/// What the response is to report.
+pub(super) struct Response {
+    pub(super) charged: Box<Charged>,
+    /// Whether a script of another origin is to be allowed to read the headers.
+    pub(super) has_origin: bool,
 }
 
 impl Active {

@@ -6,8 +6,7 @@ use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use super::log::{log_error, log_failure};
-use super::state::Active;
-use crate::decide::counting::Charged;
+use super::state::{Active, Response};
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::reply::Reply;
 use crate::decide::settlement::Moment;
@@ -19,13 +18,6 @@ pub(super) struct Stream {
     /// The state of its configuration; `None` if its root context has none.
     active: Option<Rc<Active>>,
     response: Option<Response>,
-}
-
-/// What the response is to report.
-pub(super) struct Response {
-    pub(super) charged: Box<Charged>,
-    /// Whether a script of another origin is to be allowed to read the headers.
-    pub(super) has_origin: bool,
 }
 
 impl Stream {
