@@ -25,6 +25,7 @@ fuzz_target!(|body: &[u8]| {
     let mut directory = Directory::new(
         DirectorySettings {
             cluster: "backend".into(),
+            authority: "backend".into(),
             path: "/keys".into(),
             interval: 10,
             bearer: None,
