@@ -1,13 +1,14 @@
 //! What deciding a request costs, in guest instructions and host calls of the built module. Neither depends on the machine, so a change that
 //! makes the filter slower by one per cent fails here.
 //!
-//! The budgets are in `budgets.json`. They only go down, unless a commit says why. With `WEIR_BUDGETS=write` the test writes what it finds.
+//! The budgets are in `budgets.json`. They only go down, unless a commit says why. With `WEIR_BUDGETS=write` the test writes what it finds, with `trace` it prints
+//! what each callback took.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use host_sim::{Compiler, Host, Module, Plugin, Request, Response};
+use host_sim::{CodeCache, Compiler, Host, Module, Plugin, Request, Response};
 use serde_json::{Value, json};
 use tests::artifacts;
 use tests::policy::{Policy, hash};
@@ -108,8 +109,16 @@ fn with_strangers(mut configuration: Value) -> Value {
 /// The cost of a request of this kind.
 fn measured(case: &Case, module: &Module) -> Cost {
     let cost = Arc::new(Mutex::new(Cost { instructions: 0, host_calls: 0 }));
-    let sink = Arc::clone(&cost);
+    let (sink, name) = (Arc::clone(&cost), case.name);
     let mut host = Host::builder().on_trace(move |callback| {
+        if std::env::var_os("WEIR_BUDGETS").is_some_and(|value| value == "trace") {
+            println!(
+                "{name} {}: {:?}, {} calls",
+                callback.callback,
+                callback.instructions,
+                callback.host_calls()
+            );
+        }
         let mut cost = sink.lock().expect("the cost");
         cost.instructions += callback.instructions.expect("a metered module");
         cost.host_calls += callback.host_calls();
@@ -157,7 +166,8 @@ fn measured(case: &Case, module: &Module) -> Cost {
 /// The built module, compiled to count its instructions.
 fn metered() -> Module {
     let bytes = std::fs::read(artifacts::filter_wasm()).expect("the built filter");
-    Module::compile_with(bytes, Compiler::Metered).expect("the built filter")
+    let kept = CodeCache::at(artifacts::root().join("target/compiled"));
+    Module::compile_cached(bytes, Compiler::Metered, &kept).expect("the built filter").0
 }
 
 fn plugin(configuration: &Value) -> Plugin {

@@ -1,5 +1,7 @@
 //! The one decision on a request.
 
+use std::sync::Arc;
+
 use super::counting::Charged;
 use super::outcome::{Outcome, Outcomes};
 use super::refusal::Refusal;
@@ -36,6 +38,8 @@ pub struct Decided {
     pub decision: Decision,
     /// The subscriber's plan, as an index into [`crate::config::Catalog::plans`]; `None` for a stranger.
     pub plan: Option<usize>,
+    /// The subscriber's id, where access logs say it.
+    pub subscriber: Option<Arc<str>>,
     /// The class, as an index into [`crate::config::Catalog::classes`].
     pub class: usize,
     /// What to count in metrics.
@@ -56,6 +60,7 @@ impl Decided {
         Self {
             decision: Decision::Pass,
             plan: None,
+            subscriber: None,
             class: config.catalog.default_class,
             outcomes: Outcomes::default(),
             charged: None,

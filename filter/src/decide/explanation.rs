@@ -116,16 +116,6 @@ impl Limiter {
         let (known, _) = self.config.known(self.directory.as_deref(), &digest(key))?;
         Some(known.subscriber.to_owned())
     }
-
-    /// The subscriber of a request's key, for access logs. `headers` is the request's header map as the host serializes it.
-    #[cold]
-    pub fn subscriber(&self, host: &mut impl Host, headers: &[u8]) -> Option<String> {
-        let headers = HeaderPairs::parse(headers)?;
-        match credential(&self.config.key_sources, headers, |path| host.property(path)) {
-            Ok(Credential::Key(key)) => self.subscriber_of(&key),
-            _ => None,
-        }
-    }
 }
 
 /// Whether the decision has come to the point where the key is read.

@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
 use crate::config::{
-    ADDRESS_CLASS, Config, Entitlement, NotReady, Rule, StrangerPolicy, Subscribers, digest,
+    ADDRESS_CLASS, Config, Entitlement, LogFields, NotReady, Rule, StrangerPolicy, Subscribers, digest,
 };
 use crate::count::charge::Standings;
 use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
@@ -294,6 +294,7 @@ impl Limiter {
         let organisation = subscriber.organisation.map(|id| counters.place(Who::Organisation(id), name));
         Ok(Account {
             plan: subscriber.plan,
+            subscriber: subscriber.id.map(Arc::from),
             entitlement: subscriber.entitlements.get(class).cloned().unwrap_or(Entitlement::NotInPlan),
             places: Places {
                 own: counters.place(subscriber.who, name),
@@ -386,8 +387,11 @@ fn charge_account(
         Entitlement::NotInPlan => decided.refuse(config, Outcome::NotInPlan, Refusal::NotInPlan),
         Entitlement::Quotas(quotas) => {
             let to = (quotas, account.places.clone());
-            return charge(counting, host, config, decided, to, Some(decided.class));
+            charge(counting, host, config, decided, to, Some(decided.class))?;
         }
+    }
+    if decided.is_refused || config.log_fields == LogFields::All {
+        decided.subscriber.clone_from(&account.subscriber);
     }
     Ok(())
 }

@@ -67,7 +67,15 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.write_str(self.name())
+    }
+}
+
+impl Outcome {
+    /// The outcome's name in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Allowed => "allowed",
             Self::Limited => "limited",
             Self::ShadowLimited => "shadow_limited",
@@ -79,7 +87,7 @@ impl fmt::Display for Outcome {
             Self::Overflow => "overflow",
             Self::NotReady => "not_ready",
             Self::Error => "error",
-        })
+        }
     }
 }
 

@@ -118,8 +118,7 @@ impl State {
 
     /// Logs a decision where the configuration says so.
     fn log(&self, headers: &[u8], decided: &Decided, reply: Option<&Reply>) {
-        let subscriber = || self.limiter.subscriber(&mut Gateway, headers);
-        if let Some(line) = self.limiter.log_fields(decided, subscriber) {
+        if let Some(line) = log_fields::line(self.limiter.config(), decided) {
             log_failure(host::set_property(log_fields::NAME, line.as_bytes()));
         }
         if self.limiter.config().log_decisions {

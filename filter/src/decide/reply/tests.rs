@@ -25,6 +25,7 @@ fn reply(
     let decided = Decided {
         decision: crate::decide::decision::Decision::Pass,
         plan,
+        subscriber: None,
         class: 0,
         outcomes: Outcomes::from(Outcome::Limited),
         charged: Some(Box::new(charged(&quotas, 1, &[true, false], Timestamp::from_seconds(83)))),
