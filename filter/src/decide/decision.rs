@@ -45,7 +45,7 @@ pub struct Decided {
     /// What to count in metrics.
     pub outcomes: Outcomes,
     /// The charge, whether the quotas had room for it or not.
-    pub charged: Option<Box<Charged>>,
+    pub charged: Option<Charged>,
     /// Whether this is a gRPC request.
     pub is_grpc: bool,
     /// Whether the request has an `Origin`.

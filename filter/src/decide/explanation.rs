@@ -64,7 +64,7 @@ impl Limiter {
             Some(headers) => self.identity(host, headers),
             None => ("not read".to_owned(), None),
         };
-        let charged = decided.charged.as_deref();
+        let charged = decided.charged.as_ref();
         let quotas = charged.into_iter().flat_map(|charged| charged.standings());
         let explanation = Explanation {
             key,

@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
 use crate::config::{
-    ADDRESS_CLASS, Config, Entitlement, LogFields, NotReady, Rule, StrangerPolicy, Subscribers, digest,
+    ADDRESS_CLASS, Class, Config, Entitlement, LogFields, NotReady, Rule, StrangerPolicy, Subscribers, digest,
 };
 use crate::count::charge::Standings;
 use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
@@ -406,8 +406,7 @@ fn charge(
     class: Option<usize>,
 ) -> Result<(), DecideError> {
     let terms = class.and_then(|class| config.catalog.classes.get(class));
-    // In a box, because it is handed on several times until the response is there.
-    let mut charged = Box::new(Charged {
+    let charged = decided.charged.insert(Charged {
         quotas: Arc::clone(quotas),
         standings: Standings::new(),
         cost: terms.map_or(1, |class| class.cost),
@@ -418,16 +417,23 @@ fn charge(
         is_grpc: decided.is_grpc,
         is_open: false,
     });
-    let counted = counting.charge(host, config, &mut charged)?;
+    let counted = match counting.charge(host, config, charged) {
+        Ok(counted) => counted,
+        Err(error) => {
+            decided.charged = None;
+            return Err(error);
+        }
+    };
+    charged.is_open = counted.admitted && terms.is_some_and(Class::is_settled);
+    let is_exhausted_in_shadow = counted.admitted && charged.is_exhausted_in_shadow();
     if counted.overflowed {
         decided.pass(Outcome::Overflow);
     }
     if counted.admitted {
-        charged.is_open = terms.is_some_and(|class| class.is_settled());
         if class.is_some() {
             decided.pass(Outcome::Allowed);
         }
-        if charged.is_exhausted_in_shadow() {
+        if is_exhausted_in_shadow {
             decided.pass(Outcome::ShadowLimited);
             decided.is_refused = true;
         }
@@ -438,7 +444,6 @@ fn charge(
         };
         decided.refuse(config, outcome, Refusal::Limited);
     }
-    decided.charged = Some(charged);
     Ok(())
 }
 

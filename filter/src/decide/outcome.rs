@@ -109,7 +109,13 @@ impl Outcomes {
 
     /// The outcomes, in the order of [`Outcome::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Outcome> {
-        Outcome::ALL.into_iter().filter(move |outcome| self.has(*outcome))
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let outcome = Outcome::ALL.get(usize::try_from(left.trailing_zeros()).ok()?)?;
+            // Without its lowest bit.
+            left &= left.wrapping_sub(1);
+            Some(*outcome)
+        })
     }
 }
 

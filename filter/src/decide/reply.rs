@@ -50,10 +50,10 @@ impl Reply {
                 Self::write(&head, origin, decided.is_grpc.then_some(json), || json.clone())
             }
             Answer::Refused(refusal) => {
-                let retry_after = decided.charged.as_deref().map_or(1, Charged::retry_after);
+                let retry_after = decided.charged.as_ref().map_or(1, Charged::retry_after);
                 let head = refusal.head(config.not_in_plan, retry_after);
                 let message = refusal.message(config, decided);
-                let problem = (*refusal == Refusal::Limited).then_some(()).and(decided.charged.as_deref());
+                let problem = (*refusal == Refusal::Limited).then_some(()).and(decided.charged.as_ref());
                 let body = || body(&head, &message, problem);
                 Self::write(&head, origin, decided.is_grpc.then_some(&message), body)
             }

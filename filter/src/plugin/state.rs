@@ -41,7 +41,7 @@ pub(super) struct State {
 
 /// What the response is to report.
 pub(super) struct Response {
-    pub(super) charged: Box<Charged>,
+    pub(super) charged: Charged,
     /// Whether a script of another origin is to be allowed to read the headers.
     pub(super) has_origin: bool,
 }
