@@ -199,7 +199,7 @@ fn is_snake_case(name: &str) -> bool {
 }
 
 /// Names of other products, which nothing in the repository has.
-const FOREIGN: [&str; 1] = ["istio_agent_wasm_remote_fetch_count"];
+const FOREIGN: [&str; 3] = ["error_page", "istio_agent_wasm_remote_fetch_count", "try_files"];
 
 /// The values that a field may have, where the schema lists them.
 fn values<'s>(schema: &'s Value, field: &'s Value) -> Vec<&'s str> {
