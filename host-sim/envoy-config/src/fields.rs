@@ -54,7 +54,8 @@ pub(crate) fn names(
 ) -> Result<BTreeSet<String>, ConfigurationError> {
     let expected = ConfigurationError::Field { field: whole, expected: "a list of texts" };
     let Some(value) = value else { return Ok(BTreeSet::new()) };
-    let names = value.as_array().map(|list| list.iter().map(|name| Some(name.as_str()?.to_owned())).collect());
+    let names =
+        value.as_array().map(|list| list.iter().map(|name| Some(name.as_str()?.to_owned())).collect());
     names.flatten().ok_or(expected)
 }
 

@@ -98,10 +98,7 @@ fn plugin(filter: &Fields) -> Result<Plugin, ConfigurationError> {
         failure_policy,
         allow_on_headers_stop_iteration: flag(of(headers_alone), headers_alone)?,
         allowed_capabilities: allowed_capabilities(filter, vm)?,
-        environment: texts(
-            field_of(variables, "key_values"),
-            "vm_config.environment_variables.key_values",
-        )?,
+        environment: texts(field_of(variables, "key_values"), "vm_config.environment_variables.key_values")?,
         host_environment: names(field_of(variables, "host_env_keys"), host_keys)?,
     })
 }

@@ -64,9 +64,8 @@ impl Plugin {
     /// Whether this plugin runs in the other's VM where both have the same module: what Envoy tells VMs apart by.
     pub fn shares_vm_with(&self, other: &Self) -> bool {
         let of = |plugin: &Self| {
-            let Self {
-                vm_id, vm_configuration, allowed_capabilities, environment, host_environment, ..
-            } = plugin.clone();
+            let Self { vm_id, vm_configuration, allowed_capabilities, environment, host_environment, .. } =
+                plugin.clone();
             (vm_id, vm_configuration, allowed_capabilities, environment, host_environment)
         };
         of(self) == of(other)
