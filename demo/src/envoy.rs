@@ -181,10 +181,20 @@ impl Setup {
         policy.to_string()
     }
 
+    /// The variable of the gateway's environment that has the directory's token, if the configuration names one.
+    pub(crate) fn environment(&self) -> Option<(&str, &str)> {
+        let name = self.policy.as_value().pointer("/directory/bearer/env")?.as_str()?;
+        Some((name, &self.directory.as_ref()?.token))
+    }
+
     /// Gives the filter its module and its configuration.
     fn configure(&self, filter: &mut Value) -> anyhow::Result<()> {
+        let configuration = match self.environment() {
+            Some(_) => self.policy.to_string(),
+            None => self.configuration(),
+        };
         set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
-        set(filter, "/typed_config/config/configuration/value", json!(self.configuration()))
+        set(filter, "/typed_config/config/configuration/value", json!(configuration))
     }
 }
 
@@ -499,7 +509,8 @@ fn launch(
             .arg(folder.join("admin"))
             .args(["--disable-hot-restart", "--log-level", "info"])
             .args(["--drain-time-s", &setup.drain.as_secs().to_string()])
-            .args(["--concurrency", &setup.workers.to_string()]),
+            .args(["--concurrency", &setup.workers.to_string()])
+            .envs(setup.environment()),
     )?;
     Ok((process, bootstrap))
 }
