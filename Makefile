@@ -77,6 +77,7 @@ manifests: image ## write the Kubernetes manifests with the image's digest to ta
 
 .PHONY: test
 test: check-test wasm ## run every test: unit, simulator, a real Envoy
+	@filter/build-wasm.sh --guest next-form
 	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
 	RUST_TEST_THREADS=$(TEST_THREADS) $(call in_envoy,1.36.2)
 

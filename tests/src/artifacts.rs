@@ -36,6 +36,17 @@ pub fn guest_wasm(package: &str) -> anyhow::Result<PathBuf> {
     Ok(root().join(format!("target/wasm/{package}.wasm")))
 }
 
+/// The filter with another form of what it keeps in shared data, as a later version may have.
+///
+/// # Panics
+/// When the script fails; it has said why on standard error.
+#[must_use]
+pub fn next_form_wasm() -> &'static Path {
+    static WASM: LazyLock<PathBuf> =
+        LazyLock::new(|| guest_wasm("next-form").unwrap_or_else(|error| panic!("{error:#}")));
+    &WASM
+}
+
 /// A guest of `tests/guests` in another language than Rust, built by `scripts/guest.sh`.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use filter::decide::metric;
+use filter::decide::metric::Event;
 use serde_json::{Value, json};
 use tests::backend::{Directory, Service};
 use tests::envoy::{Envoy, Setup, Upstream};

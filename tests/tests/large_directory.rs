@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use filter::decide::metric;
+use filter::decide::metric::Event;
 use host_sim::{Host, Request, Response};
 use serde_json::json;
 use tests::client::Client;

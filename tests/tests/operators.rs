@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use filter::config::Config;
-use filter::decide::metric;
+use filter::decide::metric::Event;
 use host_sim::{Flavour, Host, Response};
 use http::Method;
 use serde_json::{Value, json};

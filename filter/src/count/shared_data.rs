@@ -26,6 +26,12 @@ pub struct HostError {
 }
 
 impl HostError {
+    /// Whether the host lacks what the call names: `proxy_status_t` not found.
+    #[must_use]
+    pub const fn is_not_found(self) -> bool {
+        self.status == 1
+    }
+
     /// Whether the host has no such call: `proxy_status_t` unimplemented.
     #[must_use]
     pub const fn is_unimplemented(self) -> bool {

@@ -37,6 +37,8 @@ pub(super) struct State {
     limiter: Limiter,
     poller: Option<Poller>,
     metrics: Metrics,
+    /// Whether the host keeps a line for access logs, as far as is known.
+    has_filter_state: bool,
 }
 
 /// What the response is to report.
@@ -69,7 +71,7 @@ impl Active {
             poller.resolve(&mut limiter);
         }
         let metrics = Metrics::define(&config);
-        let active = Rc::new(Self(RefCell::new(State { limiter, poller, metrics })));
+        let active = Rc::new(Self(RefCell::new(State { limiter, poller, metrics, has_filter_state: true })));
         ACTIVE.with_borrow_mut(|all| {
             all.retain(|other| other.strong_count() > 0);
             all.push(Rc::downgrade(&active));
@@ -117,9 +119,15 @@ impl State {
     }
 
     /// Logs a decision where the configuration says so.
-    fn log(&self, headers: &[u8], decided: &Decided, reply: Option<&Reply>) {
-        if let Some(line) = log_fields::line(self.limiter.config(), decided) {
-            log_failure(host::set_property(log_fields::NAME, line.as_bytes()));
+    fn log(&mut self, headers: &[u8], decided: &Decided, reply: Option<&Reply>) {
+        if self.has_filter_state
+            && let Some(line) = log_fields::line(self.limiter.config(), decided)
+        {
+            match host::set_property(log_fields::NAME, line.as_bytes()) {
+                // ngx_wasm_module takes no property of this name.
+                Err(error) if error.is_not_found() => self.has_filter_state = false,
+                result => log_failure(result),
+            }
         }
         if self.limiter.config().log_decisions {
             let reply = reply.map(|reply| (reply.status, reply.details));
