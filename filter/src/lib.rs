@@ -44,6 +44,7 @@ pub mod config;
 pub mod count;
 pub mod decide;
 pub mod directory;
+pub mod grpc;
 pub mod quota;
 pub mod request;
 pub mod time;

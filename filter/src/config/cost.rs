@@ -10,6 +10,7 @@ use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor};
 use super::error::ConfigError;
 use super::problem::Problem;
 use super::requests::{check_header, property_path};
+use crate::grpc;
 
 /// Units that a request of a class consumes. JSON: a number, or the object.
 #[cfg_attr(feature = "schema", derive(serde::Serialize), serde(untagged))]
@@ -48,10 +49,12 @@ pub(super) struct ActualCost {
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(deny_unknown_fields)]
-pub(super) struct Refund {
+pub(super) struct RefundFields {
     /// Statuses of these responses: numbers from 200 to 599, and `"2xx"`, `"3xx"`, `"4xx"` or `"5xx"`. The gateway's own responses, such
     /// as a 503 or a 504 in place of the upstream's, count as well. Requests that the filter refuses are never charged.
-    pub(super) statuses: Vec<Status>,
+    pub(super) statuses: Option<Vec<Status>>,
+    /// Names of gRPC's status codes, such as `"UNAVAILABLE"`.
+    pub(super) grpc: Option<Vec<String>>,
 }
 
 /// A status or a class of statuses.
@@ -72,21 +75,36 @@ pub enum CostSource {
     Metadata(Vec<u8>),
 }
 
-/// A set of statuses.
+/// Responses that give back what their request was charged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statuses(Vec<RangeInclusive<u16>>);
+pub struct Refund {
+    statuses: Vec<RangeInclusive<u16>>,
+    grpc: Vec<u32>,
+}
 
-impl Statuses {
-    /// Whether the set has this status.
+impl Refund {
+    /// Whether a plain HTTP response of this status gives back the charge. Without statuses, its status stands for a gRPC code.
     #[must_use]
     pub fn contains(&self, status: u16) -> bool {
-        self.0.iter().any(|range| range.contains(&status))
+        match self.statuses.as_slice() {
+            [] => grpc::from_http_status(status).is_some_and(|code| self.grpc.contains(&code)),
+            statuses => statuses.iter().any(|range| range.contains(&status)),
+        }
     }
 
-    /// Whether the set is empty.
+    /// Whether a gRPC response of this code gives back the charge. Without codes, its code stands for an HTTP status.
+    #[must_use]
+    pub fn contains_grpc(&self, code: u32) -> bool {
+        match self.grpc.as_slice() {
+            [] => self.contains(grpc::http_status(code)),
+            codes => codes.contains(&code),
+        }
+    }
+
+    /// Whether no response gives back a charge.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.statuses.is_empty() && self.grpc.is_empty()
     }
 }
 
@@ -122,15 +140,31 @@ impl ActualCost {
     }
 }
 
-impl Refund {
-    pub(super) fn check(self) -> Result<Statuses, ConfigError> {
-        if self.statuses.is_empty() {
+impl RefundFields {
+    pub(super) fn check(self) -> Result<Refund, ConfigError> {
+        if self.statuses.is_none() && self.grpc.is_none() {
+            return Err(ConfigError::new("", Problem::Invalid("give statuses, grpc or both".into())));
+        }
+        if self.statuses.as_ref().is_some_and(Vec::is_empty) {
             return Err(ConfigError::new("statuses", Problem::NoneGiven));
+        }
+        if self.grpc.as_ref().is_some_and(Vec::is_empty) {
+            return Err(ConfigError::new("grpc", Problem::NoneGiven));
         }
         let check = |(index, status): (usize, Status)| {
             status.check().map_err(|error| error.within(index).within("statuses"))
         };
-        self.statuses.into_iter().enumerate().map(check).collect::<Result<_, _>>().map(Statuses)
+        let code = |(index, name): (usize, String)| {
+            grpc::code(&name).ok_or_else(|| {
+                let problem =
+                    Problem::Invalid("expected the name of a gRPC status such as UNAVAILABLE".into());
+                ConfigError::new("", problem).given(name).within(index).within("grpc")
+            })
+        };
+        Ok(Refund {
+            statuses: self.statuses.into_iter().flatten().enumerate().map(check).collect::<Result<_, _>>()?,
+            grpc: self.grpc.into_iter().flatten().enumerate().map(code).collect::<Result<_, _>>()?,
+        })
     }
 }
 

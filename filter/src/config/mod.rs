@@ -28,10 +28,10 @@ mod tests;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-pub use self::cost::{CostSource, Statuses};
-pub use self::directory::{DirectorySettings, NotReady};
+pub use self::cost::{CostSource, Refund};
+pub use self::directory::{DirectorySettings, NotReady, Secret};
 pub use self::error::{ConfigError, SECRET_FIELDS};
-pub use self::headers::{HeaderOptions, LimitHeader, UpstreamHeaders};
+pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};
 use self::json::Json;
 pub use self::operators::OperatorSettings;
 pub use self::plans::{Class, Entitlement, Entitlements};
@@ -87,6 +87,10 @@ pub struct Config {
     pub usage: Option<Match>,
     /// Whether the filter refuses requests.
     pub enforcement: Mode,
+    /// Whether each decision is logged at debug level.
+    pub log_decisions: bool,
+    /// The requests that the filter describes for access logs.
+    pub log_fields: LogFields,
     /// Policy for a request that could not be counted.
     pub on_error: OnError,
     /// Capacity of the counters' tables.
@@ -129,6 +133,20 @@ impl CountBy {
             Self::Subscriber => Who::Subscriber(key.subscriber),
         }
     }
+}
+
+/// The requests that the filter describes in the filter state `wasm.weir`, for access logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "snake_case")]
+pub enum LogFields {
+    /// None.
+    None,
+    /// Requests that the filter refuses, and those that it would refuse without shadow mode.
+    #[default]
+    Refused,
+    /// All requests.
+    All,
 }
 
 /// Policy for a request that could not be counted.
@@ -214,6 +232,8 @@ impl Config {
             not_in_plan: not_in_plan(raw.not_in_plan.status).map_err(|error| error.within("not_in_plan"))?,
             headers: raw.headers.into(),
             enforcement: raw.enforcement,
+            log_decisions: raw.log_decisions,
+            log_fields: raw.log_fields,
             on_error: raw.on_error,
             catalog,
             subscribers,
@@ -222,6 +242,34 @@ impl Config {
             namespace: raw.namespace,
             operators,
         })
+    }
+
+    /// Replaces the names of environment variables by their values.
+    ///
+    /// # Errors
+    /// If a variable is not set.
+    pub fn with_environment(
+        mut self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        if let Some(directory) = &mut self.directory
+            && let Some(Secret::Variable(name)) = &directory.bearer
+        {
+            let Some(value) = variable(name) else {
+                let problem = Problem::Invalid("not set, or this host passes none".into());
+                let error = ConfigError::new("env", problem).given(name.as_str());
+                return Err(error.within("bearer").within("directory"));
+            };
+            directory.bearer = Some(Secret::Given(value));
+        }
+        Ok(self)
+    }
+
+    /// Takes over the memory of `earlier` where it holds the same, so that the configurations of a VM, which live on until their streams
+    /// end, hold equal plans and subscribers once.
+    pub fn share_with(&mut self, earlier: &Self) {
+        self.catalog.share_with(&earlier.catalog);
+        self.subscribers.share_with(&earlier.subscribers, &self.catalog);
     }
 
     /// Whether the response to a request, or the end of its stream, may change what the request was charged.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cost::{CostSource, Statuses};
+use super::cost::{CostSource, Refund};
 use super::error::{ConfigError, Step};
 use super::problem::Problem;
 use super::rate::{Grant, QuotaTerms};
@@ -22,8 +22,8 @@ pub struct Class {
     pub cost: u32,
     /// Where the actual cost of a request is, if it is known only after the response.
     pub actual: Option<CostSource>,
-    /// Statuses of the responses that give back what their request was charged.
-    pub refund: Statuses,
+    /// Responses that give back what their request was charged.
+    pub refund: Refund,
     /// Requests of this class, unless an earlier class matches them.
     pub matches: Vec<Match>,
 }
@@ -31,13 +31,7 @@ pub struct Class {
 impl Class {
     /// A class whose requests cost one unit, and that nothing matches.
     pub(super) fn plain(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            cost: 1,
-            actual: None,
-            refund: Statuses::default(),
-            matches: Vec::new(),
-        }
+        Self { name: name.to_owned(), cost: 1, actual: None, refund: Refund::default(), matches: Vec::new() }
     }
 
     /// Whether a response, or the end of a stream, may change what a request of this class was charged.
@@ -70,7 +64,7 @@ impl Entitlement {
 }
 
 /// An entitlement for each class, in the order of the classes.
-pub type Entitlements = Vec<Entitlement>;
+pub type Entitlements = Arc<[Entitlement]>;
 
 pub(super) const NAME: &str = "1 to 32 of a-z, 0-9, _ and -";
 const PLAN_NAME: &str = "1 to 64 of A-Z, a-z, 0-9, _ and -, and not \"none\", which is the plan of strangers";
@@ -141,8 +135,9 @@ pub(super) fn plans(
     let plan = |(name, limits): (String, raw::Grants)| {
         check_name(&name, PLAN_NAME, is_plan_name)?;
         let none = vec![Entitlement::NotInPlan; classes.len()];
-        let granted =
-            entitlements(&limits.0, none, classes).map_err(|error| error.within(Step::Name(name.clone())))?;
+        let granted = entitlements(&limits.0, none, classes)
+            .map(Into::into)
+            .map_err(|error| error.within(Step::Name(name.clone())))?;
         Ok((name, granted))
     };
     raw.0.into_iter().map(plan).collect()
@@ -151,9 +146,9 @@ pub(super) fn plans(
 /// `base`, with the classes that `limits` names replaced.
 pub(super) fn entitlements(
     limits: &[(String, Grant)],
-    mut base: Entitlements,
+    mut base: Vec<Entitlement>,
     classes: &[Class],
-) -> Result<Entitlements, ConfigError> {
+) -> Result<Vec<Entitlement>, ConfigError> {
     for (name, grant) in limits {
         let mut entitlements = classes.iter().zip(&mut base);
         let granted = match entitlements.find(|(class, _)| class.name == *name) {

@@ -6,13 +6,13 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{self, MapAccess, Visitor};
 
-use super::cost::{Cost, Refund};
-use super::directory::NotReady;
-use super::headers::{LimitHeader, UpstreamHeaders};
+use super::cost::{Cost, RefundFields};
+use super::directory::NotReadyFields;
+use super::headers::{AllowOrigin, LimitHeader, UpstreamHeaders};
 use super::operators::Operators;
 use super::rate::{Grant, QuotaTerms};
 use super::roster::ParentTerms;
-use super::{CountBy, OnError};
+use super::{CountBy, LogFields, OnError, Secret};
 use crate::count::table::Capacity;
 use crate::quota::Mode;
 use crate::request::readings::UpstreamPaths;
@@ -82,6 +82,12 @@ pub(super) struct Config {
     /// Whether the filter refuses requests. In shadow mode it counts, and reports what it would have refused.
     #[serde(default)]
     pub(super) enforcement: Mode,
+    /// A debug line for each decision.
+    #[serde(default)]
+    pub(super) log_decisions: bool,
+    /// Requests that the filter describes for access logs.
+    #[serde(default)]
+    pub(super) log_fields: LogFields,
     /// Policy for a request that could not be counted.
     #[serde(default)]
     pub(super) on_error: OnError,
@@ -130,7 +136,7 @@ pub(super) struct Class {
     #[serde(default = "default_cost")]
     pub(super) cost: Cost,
     /// Responses that give back what their request was charged.
-    pub(super) refund: Option<Refund>,
+    pub(super) refund: Option<RefundFields>,
     /// Requests of this class. A class without a match can be the default class.
     #[serde(rename = "match", default)]
     pub(super) matches: Vec<Match>,
@@ -190,10 +196,12 @@ pub(super) struct Directory {
     #[serde(default = "default_interval")]
     pub(super) interval: String,
     /// Bearer token that the filter sends to the directory. Without it the filter sends none.
-    pub(super) bearer: Option<String>,
+    pub(super) bearer: Option<Secret>,
+    /// The `:authority` of polls.
+    pub(super) authority: Option<String>,
     /// Policy for unknown keys before the first good answer.
     #[serde(default)]
-    pub(super) not_ready: NotReady,
+    pub(super) not_ready: NotReadyFields,
     /// Time after which the filter drops the last good answer, such as `30s`, `5m` or `2h`. `not_ready` then applies. With `0s` the
     /// filter keeps the answer for as long as the directory does not answer.
     #[serde(default = "default_max_stale")]
@@ -263,6 +271,12 @@ pub(super) struct Stranger {
     pub(super) quotas: Option<Vec<QuotaTerms>>,
 }
 
+impl Stranger {
+    pub(super) fn new(action: Action, quotas: Option<Vec<QuotaTerms>>) -> Self {
+        Self { action, quotas }
+    }
+}
+
 impl Default for Stranger {
     fn default() -> Self {
         Self { action: Action::Limit, quotas: None }
@@ -312,6 +326,10 @@ pub(super) struct Headers {
     pub(super) expose_cors: bool,
     /// How the upstream's headers of the same names are kept from clients.
     pub(super) upstream: UpstreamHeaders,
+    /// Whether responses carry them in shadow mode.
+    pub(super) in_shadow: bool,
+    /// Origins that may read the filter's own answers.
+    pub(super) allow_origin: AllowOrigin,
 }
 
 impl Default for Headers {
@@ -322,6 +340,8 @@ impl Default for Headers {
             ietf: true,
             expose_cors: true,
             upstream: UpstreamHeaders::Replace,
+            in_shadow: false,
+            allow_origin: AllowOrigin::None,
         }
     }
 }

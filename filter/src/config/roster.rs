@@ -29,7 +29,7 @@ pub struct ParentTerms {
 }
 
 /// The known keys. Build one with [`RosterBuilder`].
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Roster {
     /// Sorted by digest: a key is found in some twenty comparisons.
     keys: Vec<Key>,
@@ -37,7 +37,7 @@ pub struct Roster {
     terms: Vec<Terms>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Key {
     digest: KeyDigest,
     /// Start of the subscriber's id in [`Roster::ids`].

@@ -114,7 +114,7 @@ fn bounds() -> [(&'static str, Value); 54] {
         ("/$defs/ActualCost/properties/response_header", json!({"pattern": TOKEN})),
         ("/$defs/ActualCost/properties/metadata", json!({"minItems": 2})),
         ("/$defs/ActualCost/properties/metadata/items", json!({"pattern": METADATA})),
-        ("/$defs/Refund/properties/statuses", json!({"minItems": 1})),
+        ("/$defs/RefundFields/properties/statuses", json!({"minItems": 1})),
         (
             "/$defs/Match",
             json!({
@@ -287,5 +287,47 @@ impl<T: JsonSchema> JsonSchema for Entries<T> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({"type": "object", "additionalProperties": generator.subschema_for::<T>()})
+    }
+}
+
+impl JsonSchema for super::AllowOrigin {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "AllowOrigin".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"const": "*"}, {"type": "array", "items": {"type": "string"}}]})
+    }
+}
+
+impl JsonSchema for super::Secret {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "string"}, {"type": "object", "required": ["env"]}]})
+    }
+}
+
+impl JsonSchema for super::directory::NotReadyFields {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "NotReady".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "string"}, {"type": "object"}]})
     }
 }

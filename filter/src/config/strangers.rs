@@ -27,9 +27,14 @@ pub enum StrangerPolicy {
 
 impl StrangerPolicy {
     pub(super) fn check(raw: raw::Stranger) -> Result<Self, ConfigError> {
+        Self::checked(raw, 60)
+    }
+
+    /// As [`StrangerPolicy::check`]; without quotas, this limit a minute.
+    pub(super) fn checked(raw: raw::Stranger, default_limit: u32) -> Result<Self, ConfigError> {
         match (raw.action, raw.quotas) {
             (raw::Action::Limit, list) => {
-                let list = list.unwrap_or_else(|| vec![default_quota()]);
+                let list = list.unwrap_or_else(|| vec![default_quota(default_limit)]);
                 let quotas =
                     quota_set(&list, &Class::plain(ADDRESS_CLASS)).map_err(|error| error.within("quotas"))?;
                 Ok(Self::Limit(quotas))
@@ -44,8 +49,7 @@ impl StrangerPolicy {
     }
 }
 
-/// 60 requests per minute: the limit of the smallest plan in the contract.
-fn default_quota() -> QuotaTerms {
-    let limit = NonZeroU32::new(60).unwrap_or(NonZeroU32::MIN);
+fn default_quota(limit: u32) -> QuotaTerms {
+    let limit = NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN);
     QuotaTerms { limit, window: Window::MINUTE, name: None, mode: Mode::Enforced, refundable: true }
 }

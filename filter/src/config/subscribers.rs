@@ -18,7 +18,7 @@ use crate::quota::{Quota, QuotaSet};
 pub struct Subscribers {
     roster: Arc<Roster>,
     /// The agreement of each of the roster's terms; `None` for terms that this configuration has no plan or class for.
-    agreements: Vec<Option<Agreement>>,
+    agreements: Arc<[Option<Agreement>]>,
     /// The first key beyond the capacity. It and all later keys of the list are unknown.
     end: Option<Position>,
 }
@@ -46,6 +46,16 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// Takes over the memory of `earlier` where it holds the same.
+    pub(super) fn share_with(&mut self, earlier: &Self) {
+        for (name, granted) in &mut self.plans {
+            let before = earlier.plans.iter().find(|(plan, before)| plan == name && before == granted);
+            if let Some((_, before)) = before {
+                *granted = Arc::clone(before);
+            }
+        }
+    }
+
     /// The agreement that `terms` stand for.
     ///
     /// # Errors
@@ -57,7 +67,7 @@ impl Catalog {
             let expected = self.plans.iter().map(|(name, _)| name.clone()).collect();
             return Err(ConfigError::new("plan", Problem::Unknown { kind: "plan", expected }));
         };
-        let entitlements = entitlements(&terms.limits, granted.clone(), &self.classes)
+        let entitlements = entitlements(&terms.limits, granted.to_vec(), &self.classes)
             .map_err(|error| error.within("limits"))?;
         if entitlements.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
             let class =
@@ -65,10 +75,12 @@ impl Catalog {
             return Err(ConfigError::new("", Problem::NoDefaultQuota { plan: terms.plan.clone(), class }));
         }
         let (entitlements, organisation) = match &terms.parent {
-            None => (entitlements, None),
+            // Without limits, the plan's.
+            None if terms.limits.is_empty() => (Arc::clone(granted), None),
+            None => (entitlements.into(), None),
             Some(parent) => {
                 let shared = self.shared(parent, entitlements).map_err(|error| error.within("parent"))?;
-                (shared, Some(parent.organisation.clone()))
+                (shared.into(), Some(parent.organisation.clone()))
             }
         };
         Ok(Agreement { plan, entitlements, organisation })
@@ -78,8 +90,8 @@ impl Catalog {
     fn shared(
         &self,
         parent: &ParentTerms,
-        mut entitlements: Entitlements,
-    ) -> Result<Entitlements, ConfigError> {
+        mut entitlements: Vec<Entitlement>,
+    ) -> Result<Vec<Entitlement>, ConfigError> {
         if parent.organisation.is_empty() {
             return Err(ConfigError::new("organisation", Problem::NoneGiven));
         }
@@ -154,6 +166,18 @@ impl Subscribers {
         }
         let (roster, _) = roster.build();
         Ok(Self::new(Arc::new(roster), catalog))
+    }
+
+    /// Takes over the memory of `earlier` where it holds the same.
+    pub(super) fn share_with(&mut self, earlier: &Self, catalog: &Catalog) {
+        if self.roster == earlier.roster {
+            self.roster = Arc::clone(&earlier.roster);
+        }
+        // By the plans that the catalog has taken over.
+        self.agreements = Self::new(Arc::clone(&self.roster), catalog).agreements;
+        if self.agreements == earlier.agreements {
+            self.agreements = Arc::clone(&earlier.agreements);
+        }
     }
 
     /// The keys.

