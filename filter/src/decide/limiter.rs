@@ -194,9 +194,13 @@ impl Limiter {
                 };
             }
             Caller::Ambiguous => request.refused(config, [Outcome::UnknownKey], Reply::ambiguous_key()),
-            Caller::NotYetKnown => match config.directory.as_ref().map(|directory| directory.not_ready) {
+            Caller::NotYetKnown => match config.directory.as_ref().map(|directory| &directory.not_ready) {
                 Some(NotReady::Unavailable) => {
                     request.refused(config, [Outcome::UnknownKey], Reply::not_ready())
+                }
+                Some(NotReady::Limit(quotas)) => {
+                    let policy = StrangerPolicy::Limit(Arc::clone(quotas));
+                    self.stranger(host, config, request, &policy, Outcome::UnknownKey)?
                 }
                 Some(NotReady::Pass) | None => request.verdict([Outcome::UnknownKey]),
             },

@@ -120,7 +120,7 @@ impl Report {
     /// The first that `set` answers.
     pub fn write<E>(
         &self,
-        options: HeaderOptions,
+        options: &HeaderOptions,
         mut set: impl FnMut(&'static str, &str) -> Result<(), E>,
     ) -> Result<(), E> {
         if let Some(x) = options.x_ratelimit.and_then(|limit| self.x_ratelimit(limit)) {
@@ -160,7 +160,7 @@ mod tests {
     use core::num::NonZeroU32;
 
     use super::*;
-    use crate::config::UpstreamHeaders;
+    use crate::config::{AllowOrigin, UpstreamHeaders};
 
     /// A report at 100.25 s: for each quota its rate, its mode, and the units used.
     fn report(quotas: &[(&str, Mode, u32)], cost: u32, exhausted: &[bool]) -> Report {
@@ -187,9 +187,16 @@ mod tests {
 
     fn all(report: &Report, limit: LimitHeader) -> String {
         let upstream = UpstreamHeaders::Replace;
-        let options = HeaderOptions { x_ratelimit: Some(limit), ietf: true, expose_cors: false, upstream };
+        let options = HeaderOptions {
+            x_ratelimit: Some(limit),
+            ietf: true,
+            expose_cors: false,
+            upstream,
+            in_shadow: false,
+            allow_origin: AllowOrigin::None,
+        };
         let mut all = String::new();
-        let Ok(()) = report.write(options, |name, value| {
+        let Ok(()) = report.write(&options, |name, value| {
             all.push_str(&format!("{name}: {value}\n"));
             Ok::<_, std::convert::Infallible>(())
         });

@@ -67,7 +67,7 @@ pub fn usage<'c>(
     granted: &'c Entitlements,
 ) -> Result<Usage<'c>, CountError> {
     let mut classes = Vec::with_capacity(granted.len());
-    for (class, granted) in config.catalog.classes.iter().zip(granted) {
+    for (class, granted) in config.catalog.classes.iter().zip(granted.iter()) {
         let quotas = match granted {
             Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
             Entitlement::Quotas(set) => {

@@ -119,7 +119,7 @@ impl Directory {
         Some(Poll {
             cluster: &self.settings.cluster,
             path: &self.settings.path,
-            authorization: self.settings.bearer.as_ref().map(|token| format!("Bearer {token}")),
+            authorization: self.settings.bearer.as_ref().map(|token| format!("Bearer {}", token.expose())),
             if_none_match: self.etag.as_deref(),
             timeout: self.settings.timeout_milliseconds(),
         })
@@ -200,14 +200,15 @@ pub fn entitled(roster: Arc<Roster>, config: &Config) -> (Subscribers, LeftOut) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::NotReady;
+    use crate::config::{NotReady, Secret};
 
     fn settings(max_stale: u32) -> DirectorySettings {
         DirectorySettings {
             cluster: "backend".into(),
             path: "/keys".into(),
             interval: 10,
-            bearer: Some("token".into()),
+            bearer: Some(Secret::Given("token".into())),
+            authority: "backend".into(),
             not_ready: NotReady::Pass,
             max_stale,
         }

@@ -164,7 +164,7 @@ impl Shared {
             }
             let reservation = verdict.reservation;
             report.set(verdict.report.map(|standing| {
-                let headers = state.limiter.config().headers;
+                let headers = state.limiter.config().headers.clone();
                 let expose_cors = headers.expose_cors && has_origin();
                 Report { standing, headers, expose_cors, reservation }
             }));

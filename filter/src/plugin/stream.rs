@@ -94,7 +94,7 @@ impl Report {
             UpstreamHeaders::Replace => host::replace_response_header,
             UpstreamHeaders::Absent => host::add_response_header,
         };
-        self.standing.write(self.headers, set)?;
+        self.standing.write(&self.headers, set)?;
         if self.expose_cors {
             host::add_response_header("access-control-expose-headers", EXPOSED)?;
         }
