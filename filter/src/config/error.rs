@@ -1,13 +1,10 @@
 //! Why a configuration is refused, and in which field.
 
 use core::fmt::{self, Display, Write as _};
-use std::borrow::Cow;
 
 use serde::de::{self, Expected, Unexpected};
 
-use super::json::Json;
-use super::problem::Problem;
-use super::quoting::{Abbreviated, Quoted};
+use super::wording::{Abbreviated, Instead, Quoted};
 
 /// A configuration that is refused: the path of the field, the given value, and the problem.
 ///
@@ -25,9 +22,10 @@ use super::quoting::{Abbreviated, Quoted};
 pub struct ConfigError {
     /// From the field to the fields that hold it.
     path: Vec<Step>,
-    given: Option<Json>,
+    /// The given value as the message quotes it.
+    given: Option<String>,
     /// Never holds given text, except names of plans and classes.
-    problem: Problem,
+    problem: String,
 }
 
 /// Fields of the configuration that hold secrets or say where secrets are. Messages about them quote neither values nor names that
@@ -38,7 +36,7 @@ pub const SECRET_FIELDS: [&str; 4] = ["key_sources", "subscribers", "directory",
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A field of the configuration.
-    Field(Cow<'static, str>),
+    Field(String),
     /// A name that the user chose, or an unknown field.
     Name(String),
     /// A name that must not be shown.
@@ -49,7 +47,7 @@ pub(super) enum Step {
 
 impl From<&'static str> for Step {
     fn from(field: &'static str) -> Self {
-        Self::Field(field.into())
+        Self::Field(field.to_owned())
     }
 }
 
@@ -59,34 +57,21 @@ impl From<usize> for Step {
     }
 }
 
-impl From<String> for Json {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<&str> for Json {
-    fn from(text: &str) -> Self {
-        text.to_owned().into()
-    }
-}
-
-impl From<u32> for Json {
-    fn from(number: u32) -> Self {
-        Self::Number(number.into())
-    }
-}
-
 impl ConfigError {
-    /// An error in `field`; an empty `field` is the value itself.
-    pub(super) fn new(field: &'static str, problem: Problem) -> Self {
-        let path = if field.is_empty() { Vec::new() } else { vec![field.into()] };
-        Self { path, given: None, problem }
+    /// A problem with the value that is looked at.
+    pub(super) fn new(problem: impl Into<String>) -> Self {
+        Self { path: Vec::new(), given: None, problem: problem.into() }
     }
 
-    /// With the value that was given.
-    pub(super) fn given(mut self, value: impl Into<Json>) -> Self {
-        self.given = Some(value.into());
+    /// With the text that was given.
+    pub(super) fn given(mut self, text: &str) -> Self {
+        self.given = Some(Quoted(text).to_string());
+        self
+    }
+
+    /// With the number that was given.
+    pub(super) fn given_number(mut self, number: impl Display) -> Self {
+        self.given = Some(number.to_string());
         self
     }
 
@@ -99,7 +84,7 @@ impl ConfigError {
     /// Drops everything that was given if the error is in [`SECRET_FIELDS`] or concerns the configuration as a whole.
     pub(super) fn without_secrets(mut self) -> Self {
         let is_secret = match self.path.last() {
-            Some(Step::Field(field)) => SECRET_FIELDS.contains(&&**field),
+            Some(Step::Field(field)) => SECRET_FIELDS.contains(&field.as_str()),
             Some(Step::Name(_) | Step::Hidden | Step::Index(_)) => false,
             None => true,
         };
@@ -133,24 +118,21 @@ impl ConfigError {
 
     /// What is wrong with the field.
     #[must_use]
-    pub fn problem(&self) -> &Problem {
+    pub fn problem(&self) -> &str {
         &self.problem
     }
 }
 
 impl Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = OneLine(f);
         let path = self.path();
-        if !path.is_empty() {
-            write!(line, "{path}: ")?;
+        let parts = [(!path.is_empty()).then_some(&path), self.given.as_ref(), Some(&self.problem)];
+        let mut line = OneLine(f);
+        for (index, part) in parts.into_iter().flatten().enumerate() {
+            line.write_str(if index == 0 { "" } else { ": " })?;
+            line.write_str(part)?;
         }
-        match &self.given {
-            Some(Json::Text(text)) => write!(line, "{}: ", Quoted(text))?,
-            Some(Json::Number(number)) => write!(line, "{number}: ")?,
-            Some(Json::Null | Json::Bool(_) | Json::List(_) | Json::Object(_)) | None => {}
-        }
-        write!(line, "{}", self.problem)
+        Ok(())
     }
 }
 
@@ -161,10 +143,10 @@ impl fmt::Debug for ConfigError {
     }
 }
 
-/// serde's errors without the text that was given.
+/// serde's errors without the text that was given, and in JSON's terms.
 impl de::Error for ConfigError {
     fn custom<T: Display>(message: T) -> Self {
-        Self::new("", Problem::Invalid(message.to_string().into()))
+        Self::new(message.to_string())
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -177,28 +159,60 @@ impl de::Error for ConfigError {
             Unexpected::Map => "an object",
             _ => "another type",
         };
-        Self::new("", Problem::Type { found, expected: expected.to_string() })
+        let expected = expected.to_string();
+        let expected = match expected.as_str() {
+            "a sequence" => "a list",
+            of_rust if of_rust.starts_with("struct ") => "an object",
+            plain => plain,
+        };
+        Self::new(format!("expected {expected}, found {found}"))
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new("", Problem::Value { expected: expected.to_string() })
+        Self::new(format!("expected {expected}"))
     }
 
     fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::new("", Problem::Value { expected: expected.join(" or ") })
+        Self::new(format!("expected {}", expected.join(" or ")))
     }
 
-    fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::new("", Problem::UnknownField { expected })
+    fn unknown_field(given: &str, names: &'static [&'static str]) -> Self {
+        Self::new(format!("unknown field, {}", Instead { given, names }))
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new("", Problem::MissingField(field))
+        Self::new(format!("missing field `{field}`"))
     }
 
     fn duplicate_field(_: &'static str) -> Self {
-        Self::new("", Problem::Duplicate)
+        Self::new("given twice")
     }
+}
+
+/// The result of a check, seen from the field that holds what was checked.
+pub(super) trait At {
+    /// As [`ConfigError::within`].
+    fn at(self, parent: impl Into<Step>) -> Self;
+    /// As [`At::at`], with a name that the user chose.
+    fn at_name(self, name: &str) -> Self;
+}
+
+impl<T> At for Result<T, ConfigError> {
+    fn at(self, parent: impl Into<Step>) -> Self {
+        self.map_err(|error| error.within(parent))
+    }
+
+    fn at_name(self, name: &str) -> Self {
+        self.map_err(|error| error.within(Step::Name(name.to_owned())))
+    }
+}
+
+/// Checks each entry of a list.
+pub(super) fn each<T, U>(
+    list: impl IntoIterator<Item = T>,
+    mut check: impl FnMut(T) -> Result<U, ConfigError>,
+) -> Result<Vec<U>, ConfigError> {
+    list.into_iter().enumerate().map(|(index, entry)| check(entry).at(index)).collect()
 }
 
 /// Escapes control characters: a refusal is one line of a log.

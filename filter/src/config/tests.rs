@@ -118,10 +118,7 @@ fn what_is_no_configuration_is_refused() {
         ("nonsense", "expected ident at line 1 column 2"),
         (r#"{"plans": {"free": "#, "EOF while parsing a value at line 1 column 19"),
         (r#"{"plans": {"free": {"standard": ["60/minute"]}}} {}"#, "trailing characters at line 1 column 50"),
-        (
-            "7",
-            "expected an object with the fields plans, classes, default_class, exempt, base_path, upstream_paths, key_sources, subscribers, plan_source, directory, count_by, unknown_key, missing_key, ipv6_prefix, not_in_plan, headers, usage_path, enforcement, log_decisions, log_fields, on_error, counters, namespace, operators, found a number",
-        ),
+        ("7", "expected an object, found a number"),
     ];
     for (json, message) in rows {
         assert_eq!(refused(json), message, "{json}");
@@ -132,7 +129,7 @@ fn what_is_no_configuration_is_refused() {
 fn every_mistake_has_its_message_and_its_path() {
     let key = format!("sha256:{}", "a".repeat(64));
     let rows = [
-        (r#""plan": {}"#.to_owned(), "plan: unknown field, expected one of plans, classes, default_class,"),
+        (r#""plan": {}"#.to_owned(), "plan: unknown field, did you mean plans?"),
         (r#""classes": [{"name": "x"}], "exempt": [{"method": ["GET"]}]"#.to_owned(), "classes: given twice"),
         (
             r#""default_class": "Standard""#.to_owned(),
@@ -141,7 +138,7 @@ fn every_mistake_has_its_message_and_its_path() {
         (r#""default_class": """#.to_owned(), r#"default_class: "": a name is 1 to 32 of a-z, 0-9, _ and -"#),
         (
             r#""exempt": [{"method": ["GET"]}]"#.to_owned(),
-            "exempt[0].method: unknown field, expected one of methods, path, path_prefix",
+            "exempt[0].method: unknown field, did you mean methods?",
         ),
         (
             r#""exempt": [{}]"#.to_owned(),
@@ -150,11 +147,11 @@ fn every_mistake_has_its_message_and_its_path() {
         (r#""exempt": [{"methods": []}]"#.to_owned(), "exempt[0].methods: must not be empty"),
         (
             r#""exempt": [{"methods": ["get"]}]"#.to_owned(),
-            r#"exempt[0].methods[0]: "get": a name is that of a method in upper case"#,
+            r#"exempt[0].methods[0]: "get": expected a method in upper case"#,
         ),
         (
             r#""exempt": [{"path": "/a", "path_prefix": "/b"}]"#.to_owned(),
-            "exempt[0]: give either path or path_prefix",
+            "exempt[0]: give either path or path_prefix, not both",
         ),
         (
             r#""exempt": [{"path": "/a/"}]"#.to_owned(),
@@ -182,13 +179,13 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (
             r#""upstream_paths": {"merge": true}"#.to_owned(),
-            "upstream_paths.merge: unknown field, expected one of merge_slashes, matrix_parameters, encoded_slash, ignore_case",
+            "upstream_paths.merge: unknown field, expected merge_slashes, matrix_parameters, encoded_slash, ignore_case",
         ),
         (r#""key_sources": []"#.to_owned(), "key_sources: must not be empty"),
-        (r#""key_sources": [{}]"#.to_owned(), "key_sources[0]: give one of header, query or metadata"),
+        (r#""key_sources": [{}]"#.to_owned(), "key_sources[0]: give header, query or metadata"),
         (
             r#""key_sources": [{"header": "x", "query": "y"}]"#.to_owned(),
-            "key_sources[0]: give one of header, query or metadata",
+            "key_sources[0]: give either header or query, not both",
         ),
         (
             r#""key_sources": [{"query": "y", "scheme": "Bearer"}]"#.to_owned(),
@@ -197,11 +194,11 @@ fn every_mistake_has_its_message_and_its_path() {
         (r#""key_sources": [{"query": ""}]"#.to_owned(), "key_sources[0].query: must not be empty"),
         (
             r#""key_sources": [{"header": ":path"}]"#.to_owned(),
-            r#"key_sources[0].header: a name is that of a header (RFC 9110, section 5.1)"#,
+            r#"key_sources[0].header: expected the name of a header (RFC 9110, section 5.1)"#,
         ),
         (
             r#""key_sources": [{"header": "x", "scheme": "a b"}]"#.to_owned(),
-            r#"key_sources[0].scheme: a name is that of a scheme (RFC 9110, section 11.1)"#,
+            r#"key_sources[0].scheme: expected the name of a scheme (RFC 9110, section 11.1)"#,
         ),
         (
             r#""subscribers": [{"id": "a", "plan": "gold"}]"#.to_owned(),
@@ -251,16 +248,16 @@ fn every_mistake_has_its_message_and_its_path() {
             r#""missing_key": {"action": "reject", "quotas": ["1/second"]}"#.to_owned(),
             r#"missing_key.quotas: only the action "limit" has quotas"#,
         ),
-        (r#""ipv6_prefix": 0"#.to_owned(), "ipv6_prefix: 0: out of range, expected 1 to 128 bits"),
-        (r#""ipv6_prefix": 300"#.to_owned(), "ipv6_prefix: 300: out of range, expected 1 to 128 bits"),
-        (r#""ipv6_prefix": 129"#.to_owned(), "ipv6_prefix: 129: out of range, expected 1 to 128 bits"),
+        (r#""ipv6_prefix": 0"#.to_owned(), "ipv6_prefix: 0: expected 1 to 128 bits"),
+        (r#""ipv6_prefix": 300"#.to_owned(), "ipv6_prefix: 300: expected 1 to 128 bits"),
+        (r#""ipv6_prefix": 129"#.to_owned(), "ipv6_prefix: 129: expected 1 to 128 bits"),
         (
             r#""not_in_plan": {"status": 429}"#.to_owned(),
-            "not_in_plan.status: 429: out of range, expected a status from 400 to 499 except 429, after which clients would retry",
+            "not_in_plan.status: 429: expected a status from 400 to 499 except 429, after which clients would retry",
         ),
         (
             r#""not_in_plan": {"status": 200}"#.to_owned(),
-            "not_in_plan.status: 200: out of range, expected a status from 400 to 499 except 429, after which clients would retry",
+            "not_in_plan.status: 200: expected a status from 400 to 499 except 429, after which clients would retry",
         ),
         (
             r#""headers": {"upstream": "none"}"#.to_owned(),
@@ -276,13 +273,10 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (r#""enforcement": "off""#.to_owned(), "enforcement: \"off\": expected enforced or shadow"),
         (r#""on_error": "close""#.to_owned(), "on_error: \"close\": expected allow or deny"),
-        (
-            r#""counters": {"known": 0}"#.to_owned(),
-            "counters.known: 0: out of range, expected 1 to 33554426 records",
-        ),
+        (r#""counters": {"known": 0}"#.to_owned(), "counters.known: 0: expected 1 to 33554426 records"),
         (
             r#""counters": {"strangers": 4294967295}"#.to_owned(),
-            "counters.strangers: 4294967295: out of range, expected 1 to 33554426 records",
+            "counters.strangers: 4294967295: expected 1 to 33554426 records",
         ),
         (
             format!(
@@ -301,13 +295,13 @@ fn every_mistake_has_its_message_and_its_path() {
 
 #[test]
 fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path() {
-    let no_subject = r#"plan_source: needs a key source from metadata, because a token that is refreshed would start a new quota; add to key_sources the token's subject, for example {"metadata": ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]}"#;
+    let no_subject = r#"plan_source: needs a key source from metadata: otherwise every refreshed token would get a fresh quota; add to key_sources the token's subject, for example {"metadata": ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]}"#;
     let metadata = r#"expected the path of a value, for example ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]"#;
     let rows = [
         (r#""key_sources": [{"metadata": ["filter_metadata"]}]"#, format!("key_sources[0].metadata: {metadata}")),
         (r#""key_sources": [{"metadata": ["filter_metadata", ""]}]"#, format!("key_sources[0].metadata: {metadata}")),
-        (r#""key_sources": [{"metadata": "x"}]"#, r#"key_sources[0].metadata: expected a sequence, found a string"#.into()),
-        (r#""key_sources": [{"metadata": ["a", "b"], "header": "x"}]"#, "key_sources[0]: give one of header, query or metadata".into()),
+        (r#""key_sources": [{"metadata": "x"}]"#, format!("key_sources[0].metadata: {metadata}, found a string")),
+        (r#""key_sources": [{"metadata": ["a", "b"], "header": "x"}]"#, "key_sources[0]: give either header or metadata, not both".into()),
         (r#""plan_source": {}"#, "plan_source: missing field `metadata`".into()),
         (r#""plan_source": {"metadata": ["a\u0000", "b"]}, "key_sources": [{"metadata": ["a", "b"]}]"#, format!("plan_source.metadata: {metadata}")),
         (r#""plan_source": {"metadata": ["a", "b"]}"#, no_subject.into()),
@@ -316,11 +310,11 @@ fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path
         (r#""directory": {"path": "/keys"}"#, "directory: missing field `cluster`".into()),
         (r#""directory": {"cluster": "", "path": "/keys"}"#, "directory.cluster: must not be empty".into()),
         (r#""directory": {"cluster": "c", "path": "keys"}"#, r#"directory.path: expected a path that starts with /"#.into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "interval": "0s"}"#, "directory.interval: out of range, expected 1 second or more".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "interval": "0s"}"#, "directory.interval: expected at least 1 s".into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "interval": "soon"}"#, r#"directory.interval: expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d"#.into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "max_stale": "99999999d"}"#, r#"directory.max_stale: expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d"#.into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": "wait"}"#, r#"directory.not_ready: expected "pass", "unavailable" or {"action": "limit", "quotas": ["600/minute"]}"#.into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "token": "x"}"#, "directory.*: unknown field, expected one of cluster, path, interval, bearer, authority, not_ready, max_stale".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": "wait"}"#, "directory.not_ready: expected limit or pass or unavailable".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "token": "x"}"#, "directory.*: unknown field, expected cluster, path, authority, interval, bearer, not_ready, max_stale".into()),
     ];
     for (field, message) in rows {
         assert_eq!(with(field).unwrap_err(), message, "{field}");
@@ -338,8 +332,8 @@ fn every_mistake_in_an_organisation_has_its_message_and_its_path() {
     let rows = [
         (r#"{"bulk": ["9/day"]}"#, "", ".limits.*: unknown class, expected standard"),
         (r#"{"standard": []}"#, "", ".limits.*: must not be empty"),
-        (named, "", ".limits.*[1].name: given twice"),
-        (&eight, "", ".limits.*: 9 quotas, at most 8 are possible"),
+        (named, "", ".limits.*[1]: a quota of the subscriber has the same name; give this one another"),
+        (&eight, "", ".limits.*: 9 quotas with those of the subscriber, at most 8 are possible"),
         (
             r#"{"chat": ["9/day"]}"#,
             reserve,
