@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess};
 
-use super::forms::{Forms, deserialize_by_forms, refused};
+use super::error::Instead;
+use super::forms::{Forms, read_by_forms, read_by_object};
 use super::leaf::{HeaderName, MetadataPath, NonEmpty, Units};
-use super::wording::Instead;
 use crate::grpc;
 
 /// Units that a request of a class consumes when it arrives, and the place of its actual cost. JSON: a number, or an object.
@@ -21,12 +21,13 @@ pub(super) struct Cost {
 /// A cost that is known after the response.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 struct CostAfterResponse {
     /// Units that the request consumes when it arrives. It is at most the limit of each quota of the class. It stands if the actual cost
     /// does not become known.
     reserve: Units,
     /// Where the actual cost is. What the request cost less than the reserve is given back. Any excess is charged, even past the limit.
+    #[cfg_attr(feature = "schema", schemars(with = "ActualCost"))]
     actual: CostSource,
 }
 
@@ -47,7 +48,7 @@ pub enum CostSource {
     derive(schemars::JsonSchema),
     schemars(extend("oneOf" = [super::leaf::given("response_header"), super::leaf::given("metadata")]))
 )]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 struct ActualCost {
     /// Name of a header of the upstream's response. Of a gRPC response, the filter reads the trailers as well.
     response_header: Option<HeaderName>,
@@ -82,7 +83,7 @@ impl<'de> Forms<'de> for Cost {
             return Err(E::custom("expected 1 or more; list requests that are free of charge in exempt"));
         }
         let units = number.and_then(|number| NonZeroU32::new(u32::try_from(number).ok()?));
-        units.map(|units| Self { units, actual: None }).ok_or_else(refused::<Self, E>)
+        Self::or_refused(units.map(|units| Self { units, actual: None }))
     }
 
     fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
@@ -98,7 +99,7 @@ impl<'de> Forms<'de> for Cost {
     derive(schemars::JsonSchema),
     schemars(extend("anyOf" = [super::leaf::given("statuses"), super::leaf::given("grpc")]))
 )]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Refund {
     /// Statuses of these responses: numbers from 200 to 599, and `"2xx"`, `"3xx"`, `"4xx"` or `"5xx"`. The gateway's own responses, such
     /// as a 503 or a 504 in place of the upstream's, count as well. Requests that the filter refuses are never charged. A gRPC response
@@ -108,6 +109,8 @@ pub struct Refund {
     /// gRPC counts by the code that Envoy maps its status to, such as `UNAVAILABLE` for 429, 502, 503 and 504. A success has no code.
     grpc: Option<NonEmpty<Code>>,
 }
+
+read_by_object!(CostAfterResponse, ActualCost, Refund);
 
 /// A status, or a class of statuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,14 +159,14 @@ impl Forms<'_> for Status {
             "3xx" => Ok(Self(300..=399)),
             "4xx" => Ok(Self(400..=499)),
             "5xx" => Ok(Self(500..=599)),
-            _ => Err(refused::<Self, E>()),
+            _ => Self::or_refused(None),
         }
     }
 
     fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
         match number.and_then(|number| u16::try_from(number).ok()) {
             Some(status @ 200..=599) => Ok(Self(status..=status)),
-            _ => Err(refused::<Self, E>()),
+            _ => Self::or_refused(None),
         }
     }
 }
@@ -179,51 +182,12 @@ impl Forms<'_> for Code {
     }
 }
 
-deserialize_by_forms!(Cost, Status, Code);
-
-#[cfg(feature = "schema")]
-mod schema {
-    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-
-    use super::super::leaf::inline_schema;
-    use super::{ActualCost, Code, Cost, CostAfterResponse, CostSource, Status};
-
-    inline_schema!(Status, {"anyOf": [
-        {"type": "integer", "minimum": 200, "maximum": 599},
-        {"type": "string", "pattern": "^[2-5]xx$"},
-    ]});
-    inline_schema!(Code, {"type": "string", "enum": crate::grpc::names().collect::<Vec<_>>()});
-
-    impl JsonSchema for Cost {
-        fn inline_schema() -> bool {
-            true
-        }
-
-        fn schema_name() -> std::borrow::Cow<'static, str> {
-            "Cost".into()
-        }
-
-        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-            json_schema!({
-                "anyOf": [
-                    {"type": "integer", "minimum": 1, "maximum": u32::MAX},
-                    generator.subschema_for::<CostAfterResponse>(),
-                ],
-            })
-        }
-    }
-
-    impl JsonSchema for CostSource {
-        fn inline_schema() -> bool {
-            true
-        }
-
-        fn schema_name() -> std::borrow::Cow<'static, str> {
-            ActualCost::schema_name()
-        }
-
-        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-            generator.subschema_for::<ActualCost>()
-        }
-    }
-}
+read_by_forms!(Cost, |generator| {"anyOf": [
+    {"type": "integer", "minimum": 1, "maximum": u32::MAX},
+    generator.subschema_for::<CostAfterResponse>(),
+]});
+read_by_forms!(Status, {"anyOf": [
+    {"type": "integer", "minimum": 200, "maximum": 599},
+    {"type": "string", "pattern": "^[2-5]xx$"},
+]});
+read_by_forms!(Code, {"type": "string", "enum": grpc::names().collect::<Vec<_>>()});

@@ -2,7 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::forms::{Forms, deserialize_by_forms};
+use super::forms::{Forms, read_by_forms};
 use crate::count::fingerprint::KeyDigest;
 
 /// SHA-256 of an API key.
@@ -23,10 +23,7 @@ impl Forms<'_> for KeyHash {
     }
 }
 
-deserialize_by_forms!(KeyHash);
-
-#[cfg(feature = "schema")]
-super::leaf::inline_schema!(KeyHash, {"type": "string", "pattern": "^sha256:[0-9A-Fa-f]{64}$"});
+read_by_forms!(KeyHash, {"type": "string", "pattern": "^sha256:[0-9A-Fa-f]{64}$"});
 
 /// Reads `sha256:` and 64 hexadecimal digits.
 ///

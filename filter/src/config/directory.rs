@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess};
 
 use super::error::{At as _, ConfigError};
-use super::forms::{Forms, deserialize_by_forms};
+use super::forms::{Forms, read_by_forms, read_by_object};
 use super::leaf::{Authority, Path, Span, Text, Variable};
 use super::strangers::{NotReady, NotReadyFields};
 
@@ -20,14 +20,14 @@ const DEFAULT_AUTHORITY: &str = "weir.internal";
 /// A service that lists subscribers.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Directory"))]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct DirectoryFields {
     /// The gateway's cluster of the directory.
     cluster: Text,
     /// Path of the document.
     path: Path,
-    /// Host that polls name as `:authority`, with or without a port. The default is the part of the cluster's name after the last `|`, as
-    /// in Istio's `outbound|8082||directory.default.svc.cluster.local`. If that is not a host, the default is `weir.internal`.
+    /// Host that polls name as `:authority`, with or without a port. The default is the part of the cluster's name after its last vertical
+    /// bar, as Istio's names have it, or the whole name if it has none. If that is not a host, the default is `weir.internal`.
     authority: Option<Authority>,
     /// Time between polls, such as `10s`, `5m` or `2h`. A poll times out after the interval or 5 s, whichever is shorter.
     #[serde(default = "default_interval")]
@@ -158,11 +158,13 @@ impl fmt::Debug for Secret {
 /// The environment variable that has a secret.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 struct EnvironmentVariable {
     /// Name of the variable: letters, digits and `_`.
     env: Variable,
 }
+
+read_by_object!(DirectoryFields, EnvironmentVariable);
 
 impl<'de> Forms<'de> for Secret {
     const EXPECTED: &'static str = r#"a token, or {"env": "NAME"} for an environment variable"#;
@@ -177,20 +179,4 @@ impl<'de> Forms<'de> for Secret {
     }
 }
 
-deserialize_by_forms!(Secret);
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for Secret {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Secret".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let variable = generator.subschema_for::<EnvironmentVariable>();
-        schemars::json_schema!({"anyOf": [{"type": "string"}, variable]})
-    }
-}
+read_by_forms!(Secret, |generator| {"anyOf": [{"type": "string"}, generator.subschema_for::<EnvironmentVariable>()]});

@@ -1,12 +1,16 @@
 //! JSON objects whose names the user chose.
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess};
+use core::hash::Hash;
+use std::collections::HashSet;
 
-use super::forms::{Forms, forms};
+use serde::Deserialize;
+use serde::de::MapAccess;
+
+use super::error::{At as _, ConfigError};
+use super::forms::{Forms, read_by_forms};
 use super::rate::Grant;
 
-/// A JSON object whose names the user chose, in their order. A repeated name is refused.
+/// A JSON object whose names the user chose, in their order. A repeated name stays: [`once`] refuses it.
 #[derive(Debug)]
 pub struct Entries<T>(pub Vec<(String, T)>);
 
@@ -24,34 +28,26 @@ impl<'de, T: Deserialize<'de>> Forms<'de> for Entries<T> {
     const EXPECTED: &'static str = "an object";
 
     fn object<A: MapAccess<'de>>(mut object: A) -> Result<Self, A::Error> {
-        let mut entries: Vec<(String, T)> = Vec::new();
-        while let Some(name) = object.next_key::<String>()? {
-            if entries.iter().any(|(other, _)| *other == name) {
-                return Err(A::Error::custom("given twice"));
-            }
+        let mut entries = Vec::new();
+        while let Some(name) = object.next_key()? {
             entries.push((name, object.next_value()?));
         }
         Ok(Self(entries))
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        forms(deserializer)
+read_by_forms!([T] Entries<T>, |generator| {"type": "object", "additionalProperties": generator.subschema_for::<T>()});
+
+/// Refuses a name that stands in an object twice.
+pub(super) fn once<T>(entries: &[(String, T)]) -> Result<(), ConfigError> {
+    match repeated(entries, |(name, _)| name).and_then(|index| entries.get(index)) {
+        Some((name, _)) => Err(ConfigError::new("given twice")).at(name.as_str()),
+        None => Ok(()),
     }
 }
 
-#[cfg(feature = "schema")]
-impl<T: schemars::JsonSchema> schemars::JsonSchema for Entries<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        format!("Entries_of_{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"type": "object", "additionalProperties": generator.subschema_for::<T>()})
-    }
+/// The first entry of a list whose name an earlier entry has.
+pub(super) fn repeated<'l, T, N: Eq + Hash>(list: &'l [T], name: impl Fn(&'l T) -> N) -> Option<usize> {
+    let mut names = HashSet::new();
+    list.iter().position(|entry| !names.insert(name(entry)))
 }

@@ -3,7 +3,10 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{
+    Deserialize, Deserializer, Error, IntoDeserializer as _, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 
 /// The forms of a value. A form that is not implemented is refused.
 pub(super) trait Forms<'de>: Sized {
@@ -29,6 +32,11 @@ pub(super) trait Forms<'de>: Sized {
     fn object<A: MapAccess<'de>>(_: A) -> Result<Self, A::Error> {
         Err(A::Error::invalid_type(Unexpected::Map, &Self::EXPECTED))
     }
+
+    /// The value, or an error about one that has the right form and the wrong content.
+    fn or_refused<E: Error>(value: Option<Self>) -> Result<Self, E> {
+        value.ok_or_else(|| E::invalid_value(Unexpected::Other("value"), &Self::EXPECTED))
+    }
 }
 
 /// Reads a value in any of its forms.
@@ -39,21 +47,103 @@ pub(super) fn forms<'de, T: Forms<'de>, D: Deserializer<'de>>(deserializer: D) -
     deserializer.deserialize_any(FormsVisitor(PhantomData))
 }
 
-/// Implements `Deserialize` by [`Forms`].
-macro_rules! deserialize_by_forms {
-    ($($name:ty),+ $(,)?) => {$(
+/// Implements `Deserialize` by [`Forms`], and describes the value in the JSON Schema, unless its schema is derived: where it stands, or under
+/// a title.
+macro_rules! read_by_forms {
+    ($name:ty) => {
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 $crate::config::forms::forms(deserializer)
             }
         }
+    };
+    ($name:ty, $schema:tt) => {
+        $crate::config::forms::read_by_forms!($name, |_generator| $schema);
+    };
+    ($name:ty, |$generator:ident| $schema:tt) => {
+        $crate::config::forms::read_by_forms!($name);
+        $crate::config::forms::describe!([] $name, stringify!($name), true, |$generator| $schema);
+    };
+    ($name:ty as $title:literal, |$generator:ident| $schema:tt) => {
+        $crate::config::forms::read_by_forms!($name);
+        $crate::config::forms::describe!([] $name, $title, false, |$generator| $schema);
+    };
+    ([$generic:ident] $name:ty, |$generator:ident| $schema:tt) => {
+        impl<'de, $generic: serde::Deserialize<'de>> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::config::forms::forms(deserializer)
+            }
+        }
+        $crate::config::forms::describe!([$generic] $name, stringify!($name), true, |$generator| $schema);
+    };
+}
+pub(super) use read_by_forms;
+
+/// Describes a value in the JSON Schema.
+macro_rules! describe {
+    ([$($generic:ident)?] $name:ty, $title:expr, $inline:literal, |$generator:ident| $schema:tt) => {
+        #[cfg(feature = "schema")]
+        impl<$($generic: schemars::JsonSchema)?> schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                $inline
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $title.into()
+            }
+
+            fn json_schema($generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!($schema)
+            }
+        }
+    };
+}
+pub(super) use describe;
+
+/// Implements `Deserialize` from an object alone: serde would also take a list of the fields' values. The types have their derived function
+/// apart, by `#[serde(remote = "Self")]`.
+macro_rules! read_by_object {
+    ($($name:ty),+) => {$(
+        impl<'de> $crate::config::forms::Forms<'de> for $name {
+            const EXPECTED: &'static str = "an object";
+
+            fn object<A: serde::de::MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
+                Self::deserialize(serde::de::value::MapAccessDeserializer::new(object))
+            }
+        }
+        $crate::config::forms::read_by_forms!($name);
     )+};
 }
-pub(super) use deserialize_by_forms;
+pub(super) use read_by_object;
 
-/// An error about a value that has the right form and the wrong content.
-pub(super) fn refused<'de, T: Forms<'de>, E: Error>() -> E {
-    E::invalid_value(Unexpected::Other("value"), &T::EXPECTED)
+/// A value of a type that also has other forms, of which this is the only one to take.
+struct Only<T, const OBJECT: bool>(T);
+
+/// Reads a type of another folder from an object alone.
+pub(super) fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    forms(deserializer).map(|Only::<T, true>(value)| value)
+}
+
+/// Reads one of an enum's words from a text alone: serde would also take an object with the word.
+pub(super) fn word<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    forms(deserializer).map(|Only::<T, false>(value)| value)
+}
+
+impl<'de, T: Deserialize<'de>> Forms<'de> for Only<T, true> {
+    const EXPECTED: &'static str = "an object";
+
+    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(object)).map(Self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Forms<'de> for Only<T, false> {
+    const EXPECTED: &'static str = "a string";
+
+    fn text<E: Error>(text: &str) -> Result<Self, E> {
+        let text: StrDeserializer<'_, E> = text.into_deserializer();
+        T::deserialize(text).map(Self)
+    }
 }
 
 struct FormsVisitor<T>(PhantomData<T>);

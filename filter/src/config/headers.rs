@@ -4,23 +4,25 @@ use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess};
 
-use super::forms::{Forms, deserialize_by_forms, refused};
+use super::forms::{Forms, read_by_forms, read_by_object, word};
 use super::leaf::{NonEmpty, Origin};
 
 /// Headers that the filter adds to responses.
 #[derive(Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize), schemars(rename = "Headers"))]
-#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Headers"))]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub(super) struct HeaderFields {
     /// Whether responses carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     x_ratelimit: bool,
     /// What `X-RateLimit-Limit` states.
+    #[serde(deserialize_with = "word")]
     x_ratelimit_limit: LimitHeader,
     /// Whether responses carry `RateLimit` and `RateLimit-Policy` of the IETF draft.
     ietf: bool,
     /// Whether `Access-Control-Expose-Headers` lists the rate-limit headers, for requests with an `Origin`.
     expose_cors: bool,
     /// How the upstream's headers of the same names are kept from clients.
+    #[serde(deserialize_with = "word")]
     upstream: UpstreamHeaders,
     /// Whether responses carry rate-limit headers if `enforcement` is `"shadow"`. By default they do not: clients would see a limit that
     /// is not enforced, and beside another limiter the wrong one.
@@ -28,9 +30,10 @@ pub(super) struct HeaderFields {
     /// Origins whose scripts may read the filter's own answers, such as a 429: `"*"`, or a list of origins such as
     /// `"https://app.example"`. The filter then adds `Access-Control-Allow-Origin` to its own answers, and `Vary: Origin` for a list. Set
     /// it where the gateway's CORS filter comes after this one, as in Istio. By default the filter adds neither.
-    #[cfg_attr(feature = "schema", serde(skip_serializing))]
     allow_origin: AllowOrigin,
 }
+
+read_by_object!(HeaderFields);
 
 impl Default for HeaderFields {
     fn default() -> Self {
@@ -117,7 +120,7 @@ impl<'de> Forms<'de> for AllowOrigin {
     const EXPECTED: &'static str = r#""*", or a list of origins such as "https://app.example""#;
 
     fn text<E: Error>(text: &str) -> Result<Self, E> {
-        if text == "*" { Ok(Self::Any) } else { Err(refused::<Self, E>()) }
+        Self::or_refused((text == "*").then_some(Self::Any))
     }
 
     fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
@@ -126,19 +129,4 @@ impl<'de> Forms<'de> for AllowOrigin {
     }
 }
 
-deserialize_by_forms!(AllowOrigin);
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for AllowOrigin {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "AllowOrigin".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"anyOf": [{"const": "*"}, generator.subschema_for::<NonEmpty<Origin>>()]})
-    }
-}
+read_by_forms!(AllowOrigin, |generator| {"anyOf": [{"const": "*"}, generator.subschema_for::<NonEmpty<Origin>>()]});

@@ -6,30 +6,8 @@ use core::num::NonZeroU32;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Error, SeqAccess};
 
-use super::forms::{Forms, deserialize_by_forms, forms, refused};
+use super::forms::{Forms, read_by_forms};
 use crate::window::{DAY, HOUR, MINUTE};
-
-/// Describes a value in the JSON Schema where it stands.
-#[cfg(feature = "schema")]
-macro_rules! inline_schema {
-    ($name:ty, $schema:tt) => {
-        impl schemars::JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!($schema)
-            }
-        }
-    };
-}
-#[cfg(feature = "schema")]
-pub(super) use inline_schema;
 
 /// A schema of the objects that have a field with another value than null, which the filter takes for an absent field.
 #[cfg(feature = "schema")]
@@ -74,10 +52,7 @@ macro_rules! texts {
             }
         }
 
-        deserialize_by_forms!($name);
-
-        #[cfg(feature = "schema")]
-        inline_schema!($name, {"type": "string", "pattern": $pattern});
+        read_by_forms!($name, {"type": "string", "pattern": $pattern});
     )+};
 }
 
@@ -168,8 +143,7 @@ impl Forms<'_> for Units {
     const EXPECTED: &'static str = "a whole number from 1 to 4294967295";
 
     fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
-        let units = number.and_then(|number| NonZeroU32::new(u32::try_from(number).ok()?));
-        units.map(Self).ok_or_else(refused::<Self, E>)
+        Self::or_refused(number.and_then(|number| NonZeroU32::new(u32::try_from(number).ok()?)).map(Self))
     }
 }
 
@@ -181,7 +155,7 @@ impl Forms<'_> for PrefixBits {
 
     fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
         let bits = number.and_then(|number| u8::try_from(number).ok());
-        bits.filter(|bits| (1..=128).contains(bits)).map(Self).ok_or_else(refused::<Self, E>)
+        Self::or_refused(bits.filter(|bits| (1..=128).contains(bits)).map(Self))
     }
 }
 
@@ -193,8 +167,7 @@ impl Forms<'_> for RefusalStatus {
 
     fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
         let status = number.and_then(|number| u16::try_from(number).ok());
-        let status = status.filter(|status| matches!(status, 400..=428 | 430..=499));
-        status.map(Self).ok_or_else(refused::<Self, E>)
+        Self::or_refused(status.filter(|status| matches!(status, 400..=428 | 430..=499)).map(Self))
     }
 }
 
@@ -208,8 +181,7 @@ impl<const MIN: u32> Forms<'_> for Span<MIN> {
     fn text<E: Error>(text: &str) -> Result<Self, E> {
         match duration(text).flatten() {
             Some(seconds) if seconds < MIN => Err(E::custom(format_args!("expected at least {MIN} s"))),
-            Some(seconds) => Ok(Self(seconds)),
-            None => Err(refused::<Self, E>()),
+            seconds => Self::or_refused(seconds.map(Self)),
         }
     }
 }
@@ -237,16 +209,14 @@ impl<'de> Forms<'de> for MetadataPath {
 
     fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
         let mut path = b"metadata".to_vec();
-        let mut parts = 0;
+        let (mut parts, mut fits) = (0, true);
         while let Some(part) = list.next_element::<String>()? {
-            if part.is_empty() || part.contains('\0') {
-                return Err(refused::<Self, A::Error>());
-            }
+            fits &= !part.is_empty() && !part.contains('\0');
             path.push(0);
             path.extend(part.into_bytes());
             parts += 1;
         }
-        if parts < 2 { Err(refused::<Self, A::Error>()) } else { Ok(Self(path)) }
+        Self::or_refused((fits && parts >= 2).then_some(Self(path)))
     }
 }
 
@@ -263,36 +233,10 @@ impl<'de, T: Deserialize<'de>> Forms<'de> for NonEmpty<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for NonEmpty<T> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        forms(deserializer)
-    }
-}
-
-deserialize_by_forms!(Units, PrefixBits, RefusalStatus, Span<0>, Span<1>, MetadataPath);
-
-#[cfg(feature = "schema")]
-mod schema {
-    use super::{MetadataPath, NonEmpty, PrefixBits, RefusalStatus, Span, Units};
-
-    inline_schema!(Units, {"type": "integer", "minimum": 1, "maximum": u32::MAX});
-    inline_schema!(PrefixBits, {"type": "integer", "minimum": 1, "maximum": 128});
-    inline_schema!(RefusalStatus, {"type": "integer", "minimum": 400, "maximum": 499, "not": {"const": 429}});
-    inline_schema!(Span<0>, {"type": "string", "pattern": "^[0-9]+[smhd]$"});
-    inline_schema!(Span<1>, {"type": "string", "pattern": "^0*[1-9][0-9]*[smhd]$"});
-    inline_schema!(MetadataPath, {"type": "array", "items": {"type": "string", "pattern": "^[^\\u0000]+$"}, "minItems": 2});
-
-    impl<T: schemars::JsonSchema> schemars::JsonSchema for NonEmpty<T> {
-        fn inline_schema() -> bool {
-            true
-        }
-
-        fn schema_name() -> std::borrow::Cow<'static, str> {
-            format!("List_of_{}", T::schema_name()).into()
-        }
-
-        fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-            schemars::json_schema!({"type": "array", "items": generator.subschema_for::<T>(), "minItems": 1})
-        }
-    }
-}
+read_by_forms!(Units, {"type": "integer", "minimum": 1, "maximum": u32::MAX});
+read_by_forms!(PrefixBits, {"type": "integer", "minimum": 1, "maximum": 128});
+read_by_forms!(RefusalStatus, {"type": "integer", "minimum": 400, "maximum": 499, "not": {"const": 429}});
+read_by_forms!(Span<0>, {"type": "string", "pattern": "^[0-9]+[smhd]$"});
+read_by_forms!(Span<1>, {"type": "string", "pattern": "^0*[1-9][0-9]*[smhd]$"});
+read_by_forms!(MetadataPath, {"type": "array", "items": {"type": "string", "pattern": "^[^\\u0000]+$"}, "minItems": 2});
+read_by_forms!([T] NonEmpty<T>, |generator| {"type": "array", "items": generator.subschema_for::<T>(), "minItems": 1});

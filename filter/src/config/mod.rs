@@ -28,8 +28,6 @@ mod strangers;
 mod subscribers;
 #[cfg(test)]
 mod tests;
-mod traced;
-mod wording;
 
 pub use self::cost::{CostSource, Refund};
 pub use self::digest::{digest, hex, parse_digest, parse_key};
@@ -125,7 +123,7 @@ impl Config {
     /// # Errors
     /// The first error, with the path of its field.
     pub fn from_json(json: &[u8]) -> Result<Self, ConfigError> {
-        Self::read(json).and_then(Self::check).map_err(ConfigError::without_secrets)
+        Self::read(json).and_then(Self::check).map_err(|error| error.quoting(json))
     }
 
     fn read(json: &[u8]) -> Result<Document, ConfigError> {
@@ -142,7 +140,7 @@ impl Config {
             );
             return Err(ConfigError::new(problem));
         }
-        traced::from_json(json)
+        error::read(json)
     }
 
     fn check(document: Document) -> Result<Self, ConfigError> {
@@ -287,12 +285,11 @@ const WITHOUT_SUBJECT: &str = r#"needs a key source from metadata: otherwise eve
 fn check_capacity(Capacity { known, strangers }: Capacity, needed: usize) -> Result<(), ConfigError> {
     for (field, given) in [("known", known), ("strangers", strangers)] {
         if !(1..=MAX_CAPACITY / 2).contains(&given) {
-            let problem = format!("expected 1 to {} records", MAX_CAPACITY / 2);
-            return Err(ConfigError::new(problem).given_number(given)).at(field);
+            return Err(ConfigError::new(format!("expected 1 to {} records", MAX_CAPACITY / 2))).at(field);
         }
     }
     if usize::try_from(known).is_ok_and(|known| known < needed) {
-        let problem = format!("{known} records are fewer than the {needed} that the configured keys need");
+        let problem = format!("the configured keys need {needed} records, more than {known}");
         return Err(ConfigError::new(problem)).at("known");
     }
     Ok(())

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::cost::{Cost, CostSource, Refund};
-use super::entries::{Entries, Grants};
+use super::entries::{Entries, Grants, once, repeated};
 use super::error::{At as _, ConfigError, each};
+use super::error::{Instead, Quoted};
+use super::forms::read_by_object;
 use super::leaf::Name;
 use super::rate::{Grant, QuotaTerms};
 use super::requests::{MatchFields, Paths};
-use super::wording::{Instead, Quoted};
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::{Quota, QuotaSet};
 use crate::request::classes::Match;
@@ -21,7 +22,7 @@ pub const NO_PLAN: &str = "none";
 /// A group of endpoints that share quotas.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Class"))]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct ClassFields {
     /// Name of the class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
     name: Name,
@@ -37,6 +38,8 @@ pub(super) struct ClassFields {
     #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
     matches: Vec<MatchFields>,
 }
+
+read_by_object!(ClassFields);
 
 const fn one() -> Cost {
     Cost::ONE
@@ -117,8 +120,7 @@ impl Catalog {
     ) -> Result<Self, ConfigError> {
         let mut classes = each(classes, |class| check_class(class, paths)).at("classes")?;
         if let Some(index) = repeated(&classes, |class| &class.name) {
-            let name = classes.get(index).map(|class| class.name.as_str()).unwrap_or_default();
-            return Err(ConfigError::new("given twice").given(name)).at("name").at(index).at("classes");
+            return Err(ConfigError::new("given twice")).at("name").at(index).at("classes");
         }
         let listed = classes.iter().position(|class| *class.name == *default_class);
         let default_class = listed.unwrap_or_else(|| {
@@ -128,10 +130,11 @@ impl Catalog {
         if plans.0.is_empty() {
             return Err(ConfigError::new("must not be empty")).at("plans");
         }
+        once(&plans.0).at("plans")?;
         let none = vec![Entitlement::NotInPlan; classes.len()];
         let plan = |(name, limits): (String, Grants)| {
             check_plan_name(&name)?;
-            let granted = entitlements(&limits.0, none.clone(), &classes).at_name(&name)?;
+            let granted = entitlements(&limits.0, none.clone(), &classes).at(name.as_str())?;
             Ok((name, granted.into()))
         };
         let plans = plans.0.into_iter().map(plan).collect::<Result<_, _>>().at("plans")?;
@@ -153,12 +156,6 @@ impl Catalog {
         let names: Vec<_> = classes.iter().map(|class| class.name.as_str()).collect();
         ConfigError::new(format!("unknown class, {}", Instead { given, names: &names }))
     }
-}
-
-/// The first entry of a list whose name an earlier entry has.
-pub(super) fn repeated<'l, T, N: PartialEq>(list: &'l [T], name: impl Fn(&'l T) -> N) -> Option<usize> {
-    let names: Vec<_> = list.iter().map(name).collect();
-    names.iter().enumerate().position(|(index, name)| names.iter().take(index).any(|earlier| earlier == name))
 }
 
 fn check_class(fields: ClassFields, paths: &Paths) -> Result<Class, ConfigError> {
@@ -189,14 +186,15 @@ pub(super) fn entitlements(
     mut base: Vec<Entitlement>,
     classes: &[Class],
 ) -> Result<Vec<Entitlement>, ConfigError> {
+    once(limits)?;
     for (name, grant) in limits {
         let class = classes.iter().zip(&mut base).find(|(class, _)| class.name == *name);
         let Some((class, entitlement)) = class else {
-            return Err(Catalog::unknown_class(classes, name)).at_name(name);
+            return Err(Catalog::unknown_class(classes, name)).at(name.as_str());
         };
         *entitlement = match grant {
             Grant::Unlimited => Entitlement::Unlimited,
-            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class).at_name(name)?),
+            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class).at(name.as_str())?),
         };
     }
     Ok(base)
@@ -235,13 +233,16 @@ pub(super) fn quotas(
             return Err(ConfigError::new(problem)).at(index);
         }
         if quotas.iter().any(|other| other.name == quota.name) {
-            return Err(match name {
-                Some(name) => ConfigError::new("another quota of this class has the same name").given(name).within("name"),
-                None => ConfigError::new(format!(
-                    "another quota of this class has the name {}, which this one gets by default; give this one a name",
-                    Quoted(&quota.name)
-                )),
-            })
+            let problem = "another quota of this class has the same name";
+            return match name {
+                Some(_) => Err(ConfigError::new(problem)).at("name"),
+                None => {
+                    let name = Quoted(&quota.name);
+                    let problem =
+                        format!("{problem}, {name}, which this one gets by default; give this one a name");
+                    Err(ConfigError::new(problem))
+                }
+            }
             .at(index);
         }
         quotas.push(quota);

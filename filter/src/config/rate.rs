@@ -7,8 +7,10 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess};
 
-use super::forms::{Forms, deserialize_by_forms, refused};
+use super::forms::{Forms, read_by_forms, word};
 use super::leaf::{Name, Units, duration};
+#[cfg(feature = "schema")]
+use crate::count::entry::MAX_QUOTAS;
 use crate::quota::Mode;
 use crate::window::Window;
 
@@ -38,7 +40,7 @@ pub struct QuotaTerms {
     /// the window if the class has several quotas.
     pub(super) name: Option<Name>,
     /// Whether the quota refuses requests.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "word")]
     pub(super) mode: Mode,
     /// Whether refunds also credit this quota. `false` protects the upstream from clients that retry what fails.
     #[serde(default = "yes")]
@@ -65,51 +67,31 @@ pub enum Grant {
     Quotas(Vec<QuotaTerms>),
 }
 
-/// Why a text is not a rate or not a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RateError {
-    /// There is no `/` between limit and unit.
-    #[error("expected <limit>/<unit>, for example 60/minute")]
-    Form,
-    /// The limit is not a whole number in range.
-    #[error("the limit must be a whole number from 1 to 4294967295")]
-    Limit,
-    /// The unit is unknown.
-    #[error("unknown unit, expected second, minute, hour, day or month")]
-    Unit,
-    /// The window is neither a unit nor a duration.
-    #[error(
-        "unknown window, expected second, minute, hour, day, month or whole seconds, minutes, hours or days such as 90s, 5m, 2h, 7d"
-    )]
-    Window,
-    /// The window is zero or longer than 2³²−1 seconds.
-    #[error("a window is 1 to 4294967295 seconds long")]
-    WindowRange,
-}
-
 impl FromStr for Rate {
-    type Err = RateError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, RateError> {
-        let (limit, unit) = text.split_once('/').ok_or(RateError::Form)?;
-        if limit.is_empty() || !limit.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(RateError::Limit);
-        }
-        let limit = limit.parse().map_err(|_| RateError::Limit)?;
-        let window = unit_window(unit).ok_or(RateError::Unit)?;
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let (limit, unit) = text.split_once('/').ok_or("expected <limit>/<unit>, for example 60/minute")?;
+        // A limit may not have a sign, which numbers may.
+        let limit = limit.parse().ok().filter(|_| limit.bytes().all(|byte| byte.is_ascii_digit()));
+        let limit = limit.ok_or("the limit must be a whole number from 1 to 4294967295")?;
+        let window = unit_window(unit).ok_or("unknown unit, expected second, minute, hour, day or month")?;
         Ok(Self { limit, window })
     }
 }
 
 impl FromStr for Window {
-    type Err = RateError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, RateError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         if let Some(window) = unit_window(text) {
             return Ok(window);
         }
-        let seconds = duration(text).ok_or(RateError::Window)?;
-        seconds.and_then(NonZeroU32::new).map(Self::Seconds).ok_or(RateError::WindowRange)
+        let seconds = duration(text).ok_or(
+            "unknown window, expected second, minute, hour, day, month or whole seconds, minutes, hours or days such as 90s, 5m, 2h, 7d",
+        )?;
+        let seconds = seconds.and_then(NonZeroU32::new).map(Self::Seconds);
+        seconds.ok_or("a window is 1 to 4294967295 seconds long")
     }
 }
 
@@ -145,7 +127,7 @@ impl<'de> Forms<'de> for Grant {
     const EXPECTED: &'static str = r#"a list of quotas such as ["60/minute"], or "unlimited""#;
 
     fn text<E: Error>(text: &str) -> Result<Self, E> {
-        if text == "unlimited" { Ok(Self::Unlimited) } else { Err(refused::<Self, E>()) }
+        Self::or_refused((text == "unlimited").then_some(Self::Unlimited))
     }
 
     fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
@@ -153,14 +135,19 @@ impl<'de> Forms<'de> for Grant {
     }
 }
 
-deserialize_by_forms!(Window, QuotaTerms, Grant);
-
 /// A whole number of at least 1. Only the filter checks the upper bound.
 #[cfg(feature = "schema")]
 const LIMIT: &str = "0*[1-9][0-9]*";
 
-#[cfg(feature = "schema")]
-super::leaf::inline_schema!(Window, {"type": "string", "pattern": format!("^(second|minute|hour|day|month|{LIMIT}[smhd])$")});
+read_by_forms!(Window, {"type": "string", "pattern": format!("^(second|minute|hour|day|month|{LIMIT}[smhd])$")});
+read_by_forms!(QuotaTerms);
+read_by_forms!(Grant as "Quotas", |generator| {
+    "description": format!("Up to {MAX_QUOTAS} quotas, all of which apply, or `\"unlimited\"`. Two quotas of the same mode have different windows."),
+    "anyOf": [
+        {"const": "unlimited"},
+        {"type": "array", "items": generator.subschema_for::<QuotaTerms>(), "minItems": 1, "maxItems": MAX_QUOTAS},
+    ],
+});
 
 /// Describes a quota in both of its forms: the derived schema describes the object.
 #[cfg(feature = "schema")]
@@ -177,25 +164,6 @@ fn or_rate(schema: &mut schemars::Schema) {
     });
 }
 
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for Grant {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Quotas".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        use crate::count::entry::MAX_QUOTAS;
-        schemars::json_schema!({
-            "description": format!("Up to {MAX_QUOTAS} quotas, all of which apply, or `\"unlimited\"`. Two quotas of the same mode have \
-                different windows."),
-            "anyOf": [
-                {"const": "unlimited"},
-                {"type": "array", "items": generator.subschema_for::<QuotaTerms>(), "minItems": 1, "maxItems": MAX_QUOTAS},
-            ],
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,16 +171,17 @@ mod tests {
     #[test]
     fn a_rate_is_refused_with_its_mistake() {
         let rows = [
-            ("600/fortnight", RateError::Unit),
-            ("600", RateError::Form),
-            ("/minute", RateError::Limit),
-            ("0/minute", RateError::Limit),
-            ("+6/minute", RateError::Limit),
-            ("4294967296/day", RateError::Limit),
-            ("6/Minute", RateError::Unit),
+            ("600/fortnight", "unknown unit"),
+            ("600", "expected <limit>/<unit>"),
+            ("/minute", "the limit"),
+            ("0/minute", "the limit"),
+            ("+6/minute", "the limit"),
+            ("4294967296/day", "the limit"),
+            ("6/Minute", "unknown unit"),
         ];
-        for (text, error) in rows {
-            assert_eq!(text.parse::<Rate>(), Err(error), "{text}");
+        for (text, problem) in rows {
+            let refused = text.parse::<Rate>().unwrap_err();
+            assert!(refused.starts_with(problem), "{text}: {refused}");
         }
         assert_eq!(
             "4294967295/month".parse(),
@@ -222,11 +191,12 @@ mod tests {
 
     #[test]
     fn a_window_is_refused_with_its_mistake() {
+        let refusal = |text: &str| text.parse::<Window>().unwrap_err();
         for text in ["", "s", "fortnight", "9", "1.5h", "-1s", "90 s", "é"] {
-            assert_eq!(text.parse::<Window>(), Err(RateError::Window), "{text}");
+            assert!(refusal(text).starts_with("unknown window"), "{text}");
         }
         for text in ["0s", "4294967296s", "99999999999999999999s", "50000d"] {
-            assert_eq!(text.parse::<Window>(), Err(RateError::WindowRange), "{text}");
+            assert_eq!(refusal(text), "a window is 1 to 4294967295 seconds long", "{text}");
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use serde::Deserialize;
 
+use super::error::Quoted;
 use super::error::{At as _, ConfigError, each};
+use super::forms::read_by_object;
 use super::leaf::{HeaderName, MetadataPath, Method, NonEmpty, Path, Scheme, Text};
-use super::wording::Quoted;
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
 use crate::request::readings::Readings;
@@ -19,7 +20,7 @@ use crate::request::readings::Readings;
         "not" = {"allOf": [super::leaf::given("path"), super::leaf::given("path_prefix")]},
     ))
 )]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct MatchFields {
     /// Methods in upper case. `GET` also matches `HEAD`.
     methods: Option<NonEmpty<Method>>,
@@ -66,7 +67,7 @@ impl Paths {
             let normal = Quoted(&normal);
             let problem =
                 format!("not in the normal form that requests' paths are compared in; write {normal}");
-            ConfigError::new(problem).given(path)
+            ConfigError::new(problem)
         })
     }
 }
@@ -82,7 +83,7 @@ impl Paths {
         "then" = (super::leaf::given("header")),
     ))
 )]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct KeySourceFields {
     /// Name of a request header, in any case.
     header: Option<HeaderName>,
@@ -93,6 +94,8 @@ pub(super) struct KeySourceFields {
     /// Path of a value in the metadata of the request, as an authentication filter writes it.
     metadata: Option<MetadataPath>,
 }
+
+read_by_object!(MatchFields, KeySourceFields);
 
 /// `Authorization: Bearer`.
 pub(super) fn default_key_sources() -> NonEmpty<KeySourceFields> {

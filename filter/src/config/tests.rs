@@ -47,6 +47,7 @@ fn the_least_configuration_has_the_documented_defaults() {
     };
     assert_eq!(config.headers, headers);
     assert_eq!(config.enforcement, Mode::Enforced);
+    assert_eq!((config.log_decisions, config.log_fields), (false, LogFields::Refused));
     assert_eq!(config.on_error, OnError::Allow);
     assert_eq!(config.counters, Capacity { known: 262_144, strangers: 8192 });
     assert_eq!(config.namespace, "");
@@ -130,7 +131,10 @@ fn every_mistake_has_its_message_and_its_path() {
     let key = format!("sha256:{}", "a".repeat(64));
     let rows = [
         (r#""plan": {}"#.to_owned(), "plan: unknown field, did you mean plans?"),
-        (r#""classes": [{"name": "x"}], "exempt": [{"method": ["GET"]}]"#.to_owned(), "classes: given twice"),
+        (
+            r#""classes": [{"name": "x"}], "exempt": [{"method": ["GET"]}]"#.to_owned(),
+            "duplicate field `classes`",
+        ),
         (
             r#""default_class": "Standard""#.to_owned(),
             r#"default_class: "Standard": a name is 1 to 32 of a-z, 0-9, _ and -"#,
@@ -238,7 +242,7 @@ fn every_mistake_has_its_message_and_its_path() {
         (r#""unknown_key": {}"#.to_owned(), "unknown_key: missing field `action`"),
         (
             r#""unknown_key": {"action": "drop"}"#.to_owned(),
-            "unknown_key.action: \"drop\": expected limit or reject or pass",
+            "unknown_key.action: \"drop\": expected one of limit, reject, pass",
         ),
         (
             r#""unknown_key": {"action": "limit", "quotas": []}"#.to_owned(),
@@ -268,6 +272,32 @@ fn every_mistake_has_its_message_and_its_path() {
             "headers.x_ratelimit_limit: \"per_day\": expected per_hour or per_window",
         ),
         (
+            r#""headers": {"allow_origin": "https://app.example"}"#.to_owned(),
+            r#"headers.allow_origin: "https://app.example": expected "*", or a list of origins such as "https://app.example""#,
+        ),
+        (r#""headers": {"allow_origin": []}"#.to_owned(), "headers.allow_origin: must not be empty"),
+        (
+            r#""headers": {"allow_origin": ["https://a.b", "https://a.b/"]}"#.to_owned(),
+            r#"headers.allow_origin[1]: "https://a.b/": expected an origin: a scheme and a host, with or without a port, such as https://app.example"#,
+        ),
+        (
+            r#""headers": {"in_shadow": "yes"}"#.to_owned(),
+            r#"headers.in_shadow: "yes": expected a boolean, found a string"#,
+        ),
+        (r#""headers": [true]"#.to_owned(), "headers: expected an object, found a list"),
+        (r#""counters": [64, 8]"#.to_owned(), "counters: expected an object, found a list"),
+        (r#""enforcement": {"shadow": null}"#.to_owned(), "enforcement: expected a string, found an object"),
+        (r#""log_fields": "some""#.to_owned(), r#"log_fields: "some": expected one of none, refused, all"#),
+        (r#""log_decision": true"#.to_owned(), "log_decision: unknown field, did you mean log_decisions?"),
+        (
+            r#""rate": 7"#.to_owned(),
+            "rate: unknown field, expected plans, classes, default_class, exempt, base_path or 20 others",
+        ),
+        (
+            r#""fleet": {"cluster": "c"}"#.to_owned(),
+            "fleet: fleets are being rebuilt, and this version has none; leave the field out",
+        ),
+        (
             r#""headers": {"ietf": "yes"}"#.to_owned(),
             r#"headers.ietf: "yes": expected a boolean, found a string"#,
         ),
@@ -283,7 +313,7 @@ fn every_mistake_has_its_message_and_its_path() {
                 r#""counters": {{"known": 1}}, "subscribers": [{{"id": "a", "plan": "free", "keys": ["{key}", "sha256:{}"]}}]"#,
                 "b".repeat(64)
             ),
-            "counters.known: 1 records are fewer than the 2 that the configured keys need",
+            "counters.known: 1: the configured keys need 2 records, more than 1",
         ),
         (r#""namespace": 7"#.to_owned(), "namespace: 7: expected a string, found a number"),
     ];
@@ -313,8 +343,17 @@ fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path
         (r#""directory": {"cluster": "c", "path": "/keys", "interval": "0s"}"#, "directory.interval: expected at least 1 s".into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "interval": "soon"}"#, r#"directory.interval: expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d"#.into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "max_stale": "99999999d"}"#, r#"directory.max_stale: expected whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d"#.into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": "wait"}"#, "directory.not_ready: expected limit or pass or unavailable".into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "token": "x"}"#, "directory.*: unknown field, expected cluster, path, authority, interval, bearer, not_ready, max_stale".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": "wait"}"#, "directory.not_ready: expected one of limit, pass, unavailable".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": {"action": "pass", "quotas": ["1/day"]}}"#, r#"directory.not_ready.quotas: only the action "limit" has quotas"#.into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": {"action": "limit", "quotas": ["1/day", "2/day"]}}"#, "directory.not_ready.quotas[1]: another quota of this class has the same window and mode; keep the lower limit".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": {"action": "reject"}}"#, "directory.not_ready.action: expected one of limit, pass, unavailable".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "bearer": 7}"#, r#"directory.bearer: expected a token, or {"env": "NAME"} for an environment variable, found a number"#.into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "bearer": {"env": "7UP"}}"#, "directory.bearer.env: expected the name of an environment variable: letters, digits and _".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "bearer": {"envv": "x"}}"#, "directory.bearer.*: unknown field, did you mean env?".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "bearer": {}}"#, "directory.bearer: missing field `env`".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "authority": "a|b"}"#, "directory.authority: expected a host with or without a port, such as directory.internal:8082".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "autority": "x"}"#, "directory.*: unknown field, did you mean authority?".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "token": "x"}"#, "directory.token: unknown field, expected cluster, path, authority, interval, bearer, not_ready, max_stale".into()),
     ];
     for (field, message) in rows {
         assert_eq!(with(field).unwrap_err(), message, "{field}");
@@ -372,16 +411,176 @@ fn subscribers_of_an_organisation_have_the_same_limits_whatever_their_order() {
 #[test]
 fn a_directory_has_the_documented_defaults() {
     let config = with(r#""directory": {"cluster": "backend", "path": "/internal/keys"}"#).unwrap();
+    let directory = config.directory.unwrap();
+    let NotReady::Limit(quotas) = &directory.not_ready else { panic!("{directory:?}") };
+    let [quota] = quotas.quotas() else { panic!("{quotas:?}") };
+    assert_eq!((quota.limit.get(), quota.window, quota.name.as_str()), (600, Window::MINUTE, "address"));
     let expected = DirectorySettings {
         cluster: "backend".into(),
         path: "/internal/keys".into(),
+        authority: "backend".into(),
         interval: 10,
         bearer: None,
-        authority: "backend".into(),
-        not_ready: config.directory.as_ref().unwrap().not_ready.clone(),
+        not_ready: directory.not_ready.clone(),
         max_stale: 0,
     };
-    assert_eq!(config.directory, Some(expected));
+    assert_eq!(directory, expected);
+}
+
+fn directory(cluster: &str, more: &str) -> Result<DirectorySettings, String> {
+    let field = format!(r#""directory": {{"cluster": "{cluster}", "path": "/keys" {more}}}"#);
+    with(&field).map(|config| config.directory.unwrap())
+}
+
+#[test]
+fn polls_name_the_host_in_the_name_of_the_cluster_or_the_given_one() {
+    let rows = [
+        ("outbound|8082||backend.links.svc.cluster.local", "backend.links.svc.cluster.local"),
+        ("backend/links", "weir.internal"),
+        ("backend", "backend"),
+        ("outbound|8082||", "weir.internal"),
+        ("a|127.0.0.1:8082", "127.0.0.1:8082"),
+        ("[::1]:80", "[::1]:80"),
+        ("[::g]", "weir.internal"),
+        ("backend:http", "weir.internal"),
+        ("backend:+80", "weir.internal"),
+        ("backend:65536", "weir.internal"),
+        ("back end", "weir.internal"),
+    ];
+    for (cluster, expected) in rows {
+        assert_eq!(directory(cluster, "").unwrap().authority, expected, "{cluster}");
+    }
+    for authority in ["directory", "keys.internal:8082", "[2001:db8::1]", "a_b-c.d"] {
+        let given = format!(r#", "authority": "{authority}""#);
+        assert_eq!(directory("a/b", &given).unwrap().authority, authority);
+    }
+    for authority in ["", ":80", "a/b", "a:b", "a b", "http://a", "[::1", "a:"] {
+        let given = format!(r#", "authority": "{authority}""#);
+        assert!(directory("a/b", &given).is_err(), "{authority}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_ready_has_a_policy_in_words_or_with_quotas() {
+    let policy = |json: &str| directory("c", &format!(r#", "not_ready": {json}"#)).unwrap().not_ready;
+    let limit = |policy| match policy {
+        NotReady::Limit(quotas) => quotas.quotas().iter().map(|quota| quota.limit.get()).collect(),
+        NotReady::Pass | NotReady::Unavailable => Vec::new(),
+    };
+    assert_eq!(policy(r#""pass""#), NotReady::Pass);
+    assert_eq!(policy(r#"{"action": "pass"}"#), NotReady::Pass);
+    assert_eq!(policy(r#""unavailable""#), NotReady::Unavailable);
+    assert_eq!(policy(r#"{"action": "unavailable"}"#), NotReady::Unavailable);
+    assert_eq!(limit(policy(r#""limit""#)), [600]);
+    assert_eq!(limit(policy(r#"{"action": "limit"}"#)), [600]);
+    assert_eq!(limit(policy(r#"{"action": "limit", "quotas": ["5/second", "9/day"]}"#)), [5, 9]);
+}
+
+#[test]
+fn a_token_comes_from_the_environment() {
+    let config = || {
+        with(r#""directory": {"cluster": "c", "path": "/k", "bearer": {"env": "WEIR_DIRECTORY_TOKEN"}}"#)
+            .unwrap()
+    };
+    assert!(!format!("{:?}", config()).contains("WEIR_DIRECTORY_TOKEN"));
+    let token =
+        config().with_environment(|name| (name == "WEIR_DIRECTORY_TOKEN").then(|| "s3cret".to_owned()));
+    let bearer = token.unwrap().directory.unwrap().bearer.unwrap();
+    assert_eq!((bearer.expose(), format!("{bearer:?}").as_str()), ("s3cret", "Secret"));
+    for value in [None, Some(String::new())] {
+        let refused = config().with_environment(|_| value.clone()).unwrap_err().to_string();
+        let expected = r#"directory.bearer.env: "WEIR_DIRECTORY_TOKEN": not set, or this host passes none"#;
+        assert_eq!(refused, expected);
+    }
+    let given = with(r#""directory": {"cluster": "c", "path": "/k", "bearer": "t"}"#).unwrap();
+    let given = given.with_environment(|_| panic!("no variable is read")).unwrap();
+    assert_eq!(given.directory.unwrap().bearer, Some(Secret::Given("t".into())));
+}
+
+#[test]
+fn origins_are_any_or_listed() {
+    let allowed = |json: &str| {
+        with(&format!(r#""headers": {{"allow_origin": {json}}}"#)).map(|config| config.headers.allow_origin)
+    };
+    assert_eq!(allowed(r#""*""#), Ok(AllowOrigin::Any));
+    let origins =
+        ["https://app.example", "http://localhost:3000", "https://[::1]:8443", "capacitor://localhost"];
+    assert_eq!(allowed(&format!("{origins:?}")), Ok(AllowOrigin::List(origins.map(str::to_owned).to_vec())));
+    for odd in [
+        "null",
+        "*",
+        "app.example",
+        "https://",
+        "https://a/",
+        "https://a?b",
+        "https://u@a",
+        "HTTPS://a",
+        "https://a:x",
+    ] {
+        assert!(allowed(&format!("[{odd:?}]")).is_err(), "{odd}");
+    }
+}
+
+/// A configuration with this many keys.
+fn with_keys(keys: u32, more: &str) -> Result<Config, String> {
+    let key = |key: u32| format!(r#""sha256:{}""#, hex(&digest(&key.to_le_bytes())));
+    let keys = (0..keys).map(key).collect::<Vec<_>>().join(",");
+    with(&format!(r#""subscribers": [{{"id": "a", "plan": "free", "keys": [{keys}]}}] {more}"#))
+}
+
+#[test]
+fn a_configuration_has_a_bound_and_names_the_directory() {
+    assert_eq!(with_keys(10_000, "").unwrap().subscribers.roster().len(), 10_000);
+    let expected = "subscribers: 10001 keys, at most 10000 are possible here; use directory for more";
+    assert_eq!(with_keys(10_001, "").unwrap_err(), expected);
+    let padding = format!(r#""namespace": "{}""#, "x".repeat(4 << 20));
+    let refused = with(&padding).unwrap_err();
+    assert!(
+        refused.ends_with("bytes, at most 4194304 are possible; use directory for many subscribers"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn equal_parts_of_successive_configurations_are_in_memory_once() {
+    use std::sync::Arc;
+    let config = |pro: u32, limits: &str| {
+        let key = |letter: &str| letter.repeat(64);
+        let mut config = Config::from_json(format!(
+            r#"{{"plans": {{"free": {{"standard": ["60/minute"]}}, "pro": {{"standard": ["{pro}/minute"]}}}},
+                 "subscribers": [{{"id": "a", "plan": "free", "keys": ["sha256:{}"]}}, {{"id": "b", "plan": "free", "keys": ["sha256:{}"] {limits}}}]}}"#,
+            key("a"), key("b")
+        ).as_bytes()).unwrap();
+        config.namespace = pro.to_string();
+        config
+    };
+    let plan = |config: &Config, plan: usize| Arc::clone(&config.catalog.plans[plan].1);
+    let agreed =
+        |config: &Config, byte: u8| Arc::clone(&config.subscribers.get(&[byte; 32]).unwrap().1.entitlements);
+    let limits = r#", "limits": {"standard": ["7/hour"]}"#;
+
+    let first = config(600, limits);
+    let mut same = config(600, limits);
+    same.share_with(&first);
+    assert!(Arc::ptr_eq(first.subscribers.roster(), same.subscribers.roster()));
+    for byte in [0xaa, 0xbb] {
+        assert!(Arc::ptr_eq(&agreed(&first, byte), &agreed(&same, byte)), "{byte:x}");
+    }
+
+    // Another plan changes; the keys and the entitlements of the first plan are in memory once all the same.
+    let mut other = config(700, limits);
+    other.share_with(&first);
+    assert!(Arc::ptr_eq(first.subscribers.roster(), other.subscribers.roster()));
+    assert!(Arc::ptr_eq(&plan(&first, 0), &plan(&other, 0)));
+    assert!(!Arc::ptr_eq(&plan(&first, 1), &plan(&other, 1)));
+    assert!(Arc::ptr_eq(&agreed(&first, 0xaa), &agreed(&other, 0xaa)));
+    assert_eq!(other.catalog.plans[1].1[0].quotas()[0].limit.get(), 700);
+
+    // Other subscribers are held apart, under the plans that are the same.
+    let mut apart = config(600, "");
+    apart.share_with(&first);
+    assert!(!Arc::ptr_eq(first.subscribers.roster(), apart.subscribers.roster()));
+    assert!(Arc::ptr_eq(&plan(&first, 0), &agreed(&apart, 0xbb)));
 }
 
 #[test]
