@@ -75,7 +75,7 @@ fuzz_target!(|requests: Vec<Request<'_>>| {
         }
         if let Some(report) = verdict.report {
             let written: Result<(), std::convert::Infallible> =
-                report.write(limiters[0].config().headers, |_, _| Ok(()));
+                report.write(&limiters[0].config().headers, |_, _| Ok(()));
             assert!(written.is_ok());
         }
     }

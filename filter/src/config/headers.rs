@@ -11,6 +11,7 @@ use super::leaf::{NonEmpty, Origin};
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Headers"))]
 #[serde(remote = "Self", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub(super) struct HeaderFields {
     /// Whether responses carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     x_ratelimit: bool,

@@ -145,7 +145,7 @@ impl Config {
 
     fn check(document: Document) -> Result<Self, ConfigError> {
         let paths = Paths(Readings::new(document.upstream_paths));
-        let catalog = Catalog::check(document.plans, document.classes, document.default_class, &paths)?;
+        let catalog = Catalog::check(document.plans, document.classes, &document.default_class, &paths)?;
         let subscribers = Subscribers::check(document.subscribers, &catalog).at("subscribers")?;
         let counters = document.counters;
         check_capacity(counters, subscribers.records(document.count_by)).at("counters")?;

@@ -115,16 +115,16 @@ impl Catalog {
     pub(super) fn check(
         plans: Entries<Grants>,
         classes: Vec<ClassFields>,
-        default_class: Name,
+        default_class: &Name,
         paths: &Paths,
     ) -> Result<Self, ConfigError> {
         let mut classes = each(classes, |class| check_class(class, paths)).at("classes")?;
         if let Some(index) = repeated(&classes, |class| &class.name) {
             return Err(ConfigError::new("given twice")).at("name").at(index).at("classes");
         }
-        let listed = classes.iter().position(|class| *class.name == *default_class);
+        let listed = classes.iter().position(|class| *class.name == **default_class);
         let default_class = listed.unwrap_or_else(|| {
-            classes.push(Class::plain(&default_class));
+            classes.push(Class::plain(default_class));
             classes.len() - 1
         });
         if plans.0.is_empty() {

@@ -71,8 +71,8 @@ impl StrangerPolicy {
     pub(super) fn check(StrangerFields { action, quotas }: StrangerFields) -> Result<Self, ConfigError> {
         match action {
             Action::Limit => by_address(quotas, 60).map(Self::Limit),
-            Action::Reject => without(quotas, Self::Reject),
-            Action::Pass => without(quotas, Self::Pass),
+            Action::Reject => without(quotas.as_ref(), Self::Reject),
+            Action::Pass => without(quotas.as_ref(), Self::Pass),
         }
     }
 }
@@ -145,8 +145,8 @@ impl NotReady {
     pub(super) fn check(NotReadyFields { action, quotas }: NotReadyFields) -> Result<Self, ConfigError> {
         match action {
             NotReadyAction::Limit => by_address(quotas, 600).map(Self::Limit),
-            NotReadyAction::Pass => without(quotas, Self::Pass),
-            NotReadyAction::Unavailable => without(quotas, Self::Unavailable),
+            NotReadyAction::Pass => without(quotas.as_ref(), Self::Pass),
+            NotReadyAction::Unavailable => without(quotas.as_ref(), Self::Unavailable),
         }
     }
 }
@@ -161,7 +161,7 @@ fn by_address(quotas: Option<Vec<QuotaTerms>>, default_limit: u32) -> Result<Arc
 }
 
 /// A policy that has no quotas.
-fn without<P>(quotas: Option<Vec<QuotaTerms>>, policy: P) -> Result<P, ConfigError> {
+fn without<P>(quotas: Option<&Vec<QuotaTerms>>, policy: P) -> Result<P, ConfigError> {
     match quotas {
         None => Ok(policy),
         Some(_) => Err(ConfigError::new(r#"only the action "limit" has quotas"#)).at("quotas"),
