@@ -8,7 +8,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess};
 
 use super::error::Instead;
-use super::forms::{Forms, read_by_forms, read_by_object};
+use super::forms::{Forms, read_by_forms};
 use super::leaf::{HeaderName, MetadataPath, NonEmpty, Units};
 use crate::grpc;
 
@@ -21,7 +21,7 @@ pub(super) struct Cost {
 /// A cost that is known after the response.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 struct CostAfterResponse {
     /// Units that the request consumes when it arrives. It is at most the limit of each quota of the class. It stands if the actual cost
     /// does not become known.
@@ -48,7 +48,7 @@ pub enum CostSource {
     derive(schemars::JsonSchema),
     schemars(extend("oneOf" = [super::leaf::given("response_header"), super::leaf::given("metadata")]))
 )]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 struct ActualCost {
     /// Name of a header of the upstream's response. Of a gRPC response, the filter reads the trailers as well.
     response_header: Option<HeaderName>,
@@ -99,7 +99,7 @@ impl<'de> Forms<'de> for Cost {
     derive(schemars::JsonSchema),
     schemars(extend("anyOf" = [super::leaf::given("statuses"), super::leaf::given("grpc")]))
 )]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct Refund {
     /// Statuses of these responses: numbers from 200 to 599, and `"2xx"`, `"3xx"`, `"4xx"` or `"5xx"`. The gateway's own responses, such
     /// as a 503 or a 504 in place of the upstream's, count as well. Requests that the filter refuses are never charged. A gRPC response
@@ -109,8 +109,6 @@ pub struct Refund {
     /// gRPC counts by the code that Envoy maps its status to, such as `UNAVAILABLE` for 429, 502, 503 and 504. A success has no code.
     grpc: Option<NonEmpty<Code>>,
 }
-
-read_by_object!(CostAfterResponse, ActualCost, Refund);
 
 /// A status, or a class of statuses.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess};
 
 use super::error::{At as _, ConfigError};
-use super::forms::{Forms, read_by_forms, read_by_object};
+use super::forms::{Forms, read_by_forms};
 use super::leaf::{Authority, Path, Span, Text, Variable};
 use super::strangers::{NotReady, NotReadyFields};
 
@@ -20,7 +20,7 @@ const DEFAULT_AUTHORITY: &str = "weir.internal";
 /// A service that lists subscribers.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Directory"))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(super) struct DirectoryFields {
     /// The gateway's cluster of the directory.
     cluster: Text,
@@ -158,13 +158,11 @@ impl fmt::Debug for Secret {
 /// The environment variable that has a secret.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 struct EnvironmentVariable {
     /// Name of the variable: letters, digits and `_`.
     env: Variable,
 }
-
-read_by_object!(DirectoryFields, EnvironmentVariable);
 
 impl<'de> Forms<'de> for Secret {
     const EXPECTED: &'static str = r#"a token, or {"env": "NAME"} for an environment variable"#;

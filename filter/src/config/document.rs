@@ -4,7 +4,6 @@ use serde::{Deserialize, Deserializer};
 
 use super::directory::DirectoryFields;
 use super::entries::{Entries, Grants};
-use super::forms::{object, read_by_object, word};
 use super::headers::HeaderFields;
 use super::leaf::{BasePath, MetadataPath, Name, NonEmpty, Path, PrefixBits, RefusalStatus};
 use super::operators::OperatorSettings;
@@ -25,7 +24,7 @@ use crate::request::readings::UpstreamPaths;
     derive(schemars::JsonSchema),
     schemars(rename = "Config", title = "Configuration of Weir")
 )]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Document {
     /// Plans by name, each with its quotas by class.
     ///
@@ -62,7 +61,7 @@ pub(super) struct Document {
     #[cfg_attr(feature = "schema", schemars(extend("default" = "", "examples" = ["/v1"])))]
     pub(super) base_path: BasePath,
     /// How the upstream reads unusual paths. Each declaration makes fewer paths ambiguous.
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(extend("examples" = [{"merge_slashes": true, "matrix_parameters": "keep"}])))]
     pub(super) upstream_paths: UpstreamPaths,
     /// Places where a request may carry its key. The filter answers 400 to a request with different keys.
@@ -102,7 +101,7 @@ pub(super) struct Document {
     }])))]
     pub(super) directory: Option<DirectoryFields>,
     /// The owner of a quota.
-    #[serde(default, deserialize_with = "word")]
+    #[serde(default)]
     pub(super) count_by: CountBy,
     /// Policy for requests with an unknown key.
     #[serde(default)]
@@ -140,7 +139,7 @@ pub(super) struct Document {
     pub(super) usage_path: Option<Path>,
     /// Whether the filter refuses requests. In shadow mode it counts, reports what it would have refused, and adds no headers unless
     /// `headers.in_shadow` is true.
-    #[serde(default, deserialize_with = "word")]
+    #[serde(default)]
     pub(super) enforcement: Mode,
     /// Whether the filter writes a debug line for each decision, with the reasons. The gateway's log has these lines if its log level for
     /// Wasm is debug. They cost time with every request.
@@ -148,14 +147,14 @@ pub(super) struct Document {
     pub(super) log_decisions: bool,
     /// Requests that the gateway's access log can describe. For these, the filter state `wasm.weir` holds one line with the outcome, the
     /// subscriber, the plan, the class and the quota. In Envoy's access log format it is `%FILTER_STATE(wasm.weir:PLAIN)%`.
-    #[serde(default, deserialize_with = "word")]
+    #[serde(default)]
     pub(super) log_fields: LogFields,
     /// Policy for a request that could not be counted.
-    #[serde(default, deserialize_with = "word")]
+    #[serde(default)]
     pub(super) on_error: OnError,
     /// Capacity of the counters, in records. A record holds what one caller has used in one class. Capacity is fixed when the gateway
     /// starts; changing it needs a restart.
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default)]
     pub(super) counters: Capacity,
     /// Text that is hashed into the names in shared data. It keeps two Weir filters apart that share a `vm_id`, as in Istio.
     #[serde(default)]
@@ -187,7 +186,7 @@ const fn default_ipv6_prefix() -> PrefixBits {
 /// A place that has the name of the caller's plan.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(super) struct PlanSource {
     /// Path of the plan's name in the metadata of the request.
     pub(super) metadata: MetadataPath,
@@ -196,13 +195,11 @@ pub(super) struct PlanSource {
 /// The answer to a request of a class that the plan lacks.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(super) struct NotInPlan {
     /// Status from 400 to 499, except 429.
     pub(super) status: RefusalStatus,
 }
-
-read_by_object!(Document, PlanSource, NotInPlan);
 
 impl Default for NotInPlan {
     fn default() -> Self {

@@ -41,7 +41,7 @@ read_by_forms!([T] Entries<T>, |generator| {"type": "object", "additionalPropert
 /// Refuses a name that stands in an object twice.
 pub(super) fn once<T>(entries: &[(String, T)]) -> Result<(), ConfigError> {
     match repeated(entries, |(name, _)| name).and_then(|index| entries.get(index)) {
-        Some((name, _)) => Err(ConfigError::new("given twice")).at(name.as_str()),
+        Some((name, _)) => Err(ConfigError::new("given twice")).at(name),
         None => Ok(()),
     }
 }

@@ -1,11 +1,8 @@
 //! Why a configuration is refused, and in which field.
 
 use core::fmt::{self, Display, Write as _};
-use std::collections::HashMap;
 
-use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
-use serde_path_to_error::Segment;
+use serde::de::{self, Expected, Unexpected};
 
 /// A configuration that is refused: the path of the field, the given value, and the problem.
 ///
@@ -33,26 +30,28 @@ pub struct ConfigError {
 /// were given.
 pub const SECRET_FIELDS: [&str; 4] = ["key_sources", "subscribers", "directory", "operators"];
 
-/// The fields in [`SECRET_FIELDS`]. Every other name in them is one that the user chose.
-const NAMES_IN_SECRET_FIELDS: &str = "key_sources header scheme query metadata subscribers id plan keys limits parent organisation \
-    limit window name mode refundable directory cluster path authority interval bearer env not_ready action quotas max_stale \
-    operators tokens token";
-
-/// The problem of a field that does not exist, whose value is not what is wrong.
-const UNKNOWN: &str = "unknown field";
-
 /// A step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A name in an object.
+    /// A field of the configuration.
+    Field(String),
+    /// A name that the user chose, or an unknown field.
     Name(String),
+    /// A name that must not be shown.
+    Hidden,
     /// A place in a list.
     Index(usize),
 }
 
-impl From<&str> for Step {
-    fn from(name: &str) -> Self {
-        Self::Name(name.to_owned())
+impl From<&'static str> for Step {
+    fn from(field: &'static str) -> Self {
+        Self::Field(field.to_owned())
+    }
+}
+
+impl From<&String> for Step {
+    fn from(name: &String) -> Self {
+        Self::Name(name.clone())
     }
 }
 
@@ -74,43 +73,34 @@ impl ConfigError {
         self
     }
 
-    /// With the value that `json` has at the path, or, in [`SECRET_FIELDS`], without the names that were given.
-    pub(super) fn quoting(mut self, json: &[u8]) -> Self {
-        let Some(Step::Name(field)) = self.path.last() else { return self };
-        if !SECRET_FIELDS.contains(&field.as_str()) {
-            let is_unknown = self.problem.starts_with(UNKNOWN);
-            self.given = self.given.take().or_else(|| self.value(json).filter(|_| !is_unknown));
-            return self;
-        }
-        self.given = None;
-        for step in &mut self.path {
-            if let Step::Name(name) = step
-                && !NAMES_IN_SECRET_FIELDS.split_whitespace().any(|known| known == name)
-            {
-                *step = Step::from("*");
-            }
-        }
+    /// With the number that was given.
+    pub(super) fn given_number(mut self, number: impl Display) -> Self {
+        self.given = Some(number.to_string());
         self
     }
 
-    /// The text or the number that `json` has at the path.
-    fn value(&self, json: &[u8]) -> Option<String> {
-        let mut value: &RawValue = serde_json::from_slice(json).ok()?;
-        for step in self.path.iter().rev() {
-            value = match step {
-                Step::Name(name) => {
-                    *serde_json::from_str::<HashMap<String, &RawValue>>(value.get()).ok()?.get(name)?
+    /// The same error, seen from the field that holds this one.
+    pub(super) fn within(mut self, parent: impl Into<Step>) -> Self {
+        self.path.push(parent.into());
+        self
+    }
+
+    /// Drops everything that was given if the error is in [`SECRET_FIELDS`] or concerns the configuration as a whole.
+    pub(super) fn without_secrets(mut self) -> Self {
+        let is_secret = match self.path.last() {
+            Some(Step::Field(field)) => SECRET_FIELDS.contains(&field.as_str()),
+            Some(Step::Name(_) | Step::Hidden | Step::Index(_)) => false,
+            None => true,
+        };
+        if is_secret {
+            self.given = None;
+            for step in &mut self.path {
+                if let Step::Name(_) = step {
+                    *step = Step::Hidden;
                 }
-                Step::Index(index) => {
-                    *serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?.get(*index)?
-                }
-            };
+            }
         }
-        match value.get().as_bytes().first()? {
-            b'"' => Some(Quoted(&serde_json::from_str::<String>(value.get()).ok()?).to_string()),
-            b'-' | b'0'..=b'9' => Some(value.get().to_owned()),
-            _ => None,
-        }
+        self
     }
 
     /// The path of the field, for example `plans.pro.standard[0]`; empty for the configuration itself. `*` stands for a name that
@@ -121,7 +111,9 @@ impl ConfigError {
             let separator = if path.is_empty() { "" } else { "." };
             // Writing to a String cannot fail.
             let _ = match step {
+                Step::Field(field) => write!(path, "{separator}{field}"),
                 Step::Name(name) => write!(path, "{separator}{}", Abbreviated(name)),
+                Step::Hidden => write!(path, "{separator}*"),
                 Step::Index(index) => write!(path, "[{index}]"),
             };
             path
@@ -155,80 +147,61 @@ impl fmt::Debug for ConfigError {
     }
 }
 
-/// Reads JSON straight into a type.
-///
-/// # Errors
-/// The first error.
-pub(super) fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, ConfigError> {
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let document = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path: Vec<_> = error.path().iter().map(step).collect();
-        refusal(path, error.inner())
-    })?;
-    deserializer.end().map_err(|error| ConfigError::new(error.to_string()))?;
-    Ok(document)
-}
-
-fn step(segment: &Segment) -> Step {
-    match segment {
-        Segment::Seq { index } => Step::Index(*index),
-        Segment::Map { key } => Step::from(key.as_str()),
-        Segment::Enum { variant } => Step::from(variant.as_str()),
-        Segment::Unknown => Step::from("*"),
+/// serde's errors without the text that was given, and in JSON's terms.
+impl de::Error for ConfigError {
+    fn custom<T: Display>(message: T) -> Self {
+        Self::new(message.to_string())
     }
-}
 
-/// An error of serde's without what it quotes. `path` starts with the outermost step.
-fn refusal(mut path: Vec<Step>, error: &serde_json::Error) -> ConfigError {
-    let message = error.to_string();
-    if !error.is_data() {
-        // Syntax, with its place in the text. Nothing is quoted.
-        return ConfigError::new(message);
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let found = match found {
+            Unexpected::Bool(_) => "a boolean",
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => "a number",
+            Unexpected::Char(_) | Unexpected::Str(_) => "a string",
+            Unexpected::Unit | Unexpected::Option => "null",
+            Unexpected::Seq => "a list",
+            Unexpected::Map => "an object",
+            _ => "another type",
+        };
+        let expected = expected.to_string();
+        let expected = match expected.as_str() {
+            "a sequence" => "a list",
+            of_rust if of_rust.starts_with("struct ") => "an object",
+            plain => plain,
+        };
+        Self::new(format!("expected {expected}, found {found}"))
     }
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let message = message.strip_suffix(&place).unwrap_or(&message);
-    let (found, expected) = message.rsplit_once(", expected ").unwrap_or((message, ""));
-    let problem = if let Some(found) = found.strip_prefix("invalid type: ") {
-        format!("expected {}, found {}", expected.replace("a sequence", "a list"), kind(found))
-    } else if found.starts_with("invalid value: ") || found.starts_with("unknown variant ") {
-        format!("expected {}", expected.replace('`', ""))
-    } else if found.starts_with("unknown field ") {
-        let names: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
-        match path.last() {
-            Some(Step::Name(given)) => format!("{UNKNOWN}, {}", Instead { given, names: &names }),
-            _ => UNKNOWN.to_owned(),
-        }
-    } else {
-        message.to_owned()
-    };
-    path.reverse();
-    ConfigError { path, given: None, problem }
-}
 
-/// The JSON type that serde names first, before it quotes a value.
-fn kind(found: &str) -> &'static str {
-    match found.split([' ', ',']).next() {
-        Some("boolean") => "a boolean",
-        Some("integer" | "floating" | "number") => "a number",
-        Some("string") => "a string",
-        Some("sequence") => "a list",
-        Some("map") => "an object",
-        _ => "null",
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(format!("expected {expected}"))
+    }
+
+    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::new(format!("expected {}", expected.join(" or ")))
+    }
+
+    fn unknown_field(given: &str, names: &'static [&'static str]) -> Self {
+        Self::new(format!("unknown field, {}", Instead { given, names }))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(format!("missing field `{field}`"))
+    }
+
+    fn duplicate_field(_: &'static str) -> Self {
+        Self::new("given twice")
     }
 }
 
 /// The result of a check, seen from the field that holds what was checked.
 pub(super) trait At {
-    /// The same error, with the step to what was checked.
+    /// As [`ConfigError::within`].
     fn at(self, parent: impl Into<Step>) -> Self;
 }
 
 impl<T> At for Result<T, ConfigError> {
     fn at(self, parent: impl Into<Step>) -> Self {
-        self.map_err(|mut error| {
-            error.path.push(parent.into());
-            error
-        })
+        self.map_err(|error| error.within(parent))
     }
 }
 

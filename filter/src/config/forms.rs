@@ -3,10 +3,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use serde::de::value::{MapAccessDeserializer, StrDeserializer};
-use serde::de::{
-    Deserialize, Deserializer, Error, IntoDeserializer as _, MapAccess, SeqAccess, Unexpected, Visitor,
-};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
 /// The forms of a value. A form that is not implemented is refused.
 pub(super) trait Forms<'de>: Sized {
@@ -99,52 +96,6 @@ macro_rules! describe {
     };
 }
 pub(super) use describe;
-
-/// Implements `Deserialize` from an object alone: serde would also take a list of the fields' values. The types have their derived function
-/// apart, by `#[serde(remote = "Self")]`.
-macro_rules! read_by_object {
-    ($($name:ty),+) => {$(
-        impl<'de> $crate::config::forms::Forms<'de> for $name {
-            const EXPECTED: &'static str = "an object";
-
-            fn object<A: serde::de::MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
-                Self::deserialize(serde::de::value::MapAccessDeserializer::new(object))
-            }
-        }
-        $crate::config::forms::read_by_forms!($name);
-    )+};
-}
-pub(super) use read_by_object;
-
-/// A value of a type that also has other forms, of which this is the only one to take.
-struct Only<T, const OBJECT: bool>(T);
-
-/// Reads a type of another folder from an object alone.
-pub(super) fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    forms(deserializer).map(|Only::<T, true>(value)| value)
-}
-
-/// Reads one of an enum's words from a text alone: serde would also take an object with the word.
-pub(super) fn word<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    forms(deserializer).map(|Only::<T, false>(value)| value)
-}
-
-impl<'de, T: Deserialize<'de>> Forms<'de> for Only<T, true> {
-    const EXPECTED: &'static str = "an object";
-
-    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(object)).map(Self)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Forms<'de> for Only<T, false> {
-    const EXPECTED: &'static str = "a string";
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        let text: StrDeserializer<'_, E> = text.into_deserializer();
-        T::deserialize(text).map(Self)
-    }
-}
 
 struct FormsVisitor<T>(PhantomData<T>);
 

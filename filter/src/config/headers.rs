@@ -4,26 +4,24 @@ use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess};
 
-use super::forms::{Forms, read_by_forms, read_by_object, word};
+use super::forms::{Forms, read_by_forms};
 use super::leaf::{NonEmpty, Origin};
 
 /// Headers that the filter adds to responses.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Headers"))]
-#[serde(remote = "Self", deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub(super) struct HeaderFields {
     /// Whether responses carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     x_ratelimit: bool,
     /// What `X-RateLimit-Limit` states.
-    #[serde(deserialize_with = "word")]
     x_ratelimit_limit: LimitHeader,
     /// Whether responses carry `RateLimit` and `RateLimit-Policy` of the IETF draft.
     ietf: bool,
     /// Whether `Access-Control-Expose-Headers` lists the rate-limit headers, for requests with an `Origin`.
     expose_cors: bool,
     /// How the upstream's headers of the same names are kept from clients.
-    #[serde(deserialize_with = "word")]
     upstream: UpstreamHeaders,
     /// Whether responses carry rate-limit headers if `enforcement` is `"shadow"`. By default they do not: clients would see a limit that
     /// is not enforced, and beside another limiter the wrong one.
@@ -33,8 +31,6 @@ pub(super) struct HeaderFields {
     /// it where the gateway's CORS filter comes after this one, as in Istio. By default the filter adds neither.
     allow_origin: AllowOrigin,
 }
-
-read_by_object!(HeaderFields);
 
 impl Default for HeaderFields {
     fn default() -> Self {

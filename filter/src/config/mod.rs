@@ -3,8 +3,8 @@
 //! `document` has the fields; the JSON Schema and the reference are made from it. What a field holds checks itself while it is read, and
 //! what fields have to do with each other is checked afterwards. A configuration is refused as a whole, with its first error.
 //!
-//! Dependencies point one way: this file → `document` → {`subscribers`, `directory`} → {`plans`, `strangers`, `roster`} → {`requests`, `cost`,
-//! `rate`, `entries`, `operators`, `headers`} → {`leaf`, `digest`} → `forms`; all of them → `error` → `wording`.
+//! Dependencies point one way: this file → {`document`, `json`}; `document` → {`subscribers`, `directory`, `operators`, `headers`} → {`strangers`,
+//! `roster`} → `plans` → {`requests`, `cost`, `rate`, `entries`} → {`leaf`, `digest`} → `forms`; all of them → `error`.
 
 mod cost;
 mod digest;
@@ -14,6 +14,7 @@ mod entries;
 mod error;
 mod forms;
 mod headers;
+mod json;
 mod leaf;
 mod operators;
 mod plans;
@@ -123,7 +124,7 @@ impl Config {
     /// # Errors
     /// The first error, with the path of its field.
     pub fn from_json(json: &[u8]) -> Result<Self, ConfigError> {
-        Self::read(json).and_then(Self::check).map_err(|error| error.quoting(json))
+        Self::read(json).and_then(Self::check).map_err(ConfigError::without_secrets)
     }
 
     fn read(json: &[u8]) -> Result<Document, ConfigError> {
@@ -140,7 +141,7 @@ impl Config {
             );
             return Err(ConfigError::new(problem));
         }
-        error::read(json)
+        json::read(json)
     }
 
     fn check(document: Document) -> Result<Self, ConfigError> {
@@ -285,7 +286,8 @@ const WITHOUT_SUBJECT: &str = r#"needs a key source from metadata: otherwise eve
 fn check_capacity(Capacity { known, strangers }: Capacity, needed: usize) -> Result<(), ConfigError> {
     for (field, given) in [("known", known), ("strangers", strangers)] {
         if !(1..=MAX_CAPACITY / 2).contains(&given) {
-            return Err(ConfigError::new(format!("expected 1 to {} records", MAX_CAPACITY / 2))).at(field);
+            let problem = format!("expected 1 to {} records", MAX_CAPACITY / 2);
+            return Err(ConfigError::new(problem).given_number(given)).at(field);
         }
     }
     if usize::try_from(known).is_ok_and(|known| known < needed) {

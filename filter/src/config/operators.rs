@@ -5,14 +5,13 @@ use serde::Deserialize;
 use super::digest::{KeyHash, digest};
 use super::entries::repeated;
 use super::error::{At as _, ConfigError};
-use super::forms::read_by_object;
 use super::leaf::{Name, NonEmpty, OperatorsPath};
 use crate::count::fingerprint::KeyDigest;
 
 /// Endpoints at which operators see where a subscriber stands, and reset a quota.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Operators"))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct OperatorSettings {
     /// Path above the endpoints. The filter answers 404 to all other paths. Its segments have `A-Z`, `a-z`, `0-9`, `_` and `-`.
     #[serde(default = "default_path", deserialize_with = "path")]
@@ -33,15 +32,13 @@ fn path<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::
 /// A bearer token of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "OperatorToken"))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 struct Token {
     /// Unique name, which the audit line states: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
     name: Name,
     /// SHA-256 of the token, as `sha256:` and 64 hexadecimal digits. A plain token is refused.
     token: KeyHash,
 }
-
-read_by_object!(OperatorSettings, Token);
 
 impl OperatorSettings {
     /// Checks what tokens have to differ in.

@@ -8,7 +8,6 @@ use super::cost::{Cost, CostSource, Refund};
 use super::entries::{Entries, Grants, once, repeated};
 use super::error::{At as _, ConfigError, each};
 use super::error::{Instead, Quoted};
-use super::forms::read_by_object;
 use super::leaf::Name;
 use super::rate::{Grant, QuotaTerms};
 use super::requests::{MatchFields, Paths};
@@ -22,7 +21,7 @@ pub const NO_PLAN: &str = "none";
 /// A group of endpoints that share quotas.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Class"))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ClassFields {
     /// Name of the class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
     name: Name,
@@ -38,8 +37,6 @@ pub(super) struct ClassFields {
     #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
     matches: Vec<MatchFields>,
 }
-
-read_by_object!(ClassFields);
 
 const fn one() -> Cost {
     Cost::ONE
@@ -120,7 +117,8 @@ impl Catalog {
     ) -> Result<Self, ConfigError> {
         let mut classes = each(classes, |class| check_class(class, paths)).at("classes")?;
         if let Some(index) = repeated(&classes, |class| &class.name) {
-            return Err(ConfigError::new("given twice")).at("name").at(index).at("classes");
+            let name = classes.get(index).map(|class| class.name.as_str()).unwrap_or_default();
+            return Err(ConfigError::new("given twice").given(name)).at("name").at(index).at("classes");
         }
         let listed = classes.iter().position(|class| *class.name == **default_class);
         let default_class = listed.unwrap_or_else(|| {
@@ -134,7 +132,7 @@ impl Catalog {
         let none = vec![Entitlement::NotInPlan; classes.len()];
         let plan = |(name, limits): (String, Grants)| {
             check_plan_name(&name)?;
-            let granted = entitlements(&limits.0, none.clone(), &classes).at(name.as_str())?;
+            let granted = entitlements(&limits.0, none.clone(), &classes).at(&name)?;
             Ok((name, granted.into()))
         };
         let plans = plans.0.into_iter().map(plan).collect::<Result<_, _>>().at("plans")?;
@@ -190,11 +188,11 @@ pub(super) fn entitlements(
     for (name, grant) in limits {
         let class = classes.iter().zip(&mut base).find(|(class, _)| class.name == *name);
         let Some((class, entitlement)) = class else {
-            return Err(Catalog::unknown_class(classes, name)).at(name.as_str());
+            return Err(Catalog::unknown_class(classes, name)).at(name);
         };
         *entitlement = match grant {
             Grant::Unlimited => Entitlement::Unlimited,
-            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class).at(name.as_str())?),
+            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class).at(name)?),
         };
     }
     Ok(base)
@@ -235,7 +233,7 @@ pub(super) fn quotas(
         if quotas.iter().any(|other| other.name == quota.name) {
             let problem = "another quota of this class has the same name";
             return match name {
-                Some(_) => Err(ConfigError::new(problem)).at("name"),
+                Some(name) => Err(ConfigError::new(problem).given(name)).at("name"),
                 None => {
                     let name = Quoted(&quota.name);
                     let problem =

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess};
 
-use super::forms::{Forms, read_by_forms, word};
+use super::forms::{Forms, read_by_forms};
 use super::leaf::{Name, Units, duration};
 #[cfg(feature = "schema")]
 use crate::count::entry::MAX_QUOTAS;
@@ -40,7 +40,7 @@ pub struct QuotaTerms {
     /// the window if the class has several quotas.
     pub(super) name: Option<Name>,
     /// Whether the quota refuses requests.
-    #[serde(default, deserialize_with = "word")]
+    #[serde(default)]
     pub(super) mode: Mode,
     /// Whether refunds also credit this quota. `false` protects the upstream from clients that retry what fails.
     #[serde(default = "yes")]

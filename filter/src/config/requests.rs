@@ -4,7 +4,6 @@ use serde::Deserialize;
 
 use super::error::Quoted;
 use super::error::{At as _, ConfigError, each};
-use super::forms::read_by_object;
 use super::leaf::{HeaderName, MetadataPath, Method, NonEmpty, Path, Scheme, Text};
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
@@ -20,7 +19,7 @@ use crate::request::readings::Readings;
         "not" = {"allOf": [super::leaf::given("path"), super::leaf::given("path_prefix")]},
     ))
 )]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(super) struct MatchFields {
     /// Methods in upper case. `GET` also matches `HEAD`.
     methods: Option<NonEmpty<Method>>,
@@ -67,7 +66,7 @@ impl Paths {
             let normal = Quoted(&normal);
             let problem =
                 format!("not in the normal form that requests' paths are compared in; write {normal}");
-            ConfigError::new(problem)
+            ConfigError::new(problem).given(path)
         })
     }
 }
@@ -83,7 +82,7 @@ impl Paths {
         "then" = (super::leaf::given("header")),
     ))
 )]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(super) struct KeySourceFields {
     /// Name of a request header, in any case.
     header: Option<HeaderName>,
@@ -94,8 +93,6 @@ pub(super) struct KeySourceFields {
     /// Path of a value in the metadata of the request, as an authentication filter writes it.
     metadata: Option<MetadataPath>,
 }
-
-read_by_object!(MatchFields, KeySourceFields);
 
 /// `Authorization: Bearer`.
 pub(super) fn default_key_sources() -> NonEmpty<KeySourceFields> {

@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Deserializer};
 
 use super::entries::{Entries, Grants};
-use super::forms::read_by_object;
 use super::leaf::Text;
 use super::rate::Grant;
 use crate::count::fingerprint::KeyDigest;
@@ -27,7 +26,7 @@ pub struct Terms {
 /// An organisation whose subscribers share quotas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Parent"))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct ParentTerms {
     /// Id of the organisation. All its subscribers share one count of each class.
     #[serde(deserialize_with = "not_empty")]
@@ -39,8 +38,6 @@ pub struct ParentTerms {
     #[cfg_attr(feature = "schema", schemars(with = "Grants"))]
     pub limits: Vec<(String, Grant)>,
 }
-
-read_by_object!(ParentTerms);
 
 fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Text::deserialize(deserializer).map(Into::into)

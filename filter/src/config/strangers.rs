@@ -8,7 +8,7 @@ use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error, IntoDeserializer as _, MapAccess};
 
 use super::error::{At as _, ConfigError};
-use super::forms::{Forms, read_by_forms, read_by_object, word};
+use super::forms::{Forms, read_by_forms};
 use super::plans::{Class, quota_set};
 use super::rate::QuotaTerms;
 use crate::quota::QuotaSet;
@@ -35,17 +35,14 @@ pub enum StrangerPolicy {
     derive(schemars::JsonSchema),
     schemars(rename = "StrangerPolicy", transform = schema::only_limit_has_quotas)
 )]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(super) struct StrangerFields {
     /// What the filter does with the request.
-    #[serde(deserialize_with = "word")]
     action: Action,
     /// Quotas of each client address. Only with `"action": "limit"`.
     #[cfg_attr(feature = "schema", schemars(extend("default" = ["60/minute"])))]
     quotas: Option<Vec<QuotaTerms>>,
 }
-
-read_by_object!(StrangerFields);
 
 /// What the filter does with a request without a known key.
 #[derive(Deserialize)]
@@ -98,7 +95,6 @@ pub enum NotReady {
 #[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct NotReadyFields {
     /// What the filter does with the request.
-    #[serde(deserialize_with = "word")]
     action: NotReadyAction,
     /// Quotas of each client address. Only with `"action": "limit"`.
     #[cfg_attr(feature = "schema", schemars(extend("default" = ["600/minute"])))]

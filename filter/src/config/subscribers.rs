@@ -9,7 +9,6 @@ use super::digest::KeyHash;
 use super::entries::{Grants, once};
 use super::error::{At as _, ConfigError};
 use super::error::{Instead, Quoted};
-use super::forms::read_by_object;
 use super::plans::{Catalog, Entitlement, Entitlements, entitlements, quotas};
 use super::rate::Grant;
 use super::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
@@ -24,7 +23,7 @@ const MAX_KEYS: usize = 10_000;
 /// The owner of keys.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Subscriber {
     /// Unique id.
     id: String,
@@ -41,8 +40,6 @@ pub(super) struct Subscriber {
     /// The organisation that the subscriber belongs to. A request is charged to the quotas of its key and to those of the organisation.
     parent: Option<ParentTerms>,
 }
-
-read_by_object!(Subscriber);
 
 /// The owner of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -131,10 +128,10 @@ impl Catalog {
         for (name, grant) in &parent.limits {
             let mut classes = self.classes.iter().zip(&mut entitlements);
             let Some((class, entitlement)) = classes.find(|(class, _)| class.name == *name) else {
-                return Err(Self::unknown_class(&self.classes, name)).at(name.as_str());
+                return Err(Self::unknown_class(&self.classes, name)).at(name);
             };
             let Grant::Quotas(list) = grant else { continue };
-            let shared = quotas(list, class, ORGANISATION).at(name.as_str())?;
+            let shared = quotas(list, class, ORGANISATION).at(name)?;
             let own = match entitlement {
                 Entitlement::NotInPlan => continue,
                 Entitlement::Unlimited => Vec::new(),
@@ -143,13 +140,13 @@ impl Catalog {
             let is_taken = |quota: &Quota| own.iter().any(|own| own.name == quota.name);
             if let Some(index) = shared.iter().position(is_taken) {
                 let problem = "a quota of the subscriber has the same name; give this one another";
-                return Err(ConfigError::new(problem)).at(index).at(name.as_str());
+                return Err(ConfigError::new(problem)).at(index).at(name);
             }
             let both = own.len() + shared.len();
             if both > MAX_QUOTAS {
                 let problem =
                     format!("{both} quotas with those of the subscriber, at most {MAX_QUOTAS} are possible");
-                return Err(ConfigError::new(problem)).at(name.as_str());
+                return Err(ConfigError::new(problem)).at(name);
             }
             *entitlement = Entitlement::Quotas(Arc::new(QuotaSet::with_shared(own, shared)));
         }
