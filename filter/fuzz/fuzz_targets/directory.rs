@@ -28,6 +28,7 @@ fuzz_target!(|body: &[u8]| {
             authority: "backend".into(),
             path: "/keys".into(),
             interval: 10,
+            authority: "backend".into(),
             bearer: None,
             not_ready: NotReady::Pass,
             max_stale: 0,
