@@ -197,7 +197,7 @@ fn in_the_simulator_ten_switches_with_open_streams_admit_exactly_one_more_limit(
     assert_eq!(admitted.iter().sum::<usize>(), 2 * LIMIT, "{admitted:?}");
     // Each form goes on where it was left.
     assert_eq!(lefts[..6], [700, 700, 399, 399, 98, 98].map(Some), "{admitted:?}");
-    for mut stream in open.into_iter().filter(|stream| stream.is_forwarded()) {
+    for mut stream in open.into_iter().filter(host_sim::Stream::is_forwarded) {
         stream.respond(Response::ok());
         assert!(stream.finish().header("x-ratelimit-remaining").is_some());
     }

@@ -118,8 +118,7 @@ fn properties(flavour: Flavour, policy: &Policy, requests: usize) -> Vec<String>
         let request = Request::get("/links").header("authorization", "Bearer key");
         assert_eq!(host.send(0, request, |_| Response::ok()).status(), 200);
     }
-    let seen = seen.lock().unwrap().clone();
-    seen
+    std::mem::take(&mut seen.lock().unwrap())
 }
 
 /// The path as it was sent is a property of nginx's alone.
