@@ -21,6 +21,8 @@ const CONNECTION_MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/
 /// Loopback only.
 const FREE_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const ROUTES: &str = "/route_config/virtual_hosts/0/routes";
+/// The cluster of the directory in `envoy.yaml`.
+const DIRECTORY: &str = "backend-internal";
 
 /// Where requests go that the filter lets pass.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +65,10 @@ pub struct Setup {
     pub drain: Duration,
     /// Where it listens; port 0 is a free one.
     pub listen: SocketAddr,
+    /// The filter's module, if it is another than the built filter.
+    pub module: Option<PathBuf>,
+    /// Variables of its process's environment, which the filter sees as well.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -78,6 +84,8 @@ impl Setup {
             updates: Updates::None,
             drain: Duration::from_secs(1),
             listen: FREE_PORT,
+            module: None,
+            environment: Vec::new(),
         }
     }
 
@@ -123,6 +131,13 @@ impl Setup {
         Self { listen, ..self }
     }
 
+    /// With this variable in its process's environment, which the filter sees as well.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// The bootstrap with everything put in, as JSON, which Envoy reads as well. A configuration that is to be updated is
     /// written to `folder`.
     ///
@@ -142,7 +157,11 @@ impl Setup {
             json!({"exact_balance": {}});
         set(&mut bootstrap, &format!("{CONNECTION_MANAGER}/xff_num_trusted_hops"), json!(self.trusted_hops))?;
         if let Some(directory) = &self.directory {
-            set_cluster(&mut bootstrap, self.policy.directory_cluster()?, directory.address)?;
+            let name = self.policy.directory_cluster()?;
+            let cluster = cluster(&mut bootstrap, DIRECTORY)?;
+            cluster["name"] = json!(name);
+            cluster["load_assignment"]["cluster_name"] = json!(name);
+            set_cluster(&mut bootstrap, name, directory.address)?;
         }
         match self.upstream {
             Upstream::At(address) => set_cluster(&mut bootstrap, "backend", address)?,
@@ -170,30 +189,44 @@ impl Setup {
         Ok(bootstrap)
     }
 
-    /// The filter's configuration with the directory's token in it.
+    /// The filter's configuration with the directory's token in it, unless the policy names a variable that has it.
     #[must_use]
     pub fn configuration(&self) -> String {
         let policy = self.policy.clone();
+        let names_variable = policy.as_value().pointer("/directory/bearer").is_some_and(Value::is_object);
         let policy = match &self.directory {
-            Some(directory) => policy.with_at("/directory/bearer", json!(directory.token)),
-            None => policy,
+            Some(directory) if !names_variable => policy.with_at("/directory/bearer", json!(directory.token)),
+            Some(_) | None => policy,
         };
         policy.to_string()
     }
 
-    /// The variable of the gateway's environment that has the directory's token, if the configuration names one.
-    pub(crate) fn environment(&self) -> Option<(&str, &str)> {
+    /// The variables of the gateway's environment: those that were given, and the one that has the directory's token, if the configuration
+    /// names it.
+    pub(crate) fn variables(&self) -> Vec<(&str, &str)> {
+        let given = self.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        given.chain(self.directory_token()).collect()
+    }
+
+    fn directory_token(&self) -> Option<(&str, &str)> {
         let name = self.policy.as_value().pointer("/directory/bearer/env")?.as_str()?;
         Some((name, &self.directory.as_ref()?.token))
     }
 
-    /// Gives the filter its module and its configuration.
+    /// Gives the filter its module, its environment and its configuration.
     fn configure(&self, filter: &mut Value) -> anyhow::Result<()> {
-        let configuration = match self.environment() {
+        let configuration = match self.directory_token() {
             Some(_) => self.policy.to_string(),
             None => self.configuration(),
         };
-        set(filter, "/typed_config/config/vm_config/code/local/filename", json!(artifacts::filter_wasm()))?;
+        let module = self.module.as_deref().unwrap_or_else(|| artifacts::filter_wasm());
+        set(filter, "/typed_config/config/vm_config/code/local/filename", json!(module))?;
+        let environment = self.variables();
+        if !environment.is_empty() {
+            let names: Vec<_> = environment.iter().map(|(name, _)| name).collect();
+            let vm = filter.pointer_mut("/typed_config/config/vm_config").context("no vm_config")?;
+            vm["environment_variables"] = json!({"host_env_keys": names});
+        }
         set(filter, "/typed_config/config/configuration/value", json!(configuration))
     }
 }
@@ -213,13 +246,20 @@ pub fn set_cluster(bootstrap: &mut Value, name: &str, address: SocketAddr) -> an
 /// # Errors
 /// When it has no such cluster.
 pub fn cluster_address<'b>(bootstrap: &'b mut Value, name: &str) -> anyhow::Result<&'b mut Value> {
+    cluster(bootstrap, name)?
+        .pointer_mut("/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address")
+        .with_context(|| format!("the bootstrap's cluster {name} has no address"))
+}
+
+/// A cluster of a bootstrap.
+///
+/// # Errors
+/// When it has no such cluster.
+pub fn cluster<'b>(bootstrap: &'b mut Value, name: &str) -> anyhow::Result<&'b mut Value> {
     let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
     clusters
         .and_then(|clusters| clusters.iter_mut().find(|cluster| cluster["name"] == name))
-        .and_then(|cluster| {
-            cluster.pointer_mut("/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address")
-        })
-        .with_context(|| format!("the bootstrap has no cluster {name} with an address"))
+        .with_context(|| format!("the bootstrap has no cluster {name}"))
 }
 
 /// Replaces the value at a pointer that envoy.yaml must have.
@@ -440,6 +480,15 @@ impl Envoy {
         Ok(kibibytes * 1024)
     }
 
+    /// Replaces the filter's module, as [`Envoy::update`] does its configuration.
+    ///
+    /// # Errors
+    /// As [`Envoy::update`].
+    pub fn update_module(&mut self, module: &Path) -> anyhow::Result<bool> {
+        self.setup.module = Some(module.to_owned());
+        self.update(self.setup.policy.clone())
+    }
+
     /// Replaces the filter's configuration, and waits until Envoy has accepted or refused it. Returns whether Envoy accepted it; its
     /// workers apply it a moment later.
     ///
@@ -508,9 +557,11 @@ fn launch(
             .arg("--admin-address-path")
             .arg(folder.join("admin"))
             .args(["--disable-hot-restart", "--log-level", "info"])
+            // Lines of the access log come within this time, instead of 10 s.
+            .args(["--file-flush-interval-msec", "100"])
             .args(["--drain-time-s", &setup.drain.as_secs().to_string()])
             .args(["--concurrency", &setup.workers.to_string()])
-            .envs(setup.environment()),
+            .envs(setup.variables()),
     )?;
     Ok((process, bootstrap))
 }

@@ -29,11 +29,12 @@ enum Seen {
     Unavailable,
 }
 
-/// Unknown keys are refused, so that they can be told from known ones.
+/// Unknown keys are refused and those that are not known yet pass, so that they can be told from known ones.
 fn policy() -> Policy {
     Policy::deployed()
         .unwrap()
         .with("unknown_key", json!({"action": "reject"}))
+        .with_at("/directory/not_ready", json!("pass"))
         .with_at("/directory/interval", json!("1s"))
 }
 

@@ -1,10 +1,11 @@
 //! `host-sim explain` with the built filter: the decision comes from the filter, without the key, and the line costs nothing unless
-//! the host keeps lines of debug level.
+//! the configuration asks for it.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use host_sim::{Flavour, Host, LogLevel, Request, Response};
+use serde_json::json;
 use tests::artifacts;
 use tests::client::Client;
 use tests::envoy::{Envoy, Setup, Upstream};
@@ -147,57 +148,73 @@ fn configurations_of_gateways_lines_of_access_logs_and_directories_are_read() {
     assert!(succeeded, "{out}");
     assert_eq!(value(&out, "subscriber"), Some("in-the-directory"), "{out}");
     let (succeeded, out) = explain(&bootstrap, &["--path", "/links", "--header", &header]);
-    assert!(succeeded && out.contains("no answer from cluster \"backend-internal\""), "{out}");
+    assert!(succeeded && out.contains("this gateway has no cluster \"backend-internal\""), "{out}");
 }
 
-/// The host calls of two requests at a log level.
-fn calls(flavour: Flavour, level: LogLevel) -> Vec<String> {
+/// A configuration that logs decisions.
+fn logging() -> Policy {
+    policy().with("log_decisions", json!(true))
+}
+
+/// The host calls of two requests, one forwarded and one refused, and the level and text of each line that the filter logs.
+fn calls(flavour: Flavour, policy: &Policy) -> (Vec<String>, Vec<(LogLevel, String)>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
-    let host = Host::builder().flavour(flavour).log_level(level).on_trace(move |callback| {
+    let host = Host::builder().flavour(flavour).log_level(LogLevel::Debug).on_trace(move |callback| {
         let calls = callback.calls.iter().map(|call| format!("{}: {}", callback.callback, call.call));
         sink.lock().expect("the calls").extend(calls);
     });
     let mut host = host.build();
-    host.load(module(), plugin(&policy())).expect("the filter");
+    host.load(module(), plugin(policy)).expect("the filter");
     seen.lock().expect("the calls").clear();
+    host.logs().take();
     for path in ["/links", "/analytics"] {
         let request = Request::get(path).header("authorization", format!("Bearer {KEY}"));
         host.send(0, request, |_| Response::ok());
     }
-    let calls = seen.lock().expect("the calls").clone();
     assert_eq!(host.vm_failure(0).map(|failure| failure.to_string()), None);
-    calls
+    let lines = host.logs().take().into_iter().filter(|line| !line.by_host);
+    let calls = seen.lock().expect("the calls").clone();
+    (calls, lines.map(|line| (line.level, line.message)).collect())
 }
 
 #[test]
-fn the_line_costs_no_host_call_unless_the_host_keeps_it() {
-    let logs = |calls: &[String]| calls.iter().filter(|call| call.ends_with(": proxy_log")).count();
-    let quiet = calls(Flavour::Envoy, LogLevel::Info);
-    assert_eq!(logs(&quiet), 0, "{quiet:?}");
-    assert!(quiet.iter().all(|call| !call.contains("proxy_get_log_level")), "{quiet:?}");
-    let told = calls(Flavour::Envoy, LogLevel::Debug);
-    assert_eq!(logs(&told), 2, "{told:?}");
-    // Only the log and the headers that it is about are asked for beyond that.
-    assert_eq!(told.len(), quiet.len() + 4, "{told:?}");
-    // ngx_wasm_module cannot be asked for its level.
-    assert_eq!(logs(&calls(Flavour::Ngx, LogLevel::Debug)), 0);
+fn each_decision_is_a_line_at_debug_level_where_the_configuration_says_so_and_costs_no_host_call_elsewhere() {
+    for flavour in [Flavour::Envoy, Flavour::Ngx] {
+        let (quiet, none) = calls(flavour, &policy());
+        assert_eq!(none, [], "{flavour:?}");
+        let (told, lines) = calls(flavour, &logging());
+        let decisions: Vec<_> = lines
+            .iter()
+            .map(|(level, line)| (*level, line.starts_with("decision {"), line.contains(KEY)))
+            .collect();
+        assert_eq!(decisions, [(LogLevel::Debug, true, false); 2], "{flavour:?}: {lines:?}");
+        let beyond = |calls: &[String], call: &str| calls.iter().filter(|seen| seen.ends_with(call)).count();
+        assert_eq!([beyond(&quiet, ": proxy_log"), beyond(&told, ": proxy_log")], [0, 2], "{told:?}");
+        // A line costs the call that logs it, and nothing else.
+        assert_eq!(told.len(), quiet.len() + 2, "{flavour:?}: {told:?}");
+    }
 }
 
 #[test]
-fn envoy_logs_decisions_as_soon_as_its_level_is_debug() {
-    let envoy = Envoy::start(Setup::new(policy(), Upstream::DirectResponse).workers(1)).expect("Envoy");
-    let decisions = || envoy.log().lines().iter().filter(|line| line.contains("decision {")).count();
+fn envoy_logs_a_line_for_each_decision_at_debug_level() {
+    let decisions =
+        |envoy: &Envoy| envoy.log().lines().iter().filter(|line| line.contains("decision {")).count();
     let request = get("/links").key(KEY);
-    envoy.send(&request).expect("an answer");
-    assert_eq!(decisions(), 0);
-    let admin = Client::to(envoy.admin_address()).expect("Envoy's admin interface");
-    let changed = admin.send(&post("/logging?wasm=debug")).expect("an answer of Envoy's admin interface");
-    assert_eq!(changed.status(), 200, "{changed}");
-    tests::clock::eventually("a decision", std::time::Duration::from_secs(10), || {
-        envoy.send(&request).ok()?;
-        (decisions() > 0).then_some(())
-    })
-    .expect("a decision in Envoy's log");
-    assert!(!envoy.log().contains(KEY));
+    for (policy, expected) in [(policy(), 0), (logging(), 3)] {
+        let envoy = Envoy::start(Setup::new(policy, Upstream::DirectResponse).workers(1)).expect("Envoy");
+        let admin = Client::to(envoy.admin_address()).expect("Envoy's admin interface");
+        let level = |level: &str| {
+            let changed = admin.send(&post(format!("/logging?wasm={level}")));
+            assert_eq!(changed.expect("an answer of the admin interface").status(), 200);
+        };
+        let send = || assert_eq!(envoy.send(&request).expect("an answer").status(), 200);
+        (0..3).for_each(|_| send());
+        level("debug");
+        (0..3).for_each(|_| send());
+        level("info");
+        send();
+        assert_eq!(decisions(&envoy), expected);
+        assert!(!envoy.log().contains(KEY));
+    }
 }

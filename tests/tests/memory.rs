@@ -54,3 +54,34 @@ fn configurations_that_have_ended_leave_nothing() {
     let settled = (0..400).map(&mut update).last();
     assert_eq!((400..800).map(&mut update).last(), settled);
 }
+
+#[test]
+fn configurations_with_open_streams_share_what_is_equal() {
+    const SUBSCRIBERS: usize = 9_000;
+    const UPDATES: usize = 20;
+    /// Most bytes of a configuration that differs from one before in a limit: a subscriber has 32 of its key alone.
+    const MOST_BYTES: usize = 32 << 10;
+    let policy = (0..SUBSCRIBERS).fold(policy(), |policy, number| {
+        policy.subscriber(&format!("subscriber-{number}"), "pro", &format!("key-{number}"))
+    });
+    let with_limit = |limit: usize| {
+        plugin(
+            &policy
+                .clone()
+                .with_at("/plans/business/standard", serde_json::json!([format!("{limit}/minute")])),
+        )
+        .configuration
+    };
+    let mut host = host(&policy);
+    let mut open = Vec::new();
+    let mut memory = Vec::new();
+    for update in 0..3 * UPDATES {
+        open.push(host.stream(0, &request(), true));
+        host.update(with_limit(1000 + update)).unwrap();
+        memory.push(host.guest_memory());
+    }
+    assert!(open.iter().all(host_sim::Stream::is_forwarded));
+    // The first ones make room for what is read.
+    let growth = (memory[3 * UPDATES - 1] - memory[UPDATES - 1]) / (2 * UPDATES);
+    assert!(growth < MOST_BYTES, "{growth} bytes a configuration: {memory:?}");
+}

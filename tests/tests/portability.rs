@@ -1,5 +1,6 @@
-//! What is left of the promises on a host that has less than Envoy. (The contract itself runs on all kinds of hosts.)
+//! What is left of the promises on a host that has less than Envoy, or other things. (The contract itself runs on all kinds of hosts.)
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use filter::decide::metric;
@@ -8,6 +9,7 @@ use host_sim::{Flavour, Host, Request, Response};
 use serde_json::json;
 use tests::gateway::{module, plugin};
 use tests::policy::Policy;
+use tests::ratelimit;
 
 #[test]
 fn without_shared_data_each_vm_counts_by_itself_and_says_so() {
@@ -26,4 +28,149 @@ fn without_shared_data_each_vm_counts_by_itself_and_says_so() {
     assert_eq!(vms.len(), WORKERS, "once in each VM that counts: {vms:?}");
     host.advance(Duration::from_secs(1));
     assert_eq!(host.metrics().counter(&metric::requests("pro", "standard", Outcome::Error)), 0);
+}
+
+/// A class whose responses state a cost, beside the contract's, and keys in two headers.
+fn policy_of_many_names() -> Policy {
+    let chat = json!({
+        "name": "chat",
+        "cost": {"reserve": 10, "actual": {"response_header": "x-cost"}},
+        "match": [{"path": "/chat"}],
+    });
+    Policy::contract()
+        .unwrap()
+        .with("classes", json!([chat]))
+        .with("plans", json!({"pro": {"standard": ["1/month"], "chat": ["100/month"]}}))
+        .with(
+            "key_sources",
+            json!([{"header": "authorization", "scheme": "Bearer"}, {"header": "x-api-key"}]),
+        )
+        .with("missing_key", json!({"action": "reject"}))
+        .with_at("/headers/x_ratelimit_limit", json!("per_window"))
+        .with_at("/headers/allow_origin", json!(["https://app.example.test"]))
+        .subscriber("acme", "pro", "key")
+}
+
+/// ngx_wasm_module hands names over as the client, or the upstream, wrote them.
+#[test]
+fn names_of_headers_are_compared_without_regard_to_case() {
+    for flavour in [Flavour::Ngx, Flavour::Envoy] {
+        let start = || {
+            let mut host = Host::builder().workers(1).flavour(flavour).build();
+            host.load(module(), plugin(&policy_of_many_names())).unwrap();
+            host
+        };
+        let keys = [
+            ("authorization", "Bearer key"),
+            ("Authorization", "Bearer key"),
+            ("AUTHORIZATION", "bearer key"),
+            ("X-Api-Key", "key"),
+            ("x-API-key", "key"),
+        ];
+        for (name, value) in keys {
+            let what = format!("{flavour:?}, {name}");
+            let request = || Request::get("/links").header(name, value);
+            let host = start();
+            let admitted = host.send(0, request(), |_| Response::ok());
+            assert_eq!((admitted.status(), admitted.header("x-ratelimit-limit")), (200, Some("1")), "{what}");
+            // The names of a refusal's causes, too: its origin, and that it is gRPC.
+            let refused =
+                host.send(0, request().header("Origin", "https://app.example.test"), |_| Response::ok());
+            let allowed = refused.header("access-control-allow-origin");
+            assert_eq!((refused.status(), allowed), (429, Some("https://app.example.test")), "{what}");
+            for cost in ["x-cost", "X-Cost", "X-COST"] {
+                let chat = Request::get("/chat").header(name, value);
+                let host = start();
+                let answer = host.send(0, chat, |_| Response::ok().header(cost, "4"));
+                let left = answer.header("ratelimit").and_then(|value| ratelimit::left(value, "chat"));
+                assert_eq!(left, Some(96), "{what}, {cost}");
+            }
+        }
+        for name in ["content-type", "Content-Type", "CONTENT-TYPE"] {
+            let host = start();
+            let request = || {
+                Request::post("/links").header("Authorization", "Bearer key").header(name, "application/grpc")
+            };
+            assert_eq!(host.send(0, request(), |_| Response::ok()).status(), 200, "{flavour:?}, {name}");
+            let refused = host.send(0, request(), |_| Response::ok());
+            // The body of a refusal of gRPC is its message, and not the JSON that plain HTTP gets.
+            assert!(!refused.text().starts_with('{'), "{flavour:?}, {name}: {refused:?}");
+            assert_eq!(host.vm_failure(0).map(|failure| failure.to_string()), None, "{flavour:?}, {name}");
+            if flavour == Flavour::Envoy {
+                assert_eq!((refused.status(), refused.header("grpc-status")), (200, Some("8")), "{name}");
+            }
+        }
+    }
+}
+
+/// The paths of properties that a VM is asked for while it serves requests.
+fn properties(flavour: Flavour, policy: &Policy, requests: usize) -> Vec<String> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let host = Host::builder().workers(1).flavour(flavour).on_trace(move |callback| {
+        let calls = callback.calls.iter().filter(|call| call.call.to_string().contains("proxy_get_property"));
+        sink.lock().unwrap().extend(calls.map(|call| format!("{call:?}")));
+    });
+    let mut host = host.build();
+    host.load(module(), plugin(policy)).unwrap();
+    seen.lock().unwrap().clear();
+    for _ in 0..requests {
+        let request = Request::get("/links").header("authorization", "Bearer key");
+        assert_eq!(host.send(0, request, |_| Response::ok()).status(), 200);
+    }
+    let seen = seen.lock().unwrap().clone();
+    seen
+}
+
+/// The path as it was sent is a property of nginx's alone.
+#[test]
+fn only_nginx_is_asked_for_each_path_as_it_was_sent() {
+    const REQUESTS: usize = 20;
+    let policy = Policy::contract().unwrap().subscriber("acme", "pro", "key");
+    let by_default_class = policy.clone().with("plans", json!({"pro": {"standard": ["600/minute"]}}));
+    let by_default_class = by_default_class.with("classes", json!([])).with("exempt", json!([]));
+    //  the host, the policy, and how often it is asked
+    let rows = [
+        (Flavour::Envoy, &policy, 1),
+        (Flavour::Ngx, &policy, REQUESTS),
+        // Where no path matters, none is asked for.
+        (Flavour::Envoy, &by_default_class, 0),
+        (Flavour::Ngx, &by_default_class, 0),
+    ];
+    for (flavour, policy, expected) in rows {
+        let asked = properties(flavour, policy, REQUESTS);
+        assert_eq!(asked.len(), expected, "{flavour:?}: {asked:?}");
+        assert!(asked.iter().all(|call| call.contains("request_uri")), "{flavour:?}: {asked:?}");
+    }
+}
+
+/// nginx decodes and normalises `:path`, and sends the upstream what it got.
+#[test]
+fn in_nginx_no_path_is_exempt_that_the_upstream_serves_as_another() {
+    const PATH: &str = "/links/ext_a%2f..%2f..%2fr%2fx";
+    let policy = Policy::contract().unwrap().subscriber("acme", "pro", "key");
+    let kept = policy.clone().with("upstream_paths", json!({"encoded_slash": "keep"}));
+    //  the policy, the status of the path, and that of a path that is exempt
+    for (policy, status) in [(policy, 400), (kept, 200)] {
+        let mut host = Host::builder().workers(1).flavour(Flavour::Ngx).build();
+        host.load(module(), plugin(&policy)).unwrap();
+        let send = |path: &'static str| {
+            let request = Request::get(path).header("Authorization", "Bearer key");
+            let mut forwarded = None;
+            let outcome = host.send(0, request, |request| {
+                forwarded = Some(request.path().to_owned());
+                Response::ok()
+            });
+            (outcome.status(), forwarded, outcome.header("x-ratelimit-remaining").is_some())
+        };
+        for _ in 0..300 {
+            // What passes is counted, and reaches the upstream as it was sent.
+            let passed = (status == 200).then(|| PATH.to_owned());
+            assert_eq!(send(PATH), (status, passed, status == 200));
+        }
+        assert_eq!(send("/r/x"), (200, Some("/r/x".to_owned()), false));
+        host.advance(Duration::from_secs(1));
+        let exempt = host.metrics().counter(&metric::requests("none", "standard", Outcome::Exempt));
+        assert_eq!(exempt, 1);
+    }
 }

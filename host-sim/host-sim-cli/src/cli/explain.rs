@@ -25,8 +25,9 @@ const BEFORE: Duration = Duration::from_secs(1);
 /// Sends one request through the filter and prints the decision that the filter itself logs at debug level: for Weir the
 /// source of the key, the subscriber, the plan, the class, each quota and the answer, and never the key. --method, --path
 /// and --header describe the request, or --line reads it from an access log. Counters start empty: --repeat sends the
-/// request several times and explains the last one. Exit code 0 if the decision is explained, 1 if the filter fails or
-/// logs no decision, 2 if the filter or the request cannot be read.
+/// request several times and explains the last one. A configuration that is an object with the field plans, as Weir's is,
+/// gets "log_decisions": true, because Weir logs no decisions without it. Exit code 0 if the decision is explained, 1 if the
+/// filter fails or logs no decision, 2 if the filter or the request cannot be read.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim explain --wasm filter.wasm --config envoy.yaml --path /links --header 'authorization: Bearer k'
@@ -87,7 +88,12 @@ fn split<'h>(header: &'h str, at: char, expected: &str) -> Result<(&'h str, &'h 
 
 impl Explain {
     pub(super) fn run(self) -> Result<(), Error> {
-        let chain = self.filter.chain()?;
+        let mut chain = self.filter.chain()?;
+        for (_, plugin) in &mut chain {
+            if let Some(configuration) = logging_decisions(&plugin.configuration) {
+                plugin.configuration = configuration.into();
+            }
+        }
         let (request, status, at) = self.request()?;
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (host, sink) = (self.host(at)?, Arc::clone(&lines));
@@ -169,6 +175,15 @@ impl Explain {
         }
         Ok(())
     }
+}
+
+/// A configuration of Weir with `"log_decisions": true`; `None` for another filter's.
+fn logging_decisions(configuration: &[u8]) -> Option<String> {
+    let mut fields: serde_json::Map<_, _> = serde_json::from_slice(configuration).ok()?;
+    fields.contains_key("plans").then(|| {
+        fields.insert("log_decisions".to_owned(), true.into());
+        serde_json::Value::Object(fields).to_string()
+    })
 }
 
 /// Keeps a log line of the VM that serves the request.
