@@ -169,15 +169,15 @@ Example:
 #[command(after_help = "\
 Examples:
   backend serve --database sqlite:/var/lib/weir/weir.db --public-url https://go.example.com
-  backend serve --database postgres://weir@db/weir --public-url https://go.example.com --listen 0.0.0.0:8080 \\
-      --internal-listen 10.0.0.5:8081 --country-header x-country --trusted-hops 1 --log-format json
+  backend serve --database postgres://weir@db/weir --public-url https://go.example.com --listen 0.0.0.0:8081 \\
+      --internal-listen 10.0.0.5:8082 --country-header x-country --trusted-hops 1 --log-format json
   backend serve --public-url https://go.example.com --retention 90 --ip none")]
 pub(super) struct Serve {
     /// Address of the API. Port 0 selects a free port.
-    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8081")]
     pub(super) listen: SocketAddr,
     /// Address of the internal listener: /readyz, /metrics and /internal/keys. Clients must not be able to reach it.
-    #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8081")]
+    #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8082")]
     pub(super) internal_listen: SocketAddr,
     /// Public URL of the API. Short links are <URL>/r/<key> [default: the address of --listen].
     #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]

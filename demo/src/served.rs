@@ -111,7 +111,8 @@ fn serve_with_host_sim(
         .arg(config)
         .args(["--listen", &setup.listen.to_string()])
         .args(["--upstream", &format!("http://{upstream}")])
-        .args(["--workers", &setup.workers.to_string(), "--admin", "127.0.0.1:0"]);
+        .args(["--workers", &setup.workers.to_string(), "--admin", "127.0.0.1:0"])
+        .envs(setup.environment());
     if let Some(directory) = &setup.directory {
         command.args([
             "--cluster",

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use filter::config::{Config, digest};
-use filter::count::counters::CounterHost;
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap};
+use filter::count::swap::CounterHost;
 use filter::decide::host::{Host, LogLevel};
 use filter::decide::limiter::Limiter;
 use filter::request::header_pairs::serialize;
@@ -50,8 +50,8 @@ impl CounterHost for Worker {
 }
 
 impl Host for Worker {
-    fn property(&mut self, _: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
-        Ok(Some(b"192.0.2.1:80".to_vec()))
+    fn property(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
+        Ok((path == b"source\0address").then(|| b"192.0.2.1:80".to_vec()))
     }
 
     fn random(&mut self) -> Result<[u8; 16], HostError> {

@@ -1,33 +1,35 @@
 //! Plan-aware API quotas as a proxy-wasm filter (ABI 0.2.1).
 //!
-//! A request is identified by its API key, classed by its method and path, counted in the host's shared data against every quota that
-//! its plan has for the class, and then passed on or answered 429. [`decide::limiter`] takes these steps in order. All of it is pure and
-//! runs natively; only the wasm32 build has `host`, the host's calls, and `plugin`, which turns the SDK's callbacks into calls.
+//! A request's way is [`decide::limiter::Limiter::decide`]: read one line from the headers (method, path, key), route it (class, exempt,
+//! usage), find the caller's account (plan, quotas, places of its counters; remembered), charge it in one compare-and-swap, decide. At the
+//! response, the charge is settled and the client is told where it stands. All of this is pure and runs natively; only the wasm32 build has
+//! `host`, the host's calls, and `plugin`, which turns the SDK's callbacks into calls.
 //!
 //! # What is guaranteed
 //!
 //! 1. **Exact.** In one gateway process, with any number of workers, no quota is exceeded in any of its windows, and no request is
-//!    refused while quota is left: all quotas of a request are checked, then all are consumed, in one compare-and-swap. A request that
+//!    refused while quota is left: all quotas of a caller are checked, then all are consumed, in one compare-and-swap. A request that
 //!    could not be counted goes by `on_error`, and the metric outcome `error` counts it.
+//!    An organisation's quotas are a second step: no quota is exceeded, but while a charge that the organisation did not admit is given back,
+//!    another request of the same caller may be refused ([`decide::counting`]).
 //! 2. **Bounded.** Shared data holds at most one entry for every four records of [`count::table::Capacity`], each of at most
-//!    [`count::entry::MAX_BYTES`] bytes, whatever clients send. No live counter is evicted: a stranger who finds an entry full shares
-//!    that entry's overflow record.
-//! 3. **Steady.** A counter is identified by who, class and window length, so a new configuration keeps what was used.
+//!    [`count::entry::MAX_BYTES`] bytes, whatever clients send, and as much again for each other form ([`count::table::FORM`]) that was in use.
+//!    No live counter is evicted: a stranger who finds an entry full shares that entry's overflow record.
+//! 3. **Steady.** A counter is identified by who, class and window length, so a new configuration keeps what was used. Every name in shared
+//!    data contains the version of the form of what it names: between two versions of the module with other forms, any number of
+//!    switches admits at most one more limit in all.
 //! 4. **Monotone.** A clock that steps back by less than a window gives no quota back, also after it has caught up, and locks no client
 //!    out for longer than two windows. Not covered: a clock that jumps ahead by more than a window and comes back loses what was used
 //!    before the jump. "Exact" holds for a clock that never steps back.
 //! 5. **Portable.** A counter is created exactly once whatever the host makes of an absent value ([`count::shared_data`]).
-//! 6. **Bounded work.** [`count::counters::MAX_ATTEMPTS`] attempts, then `on_error`.
+//! 6. **Bounded work.** [`count::swap::MAX_ATTEMPTS`] attempts, then `on_error`.
 //! 7. **Settled once.** What a request was charged becomes what it cost, or is refunded, at most once and only in the counts that hold the
 //!    charge ([`count::settle`]). If no request costs more than its reserve, no quota is exceeded.
 //!
-//! Where a fleet shares its quotas ([`decide::paused`]), the first holds over all gateways for as long as the rate-limit service answers.
-//! Less may be admitted, by what gateways have leased and do not use. An entry then has at most [`count::entry::MAX_LEASED_BYTES`] bytes.
-//!
 //! # Folders
 //!
-//! Dependencies point one way: `plugin` → {`decide`, `directory`, `host`}, `decide` → {`request`, `count`, `fleet`, `config`}, `directory` →
-//! `config`, `config` → {`request`, `count`, `fleet`}, `fleet` → {`request`, `count`}. `time`, `window` and `quota` depend on none.
+//! Dependencies point one way: `plugin` → {`decide`, `directory`, `host`}, `decide` → {`request`, `count`, `config`}, `directory` →
+//! {`config`, `count`}, `config` → {`request`, `count`}. `time`, `window`, `quota` and `grpc` depend on none of these.
 
 #![cfg_attr(
     not(test),

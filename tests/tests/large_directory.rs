@@ -45,7 +45,12 @@ fn a_hundred_thousand_keys_take_a_bounded_number_of_bytes_each_however_often_the
     let without = host.guest_memory();
     let taken = |times: u64| {
         host.advance(Duration::from_millis(1250));
-        assert_eq!(host.metrics().counter(Event::DirectoryUpdated.metric()), 2 * times, "{:?}", host.logs().lines());
+        assert_eq!(
+            host.metrics().counter(Event::DirectoryUpdated.metric()),
+            2 * times,
+            "{:?}",
+            host.logs().lines()
+        );
         host.guest_memory() - without
     };
     let first = taken(1);

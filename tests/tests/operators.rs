@@ -370,7 +370,8 @@ fn a_subscriber_of_the_directory_is_seen_and_reset() {
     let mut gateway = InEnvoy::start(setup);
     // The filter of each listener polls in each VM.
     clock::eventually("the directory", Duration::from_secs(30), || {
-        (Gateway::counter(&gateway.envoy, Event::DirectoryUpdated.metric()) >= 2 * gateway.envoy.vms()).then_some(())
+        (Gateway::counter(&gateway.envoy, Event::DirectoryUpdated.metric()) >= 2 * gateway.envoy.vms())
+            .then_some(())
     })
     .unwrap();
     let path = format!("/weir/subscribers/{}", created.id);

@@ -32,8 +32,10 @@ fn envoy_does_not_start_with_a_broken_configuration_and_its_log_names_the_field(
         ("/subscribers", json!([{"id": "a", "plan": "pro", "keys": ["a-key"]}]), "subscribers[0].keys[0]"),
         ("/subscribers", json!([{"id": "a", "plan": "enterprise", "keys": [key]}]), "subscribers[0]"),
         ("/subscribers", twice, "subscribers[1].keys[0]"),
-        ("/plan", json!({}), "plan: unknown field"),
+        ("/plan", json!({}), "plan: unknown field, did you mean plans?"),
+        ("/fleet", json!({}), "fleet: fleets are being rebuilt"),
         ("/directory", json!({"cluster": "backend"}), "directory: missing field `path`"),
+        ("/headers/allow_origin", json!(["app.example"]), "headers.allow_origin[0]"),
     ];
     for (field, value, said) in broken {
         let policy = contract().with_at(field, value.clone());

@@ -17,8 +17,8 @@ fuzz_target!(|json: &[u8]| {
             for path in ["/analytics?api_key=k", "/", "/quota"] {
                 let headers: [(&str, &[u8]); 3] =
                     [(":method", b"GET"), (":path", path.as_bytes()), ("authorization", b"Bearer key")];
-                let verdict = limiter.decide(&mut host, &serialize(&headers));
-                assert!(verdict.class < limiter.config().catalog.classes.len());
+                let decided = limiter.decide(&mut host, &serialize(&headers));
+                assert!(decided.class < limiter.config().catalog.classes.len());
             }
         }
         Err(refused) => assert!(!refused.to_string().contains('\n'), "{refused}"),

@@ -25,8 +25,10 @@ fuzz_target!(|body: &[u8]| {
     let mut directory = Directory::new(
         DirectorySettings {
             cluster: "backend".into(),
+            authority: "backend".into(),
             path: "/keys".into(),
             interval: 10,
+            authority: "backend".into(),
             bearer: None,
             not_ready: NotReady::Pass,
             max_stale: 0,

@@ -1,25 +1,76 @@
 //! Counters' records: any bytes are read or refused, what is written is read, and what is counted and settled is what a plain map counts.
 #![no_main]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 
 use arbitrary::Arbitrary;
-use filter::count::consume::{Charge, Charged, Standings, peek};
-use filter::count::entry::{EntryError, MAX_LEASED_BYTES};
-use filter::count::fingerprint::Fingerprint;
+use filter::count::charge::{Charge, Standings};
+use filter::count::counters::Counters;
+use filter::count::entry::MAX_BYTES;
+use filter::count::fingerprint::Who;
 use filter::count::settle::{Due, Settlement};
+use filter::count::shared_data::{Cas, HostError, SharedData, Swap};
+use filter::count::swap::CounterHost;
+use filter::count::table::Capacity;
 use filter::quota::{Mode, Quota};
 use filter::time::Timestamp;
 use filter::window::Window;
 use libfuzzer_sys::fuzz_target;
 
 /// Fewer than an entry has room for, so that none is full.
-const FINGERPRINTS: u64 = 24;
+const COUNTERS: u64 = 24;
+
+/// Room for four records, so that all counters share an entry.
+const CAPACITY: Capacity = Capacity { known: 4, strangers: 4 };
+
+/// Shared data of one VM, and its clock.
+#[derive(Default)]
+struct OneVm {
+    values: BTreeMap<Vec<u8>, (Vec<u8>, u32)>,
+    seconds: u64,
+}
+
+impl SharedData for OneVm {
+    type Value = Vec<u8>;
+
+    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
+        Ok(self.values.get(name).map(|(value, cas)| (value.clone(), Cas(*cas))))
+    }
+
+    fn set(&mut self, name: &[u8], value: &[u8], Cas(cas): Cas) -> Result<Swap, HostError> {
+        let stored = self.values.entry(name.to_vec()).or_default();
+        if stored.1 != 0 && stored.1 != cas {
+            return Ok(Swap::Conflict);
+        }
+        *stored = (value.to_vec(), stored.1 + 1);
+        Ok(Swap::Stored)
+    }
+}
+
+impl CounterHost for OneVm {
+    fn now(&mut self) -> Result<Timestamp, HostError> {
+        Ok(Timestamp::from_seconds(self.seconds))
+    }
+}
+
+impl OneVm {
+    fn counters(&mut self) -> Counters {
+        Counters::open(self, [7; 16], "", CAPACITY).expect("counters")
+    }
+
+    /// Puts these bytes in the place of every entry. The header comes first.
+    fn overwrite(&mut self, bytes: &[u8]) {
+        for (value, cas) in self.values.values_mut().skip(1) {
+            bytes.clone_into(value);
+            *cas += 1;
+        }
+    }
+}
 
 #[derive(Arbitrary, Debug)]
 struct Step {
-    fingerprint: u64,
+    counter: u64,
     /// A window's length in seconds and a limit, each in a range where windows meet and limits are met.
     quotas: Vec<(u8, u8, bool)>,
     cost: u8,
@@ -107,43 +158,35 @@ impl Open {
 
 fuzz_target!(|input: Input<'_>| {
     // A clock that goes on: what one that steps back may do, the filter's own tests say.
-    let mut now = 1_700_000_000;
-    let (mut next, mut standings) = (Vec::new(), Standings::new());
-    let (mut any, mut entry, mut model) = (input.bytes.to_vec(), Vec::new(), Model::default());
+    let (mut odd, mut host) = (OneVm::default(), OneVm::default());
+    (odd.seconds, host.seconds) = (1_700_000_000, 1_700_000_000);
+    let (mut odd_counters, mut counters) = (odd.counters(), host.counters());
+    let (mut standings, mut model) = (Standings::new(), Model::default());
     let mut open: Vec<Open> = Vec::new();
-    for Step { fingerprint, quotas: given, cost, seconds, settled } in input.steps {
-        now += u64::from(seconds);
-        let (at, quotas, cost) = (Timestamp::from_seconds(now), quotas(&given), 1 + u32::from(cost % 4));
-        let number = 1 + fingerprint % FINGERPRINTS;
-        let fingerprint = Fingerprint::from_number(number);
+    for Step { counter, quotas: given, cost, seconds, settled } in input.steps {
+        odd.seconds += u64::from(seconds);
+        host.seconds = odd.seconds;
+        let (at, quotas, cost) =
+            (Timestamp::from_seconds(host.seconds), quotas(&given), 1 + u32::from(cost % 4));
+        let number = 1 + counter % COUNTERS;
+        let id = number.to_string();
+        let charge = Charge { quotas: &quotas, cost };
 
-        let charge = Charge { fingerprint, quotas: &quotas, cost, shared: None };
-
-        // Bytes that may be anything.
-        match charge.apply(&any, at, &mut next, &mut standings) {
-            Ok((_, true)) => {
-                assert!(next.len() <= MAX_LEASED_BYTES);
-                assert!(peek(&next, &charge, at).is_ok(), "what was written is not read");
-                any.clone_from(&next);
-            }
-            Ok((_, false)) => {}
-            Err(EntryError::Malformed) => assert!(peek(&any, &charge, at).is_err()),
-            Err(EntryError::Full | EntryError::TooManyWindows) => {}
-        }
+        // An entry that may be anything is counted in or begun again, and never grows.
+        let place = odd_counters.place(Who::Subscriber(&id), "c");
+        odd.overwrite(input.bytes);
+        let _ = odd_counters.charge(&mut odd, place, charge, &mut standings);
+        assert!(odd.values.values().all(|(value, _)| value.len() <= MAX_BYTES.max(input.bytes.len())));
 
         // An entry of our own.
+        let place = counters.place(Who::Subscriber(&id), "c");
         let before: Vec<_> = quotas.iter().map(|quota| model.used(number, quota.window, at)).collect();
-        let peeked = peek(&entry, &charge, at).expect("an entry of our own");
+        let peeked = counters.standing(&mut host, place, &quotas).expect("an entry of our own");
         assert_eq!(peeked.iter().map(|standing| standing.used).collect::<Vec<_>>(), before);
-        let (charged, stores) =
-            charge.apply(&entry, at, &mut next, &mut standings).expect("an entry of our own");
-        let admitted = matches!(charged, Charged::Admitted { .. });
-        assert_eq!(admitted, stores, "time went on, so nothing moved");
-        if stores {
-            entry.clone_from(&next);
-        }
-        assert_eq!(admitted, model.consume(number, &quotas, cost, at), "{quotas:?}");
-        if admitted {
+        let counted =
+            counters.charge(&mut host, place, charge, &mut standings).expect("an entry of our own");
+        assert_eq!(counted.admitted, model.consume(number, &quotas, cost, at), "{quotas:?}");
+        if counted.admitted {
             let standings = standings.clone();
             open.push(Open { number, quotas: quotas.clone(), cost, standings });
         }
@@ -154,15 +197,11 @@ fuzz_target!(|input: Input<'_>| {
             let settled = open.swap_remove(usize::from(place) % open.len());
             let Open { number, quotas, cost, standings: charged } = &settled;
             let due = units.map_or(Due::Refund, |units| Due::Units(u32::from(units)));
-            let fingerprint = Fingerprint::from_number(*number);
-            let charge = Charge { fingerprint, quotas, cost: *cost, shared: None };
-            let settlement = Settlement { charge, charged, due };
-            let (_, stores) =
-                settlement.apply(&entry, at, &mut next, &mut standings).expect("an entry of our own");
-            if stores {
-                entry.clone_from(&next);
-            }
+            let settlement = Settlement { charge: Charge { quotas, cost: *cost }, charged, due };
+            let place = counters.place(Who::Subscriber(&number.to_string()), "c");
+            counters.settle(&mut host, place, &settlement, &mut standings).expect("an entry of our own");
             model.settle(*number, &settled.windows(), *cost, units.map_or(0, u32::from));
         }
     }
+    assert_eq!(counters.take_repairs(), 0);
 });

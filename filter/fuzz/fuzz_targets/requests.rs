@@ -5,7 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
 use filter::config::{Config, digest};
+use filter::decide::decision::Decision;
 use filter::decide::limiter::Limiter;
+use filter::decide::reply::Reply;
 use filter::request::header_pairs::serialize;
 use filter_fuzz::MemoryHost;
 use libfuzzer_sys::fuzz_target;
@@ -67,15 +69,17 @@ fuzz_target!(|requests: Vec<Request<'_>>| {
         host.nanoseconds += u64::from(seconds) * 1_000_000_000;
         host.property = property;
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        let verdict = limiters[usize::from(everywhere)].decide(&mut host, &serialize(&headers));
+        let limiter = &mut limiters[usize::from(everywhere)];
+        let decided = limiter.decide(&mut host, &serialize(&headers));
         let brings = headers.iter().any(|(_, value)| value.windows(KEY.len()).any(|part| part == KEY));
-        assert!(verdict.plan.is_none() || brings || everywhere, "{headers:?}");
-        if let Some(reply) = verdict.reply {
+        assert!(decided.plan.is_none() || brings || everywhere, "{headers:?}");
+        if let Decision::Answer(answer) = &decided.decision {
+            let reply = Reply::new(limiter.config(), &decided, answer, None);
             assert!((200..600).contains(&reply.status), "{}", reply.status);
         }
-        if let Some(report) = verdict.report {
+        if let Some(charged) = decided.charged {
             let written: Result<(), std::convert::Infallible> =
-                report.write(limiters[0].config().headers, |_, _| Ok(()));
+                charged.write_headers(&limiter.config().headers, |_, _| Ok(()));
             assert!(written.is_ok());
         }
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use filter::count::counters::CounterHost;
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
+use filter::count::swap::CounterHost;
 use filter::decide::host::{Host, LogLevel};
 use filter::time::Timestamp;
 

@@ -1,13 +1,8 @@
 //! Why a configuration is refused, and in which field.
 
 use core::fmt::{self, Display, Write as _};
-use std::borrow::Cow;
 
 use serde::de::{self, Expected, Unexpected};
-
-use super::json::Json;
-use super::problem::Problem;
-use super::quoting::{Abbreviated, Quoted};
 
 /// A configuration that is refused: the path of the field, the given value, and the problem.
 ///
@@ -25,9 +20,10 @@ use super::quoting::{Abbreviated, Quoted};
 pub struct ConfigError {
     /// From the field to the fields that hold it.
     path: Vec<Step>,
-    given: Option<Json>,
+    /// The given value as the message quotes it.
+    given: Option<String>,
     /// Never holds given text, except names of plans and classes.
-    problem: Problem,
+    problem: String,
 }
 
 /// Fields of the configuration that hold secrets or say where secrets are. Messages about them quote neither values nor names that
@@ -38,7 +34,7 @@ pub const SECRET_FIELDS: [&str; 4] = ["key_sources", "subscribers", "directory",
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A field of the configuration.
-    Field(Cow<'static, str>),
+    Field(String),
     /// A name that the user chose, or an unknown field.
     Name(String),
     /// A name that must not be shown.
@@ -49,7 +45,13 @@ pub(super) enum Step {
 
 impl From<&'static str> for Step {
     fn from(field: &'static str) -> Self {
-        Self::Field(field.into())
+        Self::Field(field.to_owned())
+    }
+}
+
+impl From<&String> for Step {
+    fn from(name: &String) -> Self {
+        Self::Name(name.clone())
     }
 }
 
@@ -59,34 +61,21 @@ impl From<usize> for Step {
     }
 }
 
-impl From<String> for Json {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<&str> for Json {
-    fn from(text: &str) -> Self {
-        text.to_owned().into()
-    }
-}
-
-impl From<u32> for Json {
-    fn from(number: u32) -> Self {
-        Self::Number(number.into())
-    }
-}
-
 impl ConfigError {
-    /// An error in `field`; an empty `field` is the value itself.
-    pub(super) fn new(field: &'static str, problem: Problem) -> Self {
-        let path = if field.is_empty() { Vec::new() } else { vec![field.into()] };
-        Self { path, given: None, problem }
+    /// A problem with the value that is looked at.
+    pub(super) fn new(problem: impl Into<String>) -> Self {
+        Self { path: Vec::new(), given: None, problem: problem.into() }
     }
 
-    /// With the value that was given.
-    pub(super) fn given(mut self, value: impl Into<Json>) -> Self {
-        self.given = Some(value.into());
+    /// With the text that was given.
+    pub(super) fn given(mut self, text: &str) -> Self {
+        self.given = Some(Quoted(text).to_string());
+        self
+    }
+
+    /// With the number that was given.
+    pub(super) fn given_number(mut self, number: impl Display) -> Self {
+        self.given = Some(number.to_string());
         self
     }
 
@@ -99,7 +88,7 @@ impl ConfigError {
     /// Drops everything that was given if the error is in [`SECRET_FIELDS`] or concerns the configuration as a whole.
     pub(super) fn without_secrets(mut self) -> Self {
         let is_secret = match self.path.last() {
-            Some(Step::Field(field)) => SECRET_FIELDS.contains(&&**field),
+            Some(Step::Field(field)) => SECRET_FIELDS.contains(&field.as_str()),
             Some(Step::Name(_) | Step::Hidden | Step::Index(_)) => false,
             None => true,
         };
@@ -133,24 +122,21 @@ impl ConfigError {
 
     /// What is wrong with the field.
     #[must_use]
-    pub fn problem(&self) -> &Problem {
+    pub fn problem(&self) -> &str {
         &self.problem
     }
 }
 
 impl Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = OneLine(f);
         let path = self.path();
-        if !path.is_empty() {
-            write!(line, "{path}: ")?;
-        }
-        match &self.given {
-            Some(Json::Text(text)) => write!(line, "{}: ", Quoted(text))?,
-            Some(Json::Number(number)) => write!(line, "{number}: ")?,
-            Some(Json::Null | Json::Bool(_) | Json::List(_) | Json::Object(_)) | None => {}
-        }
-        write!(line, "{}", self.problem)
+        let parts = [Some(&path).filter(|path| !path.is_empty()), self.given.as_ref(), Some(&self.problem)];
+        let line = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(": ");
+        // A refusal is one line of a log.
+        line.chars().try_for_each(|character| match character.is_control() {
+            true => write!(f, "{}", character.escape_default()),
+            false => f.write_char(character),
+        })
     }
 }
 
@@ -161,10 +147,10 @@ impl fmt::Debug for ConfigError {
     }
 }
 
-/// serde's errors without the text that was given.
+/// serde's errors without the text that was given, and in JSON's terms.
 impl de::Error for ConfigError {
     fn custom<T: Display>(message: T) -> Self {
-        Self::new("", Problem::Invalid(message.to_string().into()))
+        Self::new(message.to_string())
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -177,49 +163,182 @@ impl de::Error for ConfigError {
             Unexpected::Map => "an object",
             _ => "another type",
         };
-        Self::new("", Problem::Type { found, expected: expected.to_string() })
+        let expected = expected.to_string();
+        let expected = match expected.as_str() {
+            "a sequence" => "a list",
+            of_rust if of_rust.starts_with("struct ") => "an object",
+            plain => plain,
+        };
+        Self::new(format!("expected {expected}, found {found}"))
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new("", Problem::Value { expected: expected.to_string() })
+        Self::new(format!("expected {expected}"))
     }
 
     fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::new("", Problem::Value { expected: expected.join(" or ") })
+        Self::new(format!("expected {}", expected.join(" or ")))
     }
 
-    fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::new("", Problem::UnknownField { expected })
+    fn unknown_field(given: &str, names: &'static [&'static str]) -> Self {
+        Self::new(format!("unknown field, {}", Instead { given, names }))
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new("", Problem::MissingField(field))
+        Self::new(format!("missing field `{field}`"))
     }
 
     fn duplicate_field(_: &'static str) -> Self {
-        Self::new("", Problem::Duplicate)
+        Self::new("given twice")
     }
 }
 
-/// Escapes control characters: a refusal is one line of a log.
-struct OneLine<'f, 'b>(&'f mut fmt::Formatter<'b>);
+/// The result of a check, seen from the field that holds what was checked.
+pub(super) trait At {
+    /// As [`ConfigError::within`].
+    fn at(self, parent: impl Into<Step>) -> Self;
+}
 
-impl fmt::Write for OneLine<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.chars().try_for_each(|character| match character.is_control() {
-            true => write!(self.0, "{}", character.escape_default()),
-            false => self.0.write_char(character),
-        })
+impl<T> At for Result<T, ConfigError> {
+    fn at(self, parent: impl Into<Step>) -> Self {
+        self.map_err(|error| error.within(parent))
     }
+}
+
+/// Checks each entry of a list.
+pub(super) fn each<T, U>(
+    list: impl IntoIterator<Item = T>,
+    mut check: impl FnMut(T) -> Result<U, ConfigError>,
+) -> Result<Vec<U>, ConfigError> {
+    list.into_iter().enumerate().map(|(index, entry)| check(entry).at(index)).collect()
+}
+
+/// Longest part of a text, in characters, that a message quotes in full. An API key with 128 random bits has at least 22.
+const LONGEST: usize = 20;
+
+/// Number of characters that a message quotes of a longer part.
+const ABBREVIATION: usize = 8;
+
+/// Longest list of names that a message quotes in full.
+const LONGEST_LIST: usize = 8;
+
+/// Number of names that a message quotes of a longer list.
+const ABBREVIATED_LIST: usize = 5;
+
+/// A text without its long parts, one of which may be an API key: the segments of a path, and any other text as a whole.
+pub(super) struct Abbreviated<'t>(pub(super) &'t str);
+
+impl Display for Abbreviated<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_path = self.0.starts_with('/');
+        for part in self.0.split_inclusive(|character| is_path && character == '/') {
+            match part.char_indices().nth(ABBREVIATION) {
+                Some((end, _)) if part.chars().count() > LONGEST => {
+                    write!(f, "{}…", part.get(..end).unwrap_or_default())?;
+                }
+                _ => f.write_str(part)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An abbreviated text in quotation marks.
+pub(super) struct Quoted<'t>(pub(super) &'t str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", Abbreviated(self.0).to_string())
+    }
+}
+
+/// Names that were possible in place of `given`: the nearest one if it is near, and else the list.
+pub(super) struct Instead<'n> {
+    pub(super) given: &'n str,
+    pub(super) names: &'n [&'n str],
+}
+
+impl Display for Instead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let near = self.names.iter().filter_map(|name| Some((distance(self.given, name)?, name)));
+        if let Some((_, nearest)) = near.min_by_key(|(distance, _)| *distance) {
+            return write!(f, "did you mean {}?", Abbreviated(nearest));
+        }
+        let listed = if self.names.len() > LONGEST_LIST { ABBREVIATED_LIST } else { self.names.len() };
+        for (index, name) in self.names.iter().take(listed).enumerate() {
+            let before = if index == 0 { "expected " } else { ", " };
+            write!(f, "{before}{}", Abbreviated(name))?;
+        }
+        match self.names.len() - listed {
+            0 => Ok(()),
+            more => write!(f, " or {more} others"),
+        }
+    }
+}
+
+/// The number of characters to insert, delete or replace to get from one name to the other, if it is at most a third of
+/// the longer one. Case does not matter.
+fn distance(given: &str, name: &str) -> Option<usize> {
+    let lower = |text: &str, most: usize| {
+        text.chars().take(most).map(|one| one.to_ascii_lowercase()).collect::<Vec<_>>()
+    };
+    let (given, name) = (lower(given, 2 * name.len()), lower(name, usize::MAX));
+    let most = given.len().max(name.len()) / 3;
+    // The distances of what has been read of `given` from each start of `name`.
+    let mut distances: Vec<usize> = (0..=name.len()).collect();
+    for (row, one) in given.iter().enumerate() {
+        let (mut left, mut above_left) = (row + 1, row);
+        for (above, other) in distances.iter_mut().zip([None].into_iter().chain(name.iter().map(Some))) {
+            let replaced = above_left + usize::from(Some(one) != other);
+            above_left = *above;
+            *above = match other {
+                None => left,
+                Some(_) => replaced.min(*above + 1).min(left + 1),
+            };
+            left = *above;
+        }
+    }
+    distances.last().copied().filter(|distance| *distance <= most)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn a_refusal_is_one_line_whatever_a_field_is_called() {
         let refused =
             crate::config::Config::from_json(br#"{"plans": {"a\nb": {}}, "c\r\n": 1}"#).unwrap_err();
         assert!(!refused.to_string().contains(['\n', '\r']), "{refused}");
         assert!(refused.to_string().contains(r"c\r\n"), "{refused}");
+    }
+
+    #[test]
+    fn the_distance_of_two_names_is_what_has_to_be_typed_up_to_a_third() {
+        let rows = [
+            ("plan", "plans", Some(1)),
+            ("plans", "plans", Some(0)),
+            ("logDecisions", "log_decisions", Some(1)),
+            ("unavailable", "UNAVAILABLE", Some(0)),
+            ("on-error", "on_error", Some(1)),
+            ("key_souces", "key_sources", Some(1)),
+            ("classses", "classes", Some(1)),
+            ("planz0r", "plans", None),
+            ("x", "y", None),
+            ("", "plans", None),
+            ("é", "plans", None),
+        ];
+        for (given, name, expected) in rows {
+            assert_eq!(distance(given, name), expected, "{given} {name}");
+        }
+        assert_eq!(distance(&"plans".repeat(100_000), "plans"), None);
+    }
+
+    #[test]
+    fn a_long_list_of_names_is_abbreviated() {
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+        let instead = |names| Instead { given: "zzz", names }.to_string();
+        assert_eq!(instead(&names), "expected a, b, c, d, e or 4 others");
+        assert_eq!(instead(&names[..8]), "expected a, b, c, d, e, f, g, h");
     }
 }

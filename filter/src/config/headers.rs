@@ -1,14 +1,52 @@
-//! Which rate-limit headers responses carry.
-
-use core::fmt;
+//! Which headers responses carry.
 
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{self, Deserializer, SeqAccess, Unexpected, Visitor};
+use serde::de::{Error, SeqAccess};
 
-use super::raw;
+use super::forms::{Forms, read_by_forms};
+use super::leaf::{NonEmpty, Origin};
 
-/// The rate-limit headers of responses to clients.
+/// Headers that the filter adds to responses.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Headers"))]
+#[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
+pub(super) struct HeaderFields {
+    /// Whether responses carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+    x_ratelimit: bool,
+    /// What `X-RateLimit-Limit` states.
+    x_ratelimit_limit: LimitHeader,
+    /// Whether responses carry `RateLimit` and `RateLimit-Policy` of the IETF draft.
+    ietf: bool,
+    /// Whether `Access-Control-Expose-Headers` lists the rate-limit headers, for requests with an `Origin`.
+    expose_cors: bool,
+    /// How the upstream's headers of the same names are kept from clients.
+    upstream: UpstreamHeaders,
+    /// Whether responses carry rate-limit headers if `enforcement` is `"shadow"`. By default they do not: clients would see a limit that
+    /// is not enforced, and beside another limiter the wrong one.
+    in_shadow: bool,
+    /// Origins whose scripts may read the filter's own answers, such as a 429: `"*"`, or a list of origins such as
+    /// `"https://app.example"`. The filter then adds `Access-Control-Allow-Origin` to its own answers, and `Vary: Origin` for a list. Set
+    /// it where the gateway's CORS filter comes after this one, as in Istio. By default the filter adds neither.
+    allow_origin: AllowOrigin,
+}
+
+impl Default for HeaderFields {
+    fn default() -> Self {
+        Self {
+            x_ratelimit: true,
+            x_ratelimit_limit: LimitHeader::PerHour,
+            ietf: true,
+            expose_cors: true,
+            upstream: UpstreamHeaders::Replace,
+            in_shadow: false,
+            allow_origin: AllowOrigin::None,
+        }
+    }
+}
+
+/// Headers that the filter adds to responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderOptions {
     /// What `X-RateLimit-Limit` states; `None` for none of the three `X-RateLimit-*` headers.
@@ -19,23 +57,26 @@ pub struct HeaderOptions {
     pub expose_cors: bool,
     /// How the upstream's headers of the same names are kept from clients.
     pub upstream: UpstreamHeaders,
-    /// Whether responses carry the headers if the whole filter is in shadow mode.
+    /// Whether responses carry rate-limit headers if the whole filter is in shadow mode.
     pub in_shadow: bool,
     /// Origins whose scripts may read the filter's own answers.
     pub allow_origin: AllowOrigin,
 }
 
-/// Origins whose scripts may read the filter's own answers. JSON: `"*"`, or a list of origins.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "schema", derive(serde::Serialize), serde(untagged))]
-pub enum AllowOrigin {
-    /// None.
-    #[default]
-    None,
-    /// Any, as `*` says.
-    Any,
-    /// These.
-    List(Vec<String>),
+impl From<HeaderFields> for HeaderOptions {
+    fn from(fields: HeaderFields) -> Self {
+        let HeaderFields {
+            x_ratelimit,
+            x_ratelimit_limit,
+            ietf,
+            expose_cors,
+            upstream,
+            in_shadow,
+            allow_origin,
+        } = fields;
+        let x_ratelimit = x_ratelimit.then_some(x_ratelimit_limit);
+        Self { x_ratelimit, ietf, expose_cors, upstream, in_shadow, allow_origin }
+    }
 }
 
 /// What `X-RateLimit-Limit` states.
@@ -60,55 +101,29 @@ pub enum UpstreamHeaders {
     Absent,
 }
 
-impl From<raw::Headers> for HeaderOptions {
-    fn from(raw: raw::Headers) -> Self {
-        let raw::Headers {
-            x_ratelimit,
-            x_ratelimit_limit,
-            ietf,
-            expose_cors,
-            upstream,
-            in_shadow,
-            allow_origin,
-        } = raw;
-        Self {
-            x_ratelimit: x_ratelimit.then_some(x_ratelimit_limit),
-            ietf,
-            expose_cors,
-            upstream,
-            in_shadow,
-            allow_origin,
-        }
+/// Origins whose scripts may read the filter's own answers. JSON: `"*"`, or a list of origins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AllowOrigin {
+    /// None.
+    #[default]
+    None,
+    /// Any.
+    Any,
+    /// These.
+    List(Vec<String>),
+}
+
+impl<'de> Forms<'de> for AllowOrigin {
+    const EXPECTED: &'static str = r#""*", or a list of origins such as "https://app.example""#;
+
+    fn text<E: Error>(text: &str) -> Result<Self, E> {
+        Self::or_refused((text == "*").then_some(Self::Any))
+    }
+
+    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        let NonEmpty(origins) = NonEmpty::<Origin>::deserialize(SeqAccessDeserializer::new(list))?;
+        Ok(Self::List(origins.into_iter().map(Into::into).collect()))
     }
 }
 
-impl<'de> Deserialize<'de> for AllowOrigin {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OriginsVisitor;
-
-        impl<'de> Visitor<'de> for OriginsVisitor {
-            type Value = AllowOrigin;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#""*", or a list of origins such as "https://app.example""#)
-            }
-
-            fn visit_unit<E: de::Error>(self) -> Result<AllowOrigin, E> {
-                Ok(AllowOrigin::None)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<AllowOrigin, E> {
-                match text {
-                    "*" => Ok(AllowOrigin::Any),
-                    _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
-                }
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<AllowOrigin, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(AllowOrigin::List)
-            }
-        }
-
-        deserializer.deserialize_any(OriginsVisitor)
-    }
-}
+read_by_forms!(AllowOrigin, |generator| {"anyOf": [{"const": "*"}, generator.subschema_for::<NonEmpty<Origin>>()]});

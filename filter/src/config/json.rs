@@ -1,124 +1,66 @@
-//! A JSON document as a tree, and a deserializer that reads the tree.
+//! Reads JSON into the types of the configuration, and keeps the path of what is wrong.
 //!
-//! serde_json's messages quote the value that was given, and that value may be an API key. The errors of this deserializer keep the
-//! given value apart from the problem, and names that the user chose apart from field names, so [`ConfigError`] can leave them out.
+//! serde_json splits one list or object at a time into the texts of its entries, which are read in turn. So no second copy of the document
+//! is in memory, and every type is compiled for one deserializer. serde_json's own errors would quote values, one of which may be an API key.
+//! A [`ConfigError`] keeps the given value apart from the problem, and names that the user chose apart from fields.
 
 use core::fmt;
+use core::iter::Enumerate;
 use std::vec;
 
+use serde::de::value::StrDeserializer;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error as _, IntoDeserializer as _, MapAccess, SeqAccess,
     Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 use serde_json::Number;
+use serde_json::value::RawValue;
 
 use super::error::{ConfigError, Step};
-use super::problem::Problem;
 
-/// A JSON value. An object keeps its fields in their order, and repeated fields, too.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Json {
-    Null,
-    Bool(bool),
-    Number(Number),
-    Text(String),
-    List(Vec<Self>),
-    Object(Vec<(String, Self)>),
+/// Reads a document.
+///
+/// # Errors
+/// The first error. An error of syntax has its line and column, and quotes nothing.
+pub(super) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, ConfigError> {
+    T::deserialize(Json(serde_json::from_slice(json).map_err(syntax)?))
 }
 
-impl Json {
-    /// Whether this is an object that has the field.
-    pub(super) fn has(&self, field: &str) -> bool {
-        matches!(self, Self::Object(fields) if fields.iter().any(|(name, _)| name == field))
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
+fn syntax(error: serde_json::Error) -> ConfigError {
+    ConfigError::new(error.to_string())
+}
+
+/// The text of a value.
+#[derive(Clone, Copy)]
+struct Json<'de>(&'de RawValue);
+
+impl<'de> Json<'de> {
+    /// The value without what it holds.
+    fn parse<T: Deserialize<'de>>(self) -> Result<T, ConfigError> {
+        serde_json::from_str(self.0.get()).map_err(syntax)
     }
 
-    fn kind(&self) -> Unexpected<'_> {
-        match self {
-            Self::Null => Unexpected::Unit,
-            Self::Bool(flag) => Unexpected::Bool(*flag),
-            Self::Number(number) => Unexpected::Float(number.as_f64().unwrap_or_default()),
-            Self::Text(text) => Unexpected::Str(text),
-            Self::List(_) => Unexpected::Seq,
-            Self::Object(_) => Unexpected::Map,
-        }
+    fn first_byte(self) -> u8 {
+        self.0.get().bytes().next().unwrap_or_default()
     }
 }
 
-impl<'de> Deserialize<'de> for Json {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct JsonVisitor;
-
-        impl<'de> Visitor<'de> for JsonVisitor {
-            type Value = Json;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("JSON")
-            }
-
-            fn visit_unit<E>(self) -> Result<Json, E> {
-                Ok(Json::Null)
-            }
-
-            fn visit_bool<E>(self, flag: bool) -> Result<Json, E> {
-                Ok(Json::Bool(flag))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Json, E> {
-                Ok(Json::Number(number.into()))
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<Json, E> {
-                Ok(Json::Number(number.into()))
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<Json, E> {
-                // JSON has no infinite numbers.
-                Ok(Number::from_f64(number).map_or(Json::Null, Json::Number))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Json, E> {
-                Ok(Json::Text(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Json, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = list.next_element()? {
-                    items.push(item);
-                }
-                Ok(Json::List(items))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Json, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = object.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Json::Object(fields))
-            }
-        }
-
-        deserializer.deserialize_any(JsonVisitor)
-    }
-}
-
-impl<'de> Deserializer<'de> for Json {
+impl<'de> Deserializer<'de> for Json<'de> {
     type Error = ConfigError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
-        match self {
-            Self::Null => visitor.visit_unit(),
-            Self::Bool(flag) => visitor.visit_bool(flag),
-            Self::Number(ref number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
-                (Some(number), _, _) => visitor.visit_u64(number),
-                (_, Some(number), _) => visitor.visit_i64(number),
-                (_, _, number) => visitor.visit_f64(number.unwrap_or_default()),
+        match self.first_byte() {
+            b'n' => visitor.visit_unit(),
+            b't' | b'f' => visitor.visit_bool(self.parse()?),
+            b'"' => {
+                let text: String = self.parse()?;
+                visitor.visit_str(&text).map_err(|error: ConfigError| error.given(&text))
             }
-            .map_err(|error: ConfigError| error.given(self)),
-            Self::Text(text) => visitor.visit_str(&text).map_err(|error: ConfigError| error.given(text)),
-            Self::List(items) => visitor.visit_seq(List(items.into_iter().enumerate())),
-            Self::Object(fields) => {
-                let mut object = Object { fields: fields.into_iter(), pending: None };
+            b'[' => visitor.visit_seq(List(self.parse::<Vec<&RawValue>>()?.into_iter().enumerate())),
+            b'{' => {
+                let mut object = Object { fields: self.parse::<Fields<'_>>()?.0.into_iter(), pending: None };
                 let visited = visitor.visit_map(&mut object);
                 // An error between a name and its value, such as a repeated field, concerns that name.
                 visited.map_err(|error| match object.pending {
@@ -126,44 +68,43 @@ impl<'de> Deserializer<'de> for Json {
                     None => error,
                 })
             }
+            _ => {
+                let number: Number = self.parse()?;
+                match (number.as_u64(), number.as_i64(), number.as_f64()) {
+                    (Some(number), _, _) => visitor.visit_u64(number),
+                    (_, Some(number), _) => visitor.visit_i64(number),
+                    (_, _, number) => visitor.visit_f64(number.unwrap_or_default()),
+                }
+                .map_err(|error: ConfigError| error.given_number(self.0))
+            }
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
-        match self {
-            Self::Null => visitor.visit_none(),
-            value => visitor.visit_some(value),
-        }
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, ConfigError> {
-        match self {
-            Self::Text(text) => visitor
-                .visit_enum(text.as_str().into_deserializer())
-                .map_err(|error: ConfigError| error.given(text)),
-            other => Err(ConfigError::unknown_variant("", variants).given(other)),
-        }
+        if self.first_byte() == b'n' { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
     /// Only from an object: serde would also take a list of the fields' values.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        fields: &'static [&'static str],
+        _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ConfigError> {
-        match self {
-            Self::Object(_) => self.deserialize_any(visitor),
-            other => {
-                let expected = format!("an object with the fields {}", fields.join(", "));
-                Err(ConfigError::invalid_type(other.kind(), &expected.as_str()).given(other))
-            }
+        match self.first_byte() {
+            b'[' => Err(ConfigError::invalid_type(Unexpected::Seq, &"an object")),
+            _ => self.deserialize_any(visitor),
         }
+    }
+
+    /// Only from a text: serde would also take an object with the word.
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        words: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ConfigError> {
+        self.deserialize_any(Word { words, visitor })
     }
 
     forward_to_deserialize_any! {
@@ -172,9 +113,28 @@ impl<'de> Deserializer<'de> for Json {
     }
 }
 
-struct List(core::iter::Enumerate<vec::IntoIter<Json>>);
+/// Reads one of an enum's words.
+struct Word<V> {
+    words: &'static [&'static str],
+    visitor: V,
+}
 
-impl<'de> SeqAccess<'de> for List {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Word<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words.join(" or "))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<V::Value, E> {
+        let text: StrDeserializer<'_, E> = text.into_deserializer();
+        self.visitor.visit_enum(text)
+    }
+}
+
+struct List<'de>(Enumerate<vec::IntoIter<&'de RawValue>>);
+
+impl<'de> SeqAccess<'de> for List<'de> {
     type Error = ConfigError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
@@ -182,39 +142,57 @@ impl<'de> SeqAccess<'de> for List {
         seed: T,
     ) -> Result<Option<T::Value>, ConfigError> {
         let Some((index, item)) = self.0.next() else { return Ok(None) };
-        seed.deserialize(item).map(Some).map_err(|error| error.within(index))
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.0.len())
+        seed.deserialize(Json(item)).map(Some).map_err(|error| error.within(index))
     }
 }
 
-struct Object {
-    fields: vec::IntoIter<(String, Json)>,
+/// The fields of an object in their order, and repeated ones, too.
+struct Fields<'de>(Vec<(String, &'de RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FieldsVisitor;
+
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = object.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+struct Object<'de> {
+    fields: vec::IntoIter<(String, &'de RawValue)>,
     /// The value of the name that was read last.
-    pending: Option<(Step, Json)>,
+    pending: Option<(Step, &'de RawValue)>,
 }
 
-impl<'de> MapAccess<'de> for Object {
+impl<'de> MapAccess<'de> for Object<'de> {
     type Error = ConfigError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ConfigError> {
         let Some((name, value)) = self.fields.next() else { return Ok(None) };
         let mut is_field = false;
-        match seed.deserialize(Name { name: &name, is_field: &mut is_field }) {
-            Ok(key) => {
-                let step = if is_field { Step::Field(name.into()) } else { Step::Name(name) };
-                self.pending = Some((step, value));
-                Ok(Some(key))
-            }
-            Err(error) => Err(error.within(Step::Name(name))),
-        }
+        let key = seed.deserialize(Name { name: &name, is_field: &mut is_field });
+        self.pending = Some((if is_field { Step::Field(name) } else { Step::Name(name) }, value));
+        key.map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ConfigError> {
-        let (step, value) = self.pending.take().ok_or_else(|| ConfigError::new("", Problem::Empty))?;
-        seed.deserialize(value).map_err(|error| error.within(step))
+        let (step, value) = self.pending.take().ok_or_else(|| ConfigError::new("a name is missing"))?;
+        seed.deserialize(Json(value)).map_err(|error| error.within(step))
     }
 }
 

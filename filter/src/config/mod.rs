@@ -1,19 +1,24 @@
 //! The checked configuration: [`Config::from_json`] returns only a configuration that can be in force.
 //!
-//! `raw` documents the fields; the JSON Schema and the reference are made from it. A configuration is refused as a whole, with its
-//! first error.
+//! `document` has the fields; the JSON Schema and the reference are made from it. What a field holds checks itself while it is read, and
+//! what fields have to do with each other is checked afterwards. A configuration is refused as a whole, with its first error.
+//!
+//! Dependencies point one way: this file → {`document`, `json`}; `document` → {`subscribers`, `directory`, `operators`, `headers`} → {`strangers`,
+//! `roster`} → `plans` → {`requests`, `cost`, `rate`, `entries`} → {`leaf`, `digest`} → `forms`; all of them → `error`.
 
 mod cost;
+mod digest;
 mod directory;
+mod document;
+mod entries;
 mod error;
+mod forms;
 mod headers;
 mod json;
+mod leaf;
 mod operators;
 mod plans;
-mod problem;
-mod quoting;
 pub mod rate;
-mod raw;
 mod requests;
 pub mod roster;
 #[cfg(feature = "schema")]
@@ -25,30 +30,31 @@ mod subscribers;
 #[cfg(test)]
 mod tests;
 
-use serde::Deserialize;
-use sha2::{Digest, Sha256};
-
 pub use self::cost::{CostSource, Refund};
-pub use self::directory::{DirectorySettings, NotReady, Secret};
+pub use self::digest::{digest, hex, parse_digest, parse_key};
+pub use self::directory::{DirectorySettings, Secret};
+use self::document::Document;
+pub use self::document::{LogFields, OnError};
+pub use self::entries::{Entries, Grants};
+use self::error::{At as _, each};
 pub use self::error::{ConfigError, SECRET_FIELDS};
 pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};
-use self::json::Json;
 pub use self::operators::OperatorSettings;
-pub use self::plans::{Class, Entitlement, Entitlements};
-use self::plans::{classes, plans};
-pub use self::problem::Problem;
-pub use self::raw::{Entries, Grants, Parent};
-use self::requests::{Paths, key_sources, property_path};
+pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
+use self::requests::Paths;
 use self::roster::Known;
-pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
-pub use self::subscribers::{Agreement, Catalog, Subscribers, hex, parse_digest, parse_key};
-use crate::count::fingerprint::{KeyDigest, Who};
+pub use self::strangers::{ADDRESS_CLASS, NotReady, StrangerPolicy};
+pub use self::subscribers::{Agreement, CountBy, Subscribers};
+use crate::count::fingerprint::KeyDigest;
 use crate::count::table::{Capacity, MAX_CAPACITY};
 use crate::quota::Mode;
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
 use crate::request::path::below;
 use crate::request::readings::{AmbiguousPath, Readings};
+
+/// Most bytes of a configuration. A VM that runs out of memory while it is configured leaves its gateway without limits.
+const MAX_BYTES: usize = 4 << 20;
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -112,135 +118,76 @@ pub enum Rule {
     Class(usize),
 }
 
-/// The owner of a quota.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
-#[serde(rename_all = "snake_case")]
-pub enum CountBy {
-    /// Each key has a separate quota.
-    #[default]
-    Key,
-    /// The keys of a subscriber share one quota.
-    Subscriber,
-}
-
-impl CountBy {
-    /// Who is counted for requests with this key.
-    #[must_use]
-    pub fn who(self, key: Known<'_>) -> Who<'_> {
-        match self {
-            Self::Key => Who::Key(key.digest),
-            Self::Subscriber => Who::Subscriber(key.subscriber),
-        }
-    }
-}
-
-/// The requests that the filter describes in the filter state `wasm.weir`, for access logs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
-#[serde(rename_all = "snake_case")]
-pub enum LogFields {
-    /// None.
-    None,
-    /// Requests that the filter refuses, and those that it would refuse without shadow mode.
-    #[default]
-    Refused,
-    /// All requests.
-    All,
-}
-
-/// Policy for a request that could not be counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
-#[serde(rename_all = "snake_case")]
-pub enum OnError {
-    /// Forward the request.
-    #[default]
-    Allow,
-    /// Answer 503.
-    Deny,
-}
-
 impl Config {
     /// Parses and checks a configuration.
     ///
     /// # Errors
     /// The first error, with the path of its field.
     pub fn from_json(json: &[u8]) -> Result<Self, ConfigError> {
-        Self::parse(json).and_then(Self::check).map_err(ConfigError::without_secrets)
+        Self::read(json).and_then(Self::check).map_err(ConfigError::without_secrets)
     }
 
-    fn parse(json: &[u8]) -> Result<raw::Config, ConfigError> {
+    fn read(json: &[u8]) -> Result<Document, ConfigError> {
         if json.trim_ascii().is_empty() {
-            return Err(ConfigError::new("", Problem::Empty));
+            let example = r#"{"plans": {"free": {"standard": ["60/minute"]}}}"#;
+            return Err(ConfigError::new(format!(
+                "the configuration is empty; it needs plans, for example {example}"
+            )));
         }
-        let json: Json = serde_json::from_slice(json)
-            .map_err(|error| ConfigError::new("", Problem::Syntax(error.to_string())))?;
-        if json.has("fleet") {
-            let problem = "fleets are being rebuilt, and this version has none; leave the field out";
-            return Err(ConfigError::new("fleet", Problem::Invalid(problem.into())));
+        if json.len() > MAX_BYTES {
+            let problem = format!(
+                "{} bytes, at most {MAX_BYTES} are possible; use directory for many subscribers",
+                json.len()
+            );
+            return Err(ConfigError::new(problem));
         }
-        raw::Config::deserialize(json)
+        json::read(json)
     }
 
-    fn check(raw: raw::Config) -> Result<Self, ConfigError> {
-        let paths = Paths(Readings::new(raw.upstream_paths));
-        let (classes, default_class) = classes(raw.classes, &raw.default_class, &paths)?;
-        let plans = plans(raw.plans, &classes).map_err(|error| error.within("plans"))?;
-        let catalog = Catalog { classes, default_class, plans };
-        let subscribers =
-            Subscribers::check(raw.subscribers, &catalog).map_err(|error| error.within("subscribers"))?;
-        let counters = capacity(raw.counters, subscribers.records(raw.count_by))
-            .map_err(|error| error.within("counters"))?;
-
-        let exempt = paths.matches(raw.exempt).map_err(|error| error.within("exempt"))?;
-        let usage = raw
-            .usage_path
-            .map(|path| paths.checked(path).map_err(|error| error.within("usage_path")))
-            .transpose()?
-            .map(|path| Match { methods: vec!["GET".to_owned()], path: PathMatch::Exact(path) });
-        let operators = raw.operators.map(OperatorSettings::check);
-        let operators = operators.transpose().map_err(|error| error.within("operators"))?;
+    fn check(document: Document) -> Result<Self, ConfigError> {
+        let paths = Paths(Readings::new(document.upstream_paths));
+        let catalog = Catalog::check(document.plans, document.classes, &document.default_class, &paths)?;
+        let subscribers = Subscribers::check(document.subscribers, &catalog).at("subscribers")?;
+        let counters = document.counters;
+        check_capacity(counters, subscribers.records(document.count_by)).at("counters")?;
+        let key_sources = each(document.key_sources.0, KeySource::try_from).at("key_sources")?;
+        let has_subject = key_sources.iter().any(|source| matches!(source, KeySource::Metadata { .. }));
+        if document.plan_source.is_some() && !has_subject {
+            return Err(ConfigError::new(WITHOUT_SUBJECT)).at("plan_source");
+        }
+        let exempt = paths.matches(document.exempt).at("exempt")?;
+        let usage = document.usage_path.map(|path| paths.normal(&path)).transpose().at("usage_path")?;
+        let usage = usage.map(|path| Match { methods: vec!["GET".to_owned()], path: PathMatch::Exact(path) });
         let of_classes = catalog.classes.iter().flat_map(|class| &class.matches);
         let mut all_matches = of_classes.chain(&exempt).chain(&usage);
-        let key_sources = key_sources(raw.key_sources).map_err(|error| error.within("key_sources"))?;
 
         Ok(Self {
             looks_at_paths: all_matches.any(|rule| rule.path != PathMatch::Any),
             exempt,
-            base_path: match raw.base_path {
-                path if path.is_empty() => "/".to_owned(),
-                path => paths.checked(path).map_err(|error| error.within("base_path"))?,
+            base_path: match &*document.base_path {
+                "" => "/".to_owned(),
+                path => paths.normal(path).at("base_path")?,
             },
             readings: paths.0,
-            plan_source: raw
-                .plan_source
-                .map(|source| plan_source(&source, &key_sources).map_err(|error| error.within("plan_source")))
-                .transpose()?,
             key_sources,
-            directory: raw
-                .directory
-                .map(DirectorySettings::check)
-                .transpose()
-                .map_err(|error| error.within("directory"))?,
+            plan_source: document.plan_source.map(|source| source.metadata.0),
+            directory: document.directory.map(DirectorySettings::check).transpose().at("directory")?,
             usage,
-            unknown_key: StrangerPolicy::check(raw.unknown_key)
-                .map_err(|error| error.within("unknown_key"))?,
-            missing_key: StrangerPolicy::check(raw.missing_key)
-                .map_err(|error| error.within("missing_key"))?,
-            ipv6_prefix: ipv6_prefix(raw.ipv6_prefix)?,
-            not_in_plan: not_in_plan(raw.not_in_plan.status).map_err(|error| error.within("not_in_plan"))?,
-            headers: raw.headers.into(),
-            enforcement: raw.enforcement,
-            log_decisions: raw.log_decisions,
-            log_fields: raw.log_fields,
-            on_error: raw.on_error,
+            unknown_key: StrangerPolicy::check(document.unknown_key).at("unknown_key")?,
+            missing_key: StrangerPolicy::check(document.missing_key).at("missing_key")?,
+            ipv6_prefix: document.ipv6_prefix.0,
+            not_in_plan: document.not_in_plan.status.0,
+            headers: document.headers.into(),
+            enforcement: document.enforcement,
+            log_decisions: document.log_decisions,
+            log_fields: document.log_fields,
+            on_error: document.on_error,
             catalog,
             subscribers,
-            count_by: raw.count_by,
+            count_by: document.count_by,
             counters,
-            namespace: raw.namespace,
-            operators,
+            namespace: document.namespace,
+            operators: document.operators.map(OperatorSettings::check).transpose().at("operators")?,
         })
     }
 
@@ -252,15 +199,8 @@ impl Config {
         mut self,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        if let Some(directory) = &mut self.directory
-            && let Some(Secret::Variable(name)) = &directory.bearer
-        {
-            let Some(value) = variable(name) else {
-                let problem = Problem::Invalid("not set, or this host passes none".into());
-                let error = ConfigError::new("env", problem).given(name.as_str());
-                return Err(error.within("bearer").within("directory"));
-            };
-            directory.bearer = Some(Secret::Given(value));
+        if let Some(directory) = &mut self.directory {
+            directory.read_variables(variable).at("directory")?;
         }
         Ok(self)
     }
@@ -341,43 +281,18 @@ impl Config {
     }
 }
 
-fn plan_source(raw: &raw::PlanSource, key_sources: &[KeySource]) -> Result<Vec<u8>, ConfigError> {
-    if !key_sources.iter().any(|source| matches!(source, KeySource::Metadata { .. })) {
-        return Err(ConfigError::new("", Problem::PlanWithoutSubject));
-    }
-    property_path(&raw.metadata)
-}
+const WITHOUT_SUBJECT: &str = r#"needs a key source from metadata: otherwise every refreshed token would get a fresh quota; add to key_sources the token's subject, for example {"metadata": ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]}"#;
 
-fn ipv6_prefix(bits: u32) -> Result<u8, ConfigError> {
-    u8::try_from(bits).ok().filter(|bits| (1..=128).contains(bits)).ok_or_else(|| {
-        ConfigError::new("ipv6_prefix", Problem::Range { expected: "1 to 128 bits" }).given(bits)
-    })
-}
-
-fn not_in_plan(status: u32) -> Result<u16, ConfigError> {
-    u16::try_from(status).ok().filter(|status| matches!(status, 400..=428 | 430..=499)).ok_or_else(|| {
-        let expected = "a status from 400 to 499 except 429, after which clients would retry";
-        ConfigError::new("status", Problem::Range { expected }).given(status)
-    })
-}
-
-fn capacity(counters: Capacity, needed: usize) -> Result<Capacity, ConfigError> {
-    for (field, given) in [("known", counters.known), ("strangers", counters.strangers)] {
+fn check_capacity(Capacity { known, strangers }: Capacity, needed: usize) -> Result<(), ConfigError> {
+    for (field, given) in [("known", known), ("strangers", strangers)] {
         if !(1..=MAX_CAPACITY / 2).contains(&given) {
-            return Err(
-                ConfigError::new(field, Problem::Range { expected: "1 to 33554426 records" }).given(given)
-            );
+            let problem = format!("expected 1 to {} records", MAX_CAPACITY / 2);
+            return Err(ConfigError::new(problem).given_number(given)).at(field);
         }
     }
-    let available = counters.known;
-    if usize::try_from(available).is_ok_and(|available| available < needed) {
-        return Err(ConfigError::new("known", Problem::Capacity { available, needed }));
+    if usize::try_from(known).is_ok_and(|known| known < needed) {
+        let problem = format!("the configured keys need {needed} records, more than {known}");
+        return Err(ConfigError::new(problem)).at("known");
     }
-    Ok(counters)
-}
-
-/// SHA-256 of an API key.
-#[must_use]
-pub fn digest(key: &[u8]) -> KeyDigest {
-    Sha256::digest(key).into()
+    Ok(())
 }

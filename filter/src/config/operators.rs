@@ -2,104 +2,69 @@
 
 use serde::Deserialize;
 
-use super::digest;
-use super::error::ConfigError;
-use super::plans::{NAME, check_name, is_name};
-use super::problem::Problem;
-use super::subscribers::parse_key;
+use super::digest::{KeyHash, digest};
+use super::entries::repeated;
+use super::error::{At as _, ConfigError};
+use super::leaf::{Name, NonEmpty, OperatorsPath};
 use crate::count::fingerprint::KeyDigest;
 
 /// Endpoints at which operators see where a subscriber stands, and reset a quota.
-#[derive(Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Operators"))]
 #[serde(deny_unknown_fields)]
-pub(super) struct Operators {
+pub struct OperatorSettings {
     /// Path above the endpoints. The filter answers 404 to all other paths. Its segments have `A-Z`, `a-z`, `0-9`, `_` and `-`.
-    #[serde(default = "default_path")]
-    path: String,
+    #[serde(default = "default_path", deserialize_with = "path")]
+    #[cfg_attr(feature = "schema", schemars(with = "OperatorsPath", extend("default" = "/weir")))]
+    pub path: String,
     /// Bearer tokens of the operators. With two at a time, a token can be replaced without a gap.
-    tokens: Vec<OperatorToken>,
+    tokens: NonEmpty<Token>,
 }
 
 fn default_path() -> String {
     "/weir".to_owned()
 }
 
+fn path<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    OperatorsPath::deserialize(deserializer).map(Into::into)
+}
+
 /// A bearer token of an operator.
-#[derive(Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "OperatorToken"))]
 #[serde(deny_unknown_fields)]
-struct OperatorToken {
-    /// Unique name, which the audit line states: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
-    name: String,
-    /// SHA-256 of the token, as `sha256:` and 64 hexadecimal digits. A plain token is refused.
-    token: String,
-}
-
-/// The operators of a configuration that answers them alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperatorSettings {
-    /// Path above the endpoints.
-    pub path: String,
-    tokens: Vec<Token>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
 struct Token {
-    name: String,
-    digest: KeyDigest,
+    /// Unique name, which the audit line states: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
+    name: Name,
+    /// SHA-256 of the token, as `sha256:` and 64 hexadecimal digits. A plain token is refused.
+    token: KeyHash,
 }
 
 impl OperatorSettings {
-    pub(super) fn check(raw: Operators) -> Result<Self, ConfigError> {
-        if !is_path(&raw.path) {
-            return Err(ConfigError::new("path", Problem::Value { expected: PATH.to_owned() }));
+    /// Checks what tokens have to differ in.
+    pub(super) fn check(self) -> Result<Self, ConfigError> {
+        let NonEmpty(tokens) = &self.tokens;
+        let names = repeated(tokens, |token| &token.name).map(|index| (index, "name"));
+        let hashes = repeated(tokens, |token| token.token.0).map(|index| (index, "token"));
+        match names.or(hashes) {
+            Some((index, field)) => Err(ConfigError::new("given twice")).at(field).at(index).at("tokens"),
+            None => Ok(self),
         }
-        if raw.tokens.is_empty() {
-            return Err(ConfigError::new("tokens", Problem::NoneGiven));
-        }
-        let mut tokens: Vec<Token> = Vec::with_capacity(raw.tokens.len());
-        for (index, raw) in raw.tokens.into_iter().enumerate() {
-            let token = check_token(raw, &tokens).map_err(|error| error.within(index).within("tokens"))?;
-            tokens.push(token);
-        }
-        Ok(Self { path: raw.path, tokens })
     }
 
     /// The name of the operator who has this token.
     #[must_use]
     pub fn operator(&self, token: &[u8]) -> Option<&str> {
         let given = digest(token);
+        let NonEmpty(tokens) = &self.tokens;
         // All tokens are compared, whichever is given.
-        self.tokens.iter().fold(
+        tokens.iter().fold(
             None,
-            |found, Token { name, digest }| {
-                if is_same(digest, &given) { Some(name.as_str()) } else { found }
+            |found, Token { name, token }| {
+                if is_same(&token.0, &given) { Some(&**name) } else { found }
             },
         )
     }
-}
-
-const PATH: &str = "a path of segments of A-Z, a-z, 0-9, _ and -, such as /weir";
-
-fn is_path(path: &str) -> bool {
-    let is_segment = |segment: &str| {
-        !segment.is_empty()
-            && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-    };
-    path.strip_prefix('/').is_some_and(|path| path.split('/').all(is_segment))
-}
-
-fn check_token(OperatorToken { name, token }: OperatorToken, others: &[Token]) -> Result<Token, ConfigError> {
-    check_name(&name, NAME, is_name).map_err(|error| error.within("name"))?;
-    if others.iter().any(|other| other.name == name) {
-        return Err(ConfigError::new("name", Problem::Duplicate));
-    }
-    let digest = parse_key(&token).map_err(|problem| ConfigError::new("token", problem))?;
-    if others.iter().any(|other| other.digest == digest) {
-        return Err(ConfigError::new("token", Problem::Duplicate));
-    }
-    Ok(Token { name, digest })
 }
 
 /// Compares in a time that does not depend on the bytes.
@@ -107,7 +72,6 @@ fn is_same(one: &KeyDigest, other: &KeyDigest) -> bool {
     let differ = one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other));
     core::hint::black_box(differ) == 0
 }
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::with;
@@ -139,7 +103,10 @@ mod tests {
                 token(r#""name": "B", "token": "x""#),
                 "operators.tokens[1].name: a name is 1 to 32 of a-z, 0-9, _ and -",
             ),
-            (token(r#""name": "a", "token": "x""#), "operators.tokens[1].name: given twice"),
+            (
+                token(&format!(r#""name": "a", "token": "sha256:{}""#, "a".repeat(64))),
+                "operators.tokens[1].name: given twice",
+            ),
             (
                 token(r#""name": "b", "token": "sha256:abc""#),
                 r#"operators.tokens[1].token: expected "sha256:" and 64 hexadecimal digits"#,
@@ -154,7 +121,7 @@ mod tests {
             ),
             (
                 token(r#""name": "b", "key": "secret""#),
-                "operators.tokens[1].*: unknown field, expected one of name, token",
+                "operators.tokens[1].*: unknown field, expected name, token",
             ),
         ];
         for path in ["", "/", "weir", "/weir/", "//weir", "/a/../b", "/a%2Fb", "/secret?"] {

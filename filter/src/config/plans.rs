@@ -2,16 +2,45 @@
 
 use std::sync::Arc;
 
-use super::cost::{CostSource, Refund};
-use super::error::{ConfigError, Step};
-use super::problem::Problem;
+use serde::Deserialize;
+
+use super::cost::{Cost, CostSource, Refund};
+use super::entries::{Entries, Grants, once, repeated};
+use super::error::{At as _, ConfigError, each};
+use super::error::{Instead, Quoted};
+use super::leaf::Name;
 use super::rate::{Grant, QuotaTerms};
-use super::raw;
-use super::requests::Paths;
+use super::requests::{MatchFields, Paths};
 use crate::count::entry::MAX_QUOTAS;
-use crate::decide::outcome::NO_PLAN;
 use crate::quota::{Quota, QuotaSet};
 use crate::request::classes::Match;
+
+/// The plan under which requests without a known key are counted in metrics. No plan of a configuration has this name.
+pub const NO_PLAN: &str = "none";
+
+/// A group of endpoints that share quotas.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Class"))]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClassFields {
+    /// Name of the class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
+    name: Name,
+    /// Units that a request of this class consumes. With an object, a request reserves units, and its actual cost takes their place once it is
+    /// known.
+    #[serde(default = "one")]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = 1)))]
+    cost: Cost,
+    /// Responses that give back what their request was charged.
+    refund: Option<Refund>,
+    /// Requests of this class. A class without a match can be the default class.
+    #[serde(rename = "match", default)]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
+    matches: Vec<MatchFields>,
+}
+
+const fn one() -> Cost {
+    Cost::ONE
+}
 
 /// A class of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +60,8 @@ pub struct Class {
 impl Class {
     /// A class whose requests cost one unit, and that nothing matches.
     pub(super) fn plain(name: &str) -> Self {
-        Self { name: name.to_owned(), cost: 1, actual: None, refund: Refund::default(), matches: Vec::new() }
+        let (name, refund) = (name.to_owned(), Refund::default());
+        Self { name, cost: 1, actual: None, refund, matches: Vec::new() }
     }
 
     /// Whether a response, or the end of a stream, may change what a request of this class was charged.
@@ -66,81 +96,86 @@ impl Entitlement {
 /// An entitlement for each class, in the order of the classes.
 pub type Entitlements = Arc<[Entitlement]>;
 
-pub(super) const NAME: &str = "1 to 32 of a-z, 0-9, _ and -";
-const PLAN_NAME: &str = "1 to 64 of A-Z, a-z, 0-9, _ and -, and not \"none\", which is the plan of strangers";
-
-pub(super) fn is_name(name: &str) -> bool {
-    (1..=32).contains(&name.len())
-        && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+/// The classes and plans that terms refer to.
+#[derive(Debug)]
+pub struct Catalog {
+    /// The classes; the default class is one of them.
+    pub classes: Vec<Class>,
+    /// The class of a request that matches none, as an index into `classes`.
+    pub default_class: usize,
+    /// The plans' names and entitlements, in the order of the configuration.
+    pub plans: Vec<(String, Entitlements)>,
 }
 
-fn is_plan_name(name: &str) -> bool {
-    (1..=64).contains(&name.len())
-        && name != NO_PLAN
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-}
-
-/// Refuses a name that is not `valid`; `expected` describes a valid one.
-pub(super) fn check_name(
-    name: &str,
-    expected: &'static str,
-    valid: fn(&str) -> bool,
-) -> Result<(), ConfigError> {
-    if valid(name) { Ok(()) } else { Err(ConfigError::new("", Problem::Name { expected }).given(name)) }
-}
-
-/// The classes, among them the default class, and the default class's index.
-pub(super) fn classes(
-    raw: Vec<raw::Class>,
-    default: &str,
-    paths: &Paths,
-) -> Result<(Vec<Class>, usize), ConfigError> {
-    let mut classes: Vec<Class> = Vec::new();
-    for (index, class) in raw.into_iter().enumerate() {
-        let class =
-            check_class(class, &classes, paths).map_err(|error| error.within(index).within("classes"))?;
-        classes.push(class);
-    }
-    let default_class = match classes.iter().position(|class| class.name == default) {
-        Some(index) => index,
-        None => {
-            check_name(default, NAME, is_name).map_err(|error| error.within("default_class"))?;
-            classes.push(Class::plain(default));
-            classes.len() - 1
+impl Catalog {
+    /// Checks the fields `plans`, `classes` and `default_class`.
+    pub(super) fn check(
+        plans: Entries<Grants>,
+        classes: Vec<ClassFields>,
+        default_class: &Name,
+        paths: &Paths,
+    ) -> Result<Self, ConfigError> {
+        let mut classes = each(classes, |class| check_class(class, paths)).at("classes")?;
+        if let Some(index) = repeated(&classes, |class| &class.name) {
+            let name = classes.get(index).map(|class| class.name.as_str()).unwrap_or_default();
+            return Err(ConfigError::new("given twice").given(name)).at("name").at(index).at("classes");
         }
-    };
-    Ok((classes, default_class))
-}
-
-fn check_class(raw: raw::Class, others: &[Class], paths: &Paths) -> Result<Class, ConfigError> {
-    check_name(&raw.name, NAME, is_name).map_err(|error| error.within("name"))?;
-    if others.iter().any(|other| other.name == raw.name) {
-        return Err(ConfigError::new("name", Problem::Duplicate).given(raw.name));
-    }
-    let (cost, actual) = raw.cost.check().map_err(|error| error.within("cost"))?;
-    let refund =
-        raw.refund.map(|refund| refund.check().map_err(|error| error.within("refund"))).transpose()?;
-    let matches = paths.matches(raw.matches).map_err(|error| error.within("match"))?;
-    Ok(Class { name: raw.name, cost, actual, refund: refund.unwrap_or_default(), matches })
-}
-
-/// The plans' names and entitlements.
-pub(super) fn plans(
-    raw: raw::Entries<raw::Grants>,
-    classes: &[Class],
-) -> Result<Vec<(String, Entitlements)>, ConfigError> {
-    if raw.0.is_empty() {
-        return Err(ConfigError::new("", Problem::NoneGiven));
-    }
-    let plan = |(name, limits): (String, raw::Grants)| {
-        check_name(&name, PLAN_NAME, is_plan_name)?;
+        let listed = classes.iter().position(|class| *class.name == **default_class);
+        let default_class = listed.unwrap_or_else(|| {
+            classes.push(Class::plain(default_class));
+            classes.len() - 1
+        });
+        if plans.0.is_empty() {
+            return Err(ConfigError::new("must not be empty")).at("plans");
+        }
+        once(&plans.0).at("plans")?;
         let none = vec![Entitlement::NotInPlan; classes.len()];
-        let granted = entitlements(&limits.0, none, classes)
-            .map(Into::into)
-            .map_err(|error| error.within(Step::Name(name.clone())))?;
-        Ok((name, granted))
-    };
-    raw.0.into_iter().map(plan).collect()
+        let plan = |(name, limits): (String, Grants)| {
+            check_plan_name(&name)?;
+            let granted = entitlements(&limits.0, none.clone(), &classes).at(&name)?;
+            Ok((name, granted.into()))
+        };
+        let plans = plans.0.into_iter().map(plan).collect::<Result<_, _>>().at("plans")?;
+        Ok(Self { classes, default_class, plans })
+    }
+
+    /// Takes over the memory of `earlier` where it holds the same.
+    pub(super) fn share_with(&mut self, earlier: &Self) {
+        for (name, granted) in &mut self.plans {
+            let before = earlier.plans.iter().find(|(plan, before)| plan == name && before == granted);
+            if let Some((_, before)) = before {
+                *granted = Arc::clone(before);
+            }
+        }
+    }
+
+    /// "unknown class", and the names of the classes.
+    pub(super) fn unknown_class(classes: &[Class], given: &str) -> ConfigError {
+        let names: Vec<_> = classes.iter().map(|class| class.name.as_str()).collect();
+        ConfigError::new(format!("unknown class, {}", Instead { given, names: &names }))
+    }
+}
+
+fn check_class(fields: ClassFields, paths: &Paths) -> Result<Class, ConfigError> {
+    if fields.refund.as_ref().is_some_and(Refund::is_empty) {
+        return Err(ConfigError::new("give statuses, grpc or both")).at("refund");
+    }
+    Ok(Class {
+        name: fields.name.into(),
+        cost: fields.cost.units.get(),
+        actual: fields.cost.actual,
+        refund: fields.refund.unwrap_or_default(),
+        matches: paths.matches(fields.matches).at("match")?,
+    })
+}
+
+fn check_plan_name(name: &str) -> Result<(), ConfigError> {
+    let fits = (1..=64).contains(&name.len())
+        && name != NO_PLAN
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    let problem =
+        r#"a name is 1 to 64 of A-Z, a-z, 0-9, _ and -, and not "none", which is the plan of strangers"#;
+    if fits { Ok(()) } else { Err(ConfigError::new(problem).given(name)) }
 }
 
 /// `base`, with the classes that `limits` names replaced.
@@ -149,73 +184,89 @@ pub(super) fn entitlements(
     mut base: Vec<Entitlement>,
     classes: &[Class],
 ) -> Result<Vec<Entitlement>, ConfigError> {
+    once(limits)?;
     for (name, grant) in limits {
-        let mut entitlements = classes.iter().zip(&mut base);
-        let granted = match entitlements.find(|(class, _)| class.name == *name) {
-            Some((class, entitlement)) => match grant {
-                Grant::Unlimited => Ok(Entitlement::Unlimited),
-                Grant::Quotas(list) => quota_set(list, class).map(Entitlement::Quotas),
-            }
-            .map(|granted| *entitlement = granted),
-            None => {
-                let expected = classes.iter().map(|class| class.name.clone()).collect();
-                Err(ConfigError::new("", Problem::Unknown { kind: "class", expected }))
-            }
+        let class = classes.iter().zip(&mut base).find(|(class, _)| class.name == *name);
+        let Some((class, entitlement)) = class else {
+            return Err(Catalog::unknown_class(classes, name)).at(name);
         };
-        granted.map_err(|error| error.within(Step::Name(name.clone())))?;
+        *entitlement = match grant {
+            Grant::Unlimited => Entitlement::Unlimited,
+            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class).at(name)?),
+        };
     }
     Ok(base)
 }
 
 /// The quotas of a class.
-pub(super) fn quota_set(raw: &[QuotaTerms], class: &Class) -> Result<Arc<QuotaSet>, ConfigError> {
-    Ok(Arc::new(QuotaSet::new(quotas(raw, class, &class.name)?)))
+pub(super) fn quota_set(list: &[QuotaTerms], class: &Class) -> Result<Arc<QuotaSet>, ConfigError> {
+    Ok(Arc::new(QuotaSet::new(quotas(list, class, &class.name)?)))
 }
 
 /// As [`quota_set`]. A quota without a name gets `default_name`, followed by the window if there are several quotas.
 pub(super) fn quotas(
-    raw: &[QuotaTerms],
+    list: &[QuotaTerms],
     class: &Class,
     default_name: &str,
 ) -> Result<Vec<Quota>, ConfigError> {
-    if raw.is_empty() {
-        return Err(ConfigError::new("", Problem::NoneGiven));
+    match list.len() {
+        0 => return Err(ConfigError::new("must not be empty")),
+        1..=MAX_QUOTAS => {}
+        more => return Err(ConfigError::new(format!("{more} quotas, at most {MAX_QUOTAS} are possible"))),
     }
-    if raw.len() > MAX_QUOTAS {
-        return Err(ConfigError::new("", Problem::TooManyQuotas(raw.len())));
-    }
-    let single = raw.len() == 1;
-    let mut quotas: Vec<Quota> = Vec::with_capacity(raw.len());
-    for (index, QuotaTerms { limit, window, name, mode, refundable }) in raw.iter().enumerate() {
-        let (limit, window, mode, refundable) = (*limit, *window, *mode, *refundable);
-        let refuse = |problem| Err(ConfigError::new("", problem).within(index));
-        let name = match name {
-            Some(name) => {
-                check_name(name, NAME, is_name).map_err(|error| error.within("name").within(index))?;
-                name.clone()
-            }
-            None if single => default_name.to_owned(),
-            None => format!("{default_name}-{}", window.short_name()),
+    let mut quotas: Vec<Quota> = Vec::with_capacity(list.len());
+    for (index, QuotaTerms { limit, window, name, mode, refundable }) in list.iter().enumerate() {
+        let quota = Quota {
+            name: match name {
+                Some(name) => name.to_string(),
+                None if list.len() == 1 => default_name.to_owned(),
+                None => format!("{default_name}-{}", window.short_name()),
+            },
+            limit: limit.0,
+            window: *window,
+            mode: *mode,
+            refundable: *refundable,
         };
-        if quotas.iter().any(|other| other.name == name) {
-            return Err(ConfigError::new("name", Problem::Duplicate).given(name).within(index));
+        if let Some(problem) = contradiction(&quota, &quotas, class) {
+            return Err(ConfigError::new(problem)).at(index);
         }
-        if quotas.iter().any(|other| other.window == window && other.mode == mode) {
-            return refuse(Problem::SameWindow);
+        if quotas.iter().any(|other| other.name == quota.name) {
+            let problem = "another quota of this class has the same name";
+            return match name {
+                Some(name) => Err(ConfigError::new(problem).given(name)).at("name"),
+                None => {
+                    let name = Quoted(&quota.name);
+                    let problem =
+                        format!("{problem}, {name}, which this one gets by default; give this one a name");
+                    Err(ConfigError::new(problem))
+                }
+            }
+            .at(index);
         }
-        if quotas.iter().any(|other| other.window == window && other.refundable != refundable) {
-            return refuse(Problem::SharedCount);
-        }
-        if limit.get() < class.cost {
-            let (class, cost, reserved) = (class.name.clone(), class.cost, class.actual.is_some());
-            return refuse(match reserved {
-                true => Problem::ReserveOverLimit { class, reserve: cost },
-                false => Problem::CostOverLimit { class, cost },
-            });
-        }
-        quotas.push(Quota { name, limit, window, mode, refundable });
+        quotas.push(quota);
     }
     Ok(quotas)
+}
+
+/// Why a quota cannot stand beside others, or in its class.
+fn contradiction(quota: &Quota, others: &[Quota], class: &Class) -> Option<String> {
+    let mut same_window = others.iter().filter(|other| other.window == quota.window);
+    let name = Quoted(&class.name);
+    Some(match (same_window.clone().any(|other| other.mode == quota.mode), &class.actual) {
+        (true, _) => "another quota of this class has the same window and mode; keep the lower limit".to_owned(),
+        _ if same_window.any(|other| other.refundable != quota.refundable) => {
+            "another quota of this class has the same window, so they share one count; give both the same value of refundable"
+                .to_owned()
+        }
+        _ if quota.limit.get() >= class.cost => return None,
+        (_, Some(_)) => format!(
+            "a request of class {name} reserves {} units (its cost.reserve), more than this limit: none could ever pass",
+            class.cost
+        ),
+        (_, None) => {
+            format!("a request of class {name} costs {}, more than this limit: none could ever pass", class.cost)
+        }
+    })
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
-//! The grammar of quotas and durations: `60/minute`, `90s`.
+//! The grammar of quotas: `60/minute`, or an object with more.
 
-use core::fmt;
 use core::num::NonZeroU32;
 use core::str::FromStr;
 
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, MapAccess, SeqAccess};
 
+use super::forms::{Forms, read_by_forms};
+use super::leaf::{Name, Units, duration};
+#[cfg(feature = "schema")]
+use crate::count::entry::MAX_QUOTAS;
 use crate::quota::Mode;
-use crate::window::{DAY, HOUR, MINUTE, Window};
+use crate::window::Window;
 
 /// Limit and window of a quota in the form `60/minute`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,30 +28,34 @@ pub struct Rate {
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
-    schemars(rename = "Quota", transform = super::schema::or_rate)
+    schemars(rename = "Quota", transform = or_rate)
 )]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct QuotaTerms {
     /// Units in a window. It is at least the cost of the class.
-    pub limit: NonZeroU32,
+    pub(super) limit: Units,
     /// `second`, `minute`, `hour`, `day` (UTC), `month` (UTC calendar), or a duration such as `90s`, `5m`, `2h` or `7d`.
-    #[serde(deserialize_with = "from_text")]
-    #[cfg_attr(feature = "schema", schemars(with = "String"))]
-    pub window: Window,
+    pub(super) window: Window,
     /// Name of the quota in the IETF headers: 1 to 32 of `a-z`, `0-9`, `_` and `-`. The default is the name of the class, followed by
     /// the window if the class has several quotas.
-    pub name: Option<String>,
+    pub(super) name: Option<Name>,
     /// Whether the quota refuses requests.
     #[serde(default)]
-    pub mode: Mode,
-    /// Whether the quota gets back what a request was charged whose response is refunded. `false` protects the upstream from clients that
-    /// retry what fails.
-    #[serde(default = "default_refundable")]
-    pub refundable: bool,
+    pub(super) mode: Mode,
+    /// Whether refunds also credit this quota. `false` protects the upstream from clients that retry what fails.
+    #[serde(default = "yes")]
+    pub(super) refundable: bool,
 }
 
-const fn default_refundable() -> bool {
+const fn yes() -> bool {
     true
+}
+
+impl QuotaTerms {
+    /// A quota of which only limit and window are given.
+    pub(super) fn plain(limit: NonZeroU32, window: Window) -> Self {
+        Self { limit: Units(limit), window, name: None, mode: Mode::Enforced, refundable: true }
+    }
 }
 
 /// The quotas of a class. JSON: a list of quotas, or `"unlimited"`.
@@ -60,167 +67,101 @@ pub enum Grant {
     Quotas(Vec<QuotaTerms>),
 }
 
-/// Why a text is not a rate or not a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RateError {
-    /// There is no `/` between limit and unit.
-    #[error("expected <limit>/<unit>, for example 60/minute")]
-    Form,
-    /// The limit is not a whole number in range.
-    #[error("the limit must be a whole number from 1 to 4294967295")]
-    Limit,
-    /// The unit is unknown.
-    #[error("unknown unit, expected second, minute, hour, day or month")]
-    Unit,
-    /// The window is neither a unit nor a duration.
-    #[error(
-        "unknown window, expected second, minute, hour, day, month or whole seconds, minutes, hours or days such as 90s, 5m, 2h, 7d"
-    )]
-    Window,
-    /// The window is zero or longer than 2³²−1 seconds.
-    #[error("a window is 1 to 4294967295 seconds long")]
-    WindowRange,
-}
-
 impl FromStr for Rate {
-    type Err = RateError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, RateError> {
-        let (limit, unit) = text.split_once('/').ok_or(RateError::Form)?;
-        if limit.is_empty() || !limit.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(RateError::Limit);
-        }
-        let limit = limit.parse().map_err(|_| RateError::Limit)?;
-        let window = unit_window(unit).ok_or(RateError::Unit)?;
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let (limit, unit) = text.split_once('/').ok_or("expected <limit>/<unit>, for example 60/minute")?;
+        // A limit may not have a sign, which numbers may.
+        let limit = limit.parse().ok().filter(|_| limit.bytes().all(|byte| byte.is_ascii_digit()));
+        let limit = limit.ok_or("the limit must be a whole number from 1 to 4294967295")?;
+        let window = unit_window(unit).ok_or("unknown unit, expected second, minute, hour, day or month")?;
         Ok(Self { limit, window })
     }
 }
 
 impl FromStr for Window {
-    type Err = RateError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, RateError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         if let Some(window) = unit_window(text) {
             return Ok(window);
         }
-        match duration(text) {
-            None => Err(RateError::Window),
-            Some(seconds) => {
-                seconds.and_then(NonZeroU32::new).map(Self::Seconds).ok_or(RateError::WindowRange)
-            }
-        }
+        let seconds = duration(text).ok_or(
+            "unknown window, expected second, minute, hour, day, month or whole seconds, minutes, hours or days such as 90s, 5m, 2h, 7d",
+        )?;
+        let seconds = seconds.and_then(NonZeroU32::new).map(Self::Seconds);
+        seconds.ok_or("a window is 1 to 4294967295 seconds long")
     }
 }
 
-fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Window, D::Error> {
-    struct WindowVisitor;
-
-    impl Visitor<'_> for WindowVisitor {
-        type Value = Window;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(r#"a window such as "minute" or "90s""#)
-        }
-
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<Window, E> {
-            text.parse().map_err(E::custom)
-        }
-    }
-
-    deserializer.deserialize_str(WindowVisitor)
-}
-
-impl<'de> Deserialize<'de> for QuotaTerms {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct QuotaVisitor;
-
-        impl<'de> Visitor<'de> for QuotaVisitor {
-            type Value = QuotaTerms;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<QuotaTerms, E> {
-                let Rate { limit, window } = text.parse().map_err(E::custom)?;
-                Ok(QuotaTerms { limit, window, name: None, mode: Mode::Enforced, refundable: true })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<QuotaTerms, A::Error> {
-                // The derived function for the object form, which `remote` keeps apart from the trait's.
-                QuotaTerms::deserialize(MapAccessDeserializer::new(map))
-            }
-        }
-
-        deserializer.deserialize_any(QuotaVisitor)
-    }
-}
-
-impl<'de> Deserialize<'de> for Grant {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct GrantVisitor;
-
-        impl<'de> Visitor<'de> for GrantVisitor {
-            type Value = Grant;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a list of quotas such as ["60/minute"], or "unlimited""#)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Grant, E> {
-                match text {
-                    "unlimited" => Ok(Grant::Unlimited),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Grant, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Grant::Quotas)
-            }
-        }
-
-        deserializer.deserialize_any(GrantVisitor)
-    }
-}
-
-/// Parses whole seconds, minutes, hours or days such as `90s`, `5m`, `2h`, `7d` into seconds. `None` if the text is not a duration,
-/// `Some(None)` if it has more seconds than a `u32` holds.
-#[must_use]
-pub fn duration(text: &str) -> Option<Option<u32>> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (count, unit) = text.split_at_checked(digits)?;
-    let unit = match unit {
-        "s" => 1,
-        "m" => MINUTE,
-        "h" => HOUR,
-        "d" => DAY,
-        _ => return None,
-    };
-    (!count.is_empty()).then(|| count.parse::<u32>().ok()?.checked_mul(unit))
-}
-
-/// Parses whole milliseconds or seconds such as `250ms`, `1s` into milliseconds. `None` and `Some(None)` as in [`duration`].
-#[must_use]
-pub fn milliseconds(text: &str) -> Option<Option<u32>> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (count, unit) = text.split_at_checked(digits)?;
-    let unit = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        _ => return None,
-    };
-    (!count.is_empty()).then(|| count.parse::<u32>().ok()?.checked_mul(unit))
-}
-
+/// The window of a unit, by the names that windows have in messages.
 fn unit_window(unit: &str) -> Option<Window> {
-    Some(match unit {
-        "second" => Window::SECOND,
-        "minute" => Window::MINUTE,
-        "hour" => Window::HOUR,
-        "day" => Window::DAY,
-        "month" => Window::CalendarMonth,
-        _ => return None,
-    })
+    let units = [Window::SECOND, Window::MINUTE, Window::HOUR, Window::DAY, Window::CalendarMonth];
+    units.into_iter().find(|window| window.short_name().to_string() == unit)
+}
+
+impl Forms<'_> for Window {
+    const EXPECTED: &'static str = r#"a window such as "minute" or "90s""#;
+
+    fn text<E: Error>(text: &str) -> Result<Self, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+impl<'de> Forms<'de> for QuotaTerms {
+    const EXPECTED: &'static str = r#"a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#;
+
+    fn text<E: Error>(text: &str) -> Result<Self, E> {
+        let Rate { limit, window } = text.parse().map_err(E::custom)?;
+        Ok(Self::plain(limit, window))
+    }
+
+    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
+        // The derived function for the object form, which `remote` keeps apart from the trait's.
+        Self::deserialize(MapAccessDeserializer::new(object))
+    }
+}
+
+impl<'de> Forms<'de> for Grant {
+    const EXPECTED: &'static str = r#"a list of quotas such as ["60/minute"], or "unlimited""#;
+
+    fn text<E: Error>(text: &str) -> Result<Self, E> {
+        Self::or_refused((text == "unlimited").then_some(Self::Unlimited))
+    }
+
+    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Self::Quotas)
+    }
+}
+
+/// A whole number of at least 1. Only the filter checks the upper bound.
+#[cfg(feature = "schema")]
+const LIMIT: &str = "0*[1-9][0-9]*";
+
+read_by_forms!(Window, {"type": "string", "pattern": format!("^(second|minute|hour|day|month|{LIMIT}[smhd])$")});
+read_by_forms!(QuotaTerms);
+read_by_forms!(Grant as "Quotas", |generator| {
+    "description": format!("Up to {MAX_QUOTAS} quotas, all of which apply, or `\"unlimited\"`. Two quotas of the same mode have different windows."),
+    "anyOf": [
+        {"const": "unlimited"},
+        {"type": "array", "items": generator.subschema_for::<QuotaTerms>(), "minItems": 1, "maxItems": MAX_QUOTAS},
+    ],
+});
+
+/// Describes a quota in both of its forms: the derived schema describes the object.
+#[cfg(feature = "schema")]
+fn or_rate(schema: &mut schemars::Schema) {
+    let mut object = core::mem::take(schema);
+    object.remove("description");
+    *schema = schemars::json_schema!({
+        "description": "A limit in a window: a text such as `\"60/minute\"`, or an object. The text takes a limit and `second`, \
+            `minute`, `hour`, `day` or `month`.",
+        "anyOf": [
+            {"type": "string", "pattern": format!("^{LIMIT}/(second|minute|hour|day|month)$")},
+            object,
+        ],
+    });
 }
 
 #[cfg(test)]
@@ -230,16 +171,17 @@ mod tests {
     #[test]
     fn a_rate_is_refused_with_its_mistake() {
         let rows = [
-            ("600/fortnight", RateError::Unit),
-            ("600", RateError::Form),
-            ("/minute", RateError::Limit),
-            ("0/minute", RateError::Limit),
-            ("+6/minute", RateError::Limit),
-            ("4294967296/day", RateError::Limit),
-            ("6/Minute", RateError::Unit),
+            ("600/fortnight", "unknown unit"),
+            ("600", "expected <limit>/<unit>"),
+            ("/minute", "the limit"),
+            ("0/minute", "the limit"),
+            ("+6/minute", "the limit"),
+            ("4294967296/day", "the limit"),
+            ("6/Minute", "unknown unit"),
         ];
-        for (text, error) in rows {
-            assert_eq!(text.parse::<Rate>(), Err(error), "{text}");
+        for (text, problem) in rows {
+            let refused = text.parse::<Rate>().unwrap_err();
+            assert!(refused.starts_with(problem), "{text}: {refused}");
         }
         assert_eq!(
             "4294967295/month".parse(),
@@ -249,11 +191,12 @@ mod tests {
 
     #[test]
     fn a_window_is_refused_with_its_mistake() {
+        let refusal = |text: &str| text.parse::<Window>().unwrap_err();
         for text in ["", "s", "fortnight", "9", "1.5h", "-1s", "90 s", "é"] {
-            assert_eq!(text.parse::<Window>(), Err(RateError::Window), "{text}");
+            assert!(refusal(text).starts_with("unknown window"), "{text}");
         }
         for text in ["0s", "4294967296s", "99999999999999999999s", "50000d"] {
-            assert_eq!(text.parse::<Window>(), Err(RateError::WindowRange), "{text}");
+            assert_eq!(refusal(text), "a window is 1 to 4294967295 seconds long", "{text}");
         }
     }
 }

@@ -1,110 +1,129 @@
 //! How requests are matched, and where they carry their key.
 
-use super::error::ConfigError;
-use super::plans::check_name;
-use super::problem::Problem;
-use super::raw;
+use serde::Deserialize;
+
+use super::error::Quoted;
+use super::error::{At as _, ConfigError, each};
+use super::leaf::{HeaderName, MetadataPath, Method, NonEmpty, Path, Scheme, Text};
 use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
 use crate::request::readings::Readings;
+
+/// A condition on requests. All given fields must match, and at least one is required.
+#[derive(Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Match", extend(
+        "anyOf" = [super::leaf::given("methods"), super::leaf::given("path"), super::leaf::given("path_prefix")],
+        "not" = {"allOf": [super::leaf::given("path"), super::leaf::given("path_prefix")]},
+    ))
+)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MatchFields {
+    /// Methods in upper case. `GET` also matches `HEAD`.
+    methods: Option<NonEmpty<Method>>,
+    /// Exact path. A trailing slash of the request does not matter. Excludes `path_prefix`.
+    path: Option<Path>,
+    /// Path and everything below it, by whole segments: `/r` matches `/r/x` and does not match `/rx`. Excludes `path`.
+    path_prefix: Option<Path>,
+}
+
+/// Preflight requests, which browsers send automatically.
+pub(super) fn default_exempt() -> Vec<MatchFields> {
+    let methods = NonEmpty(vec![Method("OPTIONS".to_owned())]);
+    vec![MatchFields { methods: Some(methods), path: None, path_prefix: None }]
+}
 
 /// Checks paths and matches against what the upstream may take a path for.
 pub(super) struct Paths(pub(super) Readings);
 
 impl Paths {
     /// The matches of a list.
-    pub(super) fn matches(&self, raw: Vec<raw::Match>) -> Result<Vec<Match>, ConfigError> {
-        raw.into_iter()
-            .enumerate()
-            .map(|(index, rule)| self.one_match(rule).map_err(|error| error.within(index)))
-            .collect()
+    pub(super) fn matches(&self, list: Vec<MatchFields>) -> Result<Vec<Match>, ConfigError> {
+        each(list, |fields| {
+            let path = match (fields.path, fields.path_prefix) {
+                (Some(_), Some(_)) => {
+                    return Err(ConfigError::new("give either path or path_prefix, not both"));
+                }
+                (Some(path), None) => PathMatch::Exact(self.normal(&path).at("path")?),
+                (None, Some(prefix)) => PathMatch::Prefix(self.normal(&prefix).at("path_prefix")?),
+                (None, None) if fields.methods.is_none() => {
+                    let problem =
+                        "give methods, path or path_prefix: a match without any would match everything";
+                    return Err(ConfigError::new(problem));
+                }
+                (None, None) => PathMatch::Any,
+            };
+            let methods = fields.methods.into_iter().flat_map(|NonEmpty(methods)| methods);
+            Ok(Match { methods: methods.map(Into::into).collect(), path })
+        })
     }
 
     /// A path with which readings of requests' paths are compared must have one reading: itself.
-    pub(super) fn checked(&self, path: String) -> Result<String, ConfigError> {
-        if !path.starts_with('/') {
-            return Err(ConfigError::new("", Problem::NoSlash).given(path));
-        }
-        match self.0.check(&path) {
-            Ok(()) => Ok(path),
-            Err(normal) => Err(ConfigError::new("", Problem::PathForm { normal }).given(path)),
-        }
-    }
-
-    fn one_match(&self, raw: raw::Match) -> Result<Match, ConfigError> {
-        let path = match (raw.path, raw.path_prefix) {
-            (Some(_), Some(_)) => {
-                return Err(ConfigError::new("", Problem::EitherOr("path", "path_prefix")));
-            }
-            (Some(path), None) => PathMatch::Exact(self.checked(path).map_err(|error| error.within("path"))?),
-            (None, Some(prefix)) => {
-                PathMatch::Prefix(self.checked(prefix).map_err(|error| error.within("path_prefix"))?)
-            }
-            (None, None) => PathMatch::Any,
-        };
-        let methods = match raw.methods {
-            None if path == PathMatch::Any => {
-                return Err(ConfigError::new("", Problem::MatchesEverything));
-            }
-            None => Vec::new(),
-            Some(methods) if methods.is_empty() => {
-                return Err(ConfigError::new("methods", Problem::NoneGiven));
-            }
-            Some(methods) => methods,
-        };
-        for (index, method) in methods.iter().enumerate() {
-            let expected = "that of a method in upper case";
-            check_name(method, expected, |method| {
-                !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
-            })
-            .map_err(|error| error.within(index).within("methods"))?;
-        }
-        Ok(Match { methods, path })
+    pub(super) fn normal(&self, path: &str) -> Result<String, ConfigError> {
+        self.0.check(path).map(|()| path.to_owned()).map_err(|normal| {
+            let normal = Quoted(&normal);
+            let problem =
+                format!("not in the normal form that requests' paths are compared in; write {normal}");
+            ConfigError::new(problem).given(path)
+        })
     }
 }
 
-/// Refuses what is not the name of a header.
-pub(super) fn check_header(name: &str) -> Result<(), ConfigError> {
-    check_name(name, "that of a header (RFC 9110, section 5.1)", is_token)
+/// A place where a request may carry its key. Exactly one of `header`, `query` and `metadata` is required.
+#[derive(Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "KeySource", extend(
+        "oneOf" = [super::leaf::given("header"), super::leaf::given("query"), super::leaf::given("metadata")],
+        "if" = (super::leaf::given("scheme")),
+        "then" = (super::leaf::given("header")),
+    ))
+)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeySourceFields {
+    /// Name of a request header, in any case.
+    header: Option<HeaderName>,
+    /// Authentication scheme before the key in the header, in any case. Only with `header`.
+    scheme: Option<Scheme>,
+    /// Name of a query parameter.
+    query: Option<Text>,
+    /// Path of a value in the metadata of the request, as an authentication filter writes it.
+    metadata: Option<MetadataPath>,
 }
 
-fn is_token(name: &str) -> bool {
-    !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+/// `Authorization: Bearer`.
+pub(super) fn default_key_sources() -> NonEmpty<KeySourceFields> {
+    let (header, scheme) = (HeaderName("authorization".to_owned()), Scheme("Bearer".to_owned()));
+    NonEmpty(vec![KeySourceFields {
+        header: Some(header),
+        scheme: Some(scheme),
+        query: None,
+        metadata: None,
+    }])
 }
 
-pub(super) fn key_sources(raw: Vec<raw::KeySource>) -> Result<Vec<KeySource>, ConfigError> {
-    if raw.is_empty() {
-        return Err(ConfigError::new("", Problem::NoneGiven));
-    }
-    let source = |source: raw::KeySource| match (source.header, source.query, source.metadata, source.scheme)
-    {
-        (Some(header), None, None, scheme) => {
-            check_header(&header).map_err(|error| error.within("header"))?;
-            if let Some(scheme) = &scheme {
-                check_name(scheme, "that of a scheme (RFC 9110, section 11.1)", is_token)
-                    .map_err(|error| error.within("scheme"))?;
+impl TryFrom<KeySourceFields> for KeySource {
+    type Error = ConfigError;
+
+    fn try_from(fields: KeySourceFields) -> Result<Self, ConfigError> {
+        let both = |one, other| Err(ConfigError::new(format!("give either {one} or {other}, not both")));
+        let KeySourceFields { header, scheme, query, metadata } = fields;
+        match (header, query, metadata) {
+            (Some(_), Some(_), _) => both("header", "query"),
+            (Some(_), None, Some(_)) => both("header", "metadata"),
+            (None, Some(_), Some(_)) => both("query", "metadata"),
+            (Some(name), None, None) => {
+                Ok(Self::Header { name: name.to_ascii_lowercase(), scheme: scheme.map(Into::into) })
             }
-            Ok(KeySource::Header { name: header.to_ascii_lowercase(), scheme })
+            (None, _, _) if scheme.is_some() => {
+                Err(ConfigError::new("only a header has a scheme")).at("scheme")
+            }
+            (None, Some(name), None) => Ok(Self::Query { name: name.into() }),
+            (None, None, Some(MetadataPath(path))) => Ok(Self::Metadata { path }),
+            (None, None, None) => Err(ConfigError::new("give header, query or metadata")),
         }
-        (None, _, _, Some(_)) => Err(ConfigError::new("scheme", Problem::SchemeWithoutHeader)),
-        (None, Some(name), None, None) if name.is_empty() => {
-            Err(ConfigError::new("query", Problem::NoneGiven))
-        }
-        (None, Some(name), None, None) => Ok(KeySource::Query { name }),
-        (None, None, Some(metadata), None) => {
-            property_path(&metadata).map(|path| KeySource::Metadata { path })
-        }
-        _ => Err(ConfigError::new("", Problem::OneOf("header, query or metadata"))),
-    };
-    raw.into_iter().enumerate().map(|(index, raw)| source(raw).map_err(|error| error.within(index))).collect()
-}
-
-/// The path of the property that `metadata` names, its parts joined by NUL.
-pub(super) fn property_path(metadata: &[String]) -> Result<Vec<u8>, ConfigError> {
-    let odd = |part: &String| part.is_empty() || part.contains('\0');
-    if metadata.len() < 2 || metadata.iter().any(odd) {
-        return Err(ConfigError::new("metadata", Problem::MetadataPath));
     }
-    Ok(format!("metadata\0{}", metadata.join("\0")).into_bytes())
 }

@@ -5,7 +5,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::config::rate::Grant;
+use serde::{Deserialize, Deserializer};
+
+use super::entries::{Entries, Grants};
+use super::leaf::Text;
+use super::rate::Grant;
 use crate::count::fingerprint::KeyDigest;
 
 /// A plan and what replaces its classes, by name.
@@ -19,13 +23,31 @@ pub struct Terms {
     pub parent: Option<ParentTerms>,
 }
 
-/// An organisation, and the quotas that its subscribers share.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// An organisation whose subscribers share quotas.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Parent"))]
+#[serde(deny_unknown_fields)]
 pub struct ParentTerms {
-    /// The organisation's id.
+    /// Id of the organisation. All its subscribers share one count of each class.
+    #[serde(deserialize_with = "not_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Text"))]
     pub organisation: String,
-    /// Classes' names, in their order, and the quotas that the organisation has in them.
+    /// Quotas by class that all subscribers of the organisation share. Each subscriber of an organisation gives the same ones. A class that is
+    /// not named here has no shared quota. The name of a quota defaults to `organisation`, followed by the window if the class has several.
+    #[serde(deserialize_with = "sorted")]
+    #[cfg_attr(feature = "schema", schemars(with = "Grants"))]
     pub limits: Vec<(String, Grant)>,
+}
+
+fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Text::deserialize(deserializer).map(Into::into)
+}
+
+/// In the order of the classes' names, so that limits that were written in another order are the same.
+fn sorted<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Grant)>, D::Error> {
+    let Entries(mut limits) = Grants::deserialize(deserializer)?;
+    limits.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(limits)
 }
 
 /// The known keys. Build one with [`RosterBuilder`].

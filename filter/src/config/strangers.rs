@@ -3,12 +3,15 @@
 use core::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::error::ConfigError;
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{Error, IntoDeserializer as _, MapAccess};
+
+use super::error::{At as _, ConfigError};
+use super::forms::{Forms, read_by_forms};
 use super::plans::{Class, quota_set};
-use super::problem::Problem;
 use super::rate::QuotaTerms;
-use super::raw;
-use crate::quota::{Mode, QuotaSet};
+use crate::quota::QuotaSet;
 use crate::window::Window;
 
 /// The class under which the addresses of strangers are counted.
@@ -25,31 +28,167 @@ pub enum StrangerPolicy {
     Pass,
 }
 
-impl StrangerPolicy {
-    pub(super) fn check(raw: raw::Stranger) -> Result<Self, ConfigError> {
-        Self::checked(raw, 60)
-    }
+/// Policy for requests without a known key.
+#[derive(Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "StrangerPolicy", transform = schema::only_limit_has_quotas)
+)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StrangerFields {
+    /// What the filter does with the request.
+    action: Action,
+    /// Quotas of each client address. Only with `"action": "limit"`.
+    #[cfg_attr(feature = "schema", schemars(extend("default" = ["60/minute"])))]
+    quotas: Option<Vec<QuotaTerms>>,
+}
 
-    /// As [`StrangerPolicy::check`]; without quotas, this limit a minute.
-    pub(super) fn checked(raw: raw::Stranger, default_limit: u32) -> Result<Self, ConfigError> {
-        match (raw.action, raw.quotas) {
-            (raw::Action::Limit, list) => {
-                let list = list.unwrap_or_else(|| vec![default_quota(default_limit)]);
-                let quotas =
-                    quota_set(&list, &Class::plain(ADDRESS_CLASS)).map_err(|error| error.within("quotas"))?;
-                Ok(Self::Limit(quotas))
-            }
-            (_, Some(_)) => Err(ConfigError::new(
-                "quotas",
-                Problem::Invalid(r#"only the action "limit" has quotas"#.into()),
-            )),
-            (raw::Action::Reject, None) => Ok(Self::Reject),
-            (raw::Action::Pass, None) => Ok(Self::Pass),
+/// What the filter does with a request without a known key.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    /// Count the request per client address. Forward it while quota is left, so that the upstream answers, and refuse it after that.
+    Limit,
+    /// Answer 401.
+    Reject,
+    /// Forward the request without counting it.
+    Pass,
+}
+
+impl Default for StrangerFields {
+    fn default() -> Self {
+        Self { action: Action::Limit, quotas: None }
+    }
+}
+
+impl StrangerPolicy {
+    /// Without quotas, 60 requests a minute: the limit of the smallest plan in the contract.
+    pub(super) fn check(StrangerFields { action, quotas }: StrangerFields) -> Result<Self, ConfigError> {
+        match action {
+            Action::Limit => by_address(quotas, 60).map(Self::Limit),
+            Action::Reject => without(quotas.as_ref(), Self::Reject),
+            Action::Pass => without(quotas.as_ref(), Self::Pass),
         }
     }
 }
 
-fn default_quota(limit: u32) -> QuotaTerms {
-    let limit = NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN);
-    QuotaTerms { limit, window: Window::MINUTE, name: None, mode: Mode::Enforced, refundable: true }
+/// Policy for requests with an unknown key while the filter has no list from the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotReady {
+    /// Forward the request without counting it: the key may be a subscriber's.
+    Pass,
+    /// Answer 503.
+    Unavailable,
+    /// Count the request per client address, and forward it while quota is left.
+    Limit(Arc<QuotaSet>),
+}
+
+/// Policy for requests with an unknown key before the first good answer of the directory. Without quotas, the action alone.
+#[derive(Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "NotReady", transform = schema::or_action)
+)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub(super) struct NotReadyFields {
+    /// What the filter does with the request.
+    action: NotReadyAction,
+    /// Quotas of each client address. Only with `"action": "limit"`.
+    #[cfg_attr(feature = "schema", schemars(extend("default" = ["600/minute"])))]
+    quotas: Option<Vec<QuotaTerms>>,
+}
+
+/// What the filter does with a request with an unknown key before the first good answer of the directory.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum NotReadyAction {
+    /// Count the request per client address. Forward it while quota is left, and answer 429 after that.
+    Limit,
+    /// Forward the request without counting it. No limit applies to it.
+    Pass,
+    /// Answer 503 with `Retry-After`.
+    Unavailable,
+}
+
+impl<'de> Forms<'de> for NotReadyFields {
+    const EXPECTED: &'static str =
+        r#""limit", "pass", "unavailable" or {"action": "limit", "quotas": ["600/minute"]}"#;
+
+    fn text<E: Error>(text: &str) -> Result<Self, E> {
+        let text: StrDeserializer<'_, E> = text.into_deserializer();
+        NotReadyAction::deserialize(text).map(|action| Self { action, quotas: None })
+    }
+
+    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
+        Self::deserialize(MapAccessDeserializer::new(object))
+    }
+}
+
+read_by_forms!(NotReadyFields);
+
+impl Default for NotReadyFields {
+    fn default() -> Self {
+        Self { action: NotReadyAction::Limit, quotas: None }
+    }
+}
+
+impl NotReady {
+    /// Without quotas, 600 requests a minute: more than an honest client needs until the directory has answered.
+    pub(super) fn check(NotReadyFields { action, quotas }: NotReadyFields) -> Result<Self, ConfigError> {
+        match action {
+            NotReadyAction::Limit => by_address(quotas, 600).map(Self::Limit),
+            NotReadyAction::Pass => without(quotas.as_ref(), Self::Pass),
+            NotReadyAction::Unavailable => without(quotas.as_ref(), Self::Unavailable),
+        }
+    }
+}
+
+/// The quotas of each client address.
+fn by_address(quotas: Option<Vec<QuotaTerms>>, default_limit: u32) -> Result<Arc<QuotaSet>, ConfigError> {
+    let default = || {
+        let limit = NonZeroU32::new(default_limit).unwrap_or(NonZeroU32::MIN);
+        vec![QuotaTerms::plain(limit, Window::MINUTE)]
+    };
+    quota_set(&quotas.unwrap_or_else(default), &Class::plain(ADDRESS_CLASS)).at("quotas")
+}
+
+/// A policy that has no quotas.
+fn without<P>(quotas: Option<&Vec<QuotaTerms>>, policy: P) -> Result<P, ConfigError> {
+    match quotas {
+        None => Ok(policy),
+        Some(_) => Err(ConfigError::new(r#"only the action "limit" has quotas"#)).at("quotas"),
+    }
+}
+
+#[cfg(feature = "schema")]
+mod schema {
+    use schemars::{Schema, json_schema};
+    use serde_json::json;
+
+    use crate::config::leaf::given;
+    use crate::count::entry::MAX_QUOTAS;
+
+    pub(super) fn only_limit_has_quotas(schema: &mut Schema) {
+        if let Some(quotas) =
+            schema.pointer_mut("/properties/quotas").and_then(|quotas| quotas.as_object_mut())
+        {
+            quotas.insert("minItems".to_owned(), 1.into());
+            quotas.insert("maxItems".to_owned(), MAX_QUOTAS.into());
+        }
+        schema.insert("if".to_owned(), given("quotas"));
+        schema.insert("then".to_owned(), json!({"properties": {"action": {"const": "limit"}}}));
+    }
+
+    /// The derived schema describes the object.
+    pub(super) fn or_action(schema: &mut Schema) {
+        only_limit_has_quotas(schema);
+        let mut object = core::mem::take(schema);
+        let description = object.remove("description");
+        let action = object.pointer("/properties/action/$ref").cloned();
+        *schema = json_schema!({"description": description, "anyOf": [{"$ref": action}, object]});
+    }
 }

@@ -3,15 +3,66 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::error::{ConfigError, Step};
-use super::plans::{Class, Entitlement, Entitlements, entitlements, quotas};
-use super::problem::Problem;
-use super::{CountBy, digest, raw};
-use crate::config::rate::Grant;
-use crate::config::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
+use serde::Deserialize;
+
+use super::digest::KeyHash;
+use super::entries::{Grants, once};
+use super::error::{At as _, ConfigError};
+use super::error::{Instead, Quoted};
+use super::plans::{Catalog, Entitlement, Entitlements, entitlements, quotas};
+use super::rate::Grant;
+use super::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
 use crate::count::entry::MAX_QUOTAS;
-use crate::count::fingerprint::KeyDigest;
+use crate::count::fingerprint::{KeyDigest, Who};
 use crate::quota::{Quota, QuotaSet};
+
+/// Most keys that a configuration lists. Every VM holds them once for each configuration that differs, and a VM that runs out of memory
+/// while it is configured leaves its gateway without limits.
+const MAX_KEYS: usize = 10_000;
+
+/// The owner of keys.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Subscriber {
+    /// Unique id.
+    id: String,
+    /// Name of a plan.
+    plan: String,
+    /// SHA-256 of each key, as `sha256:` and 64 hexadecimal digits. A plain key is refused.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
+    keys: Vec<KeyHash>,
+    /// Quotas by class that replace those of the plan. Classes that are not named here keep the plan's quotas.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = {})))]
+    limits: Grants,
+    /// The organisation that the subscriber belongs to. A request is charged to the quotas of its key and to those of the organisation.
+    parent: Option<ParentTerms>,
+}
+
+/// The owner of a quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "snake_case")]
+pub enum CountBy {
+    /// Each key has a separate quota.
+    #[default]
+    Key,
+    /// The keys of a subscriber share one quota.
+    Subscriber,
+}
+
+impl CountBy {
+    /// Who is counted for requests with this key.
+    #[must_use]
+    pub fn who(self, key: Known<'_>) -> Who<'_> {
+        match self {
+            Self::Key => Who::Key(key.digest),
+            Self::Subscriber => Who::Subscriber(key.subscriber),
+        }
+    }
+}
 
 /// A roster's keys and their entitlements.
 #[derive(Debug)]
@@ -34,54 +85,35 @@ pub struct Agreement {
     pub organisation: Option<String>,
 }
 
-/// The classes and plans that terms refer to.
-#[derive(Debug)]
-pub struct Catalog {
-    /// The classes; the default class is one of them.
-    pub classes: Vec<Class>,
-    /// The class of a request that matches none, as an index into `classes`.
-    pub default_class: usize,
-    /// The plans' names and entitlements, in the order of the configuration.
-    pub plans: Vec<(String, Entitlements)>,
-}
-
 impl Catalog {
-    /// Takes over the memory of `earlier` where it holds the same.
-    pub(super) fn share_with(&mut self, earlier: &Self) {
-        for (name, granted) in &mut self.plans {
-            let before = earlier.plans.iter().find(|(plan, before)| plan == name && before == granted);
-            if let Some((_, before)) = before {
-                *granted = Arc::clone(before);
-            }
-        }
-    }
-
     /// The agreement that `terms` stand for.
     ///
     /// # Errors
     /// If the plan or a class is unknown, or the default class has no quota.
     pub fn agreement(&self, terms: &Terms) -> Result<Agreement, ConfigError> {
-        let Some((plan, (_, granted))) =
-            self.plans.iter().enumerate().find(|(_, (name, _))| *name == terms.plan)
-        else {
-            let expected = self.plans.iter().map(|(name, _)| name.clone()).collect();
-            return Err(ConfigError::new("plan", Problem::Unknown { kind: "plan", expected }));
+        let plan = self.plans.iter().position(|(name, _)| *name == terms.plan);
+        let Some((plan, (_, granted))) = plan.and_then(|plan| Some((plan, self.plans.get(plan)?))) else {
+            let names: Vec<_> = self.plans.iter().map(|(name, _)| name.as_str()).collect();
+            let instead = Instead { given: &terms.plan, names: &names };
+            return Err(ConfigError::new(format!("unknown plan, {instead}"))).at("plan");
         };
-        let entitlements = entitlements(&terms.limits, granted.to_vec(), &self.classes)
-            .map_err(|error| error.within("limits"))?;
-        if entitlements.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
-            let class =
-                self.classes.get(self.default_class).map_or_else(String::new, |class| class.name.clone());
-            return Err(ConfigError::new("", Problem::NoDefaultQuota { plan: terms.plan.clone(), class }));
+        let given = entitlements(&terms.limits, granted.to_vec(), &self.classes).at("limits")?;
+        if given.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
+            let class = self.classes.get(self.default_class).map(|class| class.name.as_str());
+            return Err(ConfigError::new(format!(
+                "plan {} has no quota for the default class {}, and limits gives none: the subscriber could call nothing",
+                Quoted(&terms.plan),
+                Quoted(class.unwrap_or_default())
+            )));
         }
         let (entitlements, organisation) = match &terms.parent {
-            // Without limits, the plan's.
-            None if terms.limits.is_empty() => (Arc::clone(granted), None),
-            None => (entitlements.into(), None),
             Some(parent) => {
-                let shared = self.shared(parent, entitlements).map_err(|error| error.within("parent"))?;
+                let shared = self.shared(parent, given).at("limits").at("parent")?;
                 (shared.into(), Some(parent.organisation.clone()))
             }
+            // Those of the plan are in memory once.
+            None if terms.limits.is_empty() => (Arc::clone(granted), None),
+            None => (given.into(), None),
         };
         Ok(Agreement { plan, entitlements, organisation })
     }
@@ -92,18 +124,14 @@ impl Catalog {
         parent: &ParentTerms,
         mut entitlements: Vec<Entitlement>,
     ) -> Result<Vec<Entitlement>, ConfigError> {
-        if parent.organisation.is_empty() {
-            return Err(ConfigError::new("organisation", Problem::NoneGiven));
-        }
+        once(&parent.limits)?;
         for (name, grant) in &parent.limits {
-            let within = |error: ConfigError| error.within(Step::Name(name.clone())).within("limits");
             let mut classes = self.classes.iter().zip(&mut entitlements);
             let Some((class, entitlement)) = classes.find(|(class, _)| class.name == *name) else {
-                let expected = self.classes.iter().map(|class| class.name.clone()).collect();
-                return Err(within(ConfigError::new("", Problem::Unknown { kind: "class", expected })));
+                return Err(Self::unknown_class(&self.classes, name)).at(name);
             };
             let Grant::Quotas(list) = grant else { continue };
-            let shared = quotas(list, class, ORGANISATION).map_err(within)?;
+            let shared = quotas(list, class, ORGANISATION).at(name)?;
             let own = match entitlement {
                 Entitlement::NotInPlan => continue,
                 Entitlement::Unlimited => Vec::new(),
@@ -111,10 +139,14 @@ impl Catalog {
             };
             let is_taken = |quota: &Quota| own.iter().any(|own| own.name == quota.name);
             if let Some(index) = shared.iter().position(is_taken) {
-                return Err(within(ConfigError::new("name", Problem::Duplicate).within(index)));
+                let problem = "a quota of the subscriber has the same name; give this one another";
+                return Err(ConfigError::new(problem)).at(index).at(name);
             }
-            if own.len() + shared.len() > MAX_QUOTAS {
-                return Err(within(ConfigError::new("", Problem::TooManyQuotas(own.len() + shared.len()))));
+            let both = own.len() + shared.len();
+            if both > MAX_QUOTAS {
+                let problem =
+                    format!("{both} quotas with those of the subscriber, at most {MAX_QUOTAS} are possible");
+                return Err(ConfigError::new(problem)).at(name);
             }
             *entitlement = Entitlement::Quotas(Arc::new(QuotaSet::with_shared(own, shared)));
         }
@@ -133,38 +165,19 @@ impl Subscribers {
         Self { roster, agreements, end: None }
     }
 
-    pub(super) fn check(raw: Vec<raw::Subscriber>, catalog: &Catalog) -> Result<Self, ConfigError> {
-        let mut roster = RosterBuilder::default();
-        let mut ids = HashSet::new();
-        let mut owners = HashMap::new();
-        let mut organisations = HashMap::new();
-        for (index, raw::Subscriber { id, plan, keys, limits, parent }) in raw.into_iter().enumerate() {
-            if !ids.insert(id.clone()) {
-                return Err(ConfigError::new("id", Problem::Duplicate).within(index));
-            }
-            let terms = Terms { plan, limits: limits.0, parent: parent.map(Into::into) };
-            catalog.agreement(&terms).map_err(|error| error.within(index))?;
-            if let Some(ParentTerms { organisation, limits }) = &terms.parent {
-                let (first, known) =
-                    organisations.entry(organisation.clone()).or_insert_with(|| (index, limits.clone()));
-                if known != limits {
-                    let problem = Problem::OtherLimits(*first);
-                    return Err(ConfigError::new("limits", problem).within("parent").within(index));
-                }
-            }
-            for (place, key) in keys.iter().enumerate() {
-                let refuse =
-                    |problem| ConfigError::new("", problem).within(place).within("keys").within(index);
-                let digest = parse_key(key).map_err(refuse)?;
-                if let Some(owner) = owners.insert(digest, index) {
-                    return Err(refuse(Problem::SharedKey(owner)));
-                }
-                roster.add(digest, &id, terms.clone()).map_err(|error| {
-                    ConfigError::new("id", Problem::Invalid(error.to_string().into())).within(index)
-                })?;
-            }
+    /// Checks the field `subscribers`.
+    pub(super) fn check(list: Vec<Subscriber>, catalog: &Catalog) -> Result<Self, ConfigError> {
+        let keys = list.iter().map(|subscriber| subscriber.keys.len()).sum::<usize>();
+        if keys > MAX_KEYS {
+            let problem =
+                format!("{keys} keys, at most {MAX_KEYS} are possible here; use directory for more");
+            return Err(ConfigError::new(problem));
         }
-        let (roster, _) = roster.build();
+        let mut seen = Seen::default();
+        for (index, subscriber) in list.into_iter().enumerate() {
+            seen.add(index, subscriber, catalog).at(index)?;
+        }
+        let (roster, _) = seen.roster.build();
         Ok(Self::new(Arc::new(roster), catalog))
     }
 
@@ -267,38 +280,39 @@ impl Subscribers {
     }
 }
 
-/// Reads `sha256:` and 64 hexadecimal digits.
-///
-/// # Errors
-/// If it is anything else.
-pub fn parse_key(key: &str) -> Result<KeyDigest, Problem> {
-    let Some(hex) = key.strip_prefix("sha256:") else {
-        return Err(Problem::PlainKey { hash: format!("sha256:{}", hex(&digest(key.as_bytes()))) });
-    };
-    parse_digest(hex).ok_or(Problem::KeyHash)
+/// The subscribers that have been checked, and their places in the list.
+#[derive(Default)]
+struct Seen {
+    roster: RosterBuilder,
+    ids: HashSet<String>,
+    owners: HashMap<KeyDigest, usize>,
+    organisations: HashMap<String, (usize, Vec<(String, Grant)>)>,
 }
 
-/// Reads 64 hexadecimal digits.
-#[must_use]
-pub fn parse_digest(hex: &str) -> Option<KeyDigest> {
-    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-    let mut digest = KeyDigest::default();
-    if pairs.len() != digest.len() || !rest.is_empty() {
-        return None;
+impl Seen {
+    fn add(&mut self, index: usize, subscriber: Subscriber, catalog: &Catalog) -> Result<(), ConfigError> {
+        let Subscriber { id, plan, keys, limits, parent } = subscriber;
+        if !self.ids.insert(id.clone()) {
+            return Err(ConfigError::new("given twice")).at("id");
+        }
+        let terms = Terms { plan, limits: limits.0, parent };
+        catalog.agreement(&terms)?;
+        if let Some(ParentTerms { organisation, limits }) = &terms.parent {
+            let first =
+                self.organisations.entry(organisation.clone()).or_insert_with(|| (index, limits.clone()));
+            if first.1 != *limits {
+                let problem = format!("subscribers[{}] gives the same organisation other limits", first.0);
+                return Err(ConfigError::new(problem)).at("limits").at("parent");
+            }
+        }
+        for (place, KeyHash(digest)) in keys.into_iter().enumerate() {
+            if let Some(owner) = self.owners.insert(digest, index) {
+                let problem = format!("subscribers[{owner}] has the same key");
+                return Err(ConfigError::new(problem)).at(place).at("keys");
+            }
+            let added = self.roster.add(digest, &id, terms.clone());
+            added.map_err(|error| ConfigError::new(error.to_string())).at("id")?;
+        }
+        Ok(())
     }
-    for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
-        *byte = crate::request::path::decode_hex(*high, *low)?;
-    }
-    Some(digest)
-}
-
-/// The hexadecimal digits of `bytes`.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    use core::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

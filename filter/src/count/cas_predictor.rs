@@ -103,6 +103,14 @@ impl CasPredictor {
         is_sure.then(|| Predicted { value: &written.value, cas: written.after_issued, written: written.at })
     }
 
+    /// Forgets an entry, because the step on it was not stored: a client that is refused is likely to be refused again, and each refusal needs a
+    /// read.
+    pub(crate) fn forget(&mut self, name: EntryName) {
+        if let Some(slot) = self.slots.get_mut(slot_of(name)) {
+            slot.take_if(|written| written.name == name);
+        }
+    }
+
     /// Notes the result of a swap with a predicted number.
     pub(crate) fn tried(&mut self, swap: Swap) {
         match swap {

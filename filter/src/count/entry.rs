@@ -254,16 +254,16 @@ impl Record {
     /// The entry with this record, to be stored.
     pub(crate) fn encode(&self, next: &mut Vec<u8>) {
         next.clear();
-        next.push(FORM);
-        next.extend_from_slice(&self.write.to_le_bytes());
+        let [a, b, c, d] = self.write.to_le_bytes();
+        next.extend_from_slice(&[FORM, a, b, c, d]);
         next.extend_from_slice(&self.rest);
         push_record(next, self.fingerprint, &self.counts);
     }
 }
 
 fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, counts: &[Count]) {
-    next.extend_from_slice(&fingerprint.get().to_le_bytes());
-    next.push(u8::try_from(counts.len()).unwrap_or(0));
+    let [a, b, c, d, e, f, g, h] = fingerprint.get().to_le_bytes();
+    next.extend_from_slice(&[a, b, c, d, e, f, g, h, u8::try_from(counts.len()).unwrap_or(0)]);
     for count in counts {
         next.extend_from_slice(&count.encode());
     }

@@ -126,7 +126,10 @@ impl SwapLoop {
             };
             let overflowed = opened?;
             let result = match step(record) {
-                Step::Keep(result) => result,
+                Step::Keep(result) => {
+                    predictor.forget(place.name);
+                    result
+                }
                 Step::Store(result) => {
                     record.encode(next);
                     if compare_and_swap(host, name, cas, next)? == Swap::Conflict {

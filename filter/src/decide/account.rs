@@ -1,5 +1,7 @@
 //! The accounts of callers: what needs not be found out twice about a caller's requests of one class.
 
+use std::sync::Arc;
+
 use hashbrown::HashTable;
 
 use super::counting::Places;
@@ -14,6 +16,8 @@ const GENERATION: usize = 65_536 / 8 * 7;
 pub(super) struct Account {
     /// The plan, as an index into [`crate::config::Catalog::plans`].
     pub(super) plan: usize,
+    /// The subscriber's id; `None` for a key whose plan comes from metadata.
+    pub(super) subscriber: Option<Arc<str>>,
     pub(super) entitlement: Entitlement,
     pub(super) places: Places,
 }
@@ -28,7 +32,7 @@ pub(super) struct Accounts {
     old: HashTable<(CallerHash, Account)>,
 }
 
-/// Most bytes that the accounts of a VM take, their organisations apart: two tables of 65,536 slots, each with a byte of its own.
+/// Most bytes that the accounts of a VM take, ids of subscribers and organisations apart: two tables of 65,536 slots, each with a byte of its own.
 pub const MAX_BYTES: usize = 2 * 65_536 * (size_of::<(CallerHash, Account)>() + 1);
 
 impl Accounts {

@@ -1,5 +1,7 @@
 //! The one decision on a request.
 
+use std::sync::Arc;
+
 use super::counting::Charged;
 use super::outcome::{Outcome, Outcomes};
 use super::refusal::Refusal;
@@ -36,12 +38,14 @@ pub struct Decided {
     pub decision: Decision,
     /// The subscriber's plan, as an index into [`crate::config::Catalog::plans`]; `None` for a stranger.
     pub plan: Option<usize>,
+    /// The subscriber's id, where access logs say it.
+    pub subscriber: Option<Arc<str>>,
     /// The class, as an index into [`crate::config::Catalog::classes`].
     pub class: usize,
     /// What to count in metrics.
     pub outcomes: Outcomes,
     /// The charge, whether the quotas had room for it or not.
-    pub charged: Option<Box<Charged>>,
+    pub charged: Option<Charged>,
     /// Whether this is a gRPC request.
     pub is_grpc: bool,
     /// Whether the request has an `Origin`.
@@ -56,6 +60,7 @@ impl Decided {
         Self {
             decision: Decision::Pass,
             plan: None,
+            subscriber: None,
             class: config.catalog.default_class,
             outcomes: Outcomes::default(),
             charged: None,

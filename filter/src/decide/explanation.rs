@@ -64,7 +64,7 @@ impl Limiter {
             Some(headers) => self.identity(host, headers),
             None => ("not read".to_owned(), None),
         };
-        let charged = decided.charged.as_deref();
+        let charged = decided.charged.as_ref();
         let quotas = charged.into_iter().flat_map(|charged| charged.standings());
         let explanation = Explanation {
             key,
@@ -115,16 +115,6 @@ impl Limiter {
     fn subscriber_of(&self, key: &[u8]) -> Option<String> {
         let (known, _) = self.config.known(self.directory.as_deref(), &digest(key))?;
         Some(known.subscriber.to_owned())
-    }
-
-    /// The subscriber of a request's key, for access logs. `headers` is the request's header map as the host serializes it.
-    #[cold]
-    pub fn subscriber(&self, host: &mut impl Host, headers: &[u8]) -> Option<String> {
-        let headers = HeaderPairs::parse(headers)?;
-        match credential(&self.config.key_sources, headers, |path| host.property(path)) {
-            Ok(Credential::Key(key)) => self.subscriber_of(&key),
-            _ => None,
-        }
     }
 }
 

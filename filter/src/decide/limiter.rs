@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
 use crate::config::{
-    ADDRESS_CLASS, Config, Entitlement, NotReady, Rule, StrangerPolicy, Subscribers, digest,
+    ADDRESS_CLASS, Class, Config, Entitlement, LogFields, NotReady, Rule, StrangerPolicy, Subscribers, digest,
 };
 use crate::count::charge::Standings;
 use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
@@ -294,6 +294,7 @@ impl Limiter {
         let organisation = subscriber.organisation.map(|id| counters.place(Who::Organisation(id), name));
         Ok(Account {
             plan: subscriber.plan,
+            subscriber: subscriber.id.map(Arc::from),
             entitlement: subscriber.entitlements.get(class).cloned().unwrap_or(Entitlement::NotInPlan),
             places: Places {
                 own: counters.place(subscriber.who, name),
@@ -386,8 +387,11 @@ fn charge_account(
         Entitlement::NotInPlan => decided.refuse(config, Outcome::NotInPlan, Refusal::NotInPlan),
         Entitlement::Quotas(quotas) => {
             let to = (quotas, account.places.clone());
-            return charge(counting, host, config, decided, to, Some(decided.class));
+            charge(counting, host, config, decided, to, Some(decided.class))?;
         }
+    }
+    if decided.is_refused || config.log_fields == LogFields::All {
+        decided.subscriber.clone_from(&account.subscriber);
     }
     Ok(())
 }
@@ -402,8 +406,7 @@ fn charge(
     class: Option<usize>,
 ) -> Result<(), DecideError> {
     let terms = class.and_then(|class| config.catalog.classes.get(class));
-    // In a box, because it is handed on several times until the response is there.
-    let mut charged = Box::new(Charged {
+    let charged = decided.charged.insert(Charged {
         quotas: Arc::clone(quotas),
         standings: Standings::new(),
         cost: terms.map_or(1, |class| class.cost),
@@ -414,16 +417,23 @@ fn charge(
         is_grpc: decided.is_grpc,
         is_open: false,
     });
-    let counted = counting.charge(host, config, &mut charged)?;
+    let counted = match counting.charge(host, config, charged) {
+        Ok(counted) => counted,
+        Err(error) => {
+            decided.charged = None;
+            return Err(error);
+        }
+    };
+    charged.is_open = counted.admitted && terms.is_some_and(Class::is_settled);
+    let is_exhausted_in_shadow = counted.admitted && charged.is_exhausted_in_shadow();
     if counted.overflowed {
         decided.pass(Outcome::Overflow);
     }
     if counted.admitted {
-        charged.is_open = terms.is_some_and(|class| class.is_settled());
         if class.is_some() {
             decided.pass(Outcome::Allowed);
         }
-        if charged.is_exhausted_in_shadow() {
+        if is_exhausted_in_shadow {
             decided.pass(Outcome::ShadowLimited);
             decided.is_refused = true;
         }
@@ -434,7 +444,6 @@ fn charge(
         };
         decided.refuse(config, outcome, Refusal::Limited);
     }
-    decided.charged = Some(charged);
     Ok(())
 }
 

@@ -1,61 +1,75 @@
 //! What the filter state `wasm.weir` says of a request, for access logs: `%FILTER_STATE(wasm.weir:PLAIN)%`.
 
-use core::fmt::{self, Write as _};
-
 use super::decision::Decided;
-use super::limiter::Limiter;
-use crate::config::LogFields;
+use crate::config::{Config, LogFields};
 
 /// The key of the filter state, to which hosts add `wasm.`.
 pub const NAME: &[u8] = b"weir";
 
-impl Limiter {
-    /// The line for a request's access log: `outcome=limited subscriber=acme plan=free class=standard quota=standard`. A field that does not apply
-    /// is absent. `None` if the configuration asks for none. `headers` is the request's header map as the host serializes it.
-    #[must_use]
-    pub fn log_fields(
-        &self,
-        decided: &Decided,
-        subscriber: impl FnOnce() -> Option<String>,
-    ) -> Option<String> {
-        match self.config.log_fields {
-            LogFields::None => return None,
-            LogFields::Refused if !decided.is_refused => return None,
-            LogFields::Refused | LogFields::All => {}
+/// The line for a request's access log: `outcome=limited subscriber=acme plan=free class=standard quota=standard`. A field that does not apply is
+/// absent. `None` if the configuration asks for none.
+#[must_use]
+pub fn line(config: &Config, decided: &Decided) -> Option<String> {
+    match config.log_fields {
+        LogFields::None => return None,
+        LogFields::Refused if !decided.is_refused => return None,
+        LogFields::Refused | LogFields::All => {}
+    }
+    let mut line = String::with_capacity(128);
+    line.push_str("outcome=");
+    for (place, outcome) in decided.outcomes.iter().enumerate() {
+        line.push_str(if place == 0 { "" } else { "," });
+        line.push_str(outcome.name());
+    }
+    let quota = decided.charged.as_ref().and_then(|charged| {
+        let mut exhausted = charged.standings().filter(|(_, standing)| standing.exhausted);
+        Some(exhausted.next()?.0.name.as_str())
+    });
+    let fields = [
+        (" subscriber=", decided.subscriber.as_deref()),
+        (" plan=", decided.plan.map(|plan| config.plan_name(plan))),
+        (" class=", Some(config.class_name(decided.class))),
+        (" quota=", quota),
+    ];
+    for (name, value) in fields {
+        if let Some(value) = value {
+            line.push_str(name);
+            push_word(&mut line, value);
         }
-        let mut line = "outcome=".to_owned();
-        let outcomes: Vec<_> = decided.outcomes.iter().map(|outcome| outcome.to_string()).collect();
-        line.push_str(&outcomes.join(","));
-        let quota = decided.charged.as_ref().and_then(|charged| {
-            let mut exhausted = charged.standings().filter(|(_, standing)| standing.exhausted);
-            Some(exhausted.next()?.0.name.as_str())
-        });
-        let subscriber = decided.plan.and_then(|_| subscriber());
-        let fields = [
-            ("subscriber", subscriber.as_deref()),
-            ("plan", decided.plan.map(|plan| self.config.plan_name(plan))),
-            ("class", Some(self.config.class_name(decided.class))),
-            ("quota", quota),
-        ];
-        for (name, value) in fields {
-            if let Some(value) = value {
-                // Writing to a String cannot fail.
-                let _ = write!(line, " {name}={}", OneWord(value));
+    }
+    Some(line)
+}
+
+/// Adds a text as one word: what would end it, or the line, is percent-encoded.
+fn push_word(line: &mut String, text: &str) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |nibble: u8| char::from(HEX.get(usize::from(nibble)).copied().unwrap_or(b'0'));
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'%' | b'\\' | b'=' | ..=b' ' | 0x7f.. => {
+                line.extend(['%', digit(byte >> 4), digit(byte & 15)]);
             }
+            byte => line.push(char::from(byte)),
         }
-        Some(line)
     }
 }
 
-/// A text as one word: what would end it, or the line, is percent-encoded.
-struct OneWord<'t>(&'t str);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl fmt::Display for OneWord<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.bytes().try_for_each(|byte| match byte {
-            b'"' | b'%' | b'\\' | b'=' => write!(f, "%{byte:02X}"),
-            b'!'..=b'~' => f.write_char(char::from(byte)),
-            _ => write!(f, "%{byte:02X}"),
-        })
+    #[test]
+    fn a_text_is_one_word_whatever_it_contains() {
+        let rows = [
+            ("acme-1_a.b/c@d", "acme-1_a.b/c@d"),
+            ("a b=c\"d\\e%f\n", "a%20b%3Dc%22d%5Ce%25f%0A"),
+            ("café", "caf%C3%A9"),
+            ("", ""),
+        ];
+        for (text, expected) in rows {
+            let mut line = String::new();
+            push_word(&mut line, text);
+            assert_eq!(line, expected, "{text}");
+        }
     }
 }

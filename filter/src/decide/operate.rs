@@ -122,7 +122,8 @@ impl Limiter {
         let listed = owners.iter().take(MAX_KEYS).map(|Owner { key, who, agreement }| {
             let Agreement { plan, entitlements, organisation } = agreement;
             let organisation = organisation.as_deref();
-            let subscriber = Subscriber { who: *who, organisation, plan: *plan, entitlements };
+            let id = Some(call.subscriber.as_str());
+            let subscriber = Subscriber { who: *who, id, organisation, plan: *plan, entitlements };
             let usage = usage(counters, host, config, subscriber)?;
             Ok(CounterState { key: key.map(|key| format!("sha256:{}", hex(key))), usage })
         });

@@ -67,7 +67,15 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.write_str(self.name())
+    }
+}
+
+impl Outcome {
+    /// The outcome's name in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Allowed => "allowed",
             Self::Limited => "limited",
             Self::ShadowLimited => "shadow_limited",
@@ -79,7 +87,7 @@ impl fmt::Display for Outcome {
             Self::Overflow => "overflow",
             Self::NotReady => "not_ready",
             Self::Error => "error",
-        })
+        }
     }
 }
 
@@ -101,7 +109,13 @@ impl Outcomes {
 
     /// The outcomes, in the order of [`Outcome::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Outcome> {
-        Outcome::ALL.into_iter().filter(move |outcome| self.has(*outcome))
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let outcome = Outcome::ALL.get(usize::try_from(left.trailing_zeros()).ok()?)?;
+            // Without its lowest bit.
+            left &= left.wrapping_sub(1);
+            Some(*outcome)
+        })
     }
 }
 

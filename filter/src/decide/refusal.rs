@@ -110,8 +110,7 @@ impl Refusal {
             Self::Limited => Head {
                 // Proxies before this gateway do not retry such a 429.
                 header: Some(("x-envoy-ratelimited", "true")),
-                ..Head::new(429, grpc::RESOURCE_EXHAUSTED, "weir_rate_limited")
-                    .retry_after(retry_after)
+                ..Head::new(429, grpc::RESOURCE_EXHAUSTED, "weir_rate_limited").retry_after(retry_after)
             },
             Self::NotInPlan => Head::new(not_in_plan, grpc::PERMISSION_DENIED, "weir_not_in_plan"),
             Self::UnknownKey => Head::new(401, grpc::UNAUTHENTICATED, "weir_unknown_key"),

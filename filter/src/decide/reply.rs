@@ -3,6 +3,8 @@
 //! One body serves both conventions: the error envelope of the API (`error.code` is one of the codes that its published clients know
 //! for the status) and, for a refusal by quota, the draft's problem type. It is `application/json`, which those clients require.
 
+use core::fmt::Write as _;
+
 use arrayvec::ArrayVec;
 use serde::Serialize;
 
@@ -28,31 +30,6 @@ pub struct Reply {
     pub body: String,
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
-    error: Envelope<'a>,
-    #[serde(flatten)]
-    problem: Option<Problem<'a>>,
-}
-
-#[derive(Serialize)]
-struct Envelope<'a> {
-    code: &'a str,
-    message: &'a str,
-    doc_url: &'a str,
-}
-
-/// draft-ietf-httpapi-ratelimit-headers-11, the problem type of a used-up quota.
-#[derive(Serialize)]
-struct Problem<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    title: &'a str,
-    status: u16,
-    #[serde(rename = "violated-policies")]
-    violated_policies: Vec<&'a str>,
-}
-
 impl Answer {
     /// A document that a caller or an operator asked for.
     pub(super) fn document(details: &'static str, document: &impl Serialize) -> Self {
@@ -73,10 +50,10 @@ impl Reply {
                 Self::write(&head, origin, decided.is_grpc.then_some(json), || json.clone())
             }
             Answer::Refused(refusal) => {
-                let retry_after = decided.charged.as_deref().map_or(1, Charged::retry_after);
+                let retry_after = decided.charged.as_ref().map_or(1, Charged::retry_after);
                 let head = refusal.head(config.not_in_plan, retry_after);
                 let message = refusal.message(config, decided);
-                let problem = (*refusal == Refusal::Limited).then_some(()).and(decided.charged.as_deref());
+                let problem = (*refusal == Refusal::Limited).then_some(()).and(decided.charged.as_ref());
                 let body = || body(&head, &message, problem);
                 Self::write(&head, origin, decided.is_grpc.then_some(&message), body)
             }
@@ -167,29 +144,69 @@ fn limited(config: &Config, charged: &Charged, plan: Option<&str>) -> String {
     let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
     // What a quota counts, unless each request costs one.
     let is_of_units = class.is_some_and(|class| class.cost > 1 || class.actual.is_some());
-    let unit = if is_of_units { "unit" } else { "request" };
-    let quota = charged.tightest().map_or_else(String::new, |(quota, _)| {
-        let plural = if quota.limit.get() == 1 { "" } else { "s" };
-        format!("{} {unit}{plural} per {}", quota.limit, quota.window.short_name())
-    });
-    let whose = match plan {
-        Some(_) if charged.is_refused_by_organisation() => "for the organisation".to_owned(),
-        Some(plan) => format!("on the {plan} plan"),
-        None => "for an address without a known key".to_owned(),
-    };
-    format!("Too many requests: {quota} {whose}; retry in {} s.", charged.retry_after())
+    let mut message = String::with_capacity(128);
+    message.push_str("Too many requests: ");
+    if let Some((quota, _)) = charged.tightest() {
+        message.push_str(itoa::Buffer::new().format(quota.limit.get()));
+        message.push_str(if is_of_units { " unit" } else { " request" });
+        message.push_str(if quota.limit.get() == 1 { " per " } else { "s per " });
+        // Writing to a String cannot fail.
+        let _ = write!(message, "{}", quota.window.short_name());
+    }
+    match plan {
+        Some(_) if charged.is_refused_by_organisation() => message.push_str(" for the organisation"),
+        Some(plan) => {
+            for part in [" on the ", plan, " plan"] {
+                message.push_str(part);
+            }
+        }
+        None => message.push_str(" for an address without a known key"),
+    }
+    for part in ["; retry in ", itoa::Buffer::new().format(charged.retry_after()), " s."] {
+        message.push_str(part);
+    }
+    message
 }
 
+/// The body of a refusal, as JSON. Refusals come in floods, so it is written from prepared parts; what they leave open is known to need no
+/// escapes, except the message.
 fn body(head: &Head, message: &str, limited: Option<&Charged>) -> String {
-    let problem = limited.map(|charged| Problem {
-        kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
-        title: "Request cannot be satisfied as assigned quota has been exceeded",
-        status: head.status,
-        violated_policies: charged.exhausted().map(|quota| quota.name.as_str()).collect(),
-    });
-    let error = Envelope { code: code(head.status), message, doc_url: doc_url(head.status) };
-    // Serializing strings and numbers into memory cannot fail; an empty body would still carry status and headers.
-    serde_json::to_string(&Body { error, problem }).unwrap_or_default()
+    let mut json = String::with_capacity(512);
+    for part in [r#"{"error":{"code":""#, code(head.status), r#"","message":"#] {
+        json.push_str(part);
+    }
+    push_string(&mut json, message);
+    for part in [r#","doc_url":""#, doc_url(head.status), r#""}"#] {
+        json.push_str(part);
+    }
+    // draft-ietf-httpapi-ratelimit-headers-11, the problem type of a used-up quota.
+    if let Some(charged) = limited {
+        json.push_str(concat!(
+            r#","type":"https://iana.org/assignments/http-problem-types#quota-exceeded""#,
+            r#","title":"Request cannot be satisfied as assigned quota has been exceeded""#,
+            r#","status":429,"violated-policies":["#
+        ));
+        for (place, quota) in charged.exhausted().enumerate() {
+            for part in [if place == 0 { "\"" } else { ",\"" }, &quota.name, "\""] {
+                json.push_str(part);
+            }
+        }
+        json.push(']');
+    }
+    json.push('}');
+    json
+}
+
+/// Adds a text as a JSON string.
+fn push_string(json: &mut String, text: &str) {
+    if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        for part in ["\"", text, "\""] {
+            json.push_str(part);
+        }
+    } else {
+        // Serializing a string into memory cannot fail.
+        json.push_str(&serde_json::to_string(text).unwrap_or_default());
+    }
 }
 
 /// The one code that the published clients accept for a status.

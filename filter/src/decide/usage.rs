@@ -51,6 +51,8 @@ struct QuotaUsage<'a> {
 pub struct Subscriber<'a> {
     /// The key, or its subscriber.
     pub who: Who<'a>,
+    /// The subscriber's id; `None` for a key whose plan comes from metadata.
+    pub id: Option<&'a str>,
     /// The organisation that shares quotas.
     pub organisation: Option<&'a str>,
     /// The plan, as an index into [`crate::config::Catalog::plans`].
@@ -64,7 +66,7 @@ impl<'a> Subscriber<'a> {
     pub(super) fn of_agreement(config: &Config, known: Known<'a>, agreement: &'a Agreement) -> Self {
         let Agreement { plan, entitlements, organisation } = agreement;
         let (who, organisation) = (config.count_by.who(known), organisation.as_deref());
-        Self { who, organisation, plan: *plan, entitlements }
+        Self { who, id: Some(known.subscriber), organisation, plan: *plan, entitlements }
     }
 
     /// The owner of a key with this plan; `None` if there is no such plan.
@@ -72,7 +74,7 @@ impl<'a> Subscriber<'a> {
         let plans = &config.catalog.plans;
         let (plan, (_, entitlements)) =
             plans.iter().enumerate().find(|(_, (name, _))| name.as_bytes() == plan)?;
-        Some(Self { who: Who::Key(key), organisation: None, plan, entitlements })
+        Some(Self { who: Who::Key(key), id: None, organisation: None, plan, entitlements })
     }
 }
 
@@ -86,7 +88,7 @@ pub fn usage<'c>(
     config: &'c Config,
     subscriber: Subscriber<'c>,
 ) -> Result<Usage<'c>, CountError> {
-    let Subscriber { who, organisation, plan, entitlements } = subscriber;
+    let Subscriber { who, id: _, organisation, plan, entitlements } = subscriber;
     let mut classes = Vec::with_capacity(entitlements.len());
     for (class, granted) in config.catalog.classes.iter().zip(entitlements.iter()) {
         let quotas = match granted {

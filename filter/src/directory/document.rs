@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::{self, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::config::roster::{Roster, RosterBuilder, Terms};
-use crate::config::{Grants, Parent, parse_digest};
+use crate::config::roster::{ParentTerms, Roster, RosterBuilder, Terms};
+use crate::config::{Grants, parse_digest};
 
 /// Parses a document. Returns its keys, and the number of rows that are left out because they are malformed or repeat a key.
 ///
@@ -36,7 +36,7 @@ struct Row<'r> {
     plan: Cow<'r, str>,
     #[serde(default)]
     limits: Grants,
-    parent: Option<Parent>,
+    parent: Option<ParentTerms>,
 }
 
 /// The rows, parsed one by one: a large document is never in memory twice.
@@ -49,8 +49,7 @@ impl Rows {
     fn add(&mut self, row: &RawValue) -> Option<()> {
         let row: Row<'_> = serde_json::from_str(row.get()).ok()?;
         let digest = parse_digest(row.sha256.strip_prefix("sha256:").unwrap_or(&row.sha256))?;
-        let terms =
-            Terms { plan: row.plan.into_owned(), limits: row.limits.0, parent: row.parent.map(Into::into) };
+        let terms = Terms { plan: row.plan.into_owned(), limits: row.limits.0, parent: row.parent };
         self.builder.add(digest, &row.subscriber, terms).ok()
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct State {
 
 /// What the response is to report.
 pub(super) struct Response {
-    pub(super) charged: Box<Charged>,
+    pub(super) charged: Charged,
     /// Whether a script of another origin is to be allowed to read the headers.
     pub(super) has_origin: bool,
 }
@@ -120,9 +120,8 @@ impl State {
 
     /// Logs a decision where the configuration says so.
     fn log(&mut self, headers: &[u8], decided: &Decided, reply: Option<&Reply>) {
-        let subscriber = || self.limiter.subscriber(&mut Gateway, headers);
         if self.has_filter_state
-            && let Some(line) = self.limiter.log_fields(decided, subscriber)
+            && let Some(line) = log_fields::line(self.limiter.config(), decided)
         {
             match host::set_property(log_fields::NAME, line.as_bytes()) {
                 // ngx_wasm_module takes no property of this name.

@@ -1,24 +1,16 @@
 //! What the filter reads of a request's headers, in one pass over them.
 
-use super::header_pairs::{HeaderPairs, Names};
+use super::header_pairs::HeaderPairs;
 use super::identity::KeySource;
 
-/// The headers to look for, for the key sources of a configuration.
+/// Reads the headers that matter to a configuration.
 #[derive(Clone, Debug)]
 pub struct LineReader {
-    names: Names,
-    /// For each name after [`FIXED`], the place of its source among the key sources.
-    sources: Vec<usize>,
+    /// The names of headers that may carry a key, in lower case, each with the place of its source among the key sources.
+    key_names: Vec<(Vec<u8>, usize)>,
     /// Whether a request carries its key in headers alone.
     in_headers: bool,
 }
-
-/// The names that every request is read for; the places of [`METHOD`] and its neighbours.
-const FIXED: [&str; 4] = [":method", ":path", "origin", "content-type"];
-const METHOD: usize = 0;
-const PATH: usize = 1;
-const ORIGIN: usize = 2;
-const CONTENT_TYPE: usize = 3;
 
 /// What the filter reads of a request's headers.
 #[derive(Clone, Copy, Debug)]
@@ -59,49 +51,54 @@ impl LineReader {
     #[must_use]
     pub fn new(key_sources: &[KeySource]) -> Self {
         let in_header = |(place, source): (usize, &KeySource)| match source {
-            KeySource::Header { name, .. } => Some((name.clone(), place)),
+            KeySource::Header { name, .. } => Some((name.clone().into_bytes(), place)),
             KeySource::Query { .. } | KeySource::Metadata { .. } => None,
         };
-        let (names, sources): (Vec<_>, Vec<_>) = key_sources.iter().enumerate().filter_map(in_header).unzip();
-        let in_headers = sources.len() == key_sources.len();
-        Self { names: Names::new(FIXED.map(str::to_owned).into_iter().chain(names)), sources, in_headers }
+        let mut key_names: Vec<_> = key_sources.iter().enumerate().filter_map(in_header).collect();
+        let in_headers = key_names.len() == key_sources.len();
+        // Several sources may read one header, with other schemes.
+        key_names.sort();
+        key_names.dedup_by(|(name, _), (before, _)| name == before);
+        Self { key_names, in_headers }
     }
 
     /// Reads a header map as the host serializes it. `None` if it is cut short or empty: a request always has headers.
     #[must_use]
     pub fn read<'r>(&self, headers: &'r [u8]) -> Option<RequestLine<'r>> {
         let headers = HeaderPairs::parse(headers)?;
-        let key = if self.in_headers { KeyLine::None } else { KeyLine::Several };
-        let mut line = RequestLine { headers, method: b"", path: None, origin: None, is_grpc: false, key };
-        for (place, value) in headers.each(&self.names) {
-            match place {
-                METHOD if line.method.is_empty() => line.method = value,
-                PATH => line.path = line.path.or(Some(value)),
-                ORIGIN => line.origin = line.origin.or(Some(value)),
-                CONTENT_TYPE => line.is_grpc |= is_grpc(value),
-                _ => {
-                    let source = place.checked_sub(FIXED.len()).and_then(|place| self.sources.get(place));
-                    if let Some(&source) = source {
-                        line.key = match line.key {
-                            KeyLine::None => KeyLine::One { source, value },
-                            KeyLine::One { .. } | KeyLine::Several => KeyLine::Several,
-                        };
-                    }
+        let (mut method, mut path, mut origin, mut is_grpc) = (None, None, None, false);
+        let mut key = if self.in_headers { KeyLine::None } else { KeyLine::Several };
+        headers.for_each(|length, field| {
+            match length {
+                5 if path.is_none() => path = field.named(b":path"),
+                6 if origin.is_none() => origin = field.named(b"origin"),
+                7 if method.is_none() => method = field.named(b":method"),
+                12 => is_grpc |= field.named(b"content-type").is_some_and(is_grpc_type),
+                _ => {}
+            }
+            for (name, source) in &self.key_names {
+                if name.len() == length
+                    && let Some(value) = field.named(name)
+                {
+                    key = match key {
+                        KeyLine::None => KeyLine::One { source: *source, value },
+                        KeyLine::One { .. } | KeyLine::Several => KeyLine::Several,
+                    };
                 }
             }
-        }
-        Some(line)
+        });
+        Some(RequestLine { headers, method: method.unwrap_or_default(), path, origin, is_grpc, key })
     }
 }
 
 /// Whether a request whose headers are serialized here is gRPC.
 #[must_use]
 pub fn is_grpc_request(headers: &[u8]) -> bool {
-    HeaderPairs::parse(headers).and_then(|headers| headers.get("content-type")).is_some_and(is_grpc)
+    HeaderPairs::parse(headers).and_then(|headers| headers.get("content-type")).is_some_and(is_grpc_type)
 }
 
 /// Whether a `content-type` is that of a gRPC request.
-fn is_grpc(content_type: &[u8]) -> bool {
+fn is_grpc_type(content_type: &[u8]) -> bool {
     let rest = content_type.strip_prefix(b"application/grpc");
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
@@ -170,7 +167,7 @@ mod tests {
             ("application/json", false),
         ];
         for (value, expected) in rows {
-            assert_eq!(is_grpc(value.as_bytes()), expected, "{value}");
+            assert_eq!(is_grpc_type(value.as_bytes()), expected, "{value}");
         }
     }
 }

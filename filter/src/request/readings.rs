@@ -353,19 +353,18 @@ const MEANINGS: [Meaning; 256] = {
 /// The path of a request's `:path`, without query, fragment and a trailing slash, if no operation changes it. `None` for a hidden file's, too,
 /// which is then found out.
 fn ordinary(path: &[u8]) -> Option<&[u8]> {
-    let (mut before, mut end) = (Meaning::Plain, path.len());
+    let (mut after_slash, mut end) = (false, path.len());
     for (place, byte) in path.iter().enumerate() {
-        let meaning = MEANINGS.get(usize::from(*byte)).copied().unwrap_or(Meaning::Special);
-        match (before, meaning) {
-            (_, Meaning::Plain) => {}
-            (_, Meaning::End) => {
+        match MEANINGS.get(usize::from(*byte)).copied().unwrap_or(Meaning::Special) {
+            Meaning::Plain => after_slash = false,
+            Meaning::Dot if !after_slash => {}
+            Meaning::Slash if !after_slash => after_slash = true,
+            Meaning::End => {
                 end = place;
                 break;
             }
-            (_, Meaning::Special) | (Meaning::Slash, Meaning::Slash | Meaning::Dot) => return None,
-            (_, Meaning::Slash | Meaning::Dot) => {}
+            Meaning::Slash | Meaning::Dot | Meaning::Special => return None,
         }
-        before = meaning;
     }
     match path.get(..end)? {
         [b'/'] => Some(b"/"),

@@ -199,7 +199,7 @@ static_resources:
                 vm_config:
                   vm_id: v
                   runtime: envoy.wasm.runtime.v8
-                  environment_variables: {key_values: {A: b}}
+                  environment_variables: {key_values: {A: b}, host_env_keys: [HOME]}
                   capability_restriction_config: {allowed_capabilities: {proxy_log: {}, proxy_on_log: {}}}
                 configuration:
                   "@type": type.googleapis.com/google.protobuf.StringValue
@@ -224,7 +224,7 @@ apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: EnvoyExtensionPolicy
 spec:
   wasm:
-  - {name: a, rootID: r, config: {plans: [1]}, failOpen: true}
+  - {name: a, rootID: r, config: {plans: [1]}, failOpen: true, env: {hostKeys: [HOME]}}
   - {name: b, config: "text"}
 "#;
 
@@ -265,6 +265,7 @@ spec:
         );
         assert_eq!(plugin.failure_policy, FailurePolicy::FailReload);
         assert_eq!(plugin.environment.get("A").map(String::as_str), Some("b"));
+        assert_eq!(plugin.host_environment, ["HOME".to_owned()].into());
         assert!(plugin.allows("proxy_on_log") && !plugin.allows("proxy_on_tick"));
     }
 
@@ -286,11 +287,13 @@ spec:
         assert_eq!((plugin.name.as_str(), plugin.root_id.as_str()), ("gateways.limits", "root"));
         assert_eq!(plugin.failure_policy, FailurePolicy::FailReload);
         assert_eq!(plugin.environment.into_iter().collect::<Vec<_>>(), [("A".to_owned(), "b".to_owned())]);
+        assert_eq!(plugin.host_environment, ["HOME".to_owned()].into());
         let extension = ISTIO.replace("WasmPlugin", "TrafficExtension").replace("spec:\n", "spec:\n wasm:\n");
         assert_eq!(configuration(&extension), r#"{"plans":{}}"#);
         let plugin = parse(GATEWAY.as_bytes(), Some("a")).unwrap();
         assert_eq!((plugin.root_id.as_str(), plugin.configuration.as_ref()), ("r", &br#"{"plans":[1]}"#[..]));
         assert_eq!(plugin.failure_policy, FailurePolicy::DeprecatedFailOpen);
+        assert_eq!(plugin.host_environment, ["HOME".to_owned()].into());
         assert_eq!(parse(GATEWAY.as_bytes(), Some("b")).unwrap().configuration, "\"text\"");
     }
 

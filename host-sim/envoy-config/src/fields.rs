@@ -1,6 +1,6 @@
 //! Fields of a message in the form that JSON and YAML give it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -45,6 +45,18 @@ pub(crate) fn flag(value: Option<&Value>, whole: &'static str) -> Result<bool, C
         Some(Value::Bool(given)) => Ok(*given),
         Some(_) => Err(ConfigurationError::Field { field: whole, expected: "true or false" }),
     }
+}
+
+/// A list of texts, which is empty unless given.
+pub(crate) fn names(
+    value: Option<&Value>,
+    whole: &'static str,
+) -> Result<BTreeSet<String>, ConfigurationError> {
+    let expected = ConfigurationError::Field { field: whole, expected: "a list of texts" };
+    let Some(value) = value else { return Ok(BTreeSet::new()) };
+    let names =
+        value.as_array().map(|list| list.iter().map(|name| Some(name.as_str()?.to_owned())).collect());
+    names.flatten().ok_or(expected)
 }
 
 /// A map of texts, which is empty unless given.

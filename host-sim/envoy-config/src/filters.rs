@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     any,
     configuration::{ConfigurationError, WASM_FILTER},
-    fields::{Fields, field, field_of, flag, text, texts},
+    fields::{Fields, field, field_of, flag, names, text, texts},
     plugin::{FailurePolicy, Plugin},
 };
 
@@ -86,7 +86,8 @@ fn plugin(filter: &Fields) -> Result<Plugin, ConfigurationError> {
         None if flag(of("fail_open"), "fail_open")? => FailurePolicy::DeprecatedFailOpen,
         None => FailurePolicy::FailClosed,
     };
-    let variables = field_of(field_of(vm, "environment_variables"), "key_values");
+    let variables = field_of(vm, "environment_variables");
+    let host_keys = "vm_config.environment_variables.host_env_keys";
     let headers_alone = "allow_on_headers_stop_iteration";
     Ok(Plugin {
         name: text(of("name"), "name")?,
@@ -97,7 +98,8 @@ fn plugin(filter: &Fields) -> Result<Plugin, ConfigurationError> {
         failure_policy,
         allow_on_headers_stop_iteration: flag(of(headers_alone), headers_alone)?,
         allowed_capabilities: allowed_capabilities(filter, vm)?,
-        environment: texts(variables, "vm_config.environment_variables.key_values")?,
+        environment: texts(field_of(variables, "key_values"), "vm_config.environment_variables.key_values")?,
+        host_environment: names(field_of(variables, "host_env_keys"), host_keys)?,
     })
 }
 

@@ -1,14 +1,14 @@
 //! Manifests of Kubernetes that configure filters: Istio's and Envoy Gateway's. Their controllers hand the
 //! configuration to the filter as JSON, in a `google.protobuf.StringValue`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use crate::{
     configuration::ConfigurationError,
-    fields::{Fields, field_of, flag, text},
+    fields::{Fields, field_of, flag, names, text},
     plugin::{FailurePolicy, Plugin},
 };
 
@@ -50,30 +50,36 @@ fn of_istio(document: &Value, plugin: Option<&Value>) -> Result<Vec<Plugin>, Con
             return Err(ConfigurationError::Field { field: "failStrategy", expected });
         }
     };
+    let (environment, host_environment) = environment(field_of(of("vm_config"), "env"))?;
     Ok(vec![Plugin {
         name: format!("{namespace}.{name}"),
         root_id: text(of("plugin_name"), "pluginName")?,
         configuration: json(of("plugin_config")),
         failure_policy,
-        environment: environment(field_of(of("vm_config"), "env"))?,
+        environment,
+        host_environment,
         ..Plugin::default()
     }])
 }
 
-/// Variables with their values; those that a gateway takes from its own environment are not known here.
-fn environment(variables: Option<&Value>) -> Result<BTreeMap<String, String>, ConfigurationError> {
+/// Variables with their values, and the names of those that a gateway takes from its own environment.
+type Environment = (BTreeMap<String, String>, BTreeSet<String>);
+
+fn environment(variables: Option<&Value>) -> Result<Environment, ConfigurationError> {
     let expected = ConfigurationError::Field { field: "vmConfig.env", expected: "a list of name and value" };
-    let Some(variables) = variables else { return Ok(BTreeMap::new()) };
+    let (mut environment, mut of_host) = Environment::default();
+    let Some(variables) = variables else { return Ok((environment, of_host)) };
     let Some(variables) = variables.as_array() else { return Err(expected) };
-    let mut environment = BTreeMap::new();
     for variable in variables {
         let of = |name| field_of(Some(variable), name);
-        if of("value_from").and_then(Value::as_str) != Some("HOST") {
-            environment
-                .insert(text(of("name"), "vmConfig.env.name")?, text(of("value"), "vmConfig.env.value")?);
+        let name = text(of("name"), "vmConfig.env.name")?;
+        if of("value_from").and_then(Value::as_str) == Some("HOST") {
+            of_host.insert(name);
+        } else {
+            environment.insert(name, text(of("value"), "vmConfig.env.value")?);
         }
     }
-    Ok(environment)
+    Ok((environment, of_host))
 }
 
 fn of_envoy_gateway(filters: Option<&Value>) -> Result<Vec<Plugin>, ConfigurationError> {
@@ -93,6 +99,7 @@ fn of_policy(filter: &Fields) -> Result<Plugin, ConfigurationError> {
         root_id: text(of("rootID"), "rootID")?,
         configuration: json(of("config")),
         failure_policy: if opens { FailurePolicy::DeprecatedFailOpen } else { FailurePolicy::FailClosed },
+        host_environment: names(field_of(of("env"), "host_keys"), "env.hostKeys")?,
         ..Plugin::default()
     })
 }

@@ -56,14 +56,17 @@ pub struct Plugin {
     pub allowed_capabilities: BTreeSet<String>,
     /// `environment_variables`, as WASI gives them.
     pub environment: BTreeMap<String, String>,
+    /// Names of variables that the VM gets from the gateway's own environment, if they are set there: `host_env_keys`.
+    pub host_environment: BTreeSet<String>,
 }
 
 impl Plugin {
     /// Whether this plugin runs in the other's VM where both have the same module: what Envoy tells VMs apart by.
     pub fn shares_vm_with(&self, other: &Self) -> bool {
         let of = |plugin: &Self| {
-            let Self { vm_id, vm_configuration, allowed_capabilities, environment, .. } = plugin.clone();
-            (vm_id, vm_configuration, allowed_capabilities, environment)
+            let Self { vm_id, vm_configuration, allowed_capabilities, environment, host_environment, .. } =
+                plugin.clone();
+            (vm_id, vm_configuration, allowed_capabilities, environment, host_environment)
         };
         of(self) == of(other)
     }

@@ -30,7 +30,9 @@ fn its_services_find_each_other() {
         assert_eq!(environment[variable], expected);
     }
     let policy = Policy::deployed().unwrap();
-    assert_eq!(policy.as_value()["directory"]["bearer"], environment["WEIR_INTERNAL_TOKEN"]);
+    let variable = policy.as_value().pointer("/directory/bearer/env").and_then(Value::as_str).unwrap();
+    let of_gateway = &compose["services"]["gateway"]["environment"];
+    assert_eq!(of_gateway[variable], environment["WEIR_INTERNAL_TOKEN"]);
 
     let prometheus = policy::yaml("envoy/prometheus/prometheus.yaml").unwrap();
     let targets = prometheus["scrape_configs"].as_array().unwrap().iter();

@@ -215,6 +215,53 @@ fn every_file_has_the_plans_of_envoy_yaml_and_the_filter_takes_its_configuration
     assert_eq!(checked, 7);
 }
 
+#[test]
+fn every_file_passes_the_variable_of_the_directorys_token_on() {
+    let bootstrap = policy::bootstrap().unwrap();
+    let filters = bootstrap.pointer(policy::HTTP_FILTERS).and_then(Value::as_array).unwrap();
+    let weir = filters.iter().find(|filter| filter["name"] == "weir").unwrap();
+    let passed = &weir["typed_config"]["config"]["vm_config"]["environment_variables"];
+    let policy = Policy::deployed().unwrap();
+    let variable = policy.as_value().pointer("/directory/bearer/env").unwrap();
+    assert_eq!(passed, &json!({"host_env_keys": [variable]}));
+    for document in deployed() {
+        let (pointer, expected) = match document.kind() {
+            "WasmPlugin" => ("/spec/vmConfig/env", json!([{"name": variable, "valueFrom": "HOST"}])),
+            "TrafficExtension" => {
+                ("/spec/wasm/vmConfig/env", json!([{"name": variable, "valueFrom": "HOST"}]))
+            }
+            "EnvoyExtensionPolicy" => ("/spec/wasm/0/env", json!({"hostKeys": [variable]})),
+            "EnvoyProxy" => {
+                let secret = json!({"secretKeyRef": {"name": "weir-directory", "key": variable}});
+                (
+                    "/spec/provider/kubernetes/envoyDeployment/container/env",
+                    json!([{"name": variable, "valueFrom": secret}]),
+                )
+            }
+            _ => continue,
+        };
+        assert_eq!(document.value.pointer(pointer), Some(&expected), "{}", document.file);
+    }
+}
+
+/// The formats of the access logs, which are JSON.
+#[test]
+fn every_access_log_says_who_was_limited() {
+    let format = |log: &Value, pointer: &str| log.pointer(pointer).unwrap()["weir"].clone();
+    let connection_manager = policy::bootstrap().unwrap();
+    let log = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/access_log/0/typed_config/log_format/json_format";
+    let istio = policy::yaml("envoy/istio/istiod-values.yaml").unwrap();
+    let istio = istio.pointer("/meshConfig/accessLogFormat").and_then(Value::as_str).unwrap();
+    let documents = deployed();
+    let proxy = documents.iter().find(|document| document.kind() == "EnvoyProxy").unwrap();
+    let found = [
+        format(&connection_manager, log),
+        format(&serde_json::from_str(istio).unwrap(), ""),
+        format(&proxy.value, "/spec/telemetry/accessLog/settings/0/format/json"),
+    ];
+    assert_eq!(found, ["%FILTER_STATE(wasm.weir:PLAIN)%"; 3]);
+}
+
 /// The services of a list of documents: host and port.
 fn hosts(documents: &[Document]) -> Vec<(String, u64)> {
     let of_service = |document: &Document| {
@@ -267,7 +314,7 @@ fn every_gateway_makes_the_labels_that_envoy_yaml_makes() {
     let names: Vec<_> = tags.iter().map(|tag| tag["tag_name"].as_str().unwrap()).collect();
 
     let istio = policy::yaml("envoy/istio/istiod-values.yaml").unwrap();
-    assert_eq!(istio, json!({"meshConfig": {"defaultConfig": {"extraStatTags": names}}}));
+    assert_eq!(istio["meshConfig"]["defaultConfig"], json!({"extraStatTags": names}));
     // Istio's bootstrap makes this expression of a tag.
     for tag in tags {
         let name = tag["tag_name"].as_str().unwrap();

@@ -44,11 +44,11 @@ fn a_stock_nginx_takes_all_but_the_directives_of_the_module() {
     assert!(taken, "{said}");
     let (taken, said) = check(&stock.replace("proxy_pass", "proxy_pas"));
     assert!(!taken && said.contains("unknown directive \"proxy_pas\""), "{said}");
-    // The module, and a zone for all keys that gives no quota back.
+    // The module, no resolver of someone else's, and a zone for all keys that gives no quota back.
     let directives = wasm.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     assert_eq!(
         directives.collect::<Vec<_>>(),
-        ["module weir /etc/nginx/filter.wasm;", "shm_kv * 64m eviction=none;"]
+        ["module weir /etc/nginx/filter.wasm;", "resolver 127.0.0.1;", "shm_kv * 64m eviction=none;"]
     );
 }
 

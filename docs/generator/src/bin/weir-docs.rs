@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 fn main() -> anyhow::Result<()> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    for file in docs_generator::files()? {
+    for file in docs_generator::files() {
         fs::write(root.join(file.path), file.text).context(file.path)?;
     }
     Ok(())

@@ -12,7 +12,7 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
         (
             r#"{"pro": {"standard": [{"limit": 0, "window": "minute"}]}}"#,
             "[]",
-            "plans.pro.standard[0].limit: 0: expected a nonzero u32",
+            "plans.pro.standard[0].limit: 0: expected a whole number from 1 to 4294967295",
         ),
         (
             r#"{"pro": {"standard": [{"limit": 1, "window": "0s"}]}}"#,
@@ -23,7 +23,7 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
         (
             r#"{"pro": {"standard": [{"limit": 1, "window": "day", "burst": 2}]}}"#,
             "[]",
-            "plans.pro.standard[0].burst: unknown field, expected one of limit, window, name, mode, refundable",
+            "plans.pro.standard[0].burst: unknown field, expected limit, window, name, mode, refundable",
         ),
         (
             r#"{"pro": {"standard": [{"limit": 1, "window": "day", "mode": "dry"}]}}"#,
@@ -49,7 +49,17 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
         (
             r#"{"pro": {"standard": ["1/second", "2/second"]}}"#,
             "[]",
-            r#"plans.pro.standard[1].name: "standard-second": given twice"#,
+            r#"plans.pro.standard[1]: another quota of this class has the same window and mode; keep the lower limit"#,
+        ),
+        (
+            r#"{"pro": {"standard": ["1/minute", {"limit": 2, "window": "60s", "mode": "shadow"}]}}"#,
+            "[]",
+            r#"plans.pro.standard[1]: another quota of this class has the same name, "standard-minute", which this one gets by default; give this one a name"#,
+        ),
+        (
+            r#"{"pro": {"standard": ["1/minute", {"limit": 2, "window": "1h", "name": "standard-minute"}]}}"#,
+            "[]",
+            r#"plans.pro.standard[1].name: "standard-minute": another quota of this class has the same name"#,
         ),
         (
             r#"{"pro": {"standard": ["1/minute", {"limit": 2, "window": "60s", "name": "b"}]}}"#,
@@ -87,7 +97,7 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
         (
             r#"{"pro": {}}"#,
             r#"[{"name": "a", "cost": 0}]"#,
-            "classes[0].cost: 0: out of range, expected 1 or more; list requests that are free of charge in exempt",
+            "classes[0].cost: 0: expected 1 or more; list requests that are free of charge in exempt",
         ),
         (
             r#"{"pro": {}}"#,
@@ -130,14 +140,14 @@ fn a_cost_after_the_response_is_refused_with_its_mistake() {
         (r#""cost": "6""#, format!(r#"cost: "6": expected {cost}, found a string"#)),
         (r#""cost": {}"#, "cost: missing field `reserve`".to_owned()),
         (r#""cost": {"reserve": 1}"#, "cost: missing field `actual`".to_owned()),
-        (r#""cost": {"reserve": 1, "actual": {}}"#, "cost.actual: give one of response_header or metadata".to_owned()),
+        (r#""cost": {"reserve": 1, "actual": {}}"#, "cost.actual: give response_header or metadata".to_owned()),
         (
             r#""cost": {"reserve": 1, "actual": {"response_header": "x", "metadata": ["a", "b"]}}"#,
-            "cost.actual: give one of response_header or metadata".to_owned(),
+            "cost.actual: give either response_header or metadata, not both".to_owned(),
         ),
         (
             r#""cost": {"reserve": 1, "actual": {"response_header": ":status"}}"#,
-            r#"cost.actual.response_header: ":status": a name is that of a header (RFC 9110, section 5.1)"#.to_owned(),
+            r#"cost.actual.response_header: ":status": expected the name of a header (RFC 9110, section 5.1)"#.to_owned(),
         ),
         (
             r#""cost": {"reserve": 1, "actual": {"metadata": ["a"]}}"#,
@@ -145,11 +155,15 @@ fn a_cost_after_the_response_is_refused_with_its_mistake() {
         ),
         (
             r#""cost": {"reserve": 0, "actual": {"response_header": "x"}}"#,
-            "cost.reserve: 0: out of range, expected 1 or more; a request that reserves nothing would be admitted beyond the limit".to_owned(),
+            "cost.reserve: 0: expected a whole number from 1 to 4294967295".to_owned(),
         ),
-        (r#""cost": {"reserve": 1, "actual": {"header": "x"}}"#, "cost.actual.header: unknown field, expected one of response_header, metadata".to_owned()),
+        (r#""cost": {"reserve": 1, "actual": {"header": "x"}}"#, "cost.actual.header: unknown field, expected response_header, metadata".to_owned()),
         (r#""refund": {}"#, "refund: give statuses, grpc or both".to_owned()),
         (r#""refund": {"statuses": []}"#, "refund.statuses: must not be empty".to_owned()),
+        (r#""refund": {"grpc": []}"#, "refund.grpc: must not be empty".to_owned()),
+        (r#""refund": {"grpc": ["UNAVAILABLE", "CANCELED"]}"#, r#"refund.grpc[1]: "CANCELED": unknown gRPC status code, did you mean CANCELLED?"#.to_owned()),
+        (r#""refund": {"grpc": ["5xx"]}"#, r#"refund.grpc[0]: "5xx": unknown gRPC status code, expected OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED or 12 others"#.to_owned()),
+        (r#""refund": {"grpc": [14]}"#, r#"refund.grpc[0]: 14: expected the name of a gRPC status code, such as "UNAVAILABLE", found a number"#.to_owned()),
         (r#""refund": {"statuses": [500, 199]}"#, format!("refund.statuses[1]: 199: expected {status}")),
         (r#""refund": {"statuses": [600]}"#, format!("refund.statuses[0]: 600: expected {status}")),
         (r#""refund": {"statuses": [70000]}"#, format!("refund.statuses[0]: 70000: expected {status}")),
@@ -187,4 +201,28 @@ fn a_class_has_the_statuses_and_the_cost_that_are_given() {
         [a, b, c, d].map(refunded),
         [vec![408, 500, 599], vec![], vec![200, 299, 300, 407, 408, 409, 499], vec![]]
     );
+}
+
+#[test]
+fn a_refund_is_judged_by_the_status_of_its_kind_or_by_what_envoy_maps_it_to() {
+    let refund = |json: &str| {
+        let json = format!(r#"{{"plans": {{"pro": {{}}}}, "classes": [{{"name": "a", "refund": {json}}}]}}"#);
+        crate::config::Config::from_json(json.as_bytes()).unwrap().catalog.classes[0].refund.clone()
+    };
+    //   given                                               refunded statuses           refunded codes
+    let rows: [(&str, &[u16], &[u32]); 5] = [
+        (r#"{"statuses": ["5xx"]}"#, &[500, 503, 504], &[2, 4, 12, 13, 14, 15]),
+        (r#"{"statuses": [503, 429]}"#, &[429, 503], &[8, 14]),
+        (r#"{"grpc": ["UNAVAILABLE"]}"#, &[429, 503, 504], &[14]),
+        (r#"{"grpc": ["OK", "UNKNOWN"]}"#, &[500], &[0, 2]),
+        (r#"{"statuses": [200], "grpc": ["INTERNAL"]}"#, &[200], &[13]),
+    ];
+    for (json, statuses, codes) in rows {
+        let refund = refund(json);
+        let given = [200, 429, 500, 503, 504].into_iter().filter(|status| refund.contains(*status));
+        assert_eq!(given.collect::<Vec<_>>(), statuses, "{json}");
+        assert_eq!((0..17).filter(|code| refund.contains_grpc(*code)).collect::<Vec<_>>(), codes, "{json}");
+    }
+    let none = super::Refund::default();
+    assert!(none.is_empty() && !none.contains(200) && !none.contains_grpc(0) && !none.contains_grpc(14));
 }

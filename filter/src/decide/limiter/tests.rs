@@ -73,7 +73,7 @@ struct Sent {
     plan: Option<usize>,
     class: usize,
     outcomes: Vec<Outcome>,
-    charged: Option<Box<Charged>>,
+    charged: Option<Charged>,
     reply: Option<Reply>,
     is_refused: bool,
 }

@@ -25,9 +25,10 @@ fn reply(
     let decided = Decided {
         decision: crate::decide::decision::Decision::Pass,
         plan,
+        subscriber: None,
         class: 0,
         outcomes: Outcomes::from(Outcome::Limited),
-        charged: Some(Box::new(charged(&quotas, 1, &[true, false], Timestamp::from_seconds(83)))),
+        charged: Some(charged(&quotas, 1, &[true, false], Timestamp::from_seconds(83))),
         is_grpc,
         has_origin: origin.is_some(),
         is_refused: true,

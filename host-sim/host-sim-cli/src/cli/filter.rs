@@ -197,6 +197,11 @@ impl Filter {
             })?,
             None => Plugin::default(),
         };
+        for name in &plugin.host_environment {
+            if let Ok(value) = std::env::var(name) {
+                plugin.environment.entry(name.clone()).or_insert(value);
+            }
+        }
         if let Some(vm_id) = &self.vm_id {
             plugin.vm_id.clone_from(vm_id);
         }

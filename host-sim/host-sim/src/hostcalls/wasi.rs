@@ -236,15 +236,11 @@ fn fd_tell(guest: &mut Guest<'_>, fd: u32, out: u32) -> Errno {
     Ok(of_log(fd))
 }
 
-/// `NAME=value` and a zero byte each.
+/// `NAME=value` and a zero byte each. ngx_wasm_module gives a filter no variables.
 fn environment(guest: &mut Guest<'_>) -> Vec<Vec<u8>> {
-    guest
-        .state()
-        .plugin
-        .environment
-        .iter()
-        .map(|(name, value)| format!("{name}={value}\0").into_bytes())
-        .collect()
+    let state = &*guest.state();
+    let variables = state.plugin.environment.iter().filter(|_| !ngx::is_ngx(state));
+    variables.map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect()
 }
 
 fn environ_sizes_get(guest: &mut Guest<'_>, count: u32, size: u32) -> Errno {

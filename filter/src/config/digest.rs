@@ -1,0 +1,65 @@
+//! Keys and tokens by their SHA-256, in hexadecimal digits.
+
+use sha2::{Digest as _, Sha256};
+
+use super::forms::{Forms, read_by_forms};
+use crate::count::fingerprint::KeyDigest;
+
+/// SHA-256 of an API key.
+#[must_use]
+pub fn digest(key: &[u8]) -> KeyDigest {
+    Sha256::digest(key).into()
+}
+
+/// A key or a token by its hash: `sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyHash(pub(super) KeyDigest);
+
+impl Forms<'_> for KeyHash {
+    const EXPECTED: &'static str = r#""sha256:" and 64 hexadecimal digits"#;
+
+    fn text<E: serde::de::Error>(text: &str) -> Result<Self, E> {
+        parse_key(text).map(Self).map_err(E::custom)
+    }
+}
+
+read_by_forms!(KeyHash, {"type": "string", "pattern": "^sha256:[0-9A-Fa-f]{64}$"});
+
+/// Reads `sha256:` and 64 hexadecimal digits.
+///
+/// # Errors
+/// If it is anything else. For a plain key, the error has the hash to write.
+pub fn parse_key(key: &str) -> Result<KeyDigest, String> {
+    let Some(digits) = key.strip_prefix("sha256:") else {
+        let hash = hex(&digest(key.as_bytes()));
+        return Err(format!(
+            r#"keys and tokens are given by their hash and written nowhere as they are; write "sha256:{hash}""#
+        ));
+    };
+    parse_digest(digits).ok_or_else(|| format!("expected {}", KeyHash::EXPECTED))
+}
+
+/// Reads 64 hexadecimal digits.
+#[must_use]
+pub fn parse_digest(hex: &str) -> Option<KeyDigest> {
+    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
+    let mut digest = KeyDigest::default();
+    if pairs.len() != digest.len() || !rest.is_empty() {
+        return None;
+    }
+    for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
+        *byte = crate::request::path::decode_hex(*high, *low)?;
+    }
+    Some(digest)
+}
+
+/// The hexadecimal digits of `bytes`.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    use core::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

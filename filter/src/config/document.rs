@@ -1,0 +1,245 @@
+//! The configuration as JSON has it. Its comments are the configuration reference.
+
+use serde::{Deserialize, Deserializer};
+
+use super::directory::DirectoryFields;
+use super::entries::{Entries, Grants};
+use super::headers::HeaderFields;
+use super::leaf::{BasePath, MetadataPath, Name, NonEmpty, Path, PrefixBits, RefusalStatus};
+use super::operators::OperatorSettings;
+use super::plans::ClassFields;
+use super::requests::{KeySourceFields, MatchFields, default_exempt, default_key_sources};
+use super::strangers::StrangerFields;
+use super::subscribers::{CountBy, Subscriber};
+use crate::count::table::Capacity;
+use crate::quota::Mode;
+use crate::request::readings::UpstreamPaths;
+
+/// The configuration of Weir's filter.
+///
+/// Fields that are not listed here are refused.
+#[derive(Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Config", title = "Configuration of Weir")
+)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Document {
+    /// Plans by name, each with its quotas by class.
+    ///
+    /// A class with `"unlimited"` in place of a list of quotas is never limited. A class that a plan does not mention is not in the plan:
+    /// the filter answers 403, or the status of `not_in_plan`, and counts nothing. The name of a plan is 1 to 64 of `A-Z`, `a-z`, `0-9`,
+    /// `_` and `-`. `none` is reserved.
+    #[cfg_attr(feature = "schema", schemars(extend(
+        "minProperties" = 1,
+        "propertyNames" = {"pattern": "^[A-Za-z0-9_-]{1,64}$", "not": {"const": "none"}},
+        "examples" = [{"free": {"standard": ["60/minute"]}, "pro": {"standard": ["600/minute", "100000/month"], "analytics": "unlimited"}}],
+    )))]
+    pub(super) plans: Entries<Grants>,
+    /// Groups of endpoints that share quotas. The first class with a match wins. All other requests belong to `default_class`.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = [], "examples" = [
+        [{"name": "analytics", "match": [{"methods": ["GET"], "path": "/analytics"}]}],
+        [{"name": "chat", "cost": {"reserve": 1000, "actual": {"response_header": "x-cost"}}, "match": [{"path": "/chat"}]}],
+        [{"name": "search", "refund": {"statuses": ["5xx", 408], "grpc": ["UNAVAILABLE"]}, "match": [{"path_prefix": "/search"}]}],
+    ])))]
+    pub(super) classes: Vec<ClassFields>,
+    /// Class of the requests that match no entry of `classes`. It needs no entry there.
+    #[serde(default = "default_class")]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = "standard")))]
+    pub(super) default_class: Name,
+    /// Requests that pass untouched: the filter neither identifies nor counts them, and adds no headers.
+    #[serde(default = "default_exempt")]
+    #[cfg_attr(feature = "schema", schemars(extend(
+        "default" = [{"methods": ["OPTIONS"]}],
+        "examples" = [[{"methods": ["OPTIONS"]}, {"methods": ["GET"], "path_prefix": "/r"}]],
+    )))]
+    pub(super) exempt: Vec<MatchFields>,
+    /// Prefix that is stripped from a path before it is matched. A path outside this prefix matches only entries without a path.
+    #[serde(default = "default_base_path")]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = "", "examples" = ["/v1"])))]
+    pub(super) base_path: BasePath,
+    /// How the upstream reads unusual paths. Each declaration makes fewer paths ambiguous.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend("examples" = [{"merge_slashes": true, "matrix_parameters": "keep"}])))]
+    pub(super) upstream_paths: UpstreamPaths,
+    /// Places where a request may carry its key. The filter answers 400 to a request with different keys.
+    #[serde(default = "default_key_sources")]
+    #[cfg_attr(feature = "schema", schemars(extend(
+        "default" = [{"header": "authorization", "scheme": "Bearer"}],
+        "examples" = [
+            [{"header": "x-api-key"}],
+            [{"query": "api_key"}],
+            [{"metadata": ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]}],
+        ],
+    )))]
+    pub(super) key_sources: NonEmpty<KeySourceFields>,
+    /// The owners of keys, each with a plan. At most 10,000 keys can be listed, in a configuration of at most 4 MiB. With `directory`, more
+    /// subscribers come from a service.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = [], "examples" = [[{
+        "id": "acme",
+        "plan": "free",
+        "keys": ["sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"],
+        "limits": {"standard": ["5000/minute"]},
+    }]])))]
+    pub(super) subscribers: Vec<Subscriber>,
+    /// Takes the plan of a key without a subscriber from metadata that an authentication filter has written.
+    ///
+    /// `key_sources` then needs a `metadata` source such as the token's subject: otherwise every refreshed token would get a fresh quota.
+    #[cfg_attr(feature = "schema", schemars(extend(
+        "examples" = [{"metadata": ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "plan"]}],
+    )))]
+    pub(super) plan_source: Option<PlanSource>,
+    /// A service that lists subscribers. Every worker polls it.
+    #[cfg_attr(feature = "schema", schemars(extend("examples" = [{
+        "cluster": "backend-internal",
+        "path": "/internal/keys",
+        "bearer": {"env": "WEIR_DIRECTORY_TOKEN"},
+        "not_ready": "unavailable",
+    }])))]
+    pub(super) directory: Option<DirectoryFields>,
+    /// The owner of a quota.
+    #[serde(default)]
+    pub(super) count_by: CountBy,
+    /// Policy for requests with an unknown key.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = {"action": "limit"}, "examples" = [{"action": "reject"}])))]
+    pub(super) unknown_key: StrangerFields,
+    /// Policy for requests without a key.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend(
+        "default" = {"action": "limit"},
+        "examples" = [{"action": "limit", "quotas": ["10/minute", "200/day"]}],
+    )))]
+    pub(super) missing_key: StrangerFields,
+    /// Number of IPv6 address bits that identify a client without a known key. An IPv4 client is identified by its whole address.
+    #[serde(default = "default_ipv6_prefix")]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = 64)))]
+    pub(super) ipv6_prefix: PrefixBits,
+    /// The answer to a request of a class that the plan lacks. Such requests are not counted.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = {"status": 403})))]
+    pub(super) not_in_plan: NotInPlan,
+    /// Headers that the filter adds to responses.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = {
+        "x_ratelimit": true,
+        "x_ratelimit_limit": "per_hour",
+        "ietf": true,
+        "expose_cors": true,
+        "upstream": "replace",
+        "in_shadow": false,
+    })))]
+    pub(super) headers: HeaderFields,
+    /// Path of the usage endpoint. The filter answers `GET` there with the limits, the remaining units and the resets of the caller's
+    /// plan, and consumes no quota. Callers without a known key get 401.
+    #[cfg_attr(feature = "schema", schemars(extend("examples" = ["/quota"])))]
+    pub(super) usage_path: Option<Path>,
+    /// Whether the filter refuses requests. In shadow mode it counts, reports what it would have refused, and adds no headers unless
+    /// `headers.in_shadow` is true.
+    #[serde(default)]
+    pub(super) enforcement: Mode,
+    /// Whether the filter writes a debug line for each decision, with the reasons. The gateway's log has these lines if its log level for
+    /// Wasm is debug. They cost time with every request.
+    #[serde(default)]
+    pub(super) log_decisions: bool,
+    /// Requests that the gateway's access log can describe. For these, the filter state `wasm.weir` holds one line with the outcome, the
+    /// subscriber, the plan, the class and the quota. In Envoy's access log format it is `%FILTER_STATE(wasm.weir:PLAIN)%`.
+    #[serde(default)]
+    pub(super) log_fields: LogFields,
+    /// Policy for a request that could not be counted.
+    #[serde(default)]
+    pub(super) on_error: OnError,
+    /// Capacity of the counters, in records. A record holds what one caller has used in one class. Capacity is fixed when the gateway
+    /// starts; changing it needs a restart.
+    #[serde(default)]
+    pub(super) counters: Capacity,
+    /// Text that is hashed into the names in shared data. It keeps two Weir filters apart that share a `vm_id`, as in Istio.
+    #[serde(default)]
+    pub(super) namespace: String,
+    /// Turns this filter instance into an operator endpoint. Put it on an internal listener, with the same `vm_id` and settings as the
+    /// public filter. Operators see where a subscriber stands, and reset a quota.
+    #[cfg_attr(feature = "schema", schemars(extend("examples" = [{"path": "/weir", "tokens": [{
+        "name": "on-call",
+        "token": "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b",
+    }]}])))]
+    pub(super) operators: Option<OperatorSettings>,
+    #[serde(default, rename = "fleet")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    _fleet: NoFleet,
+}
+
+fn default_class() -> Name {
+    Name("standard".to_owned())
+}
+
+fn default_base_path() -> BasePath {
+    BasePath("".to_owned())
+}
+
+const fn default_ipv6_prefix() -> PrefixBits {
+    PrefixBits(64)
+}
+
+/// A place that has the name of the caller's plan.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlanSource {
+    /// Path of the plan's name in the metadata of the request.
+    pub(super) metadata: MetadataPath,
+}
+
+/// The answer to a request of a class that the plan lacks.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct NotInPlan {
+    /// Status from 400 to 499, except 429.
+    pub(super) status: RefusalStatus,
+}
+
+impl Default for NotInPlan {
+    fn default() -> Self {
+        Self { status: RefusalStatus(403) }
+    }
+}
+
+/// The requests that the filter describes in the filter state `wasm.weir`, for access logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "snake_case")]
+pub enum LogFields {
+    /// No requests.
+    None,
+    /// Requests that the filter refuses, and those that it would refuse without shadow mode.
+    #[default]
+    Refused,
+    /// All requests that are not exempt.
+    All,
+}
+
+/// Policy for a request that could not be counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    /// Forward the request.
+    #[default]
+    Allow,
+    /// Answer 503.
+    Deny,
+}
+
+/// Refuses a field that this version does not have, and that an earlier one had.
+#[derive(Default)]
+pub(super) struct NoFleet;
+
+impl<'de> Deserialize<'de> for NoFleet {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        let problem = "fleets are being rebuilt, and this version has none; leave the field out";
+        Err(serde::de::Error::custom(problem))
+    }
+}

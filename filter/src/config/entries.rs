@@ -1,0 +1,53 @@
+//! JSON objects whose names the user chose.
+
+use core::hash::Hash;
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use serde::de::MapAccess;
+
+use super::error::{At as _, ConfigError};
+use super::forms::{Forms, read_by_forms};
+use super::rate::Grant;
+
+/// A JSON object whose names the user chose, in their order. A repeated name stays: [`once`] refuses it.
+#[derive(Debug)]
+pub struct Entries<T>(pub Vec<(String, T)>);
+
+/// The classes of a plan, or those that a subscriber's limits replace:
+/// `{"standard": ["5000/minute"], "analytics": "unlimited"}`.
+pub type Grants = Entries<Grant>;
+
+impl<T> Default for Entries<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Forms<'de> for Entries<T> {
+    const EXPECTED: &'static str = "an object";
+
+    fn object<A: MapAccess<'de>>(mut object: A) -> Result<Self, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(name) = object.next_key()? {
+            entries.push((name, object.next_value()?));
+        }
+        Ok(Self(entries))
+    }
+}
+
+read_by_forms!([T] Entries<T>, |generator| {"type": "object", "additionalProperties": generator.subschema_for::<T>()});
+
+/// Refuses a name that stands in an object twice.
+pub(super) fn once<T>(entries: &[(String, T)]) -> Result<(), ConfigError> {
+    match repeated(entries, |(name, _)| name).and_then(|index| entries.get(index)) {
+        Some((name, _)) => Err(ConfigError::new("given twice")).at(name),
+        None => Ok(()),
+    }
+}
+
+/// The first entry of a list whose name an earlier entry has.
+pub(super) fn repeated<'l, T, N: Eq + Hash>(list: &'l [T], name: impl Fn(&'l T) -> N) -> Option<usize> {
+    let mut names = HashSet::new();
+    list.iter().position(|entry| !names.insert(name(entry)))
+}
