@@ -67,8 +67,6 @@ pub struct Setup {
     pub listen: SocketAddr,
     /// The filter's module, if it is another than the built filter.
     pub module: Option<PathBuf>,
-    /// Variables of its process's environment, which the filter sees as well.
-    pub environment: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -85,7 +83,6 @@ impl Setup {
             drain: Duration::from_secs(1),
             listen: FREE_PORT,
             module: None,
-            environment: Vec::new(),
         }
     }
 
@@ -129,13 +126,6 @@ impl Setup {
     #[must_use]
     pub fn listen(self, listen: SocketAddr) -> Self {
         Self { listen, ..self }
-    }
-
-    /// With this variable in its process's environment, which the filter sees as well.
-    #[must_use]
-    pub fn environment(mut self, name: &str, value: &str) -> Self {
-        self.environment.push((name.to_owned(), value.to_owned()));
-        self
     }
 
     /// The bootstrap with everything put in, as JSON, which Envoy reads as well. A configuration that is to be updated is
@@ -189,44 +179,31 @@ impl Setup {
         Ok(bootstrap)
     }
 
-    /// The filter's configuration with the directory's token in it, unless the policy names a variable that has it.
+    /// The filter's configuration with the directory's token in it.
     #[must_use]
     pub fn configuration(&self) -> String {
         let policy = self.policy.clone();
-        let names_variable = policy.as_value().pointer("/directory/bearer").is_some_and(Value::is_object);
         let policy = match &self.directory {
-            Some(directory) if !names_variable => policy.with_at("/directory/bearer", json!(directory.token)),
-            Some(_) | None => policy,
+            Some(directory) => policy.with_at("/directory/bearer", json!(directory.token)),
+            None => policy,
         };
         policy.to_string()
     }
 
-    /// The variables of the gateway's environment: those that were given, and the one that has the directory's token, if the configuration
-    /// names it.
-    pub(crate) fn variables(&self) -> Vec<(&str, &str)> {
-        let given = self.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        given.chain(self.directory_token()).collect()
-    }
-
-    fn directory_token(&self) -> Option<(&str, &str)> {
+    /// The variable of the gateway's environment that has the directory's token, if the configuration names one.
+    pub(crate) fn environment(&self) -> Option<(&str, &str)> {
         let name = self.policy.as_value().pointer("/directory/bearer/env")?.as_str()?;
         Some((name, &self.directory.as_ref()?.token))
     }
 
-    /// Gives the filter its module, its environment and its configuration.
+    /// Gives the filter its module and its configuration.
     fn configure(&self, filter: &mut Value) -> anyhow::Result<()> {
-        let configuration = match self.directory_token() {
+        let configuration = match self.environment() {
             Some(_) => self.policy.to_string(),
             None => self.configuration(),
         };
         let module = self.module.as_deref().unwrap_or_else(|| artifacts::filter_wasm());
         set(filter, "/typed_config/config/vm_config/code/local/filename", json!(module))?;
-        let environment = self.variables();
-        if !environment.is_empty() {
-            let names: Vec<_> = environment.iter().map(|(name, _)| name).collect();
-            let vm = filter.pointer_mut("/typed_config/config/vm_config").context("no vm_config")?;
-            vm["environment_variables"] = json!({"host_env_keys": names});
-        }
         set(filter, "/typed_config/config/configuration/value", json!(configuration))
     }
 }
@@ -561,7 +538,7 @@ fn launch(
             .args(["--file-flush-interval-msec", "100"])
             .args(["--drain-time-s", &setup.drain.as_secs().to_string()])
             .args(["--concurrency", &setup.workers.to_string()])
-            .envs(setup.variables()),
+            .envs(setup.environment()),
     )?;
     Ok((process, bootstrap))
 }

@@ -112,7 +112,7 @@ fn serve_with_host_sim(
         .args(["--listen", &setup.listen.to_string()])
         .args(["--upstream", &format!("http://{upstream}")])
         .args(["--workers", &setup.workers.to_string(), "--admin", "127.0.0.1:0"])
-        .envs(setup.variables());
+        .envs(setup.environment());
     if let Some(directory) = &setup.directory {
         command.args([
             "--cluster",

@@ -193,7 +193,8 @@ fn a_cluster_that_the_gateway_lacks_is_named_once_and_the_next_failure_as_well()
     let (server, _) = directory("host");
     let folder = tempfile::tempdir().unwrap();
     discover(folder.path(), &[]);
-    let policy = policy().with_at("/directory/cluster", json!(CLUSTER));
+    let policy =
+        policy().with_at("/directory/cluster", json!(CLUSTER)).with_at("/directory/bearer", json!(TOKEN));
     let envoy = Envoy::start_amended(Setup::new(policy, Upstream::DirectResponse), |bootstrap, _| {
         let file = json!({"path_config_source": {"path": folder.path().join("clusters.json")}, "resource_api_version": "V3"});
         bootstrap["dynamic_resources"]["cds_config"] = file;
@@ -247,8 +248,8 @@ fn a_token_in_the_environment_reaches_the_directory_and_no_dump() {
     const VARIABLE: &str = "WEIR_DIRECTORY_TOKEN";
     let (server, tokens) = directory("authorization");
     let policy = policy().with_at("/directory/bearer", json!({"env": VARIABLE}));
-    let setup = Setup::new(policy, Upstream::DirectResponse).keys_from(at(server.address()));
-    let envoy = Envoy::start(setup.clone().environment(VARIABLE, TOKEN)).unwrap();
+    let setup = Setup::new(policy, Upstream::DirectResponse);
+    let envoy = Envoy::start(setup.clone().keys_from(at(server.address()))).unwrap();
     wait_for_directory(&envoy);
     let answer = envoy.send(&get("/links").key(KEY)).unwrap();
     assert_eq!(answer.number("x-ratelimit-limit"), Some(36_000), "{answer}");
@@ -264,6 +265,7 @@ fn a_token_in_the_environment_reaches_the_directory_and_no_dump() {
     }
     assert!(!envoy.log().contains(TOKEN));
 
+    // Without a directory of its own, the process has no such variable.
     let log = Envoy::refuse(&setup).unwrap();
     let refusal = log.lines().find(|line| line.contains("configuration refused"));
     let refusal = refusal.unwrap_or_else(|| panic!("no reason in\n{log}"));
