@@ -60,7 +60,7 @@ fn configurations_with_open_streams_share_what_is_equal() {
     const SUBSCRIBERS: usize = 9_000;
     const UPDATES: usize = 20;
     /// Most bytes of a configuration that differs from one before in a limit: a subscriber has 32 of its key alone.
-    const MOST_BYTES: usize = 32 << 10;
+    const MOST_BYTES: usize = 8 << 10;
     let policy = (0..SUBSCRIBERS).fold(policy(), |policy, number| {
         policy.subscriber(&format!("subscriber-{number}"), "pro", &format!("key-{number}"))
     });

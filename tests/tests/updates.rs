@@ -99,7 +99,7 @@ fn silent() -> TcpListener {
 fn twenty_configurations_with_9000_subscribers_and_open_streams_are_served_counted_and_share_what_is_equal() {
     const UPDATES: u32 = 20;
     /// What an update may add to Envoy's memory: it keeps each configuration's JSON, of 1.2 MB, more than once. `memory.rs` has the filter's part.
-    const MOST_BYTES: u64 = 5 << 20;
+    const MOST_BYTES: u64 = 4 << 20;
     const SUBSCRIBERS: usize = 9_000;
     let subscribers = (0..SUBSCRIBERS).map(|number| {
         json!({"id": format!("subscriber-{number}"), "plan": "pro", "keys": [tests::policy::hash(&format!("key-{number}"))]})

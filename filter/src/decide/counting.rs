@@ -103,6 +103,11 @@ impl Counting {
         }
     }
 
+    /// Closes the counters until the next request, unless they are this VM's alone.
+    pub(super) fn close(&mut self) {
+        self.counters.take_if(|counters| !counters.is_local());
+    }
+
     /// Charges a request to all its quotas, or to none. `charged` says which, and receives where the client stands afterwards.
     pub(super) fn charge(
         &mut self,

@@ -52,7 +52,10 @@ impl Active {
     /// Puts a configuration into force.
     pub(super) fn new(mut config: Config) -> Rc<Self> {
         for other in others() {
-            other.with(|state| config.share_with(state.limiter.config()));
+            other.with(|state| {
+                config.share_with(state.limiter.config());
+                state.retire();
+            });
         }
         let config = Arc::new(config);
         if let Err(error) = host::set_tick_period(TICK) {
@@ -155,6 +158,12 @@ impl State {
             host::add_response_header("access-control-expose-headers", EXPOSED)?;
         }
         Ok(())
+    }
+
+    /// Gives back what a configuration that a newer one follows does not need to end its streams.
+    fn retire(&mut self) {
+        self.flush();
+        self.limiter.retire();
     }
 
     fn flush(&mut self) {
