@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Answer, get};
-use tests::gateway::{self, Kind};
+use tests::gateway::{self, Gateway as _, Kind, module};
 use tests::policy::{HTTP_FILTERS, Policy};
 use tests::server::{Response, Server};
 use tests::{clock, on_both_gateways, plain};
@@ -76,35 +76,45 @@ fn envoy(policy: Policy, upstream: SocketAddr, has_cors: bool) -> Envoy {
 
 #[test]
 fn a_browser_can_read_a_429_where_the_configuration_allows_its_origin() {
-    let origins = json!(["https://other.example.test", ORIGIN]);
-    //  headers.allow_origin, the request's origin, and what a 429 says
-    let rows = [
-        (Value::Null, Some(ORIGIN), (None, None)),
-        (json!("*"), Some(ORIGIN), (Some("*"), None)),
-        (json!("*"), None, (None, None)),
-        (origins.clone(), Some(ORIGIN), (Some(ORIGIN), Some("Origin"))),
-        (origins.clone(), Some("https://nobody.example.test"), (None, None)),
-        (origins, None, (None, None)),
+    const OTHER: &str = "https://nobody.example.test";
+    //  headers.allow_origin, and for requests of these origins what a 429 says
+    type Row =
+        (Option<Value>, &'static [(Option<&'static str>, (Option<&'static str>, Option<&'static str>))]);
+    let rows: [Row; 3] = [
+        (None, &[(Some(ORIGIN), (None, None)), (None, (None, None))]),
+        (Some(json!("*")), &[(Some(ORIGIN), (Some("*"), None)), (None, (None, None))]),
+        (
+            Some(json!(["https://other.example.test", ORIGIN])),
+            &[
+                (Some(ORIGIN), (Some(ORIGIN), Some("Origin"))),
+                (Some(OTHER), (None, None)),
+                (None, (None, None)),
+            ],
+        ),
     ];
     let upstream = Server::start(|_| Response::default()).unwrap();
-    for (allow_origin, origin, expected) in rows {
+    for (allow_origin, cases) in rows {
+        let policy = (0..cases.len()).fold(policy(), |policy, key| {
+            policy.subscriber(&format!("s{key}"), "pro", &format!("key-{key}"))
+        });
+        let policy = match &allow_origin {
+            Some(origins) => policy.with_at("/headers/allow_origin", origins.clone()),
+            None => policy,
+        };
         for has_cors in [true, false] {
-            let policy = policy().with_at("/headers/allow_origin", allow_origin.clone());
-            let envoy = envoy(policy, upstream.address(), has_cors);
-            let request = get("/links").key(KEY);
-            let request =
-                origin.into_iter().fold(request, |request, origin| request.header("origin", origin));
-            let what = format!("{allow_origin}, origin {origin:?}, cors filter {has_cors}");
-            let forwarded = envoy.send(&request).unwrap();
-            // The header, if any, is the cors filter's.
-            let of_cors = origin.filter(|_| has_cors);
-            assert_eq!(
-                (forwarded.status(), allowed(&forwarded)),
-                (200, (of_cors, None)),
-                "{what}: {forwarded}"
-            );
-            let refused = envoy.send(&request).unwrap();
-            assert_eq!((refused.status(), allowed(&refused)), (429, expected), "{what}: {refused}");
+            let envoy = envoy(policy.clone(), upstream.address(), has_cors);
+            for (key, (origin, expected)) in cases.iter().enumerate() {
+                let request = get("/links").key(&format!("key-{key}"));
+                let request = origin.iter().fold(request, |request, origin| request.header("origin", origin));
+                let what = format!("{allow_origin:?}, origin {origin:?}, cors filter {has_cors}");
+                let forwarded = envoy.send(&request).unwrap();
+                // The header, if any, is the cors filter's.
+                let of_cors = origin.filter(|_| has_cors);
+                let found = (forwarded.status(), allowed(&forwarded));
+                assert_eq!(found, (200, (of_cors, None)), "{what}: {forwarded}");
+                let refused = envoy.send(&request).unwrap();
+                assert_eq!((refused.status(), allowed(&refused)), (429, *expected), "{what}: {refused}");
+            }
         }
     }
 }
@@ -153,4 +163,32 @@ fn a_proxy_in_front_does_not_retry_a_429_of_the_filter() {
     assert!(counted.is_ok(), "{:?}", limited());
     // A retry would have been counted as well by now: answers come after what they are counted by.
     assert_eq!(limited(), Some(REQUESTS));
+}
+
+/// An Envoy that may not call `proxy_on_configure` has a filter without a configuration.
+#[test]
+fn without_a_configuration_every_request_is_answered_503_and_logged() {
+    let imports = module().imports();
+    let imports = imports.iter().filter_map(|import| import.rsplit_once('.')).map(|(_, name)| name);
+    let callbacks =
+        ["context_create", "vm_start", "request_headers", "response_headers", "done", "log", "delete"];
+    let callbacks: Vec<_> = callbacks.iter().map(|callback| format!("proxy_on_{callback}")).collect();
+    let allowed: serde_json::Map<_, _> = imports
+        .chain(callbacks.iter().map(String::as_str))
+        .map(|name| (name.to_owned(), json!({})))
+        .collect();
+    let envoy = Envoy::start_amended(Setup::new(policy(), Upstream::DirectResponse), |bootstrap, _| {
+        let filters = bootstrap.pointer_mut(HTTP_FILTERS).and_then(Value::as_array_mut).unwrap();
+        let weir = filters.iter_mut().find(|filter| filter["name"] == "weir").unwrap();
+        weir["typed_config"]["config"]["capability_restriction_config"] =
+            json!({"allowed_capabilities": allowed});
+        Ok(())
+    });
+    let envoy = envoy.unwrap();
+    for _ in 0..3 {
+        let answer = envoy.send(&get("/links").key(KEY)).unwrap();
+        assert_eq!((answer.status(), answer.number("retry-after")), (503, Some(1)), "{answer}");
+    }
+    assert_eq!(envoy.logged("a request was refused, because the filter has no configuration"), 3);
+    envoy.log().wait_for(|line| line.contains("weir_no_configuration").then_some(())).unwrap();
 }
