@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use filter::config::NO_PLAN;
 use filter::count::{entry, table};
 use filter::decide::metric;
-use filter::decide::outcome::{NO_PLAN, Outcome};
+use filter::decide::outcome::Outcome;
 use host_sim::{Host, Response};
 use serde_json::json;
 use tests::clock;

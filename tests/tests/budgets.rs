@@ -128,7 +128,7 @@ fn measured(case: &Case, module: &Module) -> Cost {
     }
     let mut host = host.build();
     host.load(module, plugin(&case.configuration)).expect("the filter");
-    let mut send = |number: u32| {
+    let send = |number: u32| {
         let key = (case.key)(number);
         let path = match &key {
             Some(key) if case.name == "a key in the query" => format!("/links?api_key={key}"),

@@ -10,6 +10,7 @@ use serde_json::json;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::get;
 use tests::gateway::{module, plugin};
+use tests::key_list::KeyList;
 use tests::policy::Policy;
 use tests::{clock, flood, ratelimit, soak};
 
@@ -173,7 +174,12 @@ fn eight_vms_on_threads_of_their_own_share_600_exactly() {
 fn a_hundred_thousand_keys_that_live_at_once_get_each_exactly_their_limit() {
     const KEYS: usize = 100_000;
     const LIMIT: u32 = 2;
-    let host = simulator(Flavour::Envoy, &policy(LIMIT, KEYS));
+    let (list, policy) = (KeyList::of(KEYS), policy(LIMIT, 0));
+    let policy = policy.with("directory", json!({"cluster": "keys", "path": "/keys"}));
+    let document = move |_: &host_sim::Request| host_sim::Response::ok().body(list.answer(None).2);
+    let mut host = Host::builder().workers(VMS).cluster("keys", document).build();
+    host.load(module(), plugin(&policy)).unwrap();
+    host.advance(Duration::from_millis(1250));
     for round in 0..=LIMIT {
         // Every key has had its turn before one has another, and then in another VM.
         let outcomes = host.threads(|worker| {

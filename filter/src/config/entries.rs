@@ -1,6 +1,5 @@
 //! JSON objects whose names the user chose.
 
-use core::hash::Hash;
 use std::collections::HashSet;
 
 use serde::Deserialize;
@@ -40,14 +39,14 @@ read_by_forms!([T] Entries<T>, |generator| {"type": "object", "additionalPropert
 
 /// Refuses a name that stands in an object twice.
 pub(super) fn once<T>(entries: &[(String, T)]) -> Result<(), ConfigError> {
-    match repeated(entries, |(name, _)| name).and_then(|index| entries.get(index)) {
+    match repeated(entries.iter().map(|(name, _)| name.as_bytes())).and_then(|index| entries.get(index)) {
         Some((name, _)) => Err(ConfigError::new("given twice")).at(name),
         None => Ok(()),
     }
 }
 
-/// The first entry of a list whose name an earlier entry has.
-pub(super) fn repeated<'l, T, N: Eq + Hash>(list: &'l [T], name: impl Fn(&'l T) -> N) -> Option<usize> {
-    let mut names = HashSet::new();
-    list.iter().position(|entry| !names.insert(name(entry)))
+/// The place of the first name that stood in the list before.
+pub(super) fn repeated<'n>(mut names: impl Iterator<Item = &'n [u8]>) -> Option<usize> {
+    let mut seen = HashSet::new();
+    names.position(|name| !seen.insert(name))
 }

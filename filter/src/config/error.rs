@@ -61,25 +61,30 @@ impl From<usize> for Step {
     }
 }
 
+/// Errors are made apart from the code that is compiled for each type of the configuration.
 impl ConfigError {
     /// A problem with the value that is looked at.
+    #[cold]
     pub(super) fn new(problem: impl Into<String>) -> Self {
         Self { path: Vec::new(), given: None, problem: problem.into() }
     }
 
     /// With the text that was given.
+    #[cold]
     pub(super) fn given(mut self, text: &str) -> Self {
         self.given = Some(Quoted(text).to_string());
         self
     }
 
     /// With the number that was given.
+    #[cold]
     pub(super) fn given_number(mut self, number: impl Display) -> Self {
         self.given = Some(number.to_string());
         self
     }
 
     /// The same error, seen from the field that holds this one.
+    #[cold]
     pub(super) fn within(mut self, parent: impl Into<Step>) -> Self {
         self.path.push(parent.into());
         self
@@ -149,10 +154,12 @@ impl fmt::Debug for ConfigError {
 
 /// serde's errors without the text that was given, and in JSON's terms.
 impl de::Error for ConfigError {
+    #[cold]
     fn custom<T: Display>(message: T) -> Self {
         Self::new(message.to_string())
     }
 
+    #[cold]
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
         let found = match found {
             Unexpected::Bool(_) => "a boolean",
@@ -172,22 +179,27 @@ impl de::Error for ConfigError {
         Self::new(format!("expected {expected}, found {found}"))
     }
 
+    #[cold]
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
         Self::new(format!("expected {expected}"))
     }
 
+    #[cold]
     fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
         Self::new(format!("expected {}", expected.join(" or ")))
     }
 
+    #[cold]
     fn unknown_field(given: &str, names: &'static [&'static str]) -> Self {
         Self::new(format!("unknown field, {}", Instead { given, names }))
     }
 
+    #[cold]
     fn missing_field(field: &'static str) -> Self {
         Self::new(format!("missing field `{field}`"))
     }
 
+    #[cold]
     fn duplicate_field(_: &'static str) -> Self {
         Self::new("given twice")
     }

@@ -37,7 +37,8 @@ fn syntax(error: serde_json::Error) -> ConfigError {
 struct Json<'de>(&'de RawValue);
 
 impl<'de> Json<'de> {
-    /// The value without what it holds.
+    /// The value without what it holds. Apart from the deserializer's functions, which are compiled for each type.
+    #[inline(never)]
     fn parse<T: Deserialize<'de>>(self) -> Result<T, ConfigError> {
         serde_json::from_str(self.0.get()).map_err(syntax)
     }

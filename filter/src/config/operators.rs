@@ -44,8 +44,9 @@ impl OperatorSettings {
     /// Checks what tokens have to differ in.
     pub(super) fn check(self) -> Result<Self, ConfigError> {
         let NonEmpty(tokens) = &self.tokens;
-        let names = repeated(tokens, |token| &token.name).map(|index| (index, "name"));
-        let hashes = repeated(tokens, |token| token.token.0).map(|index| (index, "token"));
+        let names = repeated(tokens.iter().map(|token| token.name.as_bytes())).map(|index| (index, "name"));
+        let hashes =
+            repeated(tokens.iter().map(|token| token.token.0.as_slice())).map(|index| (index, "token"));
         match names.or(hashes) {
             Some((index, field)) => Err(ConfigError::new("given twice")).at(field).at(index).at("tokens"),
             None => Ok(self),

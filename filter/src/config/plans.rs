@@ -116,7 +116,7 @@ impl Catalog {
         paths: &Paths,
     ) -> Result<Self, ConfigError> {
         let mut classes = each(classes, |class| check_class(class, paths)).at("classes")?;
-        if let Some(index) = repeated(&classes, |class| &class.name) {
+        if let Some(index) = repeated(classes.iter().map(|class| class.name.as_bytes())) {
             let name = classes.get(index).map(|class| class.name.as_str()).unwrap_or_default();
             return Err(ConfigError::new("given twice").given(name)).at("name").at(index).at("classes");
         }

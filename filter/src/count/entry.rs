@@ -269,12 +269,14 @@ fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, counts: &[Count]) {
     }
 }
 
+/// A record as it is stored: its fingerprint and its counts.
+type Stored<'e> = (Fingerprint, &'e [[u8; COUNT]]);
+
 /// The records of an entry.
 struct Records<'e>(&'e [u8]);
 
 impl<'e> Records<'e> {
-    /// The next record: its fingerprint and its counts.
-    fn next(&mut self) -> Result<Option<(Fingerprint, &'e [[u8; COUNT]])>, Malformed> {
+    fn next(&mut self) -> Result<Option<Stored<'e>>, Malformed> {
         if self.0.is_empty() {
             return Ok(None);
         }

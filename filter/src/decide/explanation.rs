@@ -4,6 +4,7 @@ use core::slice;
 
 use serde::Serialize;
 
+use super::counting::Charged;
 use super::decision::{Decided, Decision};
 use super::host::{Host, LogLevel};
 use super::limiter::Limiter;
@@ -65,7 +66,7 @@ impl Limiter {
             None => ("not read".to_owned(), None),
         };
         let charged = decided.charged.as_ref();
-        let quotas = charged.into_iter().flat_map(|charged| charged.standings());
+        let quotas = charged.into_iter().flat_map(Charged::standings);
         let explanation = Explanation {
             key,
             subscriber: subscriber.as_deref(),

@@ -2,9 +2,6 @@
 
 use core::fmt;
 
-/// The plan under which requests without a known key are counted in metrics.
-pub const NO_PLAN: &str = "none";
-
 /// What became of a request. A request may have several: one of an unknown key may be limited, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {

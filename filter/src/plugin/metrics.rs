@@ -2,10 +2,10 @@
 
 use super::log::{log_error, log_failure};
 use crate::config::Config;
+use crate::config::NO_PLAN;
 use crate::decide::decision::Decided;
 use crate::decide::limiter::Limiter;
 use crate::decide::metric::{self, Event, Label, RequestSums};
-use crate::decide::outcome::NO_PLAN;
 use crate::host::{Gateway, Metric};
 
 /// Sums that were not handed to the host yet, and the counters for them.

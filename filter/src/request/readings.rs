@@ -338,15 +338,27 @@ enum Meaning {
     Special,
 }
 
+impl Meaning {
+    const fn of(byte: u8) -> Self {
+        match byte {
+            b'/' => Self::Slash,
+            b'.' => Self::Dot,
+            b'?' | b'#' => Self::End,
+            b'%' | b';' | b'\\' => Self::Special,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// The meanings of all bytes.
 const MEANINGS: [Meaning; 256] = {
     let mut meanings = [Meaning::Plain; 256];
-    meanings[b'/' as usize] = Meaning::Slash;
-    meanings[b'.' as usize] = Meaning::Dot;
-    meanings[b'?' as usize] = Meaning::End;
-    meanings[b'#' as usize] = Meaning::End;
-    meanings[b'%' as usize] = Meaning::Special;
-    meanings[b';' as usize] = Meaning::Special;
-    meanings[b'\\' as usize] = Meaning::Special;
+    let (mut rest, mut byte) = (meanings.as_mut_slice(), 0_u8);
+    while let [meaning, others @ ..] = rest {
+        *meaning = Meaning::of(byte);
+        byte = byte.wrapping_add(1);
+        rest = others;
+    }
     meanings
 };
 
