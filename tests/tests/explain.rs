@@ -26,6 +26,8 @@ fn explain(configuration: &str, arguments: &[&str]) -> (bool, String) {
     std::fs::write(&config, configuration).expect("the configuration's file");
     let output = Command::new(artifacts::command("host-sim"))
         .current_dir(folder.path())
+        // The repository's bootstrap names it.
+        .env("WEIR_DIRECTORY_TOKEN", "any")
         .args(["explain", "--wasm"])
         .arg(artifacts::filter_wasm())
         .arg("--config")

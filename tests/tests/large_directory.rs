@@ -26,6 +26,7 @@ fn policy(interval: &str) -> Policy {
         .unwrap()
         .with_at("/plans/pro/standard", json!(["4000000000/month"]))
         .with_at("/directory/interval", json!(interval))
+        .with_at("/directory/bearer", json!("any"))
         .with("unknown_key", json!({"action": "reject"}))
 }
 
