@@ -183,8 +183,7 @@ fuzz_target!(|input: Input<'_>| {
         let before: Vec<_> = quotas.iter().map(|quota| model.used(number, quota.window, at)).collect();
         let peeked = counters.standing(&mut host, place, &quotas).expect("an entry of our own");
         assert_eq!(peeked.iter().map(|standing| standing.used).collect::<Vec<_>>(), before);
-        let counted =
-            counters.charge(&mut host, place, charge, &mut standings).expect("an entry of our own");
+        let counted = counters.charge(&mut host, place, charge, &mut standings).expect("an entry of our own");
         assert_eq!(counted.admitted, model.consume(number, &quotas, cost, at), "{quotas:?}");
         if counted.admitted {
             let standings = standings.clone();
