@@ -28,7 +28,6 @@ fuzz_target!(|body: &[u8]| {
             authority: "backend".into(),
             path: "/keys".into(),
             interval: 10,
-            authority: "backend".into(),
             bearer: None,
             not_ready: NotReady::Pass,
             max_stale: 0,
