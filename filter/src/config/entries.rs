@@ -9,7 +9,7 @@ use super::error::{At as _, ConfigError};
 use super::forms::{Forms, read_by_forms};
 use super::rate::Grant;
 
-/// A JSON object whose names the user chose, in their order. A repeated name stays: [`once`] refuses it.
+/// A JSON object whose names the user chose, in their order. A repeated name stays: `once` refuses it.
 #[derive(Debug)]
 pub struct Entries<T>(pub Vec<(String, T)>);
 
