@@ -141,7 +141,8 @@ impl Salt {
         Fingerprint(hasher.finish().max(1))
     }
 
-    /// A hash of `bytes` that identify a caller in a class, found in the place `source`. Nobody sees it, so SipHash's shorter form is enough.
+    /// A hash of `bytes` that identify a caller in a class, found in the place `source`. The hash never leaves
+    /// the VM, so SipHash-1-3 is enough.
     #[must_use]
     pub fn caller_hash(&self, source: usize, bytes: &[u8], class: usize) -> CallerHash {
         let hash = SipHasher13x128::new_with_key(&self.0).hash(bytes);

@@ -32,7 +32,8 @@ pub(super) struct Accounts {
     old: HashTable<(CallerHash, Account)>,
 }
 
-/// Most bytes that the accounts of a VM take, ids of subscribers and organisations apart: two tables of 65,536 slots, each with a byte of its own.
+/// Most bytes that the accounts of a VM take, without the ids of subscribers and organisations: two tables of 65,536 slots,
+/// with one control byte for each slot.
 pub const MAX_BYTES: usize = 2 * 65_536 * (size_of::<(CallerHash, Account)>() + 1);
 
 impl Accounts {

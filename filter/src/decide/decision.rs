@@ -55,7 +55,7 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// A request that passes, of nobody and of the default class as yet.
+    /// The initial state: the request passes, its caller is unknown, and its class is the default class.
     pub(super) fn new(config: &Config, is_grpc: bool, has_origin: bool) -> Self {
         Self {
             decision: Decision::Pass,

@@ -98,7 +98,7 @@ impl Limiter {
         self.counting.close();
     }
 
-    /// Counts an event, so many times.
+    /// Adds `times` to the sum of an event.
     pub fn count(&mut self, event: Event, times: usize) {
         self.counting.events.add(event, u32::try_from(times).unwrap_or(u32::MAX));
     }

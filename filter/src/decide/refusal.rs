@@ -11,13 +11,13 @@ pub enum Refusal {
     NotInPlan,
     /// The key is unknown, and the configuration rejects those.
     UnknownKey,
-    /// There is no key, and the configuration rejects that.
+    /// The request has no key, and `missing_key` rejects such requests.
     MissingKey,
     /// The request has several keys: it is not clear whose it is.
     AmbiguousKey,
     /// Upstreams may read the path in ways that select different rules.
     AmbiguousPath,
-    /// The directory has not answered yet, and the configuration lets nobody pass until then.
+    /// The directory has not answered yet, and `not_ready` is "unavailable".
     NotReady,
     /// Counting failed, and the configuration denies then.
     CountFailed,

@@ -69,7 +69,7 @@ impl<'a> Subscriber<'a> {
         Self { who, id: Some(known.subscriber), organisation, plan: *plan, entitlements }
     }
 
-    /// The owner of a key with this plan; `None` if there is no such plan.
+    /// The owner of a key with this plan; `None` if the plan is not configured.
     pub(super) fn of_plan(config: &'a Config, key: &'a KeyDigest, plan: &[u8]) -> Option<Self> {
         let plans = &config.catalog.plans;
         let (plan, (_, entitlements)) =
