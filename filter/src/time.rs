@@ -6,7 +6,7 @@ use core::time::Duration;
 ///
 /// Decisions are about whole seconds, so these are kept apart: taking them out of nanoseconds again and again would be a division of
 /// 64 bits each time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
     seconds: u64,
     nanos: u32,

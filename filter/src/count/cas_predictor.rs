@@ -49,7 +49,7 @@ const MAX_DOUBLINGS: u32 = 10;
 /// Remembers what a VM has written, and what it knows of the host's numbers.
 #[derive(Debug)]
 pub(crate) struct CasPredictor {
-    slots: Vec<Option<Written>>,
+    slots: Vec<Written>,
     /// A number that the host has issued: the latest that this VM can be sure of.
     issued: u32,
     has_read: bool,
@@ -62,8 +62,9 @@ pub(crate) struct CasPredictor {
 }
 
 /// The last write of this VM to an entry.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 struct Written {
+    /// The default, which no entry has, if nothing is remembered.
     name: EntryName,
     value: ArrayVec<u8, MAX_VALUE>,
     /// The number that a host would give this write that numbers the writes of each value.
@@ -86,8 +87,15 @@ pub(crate) struct Predicted<'p> {
 
 impl Default for CasPredictor {
     fn default() -> Self {
-        let slots = core::iter::repeat_with(|| None).take(SLOTS).collect();
-        Self { slots, issued: 0, has_read: false, writes: 0, proofs: 0, failures: 0, pause: 0 }
+        Self {
+            slots: vec![Written::default(); SLOTS],
+            issued: 0,
+            has_read: false,
+            writes: 0,
+            proofs: 0,
+            failures: 0,
+            pause: 0,
+        }
     }
 }
 
@@ -106,8 +114,10 @@ impl CasPredictor {
     /// Forgets an entry, because the step on it was not stored: a client that is refused is likely to be refused again, and each refusal needs a
     /// read.
     pub(crate) fn forget(&mut self, name: EntryName) {
-        if let Some(slot) = self.slots.get_mut(slot_of(name)) {
-            slot.take_if(|written| written.name == name);
+        if let Some(slot) = self.slots.get_mut(slot_of(name))
+            && slot.name == name
+        {
+            slot.name = EntryName::default();
         }
     }
 
@@ -148,18 +158,18 @@ impl CasPredictor {
     pub(crate) fn wrote(&mut self, name: EntryName, value: &[u8], replaced: Option<Cas>, at: Timestamp) {
         let after_issued = after(self.issued);
         self.wrote_unremembered();
-        if let Some(slot) = self.slots.get_mut(slot_of(name)) {
-            // Before the first read, no number is known that was issued.
-            let value = ArrayVec::try_from(value).ok().filter(|_| self.has_read);
-            *slot = value.map(|value| Written {
-                name,
-                value,
-                after_replaced: after(replaced.map_or(0, |Cas(number)| number)),
-                after_issued,
-                place: self.writes,
-                at,
-            });
+        let Some(slot) = self.slots.get_mut(slot_of(name)) else { return };
+        slot.value.clear();
+        // Before the first read, no number is known that was issued.
+        if !self.has_read || slot.value.try_extend_from_slice(value).is_err() {
+            slot.name = EntryName::default();
+            return;
         }
+        slot.name = name;
+        slot.after_replaced = after(replaced.map_or(0, |Cas(number)| number));
+        slot.after_issued = after_issued;
+        slot.place = self.writes;
+        slot.at = at;
     }
 
     /// Notes a write of this VM to an entry that is not remembered.
@@ -169,7 +179,7 @@ impl CasPredictor {
     }
 
     fn written(&self, name: EntryName) -> Option<&Written> {
-        self.slots.get(slot_of(name))?.as_ref().filter(|written| written.name == name)
+        self.slots.get(slot_of(name)).filter(|written| written.name == name)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The step that every request takes: check all quotas of a counter, then consume all of them, or none.
 
-use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 use super::entry::{MAX_QUOTAS, Record};
 use super::swap::Step;
@@ -35,7 +35,7 @@ impl Standing {
 }
 
 /// One standing for each quota, in the quotas' order.
-pub type Standings = ArrayVec<Standing, MAX_QUOTAS>;
+pub type Standings = SmallVec<[Standing; 2]>;
 
 /// A request to be counted.
 #[derive(Clone, Copy, Debug)]

@@ -46,7 +46,7 @@ impl HostError {
 }
 
 /// The number of a stored value, as `proxy_get_shared_data` reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cas(pub u32);
 
 impl Cas {

@@ -47,7 +47,7 @@ pub const NAME_BYTES: usize = 11;
 ///
 /// Eleven bytes stay inside Envoy's string objects. Only the last four differ between entries of a namespace: a CRC-32 tells all of
 /// them apart, which is all that ngx_wasm_module looks at.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct EntryName([u8; NAME_BYTES]);
 
 impl EntryName {

@@ -115,6 +115,24 @@ impl Counting {
         config: &Config,
         charged: &mut Charged,
     ) -> Result<Counted, DecideError> {
+        if charged.places.organisation.is_some() {
+            return self.charge_levels(host, config, charged);
+        }
+        let Charged { quotas, standings, places, cost, at, .. } = charged;
+        let charge = Charge { quotas: quotas.own(), cost: *cost };
+        let counted = self.open(host, config)?.charge(host, places.own, charge, standings)?;
+        *at = counted.at;
+        Ok(counted)
+    }
+
+    /// Charges a request to the quotas of its caller, and then to those that the caller's organisation shares.
+    #[cold]
+    fn charge_levels(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        charged: &mut Charged,
+    ) -> Result<Counted, DecideError> {
         let quotas = Arc::clone(&charged.quotas);
         let [own, shared] = charged.places.with(&quotas);
         let (Some(first), second) = (own.or(shared), own.and(shared)) else {
@@ -133,7 +151,6 @@ impl Counting {
     }
 
     /// Charges a request, which its caller's quotas have admitted, to its organisation's.
-    #[cold]
     fn charge_organisation(
         &mut self,
         host: &mut impl Host,

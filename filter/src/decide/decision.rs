@@ -7,6 +7,7 @@ use super::outcome::{Outcome, Outcomes};
 use super::refusal::Refusal;
 use crate::config::{Config, OnError};
 use crate::quota::Mode;
+use crate::request::line::RequestLine;
 
 /// What is to be done with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub struct Decided {
 
 impl Decided {
     /// The initial state: the request passes, its caller is unknown, and its class is the default class.
-    pub(super) fn new(config: &Config, is_grpc: bool, has_origin: bool) -> Self {
+    pub(super) fn new(config: &Config, line: Option<&RequestLine<'_>>) -> Self {
         Self {
             decision: Decision::Pass,
             plan: None,
@@ -64,8 +65,8 @@ impl Decided {
             class: config.catalog.default_class,
             outcomes: Outcomes::default(),
             charged: None,
-            is_grpc,
-            has_origin,
+            is_grpc: line.is_some_and(|line| line.is_grpc),
+            has_origin: line.is_some_and(|line| line.origin.is_some()),
             is_refused: false,
         }
     }

@@ -116,38 +116,42 @@ impl Limiter {
             let headers = line.map(|line| line.headers);
             return self.answer_operator(host, &config, operators, headers);
         }
-        let Some(line) = line else {
-            let mut decided = Decided::new(&config, false, false);
-            self.fail(host, &mut decided, DecideError::NoHeaders);
-            return decided;
+        let mut decided = Decided::new(&config, line.as_ref());
+        let result = match &line {
+            Some(line) => self.decide_line(host, &config, &mut decided, line),
+            None => Err(DecideError::NoHeaders),
         };
-        let mut decided = Decided::new(&config, line.is_grpc, line.origin.is_some());
-        let rule = match self.route(host, &config, &line) {
-            Ok(rule) => rule,
-            Err(error) => {
-                self.fail(host, &mut decided, error.into());
-                return decided;
-            }
-        };
+        if let Err(error) = result {
+            self.counting.log_error(host, "a request could not be counted", error);
+            decided.fail(&config);
+        }
+        decided
+    }
+
+    fn decide_line(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        decided: &mut Decided,
+        line: &RequestLine<'_>,
+    ) -> Result<(), DecideError> {
+        let rule = self.route(host, config, line)?;
         match rule {
             Ok(Rule::Exempt) => {
                 decided.pass(Outcome::Exempt);
-                return decided;
+                return Ok(());
             }
             Ok(Rule::Class(class)) => decided.class = class,
             Ok(Rule::Usage) => {}
             Err(AmbiguousPath) => {
-                decided.refuse(&config, Outcome::AmbiguousPath, Refusal::AmbiguousPath);
+                decided.refuse(config, Outcome::AmbiguousPath, Refusal::AmbiguousPath);
                 if decided.decision != Decision::Pass {
-                    return decided;
+                    return Ok(());
                 }
             }
         }
-        let keyed = Keyed { line: &line, class: decided.class, asks_usage: rule == Ok(Rule::Usage) };
-        if let Err(error) = self.decide_for(host, &config, &mut decided, &keyed) {
-            self.fail(host, &mut decided, error);
-        }
-        decided
+        let keyed = Keyed { line, class: decided.class, asks_usage: rule == Ok(Rule::Usage) };
+        self.decide_for(host, config, decided, &keyed)
     }
 
     /// The rule of a request, by its method and path.
@@ -371,12 +375,6 @@ impl Limiter {
         charge(&mut self.counting, host, config, decided, (quotas, places), None)?;
         decided.pass(outcome);
         Ok(())
-    }
-
-    #[cold]
-    fn fail(&mut self, host: &mut impl Host, decided: &mut Decided, error: DecideError) {
-        self.counting.log_error(host, "a request could not be counted", error);
-        decided.fail(&self.config);
     }
 }
 

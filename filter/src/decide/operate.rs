@@ -43,7 +43,7 @@ impl Limiter {
             None => Err(self.failure(host, DecideError::NoHeaders)),
         };
         let answer = answer.unwrap_or_else(|refusal| Answer::Refused(RequestRefusal::Operator(refusal)));
-        let mut decided = Decided::new(config, false, false);
+        let mut decided = Decided::new(config, None);
         decided.decision = Decision::Answer(Box::new(answer));
         decided
     }

@@ -30,17 +30,15 @@ impl Match {
     /// Whether a request matches. `path` is in normal form and without the base path; `None` for a request that has none.
     #[must_use]
     pub fn matches(&self, method: &[u8], path: Option<&[u8]>) -> bool {
-        let method_matches = self.methods.is_empty()
-            || self
-                .methods
-                .iter()
-                .any(|allowed| allowed.as_bytes() == method || (allowed == "GET" && method == b"HEAD"));
-        method_matches
-            && match &self.path {
-                PathMatch::Any => true,
-                PathMatch::Exact(expected) => path == Some(expected.as_bytes()),
-                PathMatch::Prefix(prefix) => path.is_some_and(|path| below(prefix, path).is_some()),
-            }
+        // The path first, because it tells more requests apart.
+        let path_matches = match &self.path {
+            PathMatch::Any => true,
+            PathMatch::Exact(expected) => path == Some(expected.as_bytes()),
+            PathMatch::Prefix(prefix) => path.is_some_and(|path| below(prefix, path).is_some()),
+        };
+        let allows =
+            |allowed: &String| allowed.as_bytes() == method || (allowed == "GET" && method == b"HEAD");
+        path_matches && (self.methods.is_empty() || self.methods.iter().any(allows))
     }
 }
 

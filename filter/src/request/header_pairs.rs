@@ -99,7 +99,9 @@ impl Iterator for Spans<'_> {
 
 /// Whether a header's name is `name`, which is in lower case. Some hosts hand names over as the client wrote them.
 fn is(found: &[u8], name: &[u8]) -> bool {
-    is_same(found, name) || found.eq_ignore_ascii_case(name)
+    // Nearly all other names of this length end with another letter. This bit tells upper from lower case.
+    let end_alike = found.last().map(|letter| letter | 0x20) == name.last().map(|letter| letter | 0x20);
+    end_alike && (is_same(found, name) || found.eq_ignore_ascii_case(name))
 }
 
 /// Whether two names of the same length are equal. Compared in whole words, for `memcmp` is a loop over bytes in a module.

@@ -10,6 +10,8 @@ pub struct LineReader {
     key_names: Vec<(Vec<u8>, usize)>,
     /// Whether a request carries its key in headers alone.
     in_headers: bool,
+    /// The lengths of these names, as bits.
+    key_lengths: u32,
 }
 
 /// What the filter reads of a request's headers.
@@ -46,6 +48,11 @@ pub enum KeyLine<'r> {
     Several,
 }
 
+/// The bit of a name's length. Long names share one.
+const fn bit(length: usize) -> u32 {
+    if length < 31 { 1 << length } else { 1 << 31 }
+}
+
 impl LineReader {
     /// Reads requests for these key sources.
     #[must_use]
@@ -59,7 +66,8 @@ impl LineReader {
         // Several sources may read one header, with other schemes.
         key_names.sort();
         key_names.dedup_by(|(name, _), (before, _)| name == before);
-        Self { key_names, in_headers }
+        let key_lengths = key_names.iter().fold(0, |lengths, (name, _)| lengths | bit(name.len()));
+        Self { key_names, in_headers, key_lengths }
     }
 
     /// Reads a header map as the host serializes it. `None` if it is cut short or empty: a request always has headers.
@@ -75,6 +83,9 @@ impl LineReader {
                 7 if method.is_none() => method = field.named(b":method"),
                 12 => is_grpc |= field.named(b"content-type").is_some_and(is_grpc_type),
                 _ => {}
+            }
+            if self.key_lengths & bit(length) == 0 {
+                return;
             }
             for (name, source) in &self.key_names {
                 if name.len() == length

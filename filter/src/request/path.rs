@@ -13,11 +13,13 @@ use std::borrow::Cow;
 #[must_use]
 pub fn below<'p>(prefix: &str, path: &'p [u8]) -> Option<&'p [u8]> {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    match path.strip_prefix(prefix.as_bytes())? {
-        [] => Some(b"/"),
-        rest @ [b'/', ..] => Some(rest),
-        [..] => None,
-    }
+    let (start, rest) = path.split_at_checked(prefix.len())?;
+    let rest = match rest {
+        [] => b"/",
+        [b'/', ..] => rest,
+        [..] => return None,
+    };
+    (start == prefix.as_bytes()).then_some(rest)
 }
 
 /// A request's `:path` without query and fragment.
