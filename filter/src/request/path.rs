@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr2;
+
 /// What is left of `path` below `prefix`, by whole segments and with its leading `/`.
 ///
 /// ```
@@ -24,7 +26,8 @@ pub fn below<'p>(prefix: &str, path: &'p [u8]) -> Option<&'p [u8]> {
 
 /// A request's `:path` without query and fragment.
 pub(super) fn without_query(path: &[u8]) -> &[u8] {
-    path.split(|byte| matches!(byte, b'?' | b'#')).next().unwrap_or(path)
+    let end = memchr2(b'?', b'#', path).unwrap_or(path.len());
+    path.get(..end).unwrap_or(path)
 }
 
 /// A path without the slashes at its end; `/` if nothing else is left.

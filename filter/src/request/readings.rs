@@ -8,6 +8,7 @@
 //! before and once after percent-decoding, because a proxy and a server, or a server and its router, do them in turn. What no upstream
 //! tells apart is the same in all readings: trailing slashes, a missing slash at the start, and escapes of bytes that delimit nothing.
 
+use memchr::memchr;
 use serde::Deserialize;
 
 use super::path::{escape, without_query, without_trailing_slashes};
@@ -131,6 +132,8 @@ struct Reading {
     path: Vec<u8>,
     /// The operations that would change it, as bits.
     changed_by: u8,
+    /// Those of them whose results are among the readings already.
+    taken: u8,
 }
 
 /// The work that is left, in bytes.
@@ -196,6 +199,10 @@ impl Readings {
         let mut readings = vec![first];
         let mut steps = self.steps.iter();
         while let Some(step) = steps.next() {
+            if step.always {
+                // Results of earlier steps are replaced.
+                readings.iter_mut().for_each(|reading| reading.taken = 0);
+            }
             for place in 0..readings.len() {
                 let Some(reading) = readings.get_mut(place) else { break };
                 let Some(next) = reading.after(step.operation, &mut work)? else { continue };
@@ -203,6 +210,7 @@ impl Readings {
                     *reading = next;
                     continue;
                 }
+                reading.taken |= step.operation.bit();
                 if work.finds(&next, &readings)? {
                     continue;
                 }
@@ -280,12 +288,12 @@ impl Reading {
     fn new(mut path: Vec<u8>) -> Self {
         path.truncate(without_trailing_slashes(&path).len());
         let changed_by = operations_that_change(&path);
-        Self { path, changed_by }
+        Self { path, changed_by, taken: 0 }
     }
 
-    /// This path after an operation, if that changes it.
+    /// This path after an operation, if that changes it into what is not known yet.
     fn after(&self, operation: Operation, work: &mut Work) -> Result<Option<Self>, AmbiguousPath> {
-        if self.changed_by & operation.bit() == 0 {
+        if self.changed_by & !self.taken & operation.bit() == 0 {
             return Ok(None);
         }
         work.spend(self.path.len())?;
@@ -305,17 +313,18 @@ impl Operation {
             Self::Backslashes => path.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect(),
             Self::MatrixParameters => {
                 let mut in_parameters = false;
-                let mut kept = path.to_vec();
-                kept.retain(|byte| {
-                    in_parameters = *byte == b';' || (in_parameters && *byte != b'/');
+                filtered(path, |byte| {
+                    in_parameters = byte == b';' || (in_parameters && byte != b'/');
                     !in_parameters
-                });
-                kept
+                })
             }
             Self::Slashes => {
-                let mut merged = path.to_vec();
-                merged.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
-                merged
+                let mut before = 0;
+                filtered(path, |byte| {
+                    let is_repeated = (before, byte) == (b'/', b'/');
+                    before = byte;
+                    !is_repeated
+                })
             }
             Self::DotSegmentsWithParameters => without_dot_segments(path, |segment| {
                 segment.split(|byte| *byte == b';').next().unwrap_or(segment)
@@ -323,6 +332,17 @@ impl Operation {
             Self::DotSegments => without_dot_segments(path, |segment| segment),
         }
     }
+}
+
+/// The bytes of a path that are to be kept.
+fn filtered(path: &[u8], mut keeps: impl FnMut(u8) -> bool) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(path.len());
+    for byte in path {
+        if keeps(*byte) {
+            kept.push(*byte);
+        }
+    }
+    kept
 }
 
 /// What a byte may mean to the readings of a path.
@@ -442,7 +462,7 @@ fn decode_harmless(path: &[u8]) -> Vec<u8> {
         !delimits(byte) && !completes
     });
     let mut rest = decoded.as_mut_slice();
-    while let Some(start) = rest.iter().position(|byte| *byte == b'%') {
+    while let Some(start) = memchr(b'%', rest) {
         let (_, from) = rest.split_at_mut(start);
         if escape(from).is_some() {
             from.iter_mut().take(3).for_each(u8::make_ascii_uppercase);
@@ -456,7 +476,7 @@ fn decode_harmless(path: &[u8]) -> Vec<u8> {
 fn decode(path: &[u8], wanted: impl Fn(&[u8], u8) -> bool) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(path.len() + 1);
     let mut rest = path;
-    while let Some(start) = rest.iter().position(|byte| *byte == b'%') {
+    while let Some(start) = memchr(b'%', rest) {
         let (plain, from) = rest.split_at(start);
         decoded.extend_from_slice(plain);
         rest = match escape(from) {
