@@ -34,6 +34,9 @@ struct Options {
     /// Connections that send them
     #[arg(long, default_value_t = 16)]
     connections: usize,
+    /// Keys that send them in turn, each a subscriber's
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    keys: u32,
     /// Another build of the filter to measure beside this one, with the X- headers; may be repeated
     #[arg(long, value_name = "FILE")]
     module: Vec<PathBuf>,
@@ -41,11 +44,13 @@ struct Options {
 
 /// What is compared: its name and Envoy's filter. The first adds nothing by definition, the second is the rival that ratios are taken
 /// to.
-fn variants(modules: &[PathBuf]) -> anyhow::Result<Vec<(String, Option<Value>)>> {
+fn variants(modules: &[PathBuf], keys: u32) -> anyhow::Result<Vec<(String, Option<Value>)>> {
     let weir = |module: &Path, headers: Value| {
         let configuration = json!({
             "plans": {"free": {"standard": ["4000000000/minute"]}},
-            "subscribers": [{"id": "bench", "plan": "free", "keys": [hash(KEY)]}],
+            "subscribers": (0..keys)
+                .map(|number| json!({"id": key(number), "plan": "free", "keys": [hash(&key(number))]}))
+                .collect::<Vec<_>>(),
             "headers": headers,
         });
         Some(wasm_filter(module, &configuration))
@@ -54,7 +59,7 @@ fn variants(modules: &[PathBuf]) -> anyhow::Result<Vec<(String, Option<Value>)>>
     let empty = artifacts::guest_wasm("empty-filter")?;
     let mut variants = vec![
         ("none".to_owned(), None),
-        ("local_ratelimit (native)".to_owned(), Some(local_ratelimit())),
+        ("local_ratelimit (native)".to_owned(), Some(local_ratelimit(keys))),
         ("empty filter (Rust SDK)".to_owned(), Some(wasm_filter(&empty, &json!({})))),
         ("weir, X-RateLimit-*, absent".to_owned(), weir(ours, json!({"ietf": false, "upstream": "absent"}))),
         (
@@ -69,7 +74,10 @@ fn variants(modules: &[PathBuf]) -> anyhow::Result<Vec<(String, Option<Value>)>>
     Ok(variants)
 }
 
-const KEY: &str = "bench";
+/// The key of this number.
+fn key(number: u32) -> String {
+    format!("bench-{number}")
+}
 
 /// Turns in which a sample's requests are sent.
 const TURNS: usize = 10;
@@ -80,7 +88,7 @@ fn main() -> anyhow::Result<()> {
         Path::new("/proc/self/schedstat").exists(),
         "CPU time is read from /proc, so this runs on Linux only"
     );
-    let variants = variants(&options.module)?;
+    let variants = variants(&options.module, options.keys)?;
     let progress = ProgressBar::new((options.runs * options.alternations * TURNS) as u64);
     let mut runs = Vec::new();
     for _ in 0..options.runs {
@@ -108,7 +116,7 @@ fn run(
     let envoy = Rivals::start(variants)?;
     let mut samples = vec![Vec::new(); variants.len()];
     for address in &envoy.listeners {
-        load(*address, options.connections, options.requests / 4)?;
+        load(*address, options.connections, options.requests / 4, options.keys)?;
     }
     let requests = options.requests / TURNS;
     for _ in 0..options.alternations {
@@ -116,7 +124,7 @@ fn run(
         for _ in 0..TURNS {
             for (spent, address) in spent.iter_mut().zip(&envoy.listeners) {
                 let before = envoy.process.cpu_time()?;
-                load(*address, options.connections, requests)?;
+                load(*address, options.connections, requests, options.keys)?;
                 *spent += envoy.process.cpu_time()? - before;
             }
             progress.inc(1);
@@ -204,7 +212,7 @@ fn listener(place: usize, filter: Option<Value>) -> Value {
 }
 
 /// Envoy's own limiter as it comes nearest: one bucket for each key, told apart at run time, and its three headers.
-fn local_ratelimit() -> Value {
+fn local_ratelimit(keys: u32) -> Value {
     let bucket = json!({"max_tokens": 4_000_000_000_u32, "tokens_per_fill": 4_000_000_000_u32, "fill_interval": "60s"});
     let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
     json!({
@@ -216,7 +224,7 @@ fn local_ratelimit() -> Value {
             "filter_enabled": always,
             "filter_enforced": always,
             "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
-            "max_dynamic_descriptors": 1000,
+            "max_dynamic_descriptors": keys.max(1000),
             "rate_limits": [{"actions": [{"request_headers": {"header_name": "authorization", "descriptor_key": "key"}}]}],
             "descriptors": [{"entries": [{"key": "key"}], "token_bucket": bucket}],
         },
@@ -247,9 +255,13 @@ fn wasm_filter(wasm: &Path, configuration: &Value) -> Value {
     })
 }
 
-/// Sends `requests` requests over `connections` connections, all of which are busy all the time.
-fn load(server: SocketAddr, connections: usize, requests: usize) -> anyhow::Result<()> {
-    let request = format!("GET /links/abc HTTP/1.1\r\nhost: {server}\r\nauthorization: Bearer {KEY}\r\n\r\n");
+/// Sends `requests` requests over `connections` connections, all of which are busy all the time, with each of the keys in turn.
+fn load(server: SocketAddr, connections: usize, requests: usize, keys: u32) -> anyhow::Result<()> {
+    let request = |key: String| {
+        format!("GET /links/abc HTTP/1.1\r\nhost: {server}\r\nauthorization: Bearer {key}\r\n\r\n")
+    };
+    let requests_by_key: Vec<_> = (0..keys).map(key).map(request).collect();
+    let mut in_turn = requests_by_key.iter().cycle();
     let mut streams = (0..connections)
         .map(|_| {
             let stream = TcpStream::connect(server)?;
@@ -259,7 +271,7 @@ fn load(server: SocketAddr, connections: usize, requests: usize) -> anyhow::Resu
         })
         .collect::<std::io::Result<Vec<_>>>()?;
     for stream in &mut streams {
-        stream.write_all(request.as_bytes())?;
+        stream.write_all(in_turn.next().context("no key")?.as_bytes())?;
     }
     let mut answer = [0; 4096];
     for sent in connections..requests + connections {
@@ -280,7 +292,7 @@ fn load(server: SocketAddr, connections: usize, requests: usize) -> anyhow::Resu
             String::from_utf8_lossy(&answer[..read])
         );
         if sent < requests {
-            stream.write_all(request.as_bytes())?;
+            stream.write_all(in_turn.next().context("no key")?.as_bytes())?;
         }
     }
     Ok(())
