@@ -3,11 +3,12 @@
 use serde::{Deserialize, Deserializer};
 
 use super::directory::DirectoryFields;
-use super::entries::{Entries, Grants};
+use super::entries::Entries;
 use super::headers::HeaderFields;
 use super::leaf::{BasePath, MetadataPath, Name, NonEmpty, Path, PrefixBits, RefusalStatus};
 use super::operators::OperatorSettings;
 use super::plans::ClassFields;
+use super::rate::Grants;
 use super::requests::{KeySourceFields, MatchFields, default_exempt, default_key_sources};
 use super::strangers::StrangerFields;
 use super::subscribers::{CountBy, Subscriber};

@@ -7,15 +7,10 @@ use serde::de::MapAccess;
 
 use super::error::{At as _, ConfigError};
 use super::forms::{Forms, read_by_forms};
-use super::rate::Grant;
 
 /// A JSON object whose names the user chose, in their order. A repeated name stays: `once` refuses it.
 #[derive(Debug)]
 pub struct Entries<T>(pub Vec<(String, T)>);
-
-/// The classes of a plan, or those that a subscriber's limits replace:
-/// `{"standard": ["5000/minute"], "analytics": "unlimited"}`.
-pub type Grants = Entries<Grant>;
 
 impl<T> Default for Entries<T> {
     fn default() -> Self {

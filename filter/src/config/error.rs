@@ -37,8 +37,6 @@ pub(super) enum Step {
     Field(String),
     /// A name that the user chose, or an unknown field.
     Name(String),
-    /// A name that must not be shown.
-    Hidden,
     /// A place in a list.
     Index(usize),
 }
@@ -94,14 +92,14 @@ impl ConfigError {
     pub(super) fn without_secrets(mut self) -> Self {
         let is_secret = match self.path.last() {
             Some(Step::Field(field)) => SECRET_FIELDS.contains(&field.as_str()),
-            Some(Step::Name(_) | Step::Hidden | Step::Index(_)) => false,
+            Some(Step::Name(_) | Step::Index(_)) => false,
             None => true,
         };
         if is_secret {
             self.given = None;
             for step in &mut self.path {
-                if let Step::Name(_) = step {
-                    *step = Step::Hidden;
+                if let Step::Name(name) = step {
+                    "*".clone_into(name);
                 }
             }
         }
@@ -118,7 +116,6 @@ impl ConfigError {
             let _ = match step {
                 Step::Field(field) => write!(path, "{separator}{field}"),
                 Step::Name(name) => write!(path, "{separator}{}", Abbreviated(name)),
-                Step::Hidden => write!(path, "{separator}*"),
                 Step::Index(index) => write!(path, "[{index}]"),
             };
             path
@@ -170,12 +167,8 @@ impl de::Error for ConfigError {
             Unexpected::Map => "an object",
             _ => "another type",
         };
-        let expected = expected.to_string();
-        let expected = match expected.as_str() {
-            "a sequence" => "a list",
-            of_rust if of_rust.starts_with("struct ") => "an object",
-            plain => plain,
-        };
+        // Rust's word for a list.
+        let expected = expected.to_string().replace("a sequence", "a list");
         Self::new(format!("expected {expected}, found {found}"))
     }
 
@@ -291,26 +284,11 @@ impl Display for Instead<'_> {
 /// The number of characters to insert, delete or replace to get from one name to the other, if it is at most a third of
 /// the longer one. Case does not matter.
 fn distance(given: &str, name: &str) -> Option<usize> {
-    let lower = |text: &str, most: usize| {
-        text.chars().take(most).map(|one| one.to_ascii_lowercase()).collect::<Vec<_>>()
-    };
-    let (given, name) = (lower(given, 2 * name.len()), lower(name, usize::MAX));
-    let most = given.len().max(name.len()) / 3;
-    // The distances of what has been read of `given` from each start of `name`.
-    let mut distances: Vec<usize> = (0..=name.len()).collect();
-    for (row, one) in given.iter().enumerate() {
-        let (mut left, mut above_left) = (row + 1, row);
-        for (above, other) in distances.iter_mut().zip([None].into_iter().chain(name.iter().map(Some))) {
-            let replaced = above_left + usize::from(Some(one) != other);
-            above_left = *above;
-            *above = match other {
-                None => left,
-                Some(_) => replaced.min(*above + 1).min(left + 1),
-            };
-            left = *above;
-        }
-    }
-    distances.last().copied().filter(|distance| *distance <= most)
+    // What is longer than twice the name is not near, however long it is.
+    let given: String = given.chars().take(2 * name.len()).collect();
+    let most = given.chars().count().max(name.chars().count()) / 3;
+    let distance = strsim::levenshtein(&given.to_ascii_lowercase(), &name.to_ascii_lowercase());
+    (distance <= most).then_some(distance)
 }
 
 #[cfg(test)]

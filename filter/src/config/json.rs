@@ -4,11 +4,9 @@
 //! is in memory, and every type is compiled for one deserializer. serde_json's own errors would quote values, one of which may be an API key.
 //! A [`ConfigError`] keeps the given value apart from the problem, and names that the user chose apart from fields.
 
-use core::fmt;
 use core::iter::Enumerate;
 use std::vec;
 
-use serde::de::value::StrDeserializer;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error as _, IntoDeserializer as _, MapAccess, SeqAccess,
     Unexpected, Visitor,
@@ -17,6 +15,7 @@ use serde::forward_to_deserialize_any;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
+use super::entries::Entries;
 use super::error::{ConfigError, Step};
 
 /// Reads a document.
@@ -46,6 +45,32 @@ impl<'de> Json<'de> {
     fn first_byte(self) -> u8 {
         self.0.get().bytes().next().unwrap_or_default()
     }
+
+    /// The kind of the value.
+    fn kind(self) -> Unexpected<'static> {
+        match self.first_byte() {
+            b'n' => Unexpected::Unit,
+            b't' | b'f' => Unexpected::Bool(true),
+            b'"' => Unexpected::Str(""),
+            b'[' => Unexpected::Seq,
+            b'{' => Unexpected::Map,
+            _ => Unexpected::Unsigned(0),
+        }
+    }
+
+    /// The error about this value, seen from what holds it. It quotes a text or a number.
+    #[cold]
+    fn refused(self, error: ConfigError, step: Step) -> ConfigError {
+        let error = match self.kind() {
+            Unexpected::Str(_) => match self.parse::<String>() {
+                Ok(text) => error.given(&text),
+                Err(_) => error,
+            },
+            Unexpected::Unsigned(_) => error.given_number(self.0),
+            _ => error,
+        };
+        error.within(step)
+    }
 }
 
 impl<'de> Deserializer<'de> for Json<'de> {
@@ -55,13 +80,10 @@ impl<'de> Deserializer<'de> for Json<'de> {
         match self.first_byte() {
             b'n' => visitor.visit_unit(),
             b't' | b'f' => visitor.visit_bool(self.parse()?),
-            b'"' => {
-                let text: String = self.parse()?;
-                visitor.visit_str(&text).map_err(|error: ConfigError| error.given(&text))
-            }
+            b'"' => visitor.visit_string(self.parse()?),
             b'[' => visitor.visit_seq(List(self.parse::<Vec<&RawValue>>()?.into_iter().enumerate())),
             b'{' => {
-                let mut object = Object { fields: self.parse::<Fields<'_>>()?.0.into_iter(), pending: None };
+                let mut object = Object { fields: self.parse::<Entries<_>>()?.0.into_iter(), pending: None };
                 let visited = visitor.visit_map(&mut object);
                 // An error between a name and its value, such as a repeated field, concerns that name.
                 visited.map_err(|error| match object.pending {
@@ -76,7 +98,6 @@ impl<'de> Deserializer<'de> for Json<'de> {
                     (_, Some(number), _) => visitor.visit_i64(number),
                     (_, _, number) => visitor.visit_f64(number.unwrap_or_default()),
                 }
-                .map_err(|error: ConfigError| error.given_number(self.0))
             }
         }
     }
@@ -92,9 +113,9 @@ impl<'de> Deserializer<'de> for Json<'de> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ConfigError> {
-        match self.first_byte() {
-            b'[' => Err(ConfigError::invalid_type(Unexpected::Seq, &"an object")),
-            _ => self.deserialize_any(visitor),
+        match self.kind() {
+            Unexpected::Map => self.deserialize_any(visitor),
+            other => Err(ConfigError::invalid_type(other, &"an object")),
         }
     }
 
@@ -105,31 +126,15 @@ impl<'de> Deserializer<'de> for Json<'de> {
         words: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ConfigError> {
-        self.deserialize_any(Word { words, visitor })
+        match self.kind() {
+            Unexpected::Str(_) => visitor.visit_enum(self.parse::<String>()?.into_deserializer()),
+            other => Err(ConfigError::invalid_type(other, &words.join(" or ").as_str())),
+        }
     }
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
         tuple_struct map identifier ignored_any
-    }
-}
-
-/// Reads one of an enum's words.
-struct Word<V> {
-    words: &'static [&'static str],
-    visitor: V,
-}
-
-impl<'de, V: Visitor<'de>> Visitor<'de> for Word<V> {
-    type Value = V::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words.join(" or "))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<V::Value, E> {
-        let text: StrDeserializer<'_, E> = text.into_deserializer();
-        self.visitor.visit_enum(text)
     }
 }
 
@@ -143,34 +148,7 @@ impl<'de> SeqAccess<'de> for List<'de> {
         seed: T,
     ) -> Result<Option<T::Value>, ConfigError> {
         let Some((index, item)) = self.0.next() else { return Ok(None) };
-        seed.deserialize(Json(item)).map(Some).map_err(|error| error.within(index))
-    }
-}
-
-/// The fields of an object in their order, and repeated ones, too.
-struct Fields<'de>(Vec<(String, &'de RawValue)>);
-
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FieldsVisitor;
-
-        impl<'de> Visitor<'de> for FieldsVisitor {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = object.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Fields(fields))
-            }
-        }
-
-        deserializer.deserialize_map(FieldsVisitor)
+        seed.deserialize(Json(item)).map(Some).map_err(|error| Json(item).refused(error, index.into()))
     }
 }
 
@@ -193,7 +171,7 @@ impl<'de> MapAccess<'de> for Object<'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ConfigError> {
         let (step, value) = self.pending.take().ok_or_else(|| ConfigError::new("a name is missing"))?;
-        seed.deserialize(Json(value)).map_err(|error| error.within(step))
+        seed.deserialize(Json(value)).map_err(|error| Json(value).refused(error, step))
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::cost::{Cost, CostSource, Refund};
-use super::entries::{Entries, Grants, once, repeated};
+use super::entries::{Entries, once, repeated};
 use super::error::{At as _, ConfigError, each};
 use super::error::{Instead, Quoted};
 use super::leaf::Name;
-use super::rate::{Grant, QuotaTerms};
+use super::rate::{Grant, Grants, QuotaTerms};
 use super::requests::{MatchFields, Paths};
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::{Quota, QuotaSet};

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess};
 
+use super::entries::Entries;
 use super::forms::{Forms, read_by_forms};
 use super::leaf::{Name, Units, duration};
 #[cfg(feature = "schema")]
@@ -66,6 +67,10 @@ pub enum Grant {
     /// All of these quotas limit the class.
     Quotas(Vec<QuotaTerms>),
 }
+
+/// The classes of a plan, or those that a subscriber's limits replace:
+/// `{"standard": ["5000/minute"], "analytics": "unlimited"}`.
+pub type Grants = Entries<Grant>;
 
 impl FromStr for Rate {
     type Err = &'static str;

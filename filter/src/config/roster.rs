@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Deserializer};
 
-use super::entries::{Entries, Grants};
+use super::entries::Entries;
 use super::leaf::Text;
-use super::rate::Grant;
+use super::rate::{Grant, Grants};
 use crate::count::fingerprint::KeyDigest;
 
 /// A plan and what replaces its classes, by name.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::digest::KeyHash;
-use super::entries::{Grants, once};
+use super::entries::once;
 use super::error::{At as _, ConfigError};
 use super::error::{Instead, Quoted};
 use super::plans::{Catalog, Entitlement, Entitlements, entitlements, quotas};
-use super::rate::Grant;
+use super::rate::{Grant, Grants};
 use super::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::fingerprint::{KeyDigest, Who};
