@@ -13,9 +13,12 @@ use super::leaf::{HeaderName, MetadataPath, NonEmpty, Units};
 use crate::grpc;
 
 /// Units that a request of a class consumes when it arrives, and the place of its actual cost. JSON: a number, or an object.
-pub(super) struct Cost {
-    pub(super) units: NonZeroU32,
-    pub(super) actual: Option<CostSource>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Units that a request consumes when it arrives.
+    pub units: NonZeroU32,
+    /// Where the actual cost is, if it is known only after the response.
+    pub actual: Option<CostSource>,
 }
 
 /// A cost that is known after the response.

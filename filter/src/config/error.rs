@@ -211,11 +211,8 @@ impl<T> At for Result<T, ConfigError> {
 }
 
 /// Checks each entry of a list.
-pub(super) fn each<T, U>(
-    list: impl IntoIterator<Item = T>,
-    mut check: impl FnMut(T) -> Result<U, ConfigError>,
-) -> Result<Vec<U>, ConfigError> {
-    list.into_iter().enumerate().map(|(index, entry)| check(entry).at(index)).collect()
+pub(super) fn each<T>(list: &[T], check: impl Fn(&T) -> Result<(), ConfigError>) -> Result<(), ConfigError> {
+    list.iter().enumerate().try_for_each(|(index, entry)| check(entry).at(index))
 }
 
 /// Longest part of a text, in characters, that a message quotes in full. An API key with 128 random bits has at least 22.

@@ -9,6 +9,7 @@ use super::digest::KeyHash;
 use super::entries::once;
 use super::error::{At as _, ConfigError};
 use super::error::{Instead, Quoted};
+use super::leaf::Text;
 use super::plans::{Catalog, Entitlement, Entitlements, entitlements, quotas};
 use super::rate::{Grant, Grants};
 use super::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
@@ -21,7 +22,7 @@ use crate::quota::{Quota, QuotaSet};
 const MAX_KEYS: usize = 10_000;
 
 /// The owner of keys.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subscriber {
@@ -99,7 +100,7 @@ impl Catalog {
         };
         let given = entitlements(&terms.limits, granted.to_vec(), &self.classes).at("limits")?;
         if given.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
-            let class = self.classes.get(self.default_class).map(|class| class.name.as_str());
+            let class = self.classes.get(self.default_class).map(|class| &*class.name);
             return Err(ConfigError::new(format!(
                 "plan {} has no quota for the default class {}, and limits gives none: the subscriber could call nothing",
                 Quoted(&terms.plan),
@@ -109,7 +110,7 @@ impl Catalog {
         let (entitlements, organisation) = match &terms.parent {
             Some(parent) => {
                 let shared = self.shared(parent, given).at("limits").at("parent")?;
-                (shared.into(), Some(parent.organisation.clone()))
+                (shared.into(), Some(parent.organisation.0.clone()))
             }
             // Those of the plan are in memory once.
             None if terms.limits.is_empty() => (Arc::clone(granted), None),
@@ -127,7 +128,7 @@ impl Catalog {
         once(&parent.limits)?;
         for (name, grant) in &parent.limits {
             let mut classes = self.classes.iter().zip(&mut entitlements);
-            let Some((class, entitlement)) = classes.find(|(class, _)| class.name == *name) else {
+            let Some((class, entitlement)) = classes.find(|(class, _)| *class.name == *name) else {
                 return Err(Self::unknown_class(&self.classes, name)).at(name);
             };
             let Grant::Quotas(list) = grant else { continue };
@@ -286,7 +287,7 @@ struct Seen {
     roster: RosterBuilder,
     ids: HashSet<String>,
     owners: HashMap<KeyDigest, usize>,
-    organisations: HashMap<String, (usize, Vec<(String, Grant)>)>,
+    organisations: HashMap<Text, (usize, Vec<(String, Grant)>)>,
 }
 
 impl Seen {

@@ -121,7 +121,7 @@ mod tests {
         let (roster, left_out) = parse(format!(r#"{{"keys": [{}]}}"#, rows.join(",")).as_bytes()).unwrap();
         let organisation = |byte: u8| {
             let known = roster.find(&[byte; 32]).and_then(|place| roster.at(place))?;
-            Some(roster.terms()[known.terms].parent.as_ref().map(|parent| parent.organisation.as_str()))
+            Some(roster.terms()[known.terms].parent.as_ref().map(|parent| &*parent.organisation))
         };
         assert_eq!((left_out, [1, 2, 3].map(organisation)), (1, [Some(Some("acme")), Some(None), None]));
     }
