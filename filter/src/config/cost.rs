@@ -81,11 +81,11 @@ impl<'de> Forms<'de> for Cost {
     const EXPECTED: &'static str =
         r#"a whole number of units, or {"reserve": 1000, "actual": {"response_header": "x-cost"}}"#;
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
         if number == Some(0) {
             return Err(E::custom("expected 1 or more; list requests that are free of charge in exempt"));
         }
-        let units = number.and_then(|number| NonZeroU32::new(u32::try_from(number).ok()?));
+        let units = number.and_then(NonZeroU32::new);
         Self::or_refused(units.map(|units| Self { units, actual: None }))
     }
 
@@ -164,7 +164,7 @@ impl Forms<'_> for Status {
         }
     }
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
         match number.and_then(|number| u16::try_from(number).ok()) {
             Some(status @ 200..=599) => Ok(Self(status..=status)),
             _ => Self::or_refused(None),

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess};
 
-use super::error::{At as _, ConfigError};
+use super::error::{At as _, ConfigError, Quoted};
 use super::forms::{Forms, read_by_forms};
 use super::leaf::{Authority, Path, Span, Text, Variable, is_authority};
 use super::strangers::NotReadyFields;
@@ -91,7 +91,7 @@ impl DirectorySettings {
         if let Some(Secret::Variable(name)) = &self.bearer {
             let Some(value) = variable(name).filter(|value| !value.is_empty()) else {
                 let unset = ConfigError::new("not set, or this host passes none");
-                return Err(unset.given(name)).at("env").at("bearer");
+                return Err(unset.given(&Quoted(name))).at("env").at("bearer");
             };
             self.bearer = Some(Secret::Given(value));
         }

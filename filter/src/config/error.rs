@@ -67,17 +67,10 @@ impl ConfigError {
         Self { path: Vec::new(), given: None, problem: problem.into() }
     }
 
-    /// With the text that was given.
+    /// With the number that was given, or the text as [`Quoted`].
     #[cold]
-    pub(super) fn given(mut self, text: &str) -> Self {
-        self.given = Some(Quoted(text).to_string());
-        self
-    }
-
-    /// With the number that was given.
-    #[cold]
-    pub(super) fn given_number(mut self, number: impl Display) -> Self {
-        self.given = Some(number.to_string());
+    pub(super) fn given(mut self, given: &dyn Display) -> Self {
+        self.given = Some(given.to_string());
         self
     }
 

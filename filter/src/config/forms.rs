@@ -15,8 +15,8 @@ pub(super) trait Forms<'de>: Sized {
         Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
     }
 
-    /// The value that a number stands for; `None` for one that is negative or not whole.
-    fn number<E: Error>(_: Option<u64>) -> Result<Self, E> {
+    /// The value that a number stands for; `None` for one that is negative, not whole or greater than a `u32`.
+    fn number<E: Error>(_: Option<u32>) -> Result<Self, E> {
         Err(E::invalid_type(Unexpected::Unsigned(0), &Self::EXPECTED))
     }
 
@@ -107,7 +107,7 @@ impl<'de, T: Forms<'de>> Visitor<'de> for FormsVisitor<T> {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
-        T::number(Some(number))
+        T::number(u32::try_from(number).ok())
     }
 
     fn visit_i64<E: Error>(self, _: i64) -> Result<T, E> {

@@ -16,7 +16,7 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 use super::entries::Entries;
-use super::error::{ConfigError, Step};
+use super::error::{ConfigError, Quoted, Step};
 
 /// Reads a document.
 ///
@@ -63,10 +63,10 @@ impl<'de> Json<'de> {
     fn refused(self, error: ConfigError, step: Step) -> ConfigError {
         let error = match self.kind() {
             Unexpected::Str(_) => match self.parse::<String>() {
-                Ok(text) => error.given(&text),
+                Ok(text) => error.given(&Quoted(&text)),
                 Err(_) => error,
             },
-            Unexpected::Unsigned(_) => error.given_number(self.0),
+            Unexpected::Unsigned(_) => error.given(&self.0),
             _ => error,
         };
         error.within(step)

@@ -129,8 +129,8 @@ pub struct Units(pub NonZeroU32);
 impl Forms<'_> for Units {
     const EXPECTED: &'static str = "a whole number from 1 to 4294967295";
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
-        Self::or_refused(number.and_then(|number| NonZeroU32::new(u32::try_from(number).ok()?)).map(Self))
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
+        Self::or_refused(number.and_then(NonZeroU32::new).map(Self))
     }
 }
 
@@ -141,7 +141,7 @@ pub struct PrefixBits(pub u8);
 impl Forms<'_> for PrefixBits {
     const EXPECTED: &'static str = "1 to 128 bits";
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
         let bits = number.and_then(|number| u8::try_from(number).ok());
         Self::or_refused(bits.filter(|bits| (1..=128).contains(bits)).map(Self))
     }
@@ -154,7 +154,7 @@ pub struct RefusalStatus(pub u16);
 impl Forms<'_> for RefusalStatus {
     const EXPECTED: &'static str = "a status from 400 to 499 except 429, after which clients would retry";
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
         let status = number.and_then(|number| u16::try_from(number).ok());
         Self::or_refused(status.filter(|status| matches!(status, 400..=428 | 430..=499)).map(Self))
     }

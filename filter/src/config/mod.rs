@@ -253,7 +253,7 @@ fn check_capacity(Capacity { known, strangers }: Capacity, needed: usize) -> Res
     for (field, given) in [("known", known), ("strangers", strangers)] {
         if !(1..=MAX_CAPACITY / 2).contains(&given) {
             let problem = format!("expected 1 to {} records", MAX_CAPACITY / 2);
-            return Err(ConfigError::new(problem).given_number(given)).at(field);
+            return Err(ConfigError::new(problem).given(&given)).at(field);
         }
     }
     if usize::try_from(known).is_ok_and(|known| known < needed) {

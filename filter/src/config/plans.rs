@@ -115,7 +115,10 @@ impl Catalog {
         each(&classes, |class| class.check(readings)).at("classes")?;
         if let Some(index) = repeated(classes.iter().map(|class| class.name.as_bytes())) {
             let name = classes.get(index).map(|class| &*class.name).unwrap_or_default();
-            return Err(ConfigError::new("given twice").given(name)).at("name").at(index).at("classes");
+            return Err(ConfigError::new("given twice").given(&Quoted(name)))
+                .at("name")
+                .at(index)
+                .at("classes");
         }
         let listed = classes.iter().position(|class| class.name == *default_class);
         let default_class = listed.unwrap_or_else(|| {
@@ -145,12 +148,6 @@ impl Catalog {
             }
         }
     }
-
-    /// "unknown class", and the names of the classes.
-    pub(super) fn unknown_class(classes: &[Class], given: &str) -> ConfigError {
-        let names: Vec<_> = classes.iter().map(|class| &*class.name).collect();
-        ConfigError::new(format!("unknown class, {}", Instead { given, names: &names }))
-    }
 }
 
 fn check_plan_name(name: &str) -> Result<(), ConfigError> {
@@ -159,27 +156,43 @@ fn check_plan_name(name: &str) -> Result<(), ConfigError> {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
     let problem =
         r#"a name is 1 to 64 of A-Z, a-z, 0-9, _ and -, and not "none", which is the plan of strangers"#;
-    if fits { Ok(()) } else { Err(ConfigError::new(problem).given(name)) }
+    if fits { Ok(()) } else { Err(ConfigError::new(problem).given(&Quoted(name))) }
 }
 
-/// `base`, with the classes that `limits` names replaced.
+/// `entitlements` with the classes that `limits` names replaced.
 pub(super) fn entitlements(
     limits: &[(String, Grant)],
-    mut base: Vec<Entitlement>,
+    mut entitlements: Vec<Entitlement>,
     classes: &[Class],
 ) -> Result<Vec<Entitlement>, ConfigError> {
-    once(limits)?;
-    for (name, grant) in limits {
-        let class = classes.iter().zip(&mut base).find(|(class, _)| *class.name == *name);
-        let Some((class, entitlement)) = class else {
-            return Err(Catalog::unknown_class(classes, name)).at(name);
-        };
+    for_each_class(limits, &mut entitlements, classes, &|class, entitlement, grant| {
         *entitlement = match grant {
             Grant::Unlimited => Entitlement::Unlimited,
-            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class).at(name)?),
+            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class)?),
         };
+        Ok(())
+    })?;
+    Ok(entitlements)
+}
+
+/// Changes the entitlement in each class that `limits` names.
+pub(super) fn for_each_class(
+    limits: &[(String, Grant)],
+    entitlements: &mut [Entitlement],
+    classes: &[Class],
+    change: &dyn Fn(&Class, &mut Entitlement, &Grant) -> Result<(), ConfigError>,
+) -> Result<(), ConfigError> {
+    once(limits)?;
+    for (given, grant) in limits {
+        let mut both = classes.iter().zip(&mut *entitlements);
+        let Some((class, entitlement)) = both.find(|(class, _)| *class.name == **given) else {
+            let names: Vec<_> = classes.iter().map(|class| &*class.name).collect();
+            let unknown = format!("unknown class, {}", Instead { given, names: &names });
+            return Err(ConfigError::new(unknown)).at(given);
+        };
+        change(class, entitlement, grant).at(given)?;
     }
-    Ok(base)
+    Ok(())
 }
 
 /// The quotas of a class.
@@ -217,7 +230,7 @@ pub(super) fn quotas(
         if quotas.iter().any(|other| other.name == quota.name) {
             let problem = "another quota of this class has the same name";
             return match name {
-                Some(name) => Err(ConfigError::new(problem).given(name)).at("name"),
+                Some(name) => Err(ConfigError::new(problem).given(&Quoted(name))).at("name"),
                 None => {
                     let name = Quoted(&quota.name);
                     let problem =

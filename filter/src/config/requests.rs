@@ -77,7 +77,7 @@ pub(super) fn check_path(path: &str, readings: &Readings) -> Result<(), ConfigEr
     readings.check(path).map_err(|normal| {
         let normal = Quoted(&normal);
         let problem = format!("not in the normal form that requests' paths are compared in; write {normal}");
-        ConfigError::new(problem).given(path)
+        ConfigError::new(problem).given(&Quoted(path))
     })
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::digest::KeyHash;
-use super::entries::once;
+use super::entries::repeated;
 use super::error::{At as _, ConfigError};
 use super::error::{Instead, Quoted};
 use super::leaf::Text;
-use super::plans::{Catalog, Entitlement, Entitlements, entitlements, quotas};
+use super::plans::{Catalog, Class, Entitlement, Entitlements, entitlements, for_each_class, quotas};
 use super::rate::{Grant, Grants};
 use super::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
 use crate::count::entry::MAX_QUOTAS;
@@ -98,7 +98,7 @@ impl Catalog {
             let instead = Instead { given: &terms.plan, names: &names };
             return Err(ConfigError::new(format!("unknown plan, {instead}"))).at("plan");
         };
-        let given = entitlements(&terms.limits, granted.to_vec(), &self.classes).at("limits")?;
+        let mut given = entitlements(&terms.limits, granted.to_vec(), &self.classes).at("limits")?;
         if given.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
             let class = self.classes.get(self.default_class).map(|class| &*class.name);
             return Err(ConfigError::new(format!(
@@ -109,8 +109,9 @@ impl Catalog {
         }
         let (entitlements, organisation) = match &terms.parent {
             Some(parent) => {
-                let shared = self.shared(parent, given).at("limits").at("parent")?;
-                (shared.into(), Some(parent.organisation.0.clone()))
+                let shared = for_each_class(&parent.limits, &mut given, &self.classes, &share);
+                shared.at("limits").at("parent")?;
+                (given.into(), Some(parent.organisation.0.clone()))
             }
             // Those of the plan are in memory once.
             None if terms.limits.is_empty() => (Arc::clone(granted), None),
@@ -118,41 +119,30 @@ impl Catalog {
         };
         Ok(Agreement { plan, entitlements, organisation })
     }
+}
 
-    /// `entitlements` with the quotas that an organisation shares.
-    fn shared(
-        &self,
-        parent: &ParentTerms,
-        mut entitlements: Vec<Entitlement>,
-    ) -> Result<Vec<Entitlement>, ConfigError> {
-        once(&parent.limits)?;
-        for (name, grant) in &parent.limits {
-            let mut classes = self.classes.iter().zip(&mut entitlements);
-            let Some((class, entitlement)) = classes.find(|(class, _)| *class.name == *name) else {
-                return Err(Self::unknown_class(&self.classes, name)).at(name);
-            };
-            let Grant::Quotas(list) = grant else { continue };
-            let shared = quotas(list, class, ORGANISATION).at(name)?;
-            let own = match entitlement {
-                Entitlement::NotInPlan => continue,
-                Entitlement::Unlimited => Vec::new(),
-                Entitlement::Quotas(own) => own.own().to_vec(),
-            };
-            let is_taken = |quota: &Quota| own.iter().any(|own| own.name == quota.name);
-            if let Some(index) = shared.iter().position(is_taken) {
-                let problem = "a quota of the subscriber has the same name; give this one another";
-                return Err(ConfigError::new(problem)).at(index).at(name);
-            }
-            let both = own.len() + shared.len();
-            if both > MAX_QUOTAS {
-                let problem =
-                    format!("{both} quotas with those of the subscriber, at most {MAX_QUOTAS} are possible");
-                return Err(ConfigError::new(problem)).at(name);
-            }
-            *entitlement = Entitlement::Quotas(Arc::new(QuotaSet::with_shared(own, shared)));
-        }
-        Ok(entitlements)
+/// Adds the quotas of a class that an organisation shares.
+fn share(class: &Class, entitlement: &mut Entitlement, grant: &Grant) -> Result<(), ConfigError> {
+    let Grant::Quotas(list) = grant else { return Ok(()) };
+    let shared = quotas(list, class, ORGANISATION)?;
+    let own = match entitlement {
+        Entitlement::NotInPlan => return Ok(()),
+        Entitlement::Unlimited => Vec::new(),
+        Entitlement::Quotas(own) => own.own().to_vec(),
+    };
+    let is_taken = |quota: &Quota| own.iter().any(|own| own.name == quota.name);
+    if let Some(index) = shared.iter().position(is_taken) {
+        let problem = "a quota of the subscriber has the same name; give this one another";
+        return Err(ConfigError::new(problem)).at(index);
     }
+    let both = own.len() + shared.len();
+    if both > MAX_QUOTAS {
+        let problem =
+            format!("{both} quotas with those of the subscriber, at most {MAX_QUOTAS} are possible");
+        return Err(ConfigError::new(problem));
+    }
+    *entitlement = Entitlement::Quotas(Arc::new(QuotaSet::with_shared(own, shared)));
+    Ok(())
 }
 
 /// The default name of an organisation's quotas.
@@ -173,6 +163,9 @@ impl Subscribers {
             let problem =
                 format!("{keys} keys, at most {MAX_KEYS} are possible here; use directory for more");
             return Err(ConfigError::new(problem));
+        }
+        if let Some(index) = repeated(list.iter().map(|subscriber| subscriber.id.as_bytes())) {
+            return Err(ConfigError::new("given twice")).at("id").at(index);
         }
         let mut seen = Seen::default();
         for (index, subscriber) in list.into_iter().enumerate() {
@@ -285,7 +278,6 @@ impl Subscribers {
 #[derive(Default)]
 struct Seen {
     roster: RosterBuilder,
-    ids: HashSet<String>,
     owners: HashMap<KeyDigest, usize>,
     organisations: HashMap<Text, (usize, Vec<(String, Grant)>)>,
 }
@@ -293,9 +285,6 @@ struct Seen {
 impl Seen {
     fn add(&mut self, index: usize, subscriber: Subscriber, catalog: &Catalog) -> Result<(), ConfigError> {
         let Subscriber { id, plan, keys, limits, parent } = subscriber;
-        if !self.ids.insert(id.clone()) {
-            return Err(ConfigError::new("given twice")).at("id");
-        }
         let terms = Terms { plan, limits: limits.0, parent };
         catalog.agreement(&terms)?;
         if let Some(ParentTerms { organisation, limits }) = &terms.parent {
