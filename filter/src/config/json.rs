@@ -23,7 +23,15 @@ use super::error::{ConfigError, Quoted, Step};
 /// # Errors
 /// The first error. An error of syntax has its line and column, and quotes nothing.
 pub(super) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, ConfigError> {
-    T::deserialize(Json(serde_json::from_slice(json).map_err(syntax)?))
+    read_value(serde_json::from_slice(json).map_err(syntax)?)
+}
+
+/// Reads a value.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_value<'de, T: Deserialize<'de>>(json: &'de RawValue) -> Result<T, ConfigError> {
+    T::deserialize(Json(json))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
@@ -132,9 +140,14 @@ impl<'de> Deserializer<'de> for Json<'de> {
         }
     }
 
+    /// Without a look at the value, which may be nested however deep.
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
+        visitor.visit_unit()
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
-        tuple_struct map identifier ignored_any
+        tuple_struct map identifier
     }
 }
 

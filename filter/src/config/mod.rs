@@ -39,6 +39,7 @@ pub use self::entries::Entries;
 use self::error::{At as _, each};
 pub use self::error::{ConfigError, SECRET_FIELDS};
 pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};
+pub(crate) use self::json::read_value;
 pub use self::operators::OperatorSettings;
 pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
 pub use self::rate::Grants;
