@@ -30,7 +30,7 @@ impl<'de, T: Deserialize<'de>> Forms<'de> for Entries<T> {
     }
 }
 
-read_by_forms!([T] Entries<T>, |generator| {"type": "object", "additionalProperties": generator.subschema_for::<T>()});
+read_by_forms!(@T Entries<T>, |generator| {"type": "object", "additionalProperties": generator.subschema_for::<T>()});
 
 /// Refuses a name that stands in an object twice.
 pub(super) fn once<T>(entries: &[(String, T)]) -> Result<(), ConfigError> {

@@ -47,8 +47,8 @@ pub(super) fn forms<'de, T: Forms<'de>, D: Deserializer<'de>>(deserializer: D) -
 /// Implements `Deserialize` by [`Forms`], and describes the value in the JSON Schema, unless its schema is derived: where it stands, or under
 /// a title.
 macro_rules! read_by_forms {
-    ($name:ty) => {
-        impl<'de> serde::Deserialize<'de> for $name {
+    ($(@$generic:ident)? $name:ty) => {
+        impl<'de $(, $generic: serde::Deserialize<'de>)?> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 $crate::config::forms::forms(deserializer)
             }
@@ -57,28 +57,20 @@ macro_rules! read_by_forms {
     ($name:ty, $schema:tt) => {
         $crate::config::forms::read_by_forms!($name, |_generator| $schema);
     };
-    ($name:ty, |$generator:ident| $schema:tt) => {
-        $crate::config::forms::read_by_forms!($name);
-        $crate::config::forms::describe!([] $name, stringify!($name), true, |$generator| $schema);
+    ($(@$generic:ident)? $name:ty, |$generator:ident| $schema:tt) => {
+        $crate::config::forms::read_by_forms!($(@$generic)? $name);
+        $crate::config::forms::describe!($(@$generic)? $name, stringify!($name), true, |$generator| $schema);
     };
     ($name:ty as $title:literal, |$generator:ident| $schema:tt) => {
         $crate::config::forms::read_by_forms!($name);
-        $crate::config::forms::describe!([] $name, $title, false, |$generator| $schema);
-    };
-    ([$generic:ident] $name:ty, |$generator:ident| $schema:tt) => {
-        impl<'de, $generic: serde::Deserialize<'de>> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::config::forms::forms(deserializer)
-            }
-        }
-        $crate::config::forms::describe!([$generic] $name, stringify!($name), true, |$generator| $schema);
+        $crate::config::forms::describe!($name, $title, false, |$generator| $schema);
     };
 }
 pub(super) use read_by_forms;
 
 /// Describes a value in the JSON Schema.
 macro_rules! describe {
-    ([$($generic:ident)?] $name:ty, $title:expr, $inline:literal, |$generator:ident| $schema:tt) => {
+    ($(@$generic:ident)? $name:ty, $title:expr, $inline:literal, |$generator:ident| $schema:tt) => {
         #[cfg(feature = "schema")]
         impl<$($generic: schemars::JsonSchema)?> schemars::JsonSchema for $name {
             fn inline_schema() -> bool {

@@ -223,4 +223,4 @@ read_by_forms!(RefusalStatus, {"type": "integer", "minimum": 400, "maximum": 499
 read_by_forms!(Span<0>, {"type": "string", "pattern": "^[0-9]+[smhd]$"});
 read_by_forms!(Span<1>, {"type": "string", "pattern": "^0*[1-9][0-9]*[smhd]$"});
 read_by_forms!(MetadataPath, {"type": "array", "items": {"type": "string", "pattern": "^[^\\u0000]+$"}, "minItems": 2});
-read_by_forms!([T] NonEmpty<T>, |generator| {"type": "array", "items": generator.subschema_for::<T>(), "minItems": 1});
+read_by_forms!(@T NonEmpty<T>, |generator| {"type": "array", "items": generator.subschema_for::<T>(), "minItems": 1});

@@ -1,10 +1,10 @@
 //! The checked configuration: [`Config::from_json`] returns only a configuration that can be in force.
 //!
-//! `document` has the fields; the JSON Schema and the reference are made from it. What a field holds checks itself while it is read, and
-//! what fields have to do with each other is checked afterwards. A configuration is refused as a whole, with its first error.
+//! [`Settings`] has the fields; the JSON Schema and the reference are made from it. A value checks itself while it is read, and what fields
+//! have to do with each other is checked afterwards, in place. A configuration is refused as a whole, with its first error.
 //!
-//! Dependencies point one way: this file → {`document`, `json`}; `document` → {`subscribers`, `directory`, `operators`, `headers`} → {`strangers`,
-//! `roster`} → `plans` → {`requests`, `cost`, `rate`, `entries`} → {`leaf`, `digest`} → `forms`; all of them → `error`.
+//! Dependencies point one way: this file → {`settings`, `json`}; `settings` → {`subscribers`, `directory`, `operators`, `headers`} → {`strangers`,
+//! `roster`} → `plans` → {`requests`, `cost`, `rate`} → {`leaf`, `digest`, `entries`} → `forms`; `json` → `entries`; all of them → `error`.
 
 mod cost;
 mod digest;

@@ -167,9 +167,9 @@ pub struct Settings {
         "token": "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b",
     }]}])))]
     pub operators: Option<OperatorSettings>,
-    #[serde(default, rename = "fleet")]
+    #[serde(default, rename = "fleet", deserialize_with = "no_fleet")]
     #[cfg_attr(feature = "schema", schemars(skip))]
-    _fleet: NoFleet,
+    _fleet: (),
 }
 
 fn default_class() -> Name {
@@ -235,12 +235,6 @@ pub enum OnError {
 }
 
 /// Refuses a field that this version does not have, and that an earlier one had.
-#[derive(Debug, Default)]
-pub(super) struct NoFleet;
-
-impl<'de> Deserialize<'de> for NoFleet {
-    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        let problem = "fleets are being rebuilt, and this version has none; leave the field out";
-        Err(serde::de::Error::custom(problem))
-    }
+fn no_fleet<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
+    Err(serde::de::Error::custom("fleets are being rebuilt, and this version has none; leave the field out"))
 }

@@ -202,10 +202,8 @@ impl Subscribers {
 
     /// The known keys of a subscriber and their agreements, in the order of the list. Looks at all keys.
     pub(super) fn keys_of(&self, subscriber: &str) -> Vec<(Known<'_>, &Agreement)> {
-        let keys = self.roster.iter().filter(|known| known.subscriber == subscriber);
-        let mut keys: Vec<_> = keys.filter_map(|known| Some((known, self.agreement(known)?))).collect();
-        keys.sort_unstable_by_key(|(known, _)| known.position);
-        keys
+        let keys = in_order(self.roster.iter().filter(|known| known.subscriber == subscriber).collect());
+        keys.into_iter().filter_map(|known| Some((known, self.agreement(known)?))).collect()
     }
 
     fn agreement(&self, known: Known<'_>) -> Option<&Agreement> {
@@ -239,8 +237,7 @@ impl Subscribers {
         if self.records(count_by) <= records {
             return 0;
         }
-        let mut keys: Vec<_> = self.roster.iter().filter(|known| self.agreement(*known).is_some()).collect();
-        keys.sort_unstable_by_key(|known| known.position);
+        let keys = in_order(self.roster.iter().filter(|known| self.agreement(*known).is_some()).collect());
         let mut needed = 0;
         let kept = self.needs(keys.iter().copied(), count_by).take_while(|more| {
             needed += more;
@@ -272,6 +269,12 @@ impl Subscribers {
             agreement.entitlements.iter().enumerate().map(of_class).sum()
         })
     }
+}
+
+/// Keys in the order of the list that their roster was built from.
+fn in_order(mut keys: Vec<Known<'_>>) -> Vec<Known<'_>> {
+    keys.sort_unstable_by_key(|known| known.position);
+    keys
 }
 
 /// The subscribers that have been checked, and their places in the list.
