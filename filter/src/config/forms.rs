@@ -106,10 +106,6 @@ impl<'de, T: Forms<'de>> Visitor<'de> for FormsVisitor<T> {
         T::number(None)
     }
 
-    fn visit_f64<E: Error>(self, _: f64) -> Result<T, E> {
-        T::number(None)
-    }
-
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
         T::text(text)
     }

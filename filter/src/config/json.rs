@@ -12,7 +12,6 @@ use serde::de::{
     Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
-use serde_json::Number;
 use serde_json::value::RawValue;
 
 use super::entries::Entries;
@@ -50,13 +49,9 @@ impl<'de> Json<'de> {
         serde_json::from_str(self.0.get()).map_err(syntax)
     }
 
-    fn first_byte(self) -> u8 {
-        self.0.get().bytes().next().unwrap_or_default()
-    }
-
     /// The kind of the value.
     fn kind(self) -> Unexpected<'static> {
-        match self.first_byte() {
+        match self.0.get().bytes().next().unwrap_or_default() {
             b'n' => Unexpected::Unit,
             b't' | b'f' => Unexpected::Bool(true),
             b'"' => Unexpected::Str(""),
@@ -85,12 +80,14 @@ impl<'de> Deserializer<'de> for Json<'de> {
     type Error = ConfigError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
-        match self.first_byte() {
-            b'n' => visitor.visit_unit(),
-            b't' | b'f' => visitor.visit_bool(self.parse()?),
-            b'"' => visitor.visit_string(self.parse()?),
-            b'[' => visitor.visit_seq(List(self.parse::<Vec<&RawValue>>()?.into_iter().enumerate())),
-            b'{' => {
+        match self.kind() {
+            Unexpected::Unit => visitor.visit_unit(),
+            Unexpected::Bool(_) => visitor.visit_bool(self.parse()?),
+            Unexpected::Str(_) => visitor.visit_string(self.parse()?),
+            Unexpected::Seq => {
+                visitor.visit_seq(List(self.parse::<Vec<&RawValue>>()?.into_iter().enumerate()))
+            }
+            Unexpected::Map => {
                 let mut object = Object { fields: self.parse::<Entries<_>>()?.0.into_iter(), pending: None };
                 let visited = visitor.visit_map(&mut object);
                 // An error between a name and its value, such as a repeated field, concerns that name.
@@ -99,19 +96,19 @@ impl<'de> Deserializer<'de> for Json<'de> {
                     None => error,
                 })
             }
-            _ => {
-                let number: Number = self.parse()?;
-                match (number.as_u64(), number.as_i64(), number.as_f64()) {
-                    (Some(number), _, _) => visitor.visit_u64(number),
-                    (_, Some(number), _) => visitor.visit_i64(number),
-                    (_, _, number) => visitor.visit_f64(number.unwrap_or_default()),
-                }
-            }
+            // No field takes a number that is negative, not whole or greater than a `u32`.
+            _ => match self.parse::<u32>() {
+                Ok(number) => visitor.visit_u64(number.into()),
+                Err(_) => visitor.visit_i64(-1),
+            },
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
-        if self.first_byte() == b'n' { visitor.visit_none() } else { visitor.visit_some(self) }
+        match self.kind() {
+            Unexpected::Unit => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
     }
 
     /// Only from an object: serde would also take a list of the fields' values.
