@@ -9,7 +9,6 @@ use super::digest::KeyHash;
 use super::entries::repeated;
 use super::error::{At as _, ConfigError};
 use super::error::{Instead, Quoted};
-use super::leaf::Text;
 use super::plans::{Catalog, Class, Entitlement, Entitlements, entitlements, for_each_class, quotas};
 use super::rate::{Grant, Grants};
 use super::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
@@ -167,11 +166,31 @@ impl Subscribers {
         if let Some(index) = repeated(list.iter().map(|subscriber| subscriber.id.as_bytes())) {
             return Err(ConfigError::new("given twice")).at("id").at(index);
         }
-        let mut seen = Seen::default();
+        let mut roster = RosterBuilder::default();
+        let mut owners = HashMap::new();
+        let mut organisations = HashMap::new();
         for (index, subscriber) in list.into_iter().enumerate() {
-            seen.add(index, subscriber, catalog).at(index)?;
+            let Subscriber { id, plan, keys, limits, parent } = subscriber;
+            let terms = Terms { plan, limits: limits.0, parent };
+            catalog.agreement(&terms).at(index)?;
+            if let Some(ParentTerms { organisation, limits }) = &terms.parent {
+                let of_first = organisations.entry(organisation.clone());
+                let (first, of_first) = of_first.or_insert_with(|| (index, limits.clone()));
+                if of_first != limits {
+                    let problem = format!("subscribers[{first}] gives the same organisation other limits");
+                    return Err(ConfigError::new(problem)).at("limits").at("parent").at(index);
+                }
+            }
+            for (place, KeyHash(digest)) in keys.into_iter().enumerate() {
+                if let Some(owner) = owners.insert(digest, index) {
+                    let problem = format!("subscribers[{owner}] has the same key");
+                    return Err(ConfigError::new(problem)).at(place).at("keys").at(index);
+                }
+                let added = roster.add(digest, &id, terms.clone());
+                added.map_err(|error| ConfigError::new(error.to_string())).at("id").at(index)?;
+            }
         }
-        let (roster, _) = seen.roster.build();
+        let (roster, _) = roster.build();
         Ok(Self::new(Arc::new(roster), catalog))
     }
 
@@ -275,37 +294,4 @@ impl Subscribers {
 fn in_order(mut keys: Vec<Known<'_>>) -> Vec<Known<'_>> {
     keys.sort_unstable_by_key(|known| known.position);
     keys
-}
-
-/// The subscribers that have been checked, and their places in the list.
-#[derive(Default)]
-struct Seen {
-    roster: RosterBuilder,
-    owners: HashMap<KeyDigest, usize>,
-    organisations: HashMap<Text, (usize, Vec<(String, Grant)>)>,
-}
-
-impl Seen {
-    fn add(&mut self, index: usize, subscriber: Subscriber, catalog: &Catalog) -> Result<(), ConfigError> {
-        let Subscriber { id, plan, keys, limits, parent } = subscriber;
-        let terms = Terms { plan, limits: limits.0, parent };
-        catalog.agreement(&terms)?;
-        if let Some(ParentTerms { organisation, limits }) = &terms.parent {
-            let first =
-                self.organisations.entry(organisation.clone()).or_insert_with(|| (index, limits.clone()));
-            if first.1 != *limits {
-                let problem = format!("subscribers[{}] gives the same organisation other limits", first.0);
-                return Err(ConfigError::new(problem)).at("limits").at("parent");
-            }
-        }
-        for (place, KeyHash(digest)) in keys.into_iter().enumerate() {
-            if let Some(owner) = self.owners.insert(digest, index) {
-                let problem = format!("subscribers[{owner}] has the same key");
-                return Err(ConfigError::new(problem)).at(place).at("keys");
-            }
-            let added = self.roster.add(digest, &id, terms.clone());
-            added.map_err(|error| ConfigError::new(error.to_string())).at("id")?;
-        }
-        Ok(())
-    }
 }
