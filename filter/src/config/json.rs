@@ -61,6 +61,17 @@ impl<'de> Json<'de> {
         }
     }
 
+    /// Reads an object. A struct is read from nothing else, so its code has no other kind of value.
+    fn object<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
+        let mut object = Object { fields: self.parse::<Entries<_>>()?.0.into_iter(), pending: None };
+        let visited = visitor.visit_map(&mut object);
+        // An error between a name and its value, such as a repeated field, concerns that name.
+        visited.map_err(|error| match object.pending {
+            Some((step, _)) => error.within(step),
+            None => error,
+        })
+    }
+
     /// The error about this value, seen from what holds it. It quotes a text or a number.
     #[cold]
     fn refused(self, error: ConfigError, step: Step) -> ConfigError {
@@ -87,15 +98,7 @@ impl<'de> Deserializer<'de> for Json<'de> {
             Unexpected::Seq => {
                 visitor.visit_seq(List(self.parse::<Vec<&RawValue>>()?.into_iter().enumerate()))
             }
-            Unexpected::Map => {
-                let mut object = Object { fields: self.parse::<Entries<_>>()?.0.into_iter(), pending: None };
-                let visited = visitor.visit_map(&mut object);
-                // An error between a name and its value, such as a repeated field, concerns that name.
-                visited.map_err(|error| match object.pending {
-                    Some((step, _)) => error.within(step),
-                    None => error,
-                })
-            }
+            Unexpected::Map => self.object(visitor),
             // No field takes a number that is negative, not whole or greater than a `u32`.
             _ => match self.parse::<u32>() {
                 Ok(number) => visitor.visit_u64(number.into()),
@@ -119,7 +122,7 @@ impl<'de> Deserializer<'de> for Json<'de> {
         visitor: V,
     ) -> Result<V::Value, ConfigError> {
         match self.kind() {
-            Unexpected::Map => self.deserialize_any(visitor),
+            Unexpected::Map => self.object(visitor),
             other => Err(ConfigError::invalid_type(other, &"an object")),
         }
     }
