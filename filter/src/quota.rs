@@ -130,7 +130,7 @@ pub fn policy(quotas: &[Quota], now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::rate::Rate;
+    use crate::config::rate::QuotaTerms;
 
     #[test]
     fn the_hourly_figure_is_what_the_window_allows_in_an_hour() {
@@ -143,8 +143,9 @@ mod tests {
             ("4294967295/second", 15_461_882_262_000),
         ];
         for (rate, per_hour) in rows {
-            let Rate { limit, window } = rate.parse().unwrap();
-            let quota = Quota { name: String::new(), limit, window, mode: Mode::Enforced, refundable: true };
+            let QuotaTerms { limit, window, .. } = rate.parse().unwrap();
+            let quota =
+                Quota { name: String::new(), limit: limit.0, window, mode: Mode::Enforced, refundable: true };
             assert_eq!(quota.per_hour(), per_hour, "{rate}");
         }
     }

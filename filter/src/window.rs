@@ -10,6 +10,10 @@ pub(crate) const MINUTE: u32 = 60;
 pub(crate) const HOUR: u32 = 60 * MINUTE;
 pub(crate) const DAY: u32 = 24 * HOUR;
 
+/// The units of windows: the name, the letter that stands for it in a duration, and its [`Window::code`].
+pub(crate) const UNITS: [(&str, &str, u32); 5] =
+    [("second", "s", 1), ("minute", "m", MINUTE), ("hour", "h", HOUR), ("day", "d", DAY), ("month", "", 0)];
+
 /// The length of a quota's window; the draft's `w`.
 ///
 /// Windows of a fixed length are aligned to the Unix epoch, so a day is a UTC day, and a month is the UTC calendar's: all
@@ -97,6 +101,12 @@ impl Window {
         Self::whole(code)
     }
 
+    /// The window of one unit.
+    #[must_use]
+    pub fn named(unit: &str) -> Option<Self> {
+        UNITS.iter().find(|(name, ..)| *name == unit).map(|(.., code)| Self::from_code(*code))
+    }
+
     /// How a quota of this window ends the sentence "60 requests per …", and the end of a derived quota name.
     #[must_use]
     pub fn short_name(self) -> WindowName {
@@ -137,13 +147,10 @@ pub struct WindowName(Window);
 
 impl fmt::Display for WindowName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Window::SECOND => f.write_str("second"),
-            Window::MINUTE => f.write_str("minute"),
-            Window::HOUR => f.write_str("hour"),
-            Window::DAY => f.write_str("day"),
-            Window::CalendarMonth => f.write_str("month"),
-            Window::Seconds(length) => write!(f, "{length}s"),
+        let code = self.0.code();
+        match UNITS.iter().find(|(.., of_unit)| *of_unit == code) {
+            Some((name, ..)) => f.write_str(name),
+            None => write!(f, "{code}s"),
         }
     }
 }

@@ -3,14 +3,15 @@
 
 use std::sync::{Arc, LazyLock};
 
-use filter::config::{Config, CountBy, DirectorySettings, NotReady, Subscribers};
+use filter::config::{Config, CountBy, Subscribers};
 use filter::directory::{Directory, Update, entitled};
 use filter::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
 static CONFIG: LazyLock<Config> = LazyLock::new(|| {
     let json = r#"{"plans": {"free": {"standard": ["60/minute"]}, "pro": {"standard": ["600/minute"], "analytics": ["2/second"]}},
-                   "classes": [{"name": "analytics", "match": [{"path": "/analytics"}]}]}"#;
+                   "classes": [{"name": "analytics", "match": [{"path": "/analytics"}]}],
+                   "directory": {"cluster": "backend", "path": "/keys"}}"#;
     Config::from_json(json.as_bytes()).expect("a configuration")
 });
 
@@ -22,18 +23,8 @@ fn answer(directory: &mut Directory, body: &[u8]) -> Option<Update> {
 }
 
 fuzz_target!(|body: &[u8]| {
-    let mut directory = Directory::new(
-        DirectorySettings {
-            cluster: "backend".into(),
-            authority: "backend".into(),
-            path: "/keys".into(),
-            interval: 10,
-            bearer: None,
-            not_ready: NotReady::Pass,
-            max_stale: 0,
-        },
-        0,
-    );
+    let settings = CONFIG.settings.directory.clone().expect("a directory");
+    let mut directory = Directory::new(settings, 0);
     assert_eq!(answer(&mut directory, KNOWN.as_bytes()), Some(Update::Replaced { skipped: 0 }));
     let taken = answer(&mut directory, body);
     let roster = directory.roster().expect("a roster");

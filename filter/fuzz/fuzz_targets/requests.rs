@@ -79,7 +79,7 @@ fuzz_target!(|requests: Vec<Request<'_>>| {
         }
         if let Some(charged) = decided.charged {
             let written: Result<(), std::convert::Infallible> =
-                charged.write_headers(&limiter.config().headers, |_, _| Ok(()));
+                charged.write_headers(&limiter.config().settings.headers, |_, _| Ok(()));
             assert!(written.is_ok());
         }
     }

@@ -13,9 +13,12 @@ use super::leaf::{HeaderName, MetadataPath, NonEmpty, Units};
 use crate::grpc;
 
 /// Units that a request of a class consumes when it arrives, and the place of its actual cost. JSON: a number, or an object.
-pub(super) struct Cost {
-    pub(super) units: NonZeroU32,
-    pub(super) actual: Option<CostSource>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Units that a request consumes when it arrives.
+    pub units: NonZeroU32,
+    /// Where the actual cost is, if it is known only after the response.
+    pub actual: Option<CostSource>,
 }
 
 /// A cost that is known after the response.
@@ -78,11 +81,11 @@ impl<'de> Forms<'de> for Cost {
     const EXPECTED: &'static str =
         r#"a whole number of units, or {"reserve": 1000, "actual": {"response_header": "x-cost"}}"#;
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
         if number == Some(0) {
             return Err(E::custom("expected 1 or more; list requests that are free of charge in exempt"));
         }
-        let units = number.and_then(|number| NonZeroU32::new(u32::try_from(number).ok()?));
+        let units = number.and_then(NonZeroU32::new);
         Self::or_refused(units.map(|units| Self { units, actual: None }))
     }
 
@@ -161,7 +164,7 @@ impl Forms<'_> for Status {
         }
     }
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
         match number.and_then(|number| u16::try_from(number).ok()) {
             Some(status @ 200..=599) => Ok(Self(status..=status)),
             _ => Self::or_refused(None),

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess};
 
-use super::error::{At as _, ConfigError};
+use super::error::{At as _, ConfigError, Quoted};
 use super::forms::{Forms, read_by_forms};
-use super::leaf::{Authority, Path, Span, Text, Variable};
-use super::strangers::{NotReady, NotReadyFields};
+use super::leaf::{Authority, Path, Span, Text, Variable, is_authority};
+use super::strangers::NotReadyFields;
 
 /// Upper bound of a poll's timeout, in seconds.
 const MAX_TIMEOUT: u32 = 5;
@@ -18,36 +18,36 @@ const MAX_TIMEOUT: u32 = 5;
 const DEFAULT_AUTHORITY: &str = "weir.internal";
 
 /// A service that lists subscribers.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Directory"))]
 #[serde(deny_unknown_fields)]
-pub(super) struct DirectoryFields {
+pub struct DirectorySettings {
     /// The gateway's cluster of the directory.
-    cluster: Text,
+    pub cluster: Text,
     /// Path of the document.
-    path: Path,
+    pub path: Path,
     /// Host that polls name as `:authority`, with or without a port. The default is the part of the cluster's name after its last vertical
     /// bar, as Istio's names have it, or the whole name if it has none. If that is not a host, the default is `weir.internal`.
     authority: Option<Authority>,
     /// Time between polls, such as `10s`, `5m` or `2h`. A poll times out after the interval or 5 s, whichever is shorter.
     #[serde(default = "default_interval")]
     #[cfg_attr(feature = "schema", schemars(extend("default" = "10s")))]
-    interval: Span<1>,
+    pub interval: Span<1>,
     /// Bearer token that the filter sends to the directory: a string, or `{"env": "NAME"}` for the value of an environment variable of the
     /// gateway. A token in the configuration can be read in the gateway's config dump, and the value of a variable cannot. The gateway has
     /// to pass the variable to the filter: `host_env_keys` in Envoy, `valueFrom: HOST` in Istio, `env.hostKeys` in Envoy Gateway. nginx
     /// passes none. A variable that is not set refuses the configuration. By default the filter sends no token.
-    bearer: Option<Secret>,
+    pub bearer: Option<Secret>,
     /// Policy for requests with an unknown key before the first good answer, and after `max_stale`. By default each client address has 600
     /// requests a minute.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(extend("default" = {"action": "limit", "quotas": ["600/minute"]})))]
-    not_ready: NotReadyFields,
+    pub(super) not_ready: NotReadyFields,
     /// Time after which the filter drops the last good answer, such as `30s`, `5m` or `2h`. `not_ready` then applies. With `0s` the
     /// filter keeps the answer for as long as the directory does not answer.
     #[serde(default = "default_max_stale")]
     #[cfg_attr(feature = "schema", schemars(extend("default" = "0s")))]
-    max_stale: Span<0>,
+    pub max_stale: Span<0>,
 }
 
 const fn default_interval() -> Span<1> {
@@ -58,59 +58,29 @@ const fn default_max_stale() -> Span<0> {
     Span(0)
 }
 
-/// A directory to poll.
-#[derive(Clone, PartialEq, Eq)]
-pub struct DirectorySettings {
-    /// The gateway's cluster of the directory.
-    pub cluster: String,
-    /// The path of the document.
-    pub path: String,
-    /// The `:authority` of polls.
-    pub authority: String,
-    /// Seconds between polls; at least 1.
-    pub interval: u32,
-    /// The bearer token that the filter sends to the directory.
-    pub bearer: Option<Secret>,
-    /// Policy for unknown keys before the first good answer.
-    pub not_ready: NotReady,
-    /// Seconds after which the filter drops the last good answer; 0 for never.
-    pub max_stale: u32,
-}
-
 /// Without the bearer token, and without the path, which may hold a token, too.
 impl fmt::Debug for DirectorySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cluster, path: _, authority, interval, bearer: _, not_ready, max_stale } = self;
-        f.debug_struct("DirectorySettings")
-            .field("cluster", cluster)
-            .field("authority", authority)
-            .field("interval", interval)
-            .field("not_ready", not_ready)
-            .field("max_stale", max_stale)
-            .finish_non_exhaustive()
+        f.debug_struct("DirectorySettings").field("cluster", &self.cluster).finish_non_exhaustive()
     }
 }
 
 impl DirectorySettings {
-    pub(super) fn check(fields: DirectoryFields) -> Result<Self, ConfigError> {
-        let DirectoryFields { cluster, path, authority, interval, bearer, not_ready, max_stale } = fields;
-        let host = cluster.rsplit('|').next().unwrap_or_default();
-        let authority = authority.or_else(|| Authority::parse(host).ok());
-        Ok(Self {
-            authority: authority.unwrap_or_else(|| Authority(DEFAULT_AUTHORITY.to_owned())).into(),
-            cluster: cluster.into(),
-            path: path.into(),
-            interval: interval.0,
-            bearer,
-            not_ready: NotReady::check(not_ready).at("not_ready")?,
-            max_stale: max_stale.0,
-        })
+    /// The `:authority` of polls.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        let host = self.cluster.rsplit('|').next().unwrap_or_default();
+        match &self.authority {
+            Some(authority) => authority,
+            None if is_authority(host) => host,
+            None => DEFAULT_AUTHORITY,
+        }
     }
 
     /// Timeout of a poll in milliseconds: the interval, and at most five seconds.
     #[must_use]
     pub fn timeout_milliseconds(&self) -> u32 {
-        self.interval.min(MAX_TIMEOUT) * 1000
+        self.interval.0.min(MAX_TIMEOUT) * 1000
     }
 
     /// Replaces the name of the token's variable by its value.
@@ -121,7 +91,7 @@ impl DirectorySettings {
         if let Some(Secret::Variable(name)) = &self.bearer {
             let Some(value) = variable(name).filter(|value| !value.is_empty()) else {
                 let unset = ConfigError::new("not set, or this host passes none");
-                return Err(unset.given(name)).at("env").at("bearer");
+                return Err(unset.given(&Quoted(name))).at("env").at("bearer");
             };
             self.bearer = Some(Secret::Given(value));
         }
@@ -173,7 +143,7 @@ impl<'de> Forms<'de> for Secret {
 
     fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
         let variable = EnvironmentVariable::deserialize(MapAccessDeserializer::new(object))?;
-        Ok(Self::Variable(variable.env.into()))
+        Ok(Self::Variable(variable.env.0))
     }
 }
 

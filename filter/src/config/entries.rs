@@ -7,15 +7,10 @@ use serde::de::MapAccess;
 
 use super::error::{At as _, ConfigError};
 use super::forms::{Forms, read_by_forms};
-use super::rate::Grant;
 
 /// A JSON object whose names the user chose, in their order. A repeated name stays: `once` refuses it.
 #[derive(Debug)]
 pub struct Entries<T>(pub Vec<(String, T)>);
-
-/// The classes of a plan, or those that a subscriber's limits replace:
-/// `{"standard": ["5000/minute"], "analytics": "unlimited"}`.
-pub type Grants = Entries<Grant>;
 
 impl<T> Default for Entries<T> {
     fn default() -> Self {
@@ -35,7 +30,7 @@ impl<'de, T: Deserialize<'de>> Forms<'de> for Entries<T> {
     }
 }
 
-read_by_forms!([T] Entries<T>, |generator| {"type": "object", "additionalProperties": generator.subschema_for::<T>()});
+read_by_forms!(@T Entries<T>, |generator| {"type": "object", "additionalProperties": generator.subschema_for::<T>()});
 
 /// Refuses a name that stands in an object twice.
 pub(super) fn once<T>(entries: &[(String, T)]) -> Result<(), ConfigError> {

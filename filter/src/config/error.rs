@@ -37,8 +37,6 @@ pub(super) enum Step {
     Field(String),
     /// A name that the user chose, or an unknown field.
     Name(String),
-    /// A name that must not be shown.
-    Hidden,
     /// A place in a list.
     Index(usize),
 }
@@ -69,17 +67,10 @@ impl ConfigError {
         Self { path: Vec::new(), given: None, problem: problem.into() }
     }
 
-    /// With the text that was given.
+    /// With the number that was given, or the text as [`Quoted`].
     #[cold]
-    pub(super) fn given(mut self, text: &str) -> Self {
-        self.given = Some(Quoted(text).to_string());
-        self
-    }
-
-    /// With the number that was given.
-    #[cold]
-    pub(super) fn given_number(mut self, number: impl Display) -> Self {
-        self.given = Some(number.to_string());
+    pub(super) fn given(mut self, given: &dyn Display) -> Self {
+        self.given = Some(given.to_string());
         self
     }
 
@@ -94,14 +85,14 @@ impl ConfigError {
     pub(super) fn without_secrets(mut self) -> Self {
         let is_secret = match self.path.last() {
             Some(Step::Field(field)) => SECRET_FIELDS.contains(&field.as_str()),
-            Some(Step::Name(_) | Step::Hidden | Step::Index(_)) => false,
+            Some(Step::Name(_) | Step::Index(_)) => false,
             None => true,
         };
         if is_secret {
             self.given = None;
             for step in &mut self.path {
-                if let Step::Name(_) = step {
-                    *step = Step::Hidden;
+                if let Step::Name(name) = step {
+                    "*".clone_into(name);
                 }
             }
         }
@@ -118,7 +109,6 @@ impl ConfigError {
             let _ = match step {
                 Step::Field(field) => write!(path, "{separator}{field}"),
                 Step::Name(name) => write!(path, "{separator}{}", Abbreviated(name)),
-                Step::Hidden => write!(path, "{separator}*"),
                 Step::Index(index) => write!(path, "[{index}]"),
             };
             path
@@ -170,12 +160,8 @@ impl de::Error for ConfigError {
             Unexpected::Map => "an object",
             _ => "another type",
         };
-        let expected = expected.to_string();
-        let expected = match expected.as_str() {
-            "a sequence" => "a list",
-            of_rust if of_rust.starts_with("struct ") => "an object",
-            plain => plain,
-        };
+        // Rust's word for a list.
+        let expected = expected.to_string().replace("a sequence", "a list");
         Self::new(format!("expected {expected}, found {found}"))
     }
 
@@ -218,11 +204,8 @@ impl<T> At for Result<T, ConfigError> {
 }
 
 /// Checks each entry of a list.
-pub(super) fn each<T, U>(
-    list: impl IntoIterator<Item = T>,
-    mut check: impl FnMut(T) -> Result<U, ConfigError>,
-) -> Result<Vec<U>, ConfigError> {
-    list.into_iter().enumerate().map(|(index, entry)| check(entry).at(index)).collect()
+pub(super) fn each<T>(list: &[T], check: impl Fn(&T) -> Result<(), ConfigError>) -> Result<(), ConfigError> {
+    list.iter().enumerate().try_for_each(|(index, entry)| check(entry).at(index))
 }
 
 /// Longest part of a text, in characters, that a message quotes in full. An API key with 128 random bits has at least 22.
@@ -291,26 +274,11 @@ impl Display for Instead<'_> {
 /// The number of characters to insert, delete or replace to get from one name to the other, if it is at most a third of
 /// the longer one. Case does not matter.
 fn distance(given: &str, name: &str) -> Option<usize> {
-    let lower = |text: &str, most: usize| {
-        text.chars().take(most).map(|one| one.to_ascii_lowercase()).collect::<Vec<_>>()
-    };
-    let (given, name) = (lower(given, 2 * name.len()), lower(name, usize::MAX));
-    let most = given.len().max(name.len()) / 3;
-    // The distances of what has been read of `given` from each start of `name`.
-    let mut distances: Vec<usize> = (0..=name.len()).collect();
-    for (row, one) in given.iter().enumerate() {
-        let (mut left, mut above_left) = (row + 1, row);
-        for (above, other) in distances.iter_mut().zip([None].into_iter().chain(name.iter().map(Some))) {
-            let replaced = above_left + usize::from(Some(one) != other);
-            above_left = *above;
-            *above = match other {
-                None => left,
-                Some(_) => replaced.min(*above + 1).min(left + 1),
-            };
-            left = *above;
-        }
-    }
-    distances.last().copied().filter(|distance| *distance <= most)
+    // What is longer than twice the name is not near, however long it is.
+    let given: String = given.chars().take(2 * name.len()).collect();
+    let most = given.chars().count().max(name.chars().count()) / 3;
+    let distance = strsim::levenshtein(&given.to_ascii_lowercase(), &name.to_ascii_lowercase());
+    (distance <= most).then_some(distance)
 }
 
 #[cfg(test)]

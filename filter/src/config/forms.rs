@@ -15,8 +15,8 @@ pub(super) trait Forms<'de>: Sized {
         Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
     }
 
-    /// The value that a number stands for; `None` for one that is negative or not whole.
-    fn number<E: Error>(_: Option<u64>) -> Result<Self, E> {
+    /// The value that a number stands for; `None` for one that is negative, not whole or greater than a `u32`.
+    fn number<E: Error>(_: Option<u32>) -> Result<Self, E> {
         Err(E::invalid_type(Unexpected::Unsigned(0), &Self::EXPECTED))
     }
 
@@ -47,8 +47,8 @@ pub(super) fn forms<'de, T: Forms<'de>, D: Deserializer<'de>>(deserializer: D) -
 /// Implements `Deserialize` by [`Forms`], and describes the value in the JSON Schema, unless its schema is derived: where it stands, or under
 /// a title.
 macro_rules! read_by_forms {
-    ($name:ty) => {
-        impl<'de> serde::Deserialize<'de> for $name {
+    ($(@$generic:ident)? $name:ty) => {
+        impl<'de $(, $generic: serde::Deserialize<'de>)?> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 $crate::config::forms::forms(deserializer)
             }
@@ -57,28 +57,20 @@ macro_rules! read_by_forms {
     ($name:ty, $schema:tt) => {
         $crate::config::forms::read_by_forms!($name, |_generator| $schema);
     };
-    ($name:ty, |$generator:ident| $schema:tt) => {
-        $crate::config::forms::read_by_forms!($name);
-        $crate::config::forms::describe!([] $name, stringify!($name), true, |$generator| $schema);
+    ($(@$generic:ident)? $name:ty, |$generator:ident| $schema:tt) => {
+        $crate::config::forms::read_by_forms!($(@$generic)? $name);
+        $crate::config::forms::describe!($(@$generic)? $name, stringify!($name), true, |$generator| $schema);
     };
     ($name:ty as $title:literal, |$generator:ident| $schema:tt) => {
         $crate::config::forms::read_by_forms!($name);
-        $crate::config::forms::describe!([] $name, $title, false, |$generator| $schema);
-    };
-    ([$generic:ident] $name:ty, |$generator:ident| $schema:tt) => {
-        impl<'de, $generic: serde::Deserialize<'de>> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::config::forms::forms(deserializer)
-            }
-        }
-        $crate::config::forms::describe!([$generic] $name, stringify!($name), true, |$generator| $schema);
+        $crate::config::forms::describe!($name, $title, false, |$generator| $schema);
     };
 }
 pub(super) use read_by_forms;
 
 /// Describes a value in the JSON Schema.
 macro_rules! describe {
-    ([$($generic:ident)?] $name:ty, $title:expr, $inline:literal, |$generator:ident| $schema:tt) => {
+    ($(@$generic:ident)? $name:ty, $title:expr, $inline:literal, |$generator:ident| $schema:tt) => {
         #[cfg(feature = "schema")]
         impl<$($generic: schemars::JsonSchema)?> schemars::JsonSchema for $name {
             fn inline_schema() -> bool {
@@ -107,14 +99,10 @@ impl<'de, T: Forms<'de>> Visitor<'de> for FormsVisitor<T> {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
-        T::number(Some(number))
+        T::number(u32::try_from(number).ok())
     }
 
     fn visit_i64<E: Error>(self, _: i64) -> Result<T, E> {
-        T::number(None)
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<T, E> {
         T::number(None)
     }
 

@@ -8,31 +8,31 @@ use super::forms::{Forms, read_by_forms};
 use super::leaf::{NonEmpty, Origin};
 
 /// Headers that the filter adds to responses.
-#[derive(Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Headers"))]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
-pub(super) struct HeaderFields {
+pub struct HeaderOptions {
     /// Whether responses carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
-    x_ratelimit: bool,
+    pub x_ratelimit: bool,
     /// What `X-RateLimit-Limit` states.
-    x_ratelimit_limit: LimitHeader,
+    pub x_ratelimit_limit: LimitHeader,
     /// Whether responses carry `RateLimit` and `RateLimit-Policy` of the IETF draft.
-    ietf: bool,
+    pub ietf: bool,
     /// Whether `Access-Control-Expose-Headers` lists the rate-limit headers, for requests with an `Origin`.
-    expose_cors: bool,
+    pub expose_cors: bool,
     /// How the upstream's headers of the same names are kept from clients.
-    upstream: UpstreamHeaders,
+    pub upstream: UpstreamHeaders,
     /// Whether responses carry rate-limit headers if `enforcement` is `"shadow"`. By default they do not: clients would see a limit that
     /// is not enforced, and beside another limiter the wrong one.
-    in_shadow: bool,
+    pub in_shadow: bool,
     /// Origins whose scripts may read the filter's own answers, such as a 429: `"*"`, or a list of origins such as
     /// `"https://app.example"`. The filter then adds `Access-Control-Allow-Origin` to its own answers, and `Vary: Origin` for a list. Set
     /// it where the gateway's CORS filter comes after this one, as in Istio. By default the filter adds neither.
-    allow_origin: AllowOrigin,
+    pub allow_origin: AllowOrigin,
 }
 
-impl Default for HeaderFields {
+impl Default for HeaderOptions {
     fn default() -> Self {
         Self {
             x_ratelimit: true,
@@ -43,39 +43,6 @@ impl Default for HeaderFields {
             in_shadow: false,
             allow_origin: AllowOrigin::None,
         }
-    }
-}
-
-/// Headers that the filter adds to responses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderOptions {
-    /// What `X-RateLimit-Limit` states; `None` for none of the three `X-RateLimit-*` headers.
-    pub x_ratelimit: Option<LimitHeader>,
-    /// Whether responses carry `RateLimit` and `RateLimit-Policy`.
-    pub ietf: bool,
-    /// Whether `Access-Control-Expose-Headers` lists the headers for requests with an `Origin`.
-    pub expose_cors: bool,
-    /// How the upstream's headers of the same names are kept from clients.
-    pub upstream: UpstreamHeaders,
-    /// Whether responses carry rate-limit headers if the whole filter is in shadow mode.
-    pub in_shadow: bool,
-    /// Origins whose scripts may read the filter's own answers.
-    pub allow_origin: AllowOrigin,
-}
-
-impl From<HeaderFields> for HeaderOptions {
-    fn from(fields: HeaderFields) -> Self {
-        let HeaderFields {
-            x_ratelimit,
-            x_ratelimit_limit,
-            ietf,
-            expose_cors,
-            upstream,
-            in_shadow,
-            allow_origin,
-        } = fields;
-        let x_ratelimit = x_ratelimit.then_some(x_ratelimit_limit);
-        Self { x_ratelimit, ietf, expose_cors, upstream, in_shadow, allow_origin }
     }
 }
 
@@ -110,7 +77,7 @@ pub enum AllowOrigin {
     /// Any.
     Any,
     /// These.
-    List(Vec<String>),
+    List(NonEmpty<Origin>),
 }
 
 impl<'de> Forms<'de> for AllowOrigin {
@@ -121,8 +88,7 @@ impl<'de> Forms<'de> for AllowOrigin {
     }
 
     fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        let NonEmpty(origins) = NonEmpty::<Origin>::deserialize(SeqAccessDeserializer::new(list))?;
-        Ok(Self::List(origins.into_iter().map(Into::into).collect()))
+        NonEmpty::deserialize(SeqAccessDeserializer::new(list)).map(Self::List)
     }
 }
 

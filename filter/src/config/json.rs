@@ -4,27 +4,33 @@
 //! is in memory, and every type is compiled for one deserializer. serde_json's own errors would quote values, one of which may be an API key.
 //! A [`ConfigError`] keeps the given value apart from the problem, and names that the user chose apart from fields.
 
-use core::fmt;
 use core::iter::Enumerate;
 use std::vec;
 
-use serde::de::value::StrDeserializer;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error as _, IntoDeserializer as _, MapAccess, SeqAccess,
     Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
-use serde_json::Number;
 use serde_json::value::RawValue;
 
-use super::error::{ConfigError, Step};
+use super::entries::Entries;
+use super::error::{ConfigError, Quoted, Step};
 
 /// Reads a document.
 ///
 /// # Errors
 /// The first error. An error of syntax has its line and column, and quotes nothing.
 pub(super) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, ConfigError> {
-    T::deserialize(Json(serde_json::from_slice(json).map_err(syntax)?))
+    read_value(serde_json::from_slice(json).map_err(syntax)?)
+}
+
+/// Reads a value.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_value<'de, T: Deserialize<'de>>(json: &'de RawValue) -> Result<T, ConfigError> {
+    T::deserialize(Json(json))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
@@ -43,8 +49,41 @@ impl<'de> Json<'de> {
         serde_json::from_str(self.0.get()).map_err(syntax)
     }
 
-    fn first_byte(self) -> u8 {
-        self.0.get().bytes().next().unwrap_or_default()
+    /// The kind of the value.
+    fn kind(self) -> Unexpected<'static> {
+        match self.0.get().bytes().next().unwrap_or_default() {
+            b'n' => Unexpected::Unit,
+            b't' | b'f' => Unexpected::Bool(true),
+            b'"' => Unexpected::Str(""),
+            b'[' => Unexpected::Seq,
+            b'{' => Unexpected::Map,
+            _ => Unexpected::Unsigned(0),
+        }
+    }
+
+    /// Reads an object. A struct is read from nothing else, so its code has no other kind of value.
+    fn object<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
+        let mut object = Object { fields: self.parse::<Entries<_>>()?.0.into_iter(), pending: None };
+        let visited = visitor.visit_map(&mut object);
+        // An error between a name and its value, such as a repeated field, concerns that name.
+        visited.map_err(|error| match object.pending {
+            Some((step, _)) => error.within(step),
+            None => error,
+        })
+    }
+
+    /// The error about this value, seen from what holds it. It quotes a text or a number.
+    #[cold]
+    fn refused(self, error: ConfigError, step: Step) -> ConfigError {
+        let error = match self.kind() {
+            Unexpected::Str(_) => match self.parse::<String>() {
+                Ok(text) => error.given(&Quoted(&text)),
+                Err(_) => error,
+            },
+            Unexpected::Unsigned(_) => error.given(&self.0),
+            _ => error,
+        };
+        error.within(step)
     }
 }
 
@@ -52,37 +91,27 @@ impl<'de> Deserializer<'de> for Json<'de> {
     type Error = ConfigError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
-        match self.first_byte() {
-            b'n' => visitor.visit_unit(),
-            b't' | b'f' => visitor.visit_bool(self.parse()?),
-            b'"' => {
-                let text: String = self.parse()?;
-                visitor.visit_str(&text).map_err(|error: ConfigError| error.given(&text))
+        match self.kind() {
+            Unexpected::Unit => visitor.visit_unit(),
+            Unexpected::Bool(_) => visitor.visit_bool(self.parse()?),
+            Unexpected::Str(_) => visitor.visit_string(self.parse()?),
+            Unexpected::Seq => {
+                visitor.visit_seq(List(self.parse::<Vec<&RawValue>>()?.into_iter().enumerate()))
             }
-            b'[' => visitor.visit_seq(List(self.parse::<Vec<&RawValue>>()?.into_iter().enumerate())),
-            b'{' => {
-                let mut object = Object { fields: self.parse::<Fields<'_>>()?.0.into_iter(), pending: None };
-                let visited = visitor.visit_map(&mut object);
-                // An error between a name and its value, such as a repeated field, concerns that name.
-                visited.map_err(|error| match object.pending {
-                    Some((step, _)) => error.within(step),
-                    None => error,
-                })
-            }
-            _ => {
-                let number: Number = self.parse()?;
-                match (number.as_u64(), number.as_i64(), number.as_f64()) {
-                    (Some(number), _, _) => visitor.visit_u64(number),
-                    (_, Some(number), _) => visitor.visit_i64(number),
-                    (_, _, number) => visitor.visit_f64(number.unwrap_or_default()),
-                }
-                .map_err(|error: ConfigError| error.given_number(self.0))
-            }
+            Unexpected::Map => self.object(visitor),
+            // No field takes a number that is negative, not whole or greater than a `u32`.
+            _ => match self.parse::<u32>() {
+                Ok(number) => visitor.visit_u64(number.into()),
+                Err(_) => visitor.visit_i64(-1),
+            },
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
-        if self.first_byte() == b'n' { visitor.visit_none() } else { visitor.visit_some(self) }
+        match self.kind() {
+            Unexpected::Unit => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
     }
 
     /// Only from an object: serde would also take a list of the fields' values.
@@ -92,9 +121,9 @@ impl<'de> Deserializer<'de> for Json<'de> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ConfigError> {
-        match self.first_byte() {
-            b'[' => Err(ConfigError::invalid_type(Unexpected::Seq, &"an object")),
-            _ => self.deserialize_any(visitor),
+        match self.kind() {
+            Unexpected::Map => self.object(visitor),
+            other => Err(ConfigError::invalid_type(other, &"an object")),
         }
     }
 
@@ -105,31 +134,20 @@ impl<'de> Deserializer<'de> for Json<'de> {
         words: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ConfigError> {
-        self.deserialize_any(Word { words, visitor })
+        match self.kind() {
+            Unexpected::Str(_) => visitor.visit_enum(self.parse::<String>()?.into_deserializer()),
+            other => Err(ConfigError::invalid_type(other, &words.join(" or ").as_str())),
+        }
+    }
+
+    /// Without a look at the value, which may be nested however deep.
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
+        visitor.visit_unit()
     }
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
-        tuple_struct map identifier ignored_any
-    }
-}
-
-/// Reads one of an enum's words.
-struct Word<V> {
-    words: &'static [&'static str],
-    visitor: V,
-}
-
-impl<'de, V: Visitor<'de>> Visitor<'de> for Word<V> {
-    type Value = V::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words.join(" or "))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<V::Value, E> {
-        let text: StrDeserializer<'_, E> = text.into_deserializer();
-        self.visitor.visit_enum(text)
+        tuple_struct map identifier
     }
 }
 
@@ -143,34 +161,7 @@ impl<'de> SeqAccess<'de> for List<'de> {
         seed: T,
     ) -> Result<Option<T::Value>, ConfigError> {
         let Some((index, item)) = self.0.next() else { return Ok(None) };
-        seed.deserialize(Json(item)).map(Some).map_err(|error| error.within(index))
-    }
-}
-
-/// The fields of an object in their order, and repeated ones, too.
-struct Fields<'de>(Vec<(String, &'de RawValue)>);
-
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FieldsVisitor;
-
-        impl<'de> Visitor<'de> for FieldsVisitor {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = object.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Fields(fields))
-            }
-        }
-
-        deserializer.deserialize_map(FieldsVisitor)
+        seed.deserialize(Json(item)).map(Some).map_err(|error| Json(item).refused(error, index.into()))
     }
 }
 
@@ -193,7 +184,7 @@ impl<'de> MapAccess<'de> for Object<'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ConfigError> {
         let (step, value) = self.pending.take().ok_or_else(|| ConfigError::new("a name is missing"))?;
-        seed.deserialize(Json(value)).map_err(|error| error.within(step))
+        seed.deserialize(Json(value)).map_err(|error| Json(value).refused(error, step))
     }
 }
 

@@ -7,7 +7,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Error, SeqAccess};
 
 use super::forms::{Forms, read_by_forms};
-use crate::window::{DAY, HOUR, MINUTE};
+use crate::window::UNITS;
 
 /// A schema of the objects that have a field with another value than null, which the filter takes for an absent field.
 #[cfg(feature = "schema")]
@@ -17,24 +17,17 @@ pub(super) fn given(field: &str) -> serde_json::Value {
 
 /// Defines texts: the pattern for the schema, the same as a function, and what a text is that does not fit.
 macro_rules! texts {
-    ($($(#[$doc:meta])+ $name:ident: $pattern:literal, $fits:expr, $problem:expr;)+) => {$(
+    ($($(#[$doc:meta])+ $vis:vis $name:ident: $pattern:literal, $fits:expr, $problem:expr;)+) => {$(
         $(#[$doc])+
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-        pub(super) struct $name(pub(super) String);
-
-        impl $name {
-            /// The text, if it fits.
-            pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
-                let fits: fn(&str) -> bool = $fits;
-                if fits(text) { Ok(Self(text.to_owned())) } else { Err($problem) }
-            }
-        }
+        $vis struct $name(pub(super) String);
 
         impl Forms<'_> for $name {
             const EXPECTED: &'static str = "a string";
 
             fn text<E: Error>(text: &str) -> Result<Self, E> {
-                Self::parse(text).map_err(E::custom)
+                let fits: fn(&str) -> bool = $fits;
+                if fits(text) { Ok(Self(text.to_owned())) } else { Err(E::custom($problem)) }
             }
         }
 
@@ -46,12 +39,6 @@ macro_rules! texts {
             }
         }
 
-        impl From<$name> for String {
-            fn from(text: $name) -> Self {
-                text.0
-            }
-        }
-
         read_by_forms!($name, {"type": "string", "pattern": $pattern});
     )+};
 }
@@ -60,46 +47,46 @@ const NO_SLASH: &str = "expected a path that starts with /";
 
 texts! {
     /// The name of a class, a quota or an operator.
-    Name: "^[a-z0-9_-]{1,32}$",
+    pub Name: "^[a-z0-9_-]{1,32}$",
         |text| (1..=32).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-')),
         "a name is 1 to 32 of a-z, 0-9, _ and -";
 
     /// The name of a header.
-    HeaderName: "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$", is_token, "expected the name of a header (RFC 9110, section 5.1)";
+    pub(super) HeaderName: "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$", is_token, "expected the name of a header (RFC 9110, section 5.1)";
 
     /// The name of an authentication scheme.
-    Scheme: "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$", is_token, "expected the name of a scheme (RFC 9110, section 11.1)";
+    pub(super) Scheme: "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$", is_token, "expected the name of a scheme (RFC 9110, section 11.1)";
 
     /// A method.
-    Method: "^[A-Z-]+$",
+    pub(super) Method: "^[A-Z-]+$",
         |text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-'),
         "expected a method in upper case";
 
     /// A text that is not empty.
-    Text: r"[\s\S]", |text| !text.is_empty(), "must not be empty";
+    pub Text: r"[\s\S]", |text| !text.is_empty(), "must not be empty";
 
     /// A path.
-    Path: "^/", |text| text.starts_with('/'), NO_SLASH;
+    pub Path: "^/", |text| text.starts_with('/'), NO_SLASH;
 
     /// A path, or nothing.
-    BasePath: "^(/|$)", |text| text.is_empty() || text.starts_with('/'), NO_SLASH;
+    pub BasePath: "^(/|$)", |text| text.is_empty() || text.starts_with('/'), NO_SLASH;
 
     /// The path above the operators' endpoints.
-    OperatorsPath: "^(/[A-Za-z0-9_-]+)+$",
+    pub OperatorsPath: "^(/[A-Za-z0-9_-]+)+$",
         |text| text.strip_prefix('/').is_some_and(|path| path.split('/').all(|segment| is_word(segment, b"_-"))),
         "expected a path of segments of A-Z, a-z, 0-9, _ and -, such as /weir";
 
     /// A host, with or without a port.
-    Authority: r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$", is_authority,
+    pub(super) Authority: r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$", is_authority,
         "expected a host with or without a port, such as directory.internal:8082";
 
     /// The name of an environment variable.
-    Variable: "^[A-Za-z_][A-Za-z0-9_]*$",
+    pub(super) Variable: "^[A-Za-z_][A-Za-z0-9_]*$",
         |text| is_word(text, b"_") && !text.starts_with(|first: char| first.is_ascii_digit()),
         "expected the name of an environment variable: letters, digits and _";
 
     /// An origin, as browsers send it.
-    Origin: r"^[a-z][a-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$",
+    pub Origin: r"^[a-z][a-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$",
         is_origin,
         "expected an origin: a scheme and a host, with or without a port, such as https://app.example";
 }
@@ -113,7 +100,7 @@ fn is_token(text: &str) -> bool {
     is_word(text, b"!#$%&'*+-.^_`|~")
 }
 
-fn is_authority(text: &str) -> bool {
+pub(super) fn is_authority(text: &str) -> bool {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let (is_host, port) = match bracketed {
         Some((address, port)) => (address.parse::<Ipv6Addr>().is_ok(), port),
@@ -137,43 +124,45 @@ fn is_origin(text: &str) -> bool {
 
 /// A whole number of at least 1: units of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Units(pub(super) NonZeroU32);
+pub struct Units(pub NonZeroU32);
 
 impl Forms<'_> for Units {
     const EXPECTED: &'static str = "a whole number from 1 to 4294967295";
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
-        Self::or_refused(number.and_then(|number| NonZeroU32::new(u32::try_from(number).ok()?)).map(Self))
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
+        Self::or_refused(number.and_then(NonZeroU32::new).map(Self))
     }
 }
 
 /// Bits of an IPv6 address.
-pub(super) struct PrefixBits(pub(super) u8);
+#[derive(Clone, Copy, Debug)]
+pub struct PrefixBits(pub u8);
 
 impl Forms<'_> for PrefixBits {
     const EXPECTED: &'static str = "1 to 128 bits";
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
         let bits = number.and_then(|number| u8::try_from(number).ok());
         Self::or_refused(bits.filter(|bits| (1..=128).contains(bits)).map(Self))
     }
 }
 
 /// The status of a refusal that a retry does not help.
-pub(super) struct RefusalStatus(pub(super) u16);
+#[derive(Clone, Copy, Debug)]
+pub struct RefusalStatus(pub u16);
 
 impl Forms<'_> for RefusalStatus {
     const EXPECTED: &'static str = "a status from 400 to 499 except 429, after which clients would retry";
 
-    fn number<E: Error>(number: Option<u64>) -> Result<Self, E> {
+    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
         let status = number.and_then(|number| u16::try_from(number).ok());
         Self::or_refused(status.filter(|status| matches!(status, 400..=428 | 430..=499)).map(Self))
     }
 }
 
 /// A duration of at least `MIN` seconds, such as `10s`, in seconds.
-#[derive(Clone, Copy)]
-pub(super) struct Span<const MIN: u32>(pub(super) u32);
+#[derive(Clone, Copy, Debug)]
+pub struct Span<const MIN: u32>(pub u32);
 
 impl<const MIN: u32> Forms<'_> for Span<MIN> {
     const EXPECTED: &'static str = "whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d";
@@ -191,18 +180,13 @@ impl<const MIN: u32> Forms<'_> for Span<MIN> {
 pub(super) fn duration(text: &str) -> Option<Option<u32>> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (count, unit) = text.split_at_checked(digits)?;
-    let unit = match unit {
-        "s" => 1,
-        "m" => MINUTE,
-        "h" => HOUR,
-        "d" => DAY,
-        _ => return None,
-    };
+    let unit = UNITS.iter().find(|(_, letter, seconds)| *seconds > 0 && *letter == unit)?.2;
     (!count.is_empty()).then(|| count.parse::<u32>().ok()?.checked_mul(unit))
 }
 
 /// The path of a value in the metadata of a request, as a property: its parts joined by NUL.
-pub(super) struct MetadataPath(pub(super) Vec<u8>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetadataPath(pub Vec<u8>);
 
 impl<'de> Forms<'de> for MetadataPath {
     const EXPECTED: &'static str = r#"the path of a value, for example ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]"#;
@@ -222,7 +206,7 @@ impl<'de> Forms<'de> for MetadataPath {
 
 /// A list with at least one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NonEmpty<T>(pub(super) Vec<T>);
+pub struct NonEmpty<T>(pub Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Forms<'de> for NonEmpty<T> {
     const EXPECTED: &'static str = "a list";
@@ -239,4 +223,4 @@ read_by_forms!(RefusalStatus, {"type": "integer", "minimum": 400, "maximum": 499
 read_by_forms!(Span<0>, {"type": "string", "pattern": "^[0-9]+[smhd]$"});
 read_by_forms!(Span<1>, {"type": "string", "pattern": "^0*[1-9][0-9]*[smhd]$"});
 read_by_forms!(MetadataPath, {"type": "array", "items": {"type": "string", "pattern": "^[^\\u0000]+$"}, "minItems": 2});
-read_by_forms!([T] NonEmpty<T>, |generator| {"type": "array", "items": generator.subschema_for::<T>(), "minItems": 1});
+read_by_forms!(@T NonEmpty<T>, |generator| {"type": "array", "items": generator.subschema_for::<T>(), "minItems": 1});

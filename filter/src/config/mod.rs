@@ -1,15 +1,14 @@
 //! The checked configuration: [`Config::from_json`] returns only a configuration that can be in force.
 //!
-//! `document` has the fields; the JSON Schema and the reference are made from it. What a field holds checks itself while it is read, and
-//! what fields have to do with each other is checked afterwards. A configuration is refused as a whole, with its first error.
+//! [`Settings`] has the fields; the JSON Schema and the reference are made from it. A value checks itself while it is read, and what fields
+//! have to do with each other is checked afterwards, in place. A configuration is refused as a whole, with its first error.
 //!
-//! Dependencies point one way: this file → {`document`, `json`}; `document` → {`subscribers`, `directory`, `operators`, `headers`} → {`strangers`,
-//! `roster`} → `plans` → {`requests`, `cost`, `rate`, `entries`} → {`leaf`, `digest`} → `forms`; all of them → `error`.
+//! Dependencies point one way: this file → {`settings`, `json`}; `settings` → {`subscribers`, `directory`, `operators`, `headers`} → {`strangers`,
+//! `roster`} → `plans` → {`requests`, `cost`, `rate`} → {`leaf`, `digest`, `entries`} → `forms`; `json` → `entries`; all of them → `error`.
 
 mod cost;
 mod digest;
 mod directory;
-mod document;
 mod entries;
 mod error;
 mod forms;
@@ -25,30 +24,33 @@ pub mod roster;
 pub mod schema;
 #[cfg(test)]
 mod secrecy;
+mod settings;
 mod strangers;
 mod subscribers;
 #[cfg(test)]
 mod tests;
 
+use core::mem;
+
 pub use self::cost::{CostSource, Refund};
 pub use self::digest::{digest, hex, parse_digest, parse_key};
 pub use self::directory::{DirectorySettings, Secret};
-use self::document::Document;
-pub use self::document::{LogFields, OnError};
-pub use self::entries::{Entries, Grants};
+pub use self::entries::Entries;
 use self::error::{At as _, each};
 pub use self::error::{ConfigError, SECRET_FIELDS};
 pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};
+pub(crate) use self::json::read_value;
 pub use self::operators::OperatorSettings;
 pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
-use self::requests::Paths;
+pub use self::rate::Grants;
+pub use self::requests::Match;
+use self::requests::{check_path, key_sources};
 use self::roster::Known;
-pub use self::strangers::{ADDRESS_CLASS, NotReady, StrangerPolicy};
+pub use self::settings::{LogFields, OnError, Settings};
+pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, CountBy, Subscribers};
 use crate::count::fingerprint::KeyDigest;
 use crate::count::table::{Capacity, MAX_CAPACITY};
-use crate::quota::Mode;
-use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
 use crate::request::path::below;
 use crate::request::readings::{AmbiguousPath, Readings};
@@ -56,55 +58,29 @@ use crate::request::readings::{AmbiguousPath, Readings};
 /// Most bytes of a configuration. A VM that runs out of memory while it is configured leaves its gateway without limits.
 const MAX_BYTES: usize = 4 << 20;
 
-/// A checked configuration.
+/// A checked configuration: its settings as they were read, and what has been made of those that refer to others.
 #[derive(Debug)]
 pub struct Config {
+    /// The settings. The plans, classes, key sources and subscribers have been taken out.
+    pub settings: Settings,
     /// The classes and the plans.
     pub catalog: Catalog,
-    /// Matches of the requests that pass without identification, counting and headers.
-    pub exempt: Vec<Match>,
     /// Whether any match depends on the path.
     pub looks_at_paths: bool,
-    /// Prefix that is stripped from a path before matching; `/` for none.
-    pub base_path: String,
     /// The ways in which the upstream may read a path.
     pub readings: Readings,
     /// Places where a request may carry its key; at least one.
     pub key_sources: Vec<KeySource>,
     /// The subscribers of the configuration.
     pub subscribers: Subscribers,
-    /// Property with the plan of a key without a subscriber: a path, its parts joined by NUL.
-    pub plan_source: Option<Vec<u8>>,
-    /// Service from which the filter fetches more subscribers.
-    pub directory: Option<DirectorySettings>,
-    /// Whether keys or subscribers have quotas.
-    pub count_by: CountBy,
     /// Policy for requests with an unknown key.
     pub unknown_key: StrangerPolicy,
     /// Policy for requests without a key.
     pub missing_key: StrangerPolicy,
-    /// Number of IPv6 address bits that identify a client; 1 to 128.
-    pub ipv6_prefix: u8,
-    /// Status of the answer to a request of a class that the plan lacks; 400 to 499 except 429.
-    pub not_in_plan: u16,
-    /// Rate-limit headers of responses.
-    pub headers: HeaderOptions,
+    /// Policy for requests with an unknown key before the first good answer of the directory, if there is one.
+    pub not_ready: Option<StrangerPolicy>,
     /// Match of the requests to the usage endpoint.
     pub usage: Option<Match>,
-    /// Whether the filter refuses requests.
-    pub enforcement: Mode,
-    /// Whether each decision is logged at debug level.
-    pub log_decisions: bool,
-    /// The requests that the filter describes for access logs.
-    pub log_fields: LogFields,
-    /// Policy for a request that could not be counted.
-    pub on_error: OnError,
-    /// Capacity of the counters' tables.
-    pub counters: Capacity,
-    /// Text that is hashed into the names in shared data.
-    pub namespace: String,
-    /// The operators' endpoints. If there are any, the filter answers nothing else.
-    pub operators: Option<OperatorSettings>,
 }
 
 /// The rule that a request falls under, by its method and path.
@@ -127,7 +103,7 @@ impl Config {
         Self::read(json).and_then(Self::check).map_err(ConfigError::without_secrets)
     }
 
-    fn read(json: &[u8]) -> Result<Document, ConfigError> {
+    fn read(json: &[u8]) -> Result<Settings, ConfigError> {
         if json.trim_ascii().is_empty() {
             let example = r#"{"plans": {"free": {"standard": ["60/minute"]}}}"#;
             return Err(ConfigError::new(format!(
@@ -144,50 +120,41 @@ impl Config {
         json::read(json)
     }
 
-    fn check(document: Document) -> Result<Self, ConfigError> {
-        let paths = Paths(Readings::new(document.upstream_paths));
-        let catalog = Catalog::check(document.plans, document.classes, &document.default_class, &paths)?;
-        let subscribers = Subscribers::check(document.subscribers, &catalog).at("subscribers")?;
-        let counters = document.counters;
-        check_capacity(counters, subscribers.records(document.count_by)).at("counters")?;
-        let key_sources = each(document.key_sources.0, KeySource::try_from).at("key_sources")?;
+    fn check(mut settings: Settings) -> Result<Self, ConfigError> {
+        let readings = Readings::new(settings.upstream_paths);
+        let (plans, classes) = (mem::take(&mut settings.plans), mem::take(&mut settings.classes));
+        let catalog = Catalog::check(plans, classes, &settings.default_class, &readings)?;
+        let subscribers =
+            Subscribers::check(mem::take(&mut settings.subscribers), &catalog).at("subscribers")?;
+        check_capacity(settings.counters, subscribers.records(settings.count_by)).at("counters")?;
+        let key_sources = key_sources(mem::take(&mut settings.key_sources.0)).at("key_sources")?;
         let has_subject = key_sources.iter().any(|source| matches!(source, KeySource::Metadata { .. }));
-        if document.plan_source.is_some() && !has_subject {
+        if settings.plan_source.is_some() && !has_subject {
             return Err(ConfigError::new(WITHOUT_SUBJECT)).at("plan_source");
         }
-        let exempt = paths.matches(document.exempt).at("exempt")?;
-        let usage = document.usage_path.map(|path| paths.normal(&path)).transpose().at("usage_path")?;
-        let usage = usage.map(|path| Match { methods: vec!["GET".to_owned()], path: PathMatch::Exact(path) });
+        each(&settings.exempt, |rule| rule.check(&readings)).at("exempt")?;
+        let usage = settings.usage_path.clone().map(Match::get);
+        if let Some(path) = &settings.usage_path {
+            check_path(path, &readings).at("usage_path")?;
+        }
+        if !settings.base_path.is_empty() {
+            check_path(&settings.base_path, &readings).at("base_path")?;
+        }
+        let not_ready = settings.directory.as_ref().map(|directory| directory.not_ready.check());
+        settings.operators.as_ref().map_or(Ok(()), OperatorSettings::check).at("operators")?;
         let of_classes = catalog.classes.iter().flat_map(|class| &class.matches);
-        let mut all_matches = of_classes.chain(&exempt).chain(&usage);
-
+        let mut all_matches = of_classes.chain(&settings.exempt).chain(&usage);
         Ok(Self {
-            looks_at_paths: all_matches.any(|rule| rule.path != PathMatch::Any),
-            exempt,
-            base_path: match &*document.base_path {
-                "" => "/".to_owned(),
-                path => paths.normal(path).at("base_path")?,
-            },
-            readings: paths.0,
-            key_sources,
-            plan_source: document.plan_source.map(|source| source.metadata.0),
-            directory: document.directory.map(DirectorySettings::check).transpose().at("directory")?,
-            usage,
-            unknown_key: StrangerPolicy::check(document.unknown_key).at("unknown_key")?,
-            missing_key: StrangerPolicy::check(document.missing_key).at("missing_key")?,
-            ipv6_prefix: document.ipv6_prefix.0,
-            not_in_plan: document.not_in_plan.status.0,
-            headers: document.headers.into(),
-            enforcement: document.enforcement,
-            log_decisions: document.log_decisions,
-            log_fields: document.log_fields,
-            on_error: document.on_error,
+            looks_at_paths: all_matches.any(Match::looks_at_path),
             catalog,
+            readings,
+            key_sources,
             subscribers,
-            count_by: document.count_by,
-            counters,
-            namespace: document.namespace,
-            operators: document.operators.map(OperatorSettings::check).transpose().at("operators")?,
+            unknown_key: settings.unknown_key.check().at("unknown_key")?,
+            missing_key: settings.missing_key.check().at("missing_key")?,
+            not_ready: not_ready.transpose().at("not_ready").at("directory")?,
+            usage,
+            settings,
         })
     }
 
@@ -199,7 +166,7 @@ impl Config {
         mut self,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        if let Some(directory) = &mut self.directory {
+        if let Some(directory) = &mut self.settings.directory {
             directory.read_variables(variable).at("directory")?;
         }
         Ok(self)
@@ -225,7 +192,7 @@ impl Config {
     pub fn rule(&self, method: &[u8], path: Option<&[u8]>) -> Result<Rule, AmbiguousPath> {
         let rule = |path: Option<&[u8]>| {
             let matched = |rules: &[Match]| rules.iter().any(|rule| rule.matches(method, path));
-            if matched(&self.exempt) {
+            if matched(&self.settings.exempt) {
                 return Rule::Exempt;
             }
             if matched(self.usage.as_slice()) {
@@ -237,7 +204,7 @@ impl Config {
         match path {
             // Outside the base path nothing but the method can match.
             Some(path) if self.looks_at_paths => {
-                self.readings.select(path, |reading| rule(below(&self.base_path, reading)))
+                self.readings.select(path, |reading| rule(below(&self.settings.base_path, reading)))
             }
             Some(_) | None => Ok(rule(None)),
         }
@@ -287,7 +254,7 @@ fn check_capacity(Capacity { known, strangers }: Capacity, needed: usize) -> Res
     for (field, given) in [("known", known), ("strangers", strangers)] {
         if !(1..=MAX_CAPACITY / 2).contains(&given) {
             let problem = format!("expected 1 to {} records", MAX_CAPACITY / 2);
-            return Err(ConfigError::new(problem).given_number(given)).at(field);
+            return Err(ConfigError::new(problem).given(&given)).at(field);
         }
     }
     if usize::try_from(known).is_ok_and(|known| known < needed) {

@@ -14,19 +14,15 @@ use crate::count::fingerprint::KeyDigest;
 #[serde(deny_unknown_fields)]
 pub struct OperatorSettings {
     /// Path above the endpoints. The filter answers 404 to all other paths. Its segments have `A-Z`, `a-z`, `0-9`, `_` and `-`.
-    #[serde(default = "default_path", deserialize_with = "path")]
-    #[cfg_attr(feature = "schema", schemars(with = "OperatorsPath", extend("default" = "/weir")))]
-    pub path: String,
+    #[serde(default = "default_path")]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = "/weir")))]
+    pub path: OperatorsPath,
     /// Bearer tokens of the operators. With two at a time, a token can be replaced without a gap.
     tokens: NonEmpty<Token>,
 }
 
-fn default_path() -> String {
-    "/weir".to_owned()
-}
-
-fn path<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    OperatorsPath::deserialize(deserializer).map(Into::into)
+fn default_path() -> OperatorsPath {
+    OperatorsPath("/weir".to_owned())
 }
 
 /// A bearer token of an operator.
@@ -42,14 +38,14 @@ struct Token {
 
 impl OperatorSettings {
     /// Checks what tokens have to differ in.
-    pub(super) fn check(self) -> Result<Self, ConfigError> {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
         let NonEmpty(tokens) = &self.tokens;
         let names = repeated(tokens.iter().map(|token| token.name.as_bytes())).map(|index| (index, "name"));
         let hashes =
             repeated(tokens.iter().map(|token| token.token.0.as_slice())).map(|index| (index, "token"));
         match names.or(hashes) {
             Some((index, field)) => Err(ConfigError::new("given twice")).at(field).at(index).at("tokens"),
-            None => Ok(self),
+            None => Ok(()),
         }
     }
 
@@ -85,8 +81,8 @@ mod tests {
         let config = with(&format!(
             r#""operators": {{"tokens": [{{"name": "on-call", "token": "{ONE}"}}, {{"name": "ci", "token": "{other}"}}]}}"#
         ));
-        let operators = config.unwrap().operators.unwrap();
-        assert_eq!(operators.path, "/weir");
+        let operators = config.unwrap().settings.operators.unwrap();
+        assert_eq!(&*operators.path, "/weir");
         assert_eq!(operators.operator(b"secret"), Some("on-call"));
         for unknown in ["", "Secret", ONE, &other] {
             assert_eq!(operators.operator(unknown.as_bytes()), None, "{unknown}");

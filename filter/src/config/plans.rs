@@ -4,70 +4,67 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::cost::{Cost, CostSource, Refund};
-use super::entries::{Entries, Grants, once, repeated};
+use super::cost::{Cost, Refund};
+use super::entries::{Entries, once, repeated};
 use super::error::{At as _, ConfigError, each};
 use super::error::{Instead, Quoted};
 use super::leaf::Name;
-use super::rate::{Grant, QuotaTerms};
-use super::requests::{MatchFields, Paths};
+use super::rate::{Grant, Grants, QuotaTerms};
+use super::requests::Match;
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::{Quota, QuotaSet};
-use crate::request::classes::Match;
+use crate::request::readings::Readings;
 
 /// The plan under which requests without a known key are counted in metrics. No plan of a configuration has this name.
 pub const NO_PLAN: &str = "none";
 
 /// A group of endpoints that share quotas.
-#[derive(Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Class"))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub(super) struct ClassFields {
+pub struct Class {
     /// Name of the class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
-    name: Name,
+    pub name: Name,
     /// Units that a request of this class consumes. With an object, a request reserves units, and its actual cost takes their place once it is
     /// known.
     #[serde(default = "one")]
     #[cfg_attr(feature = "schema", schemars(extend("default" = 1)))]
-    cost: Cost,
+    pub cost: Cost,
     /// Responses that give back what their request was charged.
-    refund: Option<Refund>,
+    pub refund: Option<Refund>,
     /// Requests of this class. A class without a match can be the default class.
     #[serde(rename = "match", default)]
     #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
-    matches: Vec<MatchFields>,
+    pub matches: Vec<Match>,
 }
 
 const fn one() -> Cost {
     Cost::ONE
 }
 
-/// A class of endpoints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
-    /// The class's name.
-    pub name: String,
-    /// Units that a request consumes when it arrives; at least 1.
-    pub cost: u32,
-    /// Where the actual cost of a request is, if it is known only after the response.
-    pub actual: Option<CostSource>,
-    /// Responses that give back what their request was charged.
-    pub refund: Refund,
-    /// Requests of this class, unless an earlier class matches them.
-    pub matches: Vec<Match>,
-}
-
 impl Class {
     /// A class whose requests cost one unit, and that nothing matches.
-    pub(super) fn plain(name: &str) -> Self {
-        let (name, refund) = (name.to_owned(), Refund::default());
-        Self { name, cost: 1, actual: None, refund, matches: Vec::new() }
+    pub(super) const fn plain(name: Name) -> Self {
+        Self { name, cost: Cost::ONE, refund: None, matches: Vec::new() }
+    }
+
+    fn check(&self, readings: &Readings) -> Result<(), ConfigError> {
+        if self.refund.as_ref().is_some_and(Refund::is_empty) {
+            return Err(ConfigError::new("give statuses, grpc or both")).at("refund");
+        }
+        each(&self.matches, |rule| rule.check(readings)).at("match")
+    }
+
+    /// Units that a request consumes when it arrives; at least 1.
+    #[must_use]
+    pub const fn units(&self) -> u32 {
+        self.cost.units.get()
     }
 
     /// Whether a response, or the end of a stream, may change what a request of this class was charged.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.actual.is_some() || !self.refund.is_empty()
+    pub const fn is_settled(&self) -> bool {
+        self.cost.actual.is_some() || self.refund.is_some()
     }
 }
 
@@ -111,18 +108,21 @@ impl Catalog {
     /// Checks the fields `plans`, `classes` and `default_class`.
     pub(super) fn check(
         plans: Entries<Grants>,
-        classes: Vec<ClassFields>,
+        mut classes: Vec<Class>,
         default_class: &Name,
-        paths: &Paths,
+        readings: &Readings,
     ) -> Result<Self, ConfigError> {
-        let mut classes = each(classes, |class| check_class(class, paths)).at("classes")?;
+        each(&classes, |class| class.check(readings)).at("classes")?;
         if let Some(index) = repeated(classes.iter().map(|class| class.name.as_bytes())) {
-            let name = classes.get(index).map(|class| class.name.as_str()).unwrap_or_default();
-            return Err(ConfigError::new("given twice").given(name)).at("name").at(index).at("classes");
+            let name = classes.get(index).map(|class| &*class.name).unwrap_or_default();
+            return Err(ConfigError::new("given twice").given(&Quoted(name)))
+                .at("name")
+                .at(index)
+                .at("classes");
         }
-        let listed = classes.iter().position(|class| *class.name == **default_class);
+        let listed = classes.iter().position(|class| class.name == *default_class);
         let default_class = listed.unwrap_or_else(|| {
-            classes.push(Class::plain(default_class));
+            classes.push(Class::plain(default_class.clone()));
             classes.len() - 1
         });
         if plans.0.is_empty() {
@@ -148,25 +148,6 @@ impl Catalog {
             }
         }
     }
-
-    /// "unknown class", and the names of the classes.
-    pub(super) fn unknown_class(classes: &[Class], given: &str) -> ConfigError {
-        let names: Vec<_> = classes.iter().map(|class| class.name.as_str()).collect();
-        ConfigError::new(format!("unknown class, {}", Instead { given, names: &names }))
-    }
-}
-
-fn check_class(fields: ClassFields, paths: &Paths) -> Result<Class, ConfigError> {
-    if fields.refund.as_ref().is_some_and(Refund::is_empty) {
-        return Err(ConfigError::new("give statuses, grpc or both")).at("refund");
-    }
-    Ok(Class {
-        name: fields.name.into(),
-        cost: fields.cost.units.get(),
-        actual: fields.cost.actual,
-        refund: fields.refund.unwrap_or_default(),
-        matches: paths.matches(fields.matches).at("match")?,
-    })
 }
 
 fn check_plan_name(name: &str) -> Result<(), ConfigError> {
@@ -175,27 +156,43 @@ fn check_plan_name(name: &str) -> Result<(), ConfigError> {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
     let problem =
         r#"a name is 1 to 64 of A-Z, a-z, 0-9, _ and -, and not "none", which is the plan of strangers"#;
-    if fits { Ok(()) } else { Err(ConfigError::new(problem).given(name)) }
+    if fits { Ok(()) } else { Err(ConfigError::new(problem).given(&Quoted(name))) }
 }
 
-/// `base`, with the classes that `limits` names replaced.
+/// `entitlements` with the classes that `limits` names replaced.
 pub(super) fn entitlements(
     limits: &[(String, Grant)],
-    mut base: Vec<Entitlement>,
+    mut entitlements: Vec<Entitlement>,
     classes: &[Class],
 ) -> Result<Vec<Entitlement>, ConfigError> {
-    once(limits)?;
-    for (name, grant) in limits {
-        let class = classes.iter().zip(&mut base).find(|(class, _)| class.name == *name);
-        let Some((class, entitlement)) = class else {
-            return Err(Catalog::unknown_class(classes, name)).at(name);
-        };
+    for_each_class(limits, &mut entitlements, classes, &|class, entitlement, grant| {
         *entitlement = match grant {
             Grant::Unlimited => Entitlement::Unlimited,
-            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class).at(name)?),
+            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class)?),
         };
+        Ok(())
+    })?;
+    Ok(entitlements)
+}
+
+/// Changes the entitlement in each class that `limits` names.
+pub(super) fn for_each_class(
+    limits: &[(String, Grant)],
+    entitlements: &mut [Entitlement],
+    classes: &[Class],
+    change: &dyn Fn(&Class, &mut Entitlement, &Grant) -> Result<(), ConfigError>,
+) -> Result<(), ConfigError> {
+    once(limits)?;
+    for (given, grant) in limits {
+        let mut both = classes.iter().zip(&mut *entitlements);
+        let Some((class, entitlement)) = both.find(|(class, _)| *class.name == **given) else {
+            let names: Vec<_> = classes.iter().map(|class| &*class.name).collect();
+            let unknown = format!("unknown class, {}", Instead { given, names: &names });
+            return Err(ConfigError::new(unknown)).at(given);
+        };
+        change(class, entitlement, grant).at(given)?;
     }
-    Ok(base)
+    Ok(())
 }
 
 /// The quotas of a class.
@@ -233,7 +230,7 @@ pub(super) fn quotas(
         if quotas.iter().any(|other| other.name == quota.name) {
             let problem = "another quota of this class has the same name";
             return match name {
-                Some(name) => Err(ConfigError::new(problem).given(name)).at("name"),
+                Some(name) => Err(ConfigError::new(problem).given(&Quoted(name))).at("name"),
                 None => {
                     let name = Quoted(&quota.name);
                     let problem =
@@ -252,19 +249,19 @@ pub(super) fn quotas(
 fn contradiction(quota: &Quota, others: &[Quota], class: &Class) -> Option<String> {
     let mut same_window = others.iter().filter(|other| other.window == quota.window);
     let name = Quoted(&class.name);
-    Some(match (same_window.clone().any(|other| other.mode == quota.mode), &class.actual) {
+    let units = class.units();
+    Some(match (same_window.clone().any(|other| other.mode == quota.mode), &class.cost.actual) {
         (true, _) => "another quota of this class has the same window and mode; keep the lower limit".to_owned(),
         _ if same_window.any(|other| other.refundable != quota.refundable) => {
             "another quota of this class has the same window, so they share one count; give both the same value of refundable"
                 .to_owned()
         }
-        _ if quota.limit.get() >= class.cost => return None,
+        _ if quota.limit.get() >= units => return None,
         (_, Some(_)) => format!(
-            "a request of class {name} reserves {} units (its cost.reserve), more than this limit: none could ever pass",
-            class.cost
+            "a request of class {name} reserves {units} units (its cost.reserve), more than this limit: none could ever pass"
         ),
         (_, None) => {
-            format!("a request of class {name} costs {}, more than this limit: none could ever pass", class.cost)
+            format!("a request of class {name} costs {units}, more than this limit: none could ever pass")
         }
     })
 }

@@ -7,21 +7,13 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess};
 
+use super::entries::Entries;
 use super::forms::{Forms, read_by_forms};
 use super::leaf::{Name, Units, duration};
 #[cfg(feature = "schema")]
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::Mode;
 use crate::window::Window;
-
-/// Limit and window of a quota in the form `60/minute`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rate {
-    /// Units in a window.
-    pub limit: NonZeroU32,
-    /// The window.
-    pub window: Window,
-}
 
 /// A quota of the configuration. JSON: `"60/minute"`, or an object with these fields.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -33,29 +25,22 @@ pub struct Rate {
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct QuotaTerms {
     /// Units in a window. It is at least the cost of the class.
-    pub(super) limit: Units,
+    pub limit: Units,
     /// `second`, `minute`, `hour`, `day` (UTC), `month` (UTC calendar), or a duration such as `90s`, `5m`, `2h` or `7d`.
-    pub(super) window: Window,
+    pub window: Window,
     /// Name of the quota in the IETF headers: 1 to 32 of `a-z`, `0-9`, `_` and `-`. The default is the name of the class, followed by
     /// the window if the class has several quotas.
-    pub(super) name: Option<Name>,
+    pub name: Option<Name>,
     /// Whether the quota refuses requests.
     #[serde(default)]
-    pub(super) mode: Mode,
+    pub mode: Mode,
     /// Whether refunds also credit this quota. `false` protects the upstream from clients that retry what fails.
     #[serde(default = "yes")]
-    pub(super) refundable: bool,
+    pub refundable: bool,
 }
 
 const fn yes() -> bool {
     true
-}
-
-impl QuotaTerms {
-    /// A quota of which only limit and window are given.
-    pub(super) fn plain(limit: NonZeroU32, window: Window) -> Self {
-        Self { limit: Units(limit), window, name: None, mode: Mode::Enforced, refundable: true }
-    }
 }
 
 /// The quotas of a class. JSON: a list of quotas, or `"unlimited"`.
@@ -67,7 +52,12 @@ pub enum Grant {
     Quotas(Vec<QuotaTerms>),
 }
 
-impl FromStr for Rate {
+/// The classes of a plan, or those that a subscriber's limits replace:
+/// `{"standard": ["5000/minute"], "analytics": "unlimited"}`.
+pub type Grants = Entries<Grant>;
+
+/// A quota of which only limit and window are given, such as `60/minute`.
+impl FromStr for QuotaTerms {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
@@ -75,8 +65,9 @@ impl FromStr for Rate {
         // A limit may not have a sign, which numbers may.
         let limit = limit.parse().ok().filter(|_| limit.bytes().all(|byte| byte.is_ascii_digit()));
         let limit = limit.ok_or("the limit must be a whole number from 1 to 4294967295")?;
-        let window = unit_window(unit).ok_or("unknown unit, expected second, minute, hour, day or month")?;
-        Ok(Self { limit, window })
+        let window =
+            Window::named(unit).ok_or("unknown unit, expected second, minute, hour, day or month")?;
+        Ok(Self { limit: Units(limit), window, name: None, mode: Mode::Enforced, refundable: true })
     }
 }
 
@@ -84,7 +75,7 @@ impl FromStr for Window {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
-        if let Some(window) = unit_window(text) {
+        if let Some(window) = Self::named(text) {
             return Ok(window);
         }
         let seconds = duration(text).ok_or(
@@ -93,12 +84,6 @@ impl FromStr for Window {
         let seconds = seconds.and_then(NonZeroU32::new).map(Self::Seconds);
         seconds.ok_or("a window is 1 to 4294967295 seconds long")
     }
-}
-
-/// The window of a unit, by the names that windows have in messages.
-fn unit_window(unit: &str) -> Option<Window> {
-    let units = [Window::SECOND, Window::MINUTE, Window::HOUR, Window::DAY, Window::CalendarMonth];
-    units.into_iter().find(|window| window.short_name().to_string() == unit)
 }
 
 impl Forms<'_> for Window {
@@ -113,8 +98,7 @@ impl<'de> Forms<'de> for QuotaTerms {
     const EXPECTED: &'static str = r#"a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#;
 
     fn text<E: Error>(text: &str) -> Result<Self, E> {
-        let Rate { limit, window } = text.parse().map_err(E::custom)?;
-        Ok(Self::plain(limit, window))
+        text.parse().map_err(E::custom)
     }
 
     fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
@@ -180,13 +164,11 @@ mod tests {
             ("6/Minute", "unknown unit"),
         ];
         for (text, problem) in rows {
-            let refused = text.parse::<Rate>().unwrap_err();
+            let refused = text.parse::<QuotaTerms>().unwrap_err();
             assert!(refused.starts_with(problem), "{text}: {refused}");
         }
-        assert_eq!(
-            "4294967295/month".parse(),
-            Ok(Rate { limit: NonZeroU32::MAX, window: Window::CalendarMonth })
-        );
+        let QuotaTerms { limit, window, .. } = "4294967295/month".parse().unwrap();
+        assert_eq!((limit.0, window), (NonZeroU32::MAX, Window::CalendarMonth));
     }
 
     #[test]

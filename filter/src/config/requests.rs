@@ -3,76 +3,85 @@
 use serde::Deserialize;
 
 use super::error::Quoted;
-use super::error::{At as _, ConfigError, each};
+use super::error::{At as _, ConfigError};
 use super::leaf::{HeaderName, MetadataPath, Method, NonEmpty, Path, Scheme, Text};
-use crate::request::classes::{Match, PathMatch};
 use crate::request::identity::KeySource;
+use crate::request::path::below;
 use crate::request::readings::Readings;
 
 /// A condition on requests. All given fields must match, and at least one is required.
-#[derive(Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
-    schemars(rename = "Match", extend(
+    schemars(extend(
         "anyOf" = [super::leaf::given("methods"), super::leaf::given("path"), super::leaf::given("path_prefix")],
         "not" = {"allOf": [super::leaf::given("path"), super::leaf::given("path_prefix")]},
     ))
 )]
 #[serde(deny_unknown_fields)]
-pub(super) struct MatchFields {
+pub struct Match {
     /// Methods in upper case. `GET` also matches `HEAD`.
-    methods: Option<NonEmpty<Method>>,
+    pub(super) methods: Option<NonEmpty<Method>>,
     /// Exact path. A trailing slash of the request does not matter. Excludes `path_prefix`.
-    path: Option<Path>,
+    pub(super) path: Option<Path>,
     /// Path and everything below it, by whole segments: `/r` matches `/r/x` and does not match `/rx`. Excludes `path`.
-    path_prefix: Option<Path>,
+    pub(super) path_prefix: Option<Path>,
 }
 
 /// Preflight requests, which browsers send automatically.
-pub(super) fn default_exempt() -> Vec<MatchFields> {
+pub(super) fn default_exempt() -> Vec<Match> {
     let methods = NonEmpty(vec![Method("OPTIONS".to_owned())]);
-    vec![MatchFields { methods: Some(methods), path: None, path_prefix: None }]
+    vec![Match { methods: Some(methods), path: None, path_prefix: None }]
 }
 
-/// Checks paths and matches against what the upstream may take a path for.
-pub(super) struct Paths(pub(super) Readings);
-
-impl Paths {
-    /// The matches of a list.
-    pub(super) fn matches(&self, list: Vec<MatchFields>) -> Result<Vec<Match>, ConfigError> {
-        each(list, |fields| {
-            let path = match (fields.path, fields.path_prefix) {
-                (Some(_), Some(_)) => {
-                    return Err(ConfigError::new("give either path or path_prefix, not both"));
-                }
-                (Some(path), None) => PathMatch::Exact(self.normal(&path).at("path")?),
-                (None, Some(prefix)) => PathMatch::Prefix(self.normal(&prefix).at("path_prefix")?),
-                (None, None) if fields.methods.is_none() => {
-                    let problem =
-                        "give methods, path or path_prefix: a match without any would match everything";
-                    return Err(ConfigError::new(problem));
-                }
-                (None, None) => PathMatch::Any,
-            };
-            let methods = fields.methods.into_iter().flat_map(|NonEmpty(methods)| methods);
-            Ok(Match { methods: methods.map(Into::into).collect(), path })
-        })
+impl Match {
+    /// Requests to read what is at `path`.
+    pub(super) fn get(path: Path) -> Self {
+        let methods = NonEmpty(vec![Method("GET".to_owned())]);
+        Self { methods: Some(methods), path: Some(path), path_prefix: None }
     }
 
-    /// A path with which readings of requests' paths are compared must have one reading: itself.
-    pub(super) fn normal(&self, path: &str) -> Result<String, ConfigError> {
-        self.0.check(path).map(|()| path.to_owned()).map_err(|normal| {
-            let normal = Quoted(&normal);
-            let problem =
-                format!("not in the normal form that requests' paths are compared in; write {normal}");
-            ConfigError::new(problem).given(path)
-        })
+    pub(super) fn check(&self, readings: &Readings) -> Result<(), ConfigError> {
+        match (&self.path, &self.path_prefix) {
+            (Some(_), Some(_)) => Err(ConfigError::new("give either path or path_prefix, not both")),
+            (Some(path), None) => check_path(path, readings).at("path"),
+            (None, Some(prefix)) => check_path(prefix, readings).at("path_prefix"),
+            (None, None) if self.methods.is_none() => Err(ConfigError::new(
+                "give methods, path or path_prefix: a match without any would match everything",
+            )),
+            (None, None) => Ok(()),
+        }
     }
+
+    /// Whether a request matches. `path` is in normal form and without the base path; `None` for a request that has none.
+    pub(super) fn matches(&self, method: &[u8], path: Option<&[u8]>) -> bool {
+        let is_allowed =
+            |allowed: &Method| allowed.as_bytes() == method || (&**allowed == "GET" && method == b"HEAD");
+        // The path first, because it tells more requests apart.
+        let is_below = |prefix: &Path| path.is_some_and(|path| below(prefix, path).is_some());
+        self.path.as_ref().is_none_or(|expected| path == Some(expected.as_bytes()))
+            && self.path_prefix.as_ref().is_none_or(is_below)
+            && self.methods.as_ref().is_none_or(|NonEmpty(methods)| methods.iter().any(is_allowed))
+    }
+
+    /// Whether it depends on the path.
+    pub(super) fn looks_at_path(&self) -> bool {
+        self.path.is_some() || self.path_prefix.is_some()
+    }
+}
+
+/// A path with which readings of requests' paths are compared must have one reading: itself.
+pub(super) fn check_path(path: &str, readings: &Readings) -> Result<(), ConfigError> {
+    readings.check(path).map_err(|normal| {
+        let normal = Quoted(&normal);
+        let problem = format!("not in the normal form that requests' paths are compared in; write {normal}");
+        ConfigError::new(problem).given(&Quoted(path))
+    })
 }
 
 /// A place where a request may carry its key. Exactly one of `header`, `query` and `metadata` is required.
-#[derive(Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
@@ -97,33 +106,70 @@ pub(super) struct KeySourceFields {
 /// `Authorization: Bearer`.
 pub(super) fn default_key_sources() -> NonEmpty<KeySourceFields> {
     let (header, scheme) = (HeaderName("authorization".to_owned()), Scheme("Bearer".to_owned()));
-    NonEmpty(vec![KeySourceFields {
-        header: Some(header),
-        scheme: Some(scheme),
-        query: None,
-        metadata: None,
-    }])
+    NonEmpty(vec![KeySourceFields { header: Some(header), scheme: Some(scheme), ..Default::default() }])
 }
 
-impl TryFrom<KeySourceFields> for KeySource {
-    type Error = ConfigError;
+/// The places that the field `key_sources` names.
+pub(super) fn key_sources(list: Vec<KeySourceFields>) -> Result<Vec<KeySource>, ConfigError> {
+    list.into_iter().enumerate().map(|(index, fields)| fields.check().at(index)).collect()
+}
 
-    fn try_from(fields: KeySourceFields) -> Result<Self, ConfigError> {
+impl KeySourceFields {
+    fn check(self) -> Result<KeySource, ConfigError> {
         let both = |one, other| Err(ConfigError::new(format!("give either {one} or {other}, not both")));
-        let KeySourceFields { header, scheme, query, metadata } = fields;
+        let Self { header, scheme, query, metadata } = self;
         match (header, query, metadata) {
             (Some(_), Some(_), _) => both("header", "query"),
             (Some(_), None, Some(_)) => both("header", "metadata"),
             (None, Some(_), Some(_)) => both("query", "metadata"),
-            (Some(name), None, None) => {
-                Ok(Self::Header { name: name.to_ascii_lowercase(), scheme: scheme.map(Into::into) })
-            }
+            (Some(name), None, None) => Ok(KeySource::Header {
+                name: name.to_ascii_lowercase(),
+                scheme: scheme.map(|scheme| scheme.0),
+            }),
             (None, _, _) if scheme.is_some() => {
                 Err(ConfigError::new("only a header has a scheme")).at("scheme")
             }
-            (None, Some(name), None) => Ok(Self::Query { name: name.into() }),
-            (None, None, Some(MetadataPath(path))) => Ok(Self::Metadata { path }),
+            (None, Some(name), None) => Ok(KeySource::Query { name: name.0 }),
+            (None, None, Some(MetadataPath(path))) => Ok(KeySource::Metadata { path }),
             (None, None, None) => Err(ConfigError::new("give header, query or metadata")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_and_paths_match_as_documented() {
+        let rule = |json: &str| crate::config::json::read::<Match>(json.as_bytes()).unwrap();
+        let analytics = rule(r#"{"methods": ["GET"], "path": "/analytics"}"#);
+        let redirects = rule(r#"{"path_prefix": "/r"}"#);
+        let preflight = rule(r#"{"methods": ["OPTIONS"]}"#);
+        let everything = rule(r#"{"path_prefix": "/"}"#);
+        let rows = [
+            (&analytics, "GET", Some("/analytics"), true),
+            (&analytics, "HEAD", Some("/analytics"), true),
+            (&analytics, "POST", Some("/analytics"), false),
+            (&analytics, "get", Some("/analytics"), false),
+            (&analytics, "GET", Some("/analytics/x"), false),
+            (&analytics, "GET", None, false),
+            (&redirects, "GET", Some("/r"), true),
+            (&redirects, "DELETE", Some("/r/abc"), true),
+            (&redirects, "GET", Some("/rest"), false),
+            (&preflight, "OPTIONS", Some("/anything"), true),
+            (&preflight, "OPTIONS", None, true),
+            (&preflight, "GET", Some("/anything"), false),
+            (&everything, "GET", Some("/"), true),
+            (&everything, "GET", Some("/x"), true),
+            (&everything, "CONNECT", None, false),
+        ];
+        for (rule, method, path, expected) in rows {
+            assert_eq!(
+                rule.matches(method.as_bytes(), path.map(str::as_bytes)),
+                expected,
+                "{method} {path:?} against {rule:?}"
+            );
         }
     }
 }

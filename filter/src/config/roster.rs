@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Deserializer};
 
-use super::entries::{Entries, Grants};
+use super::entries::Entries;
 use super::leaf::Text;
-use super::rate::Grant;
+use super::rate::{Grant, Grants};
 use crate::count::fingerprint::KeyDigest;
 
 /// A plan and what replaces its classes, by name.
@@ -29,18 +29,12 @@ pub struct Terms {
 #[serde(deny_unknown_fields)]
 pub struct ParentTerms {
     /// Id of the organisation. All its subscribers share one count of each class.
-    #[serde(deserialize_with = "not_empty")]
-    #[cfg_attr(feature = "schema", schemars(with = "Text"))]
-    pub organisation: String,
+    pub organisation: Text,
     /// Quotas by class that all subscribers of the organisation share. Each subscriber of an organisation gives the same ones. A class that is
     /// not named here has no shared quota. The name of a quota defaults to `organisation`, followed by the window if the class has several.
     #[serde(deserialize_with = "sorted")]
     #[cfg_attr(feature = "schema", schemars(with = "Grants"))]
     pub limits: Vec<(String, Grant)>,
-}
-
-fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Text::deserialize(deserializer).map(Into::into)
 }
 
 /// In the order of the classes' names, so that limits that were written in another order are the same.

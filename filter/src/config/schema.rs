@@ -8,13 +8,13 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;
 use serde_json::Value;
 
-use super::document::Document;
+use super::settings::Settings;
 use crate::count::table::MAX_CAPACITY;
 
 /// The JSON Schema, draft 2020-12.
 #[must_use]
 pub fn document() -> Value {
-    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Document>();
+    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Settings>();
     portable(&mut schema);
     // What the configuration checks of a type of the counters.
     for capacity in ["/$defs/Capacity/properties/known", "/$defs/Capacity/properties/strangers"] {

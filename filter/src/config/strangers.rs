@@ -1,6 +1,5 @@
 //! What happens to requests without a known key.
 
-use core::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -9,27 +8,27 @@ use serde::de::{Error, IntoDeserializer as _, MapAccess};
 
 use super::error::{At as _, ConfigError};
 use super::forms::{Forms, read_by_forms};
+use super::leaf::Name;
 use super::plans::{Class, quota_set};
 use super::rate::QuotaTerms;
 use crate::quota::QuotaSet;
-use crate::window::Window;
 
 /// The class under which the addresses of strangers are counted.
 pub const ADDRESS_CLASS: &str = "address";
 
-/// Policy for requests without a known key.
+/// What happens to a request without a known key, or to one with an unknown key while the filter has no list from the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StrangerPolicy {
     /// Count the request per client address, and forward it while quota is left.
     Limit(Arc<QuotaSet>),
-    /// Answer 401.
-    Reject,
-    /// Forward the request.
+    /// Forward the request without counting it.
     Pass,
+    /// Refuse the request.
+    Refuse,
 }
 
 /// Policy for requests without a known key.
-#[derive(Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
@@ -45,11 +44,12 @@ pub(super) struct StrangerFields {
 }
 
 /// What the filter does with a request without a known key.
-#[derive(Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum Action {
     /// Count the request per client address. Forward it while quota is left, so that the upstream answers, and refuse it after that.
+    #[default]
     Limit,
     /// Answer 401.
     Reject,
@@ -57,36 +57,20 @@ enum Action {
     Pass,
 }
 
-impl Default for StrangerFields {
-    fn default() -> Self {
-        Self { action: Action::Limit, quotas: None }
+impl StrangerFields {
+    /// The default is the limit of the smallest plan in the contract.
+    pub(super) fn check(&self) -> Result<StrangerPolicy, ConfigError> {
+        let plain = match self.action {
+            Action::Limit => None,
+            Action::Reject => Some(StrangerPolicy::Refuse),
+            Action::Pass => Some(StrangerPolicy::Pass),
+        };
+        policy(plain, self.quotas.as_deref(), "60/minute")
     }
-}
-
-impl StrangerPolicy {
-    /// Without quotas, 60 requests a minute: the limit of the smallest plan in the contract.
-    pub(super) fn check(StrangerFields { action, quotas }: StrangerFields) -> Result<Self, ConfigError> {
-        match action {
-            Action::Limit => by_address(quotas, 60).map(Self::Limit),
-            Action::Reject => without(quotas.as_ref(), Self::Reject),
-            Action::Pass => without(quotas.as_ref(), Self::Pass),
-        }
-    }
-}
-
-/// Policy for requests with an unknown key while the filter has no list from the directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotReady {
-    /// Forward the request without counting it: the key may be a subscriber's.
-    Pass,
-    /// Answer 503.
-    Unavailable,
-    /// Count the request per client address, and forward it while quota is left.
-    Limit(Arc<QuotaSet>),
 }
 
 /// Policy for requests with an unknown key before the first good answer of the directory. Without quotas, the action alone.
-#[derive(Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
@@ -102,16 +86,29 @@ pub(super) struct NotReadyFields {
 }
 
 /// What the filter does with a request with an unknown key before the first good answer of the directory.
-#[derive(Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum NotReadyAction {
     /// Count the request per client address. Forward it while quota is left, and answer 429 after that.
+    #[default]
     Limit,
     /// Forward the request without counting it. No limit applies to it.
     Pass,
     /// Answer 503 with `Retry-After`.
     Unavailable,
+}
+
+impl NotReadyFields {
+    /// The default is more than an honest client needs until the directory has answered.
+    pub(super) fn check(&self) -> Result<StrangerPolicy, ConfigError> {
+        let plain = match self.action {
+            NotReadyAction::Limit => None,
+            NotReadyAction::Pass => Some(StrangerPolicy::Pass),
+            NotReadyAction::Unavailable => Some(StrangerPolicy::Refuse),
+        };
+        policy(plain, self.quotas.as_deref(), "600/minute")
+    }
 }
 
 impl<'de> Forms<'de> for NotReadyFields {
@@ -130,38 +127,22 @@ impl<'de> Forms<'de> for NotReadyFields {
 
 read_by_forms!(NotReadyFields);
 
-impl Default for NotReadyFields {
-    fn default() -> Self {
-        Self { action: NotReadyAction::Limit, quotas: None }
-    }
-}
-
-impl NotReady {
-    /// Without quotas, 600 requests a minute: more than an honest client needs until the directory has answered.
-    pub(super) fn check(NotReadyFields { action, quotas }: NotReadyFields) -> Result<Self, ConfigError> {
-        match action {
-            NotReadyAction::Limit => by_address(quotas, 600).map(Self::Limit),
-            NotReadyAction::Pass => without(quotas.as_ref(), Self::Pass),
-            NotReadyAction::Unavailable => without(quotas.as_ref(), Self::Unavailable),
+/// A policy that limits, unless it is one that is not about quotas.
+fn policy(
+    plain: Option<StrangerPolicy>,
+    quotas: Option<&[QuotaTerms]>,
+    default: &str,
+) -> Result<StrangerPolicy, ConfigError> {
+    let policy = match (plain, quotas) {
+        (Some(plain), None) => return Ok(plain),
+        (Some(_), Some(_)) => Err(ConfigError::new(r#"only the action "limit" has quotas"#)),
+        (None, quotas) => {
+            let default = default.parse().map(|default| [default]).map_err(ConfigError::new)?;
+            let class = Class::plain(Name(ADDRESS_CLASS.to_owned()));
+            quota_set(quotas.unwrap_or(&default), &class).map(StrangerPolicy::Limit)
         }
-    }
-}
-
-/// The quotas of each client address.
-fn by_address(quotas: Option<Vec<QuotaTerms>>, default_limit: u32) -> Result<Arc<QuotaSet>, ConfigError> {
-    let default = || {
-        let limit = NonZeroU32::new(default_limit).unwrap_or(NonZeroU32::MIN);
-        vec![QuotaTerms::plain(limit, Window::MINUTE)]
     };
-    quota_set(&quotas.unwrap_or_else(default), &Class::plain(ADDRESS_CLASS)).at("quotas")
-}
-
-/// A policy that has no quotas.
-fn without<P>(quotas: Option<&Vec<QuotaTerms>>, policy: P) -> Result<P, ConfigError> {
-    match quotas {
-        None => Ok(policy),
-        Some(_) => Err(ConfigError::new(r#"only the action "limit" has quotas"#)).at("quotas"),
-    }
+    policy.at("quotas")
 }
 
 #[cfg(feature = "schema")]

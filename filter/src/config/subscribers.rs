@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::digest::KeyHash;
-use super::entries::{Grants, once};
+use super::entries::repeated;
 use super::error::{At as _, ConfigError};
 use super::error::{Instead, Quoted};
-use super::plans::{Catalog, Entitlement, Entitlements, entitlements, quotas};
-use super::rate::Grant;
+use super::plans::{Catalog, Class, Entitlement, Entitlements, entitlements, for_each_class, quotas};
+use super::rate::{Grant, Grants};
 use super::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::fingerprint::{KeyDigest, Who};
@@ -21,7 +21,7 @@ use crate::quota::{Quota, QuotaSet};
 const MAX_KEYS: usize = 10_000;
 
 /// The owner of keys.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subscriber {
@@ -97,9 +97,9 @@ impl Catalog {
             let instead = Instead { given: &terms.plan, names: &names };
             return Err(ConfigError::new(format!("unknown plan, {instead}"))).at("plan");
         };
-        let given = entitlements(&terms.limits, granted.to_vec(), &self.classes).at("limits")?;
+        let mut given = entitlements(&terms.limits, granted.to_vec(), &self.classes).at("limits")?;
         if given.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
-            let class = self.classes.get(self.default_class).map(|class| class.name.as_str());
+            let class = self.classes.get(self.default_class).map(|class| &*class.name);
             return Err(ConfigError::new(format!(
                 "plan {} has no quota for the default class {}, and limits gives none: the subscriber could call nothing",
                 Quoted(&terms.plan),
@@ -108,8 +108,9 @@ impl Catalog {
         }
         let (entitlements, organisation) = match &terms.parent {
             Some(parent) => {
-                let shared = self.shared(parent, given).at("limits").at("parent")?;
-                (shared.into(), Some(parent.organisation.clone()))
+                let shared = for_each_class(&parent.limits, &mut given, &self.classes, &share);
+                shared.at("limits").at("parent")?;
+                (given.into(), Some(parent.organisation.0.clone()))
             }
             // Those of the plan are in memory once.
             None if terms.limits.is_empty() => (Arc::clone(granted), None),
@@ -117,41 +118,30 @@ impl Catalog {
         };
         Ok(Agreement { plan, entitlements, organisation })
     }
+}
 
-    /// `entitlements` with the quotas that an organisation shares.
-    fn shared(
-        &self,
-        parent: &ParentTerms,
-        mut entitlements: Vec<Entitlement>,
-    ) -> Result<Vec<Entitlement>, ConfigError> {
-        once(&parent.limits)?;
-        for (name, grant) in &parent.limits {
-            let mut classes = self.classes.iter().zip(&mut entitlements);
-            let Some((class, entitlement)) = classes.find(|(class, _)| class.name == *name) else {
-                return Err(Self::unknown_class(&self.classes, name)).at(name);
-            };
-            let Grant::Quotas(list) = grant else { continue };
-            let shared = quotas(list, class, ORGANISATION).at(name)?;
-            let own = match entitlement {
-                Entitlement::NotInPlan => continue,
-                Entitlement::Unlimited => Vec::new(),
-                Entitlement::Quotas(own) => own.own().to_vec(),
-            };
-            let is_taken = |quota: &Quota| own.iter().any(|own| own.name == quota.name);
-            if let Some(index) = shared.iter().position(is_taken) {
-                let problem = "a quota of the subscriber has the same name; give this one another";
-                return Err(ConfigError::new(problem)).at(index).at(name);
-            }
-            let both = own.len() + shared.len();
-            if both > MAX_QUOTAS {
-                let problem =
-                    format!("{both} quotas with those of the subscriber, at most {MAX_QUOTAS} are possible");
-                return Err(ConfigError::new(problem)).at(name);
-            }
-            *entitlement = Entitlement::Quotas(Arc::new(QuotaSet::with_shared(own, shared)));
-        }
-        Ok(entitlements)
+/// Adds the quotas of a class that an organisation shares.
+fn share(class: &Class, entitlement: &mut Entitlement, grant: &Grant) -> Result<(), ConfigError> {
+    let Grant::Quotas(list) = grant else { return Ok(()) };
+    let shared = quotas(list, class, ORGANISATION)?;
+    let own = match entitlement {
+        Entitlement::NotInPlan => return Ok(()),
+        Entitlement::Unlimited => Vec::new(),
+        Entitlement::Quotas(own) => own.own().to_vec(),
+    };
+    let is_taken = |quota: &Quota| own.iter().any(|own| own.name == quota.name);
+    if let Some(index) = shared.iter().position(is_taken) {
+        let problem = "a quota of the subscriber has the same name; give this one another";
+        return Err(ConfigError::new(problem)).at(index);
     }
+    let both = own.len() + shared.len();
+    if both > MAX_QUOTAS {
+        let problem =
+            format!("{both} quotas with those of the subscriber, at most {MAX_QUOTAS} are possible");
+        return Err(ConfigError::new(problem));
+    }
+    *entitlement = Entitlement::Quotas(Arc::new(QuotaSet::with_shared(own, shared)));
+    Ok(())
 }
 
 /// The default name of an organisation's quotas.
@@ -173,11 +163,34 @@ impl Subscribers {
                 format!("{keys} keys, at most {MAX_KEYS} are possible here; use directory for more");
             return Err(ConfigError::new(problem));
         }
-        let mut seen = Seen::default();
-        for (index, subscriber) in list.into_iter().enumerate() {
-            seen.add(index, subscriber, catalog).at(index)?;
+        if let Some(index) = repeated(list.iter().map(|subscriber| subscriber.id.as_bytes())) {
+            return Err(ConfigError::new("given twice")).at("id").at(index);
         }
-        let (roster, _) = seen.roster.build();
+        let mut roster = RosterBuilder::default();
+        let mut owners = HashMap::new();
+        let mut organisations = HashMap::new();
+        for (index, subscriber) in list.into_iter().enumerate() {
+            let Subscriber { id, plan, keys, limits, parent } = subscriber;
+            let terms = Terms { plan, limits: limits.0, parent };
+            catalog.agreement(&terms).at(index)?;
+            if let Some(ParentTerms { organisation, limits }) = &terms.parent {
+                let of_first = organisations.entry(organisation.clone());
+                let (first, of_first) = of_first.or_insert_with(|| (index, limits.clone()));
+                if of_first != limits {
+                    let problem = format!("subscribers[{first}] gives the same organisation other limits");
+                    return Err(ConfigError::new(problem)).at("limits").at("parent").at(index);
+                }
+            }
+            for (place, KeyHash(digest)) in keys.into_iter().enumerate() {
+                if let Some(owner) = owners.insert(digest, index) {
+                    let problem = format!("subscribers[{owner}] has the same key");
+                    return Err(ConfigError::new(problem)).at(place).at("keys").at(index);
+                }
+                let added = roster.add(digest, &id, terms.clone());
+                added.map_err(|error| ConfigError::new(error.to_string())).at("id").at(index)?;
+            }
+        }
+        let (roster, _) = roster.build();
         Ok(Self::new(Arc::new(roster), catalog))
     }
 
@@ -208,10 +221,8 @@ impl Subscribers {
 
     /// The known keys of a subscriber and their agreements, in the order of the list. Looks at all keys.
     pub(super) fn keys_of(&self, subscriber: &str) -> Vec<(Known<'_>, &Agreement)> {
-        let keys = self.roster.iter().filter(|known| known.subscriber == subscriber);
-        let mut keys: Vec<_> = keys.filter_map(|known| Some((known, self.agreement(known)?))).collect();
-        keys.sort_unstable_by_key(|(known, _)| known.position);
-        keys
+        let keys = in_order(self.roster.iter().filter(|known| known.subscriber == subscriber).collect());
+        keys.into_iter().filter_map(|known| Some((known, self.agreement(known)?))).collect()
     }
 
     fn agreement(&self, known: Known<'_>) -> Option<&Agreement> {
@@ -245,8 +256,7 @@ impl Subscribers {
         if self.records(count_by) <= records {
             return 0;
         }
-        let mut keys: Vec<_> = self.roster.iter().filter(|known| self.agreement(*known).is_some()).collect();
-        keys.sort_unstable_by_key(|known| known.position);
+        let keys = in_order(self.roster.iter().filter(|known| self.agreement(*known).is_some()).collect());
         let mut needed = 0;
         let kept = self.needs(keys.iter().copied(), count_by).take_while(|more| {
             needed += more;
@@ -280,39 +290,8 @@ impl Subscribers {
     }
 }
 
-/// The subscribers that have been checked, and their places in the list.
-#[derive(Default)]
-struct Seen {
-    roster: RosterBuilder,
-    ids: HashSet<String>,
-    owners: HashMap<KeyDigest, usize>,
-    organisations: HashMap<String, (usize, Vec<(String, Grant)>)>,
-}
-
-impl Seen {
-    fn add(&mut self, index: usize, subscriber: Subscriber, catalog: &Catalog) -> Result<(), ConfigError> {
-        let Subscriber { id, plan, keys, limits, parent } = subscriber;
-        if !self.ids.insert(id.clone()) {
-            return Err(ConfigError::new("given twice")).at("id");
-        }
-        let terms = Terms { plan, limits: limits.0, parent };
-        catalog.agreement(&terms)?;
-        if let Some(ParentTerms { organisation, limits }) = &terms.parent {
-            let first =
-                self.organisations.entry(organisation.clone()).or_insert_with(|| (index, limits.clone()));
-            if first.1 != *limits {
-                let problem = format!("subscribers[{}] gives the same organisation other limits", first.0);
-                return Err(ConfigError::new(problem)).at("limits").at("parent");
-            }
-        }
-        for (place, KeyHash(digest)) in keys.into_iter().enumerate() {
-            if let Some(owner) = self.owners.insert(digest, index) {
-                let problem = format!("subscribers[{owner}] has the same key");
-                return Err(ConfigError::new(problem)).at(place).at("keys");
-            }
-            let added = self.roster.add(digest, &id, terms.clone());
-            added.map_err(|error| ConfigError::new(error.to_string())).at("id")?;
-        }
-        Ok(())
-    }
+/// Keys in the order of the list that their roster was built from.
+fn in_order(mut keys: Vec<Known<'_>>) -> Vec<Known<'_>> {
+    keys.sort_unstable_by_key(|known| known.position);
+    keys
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::quota::Mode;
 use crate::request::readings::AmbiguousPath;
 use crate::window::Window;
 
@@ -18,39 +19,43 @@ pub(super) fn refused(json: &str) -> String {
 #[test]
 fn the_least_configuration_has_the_documented_defaults() {
     let config = Config::from_json(br#"{"plans": {"free": {"standard": ["60/minute"]}}}"#).unwrap();
-    let standard = Class::plain("standard");
+    let standard = Class::plain(leaf::Name("standard".into()));
     assert_eq!((config.catalog.classes, config.catalog.default_class), (vec![standard], 0));
-    assert_eq!(config.exempt, [Match { methods: vec!["OPTIONS".into()], path: PathMatch::Any }]);
-    assert_eq!(config.base_path, "/");
+    let preflight = leaf::NonEmpty(vec![leaf::Method("OPTIONS".into())]);
+    assert_eq!(config.settings.exempt, [Match { methods: Some(preflight), path: None, path_prefix: None }]);
+    assert_eq!(&*config.settings.base_path, "");
     assert_eq!(
         config.key_sources,
         [KeySource::Header { name: "authorization".into(), scheme: Some("Bearer".into()) }]
     );
     assert_eq!(config.catalog.plans.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["free"]);
     assert!(config.subscribers.roster().is_empty());
-    assert_eq!((config.plan_source, config.directory, config.usage), (None, None, None));
-    assert_eq!(config.count_by, CountBy::Key);
+    assert!(config.settings.plan_source.is_none());
+    assert!(config.settings.directory.is_none());
+    assert_eq!(config.usage, None);
+    assert_eq!(config.settings.count_by, CountBy::Key);
     for policy in [&config.unknown_key, &config.missing_key] {
         let StrangerPolicy::Limit(quotas) = policy else { panic!("{policy:?}") };
         let [quota] = quotas.quotas() else { panic!("{quotas:?}") };
         assert_eq!((quota.limit.get(), quota.window, quota.name.as_str()), (60, Window::MINUTE, "address"));
     }
-    assert_eq!(config.ipv6_prefix, 64);
-    assert_eq!(config.not_in_plan, 403);
+    assert_eq!(config.settings.ipv6_prefix.0, 64);
+    assert_eq!(config.settings.not_in_plan.status.0, 403);
     let headers = HeaderOptions {
-        x_ratelimit: Some(LimitHeader::PerHour),
+        x_ratelimit: true,
+        x_ratelimit_limit: LimitHeader::PerHour,
         ietf: true,
         expose_cors: true,
         upstream: UpstreamHeaders::Replace,
         in_shadow: false,
         allow_origin: AllowOrigin::None,
     };
-    assert_eq!(config.headers, headers);
-    assert_eq!(config.enforcement, Mode::Enforced);
-    assert_eq!((config.log_decisions, config.log_fields), (false, LogFields::Refused));
-    assert_eq!(config.on_error, OnError::Allow);
-    assert_eq!(config.counters, Capacity { known: 262_144, strangers: 8192 });
-    assert_eq!(config.namespace, "");
+    assert_eq!(config.settings.headers, headers);
+    assert_eq!(config.settings.enforcement, Mode::Enforced);
+    assert_eq!((config.settings.log_decisions, config.settings.log_fields), (false, LogFields::Refused));
+    assert_eq!(config.settings.on_error, OnError::Allow);
+    assert_eq!(config.settings.counters, Capacity { known: 262_144, strangers: 8192 });
+    assert_eq!(config.settings.namespace, "");
 }
 
 #[test]
@@ -81,7 +86,7 @@ fn a_subscribers_limits_replace_its_plans_classes() {
     .unwrap();
     let given = |digest: [u8; 32], class: &str| {
         let (known, agreement) = config.subscribers.get(&digest)?;
-        let class = config.catalog.classes.iter().position(|other| other.name == class)?;
+        let class = config.catalog.classes.iter().position(|other| *other.name == *class)?;
         Some((known.subscriber, agreement.entitlements.get(class)?.clone()))
     };
     let limit = |entitlement: Entitlement| match entitlement {
@@ -411,25 +416,20 @@ fn subscribers_of_an_organisation_have_the_same_limits_whatever_their_order() {
 #[test]
 fn a_directory_has_the_documented_defaults() {
     let config = with(r#""directory": {"cluster": "backend", "path": "/internal/keys"}"#).unwrap();
-    let directory = config.directory.unwrap();
-    let NotReady::Limit(quotas) = &directory.not_ready else { panic!("{directory:?}") };
+    let directory = config.settings.directory.unwrap();
+    let Some(StrangerPolicy::Limit(quotas)) = &config.not_ready else { panic!("{directory:?}") };
     let [quota] = quotas.quotas() else { panic!("{quotas:?}") };
     assert_eq!((quota.limit.get(), quota.window, quota.name.as_str()), (600, Window::MINUTE, "address"));
-    let expected = DirectorySettings {
-        cluster: "backend".into(),
-        path: "/internal/keys".into(),
-        authority: "backend".into(),
-        interval: 10,
-        bearer: None,
-        not_ready: directory.not_ready.clone(),
-        max_stale: 0,
-    };
-    assert_eq!(directory, expected);
+    assert_eq!(
+        (&*directory.cluster, &*directory.path, directory.authority()),
+        ("backend", "/internal/keys", "backend")
+    );
+    assert_eq!((directory.interval.0, directory.bearer, directory.max_stale.0), (10, None, 0));
 }
 
 fn directory(cluster: &str, more: &str) -> Result<DirectorySettings, String> {
     let field = format!(r#""directory": {{"cluster": "{cluster}", "path": "/keys" {more}}}"#);
-    with(&field).map(|config| config.directory.unwrap())
+    with(&field).map(|config| config.settings.directory.unwrap())
 }
 
 #[test]
@@ -448,11 +448,11 @@ fn polls_name_the_host_in_the_name_of_the_cluster_or_the_given_one() {
         ("back end", "weir.internal"),
     ];
     for (cluster, expected) in rows {
-        assert_eq!(directory(cluster, "").unwrap().authority, expected, "{cluster}");
+        assert_eq!(directory(cluster, "").unwrap().authority(), expected, "{cluster}");
     }
     for authority in ["directory", "keys.internal:8082", "[2001:db8::1]", "a_b-c.d"] {
         let given = format!(r#", "authority": "{authority}""#);
-        assert_eq!(directory("a/b", &given).unwrap().authority, authority);
+        assert_eq!(directory("a/b", &given).unwrap().authority(), authority);
     }
     for authority in ["", ":80", "a/b", "a:b", "a b", "http://a", "[::1", "a:"] {
         let given = format!(r#", "authority": "{authority}""#);
@@ -462,15 +462,18 @@ fn polls_name_the_host_in_the_name_of_the_cluster_or_the_given_one() {
 
 #[test]
 fn a_directory_that_is_not_ready_has_a_policy_in_words_or_with_quotas() {
-    let policy = |json: &str| directory("c", &format!(r#", "not_ready": {json}"#)).unwrap().not_ready;
-    let limit = |policy| match policy {
-        NotReady::Limit(quotas) => quotas.quotas().iter().map(|quota| quota.limit.get()).collect(),
-        NotReady::Pass | NotReady::Unavailable => Vec::new(),
+    let policy = |json: &str| {
+        let field = format!(r#""directory": {{"cluster": "c", "path": "/keys", "not_ready": {json}}}"#);
+        with(&field).unwrap().not_ready.unwrap()
     };
-    assert_eq!(policy(r#""pass""#), NotReady::Pass);
-    assert_eq!(policy(r#"{"action": "pass"}"#), NotReady::Pass);
-    assert_eq!(policy(r#""unavailable""#), NotReady::Unavailable);
-    assert_eq!(policy(r#"{"action": "unavailable"}"#), NotReady::Unavailable);
+    let limit = |policy| match policy {
+        StrangerPolicy::Limit(quotas) => quotas.quotas().iter().map(|quota| quota.limit.get()).collect(),
+        StrangerPolicy::Pass | StrangerPolicy::Refuse => Vec::new(),
+    };
+    assert_eq!(policy(r#""pass""#), StrangerPolicy::Pass);
+    assert_eq!(policy(r#"{"action": "pass"}"#), StrangerPolicy::Pass);
+    assert_eq!(policy(r#""unavailable""#), StrangerPolicy::Refuse);
+    assert_eq!(policy(r#"{"action": "unavailable"}"#), StrangerPolicy::Refuse);
     assert_eq!(limit(policy(r#""limit""#)), [600]);
     assert_eq!(limit(policy(r#"{"action": "limit"}"#)), [600]);
     assert_eq!(limit(policy(r#"{"action": "limit", "quotas": ["5/second", "9/day"]}"#)), [5, 9]);
@@ -485,7 +488,7 @@ fn a_token_comes_from_the_environment() {
     assert!(!format!("{:?}", config()).contains("WEIR_DIRECTORY_TOKEN"));
     let token =
         config().with_environment(|name| (name == "WEIR_DIRECTORY_TOKEN").then(|| "s3cret".to_owned()));
-    let bearer = token.unwrap().directory.unwrap().bearer.unwrap();
+    let bearer = token.unwrap().settings.directory.unwrap().bearer.unwrap();
     assert_eq!((bearer.expose(), format!("{bearer:?}").as_str()), ("s3cret", "Secret"));
     for value in [None, Some(String::new())] {
         let refused = config().with_environment(|_| value.clone()).unwrap_err().to_string();
@@ -494,18 +497,22 @@ fn a_token_comes_from_the_environment() {
     }
     let given = with(r#""directory": {"cluster": "c", "path": "/k", "bearer": "t"}"#).unwrap();
     let given = given.with_environment(|_| panic!("no variable is read")).unwrap();
-    assert_eq!(given.directory.unwrap().bearer, Some(Secret::Given("t".into())));
+    assert_eq!(given.settings.directory.unwrap().bearer, Some(Secret::Given("t".into())));
 }
 
 #[test]
 fn origins_are_any_or_listed() {
     let allowed = |json: &str| {
-        with(&format!(r#""headers": {{"allow_origin": {json}}}"#)).map(|config| config.headers.allow_origin)
+        with(&format!(r#""headers": {{"allow_origin": {json}}}"#))
+            .map(|config| config.settings.headers.allow_origin)
     };
     assert_eq!(allowed(r#""*""#), Ok(AllowOrigin::Any));
     let origins =
         ["https://app.example", "http://localhost:3000", "https://[::1]:8443", "capacitor://localhost"];
-    assert_eq!(allowed(&format!("{origins:?}")), Ok(AllowOrigin::List(origins.map(str::to_owned).to_vec())));
+    assert_eq!(
+        allowed(&format!("{origins:?}")),
+        Ok(AllowOrigin::List(leaf::NonEmpty(origins.map(|origin| leaf::Origin(origin.to_owned())).to_vec())))
+    );
     for odd in [
         "null",
         "*",
@@ -551,7 +558,7 @@ fn equal_parts_of_successive_configurations_are_in_memory_once() {
                  "subscribers": [{{"id": "a", "plan": "free", "keys": ["sha256:{}"]}}, {{"id": "b", "plan": "free", "keys": ["sha256:{}"] {limits}}}]}}"#,
             key("a"), key("b")
         ).as_bytes()).unwrap();
-        config.namespace = pro.to_string();
+        config.settings.namespace = pro.to_string();
         config
     };
     let plan = |config: &Config, plan: usize| Arc::clone(&config.catalog.plans[plan].1);

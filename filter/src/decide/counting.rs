@@ -246,9 +246,9 @@ impl Counting {
 
 #[cold]
 fn open_counters(host: &mut impl Host, config: &Config) -> Result<Counters, DecideError> {
-    let wanted = config.counters;
+    let wanted = config.settings.counters;
     let salt = host.random()?;
-    let counters = Counters::open(host, salt, &config.namespace, wanted)?;
+    let counters = Counters::open(host, salt, &config.settings.namespace, wanted)?;
     if counters.is_local() {
         host.log(
             LogLevel::Warn,

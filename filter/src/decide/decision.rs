@@ -81,14 +81,14 @@ impl Decided {
     pub(super) fn refuse(&mut self, config: &Config, outcome: Outcome, refusal: Refusal) {
         self.outcomes.add(outcome);
         self.is_refused = true;
-        if config.enforcement == Mode::Enforced {
+        if config.settings.enforcement == Mode::Enforced {
             self.decision = Decision::Answer(Box::new(Answer::Refused(refusal)));
         }
     }
 
     /// Decides by `on_error` on a request that could not be counted.
     pub(super) fn fail(&mut self, config: &Config) {
-        match config.on_error {
+        match config.settings.on_error {
             OnError::Allow => self.pass(Outcome::Error),
             OnError::Deny => self.refuse(config, Outcome::Error, Refusal::CountFailed),
         }

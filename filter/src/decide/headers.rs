@@ -106,7 +106,9 @@ impl Charged {
         options: &HeaderOptions,
         mut set: impl FnMut(&'static str, &str) -> Result<(), E>,
     ) -> Result<(), E> {
-        if let Some(x) = options.x_ratelimit.and_then(|limit| self.x_ratelimit(limit)) {
+        if options.x_ratelimit
+            && let Some(x) = self.x_ratelimit(options.x_ratelimit_limit)
+        {
             let mut digits = itoa::Buffer::new();
             set(LIMIT, digits.format(x.limit))?;
             set(REMAINING, digits.format(x.remaining))?;
@@ -162,13 +164,13 @@ pub(super) mod tests {
         at: Timestamp,
     ) -> Charged {
         let quota = |(rate, mode, _): &(&str, Mode, u32)| {
-            let rate: crate::config::rate::Rate = rate.parse().unwrap();
+            let rate: crate::config::rate::QuotaTerms = rate.parse().unwrap();
             let name = format!("q-{}", rate.window.short_name());
-            Quota { name, limit: rate.limit, window: rate.window, mode: *mode, refundable: true }
+            Quota { name, limit: rate.limit.0, window: rate.window, mode: *mode, refundable: true }
         };
         let standing = |((rate, _, used), exhausted): (&(&str, Mode, u32), &bool)| Standing {
             used: *used,
-            index: rate.parse::<crate::config::rate::Rate>().unwrap().window.at(at).index,
+            index: rate.parse::<crate::config::rate::QuotaTerms>().unwrap().window.at(at).index,
             generation: 0,
             exhausted: *exhausted,
         };
@@ -190,7 +192,8 @@ pub(super) mod tests {
     fn all(report: &Charged, limit: LimitHeader) -> String {
         let upstream = UpstreamHeaders::Replace;
         let options = HeaderOptions {
-            x_ratelimit: Some(limit),
+            x_ratelimit: true,
+            x_ratelimit_limit: limit,
             ietf: true,
             expose_cors: false,
             upstream,

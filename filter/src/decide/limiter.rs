@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
 use crate::config::{
-    ADDRESS_CLASS, Class, Config, Entitlement, LogFields, NotReady, Rule, StrangerPolicy, Subscribers, digest,
+    ADDRESS_CLASS, Class, Config, Entitlement, LogFields, Rule, StrangerPolicy, Subscribers, digest,
 };
 use crate::count::charge::Standings;
 use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
@@ -112,7 +112,7 @@ impl Limiter {
     pub fn decide(&mut self, host: &mut impl Host, headers: &[u8]) -> Decided {
         let config = Arc::clone(&self.config);
         let line = self.reader.read(headers);
-        if let Some(operators) = &config.operators {
+        if let Some(operators) = &config.settings.operators {
             let headers = line.map(|line| line.headers);
             return self.answer_operator(host, &config, operators, headers);
         }
@@ -220,8 +220,8 @@ impl Limiter {
                     return Ok(());
                 }
                 plan_name = None;
-                if let Some(path) = &config.plan_source {
-                    let name = host.property(path)?.unwrap_or_default();
+                if let Some(source) = &config.settings.plan_source {
+                    let name = host.property(&source.metadata.0)?.unwrap_or_default();
                     // Another place than any key's.
                     let with_plan = salt.caller_hash(config.key_sources.len() + 1, &name, keyed.class);
                     let with_plan = remembered_by.with(with_plan);
@@ -242,7 +242,7 @@ impl Limiter {
                 };
                 match subscriber {
                     Some(subscriber) => Caller::Known(subscriber, remembered_by),
-                    None if config.directory.is_some() && directory.is_none() => Caller::NotYetKnown,
+                    None if config.settings.directory.is_some() && directory.is_none() => Caller::NotYetKnown,
                     None => Caller::Unknown,
                 }
             }
@@ -260,14 +260,18 @@ impl Limiter {
                 return charge_account(&mut self.counting, host, config, decided, &account);
             }
             Caller::Ambiguous => decided.refuse(config, Outcome::UnknownKey, Refusal::AmbiguousKey),
-            Caller::NotYetKnown => self.decide_not_ready(host, config, decided)?,
+            Caller::NotYetKnown => {
+                let policy = config.not_ready.as_ref().unwrap_or(&StrangerPolicy::Pass);
+                let refusal = (Outcome::NotReady, Refusal::NotReady);
+                self.decide_stranger(host, config, decided, policy, NOT_READY_CLASS, refusal)?;
+            }
             Caller::Unknown => {
                 let refusal = (Outcome::UnknownKey, Refusal::UnknownKey);
-                self.decide_stranger(host, config, decided, &config.unknown_key, refusal)?;
+                self.decide_stranger(host, config, decided, &config.unknown_key, ADDRESS_CLASS, refusal)?;
             }
             Caller::Keyless => {
                 let refusal = (Outcome::MissingKey, Refusal::MissingKey);
-                self.decide_stranger(host, config, decided, &config.missing_key, refusal)?;
+                self.decide_stranger(host, config, decided, &config.missing_key, ADDRESS_CLASS, refusal)?;
             }
         }
         if keyed.asks_usage && decided.decision == Decision::Pass {
@@ -314,33 +318,13 @@ impl Limiter {
         })
     }
 
-    fn decide_not_ready(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        decided: &mut Decided,
-    ) -> Result<(), DecideError> {
-        match config.directory.as_ref().map(|directory| &directory.not_ready) {
-            Some(NotReady::Unavailable) => {
-                decided.refuse(config, Outcome::NotReady, Refusal::NotReady);
-                Ok(())
-            }
-            Some(NotReady::Limit(quotas)) => {
-                self.charge_address(host, config, decided, quotas, NOT_READY_CLASS, Outcome::NotReady)
-            }
-            Some(NotReady::Pass) | None => {
-                decided.pass(Outcome::NotReady);
-                Ok(())
-            }
-        }
-    }
-
     fn decide_stranger(
         &mut self,
         host: &mut impl Host,
         config: &Config,
         decided: &mut Decided,
         policy: &StrangerPolicy,
+        class: &str,
         (outcome, refusal): (Outcome, Refusal),
     ) -> Result<(), DecideError> {
         match policy {
@@ -348,12 +332,12 @@ impl Limiter {
                 decided.pass(outcome);
                 Ok(())
             }
-            StrangerPolicy::Reject => {
+            StrangerPolicy::Refuse => {
                 decided.refuse(config, outcome, refusal);
                 Ok(())
             }
             StrangerPolicy::Limit(quotas) => {
-                self.charge_address(host, config, decided, quotas, ADDRESS_CLASS, outcome)
+                self.charge_address(host, config, decided, quotas, class, outcome)
             }
         }
     }
@@ -369,7 +353,7 @@ impl Limiter {
         outcome: Outcome,
     ) -> Result<(), DecideError> {
         let address = host.property(b"source\0address")?.unwrap_or_default();
-        let who = Who::Address(ClientAddress::parse(&address, config.ipv6_prefix));
+        let who = Who::Address(ClientAddress::parse(&address, config.settings.ipv6_prefix.0));
         let own = self.counting.open(host, config)?.place(who, class);
         let places = Places { own, organisation: None };
         charge(&mut self.counting, host, config, decided, (quotas, places), None)?;
@@ -395,7 +379,7 @@ fn charge_account(
             charge(counting, host, config, decided, to, Some(decided.class))?;
         }
     }
-    if decided.is_refused || config.log_fields == LogFields::All {
+    if decided.is_refused || config.settings.log_fields == LogFields::All {
         decided.subscriber.clone_from(&account.subscriber);
     }
     Ok(())
@@ -414,7 +398,7 @@ fn charge(
     let charged = decided.charged.insert(Charged {
         quotas: Arc::clone(quotas),
         standings: Standings::new(),
-        cost: terms.map_or(1, |class| class.cost),
+        cost: terms.map_or(1, Class::units),
         at: Timestamp::from_seconds(0),
         class: decided.class,
         places,
@@ -443,7 +427,7 @@ fn charge(
             decided.is_refused = true;
         }
     } else {
-        let outcome = match config.enforcement {
+        let outcome = match config.settings.enforcement {
             Mode::Enforced => Outcome::Limited,
             Mode::Shadow => Outcome::ShadowLimited,
         };

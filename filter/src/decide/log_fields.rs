@@ -10,7 +10,7 @@ pub const NAME: &[u8] = b"weir";
 /// absent. `None` if the configuration asks for none.
 #[must_use]
 pub fn line(config: &Config, decided: &Decided) -> Option<String> {
-    match config.log_fields {
+    match config.settings.log_fields {
         LogFields::None => return None,
         LogFields::Refused if !decided.is_refused => return None,
         LogFields::Refused | LogFields::All => {}

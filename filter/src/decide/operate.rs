@@ -146,16 +146,16 @@ fn owners<'c>(
 ) -> Result<Vec<Owner<'c>>, Refusal> {
     let keys = config.keys_of(directory, &call.subscriber);
     if keys.is_empty() {
-        let awaited = config.directory.is_some() && directory.is_none();
+        let awaited = config.settings.directory.is_some() && directory.is_none();
         return Err(if awaited { Refusal::NotReady } else { Refusal::NoSubscriber });
     }
     let mut owners: Vec<Owner<'_>> = Vec::new();
     for (known, agreement) in keys {
         let is_meant = call.key.is_none_or(|key| key == *known.digest);
-        let key = (config.count_by == CountBy::Key).then_some(known.digest);
+        let key = (config.settings.count_by == CountBy::Key).then_some(known.digest);
         // Keys that share their quotas differ only by their agreement.
         if is_meant && (key.is_some() || owners.iter().all(|other| other.agreement != agreement)) {
-            owners.push(Owner { key, who: config.count_by.who(known), agreement });
+            owners.push(Owner { key, who: config.settings.count_by.who(known), agreement });
         }
     }
     if owners.is_empty() { Err(Refusal::NoKey) } else { Ok(owners) }
@@ -169,9 +169,9 @@ fn quota_named<'c>(
     name: &str,
 ) -> Result<(Who<'c>, &'c Quota), Refusal> {
     let classes = &config.catalog.classes;
-    let index = classes.iter().position(|known| known.name == class).ok_or_else(|| Refusal::Parameter {
+    let index = classes.iter().position(|known| *known.name == *class).ok_or_else(|| Refusal::Parameter {
         name: "class",
-        expected: one_of(classes.iter().map(|class| class.name.as_str())),
+        expected: one_of(classes.iter().map(|class| &*class.name)),
     })?;
     let granted = owners.iter().filter_map(|Owner { who, agreement, .. }| {
         let Entitlement::Quotas(set) = agreement.entitlements.get(index)? else { return None };

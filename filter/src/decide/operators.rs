@@ -174,7 +174,7 @@ mod tests {
             r#"{{"plans": {{"free": {{"standard": ["1/day"]}}}},
                 "operators": {{"path": "/ops/weir", "tokens": [{{"name": "on-call", "token": "{HASH}"}}]}}}}"#
         );
-        Config::from_json(json.as_bytes()).unwrap().operators.unwrap()
+        Config::from_json(json.as_bytes()).unwrap().settings.operators.unwrap()
     }
 
     fn read(method: &str, path: &[u8], authorization: &[u8]) -> Result<String, Refusal> {

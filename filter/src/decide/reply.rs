@@ -43,7 +43,7 @@ impl Reply {
     #[must_use]
     #[cold]
     pub fn new(config: &Config, decided: &Decided, answer: &Answer, origin: Option<&[u8]>) -> Self {
-        let origin = config.headers.allow_origin.answer(origin);
+        let origin = config.settings.headers.allow_origin.answer(origin);
         match answer {
             Answer::Document { details, json } => {
                 let head = Head::new(200, grpc::OK, details);
@@ -51,7 +51,7 @@ impl Reply {
             }
             Answer::Refused(refusal) => {
                 let retry_after = decided.charged.as_ref().map_or(1, Charged::retry_after);
-                let head = refusal.head(config.not_in_plan, retry_after);
+                let head = refusal.head(config.settings.not_in_plan.status.0, retry_after);
                 let message = refusal.message(config, decided);
                 let problem = (*refusal == Refusal::Limited).then_some(()).and(decided.charged.as_ref());
                 let body = || body(&head, &message, problem);
@@ -104,7 +104,7 @@ impl AllowOrigin {
             Self::None => None,
             Self::Any => Some((b"*", false)),
             Self::List(origins) => {
-                let is_listed = origins.iter().any(|listed| listed.as_bytes() == origin);
+                let is_listed = origins.0.iter().any(|listed| listed.as_bytes() == origin);
                 is_listed.then_some((origin, true))
             }
         }
@@ -143,7 +143,7 @@ impl Refusal {
 fn limited(config: &Config, charged: &Charged, plan: Option<&str>) -> String {
     let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
     // What a quota counts, unless each request costs one.
-    let is_of_units = class.is_some_and(|class| class.cost > 1 || class.actual.is_some());
+    let is_of_units = class.is_some_and(|class| class.units() > 1 || class.cost.actual.is_some());
     let mut message = String::with_capacity(128);
     message.push_str("Too many requests: ");
     if let Some((quota, _)) = charged.tightest() {

@@ -56,7 +56,7 @@ impl Limiter {
 
     /// The cost that the metadata of a stream states at its end.
     fn stated_at_end(&mut self, host: &mut impl Host, class: &Class) -> Option<Due> {
-        let units = match &class.actual {
+        let units = match &class.cost.actual {
             Some(CostSource::Metadata(path)) => host.property(path).map(|value| units(&value?)),
             Some(CostSource::ResponseHeader(_)) => Ok(None),
             // A response that was not refunded, or none.
@@ -79,18 +79,21 @@ impl Limiter {
 fn stated(class: &Class, charged: &Charged, fields: &[u8], are_trailers: bool) -> Option<Due> {
     let fields = HeaderPairs::parse(fields)?;
     let grpc_status = number(fields, "grpc-status").filter(|_| charged.is_grpc);
+    let refund = class.refund.as_ref();
     let refunds = match grpc_status {
-        Some(status) => class.refund.contains_grpc(status),
+        Some(status) => refund.is_some_and(|refund| refund.contains_grpc(status)),
         None if are_trailers => false,
         // The status of a gRPC response that succeeds is 200 whatever its gRPC status, which is yet to come.
-        None => number(fields, ":status")
-            .and_then(|status| u16::try_from(status).ok())
-            .is_some_and(|status| class.refund.contains(status) && !(charged.is_grpc && status == 200)),
+        None => {
+            number(fields, ":status").and_then(|status| u16::try_from(status).ok()).is_some_and(|status| {
+                refund.is_some_and(|refund| refund.contains(status)) && !(charged.is_grpc && status == 200)
+            })
+        }
     };
     if refunds {
         return Some(Due::Refund);
     }
-    match &class.actual {
+    match &class.cost.actual {
         Some(CostSource::ResponseHeader(name)) => cost(fields, name).map(Due::Units),
         Some(CostSource::Metadata(_)) | None => None,
     }

@@ -65,7 +65,7 @@ impl<'a> Subscriber<'a> {
     /// The owner of a known key.
     pub(super) fn of_agreement(config: &Config, known: Known<'a>, agreement: &'a Agreement) -> Self {
         let Agreement { plan, entitlements, organisation } = agreement;
-        let (who, organisation) = (config.count_by.who(known), organisation.as_deref());
+        let (who, organisation) = (config.settings.count_by.who(known), organisation.as_deref());
         Self { who, id: Some(known.subscriber), organisation, plan: *plan, entitlements }
     }
 
@@ -109,7 +109,7 @@ pub fn usage<'c>(
                         name: &quota.name,
                         limit: quota.limit.get(),
                         window: period.end.saturating_sub(period.start),
-                        remaining: standing.left(quota) / class.cost.max(1),
+                        remaining: standing.left(quota) / class.units(),
                         reset: period.end,
                     })
                     .collect()
@@ -119,7 +119,7 @@ pub fn usage<'c>(
             name: &class.name,
             included: *granted != Entitlement::NotInPlan,
             unlimited: *granted == Entitlement::Unlimited,
-            cost: class.cost,
+            cost: class.units(),
             quotas,
         });
     }

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::{self, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::config::roster::{ParentTerms, Roster, RosterBuilder, Terms};
-use crate::config::{Grants, parse_digest};
+use crate::config::roster::{Roster, RosterBuilder, Terms};
+use crate::config::{Entries, parse_digest, read_value};
 
 /// Parses a document. Returns its keys, and the number of rows that are left out because they are malformed or repeat a key.
 ///
@@ -34,9 +34,14 @@ struct Row<'r> {
     subscriber: Cow<'r, str>,
     #[serde(borrow)]
     plan: Cow<'r, str>,
-    #[serde(default)]
-    limits: Grants,
-    parent: Option<ParentTerms>,
+    #[serde(borrow, default = "none")]
+    limits: &'r RawValue,
+    #[serde(borrow)]
+    parent: Option<&'r RawValue>,
+}
+
+fn none<'r>() -> &'r RawValue {
+    serde_json::from_str("{}").unwrap_or(RawValue::NULL)
 }
 
 /// The rows, parsed one by one: a large document is never in memory twice.
@@ -49,7 +54,10 @@ impl Rows {
     fn add(&mut self, row: &RawValue) -> Option<()> {
         let row: Row<'_> = serde_json::from_str(row.get()).ok()?;
         let digest = parse_digest(row.sha256.strip_prefix("sha256:").unwrap_or(&row.sha256))?;
-        let terms = Terms { plan: row.plan.into_owned(), limits: row.limits.0, parent: row.parent };
+        // Not by serde_json, for which none of these types is compiled.
+        let Entries(limits) = read_value(row.limits).ok()?;
+        let parent = row.parent.map(read_value).transpose().ok()?;
+        let terms = Terms { plan: row.plan.into_owned(), limits, parent };
         self.builder.add(digest, &row.subscriber, terms).ok()
     }
 }
@@ -121,7 +129,7 @@ mod tests {
         let (roster, left_out) = parse(format!(r#"{{"keys": [{}]}}"#, rows.join(",")).as_bytes()).unwrap();
         let organisation = |byte: u8| {
             let known = roster.find(&[byte; 32]).and_then(|place| roster.at(place))?;
-            Some(roster.terms()[known.terms].parent.as_ref().map(|parent| parent.organisation.as_str()))
+            Some(roster.terms()[known.terms].parent.as_ref().map(|parent| &*parent.organisation))
         };
         assert_eq!((left_out, [1, 2, 3].map(organisation)), (1, [Some(Some("acme")), Some(None), None]));
     }

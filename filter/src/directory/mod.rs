@@ -131,7 +131,7 @@ impl Directory {
         self.schedule.sent(now);
         Some(Poll {
             cluster: &self.settings.cluster,
-            authority: &self.settings.authority,
+            authority: self.settings.authority(),
             path: &self.settings.path,
             authorization: self.settings.bearer.as_ref().map(|token| format!("Bearer {}", token.expose())),
             if_none_match: self.etag.as_deref(),
@@ -142,7 +142,7 @@ impl Directory {
     /// Takes the failure of a host to send a poll. Envoy answers an unknown cluster with BadArgument.
     pub fn not_sent(&mut self, error: HostError, now: Timestamp) -> DirectoryError {
         self.schedule.failed(now);
-        let cluster = self.settings.cluster.clone();
+        let cluster = self.settings.cluster.to_string();
         match error.is_bad_argument() {
             true => DirectoryError::NoCluster(cluster),
             false => DirectoryError::NotSent(cluster, error),
@@ -174,7 +174,7 @@ impl Directory {
         match head {
             None => {
                 let timeout = self.settings.timeout_milliseconds();
-                Err(DirectoryError::NoAnswer(self.settings.cluster.clone(), timeout))
+                Err(DirectoryError::NoAnswer(self.settings.cluster.to_string(), timeout))
             }
             Some((b"304", _)) if self.roster.is_some() => Ok(Update::Unchanged),
             Some((b"200", etag)) => {
@@ -200,7 +200,7 @@ impl Directory {
     /// Drops the keys if the last good answer is older than `max_stale`. Returns whether it dropped them.
     pub fn expire(&mut self, now: Timestamp) -> bool {
         // `max_stale` is in whole seconds.
-        let max_stale = u64::from(self.settings.max_stale);
+        let max_stale = u64::from(self.settings.max_stale.0);
         let is_stale = max_stale > 0
             && self.roster.is_some()
             && self.last_success.is_some_and(|last| now.duration_since(last).as_secs() > max_stale);
@@ -213,7 +213,7 @@ impl Directory {
 }
 
 fn interval(settings: &DirectorySettings) -> Duration {
-    Duration::from_secs(settings.interval.into())
+    Duration::from_secs(settings.interval.0.into())
 }
 
 /// The keys of `roster` that `config` has plans, classes and records for. The configuration's own subscribers come first; the
@@ -222,27 +222,23 @@ fn interval(settings: &DirectorySettings) -> Duration {
 pub fn entitled(roster: Arc<Roster>, config: &Config) -> (Subscribers, LeftOut) {
     let mut subscribers = Subscribers::new(roster, &config.catalog);
     let without_agreement = subscribers.without_agreement();
-    let capacity = usize::try_from(config.counters.known).unwrap_or(usize::MAX);
-    let records = capacity.saturating_sub(config.subscribers.records(config.count_by));
-    let over_capacity = subscribers.limit(records, config.count_by);
+    let capacity = usize::try_from(config.settings.counters.known).unwrap_or(usize::MAX);
+    let records = capacity.saturating_sub(config.subscribers.records(config.settings.count_by));
+    let over_capacity = subscribers.limit(records, config.settings.count_by);
     (subscribers, LeftOut { without_agreement, over_capacity })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{NotReady, Secret};
 
     fn settings(max_stale: u32) -> DirectorySettings {
-        DirectorySettings {
-            cluster: "backend".into(),
-            path: "/keys".into(),
-            interval: 10,
-            authority: "links.internal".into(),
-            bearer: Some(Secret::Given("token".into())),
-            not_ready: NotReady::Pass,
-            max_stale,
-        }
+        let json = format!(
+            r#"{{"plans": {{"free": {{"standard": ["60/minute"]}}}}, "directory": {{
+                "cluster": "backend", "path": "/keys", "authority": "links.internal", "bearer": "token", "max_stale": "{max_stale}s"
+            }}}}"#
+        );
+        Config::from_json(json.as_bytes()).unwrap().settings.directory.unwrap()
     }
 
     fn at(seconds: u64) -> Timestamp {
@@ -450,7 +446,7 @@ mod tests {
             let found = bytes.into_iter().filter(|byte| subscribers.get(&[*byte; 32]).is_some());
             assert_eq!(found.collect::<Vec<_>>(), expected, "{what}");
             assert_eq!(left_out, LeftOut { without_agreement: 1, over_capacity }, "{what}");
-            assert!(subscribers.records(config.count_by) < known as usize, "{what}");
+            assert!(subscribers.records(config.settings.count_by) < known as usize, "{what}");
             assert_eq!(directory.poll(at(200)).unwrap().if_none_match, Some(&b"\"v1\""[..]), "{what}");
         }
     }

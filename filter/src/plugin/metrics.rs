@@ -45,13 +45,13 @@ impl Metrics {
 
 /// Whether an event may occur. Organisations may come with the directory.
 fn is_possible(config: &Config, event: Event) -> bool {
-    let has_organisations = config.directory.is_some() || config.subscribers.has_organisations();
+    let has_organisations = config.settings.directory.is_some() || config.subscribers.has_organisations();
     match event {
         Event::DirectoryUpdated
         | Event::DirectoryUnchanged
         | Event::DirectoryFailed
         | Event::DirectorySkipped
-        | Event::DirectoryOverCapacity => config.directory.is_some(),
+        | Event::DirectoryOverCapacity => config.settings.directory.is_some(),
         Event::CostRefunded | Event::CostUnknown => config.settles(),
         Event::CostUnsettled => config.settles() || has_organisations,
         Event::OrganisationGivenBack => has_organisations,

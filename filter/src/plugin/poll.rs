@@ -26,9 +26,9 @@ impl Poller {
 
     /// The directory as a new configuration with `settings` takes it over, if it is the same one and has answered.
     pub(super) fn take_over(&self, settings: &DirectorySettings) -> Option<Directory> {
-        let DirectorySettings { cluster, authority, path, bearer, .. } = self.directory.settings();
-        let is_same = (cluster, authority, path, bearer)
-            == (&settings.cluster, &settings.authority, &settings.path, &settings.bearer);
+        let known = self.directory.settings();
+        let is_same = (&known.cluster, known.authority(), &known.path, &known.bearer)
+            == (&settings.cluster, settings.authority(), &settings.path, &settings.bearer);
         (is_same && self.directory.roster().is_some()).then(|| self.directory.take_over(settings.clone()))
     }
 
@@ -117,7 +117,7 @@ impl Poller {
                 format_args!(
                     "weir: directory: unknown keys: {over_capacity}, because the keys before them need all {} records of \
                      counters.known",
-                    config.counters.known
+                    config.settings.counters.known
                 ),
             );
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::log::{log_error, log_failure};
 use super::metrics::Metrics;
 use super::poll::Poller;
-use crate::config::{Config, DirectorySettings, UpstreamHeaders};
+use crate::config::{Config, DirectorySettings, StrangerPolicy, UpstreamHeaders};
 use crate::count::shared_data::HostError;
 use crate::decide::counting::Charged;
 use crate::decide::decision::{Decided, Decision};
@@ -65,7 +65,7 @@ impl Active {
             );
         }
         log_start(&config);
-        let poller = config.directory.as_ref().map(|settings| {
+        let poller = config.settings.directory.as_ref().map(|settings| {
             let directory = taken_over(settings);
             Poller::new(directory.unwrap_or_else(|| Directory::new(settings.clone(), jitter())))
         });
@@ -132,7 +132,7 @@ impl State {
                 result => log_failure(result),
             }
         }
-        if self.limiter.config().log_decisions {
+        if self.limiter.config().settings.log_decisions {
             let reply = reply.map(|reply| (reply.status, reply.details));
             self.limiter.explain(&mut Gateway, headers, decided, reply);
         }
@@ -146,15 +146,15 @@ impl State {
     /// Writes the rate-limit headers of a response.
     pub(super) fn write_headers(&self, response: &Response) -> Result<(), HostError> {
         let config = self.limiter.config();
-        if config.enforcement == Mode::Shadow && !config.headers.in_shadow {
+        if config.settings.enforcement == Mode::Shadow && !config.settings.headers.in_shadow {
             return Ok(());
         }
-        let set = match config.headers.upstream {
+        let set = match config.settings.headers.upstream {
             UpstreamHeaders::Replace => host::replace_response_header,
             UpstreamHeaders::Absent => host::add_response_header,
         };
-        response.charged.write_headers(&config.headers, set)?;
-        if config.headers.expose_cors && response.has_origin {
+        response.charged.write_headers(&config.settings.headers, set)?;
+        if config.settings.headers.expose_cors && response.has_origin {
             host::add_response_header("access-control-expose-headers", EXPOSED)?;
         }
         Ok(())
@@ -207,12 +207,11 @@ fn log_start(config: &Config) {
             config.catalog.plans.len(),
             config.catalog.classes.len(),
             config.subscribers.roster().subscribers(),
-            if config.directory.is_some() { "on" } else { "off" },
-            if config.operators.is_some() { "; answers operators only" } else { "" },
+            if config.settings.directory.is_some() { "on" } else { "off" },
+            if config.settings.operators.is_some() { "; answers operators only" } else { "" },
         ),
     );
-    if config.directory.as_ref().is_some_and(|directory| directory.not_ready == crate::config::NotReady::Pass)
-    {
+    if config.not_ready == Some(StrangerPolicy::Pass) {
         Gateway.log(
             LogLevel::Warn,
             format_args!("weir: directory.not_ready: until the directory answers, requests with unknown keys are not limited"),

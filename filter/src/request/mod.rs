@@ -1,6 +1,5 @@
-//! A request as the filter sees it: its headers, its path, who is calling and which class it belongs to.
+//! A request as the filter sees it: its headers, its path, and who is calling.
 
-pub mod classes;
 pub mod header_pairs;
 pub mod identity;
 pub mod line;

@@ -1,5 +1,6 @@
+use super::super::cost::CostSource;
 use super::super::tests::refused;
-use super::{Class, CostSource};
+use super::Class;
 
 #[test]
 fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
@@ -187,14 +188,14 @@ fn a_class_has_the_statuses_and_the_cost_that_are_given() {
     let config = crate::config::Config::from_json(json).unwrap();
     assert!(config.settles());
     let [a, b, c, d, _] = config.catalog.classes.as_slice() else { panic!("{:?}", config.catalog.classes) };
-    assert_eq!((a.cost, &a.actual), (9, &Some(CostSource::ResponseHeader("x-cost".to_owned()))));
-    assert_eq!((b.cost, &b.actual), (1, &Some(CostSource::Metadata(b"metadata\0m\0n".to_vec()))));
-    assert_eq!((c.cost, &c.actual, d.cost, &d.actual), (1, &None, 7, &None));
+    assert_eq!((a.units(), &a.cost.actual), (9, &Some(CostSource::ResponseHeader("x-cost".to_owned()))));
+    assert_eq!((b.units(), &b.cost.actual), (1, &Some(CostSource::Metadata(b"metadata\0m\0n".to_vec()))));
+    assert_eq!((c.units(), &c.cost.actual, d.units(), &d.cost.actual), (1, &None, 7, &None));
     assert_eq!([a, b, c, d].map(Class::is_settled), [true, true, true, false]);
     let refunded = |class: &Class| {
         [199, 200, 299, 300, 407, 408, 409, 499, 500, 599, 600]
             .into_iter()
-            .filter(|status| class.refund.contains(*status))
+            .filter(|status| class.refund.as_ref().is_some_and(|refund| refund.contains(*status)))
             .collect::<Vec<_>>()
     };
     assert_eq!(
@@ -207,7 +208,7 @@ fn a_class_has_the_statuses_and_the_cost_that_are_given() {
 fn a_refund_is_judged_by_the_status_of_its_kind_or_by_what_envoy_maps_it_to() {
     let refund = |json: &str| {
         let json = format!(r#"{{"plans": {{"pro": {{}}}}, "classes": [{{"name": "a", "refund": {json}}}]}}"#);
-        crate::config::Config::from_json(json.as_bytes()).unwrap().catalog.classes[0].refund.clone()
+        crate::config::Config::from_json(json.as_bytes()).unwrap().catalog.classes[0].refund.clone().unwrap()
     };
     //   given                                               refunded statuses           refunded codes
     let rows: [(&str, &[u16], &[u32]); 5] = [

@@ -1,14 +1,15 @@
-//! The configuration as JSON has it. Its comments are the configuration reference.
+//! The fields of the configuration. Their comments are the configuration reference.
 
 use serde::{Deserialize, Deserializer};
 
-use super::directory::DirectoryFields;
-use super::entries::{Entries, Grants};
-use super::headers::HeaderFields;
+use super::directory::DirectorySettings;
+use super::entries::Entries;
+use super::headers::HeaderOptions;
 use super::leaf::{BasePath, MetadataPath, Name, NonEmpty, Path, PrefixBits, RefusalStatus};
 use super::operators::OperatorSettings;
-use super::plans::ClassFields;
-use super::requests::{KeySourceFields, MatchFields, default_exempt, default_key_sources};
+use super::plans::Class;
+use super::rate::Grants;
+use super::requests::{KeySourceFields, Match, default_exempt, default_key_sources};
 use super::strangers::StrangerFields;
 use super::subscribers::{CountBy, Subscriber};
 use crate::count::table::Capacity;
@@ -18,14 +19,14 @@ use crate::request::readings::UpstreamPaths;
 /// The configuration of Weir's filter.
 ///
 /// Fields that are not listed here are refused.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
     schemars(rename = "Config", title = "Configuration of Weir")
 )]
 #[serde(deny_unknown_fields)]
-pub(super) struct Document {
+pub struct Settings {
     /// Plans by name, each with its quotas by class.
     ///
     /// A class with `"unlimited"` in place of a list of quotas is never limited. A class that a plan does not mention is not in the plan:
@@ -44,7 +45,7 @@ pub(super) struct Document {
         [{"name": "chat", "cost": {"reserve": 1000, "actual": {"response_header": "x-cost"}}, "match": [{"path": "/chat"}]}],
         [{"name": "search", "refund": {"statuses": ["5xx", 408], "grpc": ["UNAVAILABLE"]}, "match": [{"path_prefix": "/search"}]}],
     ])))]
-    pub(super) classes: Vec<ClassFields>,
+    pub(super) classes: Vec<Class>,
     /// Class of the requests that match no entry of `classes`. It needs no entry there.
     #[serde(default = "default_class")]
     #[cfg_attr(feature = "schema", schemars(extend("default" = "standard")))]
@@ -55,11 +56,11 @@ pub(super) struct Document {
         "default" = [{"methods": ["OPTIONS"]}],
         "examples" = [[{"methods": ["OPTIONS"]}, {"methods": ["GET"], "path_prefix": "/r"}]],
     )))]
-    pub(super) exempt: Vec<MatchFields>,
+    pub(super) exempt: Vec<Match>,
     /// Prefix that is stripped from a path before it is matched. A path outside this prefix matches only entries without a path.
     #[serde(default = "default_base_path")]
     #[cfg_attr(feature = "schema", schemars(extend("default" = "", "examples" = ["/v1"])))]
-    pub(super) base_path: BasePath,
+    pub base_path: BasePath,
     /// How the upstream reads unusual paths. Each declaration makes fewer paths ambiguous.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(extend("examples" = [{"merge_slashes": true, "matrix_parameters": "keep"}])))]
@@ -91,7 +92,7 @@ pub(super) struct Document {
     #[cfg_attr(feature = "schema", schemars(extend(
         "examples" = [{"metadata": ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "plan"]}],
     )))]
-    pub(super) plan_source: Option<PlanSource>,
+    pub plan_source: Option<PlanSource>,
     /// A service that lists subscribers. Every worker polls it.
     #[cfg_attr(feature = "schema", schemars(extend("examples" = [{
         "cluster": "backend-internal",
@@ -99,10 +100,10 @@ pub(super) struct Document {
         "bearer": {"env": "WEIR_DIRECTORY_TOKEN"},
         "not_ready": "unavailable",
     }])))]
-    pub(super) directory: Option<DirectoryFields>,
+    pub directory: Option<DirectorySettings>,
     /// The owner of a quota.
     #[serde(default)]
-    pub(super) count_by: CountBy,
+    pub count_by: CountBy,
     /// Policy for requests with an unknown key.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(extend("default" = {"action": "limit"}, "examples" = [{"action": "reject"}])))]
@@ -117,11 +118,11 @@ pub(super) struct Document {
     /// Number of IPv6 address bits that identify a client without a known key. An IPv4 client is identified by its whole address.
     #[serde(default = "default_ipv6_prefix")]
     #[cfg_attr(feature = "schema", schemars(extend("default" = 64)))]
-    pub(super) ipv6_prefix: PrefixBits,
+    pub ipv6_prefix: PrefixBits,
     /// The answer to a request of a class that the plan lacks. Such requests are not counted.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(extend("default" = {"status": 403})))]
-    pub(super) not_in_plan: NotInPlan,
+    pub not_in_plan: NotInPlan,
     /// Headers that the filter adds to responses.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(extend("default" = {
@@ -132,7 +133,7 @@ pub(super) struct Document {
         "upstream": "replace",
         "in_shadow": false,
     })))]
-    pub(super) headers: HeaderFields,
+    pub headers: HeaderOptions,
     /// Path of the usage endpoint. The filter answers `GET` there with the limits, the remaining units and the resets of the caller's
     /// plan, and consumes no quota. Callers without a known key get 401.
     #[cfg_attr(feature = "schema", schemars(extend("examples" = ["/quota"])))]
@@ -140,35 +141,35 @@ pub(super) struct Document {
     /// Whether the filter refuses requests. In shadow mode it counts, reports what it would have refused, and adds no headers unless
     /// `headers.in_shadow` is true.
     #[serde(default)]
-    pub(super) enforcement: Mode,
+    pub enforcement: Mode,
     /// Whether the filter writes a debug line for each decision, with the reasons. The gateway's log has these lines if its log level for
     /// Wasm is debug. They cost time with every request.
     #[serde(default)]
-    pub(super) log_decisions: bool,
+    pub log_decisions: bool,
     /// Requests that the gateway's access log can describe. For these, the filter state `wasm.weir` holds one line with the outcome, the
     /// subscriber, the plan, the class and the quota. In Envoy's access log format it is `%FILTER_STATE(wasm.weir:PLAIN)%`.
     #[serde(default)]
-    pub(super) log_fields: LogFields,
+    pub log_fields: LogFields,
     /// Policy for a request that could not be counted.
     #[serde(default)]
-    pub(super) on_error: OnError,
+    pub on_error: OnError,
     /// Capacity of the counters, in records. A record holds what one caller has used in one class. Capacity is fixed when the gateway
     /// starts; changing it needs a restart.
     #[serde(default)]
-    pub(super) counters: Capacity,
+    pub counters: Capacity,
     /// Text that is hashed into the names in shared data. It keeps two Weir filters apart that share a `vm_id`, as in Istio.
     #[serde(default)]
-    pub(super) namespace: String,
+    pub namespace: String,
     /// Turns this filter instance into an operator endpoint. Put it on an internal listener, with the same `vm_id` and settings as the
     /// public filter. Operators see where a subscriber stands, and reset a quota.
     #[cfg_attr(feature = "schema", schemars(extend("examples" = [{"path": "/weir", "tokens": [{
         "name": "on-call",
         "token": "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b",
     }]}])))]
-    pub(super) operators: Option<OperatorSettings>,
-    #[serde(default, rename = "fleet")]
+    pub operators: Option<OperatorSettings>,
+    #[serde(default, rename = "fleet", deserialize_with = "no_fleet")]
     #[cfg_attr(feature = "schema", schemars(skip))]
-    _fleet: NoFleet,
+    _fleet: (),
 }
 
 fn default_class() -> Name {
@@ -184,21 +185,21 @@ const fn default_ipv6_prefix() -> PrefixBits {
 }
 
 /// A place that has the name of the caller's plan.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub(super) struct PlanSource {
+pub struct PlanSource {
     /// Path of the plan's name in the metadata of the request.
-    pub(super) metadata: MetadataPath,
+    pub metadata: MetadataPath,
 }
 
 /// The answer to a request of a class that the plan lacks.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub(super) struct NotInPlan {
+pub struct NotInPlan {
     /// Status from 400 to 499, except 429.
-    pub(super) status: RefusalStatus,
+    pub status: RefusalStatus,
 }
 
 impl Default for NotInPlan {
@@ -234,12 +235,6 @@ pub enum OnError {
 }
 
 /// Refuses a field that this version does not have, and that an earlier one had.
-#[derive(Default)]
-pub(super) struct NoFleet;
-
-impl<'de> Deserialize<'de> for NoFleet {
-    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        let problem = "fleets are being rebuilt, and this version has none; leave the field out";
-        Err(serde::de::Error::custom(problem))
-    }
+fn no_fleet<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
+    Err(serde::de::Error::custom("fleets are being rebuilt, and this version has none; leave the field out"))
 }
