@@ -34,35 +34,24 @@ pub enum Event {
 }
 
 impl Event {
-    /// All events.
-    pub const ALL: [Self; 10] = [
-        Self::DirectoryUpdated,
-        Self::DirectoryUnchanged,
-        Self::DirectoryFailed,
-        Self::DirectorySkipped,
-        Self::DirectoryOverCapacity,
-        Self::CostRefunded,
-        Self::CostUnknown,
-        Self::CostUnsettled,
-        Self::OrganisationGivenBack,
-        Self::CountersRepaired,
+    /// All events, and the names of their counters.
+    pub const ALL: [(Self, &'static str); 10] = [
+        (Self::DirectoryUpdated, "weir.directory.updated_total"),
+        (Self::DirectoryUnchanged, "weir.directory.unchanged_total"),
+        (Self::DirectoryFailed, "weir.directory.failed_total"),
+        (Self::DirectorySkipped, "weir.directory.skipped_total"),
+        (Self::DirectoryOverCapacity, "weir.directory.over_capacity_total"),
+        (Self::CostRefunded, "weir.cost.refunded_total"),
+        (Self::CostUnknown, "weir.cost.unknown_total"),
+        (Self::CostUnsettled, "weir.cost.unsettled_total"),
+        (Self::OrganisationGivenBack, "weir.organisation.given_back_total"),
+        (Self::CountersRepaired, "weir.counters.repaired_total"),
     ];
 
     /// The name of the counter.
     #[must_use]
-    pub const fn metric(self) -> &'static str {
-        match self {
-            Self::DirectoryUpdated => "weir.directory.updated_total",
-            Self::DirectoryUnchanged => "weir.directory.unchanged_total",
-            Self::DirectoryFailed => "weir.directory.failed_total",
-            Self::DirectorySkipped => "weir.directory.skipped_total",
-            Self::DirectoryOverCapacity => "weir.directory.over_capacity_total",
-            Self::CostRefunded => "weir.cost.refunded_total",
-            Self::CostUnknown => "weir.cost.unknown_total",
-            Self::CostUnsettled => "weir.cost.unsettled_total",
-            Self::OrganisationGivenBack => "weir.organisation.given_back_total",
-            Self::CountersRepaired => "weir.counters.repaired_total",
-        }
+    pub fn metric(self) -> &'static str {
+        Self::ALL.get(self as usize).map_or("", |(_, name)| name)
     }
 }
 

@@ -2,8 +2,11 @@
 
 use core::fmt;
 
+use serde::Serialize;
+
 /// What became of a request. A request may have several: one of an unknown key may be limited, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Passed on, its quota consumed.
     Allowed,
@@ -62,29 +65,10 @@ impl Outcome {
     }
 }
 
+/// The name in metrics and logs.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl Outcome {
-    /// The outcome's name in metrics and logs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Limited => "limited",
-            Self::ShadowLimited => "shadow_limited",
-            Self::NotInPlan => "not_in_plan",
-            Self::UnknownKey => "unknown_key",
-            Self::MissingKey => "missing_key",
-            Self::AmbiguousPath => "ambiguous_path",
-            Self::Exempt => "exempt",
-            Self::Overflow => "overflow",
-            Self::NotReady => "not_ready",
-            Self::Error => "error",
-        }
+        self.serialize(f)
     }
 }
 

@@ -51,7 +51,8 @@ impl Filter {
 
     fn events(&mut self) -> Vec<Event> {
         let sums = self.limiter.drain_events(&mut self.host);
-        Event::ALL.into_iter().zip(sums).filter(|(_, sum)| *sum > 0).map(|(event, _)| event).collect()
+        let counted = Event::ALL.into_iter().zip(sums).filter(|(_, sum)| *sum > 0);
+        counted.map(|((event, _), _)| event).collect()
     }
 }
 
