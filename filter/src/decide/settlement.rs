@@ -24,14 +24,6 @@ pub enum Moment<'r> {
     End,
 }
 
-impl Charged {
-    /// Whether the response, or the end of the stream, is still to settle the charge.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.is_open
-    }
-}
-
 impl Limiter {
     /// Settles a charge that is still open, if this moment decides it: a refund, or a cost that is stated. `charged` then says where the client
     /// stands.

@@ -1,8 +1,7 @@
 //! The host's counters of one configuration.
 
-use super::log::{log_error, log_failure};
-use crate::config::Config;
-use crate::config::NO_PLAN;
+use super::log::logged;
+use crate::config::{Config, NO_PLAN};
 use crate::decide::decision::Decided;
 use crate::decide::limiter::Limiter;
 use crate::decide::metric::{self, Event, Label, RequestSums};
@@ -20,7 +19,7 @@ impl Metrics {
     pub(super) fn define(config: &Config) -> Self {
         let sums = RequestSums::new(config.catalog.plans.len(), config.catalog.classes.len());
         let requests = sums.labels().map(|label| request_counter(config, label)).collect();
-        let events = Event::ALL.map(|event| is_possible(config, event).then(|| counter(event.metric()))?);
+        let events = Event::ALL.map(|(event, name)| is_possible(config, event).then(|| counter(name))?);
         Self { sums, requests, events }
     }
 
@@ -32,12 +31,12 @@ impl Metrics {
     pub(super) fn flush(&mut self, limiter: &mut Limiter) {
         for (metric, sum) in self.events.iter().zip(limiter.drain_events(&mut Gateway)) {
             if let (Some(metric), 1..) = (metric, sum) {
-                log_failure(metric.add(sum));
+                logged(metric.add(sum));
             }
         }
         for (place, sum) in self.sums.drain() {
             if let Some(metric) = self.requests.get(place).copied().flatten() {
-                log_failure(metric.add(sum));
+                logged(metric.add(sum));
             }
         }
     }
@@ -68,5 +67,5 @@ fn request_counter(config: &Config, Label { plan, class, outcome }: Label) -> Op
 }
 
 fn counter(name: &str) -> Option<Metric> {
-    Metric::counter(name).map_err(log_error).ok()
+    logged(Metric::counter(name).map(Some))
 }
