@@ -13,9 +13,7 @@ use super::operators::Call;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, Usage, usage};
 use crate::config::{Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
-use crate::count::counters::Counters;
 use crate::count::fingerprint::Who;
-use crate::count::swap::CountError;
 use crate::quota::{Mode, Quota};
 use crate::request::header_pairs::HeaderPairs;
 
@@ -25,23 +23,14 @@ const MAX_KEYS: usize = 100;
 /// Digits of a key's SHA-256 in the audit line.
 const KEY_DIGITS: usize = 8;
 
-/// Where a subscriber stands. `GET` and `POST …/reset` answer it.
+/// Where a subscriber stands: each of its keys or, if they share their quotas, all of them. `GET` and `POST …/reset` answer it.
 #[derive(Serialize)]
 struct State<'a> {
     subscriber: &'a str,
-    counters: Vec<CounterState<'a>>,
+    counters: Vec<Usage<'a>>,
     /// Keys of the subscriber beyond those that are listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     omitted: Option<usize>,
-}
-
-/// Where a key stands or, if the subscriber's keys share their quotas, the subscriber.
-#[derive(Serialize)]
-struct CounterState<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-    #[serde(flatten)]
-    usage: Usage<'a>,
 }
 
 /// The line that the log has of a reset.
@@ -63,13 +52,6 @@ struct Audit<'a> {
     used_after: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
-}
-
-/// A quota of a class, and whose count of it an operator resets.
-struct Reset<'c> {
-    who: Who<'c>,
-    class: &'c str,
-    quota: &'c Quota,
 }
 
 impl Limiter {
@@ -102,7 +84,7 @@ impl Limiter {
         let directory = self.directory.clone();
         let asked = Call::read(operators, headers).and_then(|call| {
             let owners = owners(config, directory.as_deref(), &call)?;
-            let reset = call.reset.as_ref().map(|(class, quota)| Reset::find(config, &owners, class, quota));
+            let reset = call.reset.as_ref().map(|(class, quota)| quota_named(config, &owners, class, quota));
             Ok((reset.transpose()?, owners, call))
         });
         let (reset, owners, call) = match asked {
@@ -113,94 +95,45 @@ impl Limiter {
         if counters.is_local() {
             return Ok(Answer::Refused(Refusal::NoSharedData));
         }
-        if let Some(reset) = &reset {
-            reset.carry_out(counters, host, &call)?;
+        if let Some((who, class, quota)) = reset {
+            let used = counters.reset(host, counters.place(who, class), quota)?;
+            let audit = Audit::of_reset(&call, who, class, quota, used);
+            host.log(LogLevel::Warn, format_args!("audit {}", json(&audit)));
         }
-        let details = if reset.is_some() { "weir_reset" } else { "weir_usage" };
-        Ok(Answer::document(details, &State::read(counters, host, config, &call, &owners)?))
+        let mut listed = Vec::new();
+        for owner in owners.iter().take(MAX_KEYS) {
+            let mut usage = usage(counters, host, config, *owner)?;
+            if let Who::Key(key) = owner.who {
+                usage.key = Some(format!("sha256:{}", hex(key)));
+            }
+            listed.push(usage);
+        }
+        let omitted = Some(owners.len() - listed.len()).filter(|omitted| *omitted > 0);
+        let state = State { subscriber: &call.subscriber, counters: listed, omitted };
+        Ok(Answer::document(if reset.is_some() { "weir_reset" } else { "weir_usage" }, &state))
     }
 }
 
-impl<'c> Reset<'c> {
-    /// The enforced quota of this name in the class, as an answer lists it, and whose it is: a key's, its subscriber's or its organisation's.
-    fn find(config: &'c Config, owners: &[Subscriber<'c>], class: &str, name: &str) -> Result<Self, Refusal> {
-        let classes = &config.catalog.classes;
-        let index = classes.iter().position(|known| known.name == class);
-        let index = index
-            .ok_or_else(|| Refusal::parameter("class", one_of(classes.iter().map(|class| &*class.name))))?;
-        let granted = owners.iter().filter_map(|owner| match owner.entitlements.get(index)? {
-            Entitlement::Quotas(set) => Some(owner.quotas(set)),
-            Entitlement::NotInPlan | Entitlement::Unlimited => None,
-        });
-        let quotas = granted.flatten().flat_map(|(who, quotas)| quotas.iter().map(move |quota| (who, quota)));
-        let enforced: Vec<_> = quotas.filter(|(_, quota)| quota.mode == Mode::Enforced).collect();
-        let mut named = enforced.iter().filter(|(_, quota)| quota.name == name);
-        let (who, quota) = *named.next().ok_or_else(|| {
-            let expected = match enforced.as_slice() {
-                [] => "another class, because no quota of this class limits the subscriber".to_owned(),
-                enforced => one_of(enforced.iter().map(|(_, quota)| &*quota.name)),
-            };
-            Refusal::parameter("quota", expected)
-        })?;
-        if named.any(|(other, _)| *other != who) {
-            return Err(Refusal::SeveralKeys);
-        }
-        Ok(Self { who, class: config.class_name(index), quota })
-    }
-
-    /// Resets the quota, and logs that.
-    fn carry_out(
-        &self,
-        counters: &mut Counters,
-        host: &mut impl Host,
-        call: &Call<'_>,
-    ) -> Result<(), CountError> {
-        let Self { who, class, quota } = *self;
-        let used_before = counters.reset(host, counters.place(who, class), quota)?;
-        let audit = Audit {
+impl<'a> Audit<'a> {
+    fn of_reset(call: &'a Call<'_>, who: Who<'a>, class: &'a str, quota: &'a Quota, used: u32) -> Self {
+        let (key, organisation) = match who {
+            Who::Key(key) => (Some(hex(key).chars().take(KEY_DIGITS).collect()), None),
+            Who::Organisation(id) => (None, Some(id)),
+            Who::Subscriber(_) | Who::Address(_) => (None, None),
+        };
+        Self {
             operator: call.operator,
             action: "reset",
             subscriber: &call.subscriber,
-            organisation: match who {
-                Who::Organisation(id) => Some(id),
-                Who::Key(_) | Who::Subscriber(_) | Who::Address(_) => None,
-            },
-            key: key(who).map(|key| key.chars().take(KEY_DIGITS).collect()),
+            organisation,
+            key,
             class,
             quota: &quota.name,
             limit: quota.limit.get(),
-            used_before,
+            used_before: used,
             used_after: 0,
             request_id: call.request_id.as_deref(),
-        };
-        host.log(LogLevel::Warn, format_args!("audit {}", json(&audit)));
-        Ok(())
-    }
-}
-
-impl<'a> State<'a> {
-    fn read(
-        counters: &mut Counters,
-        host: &mut impl Host,
-        config: &'a Config,
-        call: &'a Call<'_>,
-        owners: &[Subscriber<'a>],
-    ) -> Result<Self, CountError> {
-        let listed = owners.iter().take(MAX_KEYS).map(|owner| {
-            let key = key(owner.who).map(|key| format!("sha256:{key}"));
-            Ok(CounterState { key, usage: usage(counters, host, config, *owner)? })
-        });
-        let listed = listed.collect::<Result<Vec<_>, CountError>>()?;
-        let omitted = Some(owners.len() - listed.len()).filter(|omitted| *omitted > 0);
-        Ok(Self { subscriber: &call.subscriber, counters: listed, omitted })
-    }
-}
-
-/// The digits of a key's SHA-256; `None` of what is no key.
-fn key(who: Who<'_>) -> Option<String> {
-    match who {
-        Who::Key(key) => Some(hex(key)),
-        Who::Subscriber(_) | Who::Organisation(_) | Who::Address(_) => None,
+        }
     }
 }
 
@@ -225,6 +158,37 @@ fn owners<'c>(
         }
     }
     if owners.is_empty() { Err(Refusal::NoSuchKey) } else { Ok(owners) }
+}
+
+/// The enforced quota of this name in the class, as an answer lists it, and whose it is: a key's, its subscriber's or its organisation's.
+fn quota_named<'c>(
+    config: &'c Config,
+    owners: &[Subscriber<'c>],
+    class: &str,
+    name: &str,
+) -> Result<(Who<'c>, &'c str, &'c Quota), Refusal> {
+    let classes = config.catalog.classes.iter().map(|class| class.name.as_str());
+    let Some(index) = classes.clone().position(|known| known == class) else {
+        return Err(Refusal::parameter("class", one_of(classes)));
+    };
+    let granted = owners.iter().filter_map(|owner| match owner.entitlements.get(index)? {
+        Entitlement::Quotas(set) => Some(owner.quotas(set)),
+        Entitlement::NotInPlan | Entitlement::Unlimited => None,
+    });
+    let quotas = granted.flatten().flat_map(|(who, quotas)| quotas.iter().map(move |quota| (who, quota)));
+    let enforced: Vec<_> = quotas.filter(|(_, quota)| quota.mode == Mode::Enforced).collect();
+    let mut named = enforced.iter().filter(|(_, quota)| quota.name == name);
+    let Some((who, quota)) = named.next() else {
+        let expected = match enforced.as_slice() {
+            [] => "another class, because no quota of this class limits the subscriber".to_owned(),
+            enforced => one_of(enforced.iter().map(|(_, quota)| quota.name.as_str())),
+        };
+        return Err(Refusal::parameter("quota", expected));
+    };
+    match named.any(|(other, _)| other != who) {
+        true => Err(Refusal::SeveralKeys),
+        false => Ok((*who, config.class_name(index), quota)),
+    }
 }
 
 fn one_of<'n>(names: impl Iterator<Item = &'n str>) -> String {

@@ -59,10 +59,6 @@ impl Outcome {
             }
         }
     }
-
-    const fn bit(self) -> u16 {
-        1 << self as u16
-    }
 }
 
 /// The name in metrics and logs.
@@ -79,13 +75,7 @@ pub struct Outcomes(u16);
 impl Outcomes {
     /// Adds an outcome.
     pub const fn add(&mut self, outcome: Outcome) {
-        self.0 |= outcome.bit();
-    }
-
-    /// Whether the request has this outcome.
-    #[must_use]
-    pub const fn has(self, outcome: Outcome) -> bool {
-        self.0 & outcome.bit() != 0
+        self.0 |= 1 << outcome as u16;
     }
 
     /// The outcomes, in the order of [`Outcome::ALL`].
@@ -102,6 +92,6 @@ impl Outcomes {
 
 impl From<Outcome> for Outcomes {
     fn from(outcome: Outcome) -> Self {
-        Self(outcome.bit())
+        Self(1 << outcome as u16)
     }
 }

@@ -107,7 +107,8 @@ impl Reply {
             status,
             violated_policies: charged.exhausted().map(|quota| quota.name.as_str()).collect(),
         });
-        let error = ErrorBody { code: code(status), message: &message, doc_url: doc_url(status) };
+        let (code, doc_url) = code(status);
+        let error = ErrorBody { code, message: &message, doc_url };
         let body = if is_grpc { message } else { json(&Body { error, problem }) };
         Self::write(head, is_grpc, retry_after, headers, body)
     }
@@ -158,29 +159,20 @@ fn limited(config: &Config, charged: &Charged, plan: Option<&str>) -> String {
     format!("Too many requests: {quota} {whose}; retry in {} s.", charged.retry_after())
 }
 
-/// The one code that the published clients accept for a status.
-fn code(status: u16) -> &'static str {
+/// The one code that the published clients accept for a status, and where the status is defined.
+fn code(status: u16) -> (&'static str, &'static str) {
     match status {
-        401 => "unauthorized",
-        402 | 403 => "forbidden",
-        404 => "not_found",
-        409 => "conflict",
-        410 => "invite_expired",
-        422 => "unprocessable_entity",
-        429 => "rate_limit_exceeded",
-        500.. => "internal_server_error",
-        _ => "bad_request",
-    }
-}
-
-/// Where the status is defined.
-fn doc_url(status: u16) -> &'static str {
-    match status {
-        429 => "https://www.rfc-editor.org/rfc/rfc6585#section-4",
-        401 => "https://www.rfc-editor.org/rfc/rfc9110#section-15.5.2",
-        403 => "https://www.rfc-editor.org/rfc/rfc9110#section-15.5.4",
-        503 => "https://www.rfc-editor.org/rfc/rfc9110#section-15.6.4",
-        _ => "https://www.rfc-editor.org/rfc/rfc9110#section-15.5",
+        401 => ("unauthorized", "https://www.rfc-editor.org/rfc/rfc9110#section-15.5.2"),
+        402 => ("forbidden", "https://www.rfc-editor.org/rfc/rfc9110#section-15.5"),
+        403 => ("forbidden", "https://www.rfc-editor.org/rfc/rfc9110#section-15.5.4"),
+        404 => ("not_found", "https://www.rfc-editor.org/rfc/rfc9110#section-15.5"),
+        409 => ("conflict", "https://www.rfc-editor.org/rfc/rfc9110#section-15.5"),
+        410 => ("invite_expired", "https://www.rfc-editor.org/rfc/rfc9110#section-15.5"),
+        422 => ("unprocessable_entity", "https://www.rfc-editor.org/rfc/rfc9110#section-15.5"),
+        429 => ("rate_limit_exceeded", "https://www.rfc-editor.org/rfc/rfc6585#section-4"),
+        503 => ("internal_server_error", "https://www.rfc-editor.org/rfc/rfc9110#section-15.6.4"),
+        500.. => ("internal_server_error", "https://www.rfc-editor.org/rfc/rfc9110#section-15.5"),
+        _ => ("bad_request", "https://www.rfc-editor.org/rfc/rfc9110#section-15.5"),
     }
 }
 

@@ -18,6 +18,9 @@ use crate::quota::{Mode, Quota, QuotaSet};
 /// ```
 #[derive(Debug, Serialize)]
 pub struct Usage<'a> {
+    /// The key's hash, which only operators are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
     plan: &'a str,
     classes: Vec<ClassUsage<'a>>,
 }
@@ -131,5 +134,5 @@ pub fn usage<'c>(
             quotas,
         });
     }
-    Ok(Usage { plan: config.plan_name(subscriber.plan), classes })
+    Ok(Usage { key: None, plan: config.plan_name(subscriber.plan), classes })
 }
