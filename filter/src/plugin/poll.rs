@@ -34,11 +34,6 @@ impl Poller {
         (is_same && self.directory.roster().is_some()).then(|| self.directory.take_over(settings.clone()))
     }
 
-    /// Whether the call is the poll in flight.
-    pub(super) fn has_made(&self, call: u32) -> bool {
-        self.in_flight == Some(call)
-    }
-
     /// Sends the poll that is due. Within a callback of the root context.
     pub(super) fn poll(&mut self, limiter: &mut Limiter) {
         let Ok(now) = Gateway.now() else { return };
@@ -60,9 +55,11 @@ impl Poller {
         }
     }
 
-    /// Takes the answer to the poll; `answered` is false if there is none.
-    pub(super) fn answer(&mut self, limiter: &mut Limiter, answered: bool, body_size: usize) {
-        self.in_flight = None;
+    /// Takes the answer to a call, if that is the poll in flight; `answered` is false if there is none.
+    pub(super) fn answer(&mut self, limiter: &mut Limiter, call: u32, answered: bool, body_size: usize) {
+        if self.in_flight.take_if(|poll| *poll == call).is_none() {
+            return;
+        }
         let (head, body) = match answered {
             true => (
                 logged(host::header_map(MapType::HttpCallResponseHeaders)),

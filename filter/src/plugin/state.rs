@@ -96,8 +96,8 @@ impl State {
 
     /// Takes the answer to a call.
     pub(super) fn answer(&mut self, call: u32, answered: bool, body_size: usize) {
-        if let Some(poller) = self.poller.as_mut().filter(|poller| poller.has_made(call)) {
-            poller.answer(&mut self.limiter, answered, body_size);
+        if let Some(poller) = &mut self.poller {
+            poller.answer(&mut self.limiter, call, answered, body_size);
         }
     }
 
