@@ -2,14 +2,14 @@
 //!
 //! A refund names HTTP statuses or gRPC codes. The filter judges a response of the other kind by the status that Envoy would give it.
 
-pub(crate) const OK: u32 = 0;
-pub(crate) const INVALID_ARGUMENT: u32 = 3;
-pub(crate) const NOT_FOUND: u32 = 5;
-pub(crate) const PERMISSION_DENIED: u32 = 7;
-pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
-pub(crate) const UNIMPLEMENTED: u32 = 12;
-pub(crate) const UNAVAILABLE: u32 = 14;
-pub(crate) const UNAUTHENTICATED: u32 = 16;
+pub(crate) const OK: i32 = 0;
+pub(crate) const INVALID_ARGUMENT: i32 = 3;
+pub(crate) const NOT_FOUND: i32 = 5;
+pub(crate) const PERMISSION_DENIED: i32 = 7;
+pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
+pub(crate) const UNIMPLEMENTED: i32 = 12;
+pub(crate) const UNAVAILABLE: i32 = 14;
+pub(crate) const UNAUTHENTICATED: i32 = 16;
 
 /// The codes in their order: the name in gRPC's documentation, and the HTTP status of `Grpc::Utility::grpcToHttpStatus` in Envoy.
 const CODES: [(&str, u16); 17] = [

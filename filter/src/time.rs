@@ -4,35 +4,28 @@ use core::time::Duration;
 
 /// An instant since the Unix epoch, as the host reports it. The host's clock may step back.
 ///
-/// Decisions are about whole seconds, so these are kept apart: taking them out of nanoseconds again and again would be a division of
+/// Decisions are about whole seconds, which a duration keeps apart: taking them out of nanoseconds again and again would be a division of
 /// 64 bits each time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Timestamp {
-    seconds: u64,
-    nanos: u32,
-}
-
-/// Nanoseconds in a second.
-const NANOS: u64 = 1_000_000_000;
+pub struct Timestamp(Duration);
 
 impl Timestamp {
     /// The instant `nanos` nanoseconds after the epoch.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
-        // The remainder of 10⁹ fits in.
-        Self { seconds: nanos / NANOS, nanos: (nanos % NANOS) as u32 }
+        Self(Duration::from_nanos(nanos))
     }
 
     /// The instant `seconds` after the epoch.
     #[must_use]
     pub const fn from_seconds(seconds: u64) -> Self {
-        Self { seconds, nanos: 0 }
+        Self(Duration::from_secs(seconds))
     }
 
     /// Whole seconds since the epoch, rounded down.
     #[must_use]
     pub const fn seconds(self) -> u64 {
-        self.seconds
+        self.0.as_secs()
     }
 
     /// Seconds until the epoch second `later`, rounded up; 0 if it has come.
@@ -46,19 +39,18 @@ impl Timestamp {
     #[must_use]
     pub const fn seconds_until(self, later: u64) -> u64 {
         // The part of a second that has gone is what rounding up gives back.
-        later.saturating_sub(self.seconds)
+        later.saturating_sub(self.seconds())
     }
 
     /// Time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn duration_since(self, earlier: Self) -> Duration {
-        let since_epoch = |at: Self| Duration::new(at.seconds, at.nanos);
-        since_epoch(self).saturating_sub(since_epoch(earlier))
+        self.0.saturating_sub(earlier.0)
     }
 
     /// The low 32 bits of the nanoseconds since the epoch.
     #[must_use]
     pub const fn low_bits(self) -> u32 {
-        (self.seconds.wrapping_mul(NANOS) as u32).wrapping_add(self.nanos)
+        self.0.as_nanos() as u32
     }
 }

@@ -61,8 +61,8 @@ pub struct Charged {
     /// Whether this is a client without a known key.
     pub(super) is_stranger: bool,
     pub(super) is_grpc: bool,
-    /// Whether the response, or the end of the stream, is to settle the charge.
-    pub(super) is_open: bool,
+    /// Whether the response, or the end of the stream, is still to settle the charge.
+    pub is_open: bool,
 }
 
 /// The counters of a VM, and what goes wrong with them.

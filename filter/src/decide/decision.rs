@@ -2,21 +2,15 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::counting::Charged;
+use super::json;
 use super::outcome::{Outcome, Outcomes};
 use super::refusal::Refusal;
 use crate::config::{Config, OnError};
 use crate::quota::Mode;
 use crate::request::line::RequestLine;
-
-/// What is to be done with a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// The request goes on.
-    Pass,
-    /// The filter answers it.
-    Answer(Box<Answer>),
-}
 
 /// An answer of the filter, as data: its text is written where it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +26,18 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    /// A document that a caller or an operator asked for.
+    pub(super) fn document(details: &'static str, document: &impl Serialize) -> Self {
+        Self::Document { details, json: json(document) }
+    }
+}
+
 /// A decision, and what metrics, the log and the response need to know of the request.
 #[derive(Clone, Debug)]
 pub struct Decided {
-    /// What is to be done.
-    pub decision: Decision,
+    /// What the filter answers; `None` if the request goes on.
+    pub answer: Option<Box<Answer>>,
     /// The subscriber's plan, as an index into [`crate::config::Catalog::plans`]; `None` for a stranger.
     pub plan: Option<usize>,
     /// The subscriber's id, where access logs say it.
@@ -59,7 +60,7 @@ impl Decided {
     /// The initial state: the request passes, its caller is unknown, and its class is the default class.
     pub(super) fn new(config: &Config, line: Option<&RequestLine<'_>>) -> Self {
         Self {
-            decision: Decision::Pass,
+            answer: None,
             plan: None,
             subscriber: None,
             class: config.catalog.default_class,
@@ -82,7 +83,7 @@ impl Decided {
         self.outcomes.add(outcome);
         self.is_refused = true;
         if config.settings.enforcement == Mode::Enforced {
-            self.decision = Decision::Answer(Box::new(Answer::Refused(refusal)));
+            self.answer = Some(Box::new(Answer::Refused(refusal)));
         }
     }
 

@@ -5,10 +5,12 @@ use core::slice;
 use serde::Serialize;
 
 use super::counting::Charged;
-use super::decision::{Decided, Decision};
+use super::decision::Decided;
 use super::host::{Host, LogLevel};
+use super::json;
 use super::limiter::Limiter;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Outcomes};
+use super::usage::QuotaUsage;
 use crate::config::digest;
 use crate::quota::Mode;
 use crate::request::header_pairs::HeaderPairs;
@@ -29,21 +31,16 @@ struct Explanation<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     counter: Option<String>,
     quotas: Vec<QuotaExplanation<'a>>,
-    outcomes: Vec<String>,
+    outcomes: Vec<Outcome>,
     /// `forwarded`, or the reply's status and response-code details.
     decision: String,
 }
 
 #[derive(Serialize)]
 struct QuotaExplanation<'a> {
-    name: &'a str,
-    limit: u32,
-    /// Seconds.
-    window: u64,
-    /// Units left in the window.
-    remaining: u32,
-    /// When the window ends, in UTC epoch seconds.
-    reset: u64,
+    /// In units.
+    #[serde(flatten)]
+    usage: QuotaUsage<'a>,
     /// Whether the request did not fit.
     exhausted: bool,
     mode: Mode,
@@ -75,28 +72,19 @@ impl Limiter {
             cost: charged.map(|charged| charged.cost),
             counter: charged.map(|charged| format!("{:08x}", charged.places.own.fingerprint().get() >> 32)),
             quotas: quotas
-                .map(|(quota, standing)| {
-                    let period = standing.period(quota);
-                    QuotaExplanation {
-                        name: &quota.name,
-                        limit: quota.limit.get(),
-                        window: period.end.saturating_sub(period.start),
-                        remaining: standing.left(quota),
-                        reset: period.end,
-                        exhausted: standing.exhausted,
-                        mode: quota.mode,
-                    }
+                .map(|(quota, standing)| QuotaExplanation {
+                    usage: QuotaUsage::new(quota, standing, 1),
+                    exhausted: standing.exhausted,
+                    mode: quota.mode,
                 })
                 .collect(),
-            outcomes: decided.outcomes.iter().map(|outcome| outcome.to_string()).collect(),
+            outcomes: decided.outcomes.iter().collect(),
             decision: answer.map_or_else(
                 || "forwarded".to_owned(),
                 |(status, details)| format!("answered {status} {details}"),
             ),
         };
-        // Serializing strings and numbers into memory cannot fail.
-        let json = serde_json::to_string(&explanation).unwrap_or_default();
-        host.log(LogLevel::Debug, format_args!("decision {json}"));
+        host.log(LogLevel::Debug, format_args!("decision {}", json(&explanation)));
     }
 
     /// The sources that carry a key, and the key's subscriber, if it is listed.
@@ -107,28 +95,21 @@ impl Limiter {
             |source: &&KeySource| !matches!(read(slice::from_ref(*source)), Ok(Credential::Missing));
         let names: Vec<String> = sources.iter().filter(carries).map(named).collect();
         let subscriber = match read(sources) {
-            Ok(Credential::Key(key)) => self.subscriber_of(&key),
+            Ok(Credential::Key(key)) => self.config.known(self.directory.as_deref(), &digest(&key)),
             _ => None,
         };
-        (if names.is_empty() { "none".to_owned() } else { names.join(", ") }, subscriber)
-    }
-
-    fn subscriber_of(&self, key: &[u8]) -> Option<String> {
-        let (known, _) = self.config.known(self.directory.as_deref(), &digest(key))?;
-        Some(known.subscriber.to_owned())
+        let key = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        (key, subscriber.map(|(known, _)| known.subscriber.to_owned()))
     }
 }
 
 /// Whether the decision has come to the point where the key is read.
 fn looked_for_a_key(decided: &Decided) -> bool {
-    let outcomes: Vec<_> = decided.outcomes.iter().collect();
-    match outcomes.as_slice() {
-        // The usage endpoint is exempt as well, and answers by the key.
-        [Outcome::Exempt] => decided.decision != Decision::Pass,
-        // An operator has no key.
-        [] | [Outcome::AmbiguousPath] => false,
-        _ => true,
-    }
+    // The usage endpoint is exempt as well, and answers by the key.
+    let is_exempt = decided.outcomes == Outcome::Exempt.into() && decided.answer.is_none();
+    // An operator has no key.
+    let is_of_an_operator = decided.outcomes == Outcomes::default();
+    !is_exempt && !is_of_an_operator && decided.outcomes != Outcome::AmbiguousPath.into()
 }
 
 fn named(source: &KeySource) -> String {

@@ -9,7 +9,7 @@ use crate::count::swap::CounterHost;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// Decisions, one line each.
-    Debug,
+    Debug = 1,
     /// Start-up.
     Info,
     /// What an operator should know and nothing suffers from.

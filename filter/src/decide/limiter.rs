@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::account::{Account, Accounts};
 use super::counting::{Charged, Counting, DecideError, Places};
-use super::decision::{Answer, Decided, Decision};
+use super::decision::{Answer, Decided};
 use super::host::Host;
 use super::metric::Event;
 use super::outcome::Outcome;
@@ -145,7 +145,7 @@ impl Limiter {
             Ok(Rule::Usage) => {}
             Err(AmbiguousPath) => {
                 decided.refuse(config, Outcome::AmbiguousPath, Refusal::AmbiguousPath);
-                if decided.decision != Decision::Pass {
+                if decided.answer.is_some() {
                     return Ok(());
                 }
             }
@@ -251,7 +251,7 @@ impl Limiter {
             Caller::Known(subscriber, _) if keyed.asks_usage => {
                 let usage = usage(self.counting.open(host, config)?, host, config, subscriber)?;
                 decided.pass(Outcome::Exempt);
-                decided.decision = Decision::Answer(Box::new(Answer::document("weir_usage", &usage)));
+                decided.answer = Some(Box::new(Answer::document("weir_usage", &usage)));
                 return Ok(());
             }
             Caller::Known(subscriber, remembered_by) => {
@@ -274,8 +274,8 @@ impl Limiter {
                 self.decide_stranger(host, config, decided, &config.missing_key, ADDRESS_CLASS, refusal)?;
             }
         }
-        if keyed.asks_usage && decided.decision == Decision::Pass {
-            decided.decision = Decision::Answer(Box::new(Answer::Refused(Refusal::UnknownKey)));
+        if keyed.asks_usage && decided.answer.is_none() {
+            decided.answer = Some(Box::new(Answer::Refused(Refusal::UnknownKey)));
         }
         Ok(())
     }

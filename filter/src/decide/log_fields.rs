@@ -1,5 +1,8 @@
 //! What the filter state `wasm.weir` says of a request, for access logs: `%FILTER_STATE(wasm.weir:PLAIN)%`.
 
+use core::fmt::Write as _;
+
+use super::counting::Charged;
 use super::decision::Decided;
 use crate::config::{Config, LogFields};
 
@@ -18,18 +21,16 @@ pub fn line(config: &Config, decided: &Decided) -> Option<String> {
     let mut line = String::with_capacity(128);
     line.push_str("outcome=");
     for (place, outcome) in decided.outcomes.iter().enumerate() {
-        line.push_str(if place == 0 { "" } else { "," });
-        line.push_str(outcome.name());
+        // Writing to a String cannot fail.
+        let _ = write!(line, "{}{outcome}", if place == 0 { "" } else { "," });
     }
-    let quota = decided.charged.as_ref().and_then(|charged| {
-        let mut exhausted = charged.standings().filter(|(_, standing)| standing.exhausted);
-        Some(exhausted.next()?.0.name.as_str())
-    });
+    let mut standings = decided.charged.iter().flat_map(Charged::standings);
+    let exhausted = standings.find(|(_, standing)| standing.exhausted);
     let fields = [
         (" subscriber=", decided.subscriber.as_deref()),
         (" plan=", decided.plan.map(|plan| config.plan_name(plan))),
         (" class=", Some(config.class_name(decided.class))),
-        (" quota=", quota),
+        (" quota=", exhausted.map(|(quota, _)| quota.name.as_str())),
     ];
     for (name, value) in fields {
         if let Some(value) = value {
@@ -42,12 +43,10 @@ pub fn line(config: &Config, decided: &Decided) -> Option<String> {
 
 /// Adds a text as one word: what would end it, or the line, is percent-encoded.
 fn push_word(line: &mut String, text: &str) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let digit = |nibble: u8| char::from(HEX.get(usize::from(nibble)).copied().unwrap_or(b'0'));
     for byte in text.bytes() {
         match byte {
             b'"' | b'%' | b'\\' | b'=' | ..=b' ' | 0x7f.. => {
-                line.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+                let _ = write!(line, "%{byte:02X}");
             }
             byte => line.push(char::from(byte)),
         }

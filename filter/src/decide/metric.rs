@@ -34,35 +34,24 @@ pub enum Event {
 }
 
 impl Event {
-    /// All events.
-    pub const ALL: [Self; 10] = [
-        Self::DirectoryUpdated,
-        Self::DirectoryUnchanged,
-        Self::DirectoryFailed,
-        Self::DirectorySkipped,
-        Self::DirectoryOverCapacity,
-        Self::CostRefunded,
-        Self::CostUnknown,
-        Self::CostUnsettled,
-        Self::OrganisationGivenBack,
-        Self::CountersRepaired,
+    /// All events, and the names of their counters.
+    pub const ALL: [(Self, &'static str); 10] = [
+        (Self::DirectoryUpdated, "weir.directory.updated_total"),
+        (Self::DirectoryUnchanged, "weir.directory.unchanged_total"),
+        (Self::DirectoryFailed, "weir.directory.failed_total"),
+        (Self::DirectorySkipped, "weir.directory.skipped_total"),
+        (Self::DirectoryOverCapacity, "weir.directory.over_capacity_total"),
+        (Self::CostRefunded, "weir.cost.refunded_total"),
+        (Self::CostUnknown, "weir.cost.unknown_total"),
+        (Self::CostUnsettled, "weir.cost.unsettled_total"),
+        (Self::OrganisationGivenBack, "weir.organisation.given_back_total"),
+        (Self::CountersRepaired, "weir.counters.repaired_total"),
     ];
 
     /// The name of the counter.
     #[must_use]
-    pub const fn metric(self) -> &'static str {
-        match self {
-            Self::DirectoryUpdated => "weir.directory.updated_total",
-            Self::DirectoryUnchanged => "weir.directory.unchanged_total",
-            Self::DirectoryFailed => "weir.directory.failed_total",
-            Self::DirectorySkipped => "weir.directory.skipped_total",
-            Self::DirectoryOverCapacity => "weir.directory.over_capacity_total",
-            Self::CostRefunded => "weir.cost.refunded_total",
-            Self::CostUnknown => "weir.cost.unknown_total",
-            Self::CostUnsettled => "weir.cost.unsettled_total",
-            Self::OrganisationGivenBack => "weir.organisation.given_back_total",
-            Self::CountersRepaired => "weir.counters.repaired_total",
-        }
+    pub fn metric(self) -> &'static str {
+        Self::ALL.get(self as usize).map_or("", |(_, name)| name)
     }
 }
 
@@ -86,54 +75,41 @@ impl EventSums {
 
 /// Sums of requests: plans × classes × outcomes, where the plan after the last stands for strangers.
 #[derive(Debug)]
-pub struct RequestSums {
+pub struct RequestSums<C> {
     classes: usize,
     plans: usize,
-    sums: Vec<u32>,
+    /// What stands for the counter of each sum, and the sum.
+    sums: Vec<(C, u32)>,
 }
 
-/// What a sum of requests is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label {
-    /// The plan, as an index into [`crate::config::Catalog::plans`]; `None` for strangers.
-    pub plan: Option<usize>,
-    /// The class, as an index into [`crate::config::Catalog::classes`].
-    pub class: usize,
-    /// The outcome.
-    pub outcome: Outcome,
-}
-
-impl RequestSums {
-    /// Sums of zero.
-    #[must_use]
-    pub fn new(plans: usize, classes: usize) -> Self {
-        Self { classes, plans, sums: vec![0; (plans + 1) * classes * Outcome::ALL.len()] }
-    }
-
-    /// All labels, in the order of [`RequestSums::drain`]'s places.
-    pub fn labels(&self) -> impl Iterator<Item = Label> + use<> {
-        let (plans, classes) = (self.plans, self.classes);
-        (0..=plans).flat_map(move |plan| {
-            (0..classes).flat_map(move |class| {
-                let plan = (plan < plans).then_some(plan);
-                Outcome::ALL.into_iter().map(move |outcome| Label { plan, class, outcome })
-            })
-        })
+impl<C> RequestSums<C> {
+    /// Sums of zero. `counter` makes what stands for the counter of a plan (`None` for strangers), a class and an outcome.
+    pub fn new(plans: usize, classes: usize, counter: impl Fn(Option<usize>, usize, Outcome) -> C) -> Self {
+        let mut sums = Vec::with_capacity((plans + 1) * classes * Outcome::ALL.len());
+        for plan in (0..plans).map(Some).chain([None]) {
+            for class in 0..classes {
+                sums.extend(Outcome::ALL.map(|outcome| (counter(plan, class, outcome), 0)));
+            }
+        }
+        Self { classes, plans, sums }
     }
 
     /// Counts a request under each of its outcomes.
     pub fn add(&mut self, plan: Option<usize>, class: usize, outcomes: Outcomes) {
         let first = (plan.unwrap_or(self.plans) * self.classes + class) * Outcome::ALL.len();
         for outcome in outcomes.iter() {
-            if let Some(sum) = self.sums.get_mut(first + outcome as usize) {
+            if let Some((_, sum)) = self.sums.get_mut(first + outcome as usize) {
                 *sum = sum.saturating_add(1);
             }
         }
     }
 
-    /// Takes every sum that is not 0, with its place among the labels.
-    pub fn drain(&mut self) -> impl Iterator<Item = (usize, u32)> + '_ {
-        self.sums.iter_mut().map(core::mem::take).enumerate().filter(|(_, sum)| *sum > 0)
+    /// Takes every sum that is not 0, with its counter.
+    pub fn drain(&mut self) -> impl Iterator<Item = (&C, u32)> {
+        self.sums
+            .iter_mut()
+            .map(|(counter, sum)| (&*counter, core::mem::take(sum)))
+            .filter(|(_, sum)| *sum > 0)
     }
 }
 
@@ -180,30 +156,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_under_a_label_is_drained_at_its_place_once() {
-        let mut sums = RequestSums::new(2, 3);
-        let labels: Vec<_> = sums.labels().collect();
-        for (times, Label { plan, class, outcome }) in labels.iter().enumerate() {
+    fn what_is_added_under_a_label_is_drained_with_it_once() {
+        let mut labels = Vec::new();
+        for plan in [Some(0), Some(1), None] {
+            for class in 0..3 {
+                labels.extend(Outcome::ALL.map(|outcome| (plan, class, outcome)));
+            }
+        }
+        let mut sums = RequestSums::new(2, 3, |plan, class, outcome| (plan, class, outcome));
+        for (times, (plan, class, outcome)) in labels.iter().enumerate() {
             for _ in 0..times {
                 sums.add(*plan, *class, (*outcome).into());
             }
         }
         let drained: Vec<_> = sums.drain().collect();
-        let expected: Vec<_> =
-            (1..labels.len()).map(|place| (place, u32::try_from(place).unwrap())).collect();
+        let expected: Vec<_> = labels.iter().zip(0..).skip(1).collect();
         assert_eq!(drained, expected);
         assert_eq!(sums.drain().count(), 0);
     }
 
     #[test]
     fn a_request_is_counted_under_each_of_its_outcomes() {
-        let mut sums = RequestSums::new(1, 1);
+        let mut sums = RequestSums::new(1, 1, |plan, _, outcome| (plan, outcome));
         let mut outcomes = Outcomes::from(Outcome::UnknownKey);
         outcomes.add(Outcome::Limited);
         sums.add(None, 0, outcomes);
-        let labels: Vec<_> = sums.labels().collect();
-        let drained: Vec<_> =
-            sums.drain().map(|(place, sum)| (labels[place].plan, labels[place].outcome, sum)).collect();
-        assert_eq!(drained, [(None, Outcome::Limited, 1), (None, Outcome::UnknownKey, 1)]);
+        let drained: Vec<_> = sums.drain().collect();
+        assert_eq!(drained, [(&(None, Outcome::Limited), 1), (&(None, Outcome::UnknownKey), 1)]);
     }
 }

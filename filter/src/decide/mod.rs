@@ -20,3 +20,11 @@ pub mod refusal;
 pub mod reply;
 pub mod settlement;
 pub mod usage;
+
+use serde::Serialize;
+
+/// Numbers and strings as JSON.
+fn json(document: &impl Serialize) -> String {
+    // Writing these into memory cannot fail.
+    serde_json::to_string(document).unwrap_or_default()
+}

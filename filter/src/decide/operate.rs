@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use super::counting::DecideError;
-use super::decision::{Answer, Decided, Decision};
+use super::decision::{Answer, Decided};
 use super::host::{Host, LogLevel};
+use super::json;
 use super::limiter::Limiter;
-use super::operators::{Action, Audit, Call, CounterState, State};
-use super::refusal::{OperatorRefusal as Refusal, Refusal as RequestRefusal};
-use super::usage::{Subscriber, usage};
-use crate::config::{Agreement, Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
-use crate::count::fingerprint::{KeyDigest, Who};
+use super::operators::Call;
+use super::refusal::Refusal;
+use super::usage::{Subscriber, Usage, usage};
+use crate::config::{Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
+use crate::count::fingerprint::Who;
 use crate::quota::{Mode, Quota};
 use crate::request::header_pairs::HeaderPairs;
 
@@ -20,12 +23,35 @@ const MAX_KEYS: usize = 100;
 /// Digits of a key's SHA-256 in the audit line.
 const KEY_DIGITS: usize = 8;
 
-/// The owner of counters, one for each class.
-struct Owner<'c> {
-    /// `None` if the keys of the subscriber share their quotas.
-    key: Option<&'c KeyDigest>,
-    who: Who<'c>,
-    agreement: &'c Agreement,
+/// Where a subscriber stands: each of its keys or, if they share their quotas, all of them. `GET` and `POST …/reset` answer it.
+#[derive(Serialize)]
+struct State<'a> {
+    subscriber: &'a str,
+    counters: Vec<Usage<'a>>,
+    /// Keys of the subscriber beyond those that are listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    omitted: Option<usize>,
+}
+
+/// The line that the log has of a reset.
+#[derive(Serialize)]
+struct Audit<'a> {
+    operator: &'a str,
+    action: &'a str,
+    subscriber: &'a str,
+    /// The organisation, if the quota is one that it shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    organisation: Option<&'a str>,
+    /// The first digits of the key's SHA-256.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    class: &'a str,
+    quota: &'a str,
+    limit: u32,
+    used_before: u32,
+    used_after: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
 }
 
 impl Limiter {
@@ -38,13 +64,12 @@ impl Limiter {
         operators: &OperatorSettings,
         headers: Option<HeaderPairs<'_>>,
     ) -> Decided {
-        let answer = match headers {
-            Some(headers) => self.operate(host, config, operators, headers),
-            None => Err(self.failure(host, DecideError::NoHeaders)),
-        };
-        let answer = answer.unwrap_or_else(|refusal| Answer::Refused(RequestRefusal::Operator(refusal)));
+        let answer = self.operate(host, config, operators, headers).unwrap_or_else(|error| {
+            self.counting.log_error(host, "an operator could not be answered", error);
+            Answer::Refused(Refusal::NoCounters)
+        });
         let mut decided = Decided::new(config, None);
-        decided.decision = Decision::Answer(Box::new(answer));
+        decided.answer = Some(Box::new(answer));
         decided
     }
 
@@ -53,88 +78,62 @@ impl Limiter {
         host: &mut impl Host,
         config: &Config,
         operators: &OperatorSettings,
-        headers: HeaderPairs<'_>,
-    ) -> Result<Answer, Refusal> {
-        let call = Call::read(operators, headers)?;
+        headers: Option<HeaderPairs<'_>>,
+    ) -> Result<Answer, DecideError> {
+        let headers = headers.ok_or(DecideError::NoHeaders)?;
         let directory = self.directory.clone();
-        let owners = owners(config, directory.as_deref(), &call)?;
-        match self.counting.open(host, config).map(|counters| counters.is_local()) {
-            Ok(false) => {}
-            Ok(true) => return Err(Refusal::NoSharedData),
-            Err(error) => return Err(self.failure(host, error)),
-        }
-        if let Action::Reset { class, quota } = &call.action {
-            self.reset(host, config, &call, &owners, class, quota)?;
-        }
-        let state = self.state(host, config, &call, &owners).map_err(|error| self.failure(host, error))?;
-        Ok(call.answer(&state))
-    }
-
-    /// Resets a quota by name, and logs that.
-    fn reset(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        call: &Call<'_>,
-        owners: &[Owner<'_>],
-        class: &str,
-        quota: &str,
-    ) -> Result<(), Refusal> {
-        let (who, quota) = quota_named(config, owners, class, quota)?;
-        let used = self.counting.open(host, config).and_then(|counters| {
-            let place = counters.place(who, class);
-            Ok(counters.reset(host, place, quota)?)
+        let asked = Call::read(operators, headers).and_then(|call| {
+            let owners = owners(config, directory.as_deref(), &call)?;
+            let reset = call.reset.as_ref().map(|(class, quota)| quota_named(config, &owners, class, quota));
+            Ok((reset.transpose()?, owners, call))
         });
-        let used = used.map_err(|error| self.failure(host, error))?;
-        let audit = Audit {
+        let (reset, owners, call) = match asked {
+            Ok(asked) => asked,
+            Err(refusal) => return Ok(Answer::Refused(refusal)),
+        };
+        let counters = self.counting.open(host, config)?;
+        if counters.is_local() {
+            return Ok(Answer::Refused(Refusal::NoSharedData));
+        }
+        if let Some((who, class, quota)) = reset {
+            let used = counters.reset(host, counters.place(who, class), quota)?;
+            let audit = Audit::of_reset(&call, who, class, quota, used);
+            host.log(LogLevel::Warn, format_args!("audit {}", json(&audit)));
+        }
+        let mut listed = Vec::new();
+        for owner in owners.iter().take(MAX_KEYS) {
+            let mut usage = usage(counters, host, config, *owner)?;
+            if let Who::Key(key) = owner.who {
+                usage.key = Some(format!("sha256:{}", hex(key)));
+            }
+            listed.push(usage);
+        }
+        let omitted = Some(owners.len() - listed.len()).filter(|omitted| *omitted > 0);
+        let state = State { subscriber: &call.subscriber, counters: listed, omitted };
+        Ok(Answer::document(if reset.is_some() { "weir_reset" } else { "weir_usage" }, &state))
+    }
+}
+
+impl<'a> Audit<'a> {
+    fn of_reset(call: &'a Call<'_>, who: Who<'a>, class: &'a str, quota: &'a Quota, used: u32) -> Self {
+        let (key, organisation) = match who {
+            Who::Key(key) => (Some(hex(key).chars().take(KEY_DIGITS).collect()), None),
+            Who::Organisation(id) => (None, Some(id)),
+            Who::Subscriber(_) | Who::Address(_) => (None, None),
+        };
+        Self {
             operator: call.operator,
             action: "reset",
             subscriber: &call.subscriber,
-            organisation: match who {
-                Who::Organisation(id) => Some(id),
-                Who::Key(_) | Who::Subscriber(_) | Who::Address(_) => None,
-            },
-            key: match who {
-                Who::Key(key) => Some(hex(key).chars().take(KEY_DIGITS).collect()),
-                Who::Subscriber(_) | Who::Organisation(_) | Who::Address(_) => None,
-            },
+            organisation,
+            key,
             class,
             quota: &quota.name,
             limit: quota.limit.get(),
             used_before: used,
             used_after: 0,
             request_id: call.request_id.as_deref(),
-        };
-        // Serializing strings and numbers into memory cannot fail.
-        let json = serde_json::to_string(&audit).unwrap_or_default();
-        host.log(LogLevel::Warn, format_args!("audit {json}"));
-        Ok(())
-    }
-
-    fn state<'a>(
-        &mut self,
-        host: &mut impl Host,
-        config: &'a Config,
-        call: &'a Call<'_>,
-        owners: &[Owner<'a>],
-    ) -> Result<State<'a>, DecideError> {
-        let counters = self.counting.open(host, config)?;
-        let listed = owners.iter().take(MAX_KEYS).map(|Owner { key, who, agreement }| {
-            let Agreement { plan, entitlements, organisation } = agreement;
-            let organisation = organisation.as_deref();
-            let id = Some(call.subscriber.as_str());
-            let subscriber = Subscriber { who: *who, id, organisation, plan: *plan, entitlements };
-            let usage = usage(counters, host, config, subscriber)?;
-            Ok(CounterState { key: key.map(|key| format!("sha256:{}", hex(key))), usage })
-        });
-        let listed = listed.collect::<Result<Vec<_>, DecideError>>()?;
-        let omitted = owners.len() - listed.len();
-        Ok(State { subscriber: &call.subscriber, counters: listed, omitted })
-    }
-
-    fn failure(&mut self, host: &mut impl Host, error: DecideError) -> Refusal {
-        self.counting.log_error(host, "an operator could not be answered", error);
-        Refusal::Failed
+        }
     }
 }
 
@@ -143,55 +142,53 @@ fn owners<'c>(
     config: &'c Config,
     directory: Option<&'c Subscribers>,
     call: &Call<'_>,
-) -> Result<Vec<Owner<'c>>, Refusal> {
+) -> Result<Vec<Subscriber<'c>>, Refusal> {
     let keys = config.keys_of(directory, &call.subscriber);
     if keys.is_empty() {
         let awaited = config.settings.directory.is_some() && directory.is_none();
-        return Err(if awaited { Refusal::NotReady } else { Refusal::NoSubscriber });
+        return Err(if awaited { Refusal::NoDirectoryYet } else { Refusal::NoSubscriber });
     }
-    let mut owners: Vec<Owner<'_>> = Vec::new();
+    let mut owners = Vec::new();
     for (known, agreement) in keys {
-        let is_meant = call.key.is_none_or(|key| key == *known.digest);
-        let key = (config.settings.count_by == CountBy::Key).then_some(known.digest);
+        let owner = Subscriber::of_agreement(config, known, agreement);
         // Keys that share their quotas differ only by their agreement.
-        if is_meant && (key.is_some() || owners.iter().all(|other| other.agreement != agreement)) {
-            owners.push(Owner { key, who: config.settings.count_by.who(known), agreement });
+        let is_new = config.settings.count_by == CountBy::Key || !owners.contains(&owner);
+        if is_new && call.key.is_none_or(|key| key == *known.digest) {
+            owners.push(owner);
         }
     }
-    if owners.is_empty() { Err(Refusal::NoKey) } else { Ok(owners) }
+    if owners.is_empty() { Err(Refusal::NoSuchKey) } else { Ok(owners) }
 }
 
 /// The enforced quota of this name in the class, as an answer lists it, and whose it is: a key's, its subscriber's or its organisation's.
 fn quota_named<'c>(
     config: &'c Config,
-    owners: &[Owner<'c>],
+    owners: &[Subscriber<'c>],
     class: &str,
     name: &str,
-) -> Result<(Who<'c>, &'c Quota), Refusal> {
-    let classes = &config.catalog.classes;
-    let index = classes.iter().position(|known| *known.name == *class).ok_or_else(|| Refusal::Parameter {
-        name: "class",
-        expected: one_of(classes.iter().map(|class| &*class.name)),
-    })?;
-    let granted = owners.iter().filter_map(|Owner { who, agreement, .. }| {
-        let Entitlement::Quotas(set) = agreement.entitlements.get(index)? else { return None };
-        let organisation = agreement.organisation.as_deref().map(Who::Organisation);
-        Some([(Some(*who), set.own()), (organisation, set.shared())])
+) -> Result<(Who<'c>, &'c str, &'c Quota), Refusal> {
+    let classes = config.catalog.classes.iter().map(|class| &*class.name);
+    let Some(index) = classes.clone().position(|known| known == class) else {
+        return Err(Refusal::parameter("class", one_of(classes)));
+    };
+    let granted = owners.iter().filter_map(|owner| match owner.entitlements.get(index)? {
+        Entitlement::Quotas(set) => Some(owner.quotas(set)),
+        Entitlement::NotInPlan | Entitlement::Unlimited => None,
     });
-    let mut enforced: Vec<(Who<'_>, &Quota)> = Vec::new();
-    for (who, quotas) in granted.flatten() {
-        let quotas = quotas.iter().filter(|quota| quota.mode == Mode::Enforced);
-        enforced.extend(quotas.filter_map(|quota| Some((who?, quota))));
-    }
-    let mut named = enforced.iter().copied().filter(|(_, quota)| quota.name == name);
-    let found = named.next().ok_or_else(|| Refusal::Parameter {
-        name: "quota",
-        expected: match enforced.as_slice() {
+    let quotas = granted.flatten().flat_map(|(who, quotas)| quotas.iter().map(move |quota| (who, quota)));
+    let enforced: Vec<_> = quotas.filter(|(_, quota)| quota.mode == Mode::Enforced).collect();
+    let mut named = enforced.iter().filter(|(_, quota)| quota.name == name);
+    let Some((who, quota)) = named.next() else {
+        let expected = match enforced.as_slice() {
             [] => "another class, because no quota of this class limits the subscriber".to_owned(),
             enforced => one_of(enforced.iter().map(|(_, quota)| quota.name.as_str())),
-        },
-    })?;
-    if named.any(|(who, _)| who != found.0) { Err(Refusal::SeveralKeys) } else { Ok(found) }
+        };
+        return Err(Refusal::parameter("quota", expected));
+    };
+    match named.any(|(other, _)| other != who) {
+        true => Err(Refusal::SeveralKeys),
+        false => Ok((*who, config.class_name(index), quota)),
+    }
 }
 
 fn one_of<'n>(names: impl Iterator<Item = &'n str>) -> String {

@@ -1,13 +1,9 @@
-//! What operators ask for, and what they are answered: where a subscriber stands, and resets of a quota.
+//! What operators ask for.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
 
-use serde::Serialize;
-
-use super::decision::Answer;
-use super::refusal::OperatorRefusal as Refusal;
-use super::usage::Usage;
+use super::refusal::Refusal;
 use crate::config::{OperatorSettings, parse_key};
 use crate::count::fingerprint::KeyDigest;
 use crate::request::header_pairs::HeaderPairs;
@@ -18,7 +14,7 @@ use crate::request::query;
 /// Most characters of a request's id that the audit line has.
 const MAX_REQUEST_ID: usize = 128;
 
-/// What an operator asks for.
+/// What an operator asks for: to see where a subscriber stands, or to reset a quota first.
 #[derive(Debug)]
 pub(super) struct Call<'r> {
     /// The name of the operator's token.
@@ -26,63 +22,9 @@ pub(super) struct Call<'r> {
     pub(super) subscriber: String,
     /// The only key that the operator asks about.
     pub(super) key: Option<KeyDigest>,
-    pub(super) action: Action,
+    /// The names of the class and of the quota to reset.
+    pub(super) reset: Option<(String, String)>,
     pub(super) request_id: Option<String>,
-}
-
-#[derive(Debug)]
-pub(super) enum Action {
-    See,
-    /// Reset the quota of this name in this class.
-    Reset {
-        class: String,
-        quota: String,
-    },
-}
-
-/// Where a subscriber stands. `GET` and `POST …/reset` answer it.
-#[derive(Debug, Serialize)]
-pub(super) struct State<'a> {
-    pub(super) subscriber: &'a str,
-    pub(super) counters: Vec<CounterState<'a>>,
-    /// Keys of the subscriber beyond those that are listed.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(super) omitted: usize,
-}
-
-/// Where a key stands or, if the subscriber's keys share their quotas, the subscriber.
-#[derive(Debug, Serialize)]
-pub(super) struct CounterState<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
-    #[serde(flatten)]
-    pub(super) usage: Usage<'a>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
-
-/// The line that the log has of a reset.
-#[derive(Debug, Serialize)]
-pub(super) struct Audit<'a> {
-    pub(super) operator: &'a str,
-    pub(super) action: &'a str,
-    pub(super) subscriber: &'a str,
-    /// The organisation, if the quota is one that it shares.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) organisation: Option<&'a str>,
-    /// The first digits of the key's SHA-256.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
-    pub(super) class: &'a str,
-    pub(super) quota: &'a str,
-    pub(super) limit: u32,
-    pub(super) used_before: u32,
-    pub(super) used_after: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) request_id: Option<&'a str>,
 }
 
 impl<'r> Call<'r> {
@@ -94,47 +36,37 @@ impl<'r> Call<'r> {
             return Err(Refusal::NoEndpoint);
         }
         let operator = bearer(headers).and_then(|token| operators.operator(&token));
-        let operator = operator.ok_or(Refusal::Unauthorized)?;
+        let operator = operator.ok_or(Refusal::NoOperator)?;
         let below: Vec<_> = below.collect();
         let below: Vec<&[u8]> = below.iter().map(AsRef::as_ref).collect();
-        let (subscriber, is_reset) = match below.as_slice() {
-            [b"subscribers", subscriber] => (subscriber, false),
-            [b"subscribers", subscriber, b"reset"] => (subscriber, true),
+        let (subscriber, allow, is_reset) = match below.as_slice() {
+            [b"subscribers", subscriber] => (subscriber, "GET, HEAD", false),
+            [b"subscribers", subscriber, b"reset"] => (subscriber, "POST", true),
             _ => return Err(Refusal::NoEndpoint),
         };
-        let allow = if is_reset { "POST" } else { "GET, HEAD" };
         let method = headers.get(":method").unwrap_or_default();
         if !allow.split(", ").any(|allowed| allowed.as_bytes() == method) {
             return Err(Refusal::Method { allow });
         }
-        let subscriber = str::from_utf8(subscriber).map_err(|_| Refusal::NoSubscriber)?.to_owned();
-        let key = parameter(path, "key")?.map(|key| {
-            let expected = || r#""sha256:" and 64 hexadecimal digits"#.to_owned();
-            parse_key(&key).map_err(|_| Refusal::Parameter { name: "key", expected: expected() })
-        });
-        let required = |name, expected: &str| {
-            parameter(path, name)?.ok_or_else(|| Refusal::Parameter { name, expected: expected.to_owned() })
-        };
-        let action = match is_reset {
-            false => Action::See,
-            true => Action::Reset {
-                class: required("class", "the name of a class")?,
-                quota: required("quota", "the name of a quota of the class")?,
+        let required =
+            |name, expected| parameter(path, name)?.ok_or_else(|| Refusal::parameter(name, expected));
+        let id = headers.get("x-request-id").map(String::from_utf8_lossy);
+        Ok(Self {
+            operator,
+            subscriber: str::from_utf8(subscriber).map_err(|_| Refusal::NoSubscriber)?.to_owned(),
+            reset: match is_reset {
+                false => None,
+                true => {
+                    let class = required("class", "the name of a class")?;
+                    Some((class, required("quota", "the name of a quota of the class")?))
+                }
             },
-        };
-        let request_id = headers.get("x-request-id");
-        let request_id =
-            request_id.map(|id| String::from_utf8_lossy(id).chars().take(MAX_REQUEST_ID).collect());
-        Ok(Self { operator, subscriber, key: key.transpose()?, action, request_id })
-    }
-
-    /// The state as the answer to this call.
-    pub(super) fn answer(&self, state: &State<'_>) -> Answer {
-        let details = match self.action {
-            Action::See => "weir_usage",
-            Action::Reset { .. } => "weir_reset",
-        };
-        Answer::document(details, state)
+            key: parameter(path, "key")?
+                .map(|key| parse_key(&key))
+                .transpose()
+                .map_err(|_| Refusal::parameter("key", r#""sha256:" and 64 hexadecimal digits"#))?,
+            request_id: id.map(|id| id.chars().take(MAX_REQUEST_ID).collect()),
+        })
     }
 }
 
@@ -150,12 +82,11 @@ fn bearer<'r>(headers: HeaderPairs<'r>) -> Option<Cow<'r, [u8]>> {
 
 /// The value of a query parameter. One that is empty counts as absent.
 fn parameter(path: &[u8], name: &'static str) -> Result<Option<String>, Refusal> {
-    let refuse = |expected: &str| Refusal::Parameter { name, expected: expected.to_owned() };
     let mut values = query::values(path, name).filter(|value| !value.is_empty());
     let value = values.next().map(Cow::into_owned).map(String::from_utf8).transpose();
     match values.next() {
-        Some(_) => Err(refuse("one value")),
-        None => value.map_err(|_| refuse("UTF-8")),
+        Some(_) => Err(Refusal::parameter(name, "one value")),
+        None => value.map_err(|_| Refusal::parameter(name, "UTF-8")),
     }
 }
 
@@ -183,15 +114,15 @@ mod tests {
         let operators = operators();
         let call = Call::read(&operators, HeaderPairs::parse(&headers).unwrap())?;
         assert_eq!(call.operator, "on-call");
-        Ok(match call.action {
-            Action::See => format!("see {}", call.subscriber),
-            Action::Reset { class, quota } => format!("reset {class}/{quota} of {}", call.subscriber),
+        Ok(match call.reset {
+            None => format!("see {}", call.subscriber),
+            Some((class, quota)) => format!("reset {class}/{quota} of {}", call.subscriber),
         })
     }
 
     #[test]
     fn an_operator_names_a_subscriber_and_a_quota() {
-        let parameter = |name, expected: &str| Err(Refusal::Parameter { name, expected: expected.into() });
+        let parameter = |name, expected: &str| Err(Refusal::parameter(name, expected));
         let rows = [
             ("GET", "/ops/weir/subscribers/acme", Ok("see acme")),
             ("HEAD", "/ops/weir/subscribers/acme/?x=1#y", Ok("see acme")),
@@ -245,7 +176,7 @@ mod tests {
         for path in ["/ops/weir", "/ops/weir/subscribers/acme", "/ops/weir/subscribers/a/reset"] {
             for token in tokens {
                 let found = read("GET", path.as_bytes(), token.as_bytes());
-                assert_eq!(found, Err(Refusal::Unauthorized), "{path} {token}");
+                assert_eq!(found, Err(Refusal::NoOperator), "{path} {token}");
             }
         }
         assert_eq!(read("GET", b"/links", b""), Err(Refusal::NoEndpoint));

@@ -2,8 +2,11 @@
 
 use core::fmt;
 
+use serde::Serialize;
+
 /// What became of a request. A request may have several: one of an unknown key may be limited, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Passed on, its quota consumed.
     Allowed,
@@ -56,35 +59,12 @@ impl Outcome {
             }
         }
     }
-
-    const fn bit(self) -> u16 {
-        1 << self as u16
-    }
 }
 
+/// The name in metrics and logs.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl Outcome {
-    /// The outcome's name in metrics and logs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Limited => "limited",
-            Self::ShadowLimited => "shadow_limited",
-            Self::NotInPlan => "not_in_plan",
-            Self::UnknownKey => "unknown_key",
-            Self::MissingKey => "missing_key",
-            Self::AmbiguousPath => "ambiguous_path",
-            Self::Exempt => "exempt",
-            Self::Overflow => "overflow",
-            Self::NotReady => "not_ready",
-            Self::Error => "error",
-        }
+        self.serialize(f)
     }
 }
 
@@ -95,13 +75,7 @@ pub struct Outcomes(u16);
 impl Outcomes {
     /// Adds an outcome.
     pub const fn add(&mut self, outcome: Outcome) {
-        self.0 |= outcome.bit();
-    }
-
-    /// Whether the request has this outcome.
-    #[must_use]
-    pub const fn has(self, outcome: Outcome) -> bool {
-        self.0 & outcome.bit() != 0
+        self.0 |= 1 << outcome as u16;
     }
 
     /// The outcomes, in the order of [`Outcome::ALL`].
@@ -118,6 +92,6 @@ impl Outcomes {
 
 impl From<Outcome> for Outcomes {
     fn from(outcome: Outcome) -> Self {
-        Self(outcome.bit())
+        Self(1 << outcome as u16)
     }
 }

@@ -2,35 +2,41 @@
 
 use crate::grpc;
 
-/// Why a request is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a request is refused, by the message of the reply. Of the first two the reply says more.
+#[expect(missing_docs, reason = "where only the message stands, it says it all")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A quota is used up: one of those in [`super::decision::Decided::charged`].
+    #[error("Too many requests.")]
     Limited,
     /// The plan lacks the class: a retry could never succeed.
+    #[error("The plan does not include the class.")]
     NotInPlan,
     /// The key is unknown, and the configuration rejects those.
+    #[error("Unauthorized: Invalid API key.")]
     UnknownKey,
     /// The request has no key, and `missing_key` rejects such requests.
+    #[error("Missing API key.")]
     MissingKey,
     /// The request has several keys: it is not clear whose it is.
+    #[error("The request carries more than one API key; send exactly one.")]
     AmbiguousKey,
     /// Upstreams may read the path in ways that select different rules.
+    #[error(
+        "The path can be read in several ways; send it without dot segments, empty segments, parameters and encoded \
+         slashes."
+    )]
     AmbiguousPath,
     /// The directory has not answered yet, and `not_ready` is "unavailable".
+    #[error("The keys are not known yet; retry in 1 s.")]
     NotReady,
     /// Counting failed, and the configuration denies then.
+    #[error("The request could not be counted against its quota; retry in 1 s.")]
     CountFailed,
-    /// An operator is not answered what it asks for.
-    Operator(OperatorRefusal),
-}
-
-/// Why an operator is not answered what it asks for.
-#[expect(missing_docs, reason = "each variant has its message")]
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OperatorRefusal {
+    #[error("The gateway's quota filter has no configuration.")]
+    NoConfiguration,
     #[error("Unauthorized: a bearer token of an operator is required.")]
-    Unauthorized,
+    NoOperator,
     #[error("There is no such endpoint.")]
     NoEndpoint,
     #[error("This endpoint takes {allow}.")]
@@ -38,9 +44,9 @@ pub enum OperatorRefusal {
     #[error("No subscriber with a key has this id.")]
     NoSubscriber,
     #[error("The subscriber has no such key.")]
-    NoKey,
+    NoSuchKey,
     #[error("The keys of the directory are not known yet; retry in 1 s.")]
-    NotReady,
+    NoDirectoryYet,
     #[error("Query parameter {name}: expected {expected}.")]
     Parameter { name: &'static str, expected: String },
     #[error(
@@ -52,14 +58,32 @@ pub enum OperatorRefusal {
     )]
     NoSharedData,
     #[error("The counters could not be reached; retry in 1 s.")]
-    Failed,
+    NoCounters,
 }
 
-impl OperatorRefusal {
-    pub(super) fn head(&self) -> Head {
-        let (status, grpc_status, details) = match self {
-            Self::Unauthorized => (401, grpc::UNAUTHENTICATED, "weir_operator_unauthorized"),
-            Self::NoEndpoint | Self::NoSubscriber | Self::NoKey => {
+/// How a reply begins: its HTTP status, its gRPC status, and its response-code details.
+pub(super) type Head = (u16, i32, &'static str);
+
+impl Refusal {
+    /// A query parameter of an operator's request is not what it has to be.
+    pub(super) fn parameter(name: &'static str, expected: impl Into<String>) -> Self {
+        Self::Parameter { name, expected: expected.into() }
+    }
+
+    /// How the reply begins. `not_in_plan`: the HTTP status of [`Refusal::NotInPlan`], if one is configured.
+    pub(super) fn head(&self, not_in_plan: Option<u16>) -> Head {
+        match self {
+            Self::Limited => (429, grpc::RESOURCE_EXHAUSTED, "weir_rate_limited"),
+            Self::NotInPlan => (not_in_plan.unwrap_or(403), grpc::PERMISSION_DENIED, "weir_not_in_plan"),
+            Self::UnknownKey => (401, grpc::UNAUTHENTICATED, "weir_unknown_key"),
+            Self::MissingKey => (401, grpc::UNAUTHENTICATED, "weir_missing_key"),
+            Self::AmbiguousKey => (400, grpc::INVALID_ARGUMENT, "weir_ambiguous_key"),
+            Self::AmbiguousPath => (400, grpc::INVALID_ARGUMENT, "weir_ambiguous_path"),
+            Self::NotReady | Self::NoDirectoryYet => (503, grpc::UNAVAILABLE, "weir_directory_not_ready"),
+            Self::CountFailed | Self::NoCounters => (503, grpc::UNAVAILABLE, "weir_count_failed"),
+            Self::NoConfiguration => (503, grpc::UNAVAILABLE, "weir_no_configuration"),
+            Self::NoOperator => (401, grpc::UNAUTHENTICATED, "weir_operator_unauthorized"),
+            Self::NoEndpoint | Self::NoSubscriber | Self::NoSuchKey => {
                 (404, grpc::NOT_FOUND, "weir_operator_not_found")
             }
             Self::Method { .. } => (405, grpc::UNIMPLEMENTED, "weir_operator_method"),
@@ -67,59 +91,17 @@ impl OperatorRefusal {
                 (422, grpc::INVALID_ARGUMENT, "weir_operator_parameter")
             }
             Self::NoSharedData => (501, grpc::UNIMPLEMENTED, "weir_operator_out_of_reach"),
-            Self::NotReady => (503, grpc::UNAVAILABLE, "weir_directory_not_ready"),
-            Self::Failed => (503, grpc::UNAVAILABLE, "weir_count_failed"),
-        };
-        Head {
-            retry_after: matches!(self, Self::NotReady | Self::Failed).then_some(1),
-            header: match self {
-                Self::Unauthorized => Some(("www-authenticate", "Bearer")),
-                Self::Method { allow } => Some(("allow", allow)),
-                _ => None,
-            },
-            ..Head::new(status, grpc_status, details)
         }
     }
-}
 
-/// How a refusal begins: its statuses, its response-code details, and `Retry-After` in seconds.
-pub(super) struct Head {
-    pub(super) status: u16,
-    pub(super) grpc_status: u32,
-    pub(super) details: &'static str,
-    pub(super) retry_after: Option<u64>,
     /// A header that only this refusal has, its name in lower case.
-    pub(super) header: Option<(&'static str, &'static str)>,
-}
-
-impl Head {
-    pub(super) const fn new(status: u16, grpc_status: u32, details: &'static str) -> Self {
-        Self { status, grpc_status, details, retry_after: None, header: None }
-    }
-
-    pub(super) const fn retry_after(mut self, seconds: u64) -> Self {
-        self.retry_after = Some(seconds);
-        self
-    }
-}
-
-impl Refusal {
-    /// How the reply begins. `not_in_plan`: the status of a class that the plan lacks; `retry_after`: seconds until a used-up quota resets.
-    pub(super) fn head(&self, not_in_plan: u16, retry_after: u64) -> Head {
+    pub(super) fn header(&self) -> Option<(&'static str, &'static [u8])> {
         match self {
-            Self::Limited => Head {
-                // Proxies before this gateway do not retry such a 429.
-                header: Some(("x-envoy-ratelimited", "true")),
-                ..Head::new(429, grpc::RESOURCE_EXHAUSTED, "weir_rate_limited").retry_after(retry_after)
-            },
-            Self::NotInPlan => Head::new(not_in_plan, grpc::PERMISSION_DENIED, "weir_not_in_plan"),
-            Self::UnknownKey => Head::new(401, grpc::UNAUTHENTICATED, "weir_unknown_key"),
-            Self::MissingKey => Head::new(401, grpc::UNAUTHENTICATED, "weir_missing_key"),
-            Self::AmbiguousKey => Head::new(400, grpc::INVALID_ARGUMENT, "weir_ambiguous_key"),
-            Self::AmbiguousPath => Head::new(400, grpc::INVALID_ARGUMENT, "weir_ambiguous_path"),
-            Self::NotReady => Head::new(503, grpc::UNAVAILABLE, "weir_directory_not_ready").retry_after(1),
-            Self::CountFailed => Head::new(503, grpc::UNAVAILABLE, "weir_count_failed").retry_after(1),
-            Self::Operator(refusal) => refusal.head(),
+            // Proxies before this gateway do not retry such a 429.
+            Self::Limited => Some(("x-envoy-ratelimited", b"true")),
+            Self::NoOperator => Some(("www-authenticate", b"Bearer")),
+            Self::Method { allow } => Some(("allow", allow.as_bytes())),
+            _ => None,
         }
     }
 }

@@ -24,14 +24,6 @@ pub enum Moment<'r> {
     End,
 }
 
-impl Charged {
-    /// Whether the response, or the end of the stream, is still to settle the charge.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.is_open
-    }
-}
-
 impl Limiter {
     /// Settles a charge that is still open, if this moment decides it: a refund, or a cost that is stated. `charged` then says where the client
     /// stands.
@@ -56,22 +48,19 @@ impl Limiter {
 
     /// The cost that the metadata of a stream states at its end.
     fn stated_at_end(&mut self, host: &mut impl Host, class: &Class) -> Option<Due> {
-        let units = match &class.cost.actual {
-            Some(CostSource::Metadata(path)) => host.property(path).map(|value| units(&value?)),
-            Some(CostSource::ResponseHeader(_)) => Ok(None),
-            // A response that was not refunded, or none.
-            None => return None,
-        };
-        if !matches!(units, Ok(Some(_))) {
-            self.counting.events.add(Event::CostUnknown, 1);
-        }
-        match units {
-            Ok(units) => units.map(Due::Units),
-            Err(error) => {
+        // Without a source of the cost there was a response that was not refunded, or none.
+        let value = match class.cost.actual.as_ref()? {
+            CostSource::Metadata(path) => host.property(path).unwrap_or_else(|error| {
                 self.counting.log_error(host, "the cost of a request could not be read", error.into());
                 None
-            }
+            }),
+            CostSource::ResponseHeader(_) => None,
+        };
+        let units = value.and_then(|value| units(&value));
+        if units.is_none() {
+            self.counting.events.add(Event::CostUnknown, 1);
         }
+        units.map(Due::Units)
     }
 }
 

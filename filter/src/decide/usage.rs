@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use crate::config::roster::Known;
 use crate::config::{Agreement, Config, Entitlement, Entitlements};
-use crate::count::charge::Standings;
+use crate::count::charge::Standing;
 use crate::count::counters::Counters;
 use crate::count::fingerprint::{KeyDigest, Who};
 use crate::count::swap::{CountError, CounterHost};
-use crate::quota::Mode;
+use crate::quota::{Mode, Quota, QuotaSet};
 
 /// Where a caller stands in all classes.
 ///
@@ -18,6 +18,9 @@ use crate::quota::Mode;
 /// ```
 #[derive(Debug, Serialize)]
 pub struct Usage<'a> {
+    /// The key's hash, which only operators are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
     plan: &'a str,
     classes: Vec<ClassUsage<'a>>,
 }
@@ -34,8 +37,9 @@ struct ClassUsage<'a> {
     quotas: Vec<QuotaUsage<'a>>,
 }
 
+/// Where a caller stands in one quota.
 #[derive(Debug, Serialize)]
-struct QuotaUsage<'a> {
+pub(super) struct QuotaUsage<'a> {
     name: &'a str,
     limit: u32,
     /// Seconds.
@@ -46,8 +50,22 @@ struct QuotaUsage<'a> {
     reset: u64,
 }
 
+impl<'a> QuotaUsage<'a> {
+    /// Of requests that use `cost` units each.
+    pub(super) fn new(quota: &'a Quota, standing: &Standing, cost: u32) -> Self {
+        let period = standing.period(quota);
+        Self {
+            name: &quota.name,
+            limit: quota.limit.get(),
+            window: period.end.saturating_sub(period.start),
+            remaining: standing.left(quota) / cost.max(1),
+            reset: period.end,
+        }
+    }
+}
+
 /// A caller with a plan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscriber<'a> {
     /// The key, or its subscriber.
     pub who: Who<'a>,
@@ -76,6 +94,14 @@ impl<'a> Subscriber<'a> {
             plans.iter().enumerate().find(|(_, (name, _))| name.as_bytes() == plan)?;
         Some(Self { who: Who::Key(key), id: None, organisation: None, plan, entitlements })
     }
+
+    /// The quotas of a class, by whose they are: the caller's own, and those of its organisation.
+    pub(super) fn quotas(self, set: &QuotaSet) -> impl Iterator<Item = (Who<'a>, &[Quota])> {
+        let organisation = self.organisation.map(Who::Organisation);
+        let parts = [(Some(self.who), set.own()), (organisation, set.shared())];
+        let of_someone = parts.into_iter().filter_map(|(who, quotas)| Some((who?, quotas)));
+        of_someone.filter(|(_, quotas)| !quotas.is_empty())
+    }
 }
 
 /// Where a subscriber stands. Nothing is counted.
@@ -88,33 +114,19 @@ pub fn usage<'c>(
     config: &'c Config,
     subscriber: Subscriber<'c>,
 ) -> Result<Usage<'c>, CountError> {
-    let Subscriber { who, id: _, organisation, plan, entitlements } = subscriber;
-    let mut classes = Vec::with_capacity(entitlements.len());
-    for (class, granted) in config.catalog.classes.iter().zip(entitlements.iter()) {
-        let quotas = match granted {
-            Entitlement::NotInPlan | Entitlement::Unlimited => Vec::new(),
-            Entitlement::Quotas(set) => {
-                let mut standings = Standings::new();
-                let organisation = organisation.map(Who::Organisation);
-                for (who, quotas) in [(Some(who), set.own()), (organisation, set.shared())] {
-                    let Some(who) = who.filter(|_| !quotas.is_empty()) else { continue };
-                    let place = counters.place(who, &class.name);
-                    standings.extend(counters.standing(host, place, quotas)?);
-                }
-                let enforced =
-                    set.quotas().iter().zip(standings).filter(|(quota, _)| quota.mode == Mode::Enforced);
-                enforced
-                    .map(|(quota, standing)| (quota, standing, standing.period(quota)))
-                    .map(|(quota, standing, period)| QuotaUsage {
-                        name: &quota.name,
-                        limit: quota.limit.get(),
-                        window: period.end.saturating_sub(period.start),
-                        remaining: standing.left(quota) / class.units(),
-                        reset: period.end,
-                    })
-                    .collect()
+    let mut classes = Vec::with_capacity(subscriber.entitlements.len());
+    for (class, granted) in config.catalog.classes.iter().zip(subscriber.entitlements.iter()) {
+        let mut quotas = Vec::new();
+        if let Entitlement::Quotas(set) = granted {
+            for (who, all) in subscriber.quotas(set) {
+                let place = counters.place(who, &class.name);
+                let standings = all.iter().zip(counters.standing(host, place, all)?);
+                let enforced = standings.filter(|(quota, _)| quota.mode == Mode::Enforced);
+                quotas.extend(
+                    enforced.map(|(quota, standing)| QuotaUsage::new(quota, &standing, class.units())),
+                );
             }
-        };
+        }
         classes.push(ClassUsage {
             name: &class.name,
             included: *granted != Entitlement::NotInPlan,
@@ -123,5 +135,5 @@ pub fn usage<'c>(
             quotas,
         });
     }
-    Ok(Usage { plan: config.plan_name(plan), classes })
+    Ok(Usage { key: None, plan: config.plan_name(subscriber.plan), classes })
 }

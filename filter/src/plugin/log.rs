@@ -13,18 +13,15 @@ thread_local! {
     static ERRORS: Cell<LogLimiter<HostError>> = Cell::default();
 }
 
-/// Logs a failure, but each at most once a second.
-pub(super) fn log_failure(result: Result<(), HostError>) {
-    if let Err(error) = result {
-        log_error(error);
-    }
+/// What a host call returned; the default if it failed. Each failure is logged at most once a second.
+pub(super) fn logged<T: Default>(result: Result<T, HostError>) -> T {
+    result.inspect_err(log_error).unwrap_or_default()
 }
 
-/// Logs an error, but each at most once a second.
 #[cold]
-pub(super) fn log_error(error: HostError) {
+fn log_error(error: &HostError) {
     let mut errors = ERRORS.take();
-    if let Some(left_out) = errors.admit(error, Gateway.now().ok()) {
+    if let Some(left_out) = errors.admit(*error, Gateway.now().ok()) {
         Gateway.log(LogLevel::Error, format_args!("weir: {error}{left_out}"));
     }
     ERRORS.set(errors);

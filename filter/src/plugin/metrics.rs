@@ -1,46 +1,49 @@
 //! The host's counters of one configuration.
 
-use super::log::{log_error, log_failure};
-use crate::config::Config;
-use crate::config::NO_PLAN;
+use super::log::logged;
+use crate::config::{Config, NO_PLAN};
 use crate::decide::decision::Decided;
 use crate::decide::limiter::Limiter;
-use crate::decide::metric::{self, Event, Label, RequestSums};
+use crate::decide::metric::{self, Event, RequestSums};
 use crate::host::{Gateway, Metric};
 
-/// Sums that were not handed to the host yet, and the counters for them.
+/// The counters, and the sums of requests that were not handed to the host yet.
 pub(super) struct Metrics {
-    sums: RequestSums,
-    requests: Vec<Option<Metric>>,
+    /// `None` for outcomes that requests of a plan, or of strangers, cannot come to.
+    requests: RequestSums<Option<Metric>>,
     /// In the order of [`Event::ALL`]; `None` for events that cannot occur.
     events: [Option<Metric>; Event::ALL.len()],
 }
 
 impl Metrics {
     pub(super) fn define(config: &Config) -> Self {
-        let sums = RequestSums::new(config.catalog.plans.len(), config.catalog.classes.len());
-        let requests = sums.labels().map(|label| request_counter(config, label)).collect();
-        let events = Event::ALL.map(|event| is_possible(config, event).then(|| counter(event.metric()))?);
-        Self { sums, requests, events }
+        let (plans, classes) = (config.catalog.plans.len(), config.catalog.classes.len());
+        let requests = RequestSums::new(plans, classes, |plan, class, outcome| {
+            let name = plan.map_or(NO_PLAN, |plan| config.plan_name(plan));
+            let name = metric::requests(name, config.class_name(class), outcome);
+            counter(&name, outcome.is_of(plan.is_some()))
+        });
+        let events = Event::ALL.map(|(event, name)| counter(name, is_possible(config, event)));
+        Self { requests, events }
     }
 
     pub(super) fn count(&mut self, decided: &Decided) {
-        self.sums.add(decided.plan, decided.class, decided.outcomes);
+        self.requests.add(decided.plan, decided.class, decided.outcomes);
     }
 
     /// Hands everything to the host that was counted since the last time.
     pub(super) fn flush(&mut self, limiter: &mut Limiter) {
-        for (metric, sum) in self.events.iter().zip(limiter.drain_events(&mut Gateway)) {
+        let events = self.events.iter().zip(limiter.drain_events(&mut Gateway));
+        for (metric, sum) in events.chain(self.requests.drain()) {
             if let (Some(metric), 1..) = (metric, sum) {
-                log_failure(metric.add(sum));
-            }
-        }
-        for (place, sum) in self.sums.drain() {
-            if let Some(metric) = self.requests.get(place).copied().flatten() {
-                log_failure(metric.add(sum));
+                logged(metric.add(sum));
             }
         }
     }
+}
+
+fn counter(name: &str, is_possible: bool) -> Option<Metric> {
+    logged(is_possible.then(|| Metric::counter(name)).transpose())
 }
 
 /// Whether an event may occur. Organisations may come with the directory.
@@ -57,16 +60,4 @@ fn is_possible(config: &Config, event: Event) -> bool {
         Event::OrganisationGivenBack => has_organisations,
         Event::CountersRepaired => true,
     }
-}
-
-fn request_counter(config: &Config, Label { plan, class, outcome }: Label) -> Option<Metric> {
-    if !outcome.is_of(plan.is_some()) {
-        return None;
-    }
-    let plan = plan.map_or(NO_PLAN, |plan| config.plan_name(plan));
-    counter(&metric::requests(plan, config.class_name(class), outcome))
-}
-
-fn counter(name: &str) -> Option<Metric> {
-    Metric::counter(name).map_err(log_error).ok()
 }

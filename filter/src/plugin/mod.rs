@@ -10,9 +10,10 @@ mod root;
 mod state;
 mod stream;
 
-use crate::host;
+use crate::decide::host::{Host as _, LogLevel};
+use crate::host::Gateway;
 
 proxy_wasm::main! {{
-    host::start_log();
+    std::panic::set_hook(Box::new(|panic| Gateway.log(LogLevel::Error, format_args!("weir: {panic}"))));
     proxy_wasm::set_root_context(|_| Box::new(root::Root::default()));
 }}

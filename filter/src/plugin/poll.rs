@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use proxy_wasm::types::{BufferType, MapType};
+
+use super::log::logged;
 use crate::config::DirectorySettings;
 use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
@@ -9,8 +12,7 @@ use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
 use crate::decide::metric::Event;
 use crate::directory::{Directory, DirectoryError, LeftOut, Poll, Update, entitled};
-use crate::host::{self, Gateway, Returned};
-use crate::plugin::log::log_error;
+use crate::host::{self, Gateway};
 use crate::request::header_pairs::HeaderPairs;
 
 /// The directory of a configuration, and the poll that is in flight.
@@ -32,65 +34,56 @@ impl Poller {
         (is_same && self.directory.roster().is_some()).then(|| self.directory.take_over(settings.clone()))
     }
 
-    /// Whether the call is the poll in flight.
-    pub(super) fn has_made(&self, call: u32) -> bool {
-        self.in_flight == Some(call)
-    }
-
     /// Sends the poll that is due. Within a callback of the root context.
     pub(super) fn poll(&mut self, limiter: &mut Limiter) {
         let Ok(now) = Gateway.now() else { return };
         if self.directory.expire(now) {
-            Gateway.log(
-                LogLevel::Error,
-                format_args!("weir: directory: too stale, its keys are not known any more"),
-            );
+            let problem = format_args!("weir: directory: too stale, its keys are not known any more");
+            Gateway.log(LogLevel::Error, problem);
             limiter.set_directory(None);
         }
         if self.in_flight.is_some() {
             return;
         }
-        if let Some(poll) = self.directory.poll(now) {
-            match send(&poll) {
-                Ok(call) => self.in_flight = Some(call),
-                Err(error) => {
-                    let error = self.directory.not_sent(error, now);
-                    self.failed(limiter, &error);
-                }
+        match self.directory.poll(now).map(|poll| send(&poll)) {
+            None => {}
+            Some(Ok(call)) => self.in_flight = Some(call),
+            Some(Err(error)) => {
+                let error = self.directory.not_sent(error, now);
+                self.failed(limiter, &error);
             }
         }
     }
 
-    /// Takes the answer to the poll; `answered` is false if there is none.
-    pub(super) fn answer(&mut self, limiter: &mut Limiter, answered: bool, body_size: usize) {
-        self.in_flight = None;
+    /// Takes the answer to a call, if that is the poll in flight; `answered` is false if there is none.
+    pub(super) fn answer(&mut self, limiter: &mut Limiter, call: u32, answered: bool, body_size: usize) {
+        if self.in_flight.take_if(|poll| *poll == call).is_none() {
+            return;
+        }
         let (head, body) = match answered {
-            true => (host::http_call_response_headers(), host::http_call_response_body(body_size)),
-            false => (Ok(Returned::default()), Ok(Returned::default())),
+            true => (
+                logged(host::header_map(MapType::HttpCallResponseHeaders)),
+                logged(host::buffer(BufferType::HttpCallResponseBody, body_size)),
+            ),
+            false => Default::default(),
         };
-        let [head, body] = [head, body].map(|part| part.map_err(log_error).unwrap_or_default());
         let head = HeaderPairs::parse(head.as_ref());
         let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
-        self.take(limiter, head, body.as_ref());
-    }
-
-    fn take(&mut self, limiter: &mut Limiter, head: Option<(&[u8], Option<&[u8]>)>, body: &[u8]) {
         let Ok(now) = Gateway.now() else { return };
-        match self.directory.answer(head, body, now) {
-            Ok(update) => {
-                if self.directory.is_news(None) {
-                    Gateway.log(LogLevel::Info, format_args!("weir: directory: answers again"));
-                }
-                match update {
-                    Update::Unchanged => limiter.count(Event::DirectoryUnchanged, 1),
-                    Update::Replaced { skipped } => {
-                        limiter.count(Event::DirectoryUpdated, 1);
-                        limiter.count(Event::DirectorySkipped, skipped);
-                        self.resolve(limiter);
-                    }
-                }
+        let update = match self.directory.answer(head, body.as_ref(), now) {
+            Ok(update) => update,
+            Err(error) => return self.failed(limiter, &error),
+        };
+        if self.directory.is_news(None) {
+            Gateway.log(LogLevel::Info, format_args!("weir: directory: answers again"));
+        }
+        match update {
+            Update::Unchanged => limiter.count(Event::DirectoryUnchanged, 1),
+            Update::Replaced { skipped } => {
+                limiter.count(Event::DirectoryUpdated, 1);
+                limiter.count(Event::DirectorySkipped, skipped);
+                self.resolve(limiter);
             }
-            Err(error) => self.failed(limiter, &error),
         }
     }
 
@@ -138,5 +131,5 @@ fn send(poll: &Poll<'_>) -> Result<u32, HostError> {
     // An ETag of other bytes is not sent back, and the answer comes whole.
     let etag = poll.if_none_match.and_then(|etag| core::str::from_utf8(etag).ok());
     headers.extend(etag.map(|etag| ("if-none-match", etag)));
-    host::http_call(poll.cluster, headers, None, poll.timeout)
+    host::http_call(poll.cluster, headers, poll.timeout)
 }

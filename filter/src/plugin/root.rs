@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::ContextType;
+use proxy_wasm::types::{BufferType, ContextType};
 
 use super::state::Active;
 use super::stream::Stream;
@@ -27,11 +27,13 @@ impl Context for Root {
 
 impl RootContext for Root {
     fn on_configure(&mut self, _size: usize) -> bool {
-        let config = host::configuration().map_err(|error| error.to_string()).and_then(|json| {
-            let config = Config::from_json(json.as_ref());
-            let config = config.and_then(|config| config.with_environment(host::environment_variable));
-            config.map_err(|error| error.to_string())
-        });
+        let config = host::buffer(BufferType::PluginConfiguration, usize::MAX)
+            .map_err(|error| error.to_string())
+            .and_then(|json| {
+                let config = Config::from_json(json.as_ref());
+                let config = config.and_then(|config| config.with_environment(host::environment_variable));
+                config.map_err(|error| error.to_string())
+            });
         match config {
             Ok(config) => {
                 self.active = Some(Active::new(config));

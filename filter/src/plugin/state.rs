@@ -4,13 +4,13 @@ use core::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use super::log::{log_error, log_failure};
+use super::log::logged;
 use super::metrics::Metrics;
 use super::poll::Poller;
-use crate::config::{Config, DirectorySettings, StrangerPolicy, UpstreamHeaders};
+use crate::config::{Config, StrangerPolicy, UpstreamHeaders};
 use crate::count::shared_data::HostError;
 use crate::decide::counting::Charged;
-use crate::decide::decision::{Decided, Decision};
+use crate::decide::decision::Decided;
 use crate::decide::headers::EXPOSED;
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
@@ -41,38 +41,36 @@ pub(super) struct State {
     has_filter_state: bool,
 }
 
-/// What the response is to report.
-pub(super) struct Response {
-    pub(super) charged: Charged,
-    /// Whether a script of another origin is to be allowed to read the headers.
-    pub(super) has_origin: bool,
-}
-
 impl Active {
     /// Puts a configuration into force.
     pub(super) fn new(mut config: Config) -> Rc<Self> {
-        for other in others() {
+        let mut directory = None;
+        // The newest of the others comes first.
+        let others: Vec<_> = ACTIVE.with_borrow(|all| all.iter().rev().filter_map(Weak::upgrade).collect());
+        for other in others {
             other.with(|state| {
                 config.share_with(state.limiter.config());
                 state.retire();
+                let known = || state.poller.as_ref()?.take_over(config.settings.directory.as_ref()?);
+                directory = directory.take().or_else(known);
             });
         }
         let config = Arc::new(config);
         if let Err(error) = host::set_tick_period(TICK) {
-            Gateway.log(
-                LogLevel::Warn,
-                format_args!("weir: no ticks, so neither metrics nor directory: {error}"),
-            );
+            let problem = format_args!("weir: no ticks, so neither metrics nor directory: {error}");
+            Gateway.log(LogLevel::Warn, problem);
         }
         log_start(&config);
-        let poller = config.settings.directory.as_ref().map(|settings| {
-            let directory = taken_over(settings);
-            Poller::new(directory.unwrap_or_else(|| Directory::new(settings.clone(), jitter())))
-        });
         let mut limiter = Limiter::new(Arc::clone(&config));
-        if let Some(poller) = &poller {
+        let poller = config.settings.directory.clone().map(|settings| {
+            let poller = Poller::new(directory.unwrap_or_else(|| {
+                // Spreads the retries of a gateway's VMs.
+                let [jitter, ..] = logged(Gateway.random());
+                Directory::new(settings, jitter)
+            }));
             poller.resolve(&mut limiter);
-        }
+            poller
+        });
         let metrics = Metrics::define(&config);
         let active = Rc::new(Self(RefCell::new(State { limiter, poller, metrics, has_filter_state: true })));
         ACTIVE.with_borrow_mut(|all| {
@@ -98,27 +96,21 @@ impl State {
 
     /// Takes the answer to a call.
     pub(super) fn answer(&mut self, call: u32, answered: bool, body_size: usize) {
-        if let Some(poller) = self.poller.as_mut().filter(|poller| poller.has_made(call)) {
-            poller.answer(&mut self.limiter, answered, body_size);
+        if let Some(poller) = &mut self.poller {
+            poller.answer(&mut self.limiter, call, answered, body_size);
         }
     }
 
-    /// Decides on a request. `headers` is its header map, serialized. Returns the reply to send, if the request does not go on, and leaves in
-    /// `response` what its response needs.
-    pub(super) fn decide(&mut self, headers: &[u8], response: &mut Option<Response>) -> Option<Reply> {
-        let mut decided = self.limiter.decide(&mut Gateway, headers);
+    /// Decides on a request. `headers` is its header map, serialized. Returns the reply to send, too, if the request does not go on.
+    pub(super) fn decide(&mut self, headers: &[u8]) -> (Decided, Option<Reply>) {
+        let decided = self.limiter.decide(&mut Gateway, headers);
         self.metrics.count(&decided);
-        let reply = match &decided.decision {
-            Decision::Pass => None,
-            Decision::Answer(answer) => {
-                let origin = HeaderPairs::parse(headers).and_then(|headers| headers.get("origin"));
-                Some(Reply::new(self.limiter.config(), &decided, answer, origin))
-            }
-        };
+        let reply = decided.answer.as_ref().map(|answer| {
+            let origin = HeaderPairs::parse(headers).and_then(|headers| headers.get("origin"));
+            Reply::new(self.limiter.config(), &decided, answer, origin)
+        });
         self.log(headers, &decided, reply.as_ref());
-        *response =
-            decided.charged.take().map(|charged| Response { charged, has_origin: decided.has_origin });
-        reply
+        (decided, reply)
     }
 
     /// Logs a decision where the configuration says so.
@@ -129,7 +121,7 @@ impl State {
             match host::set_property(log_fields::NAME, line.as_bytes()) {
                 // ngx_wasm_module takes no property of this name.
                 Err(error) if error.is_not_found() => self.has_filter_state = false,
-                result => log_failure(result),
+                result => logged(result),
             }
         }
         if self.limiter.config().settings.log_decisions {
@@ -139,23 +131,21 @@ impl State {
     }
 
     /// Settles a charge that is still open.
-    pub(super) fn settle(&mut self, response: &mut Response, moment: Moment<'_>) {
-        self.limiter.settle(&mut Gateway, &mut response.charged, moment);
+    pub(super) fn settle(&mut self, charged: &mut Charged, moment: Moment<'_>) {
+        self.limiter.settle(&mut Gateway, charged, moment);
     }
 
     /// Writes the rate-limit headers of a response.
-    pub(super) fn write_headers(&self, response: &Response) -> Result<(), HostError> {
+    pub(super) fn write_headers(&self, decided: &Decided) -> Result<(), HostError> {
         let config = self.limiter.config();
-        if config.settings.enforcement == Mode::Shadow && !config.settings.headers.in_shadow {
-            return Ok(());
-        }
-        let set = match config.settings.headers.upstream {
-            UpstreamHeaders::Replace => host::replace_response_header,
-            UpstreamHeaders::Absent => host::add_response_header,
-        };
-        response.charged.write_headers(&config.settings.headers, set)?;
-        if config.settings.headers.expose_cors && response.has_origin {
-            host::add_response_header("access-control-expose-headers", EXPOSED)?;
+        let is_silent = config.settings.enforcement == Mode::Shadow && !config.settings.headers.in_shadow;
+        let Some(charged) = decided.charged.as_ref().filter(|_| !is_silent) else { return Ok(()) };
+        let replaces = config.settings.headers.upstream == UpstreamHeaders::Replace;
+        charged.write_headers(&config.settings.headers, |name, value| {
+            host::set_response_header(name, value, replaces)
+        })?;
+        if config.settings.headers.expose_cors && decided.has_origin {
+            host::set_response_header("access-control-expose-headers", EXPOSED, false)?;
         }
         Ok(())
     }
@@ -174,27 +164,6 @@ impl State {
 impl Drop for State {
     fn drop(&mut self) {
         self.flush();
-    }
-}
-
-/// The other configurations of this VM, the newest first.
-fn others() -> Vec<Rc<Active>> {
-    ACTIVE.with_borrow(|all| all.iter().rev().filter_map(Weak::upgrade).collect())
-}
-
-/// What another configuration of this VM knows of the same directory.
-fn taken_over(settings: &DirectorySettings) -> Option<Directory> {
-    others().iter().find_map(|other| other.with(|state| state.poller.as_ref()?.take_over(settings)).flatten())
-}
-
-/// A random number that spreads the retries of a gateway's VMs.
-fn jitter() -> u8 {
-    match Gateway.random() {
-        Ok([jitter, ..]) => jitter,
-        Err(error) => {
-            log_error(error);
-            0
-        }
     }
 }
 

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext};
-use proxy_wasm::types::Action;
+use proxy_wasm::types::{Action, MapType};
 
-use super::log::{log_error, log_failure};
-use super::state::{Active, Response};
+use super::log::logged;
+use super::state::Active;
+use crate::decide::decision::Decided;
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::reply::Reply;
 use crate::decide::settlement::Moment;
@@ -17,24 +18,27 @@ use crate::request::line::is_grpc_request;
 pub(super) struct Stream {
     /// The state of its configuration; `None` if its root context has none.
     active: Option<Rc<Active>>,
-    response: Option<Response>,
+    decided: Option<Decided>,
 }
 
 impl Stream {
     pub(super) fn new(active: Option<Rc<Active>>) -> Self {
-        Self { active, response: None }
+        Self { active, decided: None }
     }
 
-    /// Settles the charge, if it is still open.
+    /// Whether the request's charge is still to be settled.
+    fn is_open(&self) -> bool {
+        let charged = self.decided.as_ref().and_then(|decided| decided.charged.as_ref());
+        charged.is_some_and(|charged| charged.is_open)
+    }
+
+    /// Settles the charge.
     #[cold]
     fn settle(&mut self, moment: Moment<'_>) {
-        if let (Some(active), Some(response)) = (&self.active, &mut self.response) {
-            active.with(|state| state.settle(response, moment));
+        let charged = self.decided.as_mut().and_then(|decided| decided.charged.as_mut());
+        if let (Some(active), Some(charged)) = (&self.active, charged) {
+            active.with(|state| state.settle(charged, moment));
         }
-    }
-
-    fn is_open(&self) -> bool {
-        self.response.as_ref().is_some_and(|response| response.charged.is_open())
     }
 }
 
@@ -42,11 +46,13 @@ impl Context for Stream {}
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
-        let headers = host::request_headers().map_err(log_error).unwrap_or_default();
-        let decide =
-            |active: &Rc<Active>| active.with(|state| state.decide(headers.as_ref(), &mut self.response));
+        let headers = logged(host::header_map(MapType::HttpRequestHeaders));
+        let decide = |active: &Rc<Active>| active.with(|state| state.decide(headers.as_ref()));
         let reply = match self.active.as_ref().and_then(decide) {
-            Some(reply) => reply,
+            Some((decided, reply)) => {
+                self.decided = Some(decided);
+                reply
+            }
             None => Some(without_configuration(headers.as_ref())),
         };
         match reply {
@@ -60,20 +66,18 @@ impl HttpContext for Stream {
 
     fn on_http_response_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
         if self.is_open() {
-            let headers = host::response_headers().map_err(log_error).unwrap_or_default();
+            let headers = logged(host::header_map(MapType::HttpResponseHeaders));
             self.settle(Moment::Headers(headers.as_ref()));
         }
-        if let (Some(active), Some(response)) = (&self.active, &self.response)
-            && let Some(written) = active.with(|state| state.write_headers(response))
-        {
-            log_failure(written);
+        if let (Some(active), Some(decided)) = (&self.active, &self.decided) {
+            active.with(|state| logged(state.write_headers(decided)));
         }
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _trailers: usize) -> Action {
         if self.is_open() {
-            let trailers = host::response_trailers().map_err(log_error).unwrap_or_default();
+            let trailers = logged(host::header_map(MapType::HttpResponseTrailers));
             self.settle(Moment::Trailers(trailers.as_ref()));
         }
         Action::Continue

@@ -115,10 +115,8 @@ impl Filter {
 
     fn decide(&mut self, headers: &[u8]) -> Sent {
         let decided = self.limiter.decide(&mut self.host, headers);
-        let reply = match &decided.decision {
-            Decision::Pass => None,
-            Decision::Answer(answer) => Some(Reply::new(self.limiter.config(), &decided, answer, None)),
-        };
+        let answer = decided.answer.as_ref();
+        let reply = answer.map(|answer| Reply::new(self.limiter.config(), &decided, answer, None));
         let Decided { plan, class, outcomes, charged, is_refused, .. } = decided;
         Sent { plan, class, outcomes: outcomes.iter().collect(), charged, reply, is_refused }
     }
@@ -421,10 +419,8 @@ fn explained(filter: &mut Filter, method: &str, path: &str, headers: &[(&str, &s
         pseudo.iter().chain(headers).map(|(name, value)| (*name, value.as_bytes())).collect();
     let headers = serialize(&headers);
     let decided = filter.limiter.decide(&mut filter.host, &headers);
-    let reply = match &decided.decision {
-        Decision::Pass => None,
-        Decision::Answer(answer) => Some(Reply::new(filter.limiter.config(), &decided, answer, None)),
-    };
+    let answer = decided.answer.as_ref();
+    let reply = answer.map(|answer| Reply::new(filter.limiter.config(), &decided, answer, None));
     filter.host.logged.clear();
     let reply = reply.as_ref().map(|reply| (reply.status, reply.details));
     filter.limiter.explain(&mut filter.host, &headers, &decided, reply);

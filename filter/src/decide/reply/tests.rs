@@ -3,7 +3,6 @@ use serde_json::Value;
 use super::*;
 use crate::decide::headers::tests::charged;
 use crate::decide::outcome::{Outcome, Outcomes};
-use crate::decide::refusal::OperatorRefusal;
 use crate::quota::Mode;
 use crate::request::header_pairs::HeaderPairs;
 use crate::time::Timestamp;
@@ -23,7 +22,7 @@ fn reply(
 ) -> Reply {
     let quotas = [("60/minute", Mode::Enforced, 60), ("2/second", Mode::Enforced, 1)];
     let decided = Decided {
-        decision: crate::decide::decision::Decision::Pass,
+        answer: None,
         plan,
         subscriber: None,
         class: 0,
@@ -83,9 +82,9 @@ fn every_reply_is_json_that_nobody_caches_with_the_one_code_that_the_published_c
         (Refusal::AmbiguousPath, "", 400, "bad_request", None),
         (Refusal::NotReady, "", 503, "internal_server_error", Some("1")),
         (Refusal::CountFailed, "", 503, "internal_server_error", Some("1")),
-        (Refusal::Operator(OperatorRefusal::NoSubscriber), "", 404, "not_found", None),
-        (Refusal::Operator(OperatorRefusal::SeveralKeys), "", 422, "unprocessable_entity", None),
-        (Refusal::Operator(OperatorRefusal::NotReady), "", 503, "internal_server_error", Some("1")),
+        (Refusal::NoSubscriber, "", 404, "not_found", None),
+        (Refusal::SeveralKeys, "", 422, "unprocessable_entity", None),
+        (Refusal::NoDirectoryYet, "", 503, "internal_server_error", Some("1")),
     ];
     for (refusal, fields, status, code, retry_after) in rows {
         let reply = reply(&config(fields), refusal, Some(0), false, None);
@@ -103,11 +102,11 @@ fn every_reply_is_json_that_nobody_caches_with_the_one_code_that_the_published_c
 #[test]
 fn an_operators_refusal_has_the_header_that_its_status_asks_for() {
     let rows = [
-        (OperatorRefusal::Unauthorized, 401, "www-authenticate", "Bearer"),
-        (OperatorRefusal::Method { allow: "POST" }, 405, "allow", "POST"),
+        (Refusal::NoOperator, 401, "www-authenticate", "Bearer"),
+        (Refusal::Method { allow: "POST" }, 405, "allow", "POST"),
     ];
     for (refusal, status, name, value) in rows {
-        let reply = reply(&config(""), Refusal::Operator(refusal), None, false, None);
+        let reply = reply(&config(""), refusal, None, false, None);
         assert_eq!((reply.status, header(&reply, name)), (status, Some(value)), "{name}");
     }
 }

@@ -77,7 +77,7 @@ fn a_refund_gives_back_to_both() {
         let mut charged = sent.charged.unwrap();
         let headers = serialize(&[(":status", b"503")]);
         filter.limiter.settle(&mut filter.host, &mut charged, Moment::Headers(&headers));
-        assert!(!charged.is_open());
+        assert!(!charged.is_open);
         assert_eq!(charged.standings.iter().map(|standing| standing.used).collect::<Vec<_>>(), [0, 0]);
     }
 }
