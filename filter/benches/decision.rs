@@ -8,6 +8,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use filter::config::{Config, digest};
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap};
 use filter::count::swap::CounterHost;
+use filter::decide::decision::Decided;
 use filter::decide::host::{Host, LogLevel};
 use filter::decide::limiter::Limiter;
 use filter::request::header_pairs::serialize;
@@ -97,6 +98,12 @@ fn request(method: &str, path: &str, key: &str) -> Vec<u8> {
     ])
 }
 
+fn decided(limiter: &mut Limiter, host: &mut Worker, request: &[u8]) -> Decided {
+    let mut decided = Decided::default();
+    limiter.decide(host, request, &mut decided);
+    decided
+}
+
 fn decision(c: &mut Criterion) {
     let mut group = c.benchmark_group("decision");
     group.throughput(Throughput::Elements(1));
@@ -115,7 +122,7 @@ fn decision(c: &mut Criterion) {
     for (name, request) in rows {
         let mut limiter = Limiter::new(config(1));
         let mut host = Worker::default();
-        group.bench_function(name, |b| b.iter(|| limiter.decide(&mut host, &request)));
+        group.bench_function(name, |b| b.iter(|| decided(&mut limiter, &mut host, &request)));
     }
     group.finish();
 }
@@ -137,7 +144,7 @@ fn contention(c: &mut Criterion) {
                         let (mut host, mut limiter) = (data.clone(), Limiter::new(Arc::clone(&config)));
                         let requests = requests.iter().cycle().skip(thread * 31).take(REQUESTS);
                         scope.spawn(move || {
-                            requests.for_each(|request| drop(limiter.decide(&mut host, request)));
+                            requests.for_each(|request| drop(decided(&mut limiter, &mut host, request)));
                         });
                     }
                 });

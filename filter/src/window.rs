@@ -1,7 +1,7 @@
 //! When a window starts and ends.
 
-use core::fmt;
 use core::num::NonZeroU32;
+use std::borrow::Cow;
 
 use crate::time::Timestamp;
 
@@ -107,10 +107,14 @@ impl Window {
         UNITS.iter().find(|(name, ..)| *name == unit).map(|(.., code)| Self::from_code(*code))
     }
 
-    /// How a quota of this window ends the sentence "60 requests per …", and the end of a derived quota name.
+    /// How a quota of this window ends the sentence "60 requests per …", and the end of a derived quota name: `minute`, `month`, `90s`.
     #[must_use]
-    pub fn short_name(self) -> WindowName {
-        WindowName(self)
+    pub fn name(self) -> Cow<'static, str> {
+        let code = self.code();
+        match UNITS.iter().find(|(.., of_unit)| *of_unit == code) {
+            Some((name, ..)) => Cow::Borrowed(name),
+            None => Cow::Owned(format!("{code}s")),
+        }
     }
 }
 
@@ -140,20 +144,6 @@ fn month_start(month: u32) -> u64 {
 
 /// Days from 1 March of the year 0 to 1 January 1970.
 const DAYS_BEFORE_1970: u64 = 719_468;
-
-/// `minute`, `month`, `90s`.
-#[derive(Clone, Copy, Debug)]
-pub struct WindowName(Window);
-
-impl fmt::Display for WindowName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let code = self.0.code();
-        match UNITS.iter().find(|(.., of_unit)| *of_unit == code) {
-            Some((name, ..)) => f.write_str(name),
-            None => write!(f, "{code}s"),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use filter::config::Config;
+use filter::decide::decision::Decided;
 use filter::decide::limiter::Limiter;
 use filter::request::header_pairs::serialize;
 use filter_fuzz::MemoryHost;
@@ -17,7 +18,8 @@ fuzz_target!(|json: &[u8]| {
             for path in ["/analytics?api_key=k", "/", "/quota"] {
                 let headers: [(&str, &[u8]); 3] =
                     [(":method", b"GET"), (":path", path.as_bytes()), ("authorization", b"Bearer key")];
-                let decided = limiter.decide(&mut host, &serialize(&headers));
+                let mut decided = Decided::default();
+                limiter.decide(&mut host, &serialize(&headers), &mut decided);
                 assert!(decided.class < limiter.config().catalog.classes.len());
             }
         }

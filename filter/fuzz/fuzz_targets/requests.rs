@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
 use filter::config::{Config, digest};
+use filter::decide::decision::Decided;
 use filter::decide::limiter::Limiter;
 use filter::decide::reply::Reply;
 use filter::request::header_pairs::serialize;
@@ -69,7 +70,8 @@ fuzz_target!(|requests: Vec<Request<'_>>| {
         host.property = property;
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let limiter = &mut limiters[usize::from(everywhere)];
-        let decided = limiter.decide(&mut host, &serialize(&headers));
+        let mut decided = Decided::default();
+        limiter.decide(&mut host, &serialize(&headers), &mut decided);
         let brings = headers.iter().any(|(_, value)| value.windows(KEY.len()).any(|part| part == KEY));
         assert!(decided.plan.is_none() || brings || everywhere, "{headers:?}");
         if let Some(answer) = &decided.answer {

@@ -61,7 +61,7 @@ const MAX_BYTES: usize = 4 << 20;
 /// A checked configuration: its settings as they were read, and what has been made of those that refer to others.
 #[derive(Debug)]
 pub struct Config {
-    /// The settings. The plans, classes, key sources and subscribers have been taken out.
+    /// The settings. The plans, classes, exemptions, key sources and subscribers have been taken out.
     pub settings: Settings,
     /// The classes and the plans.
     pub catalog: Catalog,
@@ -79,8 +79,8 @@ pub struct Config {
     pub missing_key: StrangerPolicy,
     /// Policy for requests with an unknown key before the first good answer of the directory, if there is one.
     pub not_ready: Option<StrangerPolicy>,
-    /// Match of the requests to the usage endpoint.
-    pub usage: Option<Match>,
+    /// Which requests fall under a rule other than that of the default class: the first match decides.
+    rules: Vec<(Match, Rule)>,
 }
 
 /// The rule that a request falls under, by its method and path.
@@ -123,7 +123,7 @@ impl Config {
     fn check(mut settings: Settings) -> Result<Self, ConfigError> {
         let readings = Readings::new(settings.upstream_paths);
         let (plans, classes) = (mem::take(&mut settings.plans), mem::take(&mut settings.classes));
-        let catalog = Catalog::check(plans, classes, &settings.default_class, &readings)?;
+        let mut catalog = Catalog::check(plans, classes, &settings.default_class, &readings)?;
         let subscribers =
             Subscribers::check(mem::take(&mut settings.subscribers), &catalog).at("subscribers")?;
         check_capacity(settings.counters, subscribers.records(settings.count_by)).at("counters")?;
@@ -133,7 +133,6 @@ impl Config {
             return Err(ConfigError::new(WITHOUT_SUBJECT)).at("plan_source");
         }
         each(&settings.exempt, |rule| rule.check(&readings)).at("exempt")?;
-        let usage = settings.usage_path.clone().map(Match::get);
         if let Some(path) = &settings.usage_path {
             check_path(path, &readings).at("usage_path")?;
         }
@@ -142,10 +141,15 @@ impl Config {
         }
         let not_ready = settings.directory.as_ref().map(|directory| directory.not_ready.check());
         settings.operators.as_ref().map_or(Ok(()), OperatorSettings::check).at("operators")?;
-        let of_classes = catalog.classes.iter().flat_map(|class| &class.matches);
-        let mut all_matches = of_classes.chain(&settings.exempt).chain(&usage);
+        let exempt = mem::take(&mut settings.exempt).into_iter().map(|of| (of, Rule::Exempt));
+        let usage = settings.usage_path.take().map(|path| (Match::get(path), Rule::Usage));
+        let classes = catalog.classes.iter_mut().enumerate().flat_map(|(place, class)| {
+            mem::take(&mut class.matches).into_iter().map(move |of| (of, Rule::Class(place)))
+        });
+        let rules: Vec<_> = exempt.chain(usage).chain(classes).collect();
         Ok(Self {
-            looks_at_paths: all_matches.any(Match::looks_at_path),
+            looks_at_paths: rules.iter().any(|(of, _)| of.looks_at_path()),
+            rules,
             catalog,
             readings,
             key_sources,
@@ -153,7 +157,6 @@ impl Config {
             unknown_key: settings.unknown_key.check().at("unknown_key")?,
             missing_key: settings.missing_key.check().at("missing_key")?,
             not_ready: not_ready.transpose().at("not_ready").at("directory")?,
-            usage,
             settings,
         })
     }
@@ -191,15 +194,8 @@ impl Config {
     /// Upstreams may read the path in ways that select different rules.
     pub fn rule(&self, method: &[u8], path: Option<&[u8]>) -> Result<Rule, AmbiguousPath> {
         let rule = |path: Option<&[u8]>| {
-            let matched = |rules: &[Match]| rules.iter().any(|rule| rule.matches(method, path));
-            if matched(&self.settings.exempt) {
-                return Rule::Exempt;
-            }
-            if matched(self.usage.as_slice()) {
-                return Rule::Usage;
-            }
-            let class = self.catalog.classes.iter().position(|class| matched(&class.matches));
-            Rule::Class(class.unwrap_or(self.catalog.default_class))
+            let found = self.rules.iter().find(|(of, _)| of.matches(method, path));
+            found.map_or(Rule::Class(self.catalog.default_class), |(_, rule)| *rule)
         };
         match path {
             // Outside the base path nothing but the method can match.

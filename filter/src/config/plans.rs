@@ -217,7 +217,7 @@ pub(super) fn quotas(
             name: match name {
                 Some(name) => name.to_string(),
                 None if list.len() == 1 => default_name.to_owned(),
-                None => format!("{default_name}-{}", window.short_name()),
+                None => format!("{default_name}-{}", window.name()),
             },
             limit: limit.0,
             window: *window,

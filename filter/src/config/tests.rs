@@ -22,7 +22,8 @@ fn the_least_configuration_has_the_documented_defaults() {
     let standard = Class::plain(leaf::Name("standard".into()));
     assert_eq!((config.catalog.classes, config.catalog.default_class), (vec![standard], 0));
     let preflight = leaf::NonEmpty(vec![leaf::Method("OPTIONS".into())]);
-    assert_eq!(config.settings.exempt, [Match { methods: Some(preflight), path: None, path_prefix: None }]);
+    let preflight = Match { methods: Some(preflight), path: None, path_prefix: None };
+    assert_eq!(config.rules, [(preflight, Rule::Exempt)]);
     assert_eq!(&*config.settings.base_path, "");
     assert_eq!(
         config.key_sources,
@@ -32,7 +33,6 @@ fn the_least_configuration_has_the_documented_defaults() {
     assert!(config.subscribers.roster().is_empty());
     assert!(config.settings.plan_source.is_none());
     assert!(config.settings.directory.is_none());
-    assert_eq!(config.usage, None);
     assert_eq!(config.settings.count_by, CountBy::Key);
     for policy in [&config.unknown_key, &config.missing_key] {
         let StrangerPolicy::Limit(quotas) = policy else { panic!("{policy:?}") };

@@ -10,7 +10,6 @@ use super::outcome::{Outcome, Outcomes};
 use super::refusal::Refusal;
 use crate::config::{Config, OnError};
 use crate::quota::Mode;
-use crate::request::line::RequestLine;
 
 /// An answer of the filter, as data: its text is written where it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +33,9 @@ impl Answer {
 }
 
 /// A decision, and what metrics, the log and the response need to know of the request.
-#[derive(Clone, Debug)]
+///
+/// The default is the initial state: the request passes, and its caller is unknown.
+#[derive(Clone, Debug, Default)]
 pub struct Decided {
     /// What the filter answers; `None` if the request goes on.
     pub answer: Option<Box<Answer>>,
@@ -57,21 +58,6 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// The initial state: the request passes, its caller is unknown, and its class is the default class.
-    pub(super) fn new(config: &Config, line: Option<&RequestLine<'_>>) -> Self {
-        Self {
-            answer: None,
-            plan: None,
-            subscriber: None,
-            class: config.catalog.default_class,
-            outcomes: Outcomes::default(),
-            charged: None,
-            is_grpc: line.is_some_and(|line| line.is_grpc),
-            has_origin: line.is_some_and(|line| line.origin.is_some()),
-            is_refused: false,
-        }
-    }
-
     /// The request passes with this outcome.
     pub(super) fn pass(&mut self, outcome: Outcome) {
         self.outcomes.add(outcome);

@@ -31,7 +31,7 @@ struct Explanation<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     counter: Option<String>,
     quotas: Vec<QuotaExplanation<'a>>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<&'static str>,
     /// `forwarded`, or the reply's status and response-code details.
     decision: String,
 }
@@ -78,7 +78,7 @@ impl Limiter {
                     mode: quota.mode,
                 })
                 .collect(),
-            outcomes: decided.outcomes.iter().collect(),
+            outcomes: decided.outcomes.iter().map(Outcome::name).collect(),
             decision: answer.map_or_else(
                 || "forwarded".to_owned(),
                 |(status, details)| format!("answered {status} {details}"),

@@ -165,7 +165,7 @@ pub(super) mod tests {
     ) -> Charged {
         let quota = |(rate, mode, _): &(&str, Mode, u32)| {
             let rate: crate::config::rate::QuotaTerms = rate.parse().unwrap();
-            let name = format!("q-{}", rate.window.short_name());
+            let name = format!("q-{}", rate.window.name());
             Quota { name, limit: rate.limit.0, window: rate.window, mode: *mode, refundable: true }
         };
         let standing = |((rate, _, used), exhausted): (&(&str, Mode, u32), &bool)| Standing {

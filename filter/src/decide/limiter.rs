@@ -108,24 +108,25 @@ impl Limiter {
         self.counting.drain(host)
     }
 
-    /// Decides on a request. `headers` is its header map as `proxy_get_header_map_pairs` serializes it.
-    pub fn decide(&mut self, host: &mut impl Host, headers: &[u8]) -> Decided {
+    /// Decides on a request. `headers` is its header map as `proxy_get_header_map_pairs` serializes it. `decided` is in the initial state; it is
+    /// filled in place, because moving it would cost as much as looking up a caller.
+    pub fn decide(&mut self, host: &mut impl Host, headers: &[u8], decided: &mut Decided) {
         let config = Arc::clone(&self.config);
+        decided.class = config.catalog.default_class;
         let line = self.reader.read(headers);
         if let Some(operators) = &config.settings.operators {
             let headers = line.map(|line| line.headers);
-            return self.answer_operator(host, &config, operators, headers);
+            decided.answer = Some(Box::new(self.answer_operator(host, &config, operators, headers)));
+            return;
         }
-        let mut decided = Decided::new(&config, line.as_ref());
         let result = match &line {
-            Some(line) => self.decide_line(host, &config, &mut decided, line),
+            Some(line) => self.decide_line(host, &config, decided, line),
             None => Err(DecideError::NoHeaders),
         };
         if let Err(error) = result {
             self.counting.log_error(host, "a request could not be counted", error);
             decided.fail(&config);
         }
-        decided
     }
 
     fn decide_line(
@@ -135,6 +136,8 @@ impl Limiter {
         decided: &mut Decided,
         line: &RequestLine<'_>,
     ) -> Result<(), DecideError> {
+        decided.is_grpc = line.is_grpc;
+        decided.has_origin = line.origin.is_some();
         let rule = self.route(host, config, line)?;
         match rule {
             Ok(Rule::Exempt) => {

@@ -21,13 +21,17 @@ pub fn line(config: &Config, decided: &Decided) -> Option<String> {
     let mut line = String::with_capacity(128);
     line.push_str("outcome=");
     for (place, outcome) in decided.outcomes.iter().enumerate() {
-        // Writing to a String cannot fail.
-        let _ = write!(line, "{}{outcome}", if place == 0 { "" } else { "," });
+        line.push_str(if place == 0 { "" } else { "," });
+        line.push_str(outcome.name());
     }
     let mut standings = decided.charged.iter().flat_map(Charged::standings);
     let exhausted = standings.find(|(_, standing)| standing.exhausted);
+    if let Some(subscriber) = &decided.subscriber {
+        line.push_str(" subscriber=");
+        push_word(&mut line, subscriber);
+    }
+    // These names are words.
     let fields = [
-        (" subscriber=", decided.subscriber.as_deref()),
         (" plan=", decided.plan.map(|plan| config.plan_name(plan))),
         (" class=", Some(config.class_name(decided.class))),
         (" quota=", exhausted.map(|(quota, _)| quota.name.as_str())),
@@ -35,7 +39,7 @@ pub fn line(config: &Config, decided: &Decided) -> Option<String> {
     for (name, value) in fields {
         if let Some(value) = value {
             line.push_str(name);
-            push_word(&mut line, value);
+            line.push_str(value);
         }
     }
     Some(line)
@@ -46,6 +50,7 @@ fn push_word(line: &mut String, text: &str) {
     for byte in text.bytes() {
         match byte {
             b'"' | b'%' | b'\\' | b'=' | ..=b' ' | 0x7f.. => {
+                // Writing to a String cannot fail.
                 let _ = write!(line, "%{byte:02X}");
             }
             byte => line.push(char::from(byte)),

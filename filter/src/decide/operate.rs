@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::counting::DecideError;
-use super::decision::{Answer, Decided};
+use super::decision::Answer;
 use super::host::{Host, LogLevel};
 use super::json;
 use super::limiter::Limiter;
@@ -63,14 +63,11 @@ impl Limiter {
         config: &Config,
         operators: &OperatorSettings,
         headers: Option<HeaderPairs<'_>>,
-    ) -> Decided {
-        let answer = self.operate(host, config, operators, headers).unwrap_or_else(|error| {
+    ) -> Answer {
+        self.operate(host, config, operators, headers).unwrap_or_else(|error| {
             self.counting.log_error(host, "an operator could not be answered", error);
             Answer::Refused(Refusal::NoCounters)
-        });
-        let mut decided = Decided::new(config, None);
-        decided.answer = Some(Box::new(answer));
-        decided
+        })
     }
 
     fn operate(

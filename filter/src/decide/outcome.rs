@@ -2,11 +2,8 @@
 
 use core::fmt;
 
-use serde::Serialize;
-
 /// What became of a request. A request may have several: one of an unknown key may be limited, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// Passed on, its quota consumed.
     Allowed,
@@ -48,6 +45,24 @@ impl Outcome {
         Self::Error,
     ];
 
+    /// The name in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Limited => "limited",
+            Self::ShadowLimited => "shadow_limited",
+            Self::NotInPlan => "not_in_plan",
+            Self::UnknownKey => "unknown_key",
+            Self::MissingKey => "missing_key",
+            Self::AmbiguousPath => "ambiguous_path",
+            Self::Exempt => "exempt",
+            Self::Overflow => "overflow",
+            Self::NotReady => "not_ready",
+            Self::Error => "error",
+        }
+    }
+
     /// Whether requests of subscribers, or else of strangers, can come to this.
     #[must_use]
     pub const fn is_of(self, subscriber: bool) -> bool {
@@ -61,10 +76,9 @@ impl Outcome {
     }
 }
 
-/// The name in metrics and logs.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
+        f.write_str(self.name())
     }
 }
 

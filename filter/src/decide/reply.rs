@@ -3,11 +3,12 @@
 //! One body serves both conventions: the error envelope of the API (`error.code` is one of the codes that its published clients know
 //! for the status) and, for a refusal by quota, the draft's problem type. It is `application/json`, which those clients require.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use arrayvec::ArrayVec;
 
 use super::counting::Charged;
 use super::decision::{Answer, Decided};
-use super::json;
 use super::refusal::{Head, Refusal};
 use crate::config::{AllowOrigin, Config};
 use crate::grpc;
@@ -28,33 +29,8 @@ pub struct Reply {
     pub body: String,
 }
 
-/// The body of a refusal.
-#[derive(Serialize)]
-struct Body<'a> {
-    error: ErrorBody<'a>,
-    #[serde(flatten)]
-    problem: Option<Problem<'a>>,
-}
-
-#[derive(Serialize)]
-struct ErrorBody<'a> {
-    code: &'static str,
-    message: &'a str,
-    doc_url: &'static str,
-}
-
-/// The problem type of a used-up quota, of draft-ietf-httpapi-ratelimit-headers-11.
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Problem<'a> {
-    r#type: &'static str,
-    title: &'static str,
-    status: u16,
-    violated_policies: Vec<&'a str>,
-}
-
 /// Headers: their names in lower case, and their values.
-type Headers<'a> = Vec<(&'static str, &'a [u8])>;
+type Headers<'a> = ArrayVec<(&'static str, &'a [u8]), 6>;
 
 impl Reply {
     /// Writes an answer to a request. `origin`: the request's `Origin`.
@@ -94,7 +70,7 @@ impl Reply {
     #[cold]
     pub fn without_configuration(is_grpc: bool) -> Self {
         let refusal = Refusal::NoConfiguration;
-        Self::refuse(refusal.head(None), is_grpc, Vec::new(), refusal.to_string(), None)
+        Self::refuse(refusal.head(None), is_grpc, Headers::new(), refusal.to_string(), None)
     }
 
     /// Writes a refusal. `limited` is the charge that a quota had no room for.
@@ -107,15 +83,7 @@ impl Reply {
     ) -> Self {
         let (status, ..) = head;
         let retry_after = matches!(status, 429 | 503).then(|| limited.map_or(1, Charged::retry_after));
-        let problem = limited.map(|charged| Problem {
-            r#type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
-            title: "Request cannot be satisfied as assigned quota has been exceeded",
-            status,
-            violated_policies: charged.exhausted().map(|quota| quota.name.as_str()).collect(),
-        });
-        let (code, doc_url) = code(status);
-        let error = ErrorBody { code, message: &message, doc_url };
-        let body = if is_grpc { message } else { json(&Body { error, problem }) };
+        let body = if is_grpc { message } else { body(status, &message, limited) };
         Self::write(head, is_grpc, retry_after, headers, body)
     }
 
@@ -126,10 +94,11 @@ impl Reply {
         more: Headers<'_>,
         body: String,
     ) -> Self {
-        let retry_after = retry_after.map(|seconds| seconds.to_string());
-        let mut headers: Headers<'_> =
-            vec![("content-type", b"application/json"), ("cache-control", b"no-store")];
-        headers.extend(retry_after.iter().map(|seconds| ("retry-after", seconds.as_bytes())));
+        let mut digits = itoa::Buffer::new();
+        let retry_after = retry_after.map(|seconds| digits.format(seconds));
+        let mut headers =
+            Headers::from_iter([("content-type", &b"application/json"[..]), ("cache-control", b"no-store")]);
+        headers.extend(retry_after.map(|seconds| ("retry-after", seconds.as_bytes())));
         headers.extend(more);
         let grpc_status = if is_grpc { grpc_status } else { -1 };
         Self { status, grpc_status, details, headers: serialize(&headers), body }
@@ -139,13 +108,13 @@ impl Reply {
 /// The headers by which a script of this origin may read the reply, if the configuration allows it.
 fn allow_origin<'o>(allowed: &AllowOrigin, origin: Option<&'o [u8]>) -> Headers<'o> {
     match (allowed, origin) {
-        (AllowOrigin::Any, Some(_)) => vec![("access-control-allow-origin", b"*")],
+        (AllowOrigin::Any, Some(_)) => Headers::from_iter([("access-control-allow-origin", &b"*"[..])]),
         (AllowOrigin::List(list), Some(origin))
             if list.0.iter().any(|listed| listed.as_bytes() == origin) =>
         {
-            vec![("access-control-allow-origin", origin), ("vary", b"Origin")]
+            Headers::from_iter([("access-control-allow-origin", origin), ("vary", b"Origin")])
         }
-        _ => Vec::new(),
+        _ => Headers::new(),
     }
 }
 
@@ -154,18 +123,43 @@ fn limited(config: &Config, charged: &Charged, plan: Option<&str>) -> String {
     let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
     // What a quota counts, unless each request costs one.
     let is_of_units = class.is_some_and(|class| class.units() > 1 || class.cost.actual.is_some());
-    let quota = charged.tightest().map_or_else(String::new, |(quota, _)| {
-        let unit = if is_of_units { "unit" } else { "request" };
-        let plural = if quota.limit.get() == 1 { "" } else { "s" };
-        format!("{} {unit}{plural} per {}", quota.limit, quota.window.short_name())
-    });
-    let whose = match plan {
-        Some(_) if charged.is_refused_by_organisation() => "for the organisation".to_owned(),
-        Some(plan) => format!("on the {plan} plan"),
-        None => "for an address without a known key".to_owned(),
+    let (limit, window) = match charged.tightest() {
+        Some((quota, _)) => (quota.limit.get(), quota.window.name()),
+        None => (0, Cow::Borrowed("")),
     };
-    format!("Too many requests: {quota} {whose}; retry in {} s.", charged.retry_after())
+    let unit = if is_of_units { " unit" } else { " request" };
+    let whose = match plan {
+        Some(_) if charged.is_refused_by_organisation() => [" for the organisation", "", ""],
+        Some(plan) => [" on the ", plan, " plan"],
+        None => [" for an address without a known key", "", ""],
+    };
+    let (mut digits, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (number, seconds) = (digits.format(limit), seconds.format(charged.retry_after()));
+    let per = if limit == 1 { " per " } else { "s per " };
+    let [whose, plan, end] = whose;
+    ["Too many requests: ", number, unit, per, &window, whose, plan, end, "; retry in ", seconds, " s."]
+        .concat()
 }
+
+/// The body of a refusal. Refusals come in floods, so it is put together from parts: a serializer takes three times as long. No part needs
+/// escapes: names of plans, classes and quotas have none of the characters that do.
+fn body(status: u16, message: &str, limited: Option<&Charged>) -> String {
+    let (code, doc_url) = code(status);
+    let policies: Vec<_> =
+        limited.iter().flat_map(|charged| charged.exhausted()).map(|quota| quota.name.as_str()).collect();
+    let policies = policies.join(r#"",""#);
+    let problem = if limited.is_some() { [PROBLEM, &policies, r#""]"#] } else { [""; 3] };
+    let error =
+        [r#"{"error":{"code":""#, code, r#"","message":""#, message, r#"","doc_url":""#, doc_url, r#""}"#];
+    [error.as_slice(), &problem, &["}"]].concat().concat()
+}
+
+/// The problem type of a used-up quota, of draft-ietf-httpapi-ratelimit-headers-11, up to the names of the quotas.
+const PROBLEM: &str = concat!(
+    r#","type":"https://iana.org/assignments/http-problem-types#quota-exceeded""#,
+    r#","title":"Request cannot be satisfied as assigned quota has been exceeded""#,
+    r#","status":429,"violated-policies":[""#
+);
 
 /// The one code that the published clients accept for a status, and where the status is defined.
 fn code(status: u16) -> (&'static str, &'static str) {

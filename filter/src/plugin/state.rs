@@ -101,16 +101,16 @@ impl State {
         }
     }
 
-    /// Decides on a request. `headers` is its header map, serialized. Returns the reply to send, too, if the request does not go on.
-    pub(super) fn decide(&mut self, headers: &[u8]) -> (Decided, Option<Reply>) {
-        let decided = self.limiter.decide(&mut Gateway, headers);
-        self.metrics.count(&decided);
+    /// Decides on a request, in place. `headers` is its header map, serialized. Returns the reply to send if the request does not go on.
+    pub(super) fn decide(&mut self, headers: &[u8], decided: &mut Decided) -> Option<Reply> {
+        self.limiter.decide(&mut Gateway, headers, decided);
+        self.metrics.count(decided);
         let reply = decided.answer.as_ref().map(|answer| {
             let origin = HeaderPairs::parse(headers).and_then(|headers| headers.get("origin"));
-            Reply::new(self.limiter.config(), &decided, answer, origin)
+            Reply::new(self.limiter.config(), decided, answer, origin)
         });
-        self.log(headers, &decided, reply.as_ref());
-        (decided, reply)
+        self.log(headers, decided, reply.as_ref());
+        reply
     }
 
     /// Logs a decision where the configuration says so.

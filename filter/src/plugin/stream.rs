@@ -18,25 +18,23 @@ use crate::request::line::is_grpc_request;
 pub(super) struct Stream {
     /// The state of its configuration; `None` if its root context has none.
     active: Option<Rc<Active>>,
-    decided: Option<Decided>,
+    decided: Decided,
 }
 
 impl Stream {
     pub(super) fn new(active: Option<Rc<Active>>) -> Self {
-        Self { active, decided: None }
+        Self { active, decided: Decided::default() }
     }
 
     /// Whether the request's charge is still to be settled.
     fn is_open(&self) -> bool {
-        let charged = self.decided.as_ref().and_then(|decided| decided.charged.as_ref());
-        charged.is_some_and(|charged| charged.is_open)
+        self.decided.charged.as_ref().is_some_and(|charged| charged.is_open)
     }
 
     /// Settles the charge.
     #[cold]
     fn settle(&mut self, moment: Moment<'_>) {
-        let charged = self.decided.as_mut().and_then(|decided| decided.charged.as_mut());
-        if let (Some(active), Some(charged)) = (&self.active, charged) {
+        if let (Some(active), Some(charged)) = (&self.active, &mut self.decided.charged) {
             active.with(|state| state.settle(charged, moment));
         }
     }
@@ -47,12 +45,10 @@ impl Context for Stream {}
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
         let headers = logged(host::header_map(MapType::HttpRequestHeaders));
-        let decide = |active: &Rc<Active>| active.with(|state| state.decide(headers.as_ref()));
-        let reply = match self.active.as_ref().and_then(decide) {
-            Some((decided, reply)) => {
-                self.decided = Some(decided);
-                reply
-            }
+        let Self { active, decided } = self;
+        let decide = |active: &Rc<Active>| active.with(|state| state.decide(headers.as_ref(), decided));
+        let reply = match active.as_ref().and_then(decide) {
+            Some(reply) => reply,
             None => Some(without_configuration(headers.as_ref())),
         };
         match reply {
@@ -69,8 +65,8 @@ impl HttpContext for Stream {
             let headers = logged(host::header_map(MapType::HttpResponseHeaders));
             self.settle(Moment::Headers(headers.as_ref()));
         }
-        if let (Some(active), Some(decided)) = (&self.active, &self.decided) {
-            active.with(|state| logged(state.write_headers(decided)));
+        if let Some(active) = &self.active {
+            active.with(|state| logged(state.write_headers(&self.decided)));
         }
         Action::Continue
     }

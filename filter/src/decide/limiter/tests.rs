@@ -114,7 +114,8 @@ impl Filter {
     }
 
     fn decide(&mut self, headers: &[u8]) -> Sent {
-        let decided = self.limiter.decide(&mut self.host, headers);
+        let mut decided = Decided::default();
+        self.limiter.decide(&mut self.host, headers, &mut decided);
         let answer = decided.answer.as_ref();
         let reply = answer.map(|answer| Reply::new(self.limiter.config(), &decided, answer, None));
         let Decided { plan, class, outcomes, charged, is_refused, .. } = decided;
@@ -418,7 +419,8 @@ fn explained(filter: &mut Filter, method: &str, path: &str, headers: &[(&str, &s
     let headers: Vec<_> =
         pseudo.iter().chain(headers).map(|(name, value)| (*name, value.as_bytes())).collect();
     let headers = serialize(&headers);
-    let decided = filter.limiter.decide(&mut filter.host, &headers);
+    let mut decided = Decided::default();
+    filter.limiter.decide(&mut filter.host, &headers, &mut decided);
     let answer = decided.answer.as_ref();
     let reply = answer.map(|answer| Reply::new(filter.limiter.config(), &decided, answer, None));
     filter.host.logged.clear();
