@@ -148,10 +148,9 @@ fn body(status: u16, message: &str, limited: Option<&Charged>) -> String {
     let policies: Vec<_> =
         limited.iter().flat_map(|charged| charged.exhausted()).map(|quota| quota.name.as_str()).collect();
     let policies = policies.join(r#"",""#);
-    let problem = if limited.is_some() { [PROBLEM, &policies, r#""]"#] } else { [""; 3] };
-    let error =
-        [r#"{"error":{"code":""#, code, r#"","message":""#, message, r#"","doc_url":""#, doc_url, r#""}"#];
-    [error.as_slice(), &problem, &["}"]].concat().concat()
+    let [problem, policies, end] = if limited.is_some() { [PROBLEM, &policies, r#""]"#] } else { [""; 3] };
+    let (start, between, link) = (r#"{"error":{"code":""#, r#"","message":""#, r#"","doc_url":""#);
+    [start, code, between, message, link, doc_url, r#""}"#, problem, policies, end, "}"].concat()
 }
 
 /// The problem type of a used-up quota, of draft-ietf-httpapi-ratelimit-headers-11, up to the names of the quotas.

@@ -106,7 +106,8 @@ impl State {
         self.limiter.decide(&mut Gateway, headers, decided);
         self.metrics.count(decided);
         let reply = decided.answer.as_ref().map(|answer| {
-            let origin = HeaderPairs::parse(headers).and_then(|headers| headers.get("origin"));
+            let headers = HeaderPairs::parse(headers).filter(|_| decided.has_origin);
+            let origin = headers.and_then(|headers| headers.get("origin"));
             Reply::new(self.limiter.config(), decided, answer, origin)
         });
         self.log(headers, decided, reply.as_ref());
