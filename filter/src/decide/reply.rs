@@ -48,8 +48,9 @@ impl Reply {
         headers.extend(refusal.header());
         let plan = decided.plan.map(|plan| config.plan_name(plan));
         let charged = decided.charged.as_ref().filter(|_| *refusal == Refusal::Limited);
+        let retry_after = charged.map_or(1, Charged::retry_after);
         let message = match (refusal, charged) {
-            (Refusal::Limited, Some(charged)) => limited(config, charged, plan),
+            (Refusal::Limited, Some(charged)) => limited(config, charged, plan, retry_after),
             (Refusal::NotInPlan, _) => {
                 let class = config.class_name(decided.class);
                 format!("The {} plan does not include {class} requests.", plan.unwrap_or_default())
@@ -62,6 +63,7 @@ impl Reply {
             headers,
             message,
             charged,
+            retry_after,
         )
     }
 
@@ -70,7 +72,7 @@ impl Reply {
     #[cold]
     pub fn without_configuration(is_grpc: bool) -> Self {
         let refusal = Refusal::NoConfiguration;
-        Self::refuse(refusal.head(None), is_grpc, Headers::new(), refusal.to_string(), None)
+        Self::refuse(refusal.head(None), is_grpc, Headers::new(), refusal.to_string(), None, 1)
     }
 
     /// Writes a refusal. `limited` is the charge that a quota had no room for.
@@ -80,9 +82,10 @@ impl Reply {
         headers: Headers<'_>,
         message: String,
         limited: Option<&Charged>,
+        retry_after: u64,
     ) -> Self {
         let (status, ..) = head;
-        let retry_after = matches!(status, 429 | 503).then(|| limited.map_or(1, Charged::retry_after));
+        let retry_after = matches!(status, 429 | 503).then_some(retry_after);
         let body = if is_grpc { message } else { body(status, &message, limited) };
         Self::write(head, is_grpc, retry_after, headers, body)
     }
@@ -119,7 +122,7 @@ fn allow_origin<'o>(allowed: &AllowOrigin, origin: Option<&'o [u8]>) -> Headers<
 }
 
 /// The message of a 429. `plan` is the subscriber's, `None` for a stranger.
-fn limited(config: &Config, charged: &Charged, plan: Option<&str>) -> String {
+fn limited(config: &Config, charged: &Charged, plan: Option<&str>, retry_after: u64) -> String {
     let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
     // What a quota counts, unless each request costs one.
     let is_of_units = class.is_some_and(|class| class.units() > 1 || class.cost.actual.is_some());
@@ -134,7 +137,7 @@ fn limited(config: &Config, charged: &Charged, plan: Option<&str>) -> String {
         None => [" for an address without a known key", "", ""],
     };
     let (mut digits, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let (number, seconds) = (digits.format(limit), seconds.format(charged.retry_after()));
+    let (number, seconds) = (digits.format(limit), seconds.format(retry_after));
     let per = if limit == 1 { " per " } else { "s per " };
     let [whose, plan, end] = whose;
     ["Too many requests: ", number, unit, per, &window, whose, plan, end, "; retry in ", seconds, " s."]
@@ -145,9 +148,11 @@ fn limited(config: &Config, charged: &Charged, plan: Option<&str>) -> String {
 /// escapes: names of plans, classes and quotas have none of the characters that do.
 fn body(status: u16, message: &str, limited: Option<&Charged>) -> String {
     let (code, doc_url) = code(status);
-    let policies: Vec<_> =
-        limited.iter().flat_map(|charged| charged.exhausted()).map(|quota| quota.name.as_str()).collect();
-    let policies = policies.join(r#"",""#);
+    let mut policies = String::new();
+    for quota in limited.iter().flat_map(|charged| charged.exhausted()) {
+        policies.push_str(if policies.is_empty() { "" } else { r#"",""# });
+        policies.push_str(&quota.name);
+    }
     let [problem, policies, end] = if limited.is_some() { [PROBLEM, &policies, r#""]"#] } else { [""; 3] };
     let (start, between, link) = (r#"{"error":{"code":""#, r#"","message":""#, r#"","doc_url":""#);
     [start, code, between, message, link, doc_url, r#""}"#, problem, policies, end, "}"].concat()
