@@ -90,6 +90,7 @@ impl<'de> Json<'de> {
 impl<'de> Deserializer<'de> for Json<'de> {
     type Error = ConfigError;
 
+    #[inline(never)]
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
         match self.kind() {
             Unexpected::Unit => visitor.visit_unit(),
@@ -107,6 +108,7 @@ impl<'de> Deserializer<'de> for Json<'de> {
         }
     }
 
+    #[inline(never)]
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
         match self.kind() {
             Unexpected::Unit => visitor.visit_none(),
@@ -182,6 +184,7 @@ impl<'de> MapAccess<'de> for Object<'de> {
         key.map(Some)
     }
 
+    #[inline(never)]
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ConfigError> {
         let (step, value) = self.pending.take().ok_or_else(|| ConfigError::new("a name is missing"))?;
         seed.deserialize(Json(value)).map_err(|error| Json(value).refused(error, step))

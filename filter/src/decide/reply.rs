@@ -148,7 +148,7 @@ fn limited(config: &Config, charged: &Charged, plan: Option<&str>, retry_after: 
 /// escapes: names of plans, classes and quotas have none of the characters that do.
 fn body(status: u16, message: &str, limited: Option<&Charged>) -> String {
     let (code, doc_url) = code(status);
-    let mut policies = String::new();
+    let mut policies = String::with_capacity(64);
     for quota in limited.iter().flat_map(|charged| charged.exhausted()) {
         policies.push_str(if policies.is_empty() { "" } else { r#"",""# });
         policies.push_str(&quota.name);
