@@ -61,7 +61,7 @@ const MAX_BYTES: usize = 4 << 20;
 /// A checked configuration: its settings as they were read, and what has been made of those that refer to others.
 #[derive(Debug)]
 pub struct Config {
-    /// The settings. The plans, classes, exemptions, key sources and subscribers have been taken out.
+    /// The settings. What the other fields hold has been taken out.
     pub settings: Settings,
     /// The classes and the plans.
     pub catalog: Catalog,
@@ -139,7 +139,8 @@ impl Config {
         if !settings.base_path.is_empty() {
             check_path(&settings.base_path, &readings).at("base_path")?;
         }
-        let not_ready = settings.directory.as_ref().map(|directory| directory.not_ready.check());
+        let not_ready =
+            settings.directory.as_mut().map(|directory| mem::take(&mut directory.not_ready).check());
         settings.operators.as_ref().map_or(Ok(()), OperatorSettings::check).at("operators")?;
         let exempt = mem::take(&mut settings.exempt).into_iter().map(|of| (of, Rule::Exempt));
         let usage = settings.usage_path.take().map(|path| (Match::get(path), Rule::Usage));
@@ -154,8 +155,8 @@ impl Config {
             readings,
             key_sources,
             subscribers,
-            unknown_key: settings.unknown_key.check().at("unknown_key")?,
-            missing_key: settings.missing_key.check().at("missing_key")?,
+            unknown_key: mem::take(&mut settings.unknown_key).check().at("unknown_key")?,
+            missing_key: mem::take(&mut settings.missing_key).check().at("missing_key")?,
             not_ready: not_ready.transpose().at("not_ready").at("directory")?,
             settings,
         })

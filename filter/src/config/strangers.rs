@@ -59,7 +59,7 @@ enum Action {
 
 impl StrangerFields {
     /// The default is the limit of the smallest plan in the contract.
-    pub(super) fn check(&self) -> Result<StrangerPolicy, ConfigError> {
+    pub(super) fn check(self) -> Result<StrangerPolicy, ConfigError> {
         let plain = match self.action {
             Action::Limit => None,
             Action::Reject => Some(StrangerPolicy::Refuse),
@@ -101,7 +101,7 @@ enum NotReadyAction {
 
 impl NotReadyFields {
     /// The default is more than an honest client needs until the directory has answered.
-    pub(super) fn check(&self) -> Result<StrangerPolicy, ConfigError> {
+    pub(super) fn check(self) -> Result<StrangerPolicy, ConfigError> {
         let plain = match self.action {
             NotReadyAction::Limit => None,
             NotReadyAction::Pass => Some(StrangerPolicy::Pass),
