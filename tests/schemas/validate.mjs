@@ -18,10 +18,13 @@ const YAML = createRequire(path.join(packages, "index.js"))("yaml");
 
 const WASM_PLUGIN = "extensions.istio.io/v1alpha1 WasmPlugin";
 const MODELS = {
+    "v1 Namespace": "kubernetes-models/v1/Namespace",
     "v1 Service": "kubernetes-models/v1/Service",
+    "networking.istio.io/v1 DestinationRule": "@kubernetes-models/istio/networking.istio.io/v1/DestinationRule",
     "networking.istio.io/v1 ServiceEntry": "@kubernetes-models/istio/networking.istio.io/v1/ServiceEntry",
     [WASM_PLUGIN]: "@kubernetes-models/istio/extensions.istio.io/v1alpha1/WasmPlugin",
     "gateway.networking.k8s.io/v1 Gateway": "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1/Gateway",
+    "gateway.networking.k8s.io/v1 GatewayClass": "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1/GatewayClass",
     "gateway.networking.k8s.io/v1 HTTPRoute": "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1/HTTPRoute",
 };
 for (const kind of ["ClientTrafficPolicy", "EnvoyExtensionPolicy", "EnvoyPatchPolicy", "EnvoyProxy"]) {
@@ -41,6 +44,9 @@ const SCHEMES = "!self.contains('://') || self.matches('^(http|https|file|oci):/
 const ENVIRONMENT = ["value may only be set when valueFrom is INLINE", "!has(self.valueFrom) || self.valueFrom != 'HOST' || !has(self.value)"];
 const GATEWAY_API = "gateway.networking.k8s.io";
 const ROUTES = "['Gateway', 'ListenerSet', 'HTTPRoute', 'GRPCRoute', 'UDPRoute', 'TCPRoute', 'TLSRoute']";
+const XROUTES = ROUTES.replace("'Gateway', 'ListenerSet', ", "");
+// Fields of `spec` that Envoy Gateway 1.8 and 1.9 have and the package does not: only the rules judge them.
+const NEWER = { EnvoyProxy: ["mergeType"], EnvoyExtensionPolicy: ["mergeType"] };
 const RULES = {
     WasmPlugin: [
         ["/spec", "only one of targetRefs or selector can be set", "(has(self.selector)?1:0)+(has(self.targetRef)?1:0)+(has(self.targetRefs)?1:0)<=1"],
@@ -57,11 +63,14 @@ const RULES = {
         ["/spec", "either targetRef or targetRefs must be used", "(has(self.targetRef) && !has(self.targetRefs)) || (!has(self.targetRef) && has(self.targetRefs)) || (has(self.targetSelectors) && self.targetSelectors.size() > 0)"],
         ["/spec", "this policy can only have a targetRefs[*].group of gateway.networking.k8s.io", `has(self.targetRefs) ? self.targetRefs.all(ref, ref.group == '${GATEWAY_API}') : true`],
         ["/spec", "this policy can only have a targetRefs[*].kind of Gateway or a route", `has(self.targetRefs) ? self.targetRefs.all(ref, ref.kind in ${ROUTES}) : true`],
+        ["/spec", "mergeType can only be used with xRoute targets", `!has(self.mergeType) || !has(self.targetRefs) || self.targetRefs.all(ref, ref.kind in ${XROUTES})`],
+        ["/spec/mergeType", "must be one of the allowed values", "self in ['StrategicMerge', 'JSONMerge']"],
         ["/spec/wasm/*/code", "If type is HTTP, http field needs to be set.", "self.type == 'HTTP' ? has(self.http) : !has(self.http)"],
         ["/spec/wasm/*/code", "If type is Image, image field needs to be set.", "self.type == 'Image' ? has(self.image) : !has(self.image)"],
         ["/spec/wasm/*/code/image/pullSecretRef", "only support Secret kind.", "self.kind == 'Secret'"],
     ],
     EnvoyProxy: [
+        ["/spec/mergeType", "must be one of the allowed values", "self in ['Replace', 'StrategicMerge', 'JSONMerge']"],
         ["/spec/bootstrap", "provided bootstrap patch doesn't match the configured patch type", "self.type == 'JSONPatch' ? self.jsonPatches.size() > 0 : has(self.value)"],
     ],
 };
@@ -97,8 +106,15 @@ function typeOf(name) {
     return `import type { I${name.split(" ")[1]} as Document } from "${MODELS[name]}";`;
 }
 
+/** A document without the fields that the package does not know. */
+function withoutNewer(document) {
+    const known = Object.entries(document.spec ?? {}).filter(([field]) => !NEWER[document.kind].includes(field));
+    return { ...document, spec: Object.fromEntries(known) };
+}
+
 /** A module that the compiler refuses if the document has an unknown field. */
-function asModule({ name, document }) {
+function asModule({ name, document: whole }) {
+    const document = whole.kind in NEWER ? withoutNewer(whole) : whole;
     return `${typeOf(name)}\nexport const document: Document = ${JSON.stringify(document, null, 1)};\n`;
 }
 

@@ -97,7 +97,10 @@ pub fn envoy_gateway(setup: Setup) -> anyhow::Result<Envoy> {
         add_clusters(bootstrap)?;
         let proxy = policy::yaml("envoy/envoy-gateway/envoy-proxy.yaml")?;
         let patches = proxy.pointer("/spec/bootstrap/jsonPatches").and_then(Value::as_array);
-        let tags = patches.context("no patches")?.iter().map(|patch| patch["value"].clone());
+        let patches = patches.context("no patches")?.iter();
+        let tags = patches
+            .filter(|patch| patch["path"] == "/stats_config/stats_tags/-")
+            .map(|patch| patch["value"].clone());
         bootstrap["stats_config"] =
             json!({"use_all_default_tags": true, "stats_tags": tags.collect::<Vec<_>>()});
         Ok(())
@@ -156,7 +159,7 @@ fn rename_cluster(bootstrap: &mut Value, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces the directory's cluster by those of the patch policy, the directory's address being kept, and adds the one that serves the
+/// Replaces the directory's cluster by those of the bootstrap's patches, the directory's address being kept, and adds the one that serves the
 /// module.
 fn add_clusters(bootstrap: &mut Value) -> anyhow::Result<()> {
     static MODULES: LazyLock<anyhow::Result<Server>> = LazyLock::new(|| {
@@ -164,13 +167,15 @@ fn add_clusters(bootstrap: &mut Value) -> anyhow::Result<()> {
         Server::start(move |_| Response::new(module.clone().into()))
     });
     let modules = MODULES.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?.address();
-    let patches = policy::yaml("envoy/envoy-gateway/clusters.yaml")?;
-    let patches = patches.pointer("/spec/jsonPatches").and_then(Value::as_array).context("no patches")?;
+    let proxy = policy::yaml("envoy/envoy-gateway/envoy-proxy.yaml")?;
+    let patches = proxy.pointer("/spec/bootstrap/jsonPatches").and_then(Value::as_array);
+    let patches = patches.context("no patches")?.iter();
+    let declared = patches.filter(|patch| patch["path"] == "/static_resources/clusters/-");
     let directory = crate::envoy::cluster_address(bootstrap, "backend-internal")?.clone();
     let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
     let clusters = clusters.context("no clusters")?;
     clusters.retain(|cluster| cluster["name"] != "backend-internal");
-    clusters.extend(patches.iter().map(|patch| patch["operation"]["value"].clone()));
+    clusters.extend(declared.map(|patch| patch["value"].clone()));
     clusters.push(json!({
         "name": "wasm_cluster",
         "load_assignment": {"cluster_name": "wasm_cluster", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {

@@ -193,7 +193,7 @@ fn every_panel_and_every_alert_finds_its_series_after_faults() {
     clock::eventually("a directory that was answered", Duration::from_secs(45), is_young).unwrap();
     for expression in [
         r#"sum(weir_requests_total{outcome="overflow"})"#,
-        r#"sum({__name__=~"envoy_wasm_(.+_)?weir_vm_reload_success"})"#,
+        r#"sum({__name__=~"envoy_wasm_(.+_)?weir(_istio_translated_wasmplugin)?_vm_reload_success"})"#,
         "sum(weir_organisation_given_back_total)",
         r#"sum(weir_backend_requests_total{status=~"5.."})"#,
         r#"sum(weir_backend_clicks_total{outcome="recorded"})"#,
