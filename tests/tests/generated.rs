@@ -66,7 +66,7 @@ fn passed(envoy: &Envoy, request: impl Fn(usize) -> tests::exchange::Request) ->
 fn a_client_of_envoy_gateway_does_not_choose_its_address() {
     let envoy = envoy_gateway(policy());
     let spoofing =
-        |number: usize| get("/links").header("x-forwarded-for", &format!("198.51.100.{}", number % 250));
+        |number: usize| get("/links").header("x-forwarded-for", format!("198.51.100.{}", number % 250));
     assert_eq!(passed(&envoy, spoofing), 60);
     assert_eq!(passed(&envoy, |_| get("/links")), 0, "the same client without the header");
     assert_eq!(passed(&envoy, |_| get("/links").key("free-key")), 60);
