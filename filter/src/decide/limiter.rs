@@ -264,7 +264,7 @@ impl Limiter {
             }
             Caller::Ambiguous => decided.refuse(config, Outcome::UnknownKey, Refusal::AmbiguousKey),
             Caller::NotYetKnown => {
-                let policy = config.not_ready.as_ref().unwrap_or(&StrangerPolicy::Pass);
+                let policy = config.not_ready.as_ref().unwrap_or(&config.unknown_key);
                 let refusal = (Outcome::NotReady, Refusal::NotReady);
                 self.decide_stranger(host, config, decided, policy, NOT_READY_CLASS, refusal)?;
             }
