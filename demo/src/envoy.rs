@@ -128,12 +128,11 @@ impl Setup {
         Self { listen, ..self }
     }
 
-    /// The bootstrap with everything put in, as JSON, which Envoy reads as well. A configuration that is to be updated is
-    /// written to `folder`.
+    /// The bootstrap with everything put in, as JSON, which Envoy reads as well.
     ///
     /// # Errors
     /// When `envoy.yaml` lacks what is to be replaced.
-    pub fn bootstrap(&self, folder: &Path) -> anyhow::Result<Value> {
+    pub fn bootstrap(&self) -> anyhow::Result<Value> {
         let mut bootstrap = policy::bootstrap()?;
         set(&mut bootstrap, "/admin/address/socket_address/port_value", json!(0))?;
         let listener = "/static_resources/listeners/0/address/socket_address";
@@ -162,20 +161,7 @@ impl Setup {
                 json!([{"match": {"prefix": "/"}, "direct_response": {"status": 200}}]),
             )?,
         }
-        let filter = policy::weir_filter(&mut bootstrap)?;
-        self.configure(filter)?;
-        if self.updates == Updates::Extension {
-            let wasm = filter["typed_config"].take();
-            let type_url = wasm["@type"].clone();
-            write_extension(folder, &wasm)?;
-            *filter = json!({
-                "name": "weir",
-                "config_discovery": {
-                    "config_source": {"path_config_source": {"path": extension_file(folder)}, "resource_api_version": "V3"},
-                    "type_urls": [type_url],
-                },
-            });
-        }
+        self.configure(policy::weir_filter(&mut bootstrap)?)?;
         Ok(bootstrap)
     }
 
@@ -203,7 +189,10 @@ impl Setup {
             None => self.configuration(),
         };
         let module = self.module.as_deref().unwrap_or_else(|| artifacts::filter_wasm());
-        set(filter, "/typed_config/config/vm_config/code/local/filename", json!(module))?;
+        // One that a control plane serves stays.
+        if filter.pointer("/typed_config/config/vm_config/code/remote").is_none() {
+            set(filter, "/typed_config/config/vm_config/code/local/filename", json!(module))?;
+        }
         set(filter, "/typed_config/config/configuration/value", json!(configuration))
     }
 }
@@ -253,8 +242,8 @@ fn listener_file(folder: &Path) -> PathBuf {
     folder.join("listener.json")
 }
 
-fn write_extension(folder: &Path, wasm: &Value) -> anyhow::Result<()> {
-    let extension = json!({"name": "weir", "typed_config": wasm});
+fn write_extension(folder: &Path, filter: &Value) -> anyhow::Result<()> {
+    let extension = json!({"name": filter["name"], "typed_config": filter["typed_config"]});
     write_resource(
         &extension_file(folder),
         "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
@@ -276,6 +265,20 @@ fn write_resource(file: &Path, type_url: &str, mut resource: Value) -> anyhow::R
     Ok(())
 }
 
+/// Has the filter's configuration come from a file instead of the bootstrap.
+fn discover_extension(bootstrap: &mut Value, folder: &Path) -> anyhow::Result<()> {
+    let filter = policy::weir_filter(bootstrap)?;
+    write_extension(folder, filter)?;
+    *filter = json!({
+        "name": filter["name"],
+        "config_discovery": {
+            "config_source": {"path_config_source": {"path": extension_file(folder)}, "resource_api_version": "V3"},
+            "type_urls": [filter["typed_config"]["@type"]],
+        },
+    });
+    Ok(())
+}
+
 /// Has the first listener come from a file instead of the bootstrap.
 fn discover_listener(bootstrap: &mut Value, folder: &Path) -> anyhow::Result<()> {
     write_listener(folder, bootstrap)?;
@@ -294,7 +297,7 @@ pub struct Envoy {
     process: Process,
     setup: Setup,
     folder: TempDir,
-    /// With the listener, wherever Envoy has it from.
+    /// With the listener and the filter, wherever Envoy has them from.
     bootstrap: Value,
     address: SocketAddr,
     admin_address: SocketAddr,
@@ -472,29 +475,28 @@ impl Envoy {
     /// # Errors
     /// When Envoy does neither, or was started without [`Setup::updates`].
     pub fn update(&mut self, policy: Policy) -> anyhow::Result<bool> {
-        let (accepted, refused) = match self.setup.updates {
+        let filter = policy::weir_filter(&mut self.bootstrap)?;
+        self.setup.policy = policy;
+        self.setup.configure(filter)?;
+        let [accepted, refused] = match self.setup.updates {
             Updates::None => bail!("this Envoy takes no updates"),
-            Updates::Extension => (
-                "extension_config_discovery.http_filter.weir.config_reload",
-                "extension_config_discovery.http_filter.weir.config_fail",
-            ),
+            Updates::Extension => {
+                let name = filter["name"].as_str().context("a filter without a name")?;
+                let prefix = format!("extension_config_discovery.http_filter.{name}");
+                ["config_reload", "config_fail"].map(|verdict| format!("{prefix}.{verdict}"))
+            }
             Updates::Listener => {
-                ("listener_manager.lds.update_success", "listener_manager.lds.update_rejected")
+                ["update_success", "update_rejected"].map(|verdict| format!("listener_manager.lds.{verdict}"))
             }
         };
-        let before = (self.stat(accepted)?, self.stat(refused)?);
-        self.setup.policy = policy;
+        let before = (self.stat(&accepted)?, self.stat(&refused)?);
         if self.setup.updates == Updates::Extension {
-            let mut fixed = policy::bootstrap()?;
-            let filter = policy::weir_filter(&mut fixed)?;
-            self.setup.configure(filter)?;
-            write_extension(self.folder.path(), &filter["typed_config"])?;
+            write_extension(self.folder.path(), policy::weir_filter(&mut self.bootstrap)?)?;
         } else {
-            self.setup.configure(policy::weir_filter(&mut self.bootstrap)?)?;
             write_listener(self.folder.path(), &self.bootstrap)?;
         }
         clock::eventually("Envoy's verdict on an update", Duration::from_secs(30), || {
-            let now = (self.stat(accepted).ok()?, self.stat(refused).ok()?);
+            let now = (self.stat(&accepted).ok()?, self.stat(&refused).ok()?);
             match (now.0 > before.0, now.1 > before.1) {
                 (_, true) => Some(false),
                 (true, false) => Some(true),
@@ -519,11 +521,13 @@ fn launch(
     amend: impl FnOnce(&mut Value, &Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<(Process, Value)> {
     let config = folder.join("envoy.json");
-    let mut bootstrap = setup.bootstrap(folder)?;
+    let mut bootstrap = setup.bootstrap()?;
     amend(&mut bootstrap, folder)?;
     let mut started = bootstrap.clone();
-    if setup.updates == Updates::Listener {
-        discover_listener(&mut started, folder)?;
+    match setup.updates {
+        Updates::None => {}
+        Updates::Extension => discover_extension(&mut started, folder)?,
+        Updates::Listener => discover_listener(&mut started, folder)?,
     }
     std::fs::write(&config, started.to_string())?;
     let process = Process::start(

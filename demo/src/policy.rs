@@ -27,13 +27,20 @@ pub fn yaml(path: &str) -> anyhow::Result<Value> {
     serde_saphyr::from_str(&text).with_context(|| format!("{} is no YAML", path.display()))
 }
 
-/// The filter among the bootstrap's HTTP filters.
-pub(crate) fn weir_filter(bootstrap: &mut Value) -> anyhow::Result<&mut Value> {
+/// The filter among the bootstrap's HTTP filters, whatever a control plane has made of its name.
+///
+/// # Errors
+/// When there is none.
+pub fn weir_filter(bootstrap: &mut Value) -> anyhow::Result<&mut Value> {
     bootstrap
         .pointer_mut(HTTP_FILTERS)
         .and_then(Value::as_array_mut)
-        .and_then(|filters| filters.iter_mut().find(|filter| filter["name"] == "weir"))
-        .context("envoy.yaml has no filter named weir")
+        .and_then(|filters| {
+            filters
+                .iter_mut()
+                .find(|filter| filter["name"].as_str().is_some_and(|name| name.contains("weir")))
+        })
+        .context("no filter's name contains weir")
 }
 
 /// The filter's configuration.

@@ -101,7 +101,7 @@ fn serve_with_host_sim(
 ) -> anyhow::Result<(Process, SocketAddr, SocketAddr)> {
     let Upstream::At(upstream) = setup.upstream else { anyhow::bail!("host-sim needs an upstream") };
     let config = folder.join("envoy.json");
-    std::fs::write(&config, setup.bootstrap(folder)?.to_string())
+    std::fs::write(&config, setup.bootstrap()?.to_string())
         .with_context(|| format!("cannot write {}", config.display()))?;
     let mut command = Command::new(command);
     command

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::clock;
 use crate::envoy::{Envoy, Setup, Upstream};
 use crate::exchange::{Answer, Request};
-use crate::mesh;
+use crate::mesh::{self, Proxy};
 use crate::policy::Policy;
 use crate::served::{self, DIRECTORY_UPDATED};
 
@@ -116,8 +116,8 @@ pub fn start(kind: Kind, setup: Setup) -> anyhow::Result<Box<dyn Gateway>> {
     Ok(match kind {
         Kind::Simulator(flavour) => Box::new(Simulator::start(flavour, &setup)?),
         Kind::Envoy => Box::new(Envoy::start(setup)?),
-        Kind::Istio => Box::new(mesh::istio(setup)?),
-        Kind::EnvoyGateway => Box::new(mesh::envoy_gateway(setup)?),
+        Kind::Istio => Box::new(mesh::start(Proxy::IngressGateway, setup)?),
+        Kind::EnvoyGateway => Box::new(mesh::start(Proxy::EnvoyGateway, setup)?),
     })
 }
 
