@@ -59,6 +59,10 @@ has_postgres() {
     return 1
 }
 
+has_redis() {
+    command -v redis-server && command -v redis-cli
+}
+
 has_prometheus() {
     command -v prometheus && command -v promtool
 }
@@ -87,6 +91,7 @@ check() {
         soak | test)
             need "Python 3.10 or later with venv" python3 python3-venv -- find_python
             need "PostgreSQL (initdb)" postgresql -- has_postgres
+            need "Redis 7.0 or later (redis-server, redis-cli)" redis-server -- has_redis
             # Reads the backend's unit; there is none elsewhere.
             [ "$(uname)" != Linux ] || need "systemd-analyze" systemd -- command -v systemd-analyze
             need "Prometheus (prometheus, promtool)" prometheus -- has_prometheus

@@ -1,0 +1,108 @@
+//! Items of requests: how they are read and checked.
+//!
+//! A refused item is an error in its place of the answer, and the others count.
+
+use std::borrow::Cow;
+
+use ledger_wire::{EXACT, Hex128, ItemError, Statement};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::share::{CLOCK_TOLERANCE, Terms, is_timely, settling};
+use crate::store::{Order, Place, Reset};
+
+/// The longest window, in seconds: a leap year. A key in the store lives about as long as its window.
+const LONGEST: u64 = 366 * 86_400;
+
+fn invalid(field: &'static str, message: &str) -> ItemError {
+    ItemError { code: "invalid".into(), field: Some(field.into()), message: message.to_owned() }
+}
+
+/// The store did not do what an item asks for.
+pub(crate) fn store_error(message: impl Into<String>) -> ItemError {
+    ItemError { code: "store".into(), field: None, message: message.into() }
+}
+
+/// Reads an item.
+fn parse<'a, T: Deserialize<'a>>(item: &'a RawValue) -> Result<T, ItemError> {
+    // To note the path to the field that is wrong takes longer, and is needed only then.
+    serde_json::from_str(item.get()).or_else(|_| {
+        let mut json = serde_json::Deserializer::from_str(item.get());
+        serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let (path, message) = (error.path().to_string(), error.inner().to_string());
+            // An error that is not within a field says itself which field it means.
+            let named = match message.strip_prefix("missing field `") {
+                Some(missing) => missing.split_once('`'),
+                None => message.split_once(": ").filter(|(field, _)| !field.contains(' ')),
+            };
+            let field = if path == "." { named.map(|(field, _)| field.to_owned()) } else { Some(path) };
+            ItemError { code: "invalid".into(), field: field.map(Cow::Owned), message }
+        })
+    })
+}
+
+/// A gateway that makes statements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Speaker {
+    pub(crate) gateway: Hex128,
+    /// By its own clock, in milliseconds since 1970.
+    pub(crate) now: u64,
+    /// How many gateways were heard lately.
+    pub(crate) gateways: u32,
+}
+
+/// The order of an item. Nothing is granted yet in windows that began before `settling_before`. Times are in milliseconds since 1970.
+pub(crate) fn order(
+    item: &RawValue,
+    speaker: Speaker,
+    settling_before: u64,
+    now: u64,
+) -> Result<Order, ItemError> {
+    let statement: Statement = parse(item)?;
+    if statement.ends - statement.begins > LONGEST {
+        return Err(invalid("ends", "expected at most 366 days after begins"));
+    }
+    if !is_timely(&statement, now) {
+        let message = format!(
+            "the window is not the present one: by this ledger's clock it is {now}, by the gateway's {}",
+            speaker.now
+        );
+        return Err(ItemError { code: "clock".into(), field: None, message });
+    }
+    let terms = Terms { settling: settling(&statement, now, settling_before), gateways: speaker.gateways };
+    let place = Place::new(statement.counter, statement.window, statement.ends, now);
+    Ok(Order { place, gateway: speaker.gateway, statement, terms })
+}
+
+#[derive(Debug, Deserialize)]
+struct ResetItem {
+    counter: Hex128,
+    window: u32,
+    ends: u64,
+    reset: u64,
+}
+
+/// The reset of an item.
+pub(crate) fn reset(item: &RawValue, now: u64) -> Result<Reset, ItemError> {
+    let ResetItem { counter, window, ends, reset } = parse(item)?;
+    if reset >= EXACT {
+        return Err(invalid("reset", "expected a number below 2^53"));
+    }
+    let latest = now / 1_000 + LONGEST;
+    if ends > latest || 1_000 * ends + CLOCK_TOLERANCE < now {
+        return Err(invalid("ends", "expected a time from a minute ago to 366 days from now"));
+    }
+    Ok(Reset { place: Place::new(counter, window, ends, now), reset })
+}
+
+#[derive(Debug, Deserialize)]
+struct ReadItem {
+    counter: Hex128,
+    window: u32,
+}
+
+/// The counter of an item, as it is named in the store.
+pub(crate) fn read(item: &RawValue) -> Result<String, ItemError> {
+    let ReadItem { counter, window } = parse(item)?;
+    Ok(Place::name(counter, window))
+}

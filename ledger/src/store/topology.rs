@@ -1,0 +1,135 @@
+//! Which master of a cluster has which keys.
+
+use redis::{ConnectionAddr, Value};
+
+use super::settings::Settings;
+
+/// Number of parts into which a cluster divides its keys.
+const SLOTS: u16 = 16_384;
+
+/// The masters of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Topology {
+    pub(super) masters: Vec<ConnectionAddr>,
+    /// The last slot of each range, in order, and the index of the master that has the range.
+    ranges: Vec<(u16, Option<usize>)>,
+}
+
+impl Topology {
+    /// A single server has all keys.
+    pub(super) fn single(address: ConnectionAddr) -> Self {
+        Self { masters: vec![address], ranges: Vec::new() }
+    }
+
+    /// The topology as the node at `asked` answers `CLUSTER SLOTS`, or `None` if the answer is none.
+    pub(super) fn parse(slots: &Value, asked: &ConnectionAddr, settings: &Settings) -> Option<Self> {
+        let Value::Array(ranges) = slots else { return None };
+        let mut found =
+            ranges.iter().map(|range| parse_range(range, asked, settings)).collect::<Option<Vec<_>>>()?;
+        found.sort_by_key(|(first, ..)| *first);
+        let mut topology = Self::default();
+        let mut next = 0;
+        for (first, last, master) in found {
+            if first > next {
+                topology.ranges.push((first - 1, None));
+            }
+            let known = topology.masters.iter().position(|known| *known == master);
+            let index = known.unwrap_or_else(|| {
+                topology.masters.push(master);
+                topology.masters.len() - 1
+            });
+            topology.ranges.push((last, Some(index)));
+            next = last.checked_add(1)?;
+        }
+        Some(topology)
+    }
+
+    /// The index of the master that has `key`. In a cluster, a key may have none.
+    pub(super) fn master_of(&self, key: &str) -> Option<usize> {
+        if self.ranges.is_empty() {
+            return Some(0).filter(|_| !self.masters.is_empty());
+        }
+        let slot = crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS;
+        let range = self.ranges.partition_point(|(last, _)| *last < slot);
+        self.ranges.get(range).and_then(|(_, master)| *master)
+    }
+}
+
+/// A range of slots: the first, the last and the master.
+fn parse_range(
+    range: &Value,
+    asked: &ConnectionAddr,
+    settings: &Settings,
+) -> Option<(u16, u16, ConnectionAddr)> {
+    let Value::Array(range) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
+    let port = u16::try_from(*port).ok()?;
+    let host = match host {
+        Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
+        _ => String::new(),
+    };
+    // A node that does not know its own name means the one by which it was reached.
+    let host = match (host.as_str(), asked) {
+        ("" | "?", ConnectionAddr::Tcp(asked, _) | ConnectionAddr::TcpTls { host: asked, .. }) => asked,
+        (host, _) => host,
+    };
+    Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, settings.address(host, port)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    fn settings() -> Settings {
+        Settings::new(&Options::of(&["--store", "redis://seed:7000", "--cluster"])).unwrap()
+    }
+
+    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let node = |host, port| Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec())]);
+        let replica = node(Value::BulkString(b"replica".to_vec()), 1);
+        Value::Array(vec![Value::Int(first), Value::Int(last), node(host, port), replica])
+    }
+
+    #[test]
+    fn a_key_is_at_the_master_of_its_slot() {
+        let name = |name: &str| Value::BulkString(name.as_bytes().to_vec());
+        let slots = Value::Array(vec![
+            range(12_000, 16_383, name("b"), 7002),
+            range(0, 5_000, name("a"), 7001),
+            range(5_001, 9_000, Value::Nil, 7003),
+            range(10_000, 11_999, name("a"), 7001),
+        ]);
+        let settings = settings();
+        let seed = settings.seeds[0].clone();
+        let topology = Topology::parse(&slots, &seed, &settings).unwrap();
+        let masters: Vec<String> = topology.masters.iter().map(ToString::to_string).collect();
+        assert_eq!(masters, ["a:7001", "seed:7003", "b:7002"]);
+        //  a key, its slot as `CLUSTER KEYSLOT` answers, and its master
+        for (key, slot, master) in [
+            ("foo", 12_182, Some("b:7002")),
+            ("bar", 5_061, Some("seed:7003")),
+            ("hello", 866, Some("a:7001")),
+            ("123456789", 12_739, Some("b:7002")),
+            ("baz", 4_813, Some("a:7001")),
+        ] {
+            let found = topology.master_of(key).map(|index| masters[index].as_str());
+            assert_eq!(found, master, "{key} in {slot}");
+        }
+        assert!(Topology::parse(&Value::Nil, &seed, &settings).is_none());
+        assert_eq!(Topology::parse(&Value::Array(Vec::new()), &seed, &settings), Some(Topology::default()));
+        assert_eq!(Topology::default().master_of("foo"), None);
+        assert_eq!(Topology::single(seed).master_of("foo"), Some(0));
+    }
+
+    #[test]
+    fn a_key_in_a_slot_that_nobody_has_has_no_master() {
+        let slots = Value::Array(vec![range(0, 4_999, Value::BulkString(b"a".to_vec()), 7001)]);
+        let settings = settings();
+        let topology = Topology::parse(&slots, &settings.seeds[0], &settings).unwrap();
+        assert_eq!((topology.master_of("hello"), topology.master_of("bar")), (Some(0), None));
+    }
+}

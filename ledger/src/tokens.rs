@@ -1,0 +1,105 @@
+//! The bearer tokens that are accepted.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::options::Options;
+use crate::serve::ServeError;
+
+/// How often a token file is read again.
+const REREAD: Duration = Duration::from_secs(1);
+
+/// The hash of a token. The time that comparing hashes takes tells nothing about a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token([u8; 32]);
+
+/// Why a text is no token.
+#[derive(Debug, thiserror::Error)]
+#[error("a token is printable ASCII without white space and commas")]
+pub struct InvalidToken;
+
+impl FromStr for Token {
+    type Err = InvalidToken;
+
+    fn from_str(text: &str) -> Result<Self, InvalidToken> {
+        let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
+        if is_token { Ok(Self(Sha256::digest(text).into())) } else { Err(InvalidToken) }
+    }
+}
+
+/// Why a token file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidTokens {
+    /// It cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] std::io::Error),
+    /// A line, counted from 1, is no token.
+    #[error("line {0}: {1}")]
+    Line(usize, InvalidToken),
+    /// Nobody would be served.
+    #[error("the file has no token")]
+    Empty,
+}
+
+/// The tokens that are accepted. Without any, requests need none.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    accepted: RwLock<Vec<Token>>,
+    file: Option<PathBuf>,
+}
+
+impl Tokens {
+    pub(crate) fn new(options: &Options) -> Result<Self, ServeError> {
+        let accepted = match &options.token_file {
+            None => options.tokens.clone(),
+            Some(path) => read(path).map_err(|source| ServeError::Tokens { path: path.clone(), source })?,
+        };
+        if accepted.is_empty() && !options.listen.ip().is_loopback() {
+            let address = options.listen;
+            tracing::warn!(%address, "no token is set: whoever reaches this address can use up and lift every quota");
+        }
+        Ok(Self { accepted: RwLock::new(accepted), file: options.token_file.clone() })
+    }
+
+    /// Whether a request with this value of the header `authorization` is served.
+    pub(crate) fn accept(&self, authorization: Option<&[u8]>) -> bool {
+        let given = authorization.and_then(|value| {
+            let (scheme, token) = value.split_at_checked(b"bearer ".len())?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then(|| Token(Sha256::digest(token).into()))
+        });
+        let accepted = self.accepted.read().unwrap_or_else(PoisonError::into_inner);
+        accepted.is_empty() || given.is_some_and(|given| accepted.contains(&given))
+    }
+
+    /// Reads the file again and again. While it cannot be used, the tokens stay what they were.
+    pub(crate) async fn follow(&self) {
+        let Some(path) = &self.file else { return };
+        let mut has_failed = false;
+        loop {
+            tokio::time::sleep(REREAD).await;
+            let tokens = read(path);
+            if let Err(error) = &tokens
+                && !has_failed
+            {
+                tracing::warn!(file = %path.display(), %error, "the token file cannot be used; the tokens stay");
+            }
+            has_failed = tokens.is_err();
+            if let Ok(tokens) = tokens {
+                *self.accepted.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+            }
+        }
+    }
+}
+
+/// The tokens of a file, one per line. White space around a token and empty lines are ignored.
+fn read(path: &Path) -> Result<Vec<Token>, InvalidTokens> {
+    let text = std::fs::read_to_string(path)?;
+    let lines = text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty());
+    let tokens = lines.map(|(line, number)| line.parse().map_err(|error| InvalidTokens::Line(number, error)));
+    let tokens: Vec<Token> = tokens.collect::<Result<_, _>>()?;
+    if tokens.is_empty() { Err(InvalidTokens::Empty) } else { Ok(tokens) }
+}

@@ -1,0 +1,184 @@
+//! A store that is away, and that comes back with and without its data.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::process::{Answer, Process};
+use crate::statement::{ask, now, shares, with};
+use crate::store::{Redis, until};
+
+/// The longest that most requests take while it is known that the store is away: far less than the store's time limit.
+const AT_ONCE: Duration = Duration::from_millis(50);
+/// Within how long the service answers after the store is back.
+const BACK: Duration = Duration::from_millis(700);
+
+async fn timed(ledger: &Process, items: &[Value]) -> (Duration, Answer) {
+    let began = Instant::now();
+    let answer = ledger.post("/v1/shares", &shares(1, items)).await;
+    (began.elapsed(), answer)
+}
+
+/// Ten requests are refused at once, with or without items, and by the other endpoints too.
+async fn is_away(ledger: &Process) {
+    let mut times = Vec::new();
+    for number in 0..10 {
+        let items = if number % 2 == 0 { vec![ask(1, 1, 0, 1, 1, 10)] } else { vec![] };
+        let (took, answer) = timed(ledger, &items).await;
+        assert_eq!((answer.status.as_u16(), answer.headers["retry-after"].to_str().unwrap()), (503, "1"));
+        assert_eq!(answer.json()["error"]["code"], "store_away");
+        times.push(took);
+    }
+    times.sort_unstable();
+    assert!(times[5] < AT_ONCE, "{times:?}");
+    for path in ["/v1/reset", "/v1/read"] {
+        assert_eq!(ledger.post(path, &json!({ "counters": [] })).await.status, 503, "{path}");
+    }
+    assert_eq!(ledger.get("/readyz").await.status, 503);
+    assert_eq!(ledger.get("/healthz").await.status, 200);
+}
+
+async fn answers(ledger: &Process) -> Duration {
+    until("the ledger answers again", async || ledger.epoch().await.is_some()).await
+}
+
+#[tokio::test]
+async fn requests_are_refused_at_once_while_the_store_hangs_and_answered_when_it_does() {
+    let redis = Redis::start().await;
+    let ledger = Process::start(&["--store", &redis.url()]).await;
+    let epoch = ledger.epoch().await;
+    assert_eq!(ledger.state(1, &[ask(1, 1, 0, 4, 4, 10)]).await[0]["share"], 4);
+    for _ in 0..3 {
+        redis.pause();
+        let (took, answer) = timed(&ledger, &[ask(1, 2, 4, 1, 1, 10)]).await;
+        assert_eq!(answer.status, 503);
+        assert!(
+            took < Duration::from_millis(400),
+            "the first waits for the store's time limit alone: {took:?}"
+        );
+        is_away(&ledger).await;
+        sleep(Duration::from_millis(700)).await;
+        is_away(&ledger).await;
+        redis.resume();
+        let back = answers(&ledger).await;
+        assert!(back < BACK, "{back:?}");
+        println!("answers {back:?} after the store does");
+    }
+    assert_eq!(ledger.epoch().await, epoch, "the store has lost nothing");
+    // The statement that was not answered may have arrived.
+    let again = ledger.state(1, &[ask(1, 3, 4, 1, 1, 10)]).await;
+    assert_eq!(again, [json!({ "share": 5, "others": 0, "reset": 0 })]);
+}
+
+#[tokio::test]
+async fn requests_are_refused_at_once_while_the_store_is_dead_and_a_restart_begins_an_epoch() {
+    let mut redis = Redis::start().await;
+    let ledger = Process::start(&["--store", &redis.url()]).await;
+    let before = ledger.epoch().await;
+    assert_eq!(ledger.state(1, &[ask(1, 1, 0, 4, 4, 10)]).await[0]["share"], 4);
+    redis.kill();
+    until("the broken connection is noticed", async || timed(&ledger, &[]).await.1.status == 503).await;
+    is_away(&ledger).await;
+    sleep(Duration::from_secs(1)).await;
+    is_away(&ledger).await;
+    redis.run().await;
+    let back = answers(&ledger).await;
+    assert!(back < BACK, "{back:?}");
+    println!("answers {back:?} after a restart");
+    let began = Instant::now();
+    let epoch = ledger.epoch().await;
+    assert!(epoch.is_some() && epoch != before);
+    settles(&ledger, began).await;
+    assert_eq!(ledger.epoch().await, epoch);
+}
+
+/// For two seconds uses are noted, and nothing is granted, in windows that began before.
+async fn settles(ledger: &Process, began: Instant) {
+    let ends = now() / 1_000 + 3_600;
+    let settling = ledger
+        .state(1, &[ask(1, 2, 4, 1, 1, 10), with(ask(2, 1, 0, 1, 1, 10), &json!({ "begins": ends - 3_598 }))])
+        .await;
+    assert_eq!(settling[0], json!({ "share": 4, "others": 0, "reset": 0, "settling": true }));
+    assert_eq!(settling[1], json!({ "share": 1, "others": 0, "reset": 0 }), "a window that began later");
+    let settling = ledger.state(2, &[ask(1, 2, 5, 1, 1, 10)]).await;
+    assert_eq!(settling, [json!({ "share": 5, "others": 4, "reset": 0, "settling": true })]);
+    let mut seq = 2;
+    until("it has settled", async || {
+        seq += 1;
+        let answer = ledger.state(1, &[ask(1, seq, 4, 1, 1, 10)]).await.remove(0);
+        answer.get("settling").is_none() && answer["share"] == 5
+    })
+    .await;
+    let took = began.elapsed();
+    assert!((Duration::from_millis(1_500)..Duration::from_millis(2_500)).contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_emptied_begins_an_epoch() {
+    let redis = Redis::start().await;
+    let ledger = Process::start(&["--store", &redis.url()]).await;
+    let mut before = ledger.epoch().await;
+    for command in ["flushall", "flushdb"] {
+        redis.cli(command);
+        until("an epoch begins", async || ledger.epoch().await != before).await;
+        let began = Instant::now();
+        before = ledger.epoch().await;
+        assert!(before.is_some());
+        settles(&ledger, began).await;
+    }
+}
+
+#[tokio::test]
+async fn what_happens_to_connections_and_scripts_begins_no_epoch() {
+    let redis = Redis::start().await;
+    let ledger = Process::start(&["--store", &redis.url()]).await;
+    let epoch = ledger.epoch().await;
+    let mut seq = 0;
+    for command in ["client kill type normal", "script flush", "config resetstat"] {
+        redis.cli(command);
+        let back = until("the ledger grants", async || {
+            seq += 1;
+            let answer = ledger.post("/v1/shares", &shares(1, &[ask(1, seq, 0, 1, 1, 10)])).await;
+            answer.status == 200 && answer.json()["items"][0]["share"] == 1
+        })
+        .await;
+        assert!(back < BACK, "{command}: {back:?}");
+        println!("grants {back:?} after {command}");
+        assert_eq!(ledger.epoch().await, epoch, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_that_starts_before_its_store_waits_for_it() {
+    let mut redis = Redis::start().await;
+    redis.kill();
+    let ledger = Process::start_unready(&["--store", &redis.url()]);
+    is_away(&ledger).await;
+    redis.run().await;
+    let back = answers(&ledger).await;
+    assert!(back < BACK, "{back:?}");
+    assert_eq!(ledger.get("/readyz").await.body, "settling\n");
+    let ready = until("it is ready", async || ledger.get("/readyz").await.status == 200).await;
+    assert!(ready > Duration::from_millis(1_500), "{ready:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_restarted_with_its_data_begins_an_epoch_and_loses_no_share() {
+    let mut redis = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let ledger = Process::start(&["--store", &redis.url()]).await;
+    let before = ledger.epoch().await;
+    assert_eq!(ledger.state(1, &[ask(1, 1, 0, 4, 4, 10)]).await[0]["share"], 4);
+    redis.kill();
+    redis.run().await;
+    until("an epoch begins", async || ledger.epoch().await.is_some_and(|epoch| Some(epoch) != before)).await;
+    let settling = ledger.state(2, &[ask(1, 1, 0, 9, 9, 10)]).await;
+    assert_eq!(settling, [json!({ "share": 0, "others": 4, "reset": 0, "settling": true })]);
+    let mut seq = 1;
+    until("it has settled", async || {
+        seq += 1;
+        ledger.state(2, &[ask(1, seq, 0, 9, 9, 10)]).await[0]
+            == json!({ "share": 6, "others": 4, "reset": 0 })
+    })
+    .await;
+}

@@ -1,0 +1,16 @@
+//! The service as gateways and operators see it, in front of real stores.
+
+mod away;
+mod cluster;
+#[cfg(target_os = "linux")]
+mod cost;
+mod operation;
+mod process;
+mod requests;
+mod shares;
+#[path = "../../../tests/src/soak.rs"]
+#[expect(unreachable_pub, reason = "shared with a library")]
+mod soak;
+mod statement;
+mod store;
+mod tokens;
