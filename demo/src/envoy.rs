@@ -327,8 +327,10 @@ impl Envoy {
         process.wait_for(|line| line.contains("starting main dispatch loop").then_some(()))?;
         let admin_address = std::fs::read_to_string(folder.path().join("admin"))?.trim().parse()?;
         let admin = Client::to(admin_address)?;
-        let address =
-            clock::eventually("Envoy's listener", Duration::from_secs(30), || bound(&admin, |_| true))?;
+        // Until the filters' modules are there, a listener is bound and does not listen.
+        let listens = || stat(&admin, "listener_manager.workers_started").is_ok_and(|started| started == 1);
+        let listening = || bound(&admin, |_| true).filter(|_| listens());
+        let address = clock::eventually("Envoy's listener", Duration::from_secs(30), listening)?;
         let client = Client::to(address)?;
         Ok(Self { process, setup, folder, bootstrap, address, admin_address, admin, client })
     }
@@ -399,10 +401,7 @@ impl Envoy {
     /// # Errors
     /// When the admin address does not answer.
     pub fn stat(&self, name: &str) -> anyhow::Result<u64> {
-        let stats = self.admin.send(&get("/stats?format=json"))?.json()?;
-        let all = stats["stats"].as_array().context("no stats")?;
-        let found = all.iter().find(|stat| stat["name"] == name);
-        Ok(found.and_then(|stat| stat["value"].as_u64()).unwrap_or(0))
+        stat(&self.admin, name)
     }
 
     /// How many connections each worker has taken since the start.
@@ -504,6 +503,13 @@ impl Envoy {
             }
         })
     }
+}
+
+fn stat(admin: &Client, name: &str) -> anyhow::Result<u64> {
+    let stats = admin.send(&get("/stats?format=json"))?.json()?;
+    let all = stats["stats"].as_array().context("no stats")?;
+    let found = all.iter().find(|stat| stat["name"] == name);
+    Ok(found.and_then(|stat| stat["value"].as_u64()).unwrap_or(0))
 }
 
 /// Where the first listener that is bound to an IP address listens, of those that are meant by their names.
