@@ -222,7 +222,7 @@ async fn shares(State(ledger): State<Shared>, body: Body) -> Result<Response, Re
     let (gateway, now, session) = (request.gateway, clock::now(), ledger.session()?);
     let speaker = Speaker { gateway, now: request.now, gateways: ledger.gateways.hear(gateway, now) };
     let checked =
-        check(&request.items, |item| items::order(item, speaker, session.epoch().settling_before(), now))?;
+        check(&request.items, |item| items::order(item, speaker, session.epoch().is_settling(), now))?;
     let orders: Vec<&Order> = checked.iter().flatten().collect();
     let asked = tokio::time::Instant::now();
     let stated = session.state(&orders, now).await;

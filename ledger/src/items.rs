@@ -8,7 +8,7 @@ use ledger_wire::{EXACT, Hex128, ItemError, Statement};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::share::{CLOCK_TOLERANCE, Terms, is_timely, settling};
+use crate::share::{CLOCK_TOLERANCE, Terms, is_timely};
 use crate::store::{Order, Place, Reset};
 
 /// The longest window, in seconds: a leap year. A key in the store lives about as long as its window.
@@ -51,13 +51,8 @@ pub(crate) struct Speaker {
     pub(crate) gateways: u32,
 }
 
-/// The order of an item. Nothing is granted yet in windows that began before `settling_before`. Times are in milliseconds since 1970.
-pub(crate) fn order(
-    item: &RawValue,
-    speaker: Speaker,
-    settling_before: u64,
-    now: u64,
-) -> Result<Order, ItemError> {
+/// The order of an item. Nothing is granted yet if the store is `settling`. Times are in milliseconds since 1970.
+pub(crate) fn order(item: &RawValue, speaker: Speaker, settling: bool, now: u64) -> Result<Order, ItemError> {
     let statement: Statement = parse(item)?;
     if statement.ends - statement.begins > LONGEST {
         return Err(invalid("ends", "expected at most 366 days after begins"));
@@ -69,7 +64,7 @@ pub(crate) fn order(
         );
         return Err(ItemError { code: "clock".into(), field: None, message });
     }
-    let terms = Terms { settling: settling(&statement, now, settling_before), gateways: speaker.gateways };
+    let terms = Terms { settling, gateways: speaker.gateways };
     let place = Place::new(statement.counter, statement.window, statement.ends, now);
     Ok(Order { place, gateway: speaker.gateway, statement, terms })
 }

@@ -30,8 +30,8 @@ pub enum ServeError {
     /// Several addresses, but no cluster.
     #[error("--store: several addresses need --cluster")]
     Several,
-    /// Memory is no cluster.
-    #[error("--store: memory is no cluster")]
+    /// A store in memory cannot be a cluster.
+    #[error("--store: memory cannot be a cluster; leave out --cluster")]
     MemoryCluster,
     /// A file that cannot be read.
     #[error("--store-ca {}: {source}", path.display())]

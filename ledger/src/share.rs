@@ -8,8 +8,8 @@ use ledger_wire::{Answer, Says, Share, Statement};
 /// How far outside its window, by the ledger's clock, a statement is still taken, in milliseconds. It is less than the time for which a
 /// store keeps what has ended, so nothing begins again that was forgotten.
 pub const CLOCK_TOLERANCE: u64 = 60_000;
-/// How long nothing is granted in windows that began before an epoch did, in milliseconds: the time in which gateways state what they
-/// have used.
+/// How long nothing is granted after an epoch began, in milliseconds: the time in which gateways state what they have used. That holds for
+/// windows that begin later, too, because a gateway whose clock is ahead may have used them.
 pub const SETTLING: u64 = 2_000;
 
 /// One counter in one window.
@@ -33,7 +33,7 @@ pub struct Holder {
 /// What a grant depends on beside the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Whether the window is [`settling`]: use is noted, nothing is granted.
+    /// Whether the store is settling ([`SETTLING`]): use is noted, nothing is granted.
     pub settling: bool,
     /// Gateways among which what is held in advance is divided; at least 1.
     pub gateways: u32,
@@ -56,13 +56,6 @@ pub fn is_timely(statement: &Statement, now: u64) -> bool {
     let since = statement.begins.saturating_mul(1000).saturating_sub(CLOCK_TOLERANCE);
     let until = statement.ends.saturating_mul(1000).saturating_add(CLOCK_TOLERANCE);
     (since..=until).contains(&now)
-}
-
-/// Whether the store may have lost shares of the window of `statement` that are not stated again yet, at `now`. Times are in milliseconds
-/// since 1970.
-#[must_use]
-pub fn settling(statement: &Statement, now: u64, epoch_began: u64) -> bool {
-    statement.begins.saturating_mul(1000) < epoch_began && now < epoch_began.saturating_add(SETTLING)
 }
 
 /// Takes a statement of `holder`, who is a part of `counter`.
@@ -179,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_settles_notes_and_grants_nothing() {
+    fn a_store_that_settles_notes_and_grants_nothing() {
         let terms = Terms { settling: true, ..TERMS };
         let stated = state(Counter::default(), Holder::default(), &statement(10, 40, ask(9, 1, 9)), terms);
         let answer = Share { share: 40, others: 0, reset: 5, settling: true };
@@ -187,17 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_stated_from_a_minute_before_to_a_minute_after_and_settles_if_it_began_before_the_epoch() {
+    fn a_window_is_stated_from_a_minute_before_it_begins_until_a_minute_after_it_ends() {
         let statement = statement(1, 0, ask(1, 1, 1));
         for (now, timely) in [(0, true), (180_000, true), (180_001, false)] {
             assert_eq!(is_timely(&statement, now), timely, "{now}");
         }
         assert!(!is_timely(&Statement { begins: 61, ..statement }, 999));
-        for (now, began, is_settling) in
-            [(61_000, 60_001, true), (62_000, 60_001, true), (62_001, 60_001, false), (61_000, 60_000, false)]
-        {
-            assert_eq!(settling(&statement, now, began), is_settling, "{now} {began}");
-        }
     }
 
     #[test]

@@ -13,11 +13,11 @@ use crate::serve::ServeError;
 /// How often a token file is read again.
 const REREAD: Duration = Duration::from_secs(1);
 
-/// The hash of a token. The time that comparing hashes takes tells nothing about a token.
+/// The hash of a token. How long a comparison of hashes takes does not depend on how much of a token is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token([u8; 32]);
 
-/// Why a text is no token.
+/// A text that cannot be a token.
 #[derive(Debug, thiserror::Error)]
 #[error("a token is printable ASCII without white space and commas")]
 pub struct InvalidToken;
@@ -37,10 +37,10 @@ pub enum InvalidTokens {
     /// It cannot be read.
     #[error(transparent)]
     Unreadable(#[from] std::io::Error),
-    /// A line, counted from 1, is no token.
+    /// The line with this number, from 1, cannot be a token.
     #[error("line {0}: {1}")]
     Line(usize, InvalidToken),
-    /// Nobody would be served.
+    /// A file without a token would lock everybody out.
     #[error("the file has no token")]
     Empty,
 }

@@ -43,14 +43,9 @@ impl Epoch {
         Self { id, began: clock::now(), settled: Instant::now() + Duration::from_millis(SETTLING) }
     }
 
-    /// Whether nothing is granted yet in windows that began before it.
+    /// Whether nothing is granted yet.
     pub(crate) fn is_settling(&self) -> bool {
         Instant::now() < self.settled
-    }
-
-    /// What [`crate::share::settling`] takes for when it began.
-    pub(crate) fn settling_before(&self) -> u64 {
-        if self.is_settling() { self.began } else { 0 }
     }
 }
 

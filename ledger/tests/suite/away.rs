@@ -93,14 +93,15 @@ async fn requests_are_refused_at_once_while_the_store_is_dead_and_a_restart_begi
     assert_eq!(ledger.epoch().await, epoch);
 }
 
-/// For two seconds uses are noted, and nothing is granted, in windows that began before.
+/// For two seconds uses are noted, and nothing is granted, whenever a window began.
 async fn settles(ledger: &Process, began: Instant) {
     let ends = now() / 1_000 + 3_600;
     let settling = ledger
         .state(1, &[ask(1, 2, 4, 1, 1, 10), with(ask(2, 1, 0, 1, 1, 10), &json!({ "begins": ends - 3_598 }))])
         .await;
     assert_eq!(settling[0], json!({ "share": 4, "others": 0, "reset": 0, "settling": true }));
-    assert_eq!(settling[1], json!({ "share": 1, "others": 0, "reset": 0 }), "a window that began later");
+    let later = json!({ "share": 0, "others": 0, "reset": 0, "settling": true });
+    assert_eq!(settling[1], later, "a window that began later");
     let settling = ledger.state(2, &[ask(1, 2, 5, 1, 1, 10)]).await;
     assert_eq!(settling, [json!({ "share": 5, "others": 4, "reset": 0, "settling": true })]);
     let mut seq = 2;

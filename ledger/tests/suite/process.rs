@@ -1,4 +1,4 @@
-//! A ledger in a process of its own, and a client of it.
+//! A `weir-ledger` process, and a client for it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};

@@ -52,7 +52,7 @@ impl Redis {
         Self::start_on(port, options, Vec::new()).await
     }
 
-    /// One that speaks TLS alone, with a certificate that an authority of its own has signed, and the authority's certificate.
+    /// Starts a server that takes TLS connections only. Its certificate is signed by a new authority, whose certificate is the second value.
     pub(crate) async fn start_with_tls(folder: &Path) -> (Self, String) {
         let (port, path) = (free_port(), |name: &str| folder.join(name).display().to_string());
         let openssl = |arguments: &str| {

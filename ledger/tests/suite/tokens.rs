@@ -98,7 +98,7 @@ async fn options_that_cannot_be_used_are_refused_at_the_start() {
         (vec!["--token", "a b"], "a token is printable ASCII"),
         (vec!["--token", ""], "a token is printable ASCII"),
         (vec!["--store", "redis://127.0.0.1:1,redis://127.0.0.1:2"], "several addresses need --cluster"),
-        (vec!["--store", "memory", "--cluster"], "memory is no cluster"),
+        (vec!["--store", "memory", "--cluster"], "memory cannot be a cluster"),
         (vec!["--store", "memory,redis://127.0.0.1:1", "--cluster"], "expected memory or redis[s]://"),
         (vec!["--store", "http://127.0.0.1"], "expected memory or redis[s]://"),
         (
