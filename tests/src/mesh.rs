@@ -187,7 +187,7 @@ fn complete_envoy_gateway(bootstrap: &mut Value) -> anyhow::Result<()> {
 /// A copy of the first listener, under this name and at a free port.
 ///
 /// # Errors
-/// When there is no listener.
+/// When the bootstrap has no listener.
 pub fn add_listener(bootstrap: &mut Value, name: &str) -> anyhow::Result<()> {
     let listeners = bootstrap.pointer_mut("/static_resources/listeners").and_then(Value::as_array_mut);
     let listeners = listeners.context("no listeners")?;
