@@ -2,7 +2,6 @@
 //! and how to make the data anew.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -150,27 +149,12 @@ fn updates_under_load_fail_no_request_and_lose_no_count() {
         let policy = policy().with_at("/plans/free/standard", limit);
         let setup = Setup::new(policy.clone(), Upstream::DirectResponse).drain(Duration::from_secs(60));
         let mut envoy = mesh::start(kind, setup).unwrap();
-        let address = envoy.address();
-        let done = AtomicBool::new(false);
-        let (counts, updates) = std::thread::scope(|scope| {
-            let flood = scope.spawn(|| {
-                let requests = (0..REQUESTS).map(|_| ((), get("/links").key("free-key")));
-                let counts = flood::send(address, 32, requests);
-                done.store(true, Ordering::SeqCst);
-                counts
-            });
-            let mut updates = 0;
-            while !done.load(Ordering::SeqCst) || updates < 2 {
-                updates += 1;
-                let other = json!([format!("{}/minute", 600 + updates)]);
-                assert!(
-                    envoy.update(policy.clone().with_at("/plans/pro/standard", other)).unwrap(),
-                    "{kind:?}"
-                );
-            }
-            (flood.join().unwrap().unwrap(), updates)
-        });
-        let expected = BTreeMap::from([(((), 200), LIMIT), (((), 429), REQUESTS - LIMIT)]);
+        let (counts, updates) = flood::under_updates(envoy.address(), "free-key", REQUESTS, |update| {
+            let other = json!([format!("{}/minute", 600 + update)]);
+            assert!(envoy.update(policy.clone().with_at("/plans/pro/standard", other)).unwrap(), "{kind:?}");
+        })
+        .unwrap();
+        let expected = BTreeMap::from([(200, LIMIT), (429, REQUESTS - LIMIT)]);
         assert_eq!(counts, expected, "{kind:?}, {updates} updates");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -67,23 +66,11 @@ fn what_was_used_stays_used_whatever_the_new_limit_or_plan() {
 fn updates_under_load_fail_no_request_and_lose_no_count() {
     const REQUESTS: usize = 20_000;
     let mut envoy = envoy(policy("pro", 100_000), 4);
-    let address = envoy.address();
-    let done = AtomicBool::new(false);
-    let (counts, updates) = std::thread::scope(|scope| {
-        let flood = scope.spawn(|| {
-            let requests = (0..REQUESTS).map(|_| ((), get("/links").key("key")));
-            let counts = flood::send(address, 32, requests);
-            done.store(true, Ordering::SeqCst);
-            counts
-        });
-        let mut updates = 0;
-        while !done.load(Ordering::SeqCst) || updates < 2 {
-            updates += 1;
-            assert!(envoy.update(policy("pro", 100_000 + updates)).unwrap());
-        }
-        (flood.join().unwrap().unwrap(), updates)
-    });
-    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [(((), 200), REQUESTS)], "{updates} updates");
+    let (counts, updates) = flood::under_updates(envoy.address(), "key", REQUESTS, |update| {
+        assert!(envoy.update(policy("pro", 100_000 + update)).unwrap());
+    })
+    .unwrap();
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [(200, REQUESTS)], "{updates} updates");
     let (answer, admitted) = until_limit(&envoy, 100_000 + updates);
     let used = REQUESTS as u64 + admitted;
     assert_eq!(answer.number("x-ratelimit-remaining"), Some(u64::from(100_000 + updates) - used), "{answer}");

@@ -22,7 +22,7 @@ fn cpu(pid: u32) -> f64 {
 }
 
 #[tokio::test]
-#[ignore = "a measurement of the optimised program"]
+#[ignore = "one of the long forms: make soak"]
 async fn a_statement_costs_the_ledger_at_most_three_times_what_it_costs_the_store() {
     let redis = Redis::start().await;
     let ledger = Process::start(&["--store", &redis.url()]).await;
