@@ -1,31 +1,36 @@
 //! The endpoints.
 
+use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use ledger_wire::{Answer, ItemError, Says, Share};
-use serde::{Deserialize, Serialize};
+use ledger_wire::{Answer, ItemError, Says, Share, Statement};
+use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout};
 
 use crate::clock;
 use crate::gateways::Gateways;
 use crate::items::{self, Speaker};
 use crate::metrics::{self, Metrics};
-use crate::store::{Epoch, Order, Session, Store};
+use crate::store::{Call, Epoch, Reply, Session, Store, What};
 use crate::tokens::Tokens;
 
 /// Most items of a request.
 const MAX_ITEMS: usize = 1_000;
 /// Largest body of a request, in bytes.
 const MAX_BYTES: usize = 256 * 1024;
+/// Time limit of a request, from its head to its answer. The store takes less than a second of it; the rest is for a slow body.
+const REQUEST: Duration = Duration::from_secs(5);
 
 /// The service.
 #[derive(Debug)]
@@ -39,11 +44,12 @@ pub(crate) struct Ledger {
 }
 
 type Shared = Arc<Ledger>;
+/// A body as it was received, or why it was not.
+type Body = Result<Bytes, BytesRejection>;
 
 impl Ledger {
-    pub(crate) fn new(store: Store, tokens: Tokens) -> Self {
-        let (gateways, metrics) = (Gateways::default(), Metrics::new());
-        Self { store, tokens, gateways, metrics, first_epoch: OnceLock::new() }
+    pub(crate) fn new(store: Store, tokens: Tokens, metrics: Metrics) -> Self {
+        Self { store, tokens, gateways: Gateways::default(), metrics, first_epoch: OnceLock::new() }
     }
 
     /// Watches the store and the token file until it is dropped.
@@ -57,7 +63,8 @@ impl Ledger {
             .route("/v1/shares", routing::post(shares))
             .route("/v1/reset", routing::post(reset))
             .route("/v1/read", routing::post(read))
-            .route_layer(from_fn_with_state(Arc::clone(&self), with_token));
+            .route_layer(from_fn_with_state(Arc::clone(&self), with_token))
+            .layer(DefaultBodyLimit::max(MAX_BYTES));
         let router = if with_metrics { router.route("/metrics", routing::get(scrape)) } else { router };
         self.finish(router)
     }
@@ -68,72 +75,81 @@ impl Ledger {
     }
 
     fn finish(self: Arc<Self>, router: Router<Shared>) -> Router {
+        let not_allowed = "the method is not allowed for this endpoint";
         router
             .route("/healthz", routing::get(async || "ok\n"))
             .route("/readyz", routing::get(readyz))
-            .fallback(async || Refusal::NotFound)
-            .method_not_allowed_fallback(async || Refusal::MethodNotAllowed)
+            .fallback(async || refuse(StatusCode::NOT_FOUND, "not_found", "no such endpoint"))
+            .method_not_allowed_fallback(async move || {
+                refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", not_allowed)
+            })
             .layer(from_fn_with_state(Arc::clone(&self), counted))
             .with_state(self)
     }
 
     fn session(&self) -> Result<Session<'_>, Refusal> {
-        self.store.session().ok_or(Refusal::Away)
+        self.store.session().ok_or_else(away)
     }
 }
 
-/// Why a request is refused as a whole.
-#[derive(Debug, thiserror::Error)]
-enum Refusal {
-    #[error("the body is not what this endpoint takes: {0}")]
-    BadRequest(String),
-    #[error("the bearer token is missing or wrong")]
-    Unauthorized,
-    #[error("no such endpoint")]
-    NotFound,
-    #[error("the method is not allowed for this endpoint")]
-    MethodNotAllowed,
-    #[error("the body has more than {MAX_BYTES} bytes or {MAX_ITEMS} items")]
-    TooLarge,
-    #[error("the store does not answer")]
-    Away,
-    #[error("an error of the service")]
-    Internal,
+/// Why a request is refused as a whole: for clients a status and a code, for people a message.
+#[derive(Debug)]
+struct Refusal(StatusCode, &'static str, String);
+
+fn refuse(status: StatusCode, code: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal(status, code, message.into())
+}
+
+fn bad_request(error: impl Display) -> Refusal {
+    let message = format!("the body is not what this endpoint takes: {error}");
+    refuse(StatusCode::BAD_REQUEST, "bad_request", message)
+}
+
+fn too_large() -> Refusal {
+    let message = format!("the body has more than {MAX_BYTES} bytes or {MAX_ITEMS} items");
+    refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+}
+
+fn away() -> Refusal {
+    refuse(StatusCode::SERVICE_UNAVAILABLE, "store_away", "the store does not answer")
+}
+
+fn internal(error: impl Display) -> Refusal {
+    tracing::error!(%error, "could not encode an answer");
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, "internal", "an error of the service")
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let (status, code) = match self {
-            Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "bad_request"),
-            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
-            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-            Self::Away => (StatusCode::SERVICE_UNAVAILABLE, "store_away"),
-            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
-        };
-        let body = json!({ "error": { "code": code, "message": self.to_string() } }).to_string();
+        let Self(status, code, message) = self;
+        let body = json!({ "error": { "code": code, "message": message } }).to_string();
         let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
-        let mut insert =
-            |name: HeaderName, value| response.headers_mut().insert(name, HeaderValue::from_static(value));
-        match self {
-            Self::Unauthorized => insert(WWW_AUTHENTICATE, "Bearer"),
-            Self::Away => insert(RETRY_AFTER, "1"),
+        if let Some((name, value)) = match status {
+            StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
+            StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, "1")),
             _ => None,
-        };
+        } {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
         response
     }
 }
 
+/// Counts a request, which ends in time.
 async fn counted(State(ledger): State<Shared>, request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
-    ledger.metrics.request(response.status().as_u16());
+    let response = timeout(REQUEST, next.run(request)).await.unwrap_or_else(|_| {
+        refuse(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body took too long").into_response()
+    });
+    ledger.metrics.request(response.status().as_str());
     response
 }
 
 async fn with_token(State(ledger): State<Shared>, request: Request, next: Next) -> Result<Response, Refusal> {
     let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    if ledger.tokens.accept(authorization) { Ok(next.run(request).await) } else { Err(Refusal::Unauthorized) }
+    if ledger.tokens.accept(authorization) {
+        return Ok(next.run(request).await);
+    }
+    Err(refuse(StatusCode::UNAUTHORIZED, "unauthorized", "the bearer token is missing or wrong"))
 }
 
 async fn readyz(State(ledger): State<Shared>) -> (StatusCode, &'static str) {
@@ -156,149 +172,106 @@ async fn scrape(State(ledger): State<Shared>) -> Result<Response, Refusal> {
         masters: session.as_ref().map_or((0, 1), Session::masters_up_and_away),
         gateways: ledger.gateways.count(epoch.map_or(0, |epoch| epoch.began), clock::now()),
     };
-    let text = ledger.metrics.text(&state).map_err(|error| {
-        tracing::error!(%error, "could not encode the metrics");
-        Refusal::Internal
+    let text = ledger.metrics.text(&state).map_err(internal)?;
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+fn parse<'a, T: Deserialize<'a>>(body: &'a Body) -> Result<T, Refusal> {
+    let is_large = |error: &&BytesRejection| error.status() == StatusCode::PAYLOAD_TOO_LARGE;
+    let body = body.as_ref().map_err(|error| match Some(error).filter(is_large) {
+        Some(_) => too_large(),
+        None => bad_request(error),
     })?;
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    serde_json::from_slice(body).map_err(bad_request)
 }
 
-/// The whole body, if it is not too large.
-async fn receive(body: Body) -> Result<Vec<u8>, Refusal> {
-    match Limited::new(body, MAX_BYTES).collect().await {
-        Ok(body) => Ok(body.to_bytes().into()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge),
-        Err(error) => Err(Refusal::BadRequest(error.to_string())),
-    }
-}
-
-fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| Refusal::BadRequest(error.to_string()))
-}
-
-/// Checks each item.
-fn check<T>(
-    items: &[&RawValue],
-    check: impl Fn(&RawValue) -> Result<T, ItemError>,
-) -> Result<Vec<Result<T, ItemError>>, Refusal> {
-    if items.len() > MAX_ITEMS {
-        return Err(Refusal::TooLarge);
-    }
-    Ok(items.iter().map(|item| check(item)).collect())
-}
-
-/// The answers to the items that were checked, and the errors of the others, in their order.
+/// Checks each item and calls the store for those that are right.
 ///
 /// # Errors
-/// If nothing of the store answers any more.
-fn merge<T, A>(
+/// If there are too many, or if nothing of the store answers any more.
+async fn call(
     session: &Session<'_>,
-    checked: &[Result<T, ItemError>],
-    answers: Vec<Result<A, ItemError>>,
-) -> Result<Vec<Result<A, ItemError>>, Refusal> {
-    if answers.iter().any(Result::is_err) && session.masters_up_and_away().0 == 0 {
-        return Err(Refusal::Away);
+    items: &[&RawValue],
+    now: u64,
+    check: impl Fn(&RawValue) -> Result<Call, ItemError>,
+) -> Result<(Vec<Result<Call, ItemError>>, Vec<Reply>), Refusal> {
+    if items.len() > MAX_ITEMS {
+        return Err(too_large());
     }
-    let mut answers = answers.into_iter();
-    let merged = checked.iter().map(|checked| match checked {
-        Ok(_) => answers.next().unwrap_or_else(|| Err(items::store_error("it has no answer"))),
-        Err(error) => Err(error.clone()),
-    });
-    Ok(merged.collect())
+    let calls: Vec<_> = items.iter().map(|item| check(item)).collect();
+    let replies = session.call(&calls, now).await;
+    if session.masters_up_and_away().0 == 0 { Err(away()) } else { Ok((calls, replies)) }
 }
 
-fn respond<T: Serialize>(session: &Session<'_>, now: u64, items: Vec<T>) -> Result<Response, Refusal> {
-    let body = serde_json::to_vec(&ledger_wire::Response { epoch: session.epoch().id, now, items });
-    let body = body.map_err(|error| {
-        tracing::error!(%error, "could not encode an answer");
-        Refusal::Internal
-    })?;
+fn respond(session: &Session<'_>, now: u64, items: Vec<Reply>) -> Result<Response, Refusal> {
+    let response = ledger_wire::Response { epoch: session.epoch().id, now, items };
+    let body = serde_json::to_vec(&response).map_err(internal)?;
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 async fn shares(State(ledger): State<Shared>, body: Body) -> Result<Response, Refusal> {
-    let body = receive(body).await?;
     let request: ledger_wire::Request<&RawValue> = parse(&body)?;
     let (gateway, now, session) = (request.gateway, clock::now(), ledger.session()?);
     let speaker = Speaker { gateway, now: request.now, gateways: ledger.gateways.hear(gateway, now) };
-    let checked =
-        check(&request.items, |item| items::order(item, speaker, session.epoch().is_settling(), now))?;
-    let orders: Vec<&Order> = checked.iter().flatten().collect();
-    let asked = tokio::time::Instant::now();
-    let stated = session.state(&orders, now).await;
-    if !orders.is_empty() {
+    let is_settling = session.epoch().is_settling();
+    let asked = Instant::now();
+    let check = |item: &RawValue| items::statement(item, speaker, is_settling, now);
+    let (calls, replies) = call(&session, &request.items, now, check).await?;
+    if calls.iter().any(Result::is_ok) {
         ledger.metrics.store.observe(asked.elapsed().as_secs_f64());
     }
-    let answers = merge(&session, &checked, stated)?;
-    let mut is_clock_off = false;
-    let answers = checked.iter().zip(answers).map(|(order, answer)| {
-        let answer = answer.unwrap_or_else(Answer::Refused);
-        let result = result(order.as_ref().ok(), &answer);
-        is_clock_off |= result == "clock";
+    let results = calls.iter().zip(&replies).map(|(call, reply)| result(call.as_ref().ok(), reply));
+    let is_clock_off = results.fold(false, |is_clock_off, result| {
         ledger.metrics.statement(result);
-        answer
+        is_clock_off || result == "clock"
     });
-    let answers = answers.collect();
     if is_clock_off && ledger.gateways.name_clock(gateway, now) {
         let ahead = i128::from(request.now) - i128::from(now);
         tracing::warn!(%gateway, milliseconds_ahead = ahead, "a gateway names windows that are not the present ones");
     }
-    respond(&session, now, answers)
+    respond(&session, now, replies)
 }
 
 /// What became of a statement, as metrics name it.
-fn result(order: Option<&Order>, answer: &Answer) -> &'static str {
-    let share = match answer {
-        Answer::Reset(_) => return "reset",
-        Answer::Refused(error) if error.code == "clock" => return "clock",
-        Answer::Refused(error) if error.code == "store" => return "store",
-        Answer::Refused(_) => return "invalid",
-        Answer::Share(Share { settling: true, .. }) => return "settling",
-        Answer::Share(Share { share, .. }) => *share,
+fn result(call: Option<&Call>, reply: &Reply) -> &'static str {
+    let share = match reply {
+        Reply::Answer(Answer::Share(Share { settling: true, .. })) => return "settling",
+        Reply::Answer(Answer::Share(Share { share, .. })) => *share,
+        Reply::Answer(Answer::Refused(error)) if error.code == "clock" => return "clock",
+        Reply::Answer(Answer::Refused(error)) if error.code == "store" => return "store",
+        Reply::Answer(Answer::Refused(_)) => return "invalid",
+        Reply::Answer(Answer::Reset(_)) | Reply::Holders { .. } => return "reset",
     };
-    match order.map(|order| (order.statement.says, order.statement.used)) {
-        Some((Says::Ask { cost, .. }, used)) if share.saturating_sub(used) >= cost => "granted",
-        Some((Says::Ask { .. }, _)) => "exhausted",
-        Some((Says::Return { .. }, _)) | None => "returned",
+    match call.map(|call| &call.what) {
+        Some(What::State { statement: Statement { says: Says::Ask { cost, .. }, used, .. }, .. }) => {
+            if share.saturating_sub(*used) >= *cost { "granted" } else { "exhausted" }
+        }
+        _ => "returned",
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Counters<'a> {
     #[serde(borrow)]
     counters: Vec<&'a RawValue>,
 }
 
-/// The answer to one counter of a reset or a read.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum CounterAnswer<T> {
-    Answer(T),
-    Error { error: ItemError },
+async fn reset(ledger: State<Shared>, body: Body) -> Result<Response, Refusal> {
+    operate(&ledger, &body, items::reset).await
 }
 
-impl<T> From<Result<T, ItemError>> for CounterAnswer<T> {
-    fn from(answer: Result<T, ItemError>) -> Self {
-        answer.map_or_else(|error| Self::Error { error }, Self::Answer)
-    }
+async fn read(ledger: State<Shared>, body: Body) -> Result<Response, Refusal> {
+    operate(&ledger, &body, items::read).await
 }
 
-async fn reset(State(ledger): State<Shared>, body: Body) -> Result<Response, Refusal> {
-    let body = receive(body).await?;
-    let Counters { counters } = parse(&body)?;
+/// Answers what operators ask of counters.
+async fn operate(
+    ledger: &Ledger,
+    body: &Body,
+    check: fn(&RawValue, u64) -> Result<Call, ItemError>,
+) -> Result<Response, Refusal> {
+    let Counters { counters } = parse(body)?;
     let (now, session) = (clock::now(), ledger.session()?);
-    let checked = check(&counters, |counter| items::reset(counter, now))?;
-    let resets: Vec<_> = checked.iter().flatten().collect();
-    let answers = merge(&session, &checked, session.reset(&resets, now).await)?;
-    respond(&session, now, answers.into_iter().map(CounterAnswer::from).collect())
-}
-
-async fn read(State(ledger): State<Shared>, body: Body) -> Result<Response, Refusal> {
-    let body = receive(body).await?;
-    let Counters { counters } = parse(&body)?;
-    let (now, session) = (clock::now(), ledger.session()?);
-    let checked = check(&counters, items::read)?;
-    let names: Vec<_> = checked.iter().flatten().map(String::as_str).collect();
-    let answers = merge(&session, &checked, session.read(&names, now).await)?;
-    respond(&session, now, answers.into_iter().map(CounterAnswer::from).collect())
+    let (_, replies) = call(&session, &counters, now, |counter| check(counter, now)).await?;
+    respond(&session, now, replies)
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::share::{CLOCK_TOLERANCE, Terms, is_timely};
-use crate::store::{Order, Place, Reset};
+use crate::store::{Call, What};
 
 /// The longest window, in seconds: a leap year. A key in the store lives about as long as its window.
 const LONGEST: u64 = 366 * 86_400;
@@ -51,8 +51,13 @@ pub(crate) struct Speaker {
     pub(crate) gateways: u32,
 }
 
-/// The order of an item. Nothing is granted yet if the store is `settling`. Times are in milliseconds since 1970.
-pub(crate) fn order(item: &RawValue, speaker: Speaker, settling: bool, now: u64) -> Result<Order, ItemError> {
+/// The call of a statement. Nothing is granted yet if the store is `settling`. Times are in milliseconds since 1970.
+pub(crate) fn statement(
+    item: &RawValue,
+    speaker: Speaker,
+    settling: bool,
+    now: u64,
+) -> Result<Call, ItemError> {
     let statement: Statement = parse(item)?;
     if statement.ends - statement.begins > LONGEST {
         return Err(invalid("ends", "expected at most 366 days after begins"));
@@ -65,21 +70,20 @@ pub(crate) fn order(item: &RawValue, speaker: Speaker, settling: bool, now: u64)
         return Err(ItemError { code: "clock".into(), field: None, message });
     }
     let terms = Terms { settling, gateways: speaker.gateways };
-    let place = Place::new(statement.counter, statement.window, statement.ends, now);
-    Ok(Order { place, gateway: speaker.gateway, statement, terms })
+    let what = What::State { gateway: speaker.gateway, statement, terms };
+    Ok(Call::new(statement.counter, statement.window, statement.ends, now, what))
 }
 
-#[derive(Debug, Deserialize)]
-struct ResetItem {
-    counter: Hex128,
-    window: u32,
-    ends: u64,
-    reset: u64,
-}
-
-/// The reset of an item.
-pub(crate) fn reset(item: &RawValue, now: u64) -> Result<Reset, ItemError> {
-    let ResetItem { counter, window, ends, reset } = parse(item)?;
+/// The call of a reset.
+pub(crate) fn reset(item: &RawValue, now: u64) -> Result<Call, ItemError> {
+    #[derive(Deserialize)]
+    struct Reset {
+        counter: Hex128,
+        window: u32,
+        ends: u64,
+        reset: u64,
+    }
+    let Reset { counter, window, ends, reset } = parse(item)?;
     if reset >= EXACT {
         return Err(invalid("reset", "expected a number below 2^53"));
     }
@@ -87,17 +91,17 @@ pub(crate) fn reset(item: &RawValue, now: u64) -> Result<Reset, ItemError> {
     if ends > latest || 1_000 * ends + CLOCK_TOLERANCE < now {
         return Err(invalid("ends", "expected a time from a minute ago to 366 days from now"));
     }
-    Ok(Reset { place: Place::new(counter, window, ends, now), reset })
+    Ok(Call::new(counter, window, ends, now, What::Reset(reset)))
 }
 
-#[derive(Debug, Deserialize)]
-struct ReadItem {
-    counter: Hex128,
-    window: u32,
-}
-
-/// The counter of an item, as it is named in the store.
-pub(crate) fn read(item: &RawValue) -> Result<String, ItemError> {
-    let ReadItem { counter, window } = parse(item)?;
-    Ok(Place::name(counter, window))
+/// The call of a read.
+pub(crate) fn read(item: &RawValue, now: u64) -> Result<Call, ItemError> {
+    #[derive(Deserialize)]
+    struct Read {
+        counter: Hex128,
+        window: u32,
+    }
+    let Read { counter, window } = parse(item)?;
+    // A read makes no counter, so it does not matter when one would be forgotten.
+    Ok(Call::new(counter, window, 0, now, What::Read))
 }

@@ -22,6 +22,5 @@ pub mod share;
 mod store;
 mod tokens;
 
-pub use options::Options;
+pub use options::{InvalidFile, Options};
 pub use serve::{ServeError, serve};
-pub use tokens::{InvalidToken, InvalidTokens};

@@ -7,64 +7,60 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::ListenerExt;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use redis::RedisError;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio_io_timeout::TimeoutStream;
 
 use crate::http::Ledger;
-use crate::options::Options;
+use crate::metrics::Metrics;
+use crate::options::{InvalidFile, Options};
 use crate::store::Store;
-use crate::tokens::{InvalidTokens, Tokens};
+use crate::tokens::Tokens;
 
-/// Time limit for running requests after a shutdown began. Each waits for the store for less than a second.
+/// Most connections of a listener. Further ones wait until one closes. A gateway has one or a few for each of its workers.
+const CONNECTIONS: usize = 4_096;
+/// Time after which a connection is closed over which nothing comes, or whose client reads nothing, or on which the head of an HTTP/1.1
+/// request is not whole. A gateway states something each second.
+const IDLE: Duration = Duration::from_secs(20);
+/// Pause after a failed `accept`, for example when there are no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Time limit for running requests after a shutdown began. Each is bounded to less.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Why the service cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address of the store is none, or it cannot be reached in this way.
+    /// An address of the store cannot be used.
     #[error("--store: expected memory or redis[s]://[<user>:<password>@]<host>[:<port>][/<database>]: {0}")]
-    Store(RedisError),
-    /// Several addresses, but no cluster.
-    #[error("--store: several addresses need --cluster")]
-    Several,
-    /// A store in memory cannot be a cluster.
-    #[error("--store: memory cannot be a cluster; leave out --cluster")]
-    MemoryCluster,
-    /// A file that cannot be read.
-    #[error("--store-ca {}: {source}", path.display())]
-    Authority {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file without a certificate.
-    #[error("--store-ca {}: the file has no certificate in PEM", .0.display())]
-    NoCertificate(PathBuf),
-    /// A token file that cannot be used.
-    #[error("--token-file {}: {source}", path.display())]
-    Tokens {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: InvalidTokens,
-    },
-    /// An address on which the service cannot listen.
-    #[error("{option} {address}: {source}")]
-    Listen {
+    Address(RedisError),
+    /// The addresses of the store do not go together, or not with `--cluster`.
+    #[error("--store: {0}")]
+    Store(&'static str),
+    /// A file cannot be used.
+    #[error("{option} {}: {source}", path.display())]
+    File {
         /// The option that names it.
         option: &'static str,
-        /// The address.
-        address: SocketAddr,
+        /// The file.
+        path: PathBuf,
         /// Why.
-        source: io::Error,
+        source: InvalidFile,
     },
+    /// The service cannot listen on an address, which an option names.
+    #[error("{0} {1}: {2}")]
+    Listen(&'static str, SocketAddr, io::Error),
     /// The signals that end the service cannot be caught.
     #[error("cannot install signal handlers: {0}")]
     Signals(io::Error),
+    /// The metrics contradict each other.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
 }
 
 /// Serves until SIGINT or SIGTERM, then finishes the running requests for at most ten seconds.
@@ -72,66 +68,85 @@ pub enum ServeError {
 /// # Errors
 /// If the options cannot be used. A store that does not answer is waited for.
 pub async fn serve(options: Options) -> Result<(), ServeError> {
-    let ledger = Arc::new(Ledger::new(Store::new(&options)?, Tokens::new(&options)?));
-    let (listener, address) = listen("--listen", options.listen).await?;
-    let metrics = match options.metrics_listen {
-        None => None,
-        Some(address) => Some(listen("--metrics-listen", address).await?),
-    };
+    let ledger = Arc::new(Ledger::new(Store::new(&options)?, Tokens::new(&options)?, Metrics::new()?));
+    let router = Arc::clone(&ledger).router(options.metrics_listen.is_none());
+    let mut listeners = vec![(listen("--listen", options.listen).await?, router)];
+    if let Some(address) = options.metrics_listen {
+        let router = Arc::clone(&ledger).metrics_router();
+        listeners.push((listen("--metrics-listen", address).await?, router));
+    }
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
-    let (stop, stopped) = watch::channel(false);
-    let mut said = format!("listening on http://{address}");
-    let router = Arc::clone(&ledger).router(metrics.is_none());
-    let serving = tokio::spawn(answer(listener, router, stopped.clone()));
-    let serving_metrics = metrics.map(|(listener, address)| {
-        said.push_str(&format!("\nmetrics on http://{address}"));
-        tokio::spawn(answer(listener, Arc::clone(&ledger).metrics_router(), stopped))
-    });
-    // Scripts parse these lines to find the ports.
-    if let Err(error) = writeln!(io::stdout(), "{said}") {
-        tracing::warn!(%error, "could not print the addresses of the listeners");
+    let (stop, stopped) = watch::channel(());
+    let mut serving = Vec::new();
+    for (((listener, address), router), what) in listeners.into_iter().zip(["listening", "metrics"]) {
+        serving.push(tokio::spawn(answer(listener, router, stopped.clone())));
+        // Scripts parse these lines to find the ports.
+        if let Err(error) = writeln!(io::stdout(), "{what} on http://{address}") {
+            tracing::warn!(%error, "could not print the address of a listener");
+        }
     }
-    let following = tokio::spawn(async move { ledger.follow().await });
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        () = async { ledger.follow().await; std::future::pending().await } => {}
     }
     tracing::info!("stopping");
-    stop.send_replace(true);
-    let _ended = serving.await;
-    if let Some(serving) = serving_metrics {
+    drop(stop);
+    for serving in serving {
         let _ended = serving.await;
     }
-    following.abort();
     Ok(())
 }
 
 async fn listen(option: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
-    let failed = |source| ServeError::Listen { option, address, source };
+    let failed = |source| ServeError::Listen(option, address, source);
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
 }
 
-/// Serves `router` on `listener` until `stop` is true, then finishes the running requests.
-async fn answer(listener: TcpListener, router: Router, mut stop: watch::Receiver<bool>) {
-    // Answers are small and complete, so Nagle's algorithm would only delay them.
-    let listener = listener.tap_io(|stream| {
+/// Serves `router` on `listener` until `stop` has no sender, then finishes the running requests.
+async fn answer(listener: TcpListener, router: Router, mut stop: watch::Receiver<()>) {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+    let (connections, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+    loop {
+        let accept = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            accepted = accept => accepted,
+            _ = stop.changed() => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _peer)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Answers are small and complete, so Nagle's algorithm would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "could not set TCP_NODELAY");
         }
-    });
-    let mut stopping = stop.clone();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
-        drop(stop.wait_for(|stop| *stop).await);
-    });
-    let deadline = async {
-        drop(stopping.wait_for(|stop| *stop).await);
-        tokio::time::sleep(DRAIN).await;
-    };
-    tokio::select! {
-        _served = serving => {}
-        () = deadline => tracing::warn!("requests were still running at the end of the shutdown"),
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_read_timeout(Some(IDLE));
+        stream.set_write_timeout(Some(IDLE));
+        let service = TowerToHyperService::new(router.clone());
+        let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service).into_owned();
+        let connection = connections.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection failed");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, connections.shutdown()).await.is_err() {
+        tracing::warn!("requests were still running at the end of the shutdown");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::options::Options;
+use crate::options::{InvalidFile, Options};
 use crate::serve::ServeError;
 
 /// How often a token file is read again.
@@ -17,32 +17,14 @@ const REREAD: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token([u8; 32]);
 
-/// A text that cannot be a token.
-#[derive(Debug, thiserror::Error)]
-#[error("a token is printable ASCII without white space and commas")]
-pub struct InvalidToken;
-
 impl FromStr for Token {
-    type Err = InvalidToken;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidToken> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
-        if is_token { Ok(Self(Sha256::digest(text).into())) } else { Err(InvalidToken) }
+        let token = is_token.then(|| Self(Sha256::digest(text).into()));
+        token.ok_or("a token is printable ASCII without white space and commas")
     }
-}
-
-/// Why a token file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidTokens {
-    /// It cannot be read.
-    #[error(transparent)]
-    Unreadable(#[from] std::io::Error),
-    /// The line with this number, from 1, cannot be a token.
-    #[error("line {0}: {1}")]
-    Line(usize, InvalidToken),
-    /// A file without a token would lock everybody out.
-    #[error("the file has no token")]
-    Empty,
 }
 
 /// The tokens that are accepted. Without any, requests need none.
@@ -56,7 +38,10 @@ impl Tokens {
     pub(crate) fn new(options: &Options) -> Result<Self, ServeError> {
         let accepted = match &options.token_file {
             None => options.tokens.clone(),
-            Some(path) => read(path).map_err(|source| ServeError::Tokens { path: path.clone(), source })?,
+            Some(path) => read(path).map_err(|source| {
+                let (option, path) = ("--token-file", path.clone());
+                ServeError::File { option, path, source }
+            })?,
         };
         if accepted.is_empty() && !options.listen.ip().is_loopback() {
             let address = options.listen;
@@ -96,10 +81,10 @@ impl Tokens {
 }
 
 /// The tokens of a file, one per line. White space around a token and empty lines are ignored.
-fn read(path: &Path) -> Result<Vec<Token>, InvalidTokens> {
+fn read(path: &Path) -> Result<Vec<Token>, InvalidFile> {
     let text = std::fs::read_to_string(path)?;
     let lines = text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty());
-    let tokens = lines.map(|(line, number)| line.parse().map_err(|error| InvalidTokens::Line(number, error)));
+    let tokens = lines.map(|(line, number)| line.parse().map_err(|error| InvalidFile::Line(number, error)));
     let tokens: Vec<Token> = tokens.collect::<Result<_, _>>()?;
-    if tokens.is_empty() { Err(InvalidTokens::Empty) } else { Ok(tokens) }
+    if tokens.is_empty() { Err(InvalidFile::NoToken) } else { Ok(tokens) }
 }

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, ConnectionAddr, FromRedisValue, Pipeline, RedisError, Value, cmd};
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, FromRedisValue, InfoDict, Pipeline, RedisError, ServerErrorKind,
+    Value, cmd,
+};
 
 use super::redis::load_scripts;
 use super::settings::Settings;
@@ -18,26 +21,16 @@ use super::topology::Topology;
 const ANSWER: Duration = Duration::from_millis(200);
 /// Time limit of a new connection with its TLS handshake and login. No request waits for it.
 const CONNECT: Duration = Duration::from_millis(500);
-/// The oldest version that works. Earlier ones do not answer INFO with several sections.
-const OLDEST: (u64, u64) = (7, 0);
 
 /// Why a server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     #[error("{what}: {source}")]
     Failed { what: &'static str, source: RedisError },
-    #[error("{0}: unknown answer")]
-    Answer(&'static str),
     #[error("version {0} is too old; 7.0 or later is needed")]
     Version(String),
-    #[error("it is a Sentinel, which is not supported; name the master, or use a cluster")]
-    Sentinel,
-    #[error("it belongs to a cluster; --cluster is missing")]
-    IsCluster,
-    #[error("it belongs to no cluster; --cluster is wrong")]
-    IsNoCluster,
-    #[error("it is a replica; name the master, or use a cluster")]
-    Replica,
+    #[error("it {0}")]
+    Kind(&'static str),
 }
 
 /// A master that answered. Several requests use it at once.
@@ -54,14 +47,16 @@ pub(super) struct Master {
 pub(super) struct Look {
     /// Changes when the data may have been lost: with the process, and with each FLUSHALL and FLUSHDB.
     pub(super) identity: String,
-    pub(super) is_master: bool,
-    /// Of a cluster, and the number of its last change.
-    pub(super) topology: Option<(u64, Topology)>,
+    /// The number of the cluster's last change, and the masters since then.
+    pub(super) topology: (u64, Topology),
 }
 
 impl Master {
-    /// Connects and checks what can be checked without knowing the epoch.
-    pub(super) async fn connect(address: &ConnectionAddr, settings: &Settings) -> Result<Self, Unusable> {
+    /// Connects, and checks that the server can be used.
+    pub(super) async fn connect(
+        address: &ConnectionAddr,
+        settings: &Settings,
+    ) -> Result<(Self, Look), Unusable> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(Some(ANSWER));
@@ -69,10 +64,18 @@ impl Master {
         let client = settings.client(address).map_err(failed)?;
         let connection =
             client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
-        let info: String = ask(&connection, "INFO", &["server", "memory"]).await?;
+        let mut master = Self {
+            address: address.clone(),
+            connection,
+            run_id: String::new(),
+            has_failed: AtomicBool::new(false),
+        };
+        let info: InfoDict = master.ask("INFO", &[]).await?;
         check(&info, settings.is_cluster)?;
-        let run_id = field(&info, "run_id").ok_or(Unusable::Answer("INFO"))?.to_owned();
-        let policy = field(&info, "maxmemory_policy").unwrap_or("noeviction");
+        master.run_id = info.get("run_id").ok_or(Unusable::Kind("has no run id"))?;
+        let look = master.look(settings).await?;
+        master.load(settings).await?;
+        let policy = info.get("maxmemory_policy").unwrap_or_else(|| "noeviction".to_owned());
         if policy != "noeviction" {
             tracing::warn!(
                 store = %address,
@@ -81,33 +84,51 @@ impl Master {
                  them lifts its limit until its window ends"
             );
         }
-        Ok(Self { address: address.clone(), connection, run_id, has_failed: AtomicBool::new(false) })
+        Ok((master, look))
     }
 
     /// Asks who the server is now.
     pub(super) async fn look(&self, settings: &Settings) -> Result<Look, Unusable> {
-        let info: String = ask(&self.connection, "INFO", &["replication", "commandstats"]).await?;
-        let flushes =
-            ["cmdstat_flushall", "cmdstat_flushdb"].map(|name| field(&info, name).map_or("0", calls));
-        let identity = format!("{} {}", self.run_id, flushes.join(" "));
-        let topology = if settings.is_cluster { Some(self.topology(settings).await?) } else { None };
-        Ok(Look { identity, is_master: field(&info, "role") == Some("master"), topology })
-    }
-
-    async fn topology(&self, settings: &Settings) -> Result<(u64, Topology), Unusable> {
-        let info: String = ask(&self.connection, "CLUSTER", &["INFO"]).await?;
-        let slots: Value = ask(&self.connection, "CLUSTER", &["SLOTS"]).await?;
-        let change = field(&info, "cluster_current_epoch").and_then(|number| number.parse().ok());
+        let info: InfoDict = self.ask("INFO", &["replication", "commandstats"]).await?;
+        // A text such as `calls=2,usec=5`.
+        let calls = |command: &str| {
+            let statistics: String = info.get(&format!("cmdstat_{command}")).unwrap_or_default();
+            statistics.split(',').next().unwrap_or_default().to_owned()
+        };
+        let identity = format!("{} {} {}", self.run_id, calls("flushall"), calls("flushdb"));
+        if !settings.is_cluster {
+            let is_master = info.get("role").is_some_and(|role: String| role == "master");
+            let topology = (0, Topology::single(self.address.clone()));
+            let replica = Unusable::Kind("is a replica; name the master, or use a cluster");
+            return if is_master { Ok(Look { identity, topology }) } else { Err(replica) };
+        }
+        let info: InfoDict = self.ask("CLUSTER", &["INFO"]).await?;
+        let slots: Value = self.ask("CLUSTER", &["SLOTS"]).await?;
         let topology = Topology::parse(&slots, &self.address, settings);
-        change.zip(topology).ok_or(Unusable::Answer("CLUSTER"))
+        let topology = info.get("cluster_current_epoch").zip(topology);
+        let topology = topology.ok_or(Unusable::Kind("does not know its cluster"))?;
+        Ok(Look { identity, topology })
     }
 
-    /// Loads the scripts, and with a key tries one, which shows whether the user may do what the ledger does.
-    pub(super) async fn load(&self, trial_key: Option<&str>) -> Result<(), Unusable> {
-        let answers = self.send(&load_scripts(trial_key)).await;
-        let answers = answers.and_then(|answers| answers.into_iter().map(Value::extract_error).collect());
-        let answers: Result<Vec<_>, _> = answers;
-        answers.map(drop).map_err(|source| Unusable::Failed { what: "scripts may not run", source })
+    /// Loads the scripts and tries one, which shows whether the user may do what the ledger does. In a cluster, one master runs it.
+    async fn load(&self, settings: &Settings) -> Result<(), Unusable> {
+        use ServerErrorKind::{Ask, ClusterDown, Moved, TryAgain};
+        let failed = |source| Unusable::Failed { what: "scripts may not run", source };
+        let trial = format!("{}trial", settings.prefix);
+        for answer in self.send(&load_scripts(&trial)).await.map_err(failed)? {
+            match answer {
+                Value::ServerError(error)
+                    if settings.is_cluster
+                        && matches!(error.kind(), Some(Ask | ClusterDown | Moved | TryAgain)) => {}
+                answer => drop(answer.extract_error().map_err(failed)?),
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask<T: FromRedisValue>(&self, command: &'static str, words: &[&str]) -> Result<T, Unusable> {
+        let answer = cmd(command).arg(words).query_async(&mut self.connection.clone()).await;
+        answer.map_err(|source| Unusable::Failed { what: command, source })
     }
 
     /// Sends commands and answers what the server said to each.
@@ -129,38 +150,24 @@ impl Master {
     }
 }
 
-async fn ask<T: FromRedisValue>(
-    connection: &MultiplexedConnection,
-    command: &'static str,
-    arguments: &[&str],
-) -> Result<T, Unusable> {
-    let answer = cmd(command).arg(arguments).query_async(&mut connection.clone()).await;
-    answer.map_err(|source| Unusable::Failed { what: command, source })
-}
-
 /// Whether a server of this kind and version can be used.
-fn check(info: &str, is_cluster: bool) -> Result<(), Unusable> {
-    match (field(info, "redis_mode"), is_cluster) {
-        (Some("sentinel"), _) => return Err(Unusable::Sentinel),
-        (Some("cluster"), false) => return Err(Unusable::IsCluster),
-        (Some("standalone"), true) => return Err(Unusable::IsNoCluster),
+fn check(info: &InfoDict, is_cluster: bool) -> Result<(), Unusable> {
+    match (info.get::<String>("redis_mode").as_deref(), is_cluster) {
+        (Some("sentinel"), _) => {
+            return Err(Unusable::Kind(
+                "is a Sentinel, which is not supported; name the master, or use a cluster",
+            ));
+        }
+        (Some("cluster"), false) => return Err(Unusable::Kind("belongs to a cluster; --cluster is missing")),
+        (Some("standalone"), true) => {
+            return Err(Unusable::Kind("belongs to no cluster; --cluster is wrong"));
+        }
         _ => {}
     }
-    // Valkey, too, says here with which version of Redis it agrees.
-    let version = field(info, "redis_version").ok_or(Unusable::Answer("INFO"))?;
-    let mut numbers = version.split('.').map(|number| number.parse::<u64>().unwrap_or_default());
-    let number = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    if number < OLDEST { Err(Unusable::Version(version.to_owned())) } else { Ok(()) }
-}
-
-/// The value of a line `name:value`.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-}
-
-/// The number of calls in `calls=2,usec=…`.
-fn calls(statistics: &str) -> &str {
-    statistics.split(',').find_map(|part| part.strip_prefix("calls=")).unwrap_or("0")
+    // Valkey, too, says here with which version of Redis it agrees. Earlier ones than 7 do not answer INFO with several sections.
+    let version: String = info.get("redis_version").unwrap_or_default();
+    let major = version.split('.').next().and_then(|number| number.parse().ok());
+    if major.is_some_and(|major: u64| major >= 7) { Ok(()) } else { Err(Unusable::Version(version)) }
 }
 
 #[cfg(test)]
@@ -180,7 +187,7 @@ mod tests {
             ("standalone", "7.0.15", true, Some("it belongs to no cluster")),
         ] {
             let info = format!("# Server\r\nredis_version:{version}\r\nredis_mode:{mode}\r\n");
-            let found = check(&info, is_cluster).map_err(|refusal| refusal.to_string());
+            let found = check(&InfoDict::new(&info), is_cluster).map_err(|refusal| refusal.to_string());
             let is_expected = match (&found, refusal) {
                 (Ok(()), None) => true,
                 (Err(found), Some(start)) => found.starts_with(start),
@@ -188,12 +195,5 @@ mod tests {
             };
             assert!(is_expected, "{mode} {version}: {found:?}");
         }
-    }
-
-    #[test]
-    fn the_calls_of_a_command_are_read_from_its_statistics() {
-        let info = "# Commandstats\r\ncmdstat_flushall:calls=12,usec=3,usec_per_call=0.25\r\n";
-        assert_eq!(field(info, "cmdstat_flushall").map(calls), Some("12"));
-        assert_eq!(field(info, "cmdstat_flushdb").map(calls), None);
     }
 }

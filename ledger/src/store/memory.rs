@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ledger_wire::{Answer, Hex128};
 
-use super::{Epoch, HolderShare, Holders, Order, Place, Reset, Standing};
+use super::{Call, Epoch, HolderShare, Reply, What};
 use crate::share::{Counter, Holder, Stated, state};
 
 /// Number of counters from which expired ones are looked for. Each look waits for as many new ones as it left, so that looking is at
@@ -36,14 +36,14 @@ struct Kept {
 }
 
 impl Counters {
-    fn at(&mut self, place: &Place, now: u64) -> &mut Kept {
+    fn at(&mut self, call: &Call, now: u64) -> &mut Kept {
         if self.kept.len() >= self.sweep_at {
             self.kept.retain(|_, kept| kept.expires > now);
             self.sweep_at = SWEEP.max(2 * self.kept.len());
         }
-        let kept = self.kept.entry(place.name.clone()).or_default();
+        let kept = self.kept.entry(call.name.clone()).or_default();
         if kept.expires <= now {
-            *kept = Kept { expires: now + 1_000 * place.seconds, ..Kept::default() };
+            *kept = Kept { expires: now + 1_000 * call.seconds, ..Kept::default() };
         }
         kept
     }
@@ -54,44 +54,43 @@ impl Memory {
         Self { epoch: Epoch::begin(Hex128(rand::random())), counters: Mutex::default() }
     }
 
-    pub(super) fn state(&self, order: &Order, now: u64) -> Answer {
+    pub(super) fn call(&self, call: &Call, now: u64) -> Reply {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = counters.at(&order.place, now);
-        let name = (order.gateway, order.statement.generation);
-        let holder = kept.holders.get(&name).copied().unwrap_or_default();
-        let Stated { counter, holder, answer } = state(kept.counter, holder, &order.statement, order.terms);
-        if counter.reset != kept.counter.reset {
-            kept.holders.clear();
+        match &call.what {
+            What::State { gateway, statement, terms } => {
+                let kept = counters.at(call, now);
+                let name = (*gateway, statement.generation);
+                let holder = kept.holders.get(&name).copied().unwrap_or_default();
+                let Stated { counter, holder, answer } = state(kept.counter, holder, statement, *terms);
+                if counter.reset != kept.counter.reset {
+                    kept.holders.clear();
+                }
+                kept.counter = counter;
+                if holder != Holder::default() {
+                    kept.holders.insert(name, holder);
+                }
+                Reply::Answer(answer)
+            }
+            What::Reset(reset) => {
+                let kept = counters.at(call, now);
+                if *reset > kept.counter.reset {
+                    kept.counter = Counter { reset: *reset, shares: 0 };
+                    kept.holders.clear();
+                }
+                Reply::Answer(Answer::Reset(kept.counter.reset))
+            }
+            What::Read => {
+                let kept = counters.kept.get(&call.name).filter(|kept| kept.expires > now);
+                let holders = kept.into_iter().flat_map(|kept| &kept.holders);
+                let holders = holders.map(|(&(gateway, generation), holder)| HolderShare {
+                    gateway,
+                    generation,
+                    share: holder.share,
+                });
+                let reset = kept.map_or(0, |kept| kept.counter.reset);
+                Reply::Holders { reset, holders: holders.collect() }
+            }
         }
-        kept.counter = counter;
-        if holder != Holder::default() {
-            kept.holders.insert(name, holder);
-        }
-        answer
-    }
-
-    pub(super) fn reset(&self, reset: &Reset, now: u64) -> Standing {
-        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = counters.at(&reset.place, now);
-        if reset.reset > kept.counter.reset {
-            kept.counter = Counter { reset: reset.reset, shares: 0 };
-            kept.holders.clear();
-        }
-        Standing { reset: kept.counter.reset }
-    }
-
-    pub(super) fn read(&self, name: &str, now: u64) -> Holders {
-        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(kept) = counters.kept.get(name).filter(|kept| kept.expires > now) else {
-            return Holders::default();
-        };
-        let holders = kept.holders.iter();
-        let share = |(name, holder): (&(Hex128, u32), &Holder)| HolderShare {
-            gateway: name.0,
-            generation: name.1,
-            share: holder.share,
-        };
-        Holders { reset: kept.counter.reset, holders: holders.map(share).collect() }
     }
 }
 
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
     use crate::share::Terms;
 
-    fn order(counter: u128, ends: u64, now: u64) -> Order {
+    fn ask(counter: u128, ends: u64, now: u64) -> Call {
         let says = Says::Ask { need: 1, cost: 1, hold: 1 };
         let statement = Statement {
             counter: Hex128(counter),
@@ -116,21 +115,24 @@ mod tests {
             reset: 0,
             says,
         };
-        let place = Place::new(statement.counter, 1, ends, now);
-        Order { place, gateway: Hex128(1), statement, terms: Terms { settling: false, gateways: 1 } }
+        let terms = Terms { settling: false, gateways: 1 };
+        Call::new(statement.counter, 1, ends, now, What::State { gateway: Hex128(1), statement, terms })
     }
 
     #[test]
     fn a_counter_is_forgotten_180_seconds_after_its_window_whatever_later_statements_say_of_it() {
         let memory = Memory::new();
-        memory.state(&order(1, 100, 60_000), 60_000);
-        memory.state(&order(1, 500, 70_000), 70_000);
+        memory.call(&ask(1, 100, 60_000), 60_000);
+        memory.call(&ask(1, 500, 70_000), 70_000);
         //  time, how many hold something
         for (now, holders) in [(100_000, 1), (279_999, 1), (280_000, 0)] {
-            assert_eq!(memory.read(&Place::name(Hex128(1), 1), now).holders.len(), holders, "{now}");
+            let read = memory.call(&Call::new(Hex128(1), 1, 0, now, What::Read), now);
+            let found = matches!(read, Reply::Holders { holders: found, .. } if found.len() == holders);
+            assert!(found, "{now}");
         }
-        let answer = memory.state(&order(1, 500, 280_000), 280_000);
-        assert_eq!(answer, Answer::Share(Share { share: 1, others: 0, reset: 0, settling: false }));
+        let answer = memory.call(&ask(1, 500, 280_000), 280_000);
+        let anew = Share { share: 1, others: 0, reset: 0, settling: false };
+        assert_eq!(answer, Reply::Answer(Answer::Share(anew)));
     }
 
     #[test]
@@ -138,7 +140,7 @@ mod tests {
         let memory = Memory::new();
         for number in 0..10 * SWEEP as u64 {
             let now = number * 10_000;
-            memory.state(&order(number.into(), now / 1_000 + 60, now), now);
+            memory.call(&ask(number.into(), now / 1_000 + 60, now), now);
         }
         assert!(memory.counters.lock().unwrap().kept.len() <= 2 * SWEEP);
     }

@@ -49,62 +49,57 @@ impl Epoch {
     }
 }
 
-/// A counter in a window, and how long it is kept.
+/// What an item of a request, which was checked, asks of one counter in one window.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    /// Its name without the prefix of the store.
-    pub(crate) name: String,
-    /// Seconds after which it is forgotten, counted from when it is made.
-    pub(crate) seconds: u64,
+pub(crate) struct Call {
+    /// The counter in the window, without the prefix of the store.
+    name: String,
+    /// Seconds after which the counter is forgotten, counted from when it is made.
+    seconds: u64,
+    pub(crate) what: What,
 }
 
-impl Place {
+/// What is asked of a counter.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// Takes a statement of a gateway.
+    State { gateway: Hex128, statement: Statement, terms: Terms },
+    /// Sets all shares to 0 under this reset number, unless as high a one stands.
+    Reset(u64),
+    /// Reads the share of each holder.
+    Read,
+}
+
+impl Call {
     /// `ends` is the end of the window in seconds since 1970, `now` in milliseconds.
-    pub(crate) fn new(counter: Hex128, window: u32, ends: u64, now: u64) -> Self {
-        Self { name: Self::name(counter, window), seconds: (ends + KEPT).saturating_sub(now / 1_000) }
-    }
-
-    /// The name of a counter in a window.
-    pub(crate) fn name(counter: Hex128, window: u32) -> String {
-        format!("{counter}:{window}")
+    pub(crate) fn new(counter: Hex128, window: u32, ends: u64, now: u64, what: What) -> Self {
+        let seconds = (ends + KEPT).saturating_sub(now / 1_000);
+        Self { name: format!("{counter}:{window}"), seconds, what }
     }
 }
 
-/// A statement that was checked.
-#[derive(Clone, Debug)]
-pub(crate) struct Order {
-    pub(crate) place: Place,
-    pub(crate) gateway: Hex128,
-    pub(crate) statement: Statement,
-    pub(crate) terms: Terms,
+/// What is answered to a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Reply {
+    /// To a statement; to a reset, the number that stands; to each call, why it is refused.
+    Answer(Answer),
+    /// To a read: the counter's reset number, and who holds what.
+    Holders { reset: u64, holders: Vec<HolderShare> },
 }
 
-/// A counter to be reset.
-#[derive(Clone, Debug)]
-pub(crate) struct Reset {
-    pub(crate) place: Place,
-    pub(crate) reset: u64,
-}
-
-/// The reset number that stands for a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Standing {
-    pub(crate) reset: u64,
-}
-
-/// The state of a counter: its reset number, and the share of each holder.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Holders {
-    pub(crate) reset: u64,
-    pub(crate) holders: Vec<HolderShare>,
+impl From<ItemError> for Reply {
+    fn from(error: ItemError) -> Self {
+        Self::Answer(Answer::Refused(error))
+    }
 }
 
 /// The share of one count of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct HolderShare {
-    pub(crate) gateway: Hex128,
-    pub(crate) generation: u32,
-    pub(crate) share: u32,
+    gateway: Hex128,
+    generation: u32,
+    share: u32,
 }
 
 /// The store.
@@ -118,9 +113,11 @@ impl Store {
     /// The store that the options describe. It does not connect yet.
     pub(crate) fn new(options: &Options) -> Result<Self, ServeError> {
         match options.store.as_slice() {
-            [memory] if memory == "memory" && options.cluster => Err(ServeError::MemoryCluster),
+            [memory] if memory == "memory" && options.cluster => {
+                Err(ServeError::Store("memory cannot be a cluster; leave out --cluster"))
+            }
             [memory] if memory == "memory" => Ok(Self::Memory(Memory::new())),
-            [_, _, ..] if !options.cluster => Err(ServeError::Several),
+            [_, _, ..] if !options.cluster => Err(ServeError::Store("several addresses need --cluster")),
             _ => Ok(Self::Redis(Box::new(Watch::new(Settings::new(options)?)))),
         }
     }
@@ -165,27 +162,15 @@ impl Session<'_> {
         }
     }
 
-    /// The answer to each statement, in their order.
-    pub(crate) async fn state(&self, orders: &[&Order], now: u64) -> Vec<Result<Answer, ItemError>> {
+    /// The reply to each call, in their order. A call that is an error already is answered with it.
+    pub(crate) async fn call(&self, calls: &[Result<Call, ItemError>], now: u64) -> Vec<Reply> {
+        let in_memory = |memory: &Memory, call: &Result<Call, ItemError>| match call {
+            Ok(call) => memory.call(call, now),
+            Err(error) => error.clone().into(),
+        };
         match self {
-            Self::Memory(memory) => orders.iter().map(|order| Ok(memory.state(order, now))).collect(),
-            Self::Redis(view) => view.state(orders).await,
-        }
-    }
-
-    /// What stands for each counter after its reset.
-    pub(crate) async fn reset(&self, resets: &[&Reset], now: u64) -> Vec<Result<Standing, ItemError>> {
-        match self {
-            Self::Memory(memory) => resets.iter().map(|reset| Ok(memory.reset(reset, now))).collect(),
-            Self::Redis(view) => view.reset(resets).await,
-        }
-    }
-
-    /// The state of each counter.
-    pub(crate) async fn read(&self, names: &[&str], now: u64) -> Vec<Result<Holders, ItemError>> {
-        match self {
-            Self::Memory(memory) => names.iter().map(|name| Ok(memory.read(name, now))).collect(),
-            Self::Redis(view) => view.read(names).await,
+            Self::Memory(memory) => calls.iter().map(|call| in_memory(memory, call)).collect(),
+            Self::Redis(view) => view.call(calls).await,
         }
     }
 }

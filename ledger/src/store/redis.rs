@@ -8,7 +8,7 @@ use ledger_wire::{Answer, Hex128, ItemError, Says, Share};
 use redis::{Cmd, FromRedisValue, Pipeline, Script, ServerErrorKind, Value, cmd};
 
 use super::watch::View;
-use super::{HolderShare, Holders, Order, Reset, Standing};
+use super::{Call, HolderShare, Reply, What};
 use crate::items::store_error;
 
 const STATEMENT_TEXT: &str = include_str!("statement.lua");
@@ -16,159 +16,144 @@ const RESET_TEXT: &str = include_str!("reset.lua");
 static STATEMENT: LazyLock<Script> = LazyLock::new(|| Script::new(STATEMENT_TEXT));
 static RESET: LazyLock<Script> = LazyLock::new(|| Script::new(RESET_TEXT));
 
-/// The commands that load the scripts, and with a key also one that tries to write to it, which is gone after a second.
-pub(super) fn load_scripts(trial_key: Option<&str>) -> Pipeline {
+/// The commands that load the scripts, and one that tries to write to a key, which is gone after a second.
+pub(super) fn load_scripts(key: &str) -> Pipeline {
     let mut commands = Pipeline::new();
     for text in [STATEMENT_TEXT, RESET_TEXT] {
         commands.cmd("SCRIPT").arg("LOAD").arg(text);
     }
-    if let Some(key) = trial_key {
-        let mut trial = call(&STATEMENT, key);
-        trial.arg("trial").arg(&[1, 0, 0, 1, 0]);
-        commands.add_command(trial);
-    }
+    let mut trial = evaluate(&STATEMENT, key);
+    trial.arg("trial").arg(&[1, 0, 0, 1, 0]);
+    commands.add_command(trial);
     commands
 }
 
-fn call(script: &Script, key: &str) -> Cmd {
-    let mut call = cmd("EVALSHA");
-    call.arg(script.get_hash()).arg(1).arg(key);
-    call
+fn evaluate(script: &Script, key: &str) -> Cmd {
+    let mut command = cmd("EVALSHA");
+    command.arg(script.get_hash()).arg(1).arg(key);
+    command
 }
 
-/// A statement. Each number is below 2⁵³, up to which Lua counts exactly.
-fn statement(key: &str, order: &Order) -> Cmd {
-    let Order { place, gateway, statement, terms } = order;
-    let mut call = call(&STATEMENT, key);
-    call.arg(format!("{gateway}/{}", statement.generation));
-    call.arg(statement.seq).arg(statement.used).arg(statement.reset).arg(place.seconds);
-    match statement.says {
-        Says::Return { keep } => call.arg(keep),
-        Says::Ask { need, cost, hold } => {
-            call.arg(&[statement.limit, need, cost, hold, terms.gateways, terms.settling.into()])
+/// The command of a call. Each number is below 2⁵³, up to which Lua counts exactly.
+fn command(key: &str, call: &Call) -> Cmd {
+    match &call.what {
+        What::State { gateway, statement, terms } => {
+            let mut command = evaluate(&STATEMENT, key);
+            command.arg(format!("{gateway}/{}", statement.generation));
+            command.arg(statement.seq).arg(statement.used).arg(statement.reset).arg(call.seconds);
+            match statement.says {
+                Says::Return { keep } => command.arg(keep),
+                Says::Ask { need, cost, hold } => {
+                    let settling = terms.settling.into();
+                    command.arg(&[statement.limit, need, cost, hold, terms.gateways, settling])
+                }
+            };
+            command
         }
-    };
-    call
+        What::Reset(reset) => {
+            let mut command = evaluate(&RESET, key);
+            command.arg(&[*reset, call.seconds]);
+            command
+        }
+        What::Read => {
+            let mut command = cmd("HGETALL");
+            command.arg(key);
+            command
+        }
+    }
 }
 
 impl View {
-    pub(super) async fn state(&self, orders: &[&Order]) -> Vec<Result<Answer, ItemError>> {
-        let calls = orders.iter().map(|order| {
-            let key = self.key(&order.place.name);
-            let call = statement(&key, order);
-            (key, call)
-        });
-        let answers = self.send(calls).await.into_iter().zip(orders);
-        answers.map(|(answer, order)| share(&answer?, order.terms.settling).ok_or_else(foreign)).collect()
-    }
-
-    pub(super) async fn reset(&self, resets: &[&Reset]) -> Vec<Result<Standing, ItemError>> {
-        let calls = resets.iter().map(|reset| {
-            let key = self.key(&reset.place.name);
-            let mut call = call(&RESET, &key);
-            call.arg(&[reset.reset, reset.place.seconds]);
-            (key, call)
-        });
-        let answers = self.send(calls).await.into_iter();
-        let standing = |answer: &Value| number(answer).map(|reset| Standing { reset });
-        answers.map(|answer| standing(&answer?).ok_or_else(foreign)).collect()
-    }
-
-    pub(super) async fn read(&self, names: &[&str]) -> Vec<Result<Holders, ItemError>> {
-        let calls = names.iter().map(|name| {
-            let key = self.key(name);
-            let mut call = cmd("HGETALL");
-            call.arg(&key);
-            (key, call)
-        });
-        let answers = self.send(calls).await.into_iter();
-        answers.map(|answer| holders(answer?).ok_or_else(foreign)).collect()
-    }
-
-    fn key(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
-    }
-
-    /// Sends each call to the master that has its key, all calls of a master at once, and answers in the order of the calls.
-    async fn send(&self, calls: impl Iterator<Item = (String, Cmd)>) -> Vec<Result<Value, ItemError>> {
-        let mut answers = Vec::new();
+    /// Sends each call to the master that has its counter, all calls of a master at once, and replies in the order of the calls.
+    pub(super) async fn call(&self, calls: &[Result<Call, ItemError>]) -> Vec<Reply> {
+        let away = store_error("the part of the store that has this counter does not answer");
+        let mut replies = Vec::with_capacity(calls.len());
         let mut batches = vec![(Pipeline::new(), Vec::new()); self.masters.len()];
-        for (key, call) in calls {
-            if let Some((batch, places)) =
-                self.topology.master_of(&key).and_then(|index| batches.get_mut(index))
-            {
-                batch.add_command(call);
-                places.push(answers.len());
-            }
-            answers.push(Err(store_error("the part of the store that has this counter does not answer")));
-        }
-        let sent = batches.iter().enumerate().filter(|(_, (batch, _))| !batch.is_empty());
-        let sent = join_all(sent.map(|(index, (batch, places))| async move {
-            let master = self.master(index)?;
-            match master.send(batch).await {
-                Ok(values) => Some(places.iter().zip(values)),
-                Err(error) => {
-                    tracing::debug!(store = %master.address, %error, "the store does not answer");
-                    master.fail();
-                    self.wake.notify_one();
-                    None
-                }
-            }
-        }));
-        for (place, value) in sent.await.into_iter().flatten().flatten() {
-            if let Some(answer) = answers.get_mut(*place) {
-                *answer = self.unless_error(value);
+        for (place, call) in calls.iter().enumerate() {
+            replies.push(call.as_ref().err().unwrap_or(&away).clone().into());
+            let Ok(call) = call else { continue };
+            let key = format!("{}{}", self.prefix, call.name);
+            let master = self.topology.master_of(&key);
+            if let Some((commands, asked)) = master.and_then(|index| batches.get_mut(index)) {
+                commands.add_command(command(&key, call));
+                asked.push((place, call));
             }
         }
-        answers
+        let sent = batches.iter().enumerate().filter(|(_, (commands, _))| !commands.is_empty());
+        let sent = sent.map(async |(index, (commands, asked))| {
+            let values = self.send(index, commands).await?;
+            Some(asked.iter().zip(values))
+        });
+        for ((place, call), value) in join_all(sent).await.into_iter().flatten().flatten() {
+            if let Some(reply) = replies.get_mut(*place) {
+                *reply = read(call, value).unwrap_or_else(Reply::from);
+            }
+        }
+        replies
     }
 
-    /// The value of an answer, unless it is an error.
-    fn unless_error(&self, value: Value) -> Result<Value, ItemError> {
+    /// What a master says to each command, if it answers.
+    async fn send(&self, index: usize, commands: &Pipeline) -> Option<Vec<Value>> {
         use ServerErrorKind::{ClusterDown, MasterDown, Moved, NoScript, ReadOnly};
-        let Value::ServerError(error) = value else { return Ok(value) };
-        // The scripts were deleted, or another node is the master now.
-        if let Some(NoScript | Moved | ReadOnly | ClusterDown | MasterDown) = error.kind() {
+        let master = self.master(index)?;
+        let sent = master.send(commands).await;
+        let kinds = sent.iter().flatten().filter_map(|value| match value {
+            Value::ServerError(error) => error.kind(),
+            _ => None,
+        });
+        for kind in kinds {
+            match kind {
+                // Another connection loads the scripts, and finds that the server is not a master.
+                NoScript | ReadOnly => master.fail(),
+                Moved | ClusterDown | MasterDown => {}
+                _ => continue,
+            }
             self.wake.notify_one();
         }
-        Err(store_error(error.to_string()))
+        let failed = |error: &redis::RedisError| {
+            tracing::debug!(store = %master.address, %error, "the store does not answer");
+            master.fail();
+            self.wake.notify_one();
+        };
+        sent.inspect_err(failed).ok()
     }
 }
 
-fn foreign() -> ItemError {
-    store_error("the store has something else under the name of this counter")
+/// The reply that a value of the store is.
+fn read(call: &Call, value: Value) -> Result<Reply, ItemError> {
+    let foreign = || store_error("the store has something else under the name of this counter");
+    match (&call.what, value) {
+        (_, Value::ServerError(error)) => Err(store_error(error.to_string())),
+        (What::Read, fields) => holders(fields).ok_or_else(foreign),
+        (What::Reset(_), numbers) => answer(numbers, false).ok_or_else(foreign),
+        (What::State { terms, .. }, numbers) => answer(numbers, terms.settling).ok_or_else(foreign),
+    }
 }
 
-/// The answer of statement.lua.
-fn share(answer: &Value, settling: bool) -> Option<Answer> {
-    let Value::Array(numbers) = answer else { return None };
-    match numbers.as_slice() {
-        [reset] => Some(Answer::Reset(number(reset)?)),
+/// The answer of a script.
+fn answer(numbers: Value, settling: bool) -> Option<Reply> {
+    let answer = match *Vec::<u64>::from_redis_value(numbers).ok()?.as_slice() {
+        [reset] => Answer::Reset(reset),
         [reset, share, others] => {
-            let others = u32::try_from(number(others)?).unwrap_or(u32::MAX);
-            let share = u32::try_from(number(share)?).ok()?;
-            Some(Answer::Share(Share { share, others, reset: number(reset)?, settling }))
+            let others = u32::try_from(others).unwrap_or(u32::MAX);
+            Answer::Share(Share { share: u32::try_from(share).ok()?, others, reset, settling })
         }
-        _ => None,
-    }
-}
-
-fn number(value: &Value) -> Option<u64> {
-    let Value::Int(number) = value else { return None };
-    u64::try_from(*number).ok()
+        _ => return None,
+    };
+    Some(Reply::Answer(answer))
 }
 
 /// The fields of a counter, as statement.lua writes them.
-fn holders(fields: Value) -> Option<Holders> {
+fn holders(fields: Value) -> Option<Reply> {
     let mut fields = HashMap::<String, String>::from_redis_value(fields).ok()?;
     let (reset, _sum) = (fields.remove("r"), fields.remove("s"));
     let reset = reset.map_or(Some(0), |reset| reset.parse().ok())?;
     let holders = fields.iter().map(|(name, value)| holder(name, value)).collect::<Option<_>>()?;
-    Some(Holders { reset, holders })
+    Some(Reply::Holders { reset, holders })
 }
 
 fn holder(name: &str, value: &str) -> Option<HolderShare> {
     let ((gateway, generation), (_seq, share)) = name.split_once('/').zip(value.split_once(':'))?;
-    let gateway = Hex128(u128::from_str_radix(gateway, 16).ok()?);
+    let gateway = Hex128::try_from(gateway.to_owned()).ok()?;
     Some(HolderShare { gateway, generation: generation.parse().ok()?, share: share.parse().ok()? })
 }

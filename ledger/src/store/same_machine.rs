@@ -9,7 +9,7 @@ use self::server::{Redis as Server, until};
 use super::memory::Memory;
 use super::settings::Settings;
 use super::watch::Watch;
-use super::{Order, Place, Reset, Standing};
+use super::{Call, Reply, What};
 use crate::clock;
 use crate::options::Options;
 use crate::share::Terms;
@@ -92,7 +92,7 @@ const ROWS: [Row; 6] = [
 ];
 
 impl Row {
-    fn order(&self, rnd: &mut StdRng, index: usize, now: u64) -> Order {
+    fn statement(&self, rnd: &mut StdRng, index: usize, now: u64) -> Call {
         let units = |rnd: &mut StdRng| *self.units.choose(rnd).unwrap();
         let says = match rnd.random_ratio(1, 3) {
             true => Says::Return { keep: units(rnd) },
@@ -118,9 +118,17 @@ impl Row {
         };
         let terms =
             Terms { settling: rnd.random_ratio(1, 8), gateways: *[1, 2, 3, 8, MOST].choose(rnd).unwrap() };
-        let place = Place::new(statement.counter, 1, statement.ends, now);
-        Order { place, gateway: Hex128(rnd.random_range(1..=self.gateways)), statement, terms }
+        let gateway = Hex128(rnd.random_range(1..=self.gateways));
+        Call::new(statement.counter, 1, statement.ends, now, What::State { gateway, statement, terms })
     }
+}
+
+/// The store has holders in no order.
+fn sorted(mut reply: Reply) -> Reply {
+    if let Reply::Holders { holders, .. } = &mut reply {
+        holders.sort_unstable();
+    }
+    reply
 }
 
 #[tokio::test]
@@ -134,36 +142,26 @@ async fn the_scripts_answer_what_the_machine_answers() {
             server.cli("flushall");
             let (memory, mut rnd) = (Memory::new(), StdRng::seed_from_u64(seed as u64));
             let now = clock::now();
-            let orders: Vec<Order> = (0..STATEMENTS).map(|index| row.order(&mut rnd, index, now)).collect();
-            for (batch, orders) in orders.chunks(500).enumerate() {
+            let statements: Vec<Call> =
+                (0..STATEMENTS).map(|index| row.statement(&mut rnd, index, now)).collect();
+            for statements in statements.chunks(500) {
+                let call = |counter, what| Call::new(Hex128(counter), 1, now / 1_000 + 60, now, what);
+                let mut calls = statements.to_vec();
+                let some: Vec<u128> = (0..row.counters).filter(|_| rnd.random_ratio(1, 20)).collect();
+                calls.extend(some.into_iter().map(|counter| {
+                    let reset = What::Reset(*row.resets.choose(&mut rnd).unwrap());
+                    call(counter, reset)
+                }));
+                calls.extend((0..row.counters).map(|counter| call(counter, What::Read)));
                 let view = watch.view().unwrap();
-                let answers = view.state(&orders.iter().collect::<Vec<_>>()).await;
-                for (number, (order, answer)) in orders.iter().zip(answers).enumerate() {
-                    let expected = memory.state(order, now);
-                    let number = 500 * batch + number;
-                    assert_eq!(answer, Ok(expected), "{}, statement {number}: {order:?}", row.what);
-                }
-                let counters = 0..row.counters;
-                let some: Vec<u128> = counters.clone().filter(|_| rnd.random_ratio(1, 20)).collect();
-                let resets = some.into_iter().map(|counter| Reset {
-                    place: Place::new(Hex128(counter), 1, now / 1_000 + 60, now),
-                    reset: *row.resets.choose(&mut rnd).unwrap(),
-                });
-                let resets: Vec<Reset> = resets.collect();
-                let stand: Vec<Standing> = resets.iter().map(|reset| memory.reset(reset, now)).collect();
-                let stood = view.reset(&resets.iter().collect::<Vec<_>>()).await;
-                assert_eq!(stood, stand.into_iter().map(Ok).collect::<Vec<_>>(), "{}", row.what);
-                let names: Vec<String> = counters.map(|counter| Place::name(Hex128(counter), 1)).collect();
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                for (name, found) in names.iter().zip(view.read(&names).await) {
-                    let (mut found, mut expected) = (found.unwrap(), memory.read(name, now));
-                    found.holders.sort_unstable();
-                    expected.holders.sort_unstable();
-                    assert_eq!(found, expected, "{}, {name}", row.what);
+                let replies = view.call(&calls.iter().cloned().map(Ok).collect::<Vec<_>>()).await;
+                for (call, reply) in calls.iter().zip(replies) {
+                    let expected = memory.call(call, now);
+                    assert_eq!(sorted(reply), sorted(expected), "{}: {call:?}", row.what);
                 }
             }
         }
-        let lives = server.cli(&format!("ttl test:{}", Place::name(Hex128(0), 1)));
+        let lives = server.cli(&format!("ttl test:{}:1", Hex128(0)));
         assert!((200..=240).contains(&lives.parse::<u32>().unwrap()), "{lives}");
     };
     tokio::select! {

@@ -5,7 +5,7 @@ use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisErr
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use crate::options::Options;
+use crate::options::{InvalidFile, Options};
 use crate::serve::ServeError;
 
 /// How the store is reached.
@@ -13,11 +13,9 @@ use crate::serve::ServeError;
 pub(super) struct Settings {
     /// The server, or some nodes of the cluster.
     pub(super) seeds: Vec<ConnectionAddr>,
-    /// User, password and database.
+    /// User, password and database, and whether and how TLS is used.
     template: ConnectionInfo,
     pub(super) is_cluster: bool,
-    /// The certificate, in PEM, of the authority that signs the store's.
-    authority: Option<Vec<u8>>,
     /// The text before the name of each key.
     pub(super) prefix: String,
 }
@@ -26,46 +24,42 @@ impl Settings {
     pub(super) fn new(options: &Options) -> Result<Self, ServeError> {
         // An error means that it is installed.
         let _installed = rustls::crypto::ring::default_provider().install_default();
-        let infos = options.store.iter().map(|url| url.as_str().into_connection_info());
-        let infos = infos.collect::<Result<Vec<_>, _>>().map_err(ServeError::Store)?;
-        let seeds = infos.iter().map(|info| info.addr().clone()).collect();
-        let template = infos.into_iter().next().ok_or(ServeError::Several)?;
-        let template = template.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let authority = options.store_ca.as_ref().map(|path| {
-            let unreadable = |source| ServeError::Authority { path: path.clone(), source };
-            let pem = std::fs::read(path).map_err(unreadable)?;
-            CertificateDer::from_pem_slice(&pem).map_err(|_none| ServeError::NoCertificate(path.clone()))?;
-            Ok(pem)
+            let pem = std::fs::read(path).map_err(InvalidFile::Unreadable);
+            let has_certificate = |pem: &Vec<u8>| CertificateDer::from_pem_slice(pem).is_ok();
+            let pem = pem.and_then(|pem| Some(pem).filter(has_certificate).ok_or(InvalidFile::NoCertificate));
+            pem.map_err(|source| ServeError::File { option: "--store-ca", path: path.clone(), source })
         });
         let authority = authority.transpose()?;
-        let (is_cluster, prefix) = (options.cluster, options.key_prefix.clone());
-        let settings = Self { seeds, template, is_cluster, authority, prefix };
-        for seed in &settings.seeds {
-            settings.client(seed).map_err(ServeError::Store)?;
-        }
-        Ok(settings)
+        let infos = options.store.iter().map(|url| {
+            let info = url.as_str().into_connection_info()?;
+            let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+            let client = match &authority {
+                None => Client::open(info),
+                Some(pem) => Client::build_with_tls(
+                    info,
+                    TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) },
+                ),
+            };
+            Ok(client?.get_connection_info().clone())
+        });
+        let infos = infos.collect::<Result<Vec<_>, _>>().map_err(ServeError::Address)?;
+        let seeds = infos.iter().map(|info| info.addr().clone()).collect();
+        let template = infos.into_iter().next().ok_or(ServeError::Store("an address is missing"))?;
+        Ok(Self { seeds, template, is_cluster: options.cluster, prefix: options.key_prefix.clone() })
     }
 
     /// A client for one address.
     pub(super) fn client(&self, address: &ConnectionAddr) -> Result<Client, RedisError> {
-        let info = self.template.clone().set_addr(address.clone());
-        match &self.authority {
-            None => Client::open(info),
-            Some(pem) => Client::build_with_tls(
-                info,
-                TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) },
-            ),
-        }
+        Client::open(self.template.clone().set_addr(address.clone()))
     }
 
     /// The address of another node of the cluster, reached as the first is.
-    pub(super) fn address(&self, host: &str, port: u16) -> ConnectionAddr {
-        let host = host.to_owned();
-        match self.template.addr() {
-            ConnectionAddr::TcpTls { insecure, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: None }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
+    pub(super) fn address(&self, of_host: &str, of_port: u16) -> ConnectionAddr {
+        let mut address = self.template.addr().clone();
+        if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } = &mut address {
+            (*host, *port) = (of_host.to_owned(), of_port);
         }
+        address
     }
 }

@@ -11,72 +11,51 @@ const SLOTS: u16 = 16_384;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Topology {
     pub(super) masters: Vec<ConnectionAddr>,
-    /// The last slot of each range, in order, and the index of the master that has the range.
-    ranges: Vec<(u16, Option<usize>)>,
+    /// For each slot the index of its master.
+    slots: Vec<Option<usize>>,
 }
 
 impl Topology {
     /// A single server has all keys.
     pub(super) fn single(address: ConnectionAddr) -> Self {
-        Self { masters: vec![address], ranges: Vec::new() }
+        Self { masters: vec![address], slots: vec![Some(0); SLOTS.into()] }
     }
 
     /// The topology as the node at `asked` answers `CLUSTER SLOTS`, or `None` if the answer is none.
-    pub(super) fn parse(slots: &Value, asked: &ConnectionAddr, settings: &Settings) -> Option<Self> {
-        let Value::Array(ranges) = slots else { return None };
-        let mut found =
-            ranges.iter().map(|range| parse_range(range, asked, settings)).collect::<Option<Vec<_>>>()?;
-        found.sort_by_key(|(first, ..)| *first);
-        let mut topology = Self::default();
-        let mut next = 0;
-        for (first, last, master) in found {
-            if first > next {
-                topology.ranges.push((first - 1, None));
+    pub(super) fn parse(ranges: &Value, asked: &ConnectionAddr, settings: &Settings) -> Option<Self> {
+        let Value::Array(ranges) = ranges else { return None };
+        let mut topology = Self { masters: Vec::new(), slots: vec![None; SLOTS.into()] };
+        for range in ranges {
+            let Value::Array(range) = range else { return None };
+            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
+                return None;
+            };
+            let [host, Value::Int(port), ..] = master.as_slice() else { return None };
+            let host = match (host, asked) {
+                (Value::BulkString(host), _) if !host.is_empty() && host != b"?" => {
+                    str::from_utf8(host).ok()?
+                }
+                // A node that does not know its own name means the one by which it was reached.
+                (_, ConnectionAddr::Tcp(asked, _) | ConnectionAddr::TcpTls { host: asked, .. }) => asked,
+                _ => return None,
+            };
+            let address = settings.address(host, u16::try_from(*port).ok()?);
+            let known = topology.masters.iter().position(|known| *known == address);
+            let index = known.unwrap_or(topology.masters.len());
+            if known.is_none() {
+                topology.masters.push(address);
             }
-            let known = topology.masters.iter().position(|known| *known == master);
-            let index = known.unwrap_or_else(|| {
-                topology.masters.push(master);
-                topology.masters.len() - 1
-            });
-            topology.ranges.push((last, Some(index)));
-            next = last.checked_add(1)?;
+            let range = usize::try_from(*first).ok()?..=usize::try_from(*last).ok()?;
+            topology.slots.get_mut(range)?.fill(Some(index));
         }
         Some(topology)
     }
 
     /// The index of the master that has `key`. In a cluster, a key may have none.
     pub(super) fn master_of(&self, key: &str) -> Option<usize> {
-        if self.ranges.is_empty() {
-            return Some(0).filter(|_| !self.masters.is_empty());
-        }
         let slot = crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS;
-        let range = self.ranges.partition_point(|(last, _)| *last < slot);
-        self.ranges.get(range).and_then(|(_, master)| *master)
+        self.slots.get(usize::from(slot)).copied().flatten()
     }
-}
-
-/// A range of slots: the first, the last and the master.
-fn parse_range(
-    range: &Value,
-    asked: &ConnectionAddr,
-    settings: &Settings,
-) -> Option<(u16, u16, ConnectionAddr)> {
-    let Value::Array(range) = range else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
-        return None;
-    };
-    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
-    let port = u16::try_from(*port).ok()?;
-    let host = match host {
-        Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
-        _ => String::new(),
-    };
-    // A node that does not know its own name means the one by which it was reached.
-    let host = match (host.as_str(), asked) {
-        ("" | "?", ConnectionAddr::Tcp(asked, _) | ConnectionAddr::TcpTls { host: asked, .. }) => asked,
-        (host, _) => host,
-    };
-    Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, settings.address(host, port)))
 }
 
 #[cfg(test)]
@@ -107,7 +86,7 @@ mod tests {
         let seed = settings.seeds[0].clone();
         let topology = Topology::parse(&slots, &seed, &settings).unwrap();
         let masters: Vec<String> = topology.masters.iter().map(ToString::to_string).collect();
-        assert_eq!(masters, ["a:7001", "seed:7003", "b:7002"]);
+        assert_eq!(masters, ["b:7002", "a:7001", "seed:7003"]);
         //  a key, its slot as `CLUSTER KEYSLOT` answers, and its master
         for (key, slot, master) in [
             ("foo", 12_182, Some("b:7002")),
@@ -120,7 +99,10 @@ mod tests {
             assert_eq!(found, master, "{key} in {slot}");
         }
         assert!(Topology::parse(&Value::Nil, &seed, &settings).is_none());
-        assert_eq!(Topology::parse(&Value::Array(Vec::new()), &seed, &settings), Some(Topology::default()));
+        let beyond = Value::Array(vec![range(0, 16_384, name("a"), 7001)]);
+        assert!(Topology::parse(&beyond, &seed, &settings).is_none());
+        let empty = Topology::parse(&Value::Array(Vec::new()), &seed, &settings).unwrap();
+        assert_eq!((empty.masters.len(), empty.master_of("foo")), (0, None));
         assert_eq!(Topology::default().master_of("foo"), None);
         assert_eq!(Topology::single(seed).master_of("foo"), Some(0));
     }

@@ -3,7 +3,6 @@
 //! Requests use the [`View`] of the latest round. It has an epoch and the connections to the processes of which the epoch is a digest,
 //! so that an answer never carries the epoch of other processes than those that gave it.
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
 use super::Epoch;
-use super::master::{Look, Master, Unusable};
+use super::master::{Look, Master};
 use super::settings::Settings;
 use super::topology::Topology;
 
@@ -56,18 +55,52 @@ pub(crate) struct Watch {
     wake: Arc<Notify>,
 }
 
-/// What is remembered from round to round.
-#[derive(Debug, Default)]
-struct Known {
-    topology: Topology,
-    masters: Vec<Arc<Master>>,
-    /// Who each master was when it answered last.
-    identities: HashMap<String, String>,
-    /// What was last said about each address.
-    complaints: HashMap<String, String>,
+/// What is remembered of a server from round to round.
+#[derive(Debug)]
+struct Server {
+    address: ConnectionAddr,
+    /// The connection, if it answered in the latest round.
+    master: Option<Arc<Master>>,
+    /// Who it was when it answered last.
+    identity: Option<String>,
+    /// What the log said about it last, if it cannot be used.
+    complaint: Option<String>,
 }
 
-type Seen = Result<(Arc<Master>, Look), Unusable>;
+impl Server {
+    fn new(address: ConnectionAddr) -> Self {
+        Self { address, master: None, identity: None, complaint: None }
+    }
+
+    /// Looks at the server over its connection, or over a new one. The log says once what is wrong with it, and once that it is
+    /// right again.
+    async fn visit(&mut self, settings: &Settings) -> Option<(u64, Topology)> {
+        let seen = match self.master.take().filter(|master| master.is_up()) {
+            Some(master) => master.look(settings).await.map(|look| (master, look)),
+            None => {
+                let connected = Master::connect(&self.address, settings).await;
+                connected.map(|(master, look)| (Arc::new(master), look))
+            }
+        };
+        match seen {
+            Ok((master, Look { identity, topology })) => {
+                if self.complaint.take().is_some() || self.identity.is_none() {
+                    tracing::info!(store = %self.address, "the store answers");
+                }
+                (self.master, self.identity) = (Some(master), Some(identity));
+                Some(topology)
+            }
+            Err(error) => {
+                let complaint = Some(error.to_string());
+                if self.complaint != complaint {
+                    tracing::warn!(store = %self.address, %error, "the store cannot be used");
+                    self.complaint = complaint;
+                }
+                None
+            }
+        }
+    }
+}
 
 impl Watch {
     pub(super) fn new(settings: Settings) -> Self {
@@ -82,130 +115,58 @@ impl Watch {
 
     /// Watches until it is dropped.
     pub(super) async fn run(&self) {
-        let mut known = Known::default();
-        if let [server] = self.settings.seeds.as_slice()
-            && !self.settings.is_cluster
-        {
-            known.topology = Topology::single(server.clone());
-        }
+        let (mut servers, mut topology) = (Vec::new(), Topology::default());
         loop {
-            let pause = if self.round(&mut known).await { ROUND } else { SOON };
+            let pause = if self.round(&mut servers, &mut topology).await { ROUND } else { SOON };
             tokio::time::sleep(SOON).await;
             let _woken = tokio::time::timeout(pause - SOON, self.wake.notified()).await;
         }
     }
 
     /// Looks at every master, and publishes what it found. Whether all of them answer.
-    async fn round(&self, known: &mut Known) -> bool {
-        let mut seen = self.attend(&known.topology.masters, &known.masters).await;
-        let mut asked = Vec::new();
-        if self.settings.is_cluster && !seen.iter().any(Result::is_ok) {
-            asked = self.attend(&self.settings.seeds, &known.masters).await;
-            known.complain(&self.settings.seeds, &asked);
+    async fn round(&self, servers: &mut Vec<Server>, topology: &mut Topology) -> bool {
+        let is_lost = servers.iter().all(|server| server.master.is_none());
+        let seeds = self.settings.seeds.iter().filter(|_| is_lost);
+        let mut addresses: Vec<&ConnectionAddr> = topology.masters.iter().collect();
+        addresses.extend(seeds.filter(|seed| !topology.masters.contains(seed)));
+        servers.retain(|server| addresses.contains(&&server.address));
+        addresses.retain(|address| !servers.iter().any(|server| server.address == **address));
+        servers.extend(addresses.into_iter().cloned().map(Server::new));
+        let topologies = join_all(servers.iter_mut().map(|server| server.visit(&self.settings))).await;
+        let newest = topologies.into_iter().flatten().max_by_key(|(change, _)| *change);
+        if let Some((_, newest)) = newest.filter(|(_, newest)| newest != topology) {
+            tracing::info!(masters = newest.masters.len(), "the masters of the store are others");
+            *topology = newest;
         }
-        let looks = seen.iter().chain(&asked).flatten().filter_map(|(_, look)| look.topology.as_ref());
-        let newest = looks.max_by_key(|(change, _)| *change).map(|(_, newest)| newest.clone());
-        if let Some(newest) = newest.filter(|newest| *newest != known.topology || !asked.is_empty()) {
-            tracing::info!(masters = newest.masters.len(), "the cluster has changed");
-            let have: Vec<Arc<Master>> =
-                seen.into_iter().chain(asked).flatten().map(|(master, _)| master).collect();
-            seen = self.attend(&newest.masters, &have).await;
-            known.topology = newest;
-        }
-        let usable = seen.into_iter().enumerate().map(|(index, seen)| self.usable(seen, index, known));
-        let seen = join_all(usable).await;
-        known.complain(&known.topology.masters.clone(), &seen);
-        for (master, look) in seen.iter().flatten() {
-            known.identities.insert(master.address.to_string(), look.identity.clone());
-        }
-        let masters: Vec<Option<Arc<Master>>> =
-            seen.into_iter().map(|seen| seen.ok().map(|(master, _)| master)).collect();
-        known.masters = masters.iter().flatten().cloned().collect();
-        let are_all_up = !masters.is_empty() && masters.iter().all(Option::is_some);
+        let masters = topology.masters.iter();
+        let masters = masters.map(|address| servers.iter().find(|server| server.address == *address));
+        let Some(masters) = masters.collect::<Option<Vec<_>>>() else { return false };
+        let are_all_up = !masters.is_empty() && masters.iter().all(|server| server.master.is_some());
+        // A master that does not answer is who it was. What the view of before answers is of the epoch of before.
+        let identities = masters.iter().map(|server| server.identity.as_deref());
+        let Some(identities) = identities.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty()) else {
+            return false;
+        };
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(epoch) = known.epoch(view.as_ref().map(|view| view.epoch)) {
-            let (topology, prefix) = (known.topology.clone(), self.settings.prefix.clone());
-            *view = Some(Arc::new(View { epoch, topology, masters, prefix, wake: Arc::clone(&self.wake) }));
-        }
+        let epoch = epoch(identities, view.as_ref().map(|view| view.epoch));
+        *view = Some(Arc::new(View {
+            epoch,
+            topology: topology.clone(),
+            masters: masters.into_iter().map(|server| server.master.clone()).collect(),
+            prefix: self.settings.prefix.clone(),
+            wake: Arc::clone(&self.wake),
+        }));
         are_all_up
-    }
-
-    /// Looks at each address over a connection of `have`, or over a new one.
-    async fn attend(&self, addresses: &[ConnectionAddr], have: &[Arc<Master>]) -> Vec<Seen> {
-        join_all(addresses.iter().map(|address| async {
-            let master = have.iter().find(|master| master.address == *address && master.is_up());
-            if let Some(master) = master {
-                match master.look(&self.settings).await {
-                    Ok(look) => return Ok((Arc::clone(master), look)),
-                    Err(_) => master.fail(),
-                }
-            }
-            let master = Master::connect(address, &self.settings).await?;
-            let look = master.look(&self.settings).await?;
-            Ok((Arc::new(master), look))
-        }))
-        .await
-    }
-
-    /// One that was seen, if it is a master that runs the scripts. With a new connection it shows this by a trial.
-    async fn usable(&self, seen: Seen, index: usize, known: &Known) -> Seen {
-        let (master, look) = seen?;
-        if !look.is_master {
-            return Err(Unusable::Replica);
-        }
-        let is_new = !known.masters.iter().any(|known| Arc::ptr_eq(known, &master));
-        let prefix = &self.settings.prefix;
-        // Of as many keys as there are masters, one belongs to this.
-        let mut keys =
-            (0..1_000 * known.topology.masters.len()).map(|number| format!("{prefix}trial:{number}"));
-        let belongs = |key: &String| known.topology.master_of(key) == Some(index);
-        let trial = if is_new { keys.find(belongs) } else { None };
-        if let Err(error) = master.load(trial.as_deref()).await {
-            master.fail();
-            return Err(error);
-        }
-        Ok((master, look))
     }
 }
 
-impl Known {
-    /// The epoch of the masters, which begins now unless it is that of `before`. A master that does not answer is who it was.
-    fn epoch(&self, before: Option<Epoch>) -> Option<Epoch> {
-        let masters = self.topology.masters.iter();
-        let all = masters.map(|address| self.identities.get(&address.to_string()).map(String::as_str));
-        let Some(mut all) = all.collect::<Option<Vec<&str>>>().filter(|all| !all.is_empty()) else {
-            return before;
-        };
-        all.sort_unstable();
-        let digest: [u8; 32] = Sha256::digest(all.join("\n")).into();
-        let (id, _rest) = digest.split_first_chunk()?;
-        let id = Hex128(u128::from_be_bytes(*id));
-        if before.is_some_and(|before| before.id == id) {
-            return before;
-        }
+/// The epoch of masters with these identities, which begins now unless it is that of `before`.
+fn epoch(mut identities: Vec<&str>, before: Option<Epoch>) -> Epoch {
+    identities.sort_unstable();
+    let digest = Sha256::digest(identities.join("\n"));
+    let id = Hex128(digest.iter().take(16).fold(0, |id, byte| id << 8 | u128::from(*byte)));
+    before.filter(|before| before.id == id).unwrap_or_else(|| {
         tracing::info!(epoch = %id, "an epoch begins");
-        Some(Epoch::begin(id))
-    }
-
-    /// Logs what is wrong with each address, once, and once that it is right again.
-    fn complain(&mut self, addresses: &[ConnectionAddr], seen: &[Seen]) {
-        for (address, seen) in addresses.iter().map(ToString::to_string).zip(seen) {
-            match seen {
-                Ok(_)
-                    if self.complaints.remove(&address).is_some()
-                        || !self.identities.contains_key(&address) =>
-                {
-                    tracing::info!(store = %address, "the store answers");
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    let complaint = error.to_string();
-                    if self.complaints.get(&address) != Some(&complaint) {
-                        tracing::warn!(store = %address, error = %complaint, "the store cannot be used");
-                        self.complaints.insert(address, complaint);
-                    }
-                }
-            }
-        }
-    }
+        Epoch::begin(id)
+    })
 }

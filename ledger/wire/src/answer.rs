@@ -1,6 +1,5 @@
 //! What the ledger answers to one statement.
 
-use core::fmt;
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
@@ -36,50 +35,38 @@ pub struct ItemError {
     /// For machines.
     pub code: Cow<'static, str>,
     /// The field that is wrong, if one is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<Cow<'static, str>>,
     /// For people.
     pub message: String,
 }
 
-/// An answer that is neither a share, nor a reset number, nor an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidAnswer;
-
-impl fmt::Display for InvalidAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected share, others and reset, or reset, or error")
-    }
-}
-
-impl core::error::Error for InvalidAnswer {}
-
 /// An answer as JSON has it.
 #[derive(Deserialize, Serialize)]
 struct Fields {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     share: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     others: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     reset: Option<u64>,
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     settling: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ItemError>,
 }
 
 impl TryFrom<Fields> for Answer {
-    type Error = InvalidAnswer;
+    type Error = &'static str;
 
-    fn try_from(fields: Fields) -> Result<Self, InvalidAnswer> {
+    fn try_from(fields: Fields) -> Result<Self, Self::Error> {
         match fields {
             Fields { error: Some(error), .. } => Ok(Self::Refused(error)),
             Fields { share: Some(share), others: Some(others), reset: Some(reset), settling, .. } => {
                 Ok(Self::Share(Share { share, others, reset, settling }))
             }
             Fields { share: None, others: None, reset: Some(reset), .. } => Ok(Self::Reset(reset)),
-            _ => Err(InvalidAnswer),
+            _ => Err("expected share, others and reset, or reset, or error"),
         }
     }
 }

@@ -24,7 +24,7 @@ mod statement;
 
 pub use answer::{Answer, ItemError, Share};
 pub use hex128::Hex128;
-pub use statement::{InvalidStatement, Says, Statement};
+pub use statement::{Says, Statement};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,14 +1,12 @@
 //! What a gateway states of one counter in one window.
 
-use core::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::{EXACT, Hex128};
 
 /// What a gateway states of one counter in one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "Fields", into = "Fields")]
+#[serde(try_from = "Fields")]
 pub struct Statement {
     /// The counter, by a hash that is the same at every gateway.
     pub counter: Hex128,
@@ -29,11 +27,13 @@ pub struct Statement {
     /// The reset number that the count began under.
     pub reset: u64,
     /// What it asks for or keeps.
+    #[serde(flatten)]
     pub says: Says,
 }
 
 /// What a statement asks for or keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Says {
     /// Units are needed. An ask never lowers a share.
     Ask {
@@ -51,52 +51,8 @@ pub enum Says {
     },
 }
 
-/// Why a statement is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InvalidStatement {
-    /// The field is not below [`EXACT`].
-    Inexact(&'static str),
-    /// `ends` is not after `begins`.
-    EndsFirst,
-    /// `seq` is 0.
-    Unnumbered,
-    /// The field, of an ask, is absent.
-    Missing(&'static str),
-    /// The field, of an ask, is there, and so is `keep`.
-    AskAndReturn(&'static str),
-}
-
-impl InvalidStatement {
-    /// The field that is wrong.
-    #[must_use]
-    pub const fn field(self) -> &'static str {
-        match self {
-            Self::Inexact(field) | Self::Missing(field) | Self::AskAndReturn(field) => field,
-            Self::EndsFirst => "ends",
-            Self::Unnumbered => "seq",
-        }
-    }
-}
-
-impl fmt::Display for InvalidStatement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = self.field();
-        match self {
-            Self::Inexact(_) => write!(f, "{field}: expected a number below 2^53"),
-            Self::EndsFirst => f.write_str("ends: expected a time after begins"),
-            Self::Unnumbered => f.write_str("seq: expected a number from 1"),
-            Self::Missing(_) => write!(f, "{field}: missing; an item has need, cost and hold, or keep"),
-            Self::AskAndReturn(_) => {
-                write!(f, "{field}: not beside keep; an item has need, cost and hold, or keep")
-            }
-        }
-    }
-}
-
-impl core::error::Error for InvalidStatement {}
-
 /// A statement as JSON has it.
-#[derive(Deserialize, Serialize)]
+#[derive(Deserialize)]
 struct Fields {
     counter: Hex128,
     window: u32,
@@ -107,70 +63,40 @@ struct Fields {
     seq: u32,
     used: u32,
     reset: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     need: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     cost: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     hold: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     keep: Option<u32>,
 }
 
 impl TryFrom<Fields> for Statement {
-    type Error = InvalidStatement;
+    /// The field that is wrong, a colon, and what is expected.
+    type Error = String;
 
-    fn try_from(fields: Fields) -> Result<Self, InvalidStatement> {
-        use InvalidStatement::{AskAndReturn, EndsFirst, Inexact, Missing, Unnumbered};
-        let Fields {
-            counter,
-            window,
-            begins,
-            ends,
-            limit,
-            generation,
-            seq,
-            used,
-            reset,
-            need,
-            cost,
-            hold,
-            keep,
-        } = fields;
-        for (field, number) in [("begins", begins), ("ends", ends), ("reset", reset)] {
-            if number >= EXACT {
-                return Err(Inexact(field));
-            }
+    fn try_from(fields: Fields) -> Result<Self, String> {
+        let Fields { counter, window, begins, ends, limit, generation, seq, used, reset, .. } = fields;
+        let times = [("begins", begins), ("ends", ends), ("reset", reset)];
+        if let Some((field, _)) = times.into_iter().find(|(_, number)| *number >= EXACT) {
+            return Err(format!("{field}: expected a number below 2^53"));
         }
         if ends <= begins {
-            return Err(EndsFirst);
+            return Err("ends: expected a time after begins".to_owned());
         }
         if seq == 0 {
-            return Err(Unnumbered);
+            return Err("seq: expected a number from 1".to_owned());
         }
-        let ask = [("need", need), ("cost", cost), ("hold", hold)];
-        let says = match (keep, need, cost, hold) {
+        let says = match (fields.keep, fields.need, fields.cost, fields.hold) {
             (Some(keep), None, None, None) => Says::Return { keep },
             (None, Some(need), Some(cost), Some(hold)) => Says::Ask { need, cost, hold },
-            (keep, ..) => {
+            (keep, need, cost, hold) => {
+                let ask = [("need", need), ("cost", cost), ("hold", hold)];
                 let wrong = ask.into_iter().find(|(_, units)| units.is_some() == keep.is_some());
+                let why = if keep.is_some() { "not beside keep" } else { "missing" };
                 let field = wrong.map_or("keep", |(field, _)| field);
-                return Err(if keep.is_some() { AskAndReturn(field) } else { Missing(field) });
+                return Err(format!("{field}: {why}; an item has need, cost and hold, or keep"));
             }
         };
         Ok(Self { counter, window, begins, ends, limit, generation, seq, used, reset, says })
-    }
-}
-
-impl From<Statement> for Fields {
-    fn from(statement: Statement) -> Self {
-        let Statement { counter, window, begins, ends, limit, generation, seq, used, reset, says } =
-            statement;
-        let (need, cost, hold, keep) = match says {
-            Says::Ask { need, cost, hold } => (Some(need), Some(cost), Some(hold), None),
-            Says::Return { keep } => (None, None, None, Some(keep)),
-        };
-        Self { counter, window, begins, ends, limit, generation, seq, used, reset, need, cost, hold, keep }
     }
 }
 
