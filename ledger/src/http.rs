@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::{Router, routing};
+use axum::{Json, Router, routing};
 use ledger_wire::{Answer, ItemError, Says, Share, Statement};
 use serde::Deserialize;
 use serde_json::json;
@@ -20,9 +20,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::clock;
 use crate::gateways::Gateways;
-use crate::items::{self, Speaker};
-use crate::metrics::{self, Metrics};
-use crate::store::{Call, Epoch, Reply, Session, Store, What};
+use crate::items;
+use crate::metrics::Metrics;
+use crate::share::Terms;
+use crate::store::{Call, Epoch, Reply, Store, View, What};
 use crate::tokens::Tokens;
 
 /// Most items of a request.
@@ -46,6 +47,7 @@ pub(crate) struct Ledger {
 type Shared = Arc<Ledger>;
 /// A body as it was received, or why it was not.
 type Body = Result<Bytes, BytesRejection>;
+type Answered = Result<Json<ledger_wire::Response<Reply>>, Refusal>;
 
 impl Ledger {
     pub(crate) fn new(store: Store, tokens: Tokens, metrics: Metrics) -> Self {
@@ -57,38 +59,34 @@ impl Ledger {
         tokio::join!(self.store.watch(), self.tokens.follow());
     }
 
-    /// The endpoints for gateways, and, unless they have a listener of their own, the metrics.
-    pub(crate) fn router(self: Arc<Self>, with_metrics: bool) -> Router {
-        let router = Router::new()
-            .route("/v1/shares", routing::post(shares))
-            .route("/v1/reset", routing::post(reset))
-            .route("/v1/read", routing::post(read))
-            .route_layer(from_fn_with_state(Arc::clone(&self), with_token))
-            .layer(DefaultBodyLimit::max(MAX_BYTES));
-        let router = if with_metrics { router.route("/metrics", routing::get(scrape)) } else { router };
-        self.finish(router)
-    }
-
-    /// The metrics.
-    pub(crate) fn metrics_router(self: Arc<Self>) -> Router {
-        self.finish(Router::new().route("/metrics", routing::get(scrape)))
-    }
-
-    fn finish(self: Arc<Self>, router: Router<Shared>) -> Router {
-        let not_allowed = "the method is not allowed for this endpoint";
+    /// The endpoints for gateways, the metrics, or both.
+    pub(crate) fn router(self: &Arc<Self>, for_gateways: bool, with_metrics: bool) -> Router {
+        let mut router = Router::new();
+        if for_gateways {
+            router = router
+                .route("/v1/shares", routing::post(shares))
+                .route("/v1/reset", routing::post(reset))
+                .route("/v1/read", routing::post(read))
+                .route_layer(from_fn_with_state(Arc::clone(self), with_token))
+                .layer(DefaultBodyLimit::max(MAX_BYTES));
+        }
+        if with_metrics {
+            router = router.route("/metrics", routing::get(scrape));
+        }
         router
             .route("/healthz", routing::get(async || "ok\n"))
             .route("/readyz", routing::get(readyz))
             .fallback(async || refuse(StatusCode::NOT_FOUND, "not_found", "no such endpoint"))
-            .method_not_allowed_fallback(async move || {
-                refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", not_allowed)
+            .method_not_allowed_fallback(async || {
+                let message = "the method is not allowed for this endpoint";
+                refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
             })
-            .layer(from_fn_with_state(Arc::clone(&self), counted))
-            .with_state(self)
+            .layer(from_fn_with_state(Arc::clone(self), counted))
+            .with_state(Arc::clone(self))
     }
 
-    fn session(&self) -> Result<Session<'_>, Refusal> {
-        self.store.session().ok_or_else(away)
+    fn view(&self) -> Result<Arc<View>, Refusal> {
+        self.store.view().ok_or_else(away)
     }
 }
 
@@ -114,16 +112,11 @@ fn away() -> Refusal {
     refuse(StatusCode::SERVICE_UNAVAILABLE, "store_away", "the store does not answer")
 }
 
-fn internal(error: impl Display) -> Refusal {
-    tracing::error!(%error, "could not encode an answer");
-    refuse(StatusCode::INTERNAL_SERVER_ERROR, "internal", "an error of the service")
-}
-
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let Self(status, code, message) = self;
-        let body = json!({ "error": { "code": code, "message": message } }).to_string();
-        let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
+        let mut response =
+            (status, Json(json!({ "error": { "code": code, "message": message } }))).into_response();
         if let Some((name, value)) = match status {
             StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
             StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, "1")),
@@ -153,26 +146,20 @@ async fn with_token(State(ledger): State<Shared>, request: Request, next: Next) 
 }
 
 async fn readyz(State(ledger): State<Shared>) -> (StatusCode, &'static str) {
-    let Some(session) = ledger.store.session() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n");
-    };
     // A later epoch begins for all replicas at once, and one of them must answer.
-    if ledger.first_epoch.get_or_init(|| *session.epoch()).is_settling() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "settling\n");
+    match ledger.store.view().map(|view| ledger.first_epoch.get_or_init(|| view.epoch).is_settling()) {
+        None => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n"),
+        Some(true) => (StatusCode::SERVICE_UNAVAILABLE, "settling\n"),
+        Some(false) => (StatusCode::OK, "ready\n"),
     }
-    (StatusCode::OK, "ready\n")
 }
 
 async fn scrape(State(ledger): State<Shared>) -> Result<Response, Refusal> {
-    let session = ledger.store.session();
-    let epoch = session.as_ref().map(Session::epoch);
-    let state = metrics::State {
-        epoch: epoch.map(|epoch| epoch.id),
-        is_settling: epoch.is_some_and(Epoch::is_settling),
-        masters: session.as_ref().map_or((0, 1), Session::masters_up_and_away),
-        gateways: ledger.gateways.count(epoch.map_or(0, |epoch| epoch.began), clock::now()),
-    };
-    let text = ledger.metrics.text(&state).map_err(internal)?;
+    let view = ledger.store.view();
+    let gateways = ledger.gateways.count(view.as_ref().map(|view| view.epoch.began), Instant::now());
+    let text = ledger.metrics.text(view.as_deref(), gateways);
+    let text =
+        text.map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()))?;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
@@ -185,12 +172,12 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a Body) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(bad_request)
 }
 
-/// Checks each item and calls the store for those that are right.
+/// Calls the store for the items that `check` finds right. Each item has a reply.
 ///
 /// # Errors
 /// If there are too many, or if nothing of the store answers any more.
 async fn call(
-    session: &Session<'_>,
+    view: &View,
     items: &[&RawValue],
     now: u64,
     check: impl Fn(&RawValue) -> Result<Call, ItemError>,
@@ -199,37 +186,31 @@ async fn call(
         return Err(too_large());
     }
     let calls: Vec<_> = items.iter().map(|item| check(item)).collect();
-    let replies = session.call(&calls, now).await;
-    if session.masters_up_and_away().0 == 0 { Err(away()) } else { Ok((calls, replies)) }
+    let replies = view.call(&calls, now).await;
+    if view.masters_up_and_away().0 == 0 { Err(away()) } else { Ok((calls, replies)) }
 }
 
-fn respond(session: &Session<'_>, now: u64, items: Vec<Reply>) -> Result<Response, Refusal> {
-    let response = ledger_wire::Response { epoch: session.epoch().id, now, items };
-    let body = serde_json::to_vec(&response).map_err(internal)?;
-    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
-}
-
-async fn shares(State(ledger): State<Shared>, body: Body) -> Result<Response, Refusal> {
+async fn shares(State(ledger): State<Shared>, body: Body) -> Answered {
     let request: ledger_wire::Request<&RawValue> = parse(&body)?;
-    let (gateway, now, session) = (request.gateway, clock::now(), ledger.session()?);
-    let speaker = Speaker { gateway, now: request.now, gateways: ledger.gateways.hear(gateway, now) };
-    let is_settling = session.epoch().is_settling();
-    let asked = Instant::now();
-    let check = |item: &RawValue| items::statement(item, speaker, is_settling, now);
-    let (calls, replies) = call(&session, &request.items, now, check).await?;
+    let (gateway, began, now, view) = (request.gateway, Instant::now(), clock::now(), ledger.view()?);
+    let gateways = ledger.gateways.hear(gateway, began);
+    let terms = Terms { settling: view.epoch.is_settling(), gateways };
+    let check = |item: &RawValue| items::statement(item, &request, terms, now);
+    let (calls, replies) = call(&view, &request.items, now, check).await?;
     if calls.iter().any(Result::is_ok) {
-        ledger.metrics.store.observe(asked.elapsed().as_secs_f64());
+        ledger.metrics.store.observe(began.elapsed().as_secs_f64());
     }
-    let results = calls.iter().zip(&replies).map(|(call, reply)| result(call.as_ref().ok(), reply));
-    let is_clock_off = results.fold(false, |is_clock_off, result| {
+    let mut is_clock_off = false;
+    for (call, reply) in calls.iter().zip(&replies) {
+        let result = result(call.as_ref().ok(), reply);
+        is_clock_off |= result == "clock";
         ledger.metrics.statement(result);
-        is_clock_off || result == "clock"
-    });
-    if is_clock_off && ledger.gateways.name_clock(gateway, now) {
+    }
+    if is_clock_off && ledger.gateways.name_clock(gateway, began) {
         let ahead = i128::from(request.now) - i128::from(now);
         tracing::warn!(%gateway, milliseconds_ahead = ahead, "a gateway names windows that are not the present ones");
     }
-    respond(&session, now, replies)
+    Ok(Json(ledger_wire::Response { epoch: view.epoch.id, now, items: replies }))
 }
 
 /// What became of a statement, as metrics name it.
@@ -256,11 +237,11 @@ struct Counters<'a> {
     counters: Vec<&'a RawValue>,
 }
 
-async fn reset(ledger: State<Shared>, body: Body) -> Result<Response, Refusal> {
+async fn reset(ledger: State<Shared>, body: Body) -> Answered {
     operate(&ledger, &body, items::reset).await
 }
 
-async fn read(ledger: State<Shared>, body: Body) -> Result<Response, Refusal> {
+async fn read(ledger: State<Shared>, body: Body) -> Answered {
     operate(&ledger, &body, items::read).await
 }
 
@@ -269,9 +250,9 @@ async fn operate(
     ledger: &Ledger,
     body: &Body,
     check: fn(&RawValue, u64) -> Result<Call, ItemError>,
-) -> Result<Response, Refusal> {
+) -> Answered {
     let Counters { counters } = parse(body)?;
-    let (now, session) = (clock::now(), ledger.session()?);
-    let (_, replies) = call(&session, &counters, now, |counter| check(counter, now)).await?;
-    respond(&session, now, replies)
+    let (now, view) = (clock::now(), ledger.view()?);
+    let (_, replies) = call(&view, &counters, now, |counter| check(counter, now)).await?;
+    Ok(Json(ledger_wire::Response { epoch: view.epoch.id, now, items: replies }))
 }

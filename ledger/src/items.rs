@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use ledger_wire::{EXACT, Hex128, ItemError, Statement};
+use ledger_wire::{EXACT, Hex128, ItemError, Request, Statement};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -41,21 +41,11 @@ fn parse<'a, T: Deserialize<'a>>(item: &'a RawValue) -> Result<T, ItemError> {
     })
 }
 
-/// A gateway that makes statements.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Speaker {
-    pub(crate) gateway: Hex128,
-    /// By its own clock, in milliseconds since 1970.
-    pub(crate) now: u64,
-    /// How many gateways were heard lately.
-    pub(crate) gateways: u32,
-}
-
-/// The call of a statement. Nothing is granted yet if the store is `settling`. Times are in milliseconds since 1970.
+/// The call of a statement in a request. Times are in milliseconds since 1970.
 pub(crate) fn statement(
     item: &RawValue,
-    speaker: Speaker,
-    settling: bool,
+    request: &Request<&RawValue>,
+    terms: Terms,
     now: u64,
 ) -> Result<Call, ItemError> {
     let statement: Statement = parse(item)?;
@@ -65,12 +55,11 @@ pub(crate) fn statement(
     if !is_timely(&statement, now) {
         let message = format!(
             "the window is not the present one: by this ledger's clock it is {now}, by the gateway's {}",
-            speaker.now
+            request.now
         );
         return Err(ItemError { code: "clock".into(), field: None, message });
     }
-    let terms = Terms { settling, gateways: speaker.gateways };
-    let what = What::State { gateway: speaker.gateway, statement, terms };
+    let what = What::State { gateway: request.gateway, statement, terms };
     Ok(Call::new(statement.counter, statement.window, statement.ends, now, what))
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use ledger::{Options, serve};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -44,10 +45,7 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = match std::env::var_os(EnvFilter::DEFAULT_ENV) {
-        Some(_) => EnvFilter::try_from_default_env(),
-        None => Ok(EnvFilter::new("info")),
-    };
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env();
     let filter = match filter {
         Ok(filter) => filter,
         Err(error) => {

@@ -1,8 +1,9 @@
 //! Prometheus metrics of the service.
 
-use ledger_wire::Hex128;
 use prometheus::core::Collector;
-use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEncoder};
+use prometheus::{Error, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEncoder};
+
+use crate::store::View;
 
 /// Bucket bounds of the store's latency, in seconds. The last is its time limit.
 const SECONDS: [f64; 10] = [0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2];
@@ -12,17 +13,6 @@ const SECONDS: [f64; 10] = [0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025
 /// one about a counter whose part of the store is away.
 const RESULTS: [&str; 8] =
     ["granted", "exhausted", "returned", "reset", "settling", "clock", "invalid", "store"];
-
-/// The state of the service when it is asked for its metrics.
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) epoch: Option<Hex128>,
-    pub(crate) is_settling: bool,
-    /// Masters that answer, and others.
-    pub(crate) masters: (usize, usize),
-    /// Gateways that were heard in this epoch, and in an earlier one alone.
-    pub(crate) gateways: (usize, usize),
-}
 
 /// What is counted between two scrapes.
 #[derive(Debug)]
@@ -34,7 +24,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Result<Self, prometheus::Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let requests = Opts::new("weir_ledger_requests_total", "Requests by status");
         let statements = Opts::new("weir_ledger_statements_total", "Statements of gateways by result");
         let statements = IntCounterVec::new(statements, &["result"])?;
@@ -56,8 +46,8 @@ impl Metrics {
         self.statements.with_label_values(&[result]).inc();
     }
 
-    /// All metrics, in the text format that every reader supports.
-    pub(crate) fn text(&self, state: &State) -> Result<String, prometheus::Error> {
+    /// All metrics, in the text format that every reader supports. `gateways` were heard in this epoch, and in an earlier one alone.
+    pub(crate) fn text(&self, view: Option<&View>, gateways: (usize, usize)) -> Result<String, Error> {
         let mut families = self.requests.collect();
         families.extend(self.statements.collect());
         families.extend(self.store.collect());
@@ -67,20 +57,21 @@ impl Metrics {
                 gauge.with_label_values(&[value]).set(i64::try_from(*number).unwrap_or(i64::MAX));
             }
             families.extend(gauge.collect());
-            Ok::<_, prometheus::Error>(())
+            Ok::<_, Error>(())
         };
-        if let Some(epoch) = state.epoch {
-            let help = "The epoch of the store, the same for every replica";
-            gauge("weir_ledger_epoch_info", help, "epoch", &[(&epoch.to_string(), 1)])?;
+        if let Some(view) = view {
+            let (help, epoch) =
+                ("The epoch of the store, the same for every replica", view.epoch.id.to_string());
+            gauge("weir_ledger_epoch_info", help, "epoch", &[(&epoch, 1)])?;
         }
-        let ((up, away), (current, earlier)) = (state.masters, state.gateways);
+        let (up, away) = view.map_or((0, 1), View::masters_up_and_away);
         let help = "Masters of the store by state";
         gauge("weir_ledger_store_masters", help, "state", &[("up", up), ("away", away)])?;
-        let help = "Gateways heard in the last 10 seconds, in the current epoch or only in an earlier one";
+        let (help, (current, earlier)) = ("Gateways heard in the last 10 seconds by epoch", gateways);
         gauge("weir_ledger_gateways", help, "epoch", &[("current", current), ("earlier", earlier)])?;
         let settling =
             IntGauge::new("weir_ledger_settling", "1 while the store settles and nothing is granted")?;
-        settling.set(state.is_settling.into());
+        settling.set(view.is_some_and(|view| view.epoch.is_settling()).into());
         families.extend(settling.collect());
         TextEncoder::new().encode_to_string(&families)
     }

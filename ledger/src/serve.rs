@@ -69,11 +69,10 @@ pub enum ServeError {
 /// If the options cannot be used. A store that does not answer is waited for.
 pub async fn serve(options: Options) -> Result<(), ServeError> {
     let ledger = Arc::new(Ledger::new(Store::new(&options)?, Tokens::new(&options)?, Metrics::new()?));
-    let router = Arc::clone(&ledger).router(options.metrics_listen.is_none());
+    let router = ledger.router(true, options.metrics_listen.is_none());
     let mut listeners = vec![(listen("--listen", options.listen).await?, router)];
     if let Some(address) = options.metrics_listen {
-        let router = Arc::clone(&ledger).metrics_router();
-        listeners.push((listen("--metrics-listen", address).await?, router));
+        listeners.push((listen("--metrics-listen", address).await?, ledger.router(false, true)));
     }
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
@@ -120,18 +119,13 @@ async fn answer(listener: TcpListener, router: Router, mut stop: watch::Receiver
             accepted = accept => accepted,
             _ = stop.changed() => break,
         };
-        let stream = match accepted {
-            Ok((stream, _peer)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "could not accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
+        let failed = |error: &io::Error| tracing::warn!(%error, "could not accept a connection");
+        let Ok((stream, _peer)) = accepted.inspect_err(failed) else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
         };
         // Answers are small and complete, so Nagle's algorithm would only delay them.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "could not set TCP_NODELAY");
-        }
+        let _delayed = stream.set_nodelay(true);
         let mut stream = TimeoutStream::new(stream);
         stream.set_read_timeout(Some(IDLE));
         stream.set_write_timeout(Some(IDLE));

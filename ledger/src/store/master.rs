@@ -64,15 +64,10 @@ impl Master {
         let client = settings.client(address).map_err(failed)?;
         let connection =
             client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
-        let mut master = Self {
-            address: address.clone(),
-            connection,
-            run_id: String::new(),
-            has_failed: AtomicBool::new(false),
-        };
-        let info: InfoDict = master.ask("INFO", &[]).await?;
+        let info: InfoDict = ask(&connection, "INFO", &[]).await?;
         check(&info, settings.is_cluster)?;
-        master.run_id = info.get("run_id").ok_or(Unusable::Kind("has no run id"))?;
+        let run_id = info.get("run_id").ok_or(Unusable::Kind("has no run id"))?;
+        let master = Self { address: address.clone(), connection, run_id, has_failed: AtomicBool::default() };
         let look = master.look(settings).await?;
         master.load(settings).await?;
         let policy = info.get("maxmemory_policy").unwrap_or_else(|| "noeviction".to_owned());
@@ -89,7 +84,7 @@ impl Master {
 
     /// Asks who the server is now.
     pub(super) async fn look(&self, settings: &Settings) -> Result<Look, Unusable> {
-        let info: InfoDict = self.ask("INFO", &["replication", "commandstats"]).await?;
+        let info: InfoDict = ask(&self.connection, "INFO", &["replication", "commandstats"]).await?;
         // A text such as `calls=2,usec=5`.
         let calls = |command: &str| {
             let statistics: String = info.get(&format!("cmdstat_{command}")).unwrap_or_default();
@@ -102,8 +97,8 @@ impl Master {
             let replica = Unusable::Kind("is a replica; name the master, or use a cluster");
             return if is_master { Ok(Look { identity, topology }) } else { Err(replica) };
         }
-        let info: InfoDict = self.ask("CLUSTER", &["INFO"]).await?;
-        let slots: Value = self.ask("CLUSTER", &["SLOTS"]).await?;
+        let info: InfoDict = ask(&self.connection, "CLUSTER", &["INFO"]).await?;
+        let slots: Value = ask(&self.connection, "CLUSTER", &["SLOTS"]).await?;
         let topology = Topology::parse(&slots, &self.address, settings);
         let topology = info.get("cluster_current_epoch").zip(topology);
         let topology = topology.ok_or(Unusable::Kind("does not know its cluster"))?;
@@ -116,19 +111,13 @@ impl Master {
         let failed = |source| Unusable::Failed { what: "scripts may not run", source };
         let trial = format!("{}trial", settings.prefix);
         for answer in self.send(&load_scripts(&trial)).await.map_err(failed)? {
-            match answer {
-                Value::ServerError(error)
-                    if settings.is_cluster
-                        && matches!(error.kind(), Some(Ask | ClusterDown | Moved | TryAgain)) => {}
-                answer => drop(answer.extract_error().map_err(failed)?),
+            if let Value::ServerError(error) = answer
+                && !matches!(error.kind(), Some(Ask | ClusterDown | Moved | TryAgain))
+            {
+                return Err(failed(error.into()));
             }
         }
         Ok(())
-    }
-
-    async fn ask<T: FromRedisValue>(&self, command: &'static str, words: &[&str]) -> Result<T, Unusable> {
-        let answer = cmd(command).arg(words).query_async(&mut self.connection.clone()).await;
-        answer.map_err(|source| Unusable::Failed { what: command, source })
     }
 
     /// Sends commands and answers what the server said to each.
@@ -148,6 +137,15 @@ impl Master {
     pub(super) fn fail(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
     }
+}
+
+async fn ask<T: FromRedisValue>(
+    connection: &MultiplexedConnection,
+    command: &'static str,
+    words: &[&str],
+) -> Result<T, Unusable> {
+    let answer = cmd(command).arg(words).query_async(&mut connection.clone()).await;
+    answer.map_err(|source| Unusable::Failed { what: command, source })
 }
 
 /// Whether a server of this kind and version can be used.

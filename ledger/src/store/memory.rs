@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ledger_wire::{Answer, Hex128};
 
-use super::{Call, Epoch, HolderShare, Reply, What};
+use super::{Call, HolderShare, Reply, What};
 use crate::share::{Counter, Holder, Stated, state};
 
 /// Number of counters from which expired ones are looked for. Each look waits for as many new ones as it left, so that looking is at
@@ -13,9 +13,8 @@ use crate::share::{Counter, Holder, Stated, state};
 const SWEEP: usize = 1_024;
 
 /// Counters in this process, which are lost with it.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    pub(super) epoch: Epoch,
+#[derive(Debug, Default)]
+pub(super) struct Memory {
     counters: Mutex<Counters>,
 }
 
@@ -50,10 +49,6 @@ impl Counters {
 }
 
 impl Memory {
-    pub(super) fn new() -> Self {
-        Self { epoch: Epoch::begin(Hex128(rand::random())), counters: Mutex::default() }
-    }
-
     pub(super) fn call(&self, call: &Call, now: u64) -> Reply {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         match &call.what {
@@ -121,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_counter_is_forgotten_180_seconds_after_its_window_whatever_later_statements_say_of_it() {
-        let memory = Memory::new();
+        let memory = Memory::default();
         memory.call(&ask(1, 100, 60_000), 60_000);
         memory.call(&ask(1, 500, 70_000), 70_000);
         //  time, how many hold something
@@ -137,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_has_expired_takes_no_memory() {
-        let memory = Memory::new();
+        let memory = Memory::default();
         for number in 0..10 * SWEEP as u64 {
             let now = number * 10_000;
             memory.call(&ask(number.into(), now / 1_000 + 60, now), now);

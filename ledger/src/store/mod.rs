@@ -9,7 +9,7 @@ mod settings;
 mod topology;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use ledger_wire::{Answer, Hex128, ItemError, Statement};
@@ -17,9 +17,8 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use self::memory::Memory;
+use self::redis::Masters;
 use self::settings::Settings;
-use self::watch::{View, Watch};
-use crate::clock;
 use crate::options::Options;
 use crate::serve::ServeError;
 use crate::share::{SETTLING, Terms};
@@ -32,20 +31,18 @@ const KEPT: u64 = 180;
 pub(crate) struct Epoch {
     /// The same for every replica of the ledger.
     pub(crate) id: Hex128,
-    /// When this replica saw it first, in milliseconds since 1970.
-    pub(crate) began: u64,
-    /// When it has settled, whatever becomes of the clock that says how late it is.
-    settled: Instant,
+    /// When this replica saw it first.
+    pub(crate) began: Instant,
 }
 
 impl Epoch {
     fn begin(id: Hex128) -> Self {
-        Self { id, began: clock::now(), settled: Instant::now() + Duration::from_millis(SETTLING) }
+        Self { id, began: Instant::now() }
     }
 
     /// Whether nothing is granted yet.
     pub(crate) fn is_settling(&self) -> bool {
-        Instant::now() < self.settled
+        self.began.elapsed() < Duration::from_millis(SETTLING)
     }
 }
 
@@ -104,9 +101,11 @@ pub(crate) struct HolderShare {
 
 /// The store.
 #[derive(Debug)]
-pub(crate) enum Store {
-    Memory(Memory),
-    Redis(Box<Watch>),
+pub(crate) struct Store {
+    /// Absent until the epoch is known.
+    view: RwLock<Option<Arc<View>>>,
+    /// How servers are reached. A store in memory has none.
+    servers: Option<Settings>,
 }
 
 impl Store {
@@ -116,61 +115,64 @@ impl Store {
             [memory] if memory == "memory" && options.cluster => {
                 Err(ServeError::Store("memory cannot be a cluster; leave out --cluster"))
             }
-            [memory] if memory == "memory" => Ok(Self::Memory(Memory::new())),
+            [memory] if memory == "memory" => {
+                let epoch = Epoch::begin(Hex128(rand::random()));
+                let view = View { epoch, keeper: Keeper::Memory(Memory::default()) };
+                Ok(Self { view: RwLock::new(Some(Arc::new(view))), servers: None })
+            }
             [_, _, ..] if !options.cluster => Err(ServeError::Store("several addresses need --cluster")),
-            _ => Ok(Self::Redis(Box::new(Watch::new(Settings::new(options)?)))),
+            _ => Ok(Self { view: RwLock::default(), servers: Some(Settings::new(options)?) }),
         }
     }
 
     /// The store as it is now, or `None` if nothing of it answers, or if its epoch is not known yet.
-    pub(crate) fn session(&self) -> Option<Session<'_>> {
-        match self {
-            Self::Memory(memory) => Some(Session::Memory(memory)),
-            Self::Redis(watch) => watch.view().map(Session::Redis),
-        }
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
+        let view = self.view.read().unwrap_or_else(PoisonError::into_inner).clone();
+        view.filter(|view| view.masters_up_and_away().0 > 0)
     }
 
     /// Watches it until this is dropped.
     pub(crate) async fn watch(&self) {
-        match self {
-            Self::Memory(_) => {}
-            Self::Redis(watch) => watch.run().await,
+        if let Some(settings) = &self.servers {
+            watch::run(settings, &self.view).await;
         }
     }
 }
 
-/// What one request does with the store, all of it in one epoch.
+/// The store as requests use it: what one request does is of one epoch.
 #[derive(Debug)]
-pub(crate) enum Session<'a> {
-    Memory(&'a Memory),
-    Redis(Arc<View>),
+pub(crate) struct View {
+    pub(crate) epoch: Epoch,
+    keeper: Keeper,
 }
 
-impl Session<'_> {
-    pub(crate) fn epoch(&self) -> &Epoch {
-        match self {
-            Self::Memory(memory) => &memory.epoch,
-            Self::Redis(view) => &view.epoch,
-        }
-    }
+/// What keeps the shares.
+#[derive(Debug)]
+enum Keeper {
+    Memory(Memory),
+    Masters(Masters),
+}
 
+impl View {
     /// How many masters answer, and how many do not.
     pub(crate) fn masters_up_and_away(&self) -> (usize, usize) {
-        match self {
-            Self::Memory(_) => (1, 0),
-            Self::Redis(view) => view.masters_up_and_away(),
+        match &self.keeper {
+            Keeper::Memory(_) => (1, 0),
+            Keeper::Masters(masters) => masters.up_and_away(),
         }
     }
 
-    /// The reply to each call, in their order. A call that is an error already is answered with it.
+    /// The reply to each call, in their order, at `now` in milliseconds since 1970. A call that is an error is answered with it.
     pub(crate) async fn call(&self, calls: &[Result<Call, ItemError>], now: u64) -> Vec<Reply> {
-        let in_memory = |memory: &Memory, call: &Result<Call, ItemError>| match call {
-            Ok(call) => memory.call(call, now),
-            Err(error) => error.clone().into(),
-        };
-        match self {
-            Self::Memory(memory) => calls.iter().map(|call| in_memory(memory, call)).collect(),
-            Self::Redis(view) => view.call(calls).await,
+        match &self.keeper {
+            Keeper::Memory(memory) => {
+                let reply = |call: &Result<Call, ItemError>| match call {
+                    Ok(call) => memory.call(call, now),
+                    Err(error) => error.clone().into(),
+                };
+                calls.iter().map(reply).collect()
+            }
+            Keeper::Masters(masters) => masters.call(calls).await,
         }
     }
 }

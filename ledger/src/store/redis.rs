@@ -1,13 +1,15 @@
 //! What requests do in Redis or Valkey.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use futures_util::future::join_all;
 use ledger_wire::{Answer, Hex128, ItemError, Says, Share};
 use redis::{Cmd, FromRedisValue, Pipeline, Script, ServerErrorKind, Value, cmd};
+use tokio::sync::Notify;
 
-use super::watch::View;
+use super::master::Master;
+use super::topology::Topology;
 use super::{Call, HolderShare, Reply, What};
 use crate::items::store_error;
 
@@ -63,7 +65,29 @@ fn command(key: &str, call: &Call) -> Cmd {
     }
 }
 
-impl View {
+/// The masters of the store, as the latest round of [`super::watch`] found them.
+#[derive(Debug)]
+pub(super) struct Masters {
+    pub(super) topology: Topology,
+    /// By the index of the topology. A master that does not answer is absent.
+    pub(super) masters: Vec<Option<Arc<Master>>>,
+    /// The text before the name of each key.
+    pub(super) prefix: String,
+    /// Asks for a round at once.
+    pub(super) wake: Arc<Notify>,
+}
+
+impl Masters {
+    /// A master, if it answers.
+    fn master(&self, index: usize) -> Option<&Master> {
+        self.masters.get(index)?.as_deref().filter(|master| master.is_up())
+    }
+
+    pub(super) fn up_and_away(&self) -> (usize, usize) {
+        let up = (0..self.masters.len()).filter(|index| self.master(*index).is_some()).count();
+        (up, self.masters.len() - up)
+    }
+
     /// Sends each call to the master that has its counter, all calls of a master at once, and replies in the order of the calls.
     pub(super) async fn call(&self, calls: &[Result<Call, ItemError>]) -> Vec<Reply> {
         let away = store_error("the part of the store that has this counter does not answer");

@@ -4,7 +4,7 @@
 -- ARGV     reset number, seconds until the key expires
 --
 -- Answers {the number that stands}.
-local number = tonumber(redis.call('HGET', KEYS[1], 'r') or -1)
+local number = tonumber(redis.call('HMGET', KEYS[1], 'r')[1] or -1)
 if tonumber(ARGV[1]) <= number then
   return {number}
 end

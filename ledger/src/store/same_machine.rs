@@ -7,9 +7,7 @@ use rand::{RngExt, SeedableRng};
 
 use self::server::{Redis as Server, until};
 use super::memory::Memory;
-use super::settings::Settings;
-use super::watch::Watch;
-use super::{Call, Reply, What};
+use super::{Call, Reply, Store, What};
 use crate::clock;
 use crate::options::Options;
 use crate::share::Terms;
@@ -135,12 +133,12 @@ fn sorted(mut reply: Reply) -> Reply {
 async fn the_scripts_answer_what_the_machine_answers() {
     let server = Server::start().await;
     let options = Options::of(&["--store", &server.url(), "--key-prefix", "test:"]);
-    let watch = Watch::new(Settings::new(&options).unwrap());
+    let store = Store::new(&options).unwrap();
     let driven = async {
-        until("the store is found", async || watch.view().is_some()).await;
+        until("the store is found", async || store.view().is_some()).await;
         for (seed, row) in ROWS.iter().enumerate() {
             server.cli("flushall");
-            let (memory, mut rnd) = (Memory::new(), StdRng::seed_from_u64(seed as u64));
+            let (memory, mut rnd) = (Memory::default(), StdRng::seed_from_u64(seed as u64));
             let now = clock::now();
             let statements: Vec<Call> =
                 (0..STATEMENTS).map(|index| row.statement(&mut rnd, index, now)).collect();
@@ -153,8 +151,8 @@ async fn the_scripts_answer_what_the_machine_answers() {
                     call(counter, reset)
                 }));
                 calls.extend((0..row.counters).map(|counter| call(counter, What::Read)));
-                let view = watch.view().unwrap();
-                let replies = view.call(&calls.iter().cloned().map(Ok).collect::<Vec<_>>()).await;
+                let view = store.view().unwrap();
+                let replies = view.call(&calls.iter().cloned().map(Ok).collect::<Vec<_>>(), now).await;
                 for (call, reply) in calls.iter().zip(replies) {
                     let expected = memory.call(call, now);
                     assert_eq!(sorted(reply), sorted(expected), "{}: {call:?}", row.what);
@@ -166,6 +164,6 @@ async fn the_scripts_answer_what_the_machine_answers() {
     };
     tokio::select! {
         () = driven => {}
-        () = watch.run() => panic!("the watch ends"),
+        () = store.watch() => panic!("the watch ends"),
     }
 }

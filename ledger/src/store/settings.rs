@@ -33,7 +33,10 @@ impl Settings {
         let authority = authority.transpose()?;
         let infos = options.store.iter().map(|url| {
             let info = url.as_str().into_connection_info()?;
-            let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+            // Otherwise the library says its name with CLIENT SETINFO, which users who may not would see in their ACL log.
+            let login = info.redis_settings().clone().set_skip_set_lib_name();
+            let info =
+                info.set_tcp_settings(TcpSettings::default().set_nodelay(true)).set_redis_settings(login);
             let client = match &authority {
                 None => Client::open(info),
                 Some(pem) => Client::build_with_tls(

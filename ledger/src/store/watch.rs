@@ -12,48 +12,16 @@ use redis::ConnectionAddr;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
-use super::Epoch;
 use super::master::{Look, Master};
+use super::redis::Masters;
 use super::settings::Settings;
 use super::topology::Topology;
+use super::{Epoch, Keeper, View};
 
 /// Time between two rounds while every master answers.
 const ROUND: Duration = Duration::from_secs(1);
 /// Time between two rounds while one does not, or has something new to say. Short, because customers wait for the store's return.
 const SOON: Duration = Duration::from_millis(50);
-
-/// What the latest round found.
-#[derive(Debug)]
-pub(crate) struct View {
-    pub(super) epoch: Epoch,
-    pub(super) topology: Topology,
-    /// By the index of the topology. A master that does not answer is absent.
-    pub(super) masters: Vec<Option<Arc<Master>>>,
-    pub(super) prefix: String,
-    /// Asks for a round at once.
-    pub(super) wake: Arc<Notify>,
-}
-
-impl View {
-    /// A master, if it answers.
-    pub(super) fn master(&self, index: usize) -> Option<&Master> {
-        self.masters.get(index)?.as_deref().filter(|master| master.is_up())
-    }
-
-    pub(super) fn masters_up_and_away(&self) -> (usize, usize) {
-        let up = (0..self.masters.len()).filter(|index| self.master(*index).is_some()).count();
-        (up, self.masters.len() - up)
-    }
-}
-
-/// The watch over the store.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    settings: Settings,
-    /// Absent until every master has answered once, because the epoch is not known before.
-    view: RwLock<Option<Arc<View>>>,
-    wake: Arc<Notify>,
-}
 
 /// What is remembered of a server from round to round.
 #[derive(Debug)]
@@ -102,60 +70,55 @@ impl Server {
     }
 }
 
-impl Watch {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self { settings, view: RwLock::default(), wake: Arc::default() }
-    }
+/// What is remembered from round to round.
+struct Watch<'a> {
+    settings: &'a Settings,
+    servers: Vec<Server>,
+    topology: Topology,
+    wake: Arc<Notify>,
+}
 
-    /// The latest view, unless nothing in it answers.
-    pub(super) fn view(&self) -> Option<Arc<View>> {
-        let view = self.view.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-        (view.masters_up_and_away().0 > 0).then_some(view)
+/// Watches the store and publishes its `view`, until this is dropped.
+pub(super) async fn run(settings: &Settings, view: &RwLock<Option<Arc<View>>>) {
+    let (servers, topology, wake) = (Vec::new(), Topology::default(), Arc::default());
+    let mut watch = Watch { settings, servers, topology, wake };
+    loop {
+        let pause = if watch.round(view).await { ROUND } else { SOON };
+        tokio::time::sleep(SOON).await;
+        let _woken = tokio::time::timeout(pause - SOON, watch.wake.notified()).await;
     }
+}
 
-    /// Watches until it is dropped.
-    pub(super) async fn run(&self) {
-        let (mut servers, mut topology) = (Vec::new(), Topology::default());
-        loop {
-            let pause = if self.round(&mut servers, &mut topology).await { ROUND } else { SOON };
-            tokio::time::sleep(SOON).await;
-            let _woken = tokio::time::timeout(pause - SOON, self.wake.notified()).await;
-        }
-    }
-
+impl Watch<'_> {
     /// Looks at every master, and publishes what it found. Whether all of them answer.
-    async fn round(&self, servers: &mut Vec<Server>, topology: &mut Topology) -> bool {
+    async fn round(&mut self, view: &RwLock<Option<Arc<View>>>) -> bool {
+        let Self { settings, servers, topology, wake } = self;
         let is_lost = servers.iter().all(|server| server.master.is_none());
-        let seeds = self.settings.seeds.iter().filter(|_| is_lost);
         let mut addresses: Vec<&ConnectionAddr> = topology.masters.iter().collect();
-        addresses.extend(seeds.filter(|seed| !topology.masters.contains(seed)));
+        addresses.extend(settings.seeds.iter().filter(|seed| is_lost && !topology.masters.contains(seed)));
         servers.retain(|server| addresses.contains(&&server.address));
         addresses.retain(|address| !servers.iter().any(|server| server.address == **address));
         servers.extend(addresses.into_iter().cloned().map(Server::new));
-        let topologies = join_all(servers.iter_mut().map(|server| server.visit(&self.settings))).await;
-        let newest = topologies.into_iter().flatten().max_by_key(|(change, _)| *change);
+        let found = join_all(servers.iter_mut().map(|server| server.visit(settings))).await;
+        let newest = found.into_iter().flatten().max_by_key(|(change, _)| *change);
         if let Some((_, newest)) = newest.filter(|(_, newest)| newest != topology) {
-            tracing::info!(masters = newest.masters.len(), "the masters of the store are others");
+            tracing::info!(masters = newest.masters.len(), "the masters of the store have changed");
             *topology = newest;
         }
-        let masters = topology.masters.iter();
-        let masters = masters.map(|address| servers.iter().find(|server| server.address == *address));
-        let Some(masters) = masters.collect::<Option<Vec<_>>>() else { return false };
-        let are_all_up = !masters.is_empty() && masters.iter().all(|server| server.master.is_some());
-        // A master that does not answer is who it was. What the view of before answers is of the epoch of before.
-        let identities = masters.iter().map(|server| server.identity.as_deref());
+        let server_of = |address: &ConnectionAddr| servers.iter().find(|server| server.address == *address);
+        // A master that does not answer is who it was. Until each has answered once, requests use the view of before, and so its epoch.
+        let identities = topology.masters.iter().map(|address| server_of(address)?.identity.as_deref());
         let Some(identities) = identities.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty()) else {
             return false;
         };
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let masters: Vec<_> =
+            topology.masters.iter().map(|address| server_of(address)?.master.clone()).collect();
+        let are_all_up = masters.iter().all(Option::is_some);
+        let (topology, prefix, wake) = (topology.clone(), settings.prefix.clone(), Arc::clone(wake));
+        let keeper = Keeper::Masters(Masters { topology, masters, prefix, wake });
+        let mut view = view.write().unwrap_or_else(PoisonError::into_inner);
         let epoch = epoch(identities, view.as_ref().map(|view| view.epoch));
-        *view = Some(Arc::new(View {
-            epoch,
-            topology: topology.clone(),
-            masters: masters.into_iter().map(|server| server.master.clone()).collect(),
-            prefix: self.settings.prefix.clone(),
-            wake: Arc::clone(&self.wake),
-        }));
+        *view = Some(Arc::new(View { epoch, keeper }));
         are_all_up
     }
 }

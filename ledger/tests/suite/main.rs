@@ -5,9 +5,11 @@ mod cluster;
 #[cfg(target_os = "linux")]
 mod cost;
 mod operation;
+mod permissions;
 mod process;
 mod requests;
 mod shares;
+mod slow;
 #[path = "../../../tests/src/soak.rs"]
 #[expect(unreachable_pub, reason = "shared with a library")]
 mod soak;

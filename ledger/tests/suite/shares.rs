@@ -8,7 +8,7 @@ use crate::statement::{WINDOW, ask, give_back, hex, now, shares, with};
 use crate::store::{Cluster, Redis};
 
 /// Drives the cases that every store must pass. `first` is the number of the first counter.
-async fn pass_the_cases(ledger: &Process, first: u32) {
+pub(crate) async fn pass_the_cases(ledger: &Process, first: u32) {
     let (a, b, c) = (first, first + 1, first + 2);
     let share = |share: u32, others: u32| json!({ "share": share, "others": others, "reset": 0 });
     //  gateway, statement, answer
@@ -145,17 +145,6 @@ async fn redis_passes_the_cases_with_a_prefix_of_its_keys_that_expire() {
     ledger.state(1, &[longer]).await;
     assert!(redis.cli(&format!("-n 3 ttl {key}")).parse::<u64>().unwrap() <= expires);
     assert_eq!(redis.cli(&format!("-n 3 object encoding {key}")), "listpack", "the compact form");
-}
-
-#[tokio::test]
-async fn redis_passes_the_cases_as_a_user_who_may_do_no_more_than_needed() {
-    let redis = Redis::start().await;
-    redis.cli(
-        "acl setuser weir on >secret ~weir:* +info +script|load +evalsha +hget +hmget +hset +hgetall +del +expire",
-    );
-    redis.cli("acl setuser default off");
-    let url = format!("redis://weir:secret@127.0.0.1:{}", redis.port);
-    pass_the_cases(&Process::start(&["--store", &url]).await, 1).await;
 }
 
 #[tokio::test]
