@@ -164,10 +164,9 @@ async fn scrape(State(ledger): State<Shared>) -> Result<Response, Refusal> {
 }
 
 fn parse<'a, T: Deserialize<'a>>(body: &'a Body) -> Result<T, Refusal> {
-    let is_large = |error: &&BytesRejection| error.status() == StatusCode::PAYLOAD_TOO_LARGE;
-    let body = body.as_ref().map_err(|error| match Some(error).filter(is_large) {
-        Some(_) => too_large(),
-        None => bad_request(error),
+    let body = body.as_ref().map_err(|error| match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => too_large(),
+        _ => bad_request(error),
     })?;
     serde_json::from_slice(body).map_err(bad_request)
 }

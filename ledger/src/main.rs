@@ -45,8 +45,7 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env();
-    let filter = match filter {
+    let filter = match EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env() {
         Ok(filter) => filter,
         Err(error) => {
             let _unwritten = writeln!(std::io::stderr(), "error: {}: {error}", EnvFilter::DEFAULT_ENV);

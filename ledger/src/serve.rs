@@ -85,10 +85,11 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
             tracing::warn!(%error, "could not print the address of a listener");
         }
     }
+    // Until the process ends, and so while requests are finished, too.
+    tokio::spawn(async move { ledger.follow().await });
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
-        () = async { ledger.follow().await; std::future::pending().await } => {}
     }
     tracing::info!("stopping");
     drop(stop);

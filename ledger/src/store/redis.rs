@@ -5,12 +5,13 @@ use std::sync::{Arc, LazyLock};
 
 use futures_util::future::join_all;
 use ledger_wire::{Answer, Hex128, ItemError, Says, Share};
-use redis::{Cmd, FromRedisValue, Pipeline, Script, ServerErrorKind, Value, cmd};
+use redis::{FromRedisValue, Pipeline, RedisError, Script, ServerErrorKind, Value};
 use tokio::sync::Notify;
 
 use super::master::Master;
 use super::topology::Topology;
 use super::{Call, HolderShare, Reply, What};
+use crate::clock;
 use crate::items::store_error;
 
 const STATEMENT_TEXT: &str = include_str!("statement.lua");
@@ -21,26 +22,21 @@ static RESET: LazyLock<Script> = LazyLock::new(|| Script::new(RESET_TEXT));
 /// The commands that load the scripts, and one that tries to write to a key, which is gone after a second.
 pub(super) fn load_scripts(key: &str) -> Pipeline {
     let mut commands = Pipeline::new();
-    for text in [STATEMENT_TEXT, RESET_TEXT] {
-        commands.cmd("SCRIPT").arg("LOAD").arg(text);
-    }
-    let mut trial = evaluate(&STATEMENT, key);
-    trial.arg("trial").arg(&[1, 0, 0, 1, 0]);
-    commands.add_command(trial);
+    commands.cmd("SCRIPT").arg("LOAD").arg(STATEMENT_TEXT).cmd("SCRIPT").arg("LOAD").arg(RESET_TEXT);
+    // Under a new reset number the script uses each command that it has.
+    evaluate(&mut commands, &STATEMENT, key).arg("trial").arg(&[1, 0, clock::now(), 1, 0]);
     commands
 }
 
-fn evaluate(script: &Script, key: &str) -> Cmd {
-    let mut command = cmd("EVALSHA");
-    command.arg(script.get_hash()).arg(1).arg(key);
-    command
+fn evaluate<'a>(commands: &'a mut Pipeline, script: &Script, key: &str) -> &'a mut Pipeline {
+    commands.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(key)
 }
 
-/// The command of a call. Each number is below 2⁵³, up to which Lua counts exactly.
-fn command(key: &str, call: &Call) -> Cmd {
+/// Adds the command of a call. Each number is below 2⁵³, up to which Lua counts exactly.
+fn add<'a>(commands: &'a mut Pipeline, key: &str, call: &Call) -> &'a mut Pipeline {
     match &call.what {
         What::State { gateway, statement, terms } => {
-            let mut command = evaluate(&STATEMENT, key);
+            let command = evaluate(commands, &STATEMENT, key);
             command.arg(format!("{gateway}/{}", statement.generation));
             command.arg(statement.seq).arg(statement.used).arg(statement.reset).arg(call.seconds);
             match statement.says {
@@ -49,19 +45,10 @@ fn command(key: &str, call: &Call) -> Cmd {
                     let settling = terms.settling.into();
                     command.arg(&[statement.limit, need, cost, hold, terms.gateways, settling])
                 }
-            };
-            command
+            }
         }
-        What::Reset(reset) => {
-            let mut command = evaluate(&RESET, key);
-            command.arg(&[*reset, call.seconds]);
-            command
-        }
-        What::Read => {
-            let mut command = cmd("HGETALL");
-            command.arg(key);
-            command
-        }
+        What::Reset(reset) => evaluate(commands, &RESET, key).arg(&[*reset, call.seconds]),
+        What::Read => commands.cmd("HGETALL").arg(key),
     }
 }
 
@@ -99,7 +86,7 @@ impl Masters {
             let key = format!("{}{}", self.prefix, call.name);
             let master = self.topology.master_of(&key);
             if let Some((commands, asked)) = master.and_then(|index| batches.get_mut(index)) {
-                commands.add_command(command(&key, call));
+                add(commands, &key, call);
                 asked.push((place, call));
             }
         }
@@ -121,20 +108,17 @@ impl Masters {
         use ServerErrorKind::{ClusterDown, MasterDown, Moved, NoScript, ReadOnly};
         let master = self.master(index)?;
         let sent = master.send(commands).await;
-        let kinds = sent.iter().flatten().filter_map(|value| match value {
-            Value::ServerError(error) => error.kind(),
-            _ => None,
-        });
-        for kind in kinds {
-            match kind {
-                // Another connection loads the scripts, and finds that the server is not a master.
-                NoScript | ReadOnly => master.fail(),
-                Moved | ClusterDown | MasterDown => {}
+        for value in sent.iter().flatten() {
+            let Value::ServerError(error) = value else { continue };
+            match error.kind() {
+                // A new connection loads the scripts again, or finds that the server is not a master.
+                Some(NoScript | ReadOnly) => master.fail(),
+                Some(Moved | ClusterDown | MasterDown) => {}
                 _ => continue,
             }
             self.wake.notify_one();
         }
-        let failed = |error: &redis::RedisError| {
+        let failed = |error: &RedisError| {
             tracing::debug!(store = %master.address, %error, "the store does not answer");
             master.fail();
             self.wake.notify_one();
