@@ -18,11 +18,6 @@ fn invalid(field: &'static str, message: &str) -> ItemError {
     ItemError { code: "invalid".into(), field: Some(field.into()), message: message.to_owned() }
 }
 
-/// The store did not do what an item asks for.
-pub(crate) fn store_error(message: impl Into<String>) -> ItemError {
-    ItemError { code: "store".into(), field: None, message: message.into() }
-}
-
 /// Reads an item.
 fn parse<'a, T: Deserialize<'a>>(item: &'a RawValue) -> Result<T, ItemError> {
     // To note the path to the field that is wrong takes longer, and is needed only then.

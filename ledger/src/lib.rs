@@ -12,6 +12,7 @@
 )]
 
 mod clock;
+mod error;
 mod gateways;
 mod http;
 mod items;
@@ -22,5 +23,6 @@ pub mod share;
 mod store;
 mod tokens;
 
-pub use options::{InvalidFile, Options};
-pub use serve::{ServeError, serve};
+pub use error::{InvalidFile, ServeError};
+pub use options::Options;
+pub use serve::serve;

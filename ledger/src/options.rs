@@ -53,23 +53,6 @@ pub struct Options {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// Why a file that an option names cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidFile {
-    /// It cannot be read.
-    #[error(transparent)]
-    Unreadable(#[from] std::io::Error),
-    /// It should have a certificate.
-    #[error("the file has no certificate in PEM")]
-    NoCertificate,
-    /// The line with this number, from 1, cannot be a token.
-    #[error("line {0}: {1}")]
-    Line(usize, &'static str),
-    /// A file without a token would lock everybody out.
-    #[error("the file has no token")]
-    NoToken,
-}
-
 /// A prefix has no `{`, which would decide in which part of a cluster a key is.
 fn key_prefix(text: &str) -> Result<String, &'static str> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b":._-".contains(&byte));

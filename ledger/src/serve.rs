@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,15 +10,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use redis::RedisError;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 
+use crate::error::ServeError;
 use crate::http::Ledger;
 use crate::metrics::Metrics;
-use crate::options::{InvalidFile, Options};
+use crate::options::Options;
 use crate::store::Store;
 use crate::tokens::Tokens;
 
@@ -33,42 +32,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time limit for running requests after a shutdown began. Each is bounded to less.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Why the service cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// An address of the store cannot be used.
-    #[error("--store: expected memory or redis[s]://[<user>:<password>@]<host>[:<port>][/<database>]: {0}")]
-    Address(RedisError),
-    /// The addresses of the store do not go together, or not with `--cluster`.
-    #[error("--store: {0}")]
-    Store(&'static str),
-    /// A file cannot be used.
-    #[error("{option} {}: {source}", path.display())]
-    File {
-        /// The option that names it.
-        option: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: InvalidFile,
-    },
-    /// The service cannot listen on an address, which an option names.
-    #[error("{0} {1}: {2}")]
-    Listen(&'static str, SocketAddr, io::Error),
-    /// The signals that end the service cannot be caught.
-    #[error("cannot install signal handlers: {0}")]
-    Signals(io::Error),
-    /// The metrics contradict each other.
-    #[error("metrics: {0}")]
-    Metrics(#[from] prometheus::Error),
-}
-
 /// Serves until SIGINT or SIGTERM, then finishes the running requests for at most ten seconds.
 ///
 /// # Errors
 /// If the options cannot be used. A store that does not answer is waited for.
 pub async fn serve(options: Options) -> Result<(), ServeError> {
-    let ledger = Arc::new(Ledger::new(Store::new(&options)?, Tokens::new(&options)?, Metrics::new()?));
+    if options.tokens.is_empty() && options.token_file.is_none() && !options.listen.ip().is_loopback() {
+        let address = options.listen;
+        tracing::warn!(%address, "no token is set: whoever reaches this address can use up and lift every quota");
+    }
+    let store = Store::new(&options)?;
+    let tokens = Tokens::new(options.tokens, options.token_file)?;
+    let ledger = Arc::new(Ledger::new(store, tokens, Metrics::new()?));
     let router = ledger.router(true, options.metrics_listen.is_none());
     let mut listeners = vec![(listen("--listen", options.listen).await?, router)];
     if let Some(address) = options.metrics_listen {

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::options::{InvalidFile, Options};
-use crate::serve::ServeError;
+use crate::error::{InvalidFile, ServeError};
 
 /// How often a token file is read again.
 const REREAD: Duration = Duration::from_secs(1);
@@ -35,19 +34,16 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    pub(crate) fn new(options: &Options) -> Result<Self, ServeError> {
-        let accepted = match &options.token_file {
-            None => options.tokens.clone(),
+    /// The tokens of a file, or else these.
+    pub(crate) fn new(tokens: Vec<Token>, file: Option<PathBuf>) -> Result<Self, ServeError> {
+        let accepted = match &file {
+            None => tokens,
             Some(path) => read(path).map_err(|source| {
                 let (option, path) = ("--token-file", path.clone());
                 ServeError::File { option, path, source }
             })?,
         };
-        if accepted.is_empty() && !options.listen.ip().is_loopback() {
-            let address = options.listen;
-            tracing::warn!(%address, "no token is set: whoever reaches this address can use up and lift every quota");
-        }
-        Ok(Self { accepted: RwLock::new(accepted), file: options.token_file.clone() })
+        Ok(Self { accepted: RwLock::new(accepted), file })
     }
 
     /// Whether a request with this value of the header `authorization` is served.

@@ -12,9 +12,10 @@ use redis::{
     Value, cmd,
 };
 
-use super::redis::load_scripts;
+use super::commands::load_scripts;
 use super::settings::Settings;
 use super::topology::Topology;
+use crate::clock;
 
 /// Time limit of an answer of the store. Less than a gateway's default time limit (250 ms), so that the gateway hears that the store
 /// is away rather than nothing.
@@ -110,7 +111,7 @@ impl Master {
         use ServerErrorKind::{Ask, ClusterDown, Moved, TryAgain};
         let failed = |source| Unusable::Failed { what: "scripts may not run", source };
         let trial = format!("{}trial", settings.prefix);
-        for answer in self.send(&load_scripts(&trial)).await.map_err(failed)? {
+        for answer in self.send(&load_scripts(&trial, clock::now())).await.map_err(failed)? {
             if let Value::ServerError(error) = answer
                 && !matches!(error.kind(), Some(Ask | ClusterDown | Moved | TryAgain))
             {

@@ -1,8 +1,9 @@
 //! Where the shares are kept.
 
+mod commands;
 mod master;
+mod masters;
 mod memory;
-mod redis;
 #[cfg(test)]
 mod same_machine;
 mod settings;
@@ -16,11 +17,11 @@ use ledger_wire::{Answer, Hex128, ItemError, Statement};
 use serde::Serialize;
 use tokio::time::Instant;
 
+use self::masters::Masters;
 use self::memory::Memory;
-use self::redis::Masters;
 use self::settings::Settings;
+use crate::error::ServeError;
 use crate::options::Options;
-use crate::serve::ServeError;
 use crate::share::{SETTLING, Terms};
 
 /// Seconds after the end of a window for which its counters are kept. A statement is accepted for 60 s, and clocks differ.

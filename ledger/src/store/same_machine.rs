@@ -142,7 +142,7 @@ async fn the_scripts_answer_what_the_machine_answers() {
             let now = clock::now();
             let statements: Vec<Call> =
                 (0..STATEMENTS).map(|index| row.statement(&mut rnd, index, now)).collect();
-            for statements in statements.chunks(500) {
+            for statements in statements.chunks(200) {
                 let call = |counter, what| Call::new(Hex128(counter), 1, now / 1_000 + 60, now, what);
                 let mut calls = statements.to_vec();
                 let some: Vec<u128> = (0..row.counters).filter(|_| rnd.random_ratio(1, 20)).collect();

@@ -5,8 +5,8 @@ use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisErr
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use crate::options::{InvalidFile, Options};
-use crate::serve::ServeError;
+use crate::error::{InvalidFile, ServeError};
+use crate::options::Options;
 
 /// How the store is reached.
 #[derive(Debug)]

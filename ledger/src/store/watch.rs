@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
 use super::master::{Look, Master};
-use super::redis::Masters;
+use super::masters::Masters;
 use super::settings::Settings;
 use super::topology::Topology;
 use super::{Epoch, Keeper, View};
