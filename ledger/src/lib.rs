@@ -23,6 +23,6 @@ pub mod share;
 mod store;
 mod tokens;
 
-pub use error::{InvalidFile, ServeError};
+pub use error::ServeError;
 pub use options::Options;
 pub use serve::serve;

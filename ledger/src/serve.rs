@@ -43,14 +43,15 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
     }
     let store = Store::new(&options)?;
     let tokens = Tokens::new(options.tokens, options.token_file)?;
-    let ledger = Arc::new(Ledger::new(store, tokens, Metrics::new()?));
+    let metrics = Metrics::new().map_err(|error| ServeError::new("metrics", error))?;
+    let ledger = Arc::new(Ledger::new(store, tokens, metrics));
     let router = ledger.router(true, options.metrics_listen.is_none());
     let mut listeners = vec![(listen("--listen", options.listen).await?, router)];
     if let Some(address) = options.metrics_listen {
         listeners.push((listen("--metrics-listen", address).await?, ledger.router(false, true)));
     }
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+    let catch = |kind| signal(kind).map_err(|error| ServeError::new("signal handlers", error));
+    let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
     let (stop, stopped) = watch::channel(());
     let mut serving = Vec::new();
     for (((listener, address), router), what) in listeners.into_iter().zip(["listening", "metrics"]) {
@@ -75,7 +76,7 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
 }
 
 async fn listen(option: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
-    let failed = |source| ServeError::Listen(option, address, source);
+    let failed = |error| ServeError::new(format!("{option} {address}"), error);
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))

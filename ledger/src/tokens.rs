@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{InvalidFile, ServeError};
+use crate::error::{Reason, ServeError};
 
 /// How often a token file is read again.
 const REREAD: Duration = Duration::from_secs(1);
@@ -38,10 +38,8 @@ impl Tokens {
     pub(crate) fn new(tokens: Vec<Token>, file: Option<PathBuf>) -> Result<Self, ServeError> {
         let accepted = match &file {
             None => tokens,
-            Some(path) => read(path).map_err(|source| {
-                let (option, path) = ("--token-file", path.clone());
-                ServeError::File { option, path, source }
-            })?,
+            Some(path) => read(path)
+                .map_err(|error| ServeError::new(format!("--token-file {}", path.display()), error))?,
         };
         Ok(Self { accepted: RwLock::new(accepted), file })
     }
@@ -77,10 +75,11 @@ impl Tokens {
 }
 
 /// The tokens of a file, one per line. White space around a token and empty lines are ignored.
-fn read(path: &Path) -> Result<Vec<Token>, InvalidFile> {
+fn read(path: &Path) -> Result<Vec<Token>, Reason> {
     let text = std::fs::read_to_string(path)?;
     let lines = text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty());
-    let tokens = lines.map(|(line, number)| line.parse().map_err(|error| InvalidFile::Line(number, error)));
+    let tokens = lines.map(|(line, number)| line.parse().map_err(|error| format!("line {number}: {error}")));
     let tokens: Vec<Token> = tokens.collect::<Result<_, _>>()?;
-    if tokens.is_empty() { Err(InvalidFile::NoToken) } else { Ok(tokens) }
+    // It would lock everybody out.
+    if tokens.is_empty() { Err("the file has no token".into()) } else { Ok(tokens) }
 }

@@ -1,7 +1,6 @@
 //! The store of a single ledger: the machine over a map.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use ledger_wire::{Answer, Hex128};
 
@@ -15,11 +14,6 @@ const SWEEP: usize = 1_024;
 /// Counters in this process, which are lost with it.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    counters: Mutex<Counters>,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
     kept: HashMap<String, Kept>,
     /// Size at which expired ones are looked for.
     sweep_at: usize,
@@ -34,7 +28,7 @@ struct Kept {
     expires: u64,
 }
 
-impl Counters {
+impl Memory {
     fn at(&mut self, call: &Call, now: u64) -> &mut Kept {
         if self.kept.len() >= self.sweep_at {
             self.kept.retain(|_, kept| kept.expires > now);
@@ -46,14 +40,11 @@ impl Counters {
         }
         kept
     }
-}
 
-impl Memory {
-    pub(super) fn call(&self, call: &Call, now: u64) -> Reply {
-        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn call(&mut self, call: &Call, now: u64) -> Reply {
         match &call.what {
             What::State { gateway, statement, terms } => {
-                let kept = counters.at(call, now);
+                let kept = self.at(call, now);
                 let name = (*gateway, statement.generation);
                 let holder = kept.holders.get(&name).copied().unwrap_or_default();
                 let Stated { counter, holder, answer } = state(kept.counter, holder, statement, *terms);
@@ -67,7 +58,7 @@ impl Memory {
                 Reply::Answer(answer)
             }
             What::Reset(reset) => {
-                let kept = counters.at(call, now);
+                let kept = self.at(call, now);
                 if *reset > kept.counter.reset {
                     kept.counter = Counter { reset: *reset, shares: 0 };
                     kept.holders.clear();
@@ -75,7 +66,7 @@ impl Memory {
                 Reply::Answer(Answer::Reset(kept.counter.reset))
             }
             What::Read => {
-                let kept = counters.kept.get(&call.name).filter(|kept| kept.expires > now);
+                let kept = self.kept.get(&call.name).filter(|kept| kept.expires > now);
                 let holders = kept.into_iter().flat_map(|kept| &kept.holders);
                 let holders = holders.map(|(&(gateway, generation), holder)| HolderShare {
                     gateway,
@@ -116,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_counter_is_forgotten_180_seconds_after_its_window_whatever_later_statements_say_of_it() {
-        let memory = Memory::default();
+        let mut memory = Memory::default();
         memory.call(&ask(1, 100, 60_000), 60_000);
         memory.call(&ask(1, 500, 70_000), 70_000);
         //  time, how many hold something
@@ -132,11 +123,11 @@ mod tests {
 
     #[test]
     fn what_has_expired_takes_no_memory() {
-        let memory = Memory::default();
+        let mut memory = Memory::default();
         for number in 0..10 * SWEEP as u64 {
             let now = number * 10_000;
             memory.call(&ask(number.into(), now / 1_000 + 60, now), now);
         }
-        assert!(memory.counters.lock().unwrap().kept.len() <= 2 * SWEEP);
+        assert!(memory.kept.len() <= 2 * SWEEP);
     }
 }

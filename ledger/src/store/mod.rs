@@ -10,7 +10,7 @@ mod settings;
 mod topology;
 mod watch;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use ledger_wire::{Answer, Hex128, ItemError, Statement};
@@ -114,14 +114,16 @@ impl Store {
     pub(crate) fn new(options: &Options) -> Result<Self, ServeError> {
         match options.store.as_slice() {
             [memory] if memory == "memory" && options.cluster => {
-                Err(ServeError::Store("memory cannot be a cluster; leave out --cluster"))
+                Err(ServeError::new("--store", "memory cannot be a cluster; leave out --cluster"))
             }
             [memory] if memory == "memory" => {
                 let epoch = Epoch::begin(Hex128(rand::random()));
-                let view = View { epoch, keeper: Keeper::Memory(Memory::default()) };
+                let view = View { epoch, keeper: Keeper::Memory(Mutex::default()) };
                 Ok(Self { view: RwLock::new(Some(Arc::new(view))), servers: None })
             }
-            [_, _, ..] if !options.cluster => Err(ServeError::Store("several addresses need --cluster")),
+            [_, _, ..] if !options.cluster => {
+                Err(ServeError::new("--store", "several addresses need --cluster"))
+            }
             _ => Ok(Self { view: RwLock::default(), servers: Some(Settings::new(options)?) }),
         }
     }
@@ -150,7 +152,7 @@ pub(crate) struct View {
 /// What keeps the shares.
 #[derive(Debug)]
 enum Keeper {
-    Memory(Memory),
+    Memory(Mutex<Memory>),
     Masters(Masters),
 }
 
@@ -167,6 +169,7 @@ impl View {
     pub(crate) async fn call(&self, calls: &[Result<Call, ItemError>], now: u64) -> Vec<Reply> {
         match &self.keeper {
             Keeper::Memory(memory) => {
+                let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
                 let reply = |call: &Result<Call, ItemError>| match call {
                     Ok(call) => memory.call(call, now),
                     Err(error) => error.clone().into(),

@@ -138,7 +138,7 @@ async fn the_scripts_answer_what_the_machine_answers() {
         until("the store is found", async || store.view().is_some()).await;
         for (seed, row) in ROWS.iter().enumerate() {
             server.cli("flushall");
-            let (memory, mut rnd) = (Memory::default(), StdRng::seed_from_u64(seed as u64));
+            let (mut memory, mut rnd) = (Memory::default(), StdRng::seed_from_u64(seed as u64));
             let now = clock::now();
             let statements: Vec<Call> =
                 (0..STATEMENTS).map(|index| row.statement(&mut rnd, index, now)).collect();

@@ -1,11 +1,13 @@
 //! How Redis or Valkey is reached.
 
+use std::path::Path;
+
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use crate::error::{InvalidFile, ServeError};
+use crate::error::{Reason, ServeError};
 use crate::options::Options;
 
 /// How the store is reached.
@@ -24,13 +26,7 @@ impl Settings {
     pub(super) fn new(options: &Options) -> Result<Self, ServeError> {
         // An error means that it is installed.
         let _installed = rustls::crypto::ring::default_provider().install_default();
-        let authority = options.store_ca.as_ref().map(|path| {
-            let pem = std::fs::read(path).map_err(InvalidFile::Unreadable);
-            let has_certificate = |pem: &Vec<u8>| CertificateDer::from_pem_slice(pem).is_ok();
-            let pem = pem.and_then(|pem| Some(pem).filter(has_certificate).ok_or(InvalidFile::NoCertificate));
-            pem.map_err(|source| ServeError::File { option: "--store-ca", path: path.clone(), source })
-        });
-        let authority = authority.transpose()?;
+        let authority = options.store_ca.as_deref().map(authority).transpose()?;
         let infos = options.store.iter().map(|url| {
             let info = url.as_str().into_connection_info()?;
             // Otherwise the library says its name with CLIENT SETINFO, which users who may not would see in their ACL log.
@@ -46,9 +42,13 @@ impl Settings {
             };
             Ok(client?.get_connection_info().clone())
         });
-        let infos = infos.collect::<Result<Vec<_>, _>>().map_err(ServeError::Address)?;
+        let infos = infos.collect::<Result<Vec<_>, RedisError>>().map_err(|error| {
+            let form = "redis[s]://[<user>:<password>@]<host>[:<port>][/<database>]";
+            ServeError::new("--store", format!("expected memory or {form}: {error}"))
+        })?;
         let seeds = infos.iter().map(|info| info.addr().clone()).collect();
-        let template = infos.into_iter().next().ok_or(ServeError::Store("an address is missing"))?;
+        let template =
+            infos.into_iter().next().ok_or_else(|| ServeError::new("--store", "an address is missing"))?;
         Ok(Self { seeds, template, is_cluster: options.cluster, prefix: options.key_prefix.clone() })
     }
 
@@ -65,4 +65,12 @@ impl Settings {
         }
         address
     }
+}
+
+/// The certificate of an authority, in PEM.
+fn authority(path: &Path) -> Result<Vec<u8>, ServeError> {
+    let failed = |reason: Reason| ServeError::new(format!("--store-ca {}", path.display()), reason);
+    let pem = std::fs::read(path).map_err(|error| failed(error.into()))?;
+    let is_certificate = CertificateDer::from_pem_slice(&pem).is_ok();
+    if is_certificate { Ok(pem) } else { Err(failed("the file has no certificate in PEM".into())) }
 }
