@@ -23,8 +23,14 @@ pub(crate) struct Redis {
     client_options: Vec<String>,
 }
 
+/// A port below those that systems give to clients: none of them can take it while a server is restarted.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    loop {
+        let port = rand::random_range(10_000..32_000);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Waits until something is so.
