@@ -141,9 +141,10 @@ fn contention(c: &mut Criterion) {
                 let data = Worker::default();
                 std::thread::scope(|scope| {
                     for thread in 0..THREADS {
-                        let (mut host, mut limiter) = (data.clone(), Limiter::new(Arc::clone(&config)));
+                        let (mut host, config) = (data.clone(), Arc::clone(&config));
                         let requests = requests.iter().cycle().skip(thread * 31).take(REQUESTS);
                         scope.spawn(move || {
+                            let mut limiter = Limiter::new(config);
                             requests.for_each(|request| drop(decided(&mut limiter, &mut host, request)));
                         });
                     }

@@ -65,6 +65,7 @@ unsafe extern "C" {
         headers_size: usize,
         grpc_status: i32,
     ) -> u32;
+    safe fn proxy_continue_stream(stream: u32) -> u32;
     fn proxy_define_metric(kind: u32, name: *const u8, size: usize, id: &mut u32) -> u32;
     safe fn proxy_increment_metric(id: u32, offset: i64) -> u32;
 }
@@ -230,12 +231,23 @@ pub(crate) fn header_map(map: MapType) -> Result<Returned, HostError> {
     pairs.map(Option::unwrap_or_default)
 }
 
+/// Lets the request of the current stream go on.
+pub(crate) fn resume() -> Result<(), HostError> {
+    const REQUEST: u32 = 0;
+    check("proxy_continue_stream", proxy_continue_stream(REQUEST))
+}
+
 /// Calls a cluster. The SDK hands the answer to the context that is active now, if that still exists. There is none after `timeout`
 /// milliseconds. Returns the number that identifies the answer.
-pub(crate) fn http_call(cluster: &str, headers: Vec<(&str, &str)>, timeout: u32) -> Result<u32, HostError> {
+pub(crate) fn http_call(
+    cluster: &str,
+    headers: Vec<(&str, &str)>,
+    body: Option<&[u8]>,
+    timeout: u32,
+) -> Result<u32, HostError> {
     let timeout = Duration::from_millis(timeout.into());
     // The ABI names BadArgument and InternalFailure for this call. The SDK ends the VM on any other failure.
-    hostcalls::dispatch_http_call(cluster, headers, None, Vec::new(), timeout)
+    hostcalls::dispatch_http_call(cluster, headers, body, Vec::new(), timeout)
         .map_err(|status| HostError { call: "proxy_http_call", status: status as u32 })
 }
 

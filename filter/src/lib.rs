@@ -29,7 +29,7 @@
 //! # Folders
 //!
 //! Dependencies point one way: `plugin` → {`decide`, `directory`, `host`}, `decide` → {`request`, `count`, `config`}, `directory` →
-//! {`config`, `count`}, `config` → {`request`, `count`}. `time`, `window`, `quota` and `grpc` depend on none of these.
+//! {`config`, `count`}, `config` → {`request`, `count`}. `fleet`, `time`, `window`, `quota` and `grpc` depend on none of these.
 
 #![cfg_attr(
     not(test),
@@ -46,6 +46,7 @@ pub mod config;
 pub mod count;
 pub mod decide;
 pub mod directory;
+pub mod fleet;
 pub mod grpc;
 pub mod quota;
 pub mod request;

@@ -53,4 +53,16 @@ impl Timestamp {
     pub const fn low_bits(self) -> u32 {
         self.0.as_nanos() as u32
     }
+
+    /// Whole milliseconds since the epoch, rounded down.
+    #[must_use]
+    pub const fn millis(self) -> u64 {
+        self.seconds() * 1_000 + self.0.subsec_millis() as u64
+    }
+
+    /// The low 32 bits of the milliseconds since the epoch.
+    #[must_use]
+    pub const fn low_millis(self) -> u32 {
+        self.millis() as u32
+    }
 }

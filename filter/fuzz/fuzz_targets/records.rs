@@ -184,8 +184,8 @@ fuzz_target!(|input: Input<'_>| {
         let peeked = counters.standing(&mut host, place, &quotas).expect("an entry of our own");
         assert_eq!(peeked.iter().map(|standing| standing.used).collect::<Vec<_>>(), before);
         let counted = counters.charge(&mut host, place, charge, &mut standings).expect("an entry of our own");
-        assert_eq!(counted.admitted, model.consume(number, &quotas, cost, at), "{quotas:?}");
-        if counted.admitted {
+        assert_eq!(counted.is_admitted(), model.consume(number, &quotas, cost, at), "{quotas:?}");
+        if counted.is_admitted() {
             let standings = standings.clone();
             open.push(Open { number, quotas: quotas.clone(), cost, standings });
         }

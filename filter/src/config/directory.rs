@@ -3,19 +3,13 @@
 use core::fmt;
 
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess};
 
-use super::error::{At as _, ConfigError, Quoted};
-use super::forms::{Forms, read_by_forms};
-use super::leaf::{Authority, Path, Span, Text, Variable, is_authority};
+use super::leaf::{Authority, Path, Span, Text};
+use super::service::{Secret, authority};
 use super::strangers::NotReadyFields;
 
 /// Upper bound of a poll's timeout, in seconds.
 const MAX_TIMEOUT: u32 = 5;
-
-/// The host that polls name where the name of the cluster has none. `.internal` is reserved for private use.
-const DEFAULT_AUTHORITY: &str = "weir.internal";
 
 /// A service that lists subscribers.
 #[derive(Clone, Deserialize)]
@@ -69,12 +63,7 @@ impl DirectorySettings {
     /// The `:authority` of polls.
     #[must_use]
     pub fn authority(&self) -> &str {
-        let host = self.cluster.rsplit('|').next().unwrap_or_default();
-        match &self.authority {
-            Some(authority) => authority,
-            None if is_authority(host) => host,
-            None => DEFAULT_AUTHORITY,
-        }
+        authority(&self.cluster, self.authority.as_ref())
     }
 
     /// Timeout of a poll in milliseconds: the interval, and at most five seconds.
@@ -82,69 +71,4 @@ impl DirectorySettings {
     pub fn timeout_milliseconds(&self) -> u32 {
         self.interval.0.min(MAX_TIMEOUT) * 1000
     }
-
-    /// Replaces the name of the token's variable by its value.
-    pub(super) fn read_variables(
-        &mut self,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<(), ConfigError> {
-        if let Some(Secret::Variable(name)) = &self.bearer {
-            let Some(value) = variable(name).filter(|value| !value.is_empty()) else {
-                let unset = ConfigError::new("not set, or this host passes none");
-                return Err(unset.given(&Quoted(name))).at("env").at("bearer");
-            };
-            self.bearer = Some(Secret::Given(value));
-        }
-        Ok(())
-    }
 }
-
-/// A bearer token, or the environment variable that has it. The debugging output has neither.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Secret {
-    /// The token.
-    Given(String),
-    /// The name of the variable, which [`super::Config::with_environment`] replaces by its value.
-    Variable(String),
-}
-
-impl Secret {
-    /// The token; empty as long as it is the name of a variable.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        match self {
-            Self::Given(token) => token,
-            Self::Variable(_) => "",
-        }
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
-/// The environment variable that has a secret.
-#[derive(Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct EnvironmentVariable {
-    /// Name of the variable: letters, digits and `_`.
-    env: Variable,
-}
-
-impl<'de> Forms<'de> for Secret {
-    const EXPECTED: &'static str = r#"a token, or {"env": "NAME"} for an environment variable"#;
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        Ok(Self::Given(text.to_owned()))
-    }
-
-    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
-        let variable = EnvironmentVariable::deserialize(MapAccessDeserializer::new(object))?;
-        Ok(Self::Variable(variable.env.0))
-    }
-}
-
-read_by_forms!(Secret, |generator| {"anyOf": [{"type": "string"}, generator.subschema_for::<EnvironmentVariable>()]});

@@ -175,6 +175,22 @@ impl<const MIN: u32> Forms<'_> for Span<MIN> {
     }
 }
 
+/// A duration such as `250ms` or `1s`, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Millis(pub(super) u32);
+
+impl Forms<'_> for Millis {
+    const EXPECTED: &'static str = "whole milliseconds or seconds such as 250ms, 1s";
+
+    fn text<E: Error>(text: &str) -> Result<Self, E> {
+        let milliseconds = match text.strip_suffix("ms") {
+            Some(count) if is_word(count, b"") => count.parse().ok(),
+            _ => duration(text).flatten().and_then(|seconds| seconds.checked_mul(1_000)),
+        };
+        Self::or_refused(milliseconds.map(Self))
+    }
+}
+
 /// Parses whole seconds, minutes, hours or days such as `90s`, `5m`, `2h`, `7d` into seconds. `None` if the text is not a duration,
 /// `Some(None)` if it has more seconds than a `u32` holds.
 pub(super) fn duration(text: &str) -> Option<Option<u32>> {
@@ -222,5 +238,6 @@ read_by_forms!(PrefixBits, {"type": "integer", "minimum": 1, "maximum": 128});
 read_by_forms!(RefusalStatus, {"type": "integer", "minimum": 400, "maximum": 499, "not": {"const": 429}});
 read_by_forms!(Span<0>, {"type": "string", "pattern": "^[0-9]+[smhd]$"});
 read_by_forms!(Span<1>, {"type": "string", "pattern": "^0*[1-9][0-9]*[smhd]$"});
+read_by_forms!(Millis, {"type": "string", "pattern": "^[0-9]+(ms|[smhd])$"});
 read_by_forms!(MetadataPath, {"type": "array", "items": {"type": "string", "pattern": "^[^\\u0000]+$"}, "minItems": 2});
 read_by_forms!(@T NonEmpty<T>, |generator| {"type": "array", "items": generator.subschema_for::<T>(), "minItems": 1});

@@ -3,14 +3,15 @@
 //! [`Settings`] has the fields; the JSON Schema and the reference are made from it. A value checks itself while it is read, and what fields
 //! have to do with each other is checked afterwards, in place. A configuration is refused as a whole, with its first error.
 //!
-//! Dependencies point one way: this file → {`settings`, `json`}; `settings` → {`subscribers`, `directory`, `operators`, `headers`} → {`strangers`,
-//! `roster`} → `plans` → {`requests`, `cost`, `rate`} → {`leaf`, `digest`, `entries`} → `forms`; `json` → `entries`; all of them → `error`.
+//! Dependencies point one way: this file → {`settings`, `json`}; `settings` → {`subscribers`, `directory`, `fleet`, `operators`, `headers`} → {`strangers`,
+//! `roster`, `service`} → `plans` → {`requests`, `cost`, `rate`} → {`leaf`, `digest`, `entries`} → `forms`; `json` → `entries`; all of them → `error`.
 
 mod cost;
 mod digest;
 mod directory;
 mod entries;
 mod error;
+mod fleet;
 mod forms;
 mod headers;
 mod json;
@@ -24,6 +25,7 @@ pub mod roster;
 pub mod schema;
 #[cfg(test)]
 mod secrecy;
+mod service;
 mod settings;
 mod strangers;
 mod subscribers;
@@ -34,10 +36,11 @@ use core::mem;
 
 pub use self::cost::{CostSource, Refund};
 pub use self::digest::{digest, hex, parse_digest, parse_key};
-pub use self::directory::{DirectorySettings, Secret};
+pub use self::directory::DirectorySettings;
 pub use self::entries::Entries;
 use self::error::{At as _, each};
 pub use self::error::{ConfigError, SECRET_FIELDS};
+pub use self::fleet::{FleetSettings, OnUnavailable};
 pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};
 pub(crate) use self::json::read_value;
 pub use self::operators::OperatorSettings;
@@ -46,11 +49,14 @@ pub use self::rate::Grants;
 pub use self::requests::Match;
 use self::requests::{check_path, key_sources};
 use self::roster::Known;
+pub use self::service::Secret;
 pub use self::settings::{LogFields, OnError, Settings};
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, CountBy, Subscribers};
 use crate::count::fingerprint::KeyDigest;
+use crate::count::holding::Terms;
 use crate::count::table::{Capacity, MAX_CAPACITY};
+use crate::quota::Mode;
 use crate::request::identity::KeySource;
 use crate::request::path::below;
 use crate::request::readings::{AmbiguousPath, Readings};
@@ -79,6 +85,8 @@ pub struct Config {
     pub missing_key: StrangerPolicy,
     /// Policy for requests with an unknown key before the first good answer of the directory, if there is one.
     pub not_ready: Option<StrangerPolicy>,
+    /// How the fleet is timed; `None` if there is none, or if nothing is refused, so that nothing has to wait.
+    pub fleet: Option<Terms>,
     /// Which requests fall under a rule other than that of the default class: the first match decides.
     rules: Vec<(Match, Rule)>,
 }
@@ -142,6 +150,7 @@ impl Config {
         let not_ready =
             settings.directory.as_mut().map(|directory| mem::take(&mut directory.not_ready).check());
         settings.operators.as_ref().map_or(Ok(()), OperatorSettings::check).at("operators")?;
+        settings.fleet.as_ref().map_or(Ok(()), FleetSettings::check).at("fleet")?;
         let exempt = mem::take(&mut settings.exempt).into_iter().map(|of| (of, Rule::Exempt));
         let usage = settings.usage_path.take().map(|path| (Match::get(path), Rule::Usage));
         let classes = catalog.classes.iter_mut().enumerate().flat_map(|(place, class)| {
@@ -158,6 +167,11 @@ impl Config {
             unknown_key: mem::take(&mut settings.unknown_key).check().at("unknown_key")?,
             missing_key: mem::take(&mut settings.missing_key).check().at("missing_key")?,
             not_ready: not_ready.transpose().at("not_ready").at("directory")?,
+            fleet: settings
+                .fleet
+                .as_ref()
+                .filter(|_| settings.enforcement == Mode::Enforced)
+                .map(FleetSettings::terms),
             settings,
         })
     }
@@ -170,8 +184,11 @@ impl Config {
         mut self,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        if let Some(directory) = &mut self.settings.directory {
-            directory.read_variables(variable).at("directory")?;
+        let Settings { directory, fleet, .. } = &mut self.settings;
+        let directory = directory.as_mut().and_then(|directory| directory.bearer.as_mut());
+        let fleet = fleet.as_mut().and_then(|fleet| fleet.bearer.as_mut());
+        for (field, secret) in [("directory", directory), ("fleet", fleet)] {
+            secret.map_or(Ok(()), |secret| secret.read_variable(&variable)).at(field)?;
         }
         Ok(self)
     }

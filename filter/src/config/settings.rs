@@ -1,9 +1,10 @@
 //! The fields of the configuration. Their comments are the configuration reference.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::directory::DirectorySettings;
 use super::entries::Entries;
+use super::fleet::FleetSettings;
 use super::headers::HeaderOptions;
 use super::leaf::{BasePath, MetadataPath, Name, NonEmpty, Path, PrefixBits, RefusalStatus};
 use super::operators::OperatorSettings;
@@ -167,9 +168,13 @@ pub struct Settings {
         "token": "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b",
     }]}])))]
     pub operators: Option<OperatorSettings>,
-    #[serde(default, rename = "fleet", deserialize_with = "no_fleet")]
-    #[cfg_attr(feature = "schema", schemars(skip))]
-    _fleet: (),
+    /// Shares quotas among gateways through a ledger. Strangers, and quotas in shadow mode, are counted by each gateway.
+    #[cfg_attr(feature = "schema", schemars(extend("examples" = [{
+        "cluster": "ledger",
+        "bearer": {"env": "WEIR_LEDGER_TOKEN"},
+        "on_unavailable": {"local": 10},
+    }])))]
+    pub fleet: Option<FleetSettings>,
 }
 
 fn default_class() -> Name {
@@ -232,9 +237,4 @@ pub enum OnError {
     Allow,
     /// Answer 503.
     Deny,
-}
-
-/// Refuses a field that this version does not have, and that an earlier one had.
-fn no_fleet<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
-    Err(serde::de::Error::custom("fleets are being rebuilt, and this version has none; leave the field out"))
 }

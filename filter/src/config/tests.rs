@@ -299,8 +299,40 @@ fn every_mistake_has_its_message_and_its_path() {
             "rate: unknown field, expected plans, classes, default_class, exempt, base_path or 20 others",
         ),
         (
-            r#""fleet": {"cluster": "c"}"#.to_owned(),
-            "fleet: fleets are being rebuilt, and this version has none; leave the field out",
+            r#""fleet": {"cluster": "c", "domain": "d"}"#.to_owned(),
+            r#"fleet.domain: "d": the ledger has no domains; set namespace to keep two fleets on one ledger apart"#,
+        ),
+        (
+            r#""fleet": {"cluster": "c", "limits": "sent"}"#.to_owned(),
+            r#"fleet.limits: "sent": limits are those of the plans; leave the field out"#,
+        ),
+        (
+            r#""fleet": {"cluster": "c", "window_index": true}"#.to_owned(),
+            "fleet.window_index: a fleet shares quotas of every window; leave the field out",
+        ),
+        (
+            r#""fleet": {"cluster": "c", "local_percent": 5}"#.to_owned(),
+            r#"fleet.local_percent: 5: write "on_unavailable": {"local": 10}"#,
+        ),
+        (
+            r#""fleet": {"cluster": "c", "on_unavailable": "local"}"#.to_owned(),
+            r#"fleet.on_unavailable: "local": expected "allow", "deny", or {"local": 10} for a percentage of the limit"#,
+        ),
+        (
+            r#""fleet": {"cluster": "c", "on_unavailable": {"local": 0}}"#.to_owned(),
+            r#"fleet.on_unavailable: expected "allow", "deny", or {"local": 10} for a percentage of the limit"#,
+        ),
+        (
+            r#""fleet": {"cluster": "c", "timeout": "6s"}"#.to_owned(),
+            "fleet.timeout: 6000 ms: expected 1 ms to 5 s",
+        ),
+        (
+            r#""fleet": {"cluster": "c", "timeout": "251ms"}"#.to_owned(),
+            "fleet.term: 1000 ms: expected at least four times timeout, 1004 ms",
+        ),
+        (
+            r#""fleet": {"cluster": "c", "term": "1 s"}"#.to_owned(),
+            r#"fleet.term: "1 s": expected whole milliseconds or seconds such as 250ms, 1s"#,
         ),
         (
             r#""headers": {"ietf": "yes"}"#.to_owned(),

@@ -31,10 +31,13 @@ use super::shared_data::{Cas, Swap};
 use super::table::EntryName;
 use crate::time::Timestamp;
 
-/// The largest entry that is remembered: one record of three windows.
-const MAX_VALUE: usize = 66;
+/// The largest entry that is remembered in its slot: one record of three windows, in no fleet.
+const MAX_SMALL: usize = 66;
 
-/// Entries that are remembered, each in the one slot that it may have: 1.8 MB of each VM.
+/// The largest entry that is remembered: the same with what a gateway of a fleet holds.
+const MAX_VALUE: usize = 258;
+
+/// Entries that are remembered, each in the one slot that it may have: 2.1 MB of each VM, and in a fleet at most 6.3 MB.
 ///
 /// In Envoy 1.40, a request adds 9.1 µs without predictions, 8.0 with 2,048 slots and 7.7 with these while 100 keys are busy, and 8.5, 8.5 and
 /// 7.9 while 10,000 are (`weir-bench --keys`, one run).
@@ -69,7 +72,9 @@ pub(crate) struct CasPredictor {
 struct Written {
     /// The default, which no entry has, if nothing is remembered.
     name: EntryName,
-    value: ArrayVec<u8, MAX_VALUE>,
+    small: ArrayVec<u8, MAX_SMALL>,
+    /// The entry if it is larger; otherwise empty.
+    large: Vec<u8>,
     /// The number that a host would give this write that numbers the writes of each value.
     after_replaced: Cas,
     /// The number that follows [`CasPredictor::issued`] as it was before the write.
@@ -77,6 +82,28 @@ struct Written {
     /// The place of the write among this VM's.
     place: u32,
     at: Timestamp,
+}
+
+impl Written {
+    /// Remembers the value. `false` if it is too large.
+    fn put(&mut self, value: &[u8]) -> bool {
+        self.small.clear();
+        self.large.clear();
+        self.small.try_extend_from_slice(value).is_ok() || self.put_large(value)
+    }
+
+    #[cold]
+    fn put_large(&mut self, value: &[u8]) -> bool {
+        let fits = value.len() <= MAX_VALUE;
+        if fits {
+            self.large.extend_from_slice(value);
+        }
+        fits
+    }
+
+    fn value(&self) -> &[u8] {
+        if self.large.is_empty() { &self.small } else { &self.large }
+    }
 }
 
 /// An entry as this VM wrote it, and the predicted number of that write.
@@ -111,7 +138,7 @@ impl CasPredictor {
         }
         let written = self.written(name)?;
         let is_sure = self.proofs >= PROOFS || written.after_issued == written.after_replaced;
-        is_sure.then(|| Predicted { value: &written.value, cas: written.after_issued, written: written.at })
+        is_sure.then(|| Predicted { value: written.value(), cas: written.after_issued, written: written.at })
     }
 
     /// Forgets an entry, because the step on it was not stored: a client that is refused is likely to be refused again, and each refusal needs a
@@ -139,7 +166,7 @@ impl CasPredictor {
     pub(crate) fn read(&mut self, name: EntryName, value: &[u8], number: Cas) {
         let mut issued = number.0;
         if let Some(written) = self.written(name)
-            && *written.value == *value
+            && written.value() == value
         {
             issued = issued.wrapping_add(self.writes.wrapping_sub(written.place));
             if written.after_issued != written.after_replaced {
@@ -162,9 +189,8 @@ impl CasPredictor {
         let after_issued = after(self.issued);
         self.wrote_unremembered();
         let Some(slot) = self.slots.get_mut(slot_of(name)) else { return };
-        slot.value.clear();
         // Before the first read, no number is known that was issued.
-        if !self.has_read || slot.value.try_extend_from_slice(value).is_err() {
+        if !self.has_read || !slot.put(value) {
             slot.name = EntryName::default();
             return;
         }
@@ -196,9 +222,9 @@ fn slot_of(name: EntryName) -> usize {
     usize::try_from(spread >> (u32::BITS - SLOTS.ilog2())).unwrap_or(0)
 }
 
-// 16,384 of these are 1.8 MB.
+// 16,384 of these are 2.1 MB.
 #[cfg(target_arch = "wasm32")]
-const _: () = assert!(size_of::<Written>() <= 112);
+const _: () = assert!(size_of::<Written>() <= 128);
 
 #[cfg(test)]
 mod tests {
@@ -298,7 +324,7 @@ mod tests {
             let place = vm.place(Who::Key(&[key; 32]), "standard");
             let charge = Charge { quotas: &self.quotas, cost: 1 };
             let counted = vm.charge(&mut self.host, place, charge, &mut Standings::new()).unwrap();
-            counted.admitted
+            counted.is_admitted()
         }
 
         fn used(&mut self, vm: usize, key: u8) -> u32 {
@@ -313,9 +339,9 @@ mod tests {
         let of_value = Numbering::OfValue;
         for (numbering, given, keys, most) in [
             (Numbering::OfProcess, 0, 1, 10),
-            // Some of a hundred keys share a slot.
-            (Numbering::OfProcess, 0, 100, 1000),
-            (Numbering::OfProcess, u32::MAX - 500, 100, 1000),
+            // Some of a hundred keys share an entry.
+            (Numbering::OfProcess, 0, 100, 200),
+            (Numbering::OfProcess, u32::MAX - 500, 100, 300),
             // With more keys, such a host is read each time.
             (of_value, 0, 1, 10),
         ] {
@@ -324,7 +350,7 @@ mod tests {
                 assert!(process.count(0, (round % keys) as u8));
             }
             let TestHost { reads, conflicts, .. } = process.host;
-            assert!(reads <= most && conflicts <= 10, "{numbering:?}, {keys} keys: {reads}, {conflicts}");
+            assert!(reads <= most && conflicts <= 20, "{numbering:?}, {keys} keys: {reads}, {conflicts}");
         }
     }
 

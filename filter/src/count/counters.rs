@@ -1,9 +1,14 @@
 //! The counters of a namespace: what may be done to them, each in one compare-and-swap.
 
-use super::charge::{Charge, Standings};
+use ledger_wire::Answer;
+
+use super::charge::{Admission, Charge, Standings, Turn, add_others};
+use super::entry::{self, Record};
 use super::fingerprint::{Salt, Who};
+use super::holding::Terms;
 use super::settle::{Settlement, reset};
 use super::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
+use super::sharing::{self, Answered, Ask, Attended, OfWindow, SharedName, Statements};
 use super::swap::{CountError, CounterHost, Place, Step, SwapLoop, Taken};
 use super::table::{Capacity, OpenError, Table, Tables};
 use crate::quota::Quota;
@@ -12,12 +17,20 @@ use crate::time::Timestamp;
 /// The result of counting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Whether the request was admitted.
-    pub admitted: bool,
+    /// What becomes of the request.
+    pub admission: Admission,
     /// The instant of the decision.
     pub at: Timestamp,
     /// Whether the overflow record of a full strangers' entry was used.
     pub overflowed: bool,
+}
+
+impl Counted {
+    /// Whether the request was admitted.
+    #[must_use]
+    pub fn is_admitted(&self) -> bool {
+        self.admission == Admission::Admitted
+    }
 }
 
 /// The counters of a namespace, as one VM reaches them.
@@ -26,6 +39,8 @@ pub struct Counters {
     tables: Tables,
     /// Where the tables are if the host has no shared data.
     local: Option<VmLocalData>,
+    /// Whether the gateways of a fleet share the counters of known keys.
+    in_fleet: bool,
     swap: SwapLoop,
 }
 
@@ -47,7 +62,13 @@ impl Counters {
             }
             tables => (tables?, None),
         };
-        Ok(Self { tables, local, swap: SwapLoop::default() })
+        Ok(Self { tables, local, in_fleet: false, swap: SwapLoop::default() })
+    }
+
+    /// The same, where the gateways of a fleet share the counters of known keys.
+    #[must_use]
+    pub fn in_fleet(self, in_fleet: bool) -> Self {
+        Self { in_fleet, ..self }
     }
 
     /// Whether the host has no shared data, so that this VM counts by itself.
@@ -76,7 +97,8 @@ impl Counters {
             Who::Address(_) => Table::Strangers,
         };
         let fingerprint = self.tables.salt().fingerprint(who, class);
-        Place { table, fingerprint, name: self.tables.entry(table, fingerprint) }
+        let in_fleet = self.in_fleet && table == Table::Known;
+        Place { table, fingerprint, name: self.tables.entry(table, fingerprint), in_fleet }
     }
 
     /// Takes the number of malformed entries that were begun again since the last time.
@@ -95,9 +117,29 @@ impl Counters {
         charge: Charge<'_>,
         standings: &mut Standings,
     ) -> Result<Counted, CountError> {
-        let Taken { result: admitted, at, overflowed } =
-            self.take(host, place, charge.quotas, |record| charge.apply(record, standings))?;
-        Ok(Counted { admitted, at, overflowed })
+        let step = |record: &mut Record| charge.apply(record, standings);
+        let Taken { result: admission, at, overflowed } = match &self.local {
+            Some(_) => self.take(host, place, charge.quotas, step)?,
+            None => self.swap.take(host, place, charge.quotas, step)?,
+        };
+        Ok(Counted { admission, at, overflowed })
+    }
+
+    /// The same of a counter that a fleet shares.
+    ///
+    /// # Errors
+    /// If the request was not counted.
+    pub fn charge_shared(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        charge: Charge<'_>,
+        turn: Turn<'_>,
+        standings: &mut Standings,
+    ) -> Result<Counted, CountError> {
+        let step = |record: &mut Record| charge.apply_shared(record, standings, turn);
+        let Taken { result: admission, at, overflowed } = self.take(host, place, charge.quotas, step)?;
+        Ok(Counted { admission, at, overflowed })
     }
 
     /// Settles a charge. `standings` receives one for each quota, as they are afterwards. Returns the instant.
@@ -143,15 +185,17 @@ impl Counters {
         place: Place,
         quotas: &[Quota],
     ) -> Result<Standings, CountError> {
-        let (charge, mut standings) = (Charge { quotas, cost: 0 }, Standings::new());
+        let charge = Charge { quotas, cost: 0 };
+        let mut standings = Standings::new();
         let taken = self.take(host, place, quotas, |record| {
             charge.apply(record, &mut standings);
+            add_others(quotas, record, &mut standings);
             Step::Keep(())
         });
         if let Err(CountError::Entry(_)) = taken {
             // A counter without a record has used nothing.
             let now = host.now()?;
-            self.swap.record.open_unused(quotas, now)?;
+            self.swap.record.open_unused(place.counter(), quotas, now)?;
             charge.apply(&mut self.swap.record, &mut standings);
         } else {
             taken?;
@@ -159,13 +203,119 @@ impl Counters {
         Ok(standings)
     }
 
+    /// Asks for what a request lacks. The counter is `name` in the fleet.
+    ///
+    /// # Errors
+    /// If the asks could not be stored. They must not be sent then.
+    pub fn ask(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        name: SharedName,
+        ask: Ask<'_>,
+        terms: Terms,
+    ) -> Result<Statements, CountError> {
+        Ok(self.take(host, place, ask.quotas, |record| sharing::ask(record, name, ask, terms))?.result)
+    }
+
+    /// States what nobody waits for. `epoch` is the store's last one.
+    ///
+    /// # Errors
+    /// If the statements could not be stored. They must not be sent then.
+    pub fn attend(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        epoch: Option<u32>,
+        terms: Terms,
+    ) -> Result<Attended, CountError> {
+        Ok(self.take(host, place, &[], |record| sharing::attend(record, epoch, terms))?.result)
+    }
+
+    /// The counters in the entry with this number, from 0, that a fleet shares; `None` after the last entry.
+    ///
+    /// # Errors
+    /// If the entry could not be read.
+    pub fn shared_in(
+        &mut self,
+        host: &mut impl CounterHost,
+        number: u32,
+    ) -> Result<Option<Vec<Place>>, HostError> {
+        let Some(name) = self.tables.known_entry(number) else { return Ok(None) };
+        let of = |entry: &[u8]| {
+            let shared = entry::shared(entry).into_iter();
+            shared
+                .map(|fingerprint| Place { table: Table::Known, fingerprint, name, in_fleet: true })
+                .collect()
+        };
+        let shared = match &mut self.local {
+            Some(local) => local.get(name.as_bytes())?.map(|(entry, _)| of(&entry)),
+            None => host.get(name.as_bytes())?.map(|(entry, _)| of(entry.as_ref())),
+        };
+        Ok(Some(shared.unwrap_or_default()))
+    }
+
+    /// Takes up the answers to statements about a counter.
+    ///
+    /// # Errors
+    /// If they could not be stored. The counter then has too little until it states again.
+    pub fn take_up(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        stated: &[OfWindow],
+        (answers, epoch): (&[Answer], u32),
+        terms: Terms,
+    ) -> Result<Answered, CountError> {
+        let step = |record: &mut Record| sharing::take_up(record, stated, answers, epoch, terms);
+        Ok(self.take(host, place, &[], step)?.result)
+    }
+
+    /// Forgets a request that got no answer to what it stated.
+    ///
+    /// # Errors
+    /// If it could not be stored. Others ask for its units, too, for a while.
+    pub fn leave(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        stated: &[OfWindow],
+    ) -> Result<(), CountError> {
+        self.take(host, place, &[], |record| sharing::leave(record, stated)).map(|_| ())
+    }
+
+    /// Takes a step that not every request takes. The module has one copy of the loop for all of these.
     fn take<T>(
         &mut self,
         host: &mut impl CounterHost,
         place: Place,
         quotas: &[Quota],
-        step: impl FnMut(&mut super::entry::Record) -> Step<T>,
+        mut step: impl FnMut(&mut Record) -> Step<T>,
     ) -> Result<Taken<T>, CountError> {
+        let mut result = None;
+        let mut noted = |record: &mut Record| match step(record) {
+            Step::Keep(taken) => {
+                result = Some(taken);
+                Step::Keep(())
+            }
+            Step::Store(taken) => {
+                result = Some(taken);
+                Step::Store(())
+            }
+        };
+        let taken = self.take_noted(host, place, quotas, &mut noted)?;
+        // The loop has taken the step, or failed.
+        let result = result.ok_or(CountError::Contended)?;
+        Ok(Taken { result, at: taken.at, overflowed: taken.overflowed })
+    }
+
+    fn take_noted(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        quotas: &[Quota],
+        step: &mut dyn FnMut(&mut Record) -> Step<()>,
+    ) -> Result<Taken<()>, CountError> {
         let Self { local, swap, .. } = self;
         match local {
             Some(local) => swap.take(&mut OnVm { local, host }, place, quotas, step),
@@ -314,7 +464,8 @@ mod tests {
         let mut vms = [1, 2].map(|salt| Counters::open(&mut host, [salt; 16], "", CAPACITY).unwrap());
         for vm in &mut vms {
             assert!(vm.is_local());
-            let admitted = [(); 3].map(|()| count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().0.admitted);
+            let admitted =
+                [(); 3].map(|()| count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().0.is_admitted());
             assert_eq!(admitted, [true, true, false]);
         }
     }
@@ -333,8 +484,8 @@ mod tests {
             );
             assert_eq!(counters.take_repairs(), 0, "looking changes nothing");
             host.conflicts = conflicts;
-            let admitted =
-                [(); 3].map(|()| count(&mut counters, &mut host, ALICE, &minutely(1), 1).unwrap().0.admitted);
+            let admitted = [(); 3]
+                .map(|()| count(&mut counters, &mut host, ALICE, &minutely(1), 1).unwrap().0.is_admitted());
             assert_eq!(
                 (admitted, counters.take_repairs()),
                 ([true, false, false], 1),
@@ -353,7 +504,7 @@ mod tests {
         for number in 0..=255 {
             let (counted, _) = count(&mut counters, &mut host, stranger(number), &minutely(2), 1).unwrap();
             assert_eq!(counted.overflowed, usize::from(number) >= MAX_RECORDS, "{number}");
-            admitted_beyond += usize::from(counted.overflowed && counted.admitted);
+            admitted_beyond += usize::from(counted.overflowed && counted.is_admitted());
         }
         assert_eq!(admitted_beyond, 2);
         assert_eq!(count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap().1, 2);

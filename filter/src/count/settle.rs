@@ -4,7 +4,7 @@
 //! alone: that of a later window, one that a clock which stepped back has moved, and one that has begun again. So a charge is taken out of a
 //! count only if the count holds it, and no count falls below what other requests have used.
 
-use super::charge::{Charge, Standing, Standings};
+use super::charge::{Charge, Standing, Standings, add_others};
 use super::entry::Record;
 use super::swap::Step;
 use crate::quota::Quota;
@@ -49,6 +49,7 @@ impl Settlement<'_> {
                 exhausted: false,
             });
         }
+        add_others(self.charge.quotas, record, standings);
         if applies || record.moved { Step::Store(applies) } else { Step::Keep(applies) }
     }
 

@@ -2,7 +2,7 @@
 //! worker has stored in between.
 
 use super::cas_predictor::{CasPredictor, MAX_AGE};
-use super::entry::{EntryError, Malformed, Record};
+use super::entry::{Counter, EntryError, Malformed, Record};
 use super::fingerprint::Fingerprint;
 use super::shared_data::{HostError, SharedData, Swap, compare_and_swap};
 use super::table::{EntryName, Table};
@@ -28,9 +28,15 @@ pub struct Place {
     pub(super) table: Table,
     pub(super) fingerprint: Fingerprint,
     pub(super) name: EntryName,
+    /// Whether the gateways of a fleet share the counter.
+    pub(super) in_fleet: bool,
 }
 
 impl Place {
+    pub(super) fn counter(&self) -> Counter {
+        Counter { fingerprint: self.fingerprint, in_fleet: self.in_fleet }
+    }
+
     /// The counter's fingerprint.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
@@ -99,7 +105,7 @@ impl SwapLoop {
             let (at, cas) = (host.now()?, predicted.cas);
             // A result that is not stored has to be about what is stored, so it needs a read.
             if at.duration_since(predicted.written) < MAX_AGE
-                && let Ok(Ok(())) = record.open(predicted.value, place.fingerprint, quotas, at)
+                && let Ok(Ok(())) = record.open(predicted.value, place.counter(), quotas, at)
                 && let Step::Store(result) = step(record)
             {
                 record.encode(next);
@@ -157,9 +163,9 @@ fn open(
     quotas: &[Quota],
     at: Timestamp,
 ) -> Result<Result<bool, EntryError>, Malformed> {
-    match record.open(entry, place.fingerprint, quotas, at)? {
+    match record.open(entry, place.counter(), quotas, at)? {
         Err(EntryError::Full) if place.table == Table::Strangers => {
-            let overflow = record.open(entry, Fingerprint::OVERFLOW, quotas, at)?;
+            let overflow = record.open(entry, Counter::local(Fingerprint::OVERFLOW), quotas, at)?;
             Ok(overflow.map(|()| true))
         }
         opened => Ok(opened.map(|()| false)),

@@ -145,6 +145,12 @@ impl Tables {
         &self.salt
     }
 
+    /// The entry of known counters with this number, from 0; `None` after the last.
+    #[must_use]
+    pub fn known_entry(&self, number: u32) -> Option<EntryName> {
+        (number < entries_for(self.capacity.known)).then(|| self.namespace.entry(1 + number))
+    }
+
     /// The entry that holds a counter's record.
     #[must_use]
     pub fn entry(&self, table: Table, fingerprint: Fingerprint) -> EntryName {

@@ -7,14 +7,19 @@
 
 use std::sync::Arc;
 
+use ledger_wire::Answer;
+
 use super::host::{Host, LogLevel};
 use super::log_limiter::LogLimiter;
 use super::metric::{Event, EventSums};
+use super::places::WaitingPlaces;
 use crate::config::Config;
-use crate::count::charge::{Charge, Standings};
+use crate::count::charge::{Admission, Charge, Standings, Turn};
 use crate::count::counters::{Counted, Counters};
+use crate::count::holding::Terms;
 use crate::count::settle::{Due, Settlement};
 use crate::count::shared_data::HostError;
+use crate::count::sharing::{Answered, Ask, SharedName, Statements};
 use crate::count::swap::{CountError, Place};
 use crate::count::table::OpenError;
 use crate::quota::{Quota, QuotaSet};
@@ -40,8 +45,26 @@ pub(super) enum DecideError {
 pub(super) struct Places {
     /// Of the caller's counter.
     pub(super) own: Place,
+    /// What not every caller has.
+    pub(super) others: Option<Arc<Others>>,
+}
+
+/// The places of a caller beyond its own counter's, and what a fleet needs.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Others {
     /// Of the counter that the caller's organisation shares.
-    pub(super) organisation: Option<Box<Place>>,
+    pub(super) organisation: Option<Place>,
+    /// In a fleet, the names of both counters.
+    pub(super) names: Option<[SharedName; 2]>,
+}
+
+/// What a request has asked of the ledger about one record.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The counter.
+    pub place: Place,
+    /// The statements.
+    pub statements: Statements,
 }
 
 /// A request that was charged, or that its quotas had no room for.
@@ -65,20 +88,42 @@ pub struct Charged {
     pub is_open: bool,
 }
 
+impl Charged {
+    /// Where the caller's own counter is.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.places.own
+    }
+
+    /// Where the counters are that the request is charged to.
+    pub fn all_places(&self) -> impl Iterator<Item = Place> {
+        [Some(self.places.own), self.places.organisation()].into_iter().flatten()
+    }
+}
+
 /// The counters of a VM, and what goes wrong with them.
 #[derive(Debug, Default)]
 pub(super) struct Counting {
     /// Opened at the first request, for configuring must not depend on what is stored.
     counters: Option<Counters>,
     errors: LogLimiter<DecideError>,
+    /// The requests that wait for the ledger.
+    pub(super) waiting: WaitingPlaces,
     pub(super) events: EventSums,
 }
 
+/// A counter, and those of the class's quotas that are counted there.
+type Level<'q> = (Place, &'q [Quota]);
+
 impl Places {
+    fn organisation(&self) -> Option<Place> {
+        self.others.as_ref()?.organisation
+    }
+
     /// The quotas of each record that a request is charged to.
-    fn with<'q>(&self, quotas: &'q QuotaSet) -> [Option<(Place, &'q [Quota])>; 2] {
+    fn with<'q>(&self, quotas: &'q QuotaSet) -> [Option<Level<'q>>; 2] {
         let own = Some((self.own, quotas.own()));
-        let shared = self.organisation.as_ref().map(|place| (**place, quotas.shared()));
+        let shared = self.organisation().map(|place| (place, quotas.shared()));
         [own, shared].map(|part| part.filter(|(_, quotas)| !quotas.is_empty()))
     }
 }
@@ -108,15 +153,15 @@ impl Counting {
         self.counters.take_if(|counters| !counters.is_local());
     }
 
-    /// Charges a request to all its quotas, or to none. `charged` says which, and receives where the client stands afterwards.
+    /// Charges a request to all its quotas, or to none. `charged` receives where the client stands afterwards.
     pub(super) fn charge(
         &mut self,
         host: &mut impl Host,
         config: &Config,
         charged: &mut Charged,
     ) -> Result<Counted, DecideError> {
-        if charged.places.organisation.is_some() {
-            return self.charge_levels(host, config, charged);
+        if charged.places.others.is_some() {
+            return self.charge_in_turn(host, config, charged, config.fleet.as_ref().map(Turn::First));
         }
         let Charged { quotas, standings, places, cost, at, .. } = charged;
         let charge = Charge { quotas: quotas.own(), cost: *cost };
@@ -125,29 +170,63 @@ impl Counting {
         Ok(counted)
     }
 
-    /// Charges a request to the quotas of its caller, and then to those that the caller's organisation shares.
+    /// The same of a caller of an organisation or a fleet: to the quotas of the caller, and then to those that its organisation shares. `turn` is
+    /// `None` in no fleet.
     #[cold]
+    pub(super) fn charge_in_turn(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        charged: &mut Charged,
+        turn: Option<Turn<'_>>,
+    ) -> Result<Counted, DecideError> {
+        let counted = self.charge_levels(host, config, charged, turn)?;
+        if let Some(Turn::First(_)) = turn {
+            match counted.admission {
+                Admission::Admitted => self.events.add(Event::FleetDecidedByShare, 1),
+                Admission::Refused => self.events.add(Event::FleetDecidedByLedger, 1),
+                Admission::Lacking => {}
+            }
+        }
+        Ok(counted)
+    }
+
     fn charge_levels(
         &mut self,
         host: &mut impl Host,
         config: &Config,
         charged: &mut Charged,
+        turn: Option<Turn<'_>>,
     ) -> Result<Counted, DecideError> {
         let quotas = Arc::clone(&charged.quotas);
         let [own, shared] = charged.places.with(&quotas);
         let (Some(first), second) = (own.or(shared), own.and(shared)) else {
             return Err(DecideError::NoQuotas);
         };
-        let (place, quotas) = first;
-        let charge = Charge { quotas, cost: charged.cost };
-        let counted = self.open(host, config)?.charge(host, place, charge, &mut charged.standings)?;
+        let counted =
+            self.charge_record(host, config, first, (charged.cost, turn), &mut charged.standings)?;
         charged.at = counted.at;
         match second {
-            Some(second) if counted.admitted => {
-                self.charge_organisation(host, config, (place, charge), second, charged)
+            Some(second) if counted.is_admitted() => {
+                self.charge_organisation(host, config, (first, second), charged, turn)
             }
             Some(_) | None => Ok(counted),
         }
+    }
+
+    fn charge_record(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        (place, quotas): Level<'_>,
+        (cost, turn): (u32, Option<Turn<'_>>),
+        standings: &mut Standings,
+    ) -> Result<Counted, DecideError> {
+        let (counters, charge) = (self.open(host, config)?, Charge { quotas, cost });
+        Ok(match turn {
+            Some(turn) => counters.charge_shared(host, place, charge, turn, standings)?,
+            None => counters.charge(host, place, charge, standings)?,
+        })
     }
 
     /// Charges a request, which its caller's quotas have admitted, to its organisation's.
@@ -155,14 +234,14 @@ impl Counting {
         &mut self,
         host: &mut impl Host,
         config: &Config,
-        (own, charge): (Place, Charge<'_>),
-        (place, quotas): (Place, &[Quota]),
+        ((own, quotas), shared): (Level<'_>, Level<'_>),
         charged: &mut Charged,
+        turn: Option<Turn<'_>>,
     ) -> Result<Counted, DecideError> {
         let mut standings = Standings::new();
-        let shared = Charge { quotas, ..charge };
-        let counted = self.open(host, config)?.charge(host, place, shared, &mut standings);
-        if !matches!(counted, Ok(Counted { admitted: true, .. })) {
+        let counted = self.charge_record(host, config, shared, (charged.cost, turn), &mut standings);
+        if !matches!(counted, Ok(Counted { admission: Admission::Admitted, .. })) {
+            let charge = Charge { quotas, cost: charged.cost };
             let settlement = Settlement { charge, charged: &charged.standings, due: Due::Units(0) };
             if let Some((standings, _)) = self.settle_record(host, config, own, &settlement) {
                 self.events.add(Event::OrganisationGivenBack, 1);
@@ -173,6 +252,57 @@ impl Counting {
         charged.standings.extend(standings);
         charged.at = counted.at;
         Ok(counted)
+    }
+
+    /// Asks for what a request lacks of its quotas.
+    pub(super) fn ask(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        charged: &Charged,
+        again: bool,
+        terms: Terms,
+    ) -> Result<Vec<Asked>, DecideError> {
+        let names = charged.places.others.as_ref().and_then(|others| others.names);
+        let Some(names) = names else { return Ok(Vec::new()) };
+        let mut asked = Vec::new();
+        let records = charged.places.with(&charged.quotas).into_iter().zip(names);
+        for (record, name) in records {
+            let Some((place, quotas)) = record else { continue };
+            let of = Ask { quotas, cost: charged.cost, again };
+            let statements = self.open(host, config)?.ask(host, place, name, of, terms)?;
+            if !statements.is_empty() {
+                asked.push(Asked { place, statements });
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Takes up the answers to what a request has asked, in the order of the statements; without answers, forgets that it waits.
+    pub(super) fn take_up(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        asked: &[Asked],
+        answers: Option<(&[Answer], u32)>,
+        terms: Terms,
+    ) -> Result<Answered, DecideError> {
+        let mut all = Answered { is_refused: false, is_decided: answers.is_some() || asked.is_empty() };
+        let mut answers = answers;
+        for Asked { place, statements } in asked {
+            let counters = self.open(host, config)?;
+            match &mut answers {
+                Some((rest, epoch)) => {
+                    let (of_record, others) = rest.split_at_checked(statements.len()).unwrap_or((rest, &[]));
+                    *rest = others;
+                    let answered = counters.take_up(host, *place, statements, (of_record, *epoch), terms)?;
+                    all.is_refused |= answered.is_refused;
+                    all.is_decided &= answered.is_decided;
+                }
+                None => counters.leave(host, *place, statements)?,
+            }
+        }
+        Ok(all)
     }
 
     /// Settles a charge. `charged` then says where the client stands afterwards.
@@ -248,7 +378,8 @@ impl Counting {
 fn open_counters(host: &mut impl Host, config: &Config) -> Result<Counters, DecideError> {
     let wanted = config.settings.counters;
     let salt = host.random()?;
-    let counters = Counters::open(host, salt, &config.settings.namespace, wanted)?;
+    let counters =
+        Counters::open(host, salt, &config.settings.namespace, wanted)?.in_fleet(config.fleet.is_some());
     if counters.is_local() {
         host.log(
             LogLevel::Warn,

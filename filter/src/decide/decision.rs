@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::counting::Charged;
+use super::counting::{Asked, Charged};
 use super::json;
 use super::outcome::{Outcome, Outcomes};
+use super::places::WaitingPlace;
 use super::refusal::Refusal;
 use crate::config::{Config, OnError};
 use crate::quota::Mode;
+use crate::time::Timestamp;
 
 /// An answer of the filter, as data: its text is written where it is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Answer {
     /// The request is refused.
     Refused(Refusal),
@@ -23,6 +25,23 @@ pub enum Answer {
         /// JSON.
         json: String,
     },
+    /// Not yet: the ledger's answer comes first.
+    Later(Box<Wait>),
+}
+
+/// A request that waits for the ledger.
+#[derive(Debug)]
+pub struct Wait {
+    /// When it asked first, by the gateway's clock.
+    pub(super) since: Timestamp,
+    /// What it has asked.
+    pub asked: Vec<Asked>,
+    /// The call that it waits for, once it is made.
+    pub call: Option<u32>,
+    /// Whether a call of it has failed.
+    pub has_failed: bool,
+    /// Its place among those that wait.
+    pub(super) _place: WaitingPlace,
 }
 
 impl Answer {
@@ -35,7 +54,7 @@ impl Answer {
 /// A decision, and what metrics, the log and the response need to know of the request.
 ///
 /// The default is the initial state: the request passes, and its caller is unknown.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Decided {
     /// What the filter answers; `None` if the request goes on.
     pub answer: Option<Box<Answer>>,

@@ -182,7 +182,7 @@ pub(super) mod tests {
             cost,
             at,
             class: 0,
-            places: Places { own: counters.place(Who::Subscriber("a"), "standard"), organisation: None },
+            places: Places { own: counters.place(Who::Subscriber("a"), "standard"), others: None },
             is_stranger: false,
             is_grpc: false,
             is_open: false,

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use super::account::{Account, Accounts};
-use super::counting::{Charged, Counting, DecideError, Places};
+use super::counting::{Charged, Counting, DecideError, Others, Places};
 use super::decision::{Answer, Decided};
 use super::host::Host;
 use super::metric::Event;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
+use super::waiting::begin_to_wait;
 use crate::config::{
     ADDRESS_CLASS, Class, Config, Entitlement, LogFields, Rule, StrangerPolicy, Subscribers, digest,
 };
-use crate::count::charge::Standings;
+use crate::count::charge::{Admission, Standings};
+use crate::count::counters::Counted;
 use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
 use crate::count::shared_data::HostError;
+use crate::count::sharing::SharedName;
 use crate::quota::{Mode, QuotaSet};
 use crate::request::identity::{Credential, credential};
 use crate::request::line::{KeyLine, LineReader, RequestLine};
@@ -309,14 +312,19 @@ impl Limiter {
     ) -> Result<Account, DecideError> {
         let counters = self.counting.open(host, config)?;
         let name = config.class_name(class);
-        let organisation = subscriber.organisation.map(|id| counters.place(Who::Organisation(id), name));
+        let organisation = subscriber.organisation.map(Who::Organisation);
+        let names = config.fleet.map(|_| {
+            [subscriber.who, organisation.unwrap_or(subscriber.who)]
+                .map(|who| SharedName::new(&config.settings.namespace, who, name))
+        });
+        let others = Others { organisation: organisation.map(|who| counters.place(who, name)), names };
         Ok(Account {
             plan: subscriber.plan,
             subscriber: subscriber.id.map(Arc::from),
             entitlement: subscriber.entitlements.get(class).cloned().unwrap_or(Entitlement::NotInPlan),
             places: Places {
                 own: counters.place(subscriber.who, name),
-                organisation: organisation.map(Box::new),
+                others: (organisation.is_some() || names.is_some()).then(|| Arc::new(others)),
             },
         })
     }
@@ -358,7 +366,7 @@ impl Limiter {
         let address = host.property(b"source\0address")?.unwrap_or_default();
         let who = Who::Address(ClientAddress::parse(&address, config.settings.ipv6_prefix.0));
         let own = self.counting.open(host, config)?.place(who, class);
-        let places = Places { own, organisation: None };
+        let places = Places { own, others: None };
         charge(&mut self.counting, host, config, decided, (quotas, places), None)?;
         decided.pass(outcome);
         Ok(())
@@ -382,7 +390,7 @@ fn charge_account(
             charge(counting, host, config, decided, to, Some(decided.class))?;
         }
     }
-    if decided.is_refused || config.settings.log_fields == LogFields::All {
+    if decided.is_refused || decided.answer.is_some() || config.settings.log_fields == LogFields::All {
         decided.subscriber.clone_from(&account.subscriber);
     }
     Ok(())
@@ -416,12 +424,24 @@ fn charge(
             return Err(error);
         }
     };
-    charged.is_open = counted.admitted && terms.is_some_and(Class::is_settled);
-    let is_exhausted_in_shadow = counted.admitted && charged.is_exhausted_in_shadow();
+    if counted.admission == Admission::Lacking {
+        return begin_to_wait(counting, host, config, decided, counted.at);
+    }
+    conclude(config, decided, counted, class);
+    Ok(())
+}
+
+/// Decides a request that was charged, or for which a quota has no room.
+pub(super) fn conclude(config: &Config, decided: &mut Decided, counted: Counted, class: Option<usize>) {
+    let Some(charged) = &mut decided.charged else { return };
+    let terms = class.and_then(|class| config.catalog.classes.get(class));
+    let admitted = counted.is_admitted();
+    charged.is_open = admitted && terms.is_some_and(Class::is_settled);
+    let is_exhausted_in_shadow = admitted && charged.is_exhausted_in_shadow();
     if counted.overflowed {
         decided.pass(Outcome::Overflow);
     }
-    if counted.admitted {
+    if admitted {
         if class.is_some() {
             decided.pass(Outcome::Allowed);
         }
@@ -436,7 +456,6 @@ fn charge(
         };
         decided.refuse(config, outcome, Refusal::Limited);
     }
-    Ok(())
 }
 
 #[cfg(test)]

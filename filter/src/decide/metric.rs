@@ -31,11 +31,35 @@ pub enum Event {
     OrganisationGivenBack,
     /// A malformed entry of the counters was begun again.
     CountersRepaired,
+    /// A call of the ledger was answered.
+    FleetCallAnswered,
+    /// A call of the ledger had no good answer.
+    FleetCallFailed,
+    /// The ledger answered a statement with a share.
+    FleetStatementAnswered,
+    /// The ledger answered a statement that the counter was reset.
+    FleetStatementReset,
+    /// The ledger's store settles: it noted a statement and granted nothing.
+    FleetStatementSettling,
+    /// The ledger refused a statement.
+    FleetStatementRefused,
+    /// A statement had no answer.
+    FleetStatementUnanswered,
+    /// A request was decided from what the gateway holds.
+    FleetDecidedByShare,
+    /// A request was decided by an answer of the ledger: its own, or a lately given one that nothing is left.
+    FleetDecidedByLedger,
+    /// A request was decided by `on_unavailable`.
+    FleetDecidedByPolicy,
+    /// The ledger refused a statement because the two clocks are too far apart.
+    FleetClock,
+    /// A request was refused because too many waited.
+    FleetPlacesFull,
 }
 
 impl Event {
     /// All events, and the names of their counters.
-    pub const ALL: [(Self, &'static str); 10] = [
+    pub const ALL: [(Self, &'static str); 22] = [
         (Self::DirectoryUpdated, "weir.directory.updated_total"),
         (Self::DirectoryUnchanged, "weir.directory.unchanged_total"),
         (Self::DirectoryFailed, "weir.directory.failed_total"),
@@ -46,6 +70,18 @@ impl Event {
         (Self::CostUnsettled, "weir.cost.unsettled_total"),
         (Self::OrganisationGivenBack, "weir.organisation.given_back_total"),
         (Self::CountersRepaired, "weir.counters.repaired_total"),
+        (Self::FleetCallAnswered, "weir.result=.=answered;.;fleet_calls_total"),
+        (Self::FleetCallFailed, "weir.result=.=failed;.;fleet_calls_total"),
+        (Self::FleetStatementAnswered, "weir.result=.=answered;.;fleet_statements_total"),
+        (Self::FleetStatementReset, "weir.result=.=reset;.;fleet_statements_total"),
+        (Self::FleetStatementSettling, "weir.result=.=settling;.;fleet_statements_total"),
+        (Self::FleetStatementRefused, "weir.result=.=refused;.;fleet_statements_total"),
+        (Self::FleetStatementUnanswered, "weir.result=.=unanswered;.;fleet_statements_total"),
+        (Self::FleetDecidedByShare, "weir.by=.=share;.;fleet_decisions_total"),
+        (Self::FleetDecidedByLedger, "weir.by=.=ledger;.;fleet_decisions_total"),
+        (Self::FleetDecidedByPolicy, "weir.by=.=on_unavailable;.;fleet_decisions_total"),
+        (Self::FleetClock, "weir.fleet.clock_total"),
+        (Self::FleetPlacesFull, "weir.fleet.places_full_total"),
     ];
 
     /// The name of the counter.

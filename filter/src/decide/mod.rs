@@ -16,10 +16,12 @@ pub mod metric;
 mod operate;
 pub mod operators;
 pub mod outcome;
+mod places;
 pub mod refusal;
 pub mod reply;
 pub mod settlement;
 pub mod usage;
+pub mod waiting;
 
 use serde::Serialize;
 

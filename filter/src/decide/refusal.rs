@@ -33,6 +33,12 @@ pub enum Refusal {
     /// Counting failed, and the configuration denies then.
     #[error("The request could not be counted against its quota; retry in 1 s.")]
     CountFailed,
+    /// The ledger does not answer, and `on_unavailable` is "deny".
+    #[error("The quotas that the gateways share cannot be reached; retry in 1 s.")]
+    NoLedger,
+    /// Too many requests of this caller wait for the ledger.
+    #[error("Too many requests wait for the quotas that the gateways share; retry in 1 s.")]
+    NoPlace,
     #[error("The gateway's quota filter has no configuration.")]
     NoConfiguration,
     #[error("Unauthorized: a bearer token of an operator is required.")]
@@ -81,6 +87,8 @@ impl Refusal {
             Self::AmbiguousPath => (400, grpc::INVALID_ARGUMENT, "weir_ambiguous_path"),
             Self::NotReady | Self::NoDirectoryYet => (503, grpc::UNAVAILABLE, "weir_directory_not_ready"),
             Self::CountFailed | Self::NoCounters => (503, grpc::UNAVAILABLE, "weir_count_failed"),
+            Self::NoLedger => (503, grpc::UNAVAILABLE, "weir_no_ledger"),
+            Self::NoPlace => (503, grpc::UNAVAILABLE, "weir_no_place"),
             Self::NoConfiguration => (503, grpc::UNAVAILABLE, "weir_no_configuration"),
             Self::NoOperator => (401, grpc::UNAUTHENTICATED, "weir_operator_unauthorized"),
             Self::NoEndpoint | Self::NoSubscriber | Self::NoSuchKey => {

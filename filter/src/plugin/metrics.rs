@@ -59,5 +59,17 @@ fn is_possible(config: &Config, event: Event) -> bool {
         Event::CostUnsettled => config.settles() || has_organisations,
         Event::OrganisationGivenBack => has_organisations,
         Event::CountersRepaired => true,
+        Event::FleetCallAnswered
+        | Event::FleetCallFailed
+        | Event::FleetStatementAnswered
+        | Event::FleetStatementReset
+        | Event::FleetStatementSettling
+        | Event::FleetStatementRefused
+        | Event::FleetStatementUnanswered
+        | Event::FleetDecidedByShare
+        | Event::FleetDecidedByLedger
+        | Event::FleetDecidedByPolicy
+        | Event::FleetClock
+        | Event::FleetPlacesFull => config.fleet.is_some(),
     }
 }

@@ -3,6 +3,7 @@
 //! A root context owns the state of one configuration in this VM ([`state::Active`]). An HTTP context owns the state of its stream, and holds
 //! an `Rc` of its root's.
 
+mod fleet;
 mod log;
 mod metrics;
 mod poll;

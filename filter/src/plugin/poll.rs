@@ -131,5 +131,5 @@ fn send(poll: &Poll<'_>) -> Result<u32, HostError> {
     // An ETag of other bytes is not sent back, and the answer comes whole.
     let etag = poll.if_none_match.and_then(|etag| core::str::from_utf8(etag).ok());
     headers.extend(etag.map(|etag| ("if-none-match", etag)));
-    host::http_call(poll.cluster, headers, poll.timeout)
+    host::http_call(poll.cluster, headers, None, poll.timeout)
 }

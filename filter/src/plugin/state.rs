@@ -4,13 +4,14 @@ use core::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use super::fleet::Fleet;
 use super::log::logged;
 use super::metrics::Metrics;
 use super::poll::Poller;
 use crate::config::{Config, StrangerPolicy, UpstreamHeaders};
 use crate::count::shared_data::HostError;
 use crate::decide::counting::Charged;
-use crate::decide::decision::Decided;
+use crate::decide::decision::{Answer, Decided, Wait};
 use crate::decide::headers::EXPOSED;
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
@@ -33,9 +34,20 @@ thread_local! {
 /// The state of a configuration. It lives as long as its root context or one of its streams.
 pub(super) struct Active(RefCell<State>);
 
+/// What becomes of a request's headers.
+pub(super) enum Next {
+    /// They go on to the upstream.
+    GoOn,
+    /// They stop until a call of the ledger has ended.
+    Wait,
+    /// The filter answers in the upstream's place.
+    Answer(Reply),
+}
+
 pub(super) struct State {
     limiter: Limiter,
     poller: Option<Poller>,
+    fleet: Option<Box<Fleet>>,
     metrics: Metrics,
     /// Whether the host keeps a line for access logs, as far as is known.
     has_filter_state: bool,
@@ -72,7 +84,9 @@ impl Active {
             poller
         });
         let metrics = Metrics::define(&config);
-        let active = Rc::new(Self(RefCell::new(State { limiter, poller, metrics, has_filter_state: true })));
+        let fleet = config.fleet.map(|_| Box::default());
+        let state = State { limiter, poller, fleet, metrics, has_filter_state: true };
+        let active = Rc::new(Self(RefCell::new(state)));
         ACTIVE.with_borrow_mut(|all| {
             all.retain(|other| other.strong_count() > 0);
             all.push(Rc::downgrade(&active));
@@ -92,18 +106,64 @@ impl State {
         if let Some(poller) = &mut self.poller {
             poller.poll(&mut self.limiter);
         }
+        if let Some(fleet) = &mut self.fleet {
+            fleet.tick(&mut self.limiter);
+        }
     }
 
-    /// Takes the answer to a call.
+    /// Takes the answer to a call of the root.
     pub(super) fn answer(&mut self, call: u32, answered: bool, body_size: usize) {
         if let Some(poller) = &mut self.poller {
             poller.answer(&mut self.limiter, call, answered, body_size);
         }
+        if let Some(fleet) = &mut self.fleet {
+            fleet.answer(&mut self.limiter, call, answered, body_size);
+        }
     }
 
-    /// Decides on a request, in place. `headers` is its header map, serialized. Returns the reply to send if the request does not go on.
-    pub(super) fn decide(&mut self, headers: &[u8], decided: &mut Decided) -> Option<Reply> {
+    /// Decides on a request, in place. `headers` is its header map, serialized.
+    pub(super) fn decide(&mut self, headers: &[u8], decided: &mut Decided) -> Next {
         self.limiter.decide(&mut Gateway, headers, decided);
+        if decided.answer.is_some() {
+            return self.answer_request(headers, decided);
+        }
+        self.metrics.count(decided);
+        self.log(headers, decided, None);
+        Next::GoOn
+    }
+
+    /// Decides on a request that has waited, now that its call has ended.
+    #[cold]
+    pub(super) fn decide_later(
+        &mut self,
+        headers: &[u8],
+        decided: &mut Decided,
+        answered: bool,
+        body_size: usize,
+    ) -> Next {
+        let Self { limiter, fleet, .. } = self;
+        let (Some(fleet), Some(Answer::Later(wait))) = (fleet, decided.answer.as_deref_mut()) else {
+            return Next::Wait;
+        };
+        let answers = fleet.heard(limiter, &wait.asked, answered, body_size);
+        if answers.is_none() && fleet.call_again(limiter, wait) {
+            return Next::Wait;
+        }
+        let answers = answers.as_ref().map(|(answers, epoch)| (answers.as_slice(), *epoch));
+        limiter.go_on(&mut Gateway, decided, answers);
+        self.answer_request(headers, decided)
+    }
+
+    /// Has a request wait that has to, and otherwise counts and logs the decision on it.
+    #[cold]
+    fn answer_request(&mut self, headers: &[u8], decided: &mut Decided) -> Next {
+        let Self { limiter, fleet, .. } = self;
+        while let (Some(fleet), Some(Answer::Later(wait))) = (&mut *fleet, decided.answer.as_deref_mut()) {
+            if fleet.call(limiter, wait) {
+                return Next::Wait;
+            }
+            limiter.go_on(&mut Gateway, decided, None);
+        }
         self.metrics.count(decided);
         let reply = decided.answer.as_ref().map(|answer| {
             let headers = HeaderPairs::parse(headers).filter(|_| decided.has_origin);
@@ -111,7 +171,13 @@ impl State {
             Reply::new(self.limiter.config(), decided, answer, origin)
         });
         self.log(headers, decided, reply.as_ref());
-        reply
+        reply.map_or(Next::GoOn, Next::Answer)
+    }
+
+    /// Forgets a request that has ended while it waited.
+    #[cold]
+    pub(super) fn abandon(&mut self, wait: &Wait) {
+        self.limiter.take_up(&mut Gateway, &wait.asked, None);
     }
 
     /// Logs a decision where the configuration says so.
@@ -134,6 +200,9 @@ impl State {
     /// Settles a charge that is still open.
     pub(super) fn settle(&mut self, charged: &mut Charged, moment: Moment<'_>) {
         self.limiter.settle(&mut Gateway, charged, moment);
+        if let Some(fleet) = &mut self.fleet {
+            fleet.settled(charged);
+        }
     }
 
     /// Writes the rate-limit headers of a response.

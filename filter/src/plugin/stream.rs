@@ -6,8 +6,8 @@ use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, MapType};
 
 use super::log::logged;
-use super::state::Active;
-use crate::decide::decision::Decided;
+use super::state::{Active, Next, State};
+use crate::decide::decision::{Answer, Decided};
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::reply::Reply;
 use crate::decide::settlement::Moment;
@@ -40,24 +40,35 @@ impl Stream {
     }
 }
 
-impl Context for Stream {}
+impl Context for Stream {
+    fn on_http_call_response(&mut self, call: u32, headers: usize, body_size: usize, _trailers: usize) {
+        let Self { active: Some(active), decided } = self else { return };
+        if !matches!(decided.answer.as_deref(), Some(Answer::Later(wait)) if wait.call == Some(call)) {
+            return;
+        }
+        let request = logged(host::header_map(MapType::HttpRequestHeaders));
+        let decide =
+            |state: &mut State| state.decide_later(request.as_ref(), decided, headers > 0, body_size);
+        match active.with(decide) {
+            Some(Next::GoOn) => logged(host::resume()),
+            Some(Next::Answer(reply)) => answer(&reply),
+            Some(Next::Wait) | None => {}
+        }
+    }
+}
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
         let headers = logged(host::header_map(MapType::HttpRequestHeaders));
         let Self { active, decided } = self;
         let decide = |active: &Rc<Active>| active.with(|state| state.decide(headers.as_ref(), decided));
-        let reply = match active.as_ref().and_then(decide) {
-            Some(reply) => reply,
-            None => Some(without_configuration(headers.as_ref())),
-        };
-        match reply {
-            None => Action::Continue,
-            Some(reply) => {
-                answer(&reply);
-                Action::Pause
-            }
+        match active.as_ref().and_then(decide) {
+            Some(Next::GoOn) => return Action::Continue,
+            Some(Next::Wait) => {}
+            Some(Next::Answer(reply)) => answer(&reply),
+            None => answer(&without_configuration(headers.as_ref())),
         }
+        Action::Pause
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, _end_of_stream: bool) -> Action {
@@ -82,6 +93,9 @@ impl HttpContext for Stream {
     fn on_log(&mut self) {
         if self.is_open() {
             self.settle(Moment::End);
+        }
+        if let (Some(active), Some(Answer::Later(wait))) = (&self.active, self.decided.answer.as_deref()) {
+            active.with(|state| state.abandon(wait));
         }
     }
 }

@@ -3,7 +3,7 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::count::entry::{COUNT, ENTRY_HEAD, EntryError, MAX_BYTES, MAX_RECORDS, RECORD_HEAD};
+use crate::count::entry::{COUNT, Counter, ENTRY_HEAD, EntryError, MAX_BYTES, MAX_RECORDS, RECORD_HEAD};
 use crate::count::fingerprint::Fingerprint;
 use crate::count::table::FORM;
 use crate::time::Timestamp;
@@ -38,7 +38,7 @@ impl Stored {
         now: Timestamp,
     ) -> Result<(bool, Vec<(u32, u64)>), EntryError> {
         let (mut record, mut standings) = (Record::default(), Standings::new());
-        record.open(&self.0, who, quotas, now).expect("a well-formed entry")?;
+        record.open(&self.0, Counter::local(who), quotas, now).expect("a well-formed entry")?;
         let charge = Charge { quotas, cost };
         let admitted = match charge.apply(&mut record, &mut standings) {
             Step::Keep(admitted) => admitted,
@@ -49,7 +49,7 @@ impl Stored {
             }
         };
         Ok((
-            admitted,
+            admitted == Admission::Admitted,
             standings.iter().zip(quotas).map(|(at, quota)| (at.used, at.period(quota).end)).collect(),
         ))
     }
@@ -227,11 +227,11 @@ proptest! {
         let bytes: Vec<u8> = ours.then_some(FORM).into_iter().chain(bytes).collect();
         let quotas = [enforced(3, "minute"), enforced(9, "month")];
         let (mut record, mut next, now) = (Record::default(), Vec::new(), Timestamp::from_nanos(now));
-        if let Ok(Ok(())) = record.open(&bytes, ALICE, &quotas, now) {
+        if let Ok(Ok(())) = record.open(&bytes, Counter::local(ALICE), &quotas, now) {
             Charge { quotas: &quotas, cost: 1 }.apply(&mut record, &mut Standings::new());
             record.encode(&mut next);
             prop_assert!(next.len() <= MAX_BYTES);
-            prop_assert!(matches!(record.open(&next, ALICE, &quotas, now), Ok(Ok(()))));
+            prop_assert!(matches!(record.open(&next, Counter::local(ALICE), &quotas, now), Ok(Ok(()))));
         }
     }
 

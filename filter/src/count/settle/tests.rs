@@ -3,6 +3,8 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
+use crate::count::charge::Admission;
+use crate::count::entry::Counter;
 use crate::count::fingerprint::Fingerprint;
 use crate::quota::Mode;
 use crate::time::Timestamp;
@@ -34,7 +36,8 @@ impl Ledger {
     /// Takes a step on the record, opened with these quotas.
     fn take<T>(&mut self, quotas: &[Quota], seconds: u64, step: impl FnOnce(&mut Record) -> Step<T>) -> T {
         let mut record = Record::default();
-        let opened = record.open(&self.entry, ALICE, quotas, Timestamp::from_seconds(seconds));
+        let opened =
+            record.open(&self.entry, Counter::local(ALICE), quotas, Timestamp::from_seconds(seconds));
         assert_eq!(opened, Ok(Ok(())));
         match step(&mut record) {
             Step::Keep(result) => result,
@@ -49,6 +52,7 @@ impl Ledger {
         let (quotas, mut standings) = (self.quotas.clone(), Standings::new());
         let charge = Charge { quotas: &quotas, cost };
         let admitted = self.take(&quotas, seconds, |record| charge.apply(record, &mut standings));
+        let admitted = admitted == Admission::Admitted;
         if admitted {
             self.charges.push((cost, standings));
         }

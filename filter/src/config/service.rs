@@ -1,0 +1,90 @@
+//! What the filter says to a service that it calls: a host, and a token.
+
+use core::fmt;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess};
+
+use super::error::{At as _, ConfigError, Quoted};
+use super::forms::{Forms, read_by_forms};
+use super::leaf::{Authority, Variable, is_authority};
+
+/// The host that calls name where the name of the cluster has none. `.internal` is reserved for private use.
+const DEFAULT_AUTHORITY: &str = "weir.internal";
+
+/// The `:authority` of calls to `cluster`: the `configured` one, or the part of the cluster's name after its last vertical bar, as Istio's names
+/// have it, if that is a host.
+pub(super) fn authority<'a>(cluster: &'a str, configured: Option<&'a Authority>) -> &'a str {
+    let host = cluster.rsplit('|').next().unwrap_or_default();
+    match configured {
+        Some(authority) => authority,
+        None if is_authority(host) => host,
+        None => DEFAULT_AUTHORITY,
+    }
+}
+
+/// A bearer token, or the environment variable that has it. The debugging output has neither.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// The token.
+    Given(String),
+    /// The name of the variable, which [`super::Config::with_environment`] replaces by its value.
+    Variable(String),
+}
+
+impl Secret {
+    /// Replaces the name of a variable by its value.
+    pub(super) fn read_variable(
+        &mut self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<(), ConfigError> {
+        if let Self::Variable(name) = self {
+            let Some(value) = variable(name).filter(|value| !value.is_empty()) else {
+                let unset = ConfigError::new("not set, or this host passes none");
+                return Err(unset.given(&Quoted(name))).at("env").at("bearer");
+            };
+            *self = Self::Given(value);
+        }
+        Ok(())
+    }
+
+    /// The token; empty as long as it is the name of a variable.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        match self {
+            Self::Given(token) => token,
+            Self::Variable(_) => "",
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// The environment variable that has a secret.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+struct EnvironmentVariable {
+    /// Name of the variable: letters, digits and `_`.
+    env: Variable,
+}
+
+impl<'de> Forms<'de> for Secret {
+    const EXPECTED: &'static str = r#"a token, or {"env": "NAME"} for an environment variable"#;
+
+    fn text<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self::Given(text.to_owned()))
+    }
+
+    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
+        let variable = EnvironmentVariable::deserialize(MapAccessDeserializer::new(object))?;
+        Ok(Self::Variable(variable.env.0))
+    }
+}
+
+read_by_forms!(Secret, |generator| {"anyOf": [{"type": "string"}, generator.subschema_for::<EnvironmentVariable>()]});
