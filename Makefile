@@ -20,6 +20,7 @@ help: ## list the targets
 
 # What the demo runs, without what is a matter of a feature: OpenAPI and PostgreSQL.
 DEMO_BUILD := -p demo -p backend -p host-sim-cli --bins --no-default-features
+FLEET_BUILD := -p ledger $(DEMO_BUILD)
 # What other people's tests depend on. The others are parts of this repository.
 PACKAGES := -p envoy-config -p host-sim
 WEIR_DEMO := $(or $(CARGO_TARGET_DIR),target)/debug/weir-demo
@@ -39,6 +40,11 @@ up: check-demo build ## start the API behind the simulator and stay; prints an a
 .PHONY: envoy
 envoy: check-envoy build ## the same behind a real Envoy
 	@$(WEIR_DEMO) up --gateway envoy
+
+.PHONY: up-fleet
+up-fleet: check-demo wasm ## start two gateways that share quotas through a ledger, in the simulator; prints addresses and keys
+	@$(CARGO) build --locked $(FLEET_BUILD)
+	@$(WEIR_DEMO) up-fleet
 
 .PHONY: check-fuzz
 check-fuzz:
@@ -61,6 +67,11 @@ image-backend: check-image ## the same for the backend, to target/image/backend
 	@$(CARGO) build --locked --release -p backend
 	@scripts/image.sh backend $(or $(CARGO_TARGET_DIR),target)/release/backend target/image/backend
 
+.PHONY: image-ledger
+image-ledger: check-image ## the same for the ledger of a fleet, to target/image/ledger
+	@$(CARGO) build --locked --release -p ledger
+	@scripts/image.sh ledger $(or $(CARGO_TARGET_DIR),target)/release/weir-ledger target/image/ledger
+
 push = scripts/image.sh push $(if $(PLAIN_HTTP),--plain-http)
 
 .PHONY: push
@@ -71,9 +82,14 @@ push: image ## push the filter's image, REF=registry.example.com/weir/filter:0.1
 push-backend: image-backend ## push the backend's image, REF=registry.example.com/weir/backend:0.1.0
 	@$(push) target/image/backend "$(REF)"
 
+.PHONY: push-ledger
+push-ledger: image-ledger ## push the ledger's image, REF=registry.example.com/weir/ledger:0.1.0
+	@$(push) target/image/ledger "$(REF)"
+
 .PHONY: manifests
-manifests: image ## write the Kubernetes manifests with the image's digest to target/manifests; REF is where it was pushed
-	@scripts/image.sh manifests target/image/filter target/manifests envoy/istio envoy/envoy-gateway $(if $(REF),--reference "$(REF)")
+manifests: image ## write the Kubernetes manifests with the image's digest to target/manifests; REF and LEDGER_REF are what was pushed
+	@scripts/image.sh manifests target/image/filter target/manifests envoy/istio envoy/envoy-gateway envoy/fleet/kubernetes \
+		$(if $(REF),--reference "$(REF)") $(if $(LEDGER_REF),--ledger-reference "$(LEDGER_REF)")
 
 .PHONY: test
 test: check-test wasm ## run every test: unit, simulator, a real Envoy
@@ -138,6 +154,7 @@ lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz 
 	done
 	filter/build-wasm.sh --clippy
 	scripts/shared-units.py $(DEMO_BUILD)
+	scripts/shared-units.py $(FLEET_BUILD)
 	scripts/shared-units.py --bins
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) fetch --locked --quiet

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # OCI images, see scripts/image/image.py:
 #
-#   scripts/image.sh filter MODULE LAYOUT | backend BINARY LAYOUT | push [--plain-http] LAYOUT REF | pull [--plain-http] REF LAYOUT |
+#   scripts/image.sh filter MODULE LAYOUT | backend|ledger BINARY LAYOUT | push [--plain-http] LAYOUT REF | pull [--plain-http] REF LAYOUT |
 #       manifests LAYOUT OUT FOLDER...
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -13,6 +13,7 @@ use crate::backend::Directory;
 use crate::client::Client;
 use crate::clock;
 use crate::exchange::{Answer, get};
+use crate::ledger::{self, Ledger};
 use crate::policy::{self, Policy};
 use crate::process::Process;
 use crate::{artifacts, exchange};
@@ -55,6 +56,8 @@ pub struct Setup {
     pub upstream: Upstream,
     /// Where the filter fetches the keys, if its configuration says that it does.
     pub directory: Option<Directory>,
+    /// Where the ledger of its fleet is, if its configuration has a fleet.
+    pub ledger: Option<SocketAddr>,
     /// Worker threads.
     pub workers: usize,
     /// Proxies in front whose X-Forwarded-For is believed.
@@ -77,6 +80,7 @@ impl Setup {
             policy,
             upstream,
             directory: None,
+            ledger: None,
             workers: 2,
             trusted_hops: 0,
             updates: Updates::None,
@@ -90,6 +94,13 @@ impl Setup {
     #[must_use]
     pub fn keys_from(self, directory: Directory) -> Self {
         Self { directory: Some(directory), ..self }
+    }
+
+    /// Sharing quotas through this ledger.
+    #[must_use]
+    pub fn sharing_through(self, ledger: &Ledger) -> Self {
+        let policy = self.policy.with("fleet", ledger.fleet());
+        Self { policy, ledger: Some(ledger.address()), ..self }
     }
 
     /// With this number of worker threads.
@@ -152,6 +163,9 @@ impl Setup {
             cluster["load_assignment"]["cluster_name"] = json!(name);
             set_cluster(&mut bootstrap, name, directory.address)?;
         }
+        if let Some(ledger) = self.ledger {
+            add_ledger(&mut bootstrap, ledger)?;
+        }
         match self.upstream {
             Upstream::At(address) => set_cluster(&mut bootstrap, "backend", address)?,
             Upstream::Elsewhere => {}
@@ -195,6 +209,18 @@ impl Setup {
         }
         set(filter, "/typed_config/config/configuration/value", json!(configuration))
     }
+}
+
+/// Adds the ledger's cluster, which `envoy.yaml` lacks.
+fn add_ledger(bootstrap: &mut Value, address: SocketAddr) -> anyhow::Result<()> {
+    let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
+    let endpoint =
+        json!({"address": {"socket_address": {"address": address.ip(), "port_value": address.port()}}});
+    clusters.context("envoy.yaml has no clusters")?.push(json!({
+        "name": ledger::CLUSTER,
+        "load_assignment": {"cluster_name": ledger::CLUSTER, "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}]},
+    }));
+    Ok(())
 }
 
 /// Has a cluster of a bootstrap lead to `address`.

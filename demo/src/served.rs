@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::envoy::{Envoy, Setup, Upstream};
 use crate::exchange::get;
 use crate::process::Process;
-use crate::{artifacts, clock};
+use crate::{artifacts, clock, ledger};
 
 /// The filter's counter of the directory's new documents.
 pub const DIRECTORY_UPDATED: &str = "weir.directory.updated_total";
@@ -118,6 +118,9 @@ fn serve_with_host_sim(
             "--cluster",
             &format!("{}=http://{}", setup.policy.directory_cluster()?, directory.address),
         ]);
+    }
+    if let Some(address) = setup.ledger {
+        command.args(["--cluster", &format!("{}=http://{address}", ledger::CLUSTER)]);
     }
     let process = Process::start("host-sim", &mut command)?;
     let address = process.wait_for(|line| line.strip_prefix("listening on http://")?.parse().ok())?;

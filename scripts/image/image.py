@@ -1,4 +1,4 @@
-"""OCI images of the filter and of the backend: writes, pushes and pulls them, and puts their digests into manifests.
+"""OCI images of the filter, the backend and the ledger: writes, pushes and pulls them, and puts what was pushed into manifests.
 
 An image is one manifest with one layer, in an OCI layout folder. The same input gives the same bytes.
 """
@@ -30,7 +30,7 @@ CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 # The one tag of a layout folder.
 TAG = "latest"
-# The user of the backend's image, who owns /data.
+# The user of the services' images, who owns /data.
 NOBODY = 65532
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -38,6 +38,7 @@ VERSION = re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.
 # What the manifests of the repository name, and `manifests` replaces.
 PLACEHOLDER_IMAGE = f"registry.example.com/weir/filter:{VERSION}"
 PLACEHOLDER_DIGEST = "0" * 64
+PLACEHOLDER_LEDGER = f"registry.example.com/weir/ledger:{VERSION}"
 
 
 class Tar:
@@ -155,22 +156,30 @@ def libraries(binary):
     return sorted(set(re.findall(r"(/\S+) \(0x", listed)))
 
 
-def backend_image(arguments):
+def service_image(arguments, name, program, verifies, process):
+    """Writes the image of a program, with the libraries and the certificates that it needs."""
     certificates = pathlib.Path(CERTIFICATES)
     if not certificates.exists():
-        sys.exit(f"no {CERTIFICATES}, by which webhooks verify receivers (Debian, Ubuntu: ca-certificates)")
-    files = {"/usr/bin/backend": (arguments.binary.read_bytes(), 0o755), CERTIFICATES: (certificates.read_bytes(), 0o644)}
+        sys.exit(f"no {CERTIFICATES}, by which {verifies} (Debian, Ubuntu: ca-certificates)")
+    files = {program: (arguments.binary.read_bytes(), 0o755), CERTIFICATES: (certificates.read_bytes(), 0o644)}
     files.update((path, (pathlib.Path(path).read_bytes(), 0o755)) for path in libraries(arguments.binary))
     tar = Tar()
     for parent in sorted({str(parent) for path in files for parent in pathlib.Path(path).parents} - {"/"}):
         tar.folder(parent.lstrip("/"))
-    tar.folder("data", owner=NOBODY)
+    for volume in process.get("Volumes", {}):
+        tar.folder(volume.lstrip("/"), owner=NOBODY)
     tar.folder("tmp", mode=0o1777)
     for path, (content, mode) in sorted(files.items()):
         tar.file(path.lstrip("/"), content, mode)
+    machine = platform.machine()
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    process = {"Entrypoint": [program], "Cmd": ["serve"], "User": f"{NOBODY}:{NOBODY}", **process}
+    digest = write_layout(arguments.layout, tar.bytes(), process, name, architecture)
+    print(f"image  {digest}")
+
+
+def backend_image(arguments):
     process = {
-        "Entrypoint": ["/usr/bin/backend"],
-        "Cmd": ["serve"],
         "Env": [
             "PATH=/usr/bin",
             "WEIR_DATABASE=sqlite:/data/weir.db",
@@ -178,14 +187,19 @@ def backend_image(arguments):
             "WEIR_INTERNAL_LISTEN=0.0.0.0:8082",
         ],
         "ExposedPorts": {"8081/tcp": {}, "8082/tcp": {}},
-        "User": f"{NOBODY}:{NOBODY}",
         "Volumes": {"/data": {}},
         "WorkingDir": "/data",
     }
-    machine = platform.machine()
-    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
-    digest = write_layout(arguments.layout, tar.bytes(), process, "weir/backend", architecture)
-    print(f"image  {digest}")
+    service_image(arguments, "weir/backend", "/usr/bin/backend", "webhooks verify receivers", process)
+
+
+def ledger_image(arguments):
+    process = {
+        "Env": ["PATH=/usr/bin", "WEIR_LEDGER_LISTEN=0.0.0.0:8083"],
+        "ExposedPorts": {"8083/tcp": {}},
+        "WorkingDir": "/",
+    }
+    service_image(arguments, "weir/ledger", "/usr/bin/weir-ledger", "the ledger verifies its store", process)
 
 
 def push(arguments):
@@ -209,19 +223,23 @@ def pull(arguments):
 def manifests(arguments):
     digest = layout_digest(arguments.layout).removeprefix("sha256:")
     shutil.rmtree(arguments.out, ignore_errors=True)
+    replaced = {
+        PLACEHOLDER_IMAGE: arguments.reference or PLACEHOLDER_IMAGE,
+        PLACEHOLDER_DIGEST: digest,
+        PLACEHOLDER_LEDGER: arguments.ledger_reference or PLACEHOLDER_LEDGER,
+    }
     for folder in arguments.folders:
-        (arguments.out / folder.name).mkdir(parents=True)
         for source in sorted(folder.glob("**/*.yaml")):
             # Helm reads these from where they are.
             if source.name.endswith("values.yaml"):
                 continue
             text = source.read_text()
-            target = arguments.out / folder.name / source.relative_to(folder)
-            target.parent.mkdir(exist_ok=True)
-            target.write_text(
-                text.replace(PLACEHOLDER_IMAGE, arguments.reference or PLACEHOLDER_IMAGE).replace(PLACEHOLDER_DIGEST, digest)
-            )
-    print(f"wrote {arguments.out}, with {arguments.reference or PLACEHOLDER_IMAGE} and sha256:{digest}")
+            for placeholder, value in replaced.items():
+                text = text.replace(placeholder, value)
+            target = arguments.out / source.relative_to("envoy")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+    print(f"wrote {arguments.out}, with {replaced[PLACEHOLDER_IMAGE]}, sha256:{digest} and {replaced[PLACEHOLDER_LEDGER]}")
 
 
 def main():
@@ -236,7 +254,11 @@ def main():
         return sub
 
     path = pathlib.Path
-    for name, run, built in (("filter", filter_image, "module"), ("backend", backend_image, "binary")):
+    for name, run, built in (
+        ("filter", filter_image, "module"),
+        ("backend", backend_image, "binary"),
+        ("ledger", ledger_image, "binary"),
+    ):
         command(name, run, (built, path), ("layout", path))
     for transfer in (
         command("push", push, ("layout", path), ("reference", str)),
@@ -245,7 +267,8 @@ def main():
         transfer.add_argument("--plain-http", action="store_true", help="reach the registry without TLS")
     writing = command("manifests", manifests, ("layout", path), ("out", path))
     writing.add_argument("folders", type=path, nargs="+")
-    writing.add_argument("--reference")
+    writing.add_argument("--reference", help="where the filter's image was pushed")
+    writing.add_argument("--ledger-reference", help="where the ledger's image was pushed, with or without its digest")
     arguments = parser.parse_args()
     try:
         arguments.run(arguments)

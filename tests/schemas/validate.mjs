@@ -20,8 +20,12 @@ const WASM_PLUGIN = "extensions.istio.io/v1alpha1 WasmPlugin";
 const MODELS = {
     "v1 Namespace": "kubernetes-models/v1/Namespace",
     "v1 Service": "kubernetes-models/v1/Service",
+    "apps/v1 Deployment": "kubernetes-models/apps/v1/Deployment",
+    "networking.k8s.io/v1 NetworkPolicy": "kubernetes-models/networking.k8s.io/v1/NetworkPolicy",
+    "policy/v1 PodDisruptionBudget": "kubernetes-models/policy/v1/PodDisruptionBudget",
     "networking.istio.io/v1 DestinationRule": "@kubernetes-models/istio/networking.istio.io/v1/DestinationRule",
     "networking.istio.io/v1 ServiceEntry": "@kubernetes-models/istio/networking.istio.io/v1/ServiceEntry",
+    "security.istio.io/v1 PeerAuthentication": "@kubernetes-models/istio/security.istio.io/v1/PeerAuthentication",
     [WASM_PLUGIN]: "@kubernetes-models/istio/extensions.istio.io/v1alpha1/WasmPlugin",
     "gateway.networking.k8s.io/v1 Gateway": "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1/Gateway",
     "gateway.networking.k8s.io/v1 GatewayClass": "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1/GatewayClass",

@@ -4,7 +4,7 @@
 //! difference between the simulator and Envoy is a failing test. What goes wrong in the harness itself is an error with
 //! its cause, and a started process shows its log when a test fails.
 
-pub use demo::{client, clock, envoy, exchange, policy, process, receiver, served, server};
+pub use demo::{client, clock, envoy, exchange, ledger, policy, process, receiver, served, server};
 
 pub mod artifacts;
 pub mod backend;

@@ -42,6 +42,7 @@ fn every_deployment_behind_a_gateway_trusts_one_proxy_and_the_image_none() {
         ("demo/src/backend.rs", Some(r#"["--trusted-hops", "1"]"#)),
         ("docs/src/gateways.md", Some("--env WEIR_TRUSTED_HOPS=1 ")),
         ("envoy/compose.yaml", Some("WEIR_TRUSTED_HOPS: \"1\"\n")),
+        ("envoy/fleet/compose.yaml", Some("WEIR_TRUSTED_HOPS: \"1\"\n")),
         // Runs without a gateway too, where every client can write the header.
         ("scripts/image/image.py", None),
     ];
@@ -76,18 +77,22 @@ fn every_page_that_starts_the_service_says_how_many_proxies_to_trust() {
 }
 
 #[test]
-fn every_file_sends_requests_to_the_ports_at_which_the_service_listens() {
+fn every_file_sends_requests_to_the_ports_at_which_the_services_listen() {
     const GATEWAY: &str = "8080";
     const PUBLIC: &str = "8081";
     const INTERNAL: &str = "8082";
+    const LEDGER: &str = "8083";
+    const SECOND_GATEWAY: &str = "8090";
     const LISTENS: &str = r"LISTEN(?:=|: |` \| `)[\d.]+:(\d+)";
     const BOTH: [&str; 2] = [PUBLIC, INTERNAL];
+    const ALL: [&str; 3] = [PUBLIC, INTERNAL, LEDGER];
     const CLUSTER: &str = r"\|(\d+)\|\w*\|backend-internal\.";
+    const LEDGERS_CLUSTER: &str = r"\|(\d+)\|\w*\|ledger\.";
     //  file, what is around a port in it, the ports
     let table: &[(&str, &str, &[&str])] = &[
         ("backend/systemd/weir-backend.service", LISTENS, &BOTH),
-        ("scripts/image/image.py", LISTENS, &BOTH),
-        ("scripts/image/image.py", r"(\d+)/tcp", &BOTH),
+        ("scripts/image/image.py", LISTENS, &ALL),
+        ("scripts/image/image.py", r"(\d+)/tcp", &ALL),
         ("docs/src/gateways.md", r"--publish 127\.0\.0\.1:\d+:(\d+)", &BOTH),
         ("docs/src/gateways.md", LISTENS, &BOTH),
         ("envoy/compose.yaml", LISTENS, &BOTH),
@@ -115,6 +120,28 @@ fn every_file_sends_requests_to_the_ports_at_which_the_service_listens() {
         ("envoy/istio/wasmplugin/sidecar.yaml", CLUSTER, &[INTERNAL]),
         ("envoy/istio/wasmplugin/sidecar.yaml", r"- mode: SERVER\n +ports:\n +- number: (\d+)", &[PUBLIC]),
         ("envoy/istio/wasmplugin/waypoint.yaml", CLUSTER, &[INTERNAL]),
+        ("ledger/src/options.rs", r#"WEIR_LEDGER_LISTEN", default_value = "[\d.]+:(\d+)"#, &[LEDGER]),
+        // The ledgers' and the backend's.
+        ("envoy/fleet/compose.yaml", LISTENS, &[LEDGER, PUBLIC, INTERNAL]),
+        ("envoy/fleet/compose.yaml", r"PUBLIC_URL: http://[\d.]+:(\d+)", &[GATEWAY]),
+        ("envoy/fleet/compose.yaml", r"- 127\.0\.0\.1:(\d+):8080", &[GATEWAY, SECOND_GATEWAY]),
+        ("envoy/fleet/envoy.yaml", r"(?s)- name: api\n +address:\n.*?port_value: (\d+)", &[GATEWAY]),
+        ("envoy/fleet/envoy.yaml", r"(?s)cluster_name: backend(?:-internal)?\n.*?port_value: (\d+)", &BOTH),
+        ("envoy/fleet/envoy.yaml", r"address: ledger-\d, port_value: (\d+)", &[LEDGER; 2]),
+        ("envoy/fleet/prometheus.yaml", r"backend:(\d+)", &[INTERNAL]),
+        ("envoy/fleet/prometheus.yaml", r"ledger-\d:(\d+)", &[LEDGER; 2]),
+        ("envoy/fleet/systemd/weir-ledger.service", LISTENS, &[LEDGER; 2]),
+        ("envoy/fleet/kubernetes/ledger.yaml", r"_LISTEN\n +value: [\d.]+:(\d+)", &[LEDGER, "9083"]),
+        (
+            "envoy/fleet/kubernetes/ledger.yaml",
+            r"[pP]ort: (\d+)",
+            &[LEDGER, "9083", LEDGER, LEDGER, LEDGER, "15008", "9083"],
+        ),
+        ("envoy/fleet/patches/trafficextension.yaml", LEDGERS_CLUSTER, &[LEDGER]),
+        ("envoy/fleet/patches/trafficextension-waypoint.yaml", LEDGERS_CLUSTER, &[LEDGER]),
+        ("envoy/fleet/patches/wasmplugin.yaml", LEDGERS_CLUSTER, &[LEDGER]),
+        ("envoy/fleet/patches/wasmplugin-waypoint.yaml", LEDGERS_CLUSTER, &[LEDGER]),
+        ("envoy/fleet/patches/envoyproxy.yaml", r"ledger-replicas\S+, port_value: (\d+)", &[LEDGER]),
     ];
     for (file, pattern, expected) in table {
         let text = text(file);
@@ -122,9 +149,10 @@ fn every_file_sends_requests_to_the_ports_at_which_the_service_listens() {
         let ports: Vec<&str> = pattern.captures_iter(&text).map(|found| found.extract::<1>().1[0]).collect();
         assert_eq!(ports, *expected, "{file}: {pattern}");
     }
+    let a_port = Regex::new(&format!(r"\b(?:{})\b", ALL.join("|"))).unwrap();
     let shipped = ["backend/systemd", "envoy", "scripts/image"].map(|folder| files(Path::new(folder)));
     for file in shipped.iter().flatten() {
-        let names_a_port = [PUBLIC, INTERNAL].iter().any(|port| text(file).contains(port));
+        let names_a_port = a_port.is_match(&text(file));
         assert_eq!(
             names_a_port,
             table.iter().any(|(known, ..)| file == Path::new(known)),

@@ -1,4 +1,4 @@
-//! `make image` and `make manifests`; the image that a registry has; and the backend's image without anything around it.
+//! `make image` and `make manifests`; the image that a registry has; and the services' images without anything around them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -135,17 +135,18 @@ fn make_manifests_writes_the_digest_and_the_reference_into_every_file_that_has_t
     let folder = tempfile::tempdir().unwrap();
     let image = Layout::of_filter(folder.path().join("image"));
     let reference = "registry.example.com/somewhere/weir:7";
+    let ledger = "registry.example.com/somewhere/ledger:7@sha256:5";
     let out = folder.path().join("manifests");
     let mut command = script(&["manifests"]);
     command.arg(&image.folder).arg(&out).args([
         "envoy/istio",
         "envoy/envoy-gateway",
-        "--reference",
-        reference,
+        "envoy/fleet/kubernetes",
     ]);
+    command.args(["--reference", reference, "--ledger-reference", ledger]);
     succeed(&mut command);
     let digest = image.digest().trim_start_matches("sha256:");
-    let mut written = [0, 0];
+    let mut written = [0, 0, 0];
     for file in files_in(&out) {
         let source = file.strip_prefix(&out).unwrap();
         let given = crate::tools::text(Path::new("envoy").join(source));
@@ -153,32 +154,45 @@ fn make_manifests_writes_the_digest_and_the_reference_into_every_file_that_has_t
         assert!(!text.contains(&"0".repeat(64)), "{}", file.display());
         written[0] += text.matches(digest).count();
         written[1] += text.matches(reference).count();
+        written[2] += text.matches(ledger).count();
         // Nothing else is changed.
         let changed = given.lines().zip(text.lines()).filter(|(given, text)| given != text).count();
-        let has_place = |line: &&str| line.contains(digest) || line.contains(reference);
+        let has_place = |line: &&str| [digest, reference, ledger].iter().any(|new| line.contains(new));
         assert_eq!(changed, text.lines().filter(has_place).count());
         assert_eq!(given.lines().count(), text.lines().count());
     }
     // The policy of Envoy Gateway has the digest in the image's address, too.
-    assert_eq!(written, [10, 9]);
+    assert_eq!(written, [10, 9, 1]);
+    assert!(out.join("fleet/kubernetes/istio/mesh.yaml").exists());
     assert!(!out.join("istio/istiod-values.yaml").exists(), "kubectl would refuse Helm's values");
 }
 
 /// `docker load` reads `index.json` where Docker keeps images in containerd, and `manifest.json` where it does not.
 #[cfg(target_os = "linux")]
 #[test]
-fn both_image_stores_of_docker_load_the_backend_under_the_name_that_compose_runs() {
+fn both_image_stores_of_docker_load_the_services_under_the_names_that_compose_runs() {
+    //  image, compose file, service
+    for (image, file, service) in [
+        ("backend", "envoy/compose.yaml", "backend"),
+        ("backend", "envoy/fleet/compose.yaml", "backend"),
+        ("ledger", "envoy/fleet/compose.yaml", "ledger-1"),
+        ("ledger", "envoy/fleet/compose.yaml", "ledger-2"),
+    ] {
+        let compose = tests::policy::yaml(file).unwrap();
+        assert_loads_as(&compose["services"][service]["image"], image);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn assert_loads_as(name: &Value, image: &str) {
     let folder = tempfile::tempdir().unwrap();
     let layout = folder.path().join("image");
     // Any program will do.
-    let said = succeed(script(&["backend", "/bin/true"]).arg(&layout));
+    let said = succeed(script(&[image, "/bin/true"]).arg(&layout));
     let image = Layout { folder: layout, said };
     let read = |file: &str| -> Value {
         serde_json::from_slice(&std::fs::read(image.folder.join(file)).unwrap()).unwrap()
     };
-    let compose = tests::policy::yaml("envoy/compose.yaml").unwrap();
-    let name = &compose["services"]["backend"]["image"];
-
     let index = read("index.json");
     assert_eq!(index["manifests"].as_array().unwrap().len(), 1);
     assert_eq!(&index["manifests"][0]["annotations"]["io.containerd.image.name"], name);
@@ -196,43 +210,68 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files_in(&path) } else { vec![path] }).collect()
 }
 
-/// The image holds Linux programs.
+/// A program in its image, with nothing of this machine but a network. What has a listener has it at a free port.
+#[cfg(target_os = "linux")]
+struct Contained {
+    process: Process,
+    root: TempDir,
+}
+
+#[cfg(target_os = "linux")]
+impl Contained {
+    /// The image holds Linux programs.
+    fn start(name: &'static str, program: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = folder.path().join("image");
+        let said = succeed(script(&[name]).arg(program).arg(&layout));
+        let image = Layout { folder: layout, said };
+        let manifest: Value = serde_json::from_slice(&image.blob(image.digest())).unwrap();
+        let config = image.blob(manifest["config"]["digest"].as_str().unwrap());
+        let config: Value = serde_json::from_slice(&config).unwrap();
+        let config = &config["config"];
+        let root = unpack(&image.blob(manifest["layers"][0]["digest"].as_str().unwrap()));
+
+        // Root enters the image as its user does; anyone else as the root of a namespace.
+        let id = succeed(Command::new("id").arg("-u"));
+        let mut enter;
+        if id.trim() == "0" {
+            enter = Command::new("chroot");
+            enter.arg(format!("--userspec={}", config["User"].as_str().unwrap())).arg(root.path());
+        } else {
+            enter = Command::new("unshare");
+            enter.arg("--map-root-user").arg("--root").arg(root.path());
+        }
+        enter.env_clear();
+        for variable in config["Env"].as_array().unwrap() {
+            let (name, value) = variable.as_str().unwrap().split_once('=').unwrap();
+            enter.env(name, if name.ends_with("LISTEN") { "127.0.0.1:0" } else { value });
+        }
+        // The system's own search path finds chroot.
+        enter.env("PATH", std::env::var_os("PATH").unwrap());
+        for words in [&config["Entrypoint"], &config["Cmd"]] {
+            enter.args(words.as_array().unwrap().iter().map(|word| word.as_str().unwrap()));
+        }
+        Self { process: Process::start(name, &mut enter).unwrap(), root }
+    }
+
+    fn client(&self) -> Client {
+        let listening = |line: &str| line.strip_prefix("listening on http://")?.parse().ok();
+        Client::to(self.process.wait_for(listening).unwrap()).unwrap()
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn the_backend_serves_from_its_image_and_nothing_else() {
-    let folder = tempfile::tempdir().unwrap();
-    let layout = folder.path().join("image");
-    let said = succeed(script(&["backend"]).arg(artifacts::command("backend")).arg(&layout));
-    let image = Layout { folder: layout, said };
-    let manifest: Value = serde_json::from_slice(&image.blob(image.digest())).unwrap();
-    let config = image.blob(manifest["config"]["digest"].as_str().unwrap());
-    let config: Value = serde_json::from_slice(&config).unwrap();
-    let config = &config["config"];
-    let root = unpack(&image.blob(manifest["layers"][0]["digest"].as_str().unwrap()));
-
-    // Root enters the image as its user does; anyone else as the root of a namespace.
-    let id = succeed(Command::new("id").arg("-u"));
-    let mut enter;
-    if id.trim() == "0" {
-        enter = Command::new("chroot");
-        enter.arg(format!("--userspec={}", config["User"].as_str().unwrap())).arg(root.path());
-    } else {
-        enter = Command::new("unshare");
-        enter.arg("--map-root-user").arg("--root").arg(root.path());
-    }
-    enter.env_clear();
-    for variable in config["Env"].as_array().unwrap() {
-        let (name, value) = variable.as_str().unwrap().split_once('=').unwrap();
-        enter.env(name, if name.ends_with("LISTEN") { "127.0.0.1:0" } else { value });
-    }
-    // The system's own search path finds chroot.
-    enter.env("PATH", std::env::var_os("PATH").unwrap());
-    for words in [&config["Entrypoint"], &config["Cmd"]] {
-        enter.args(words.as_array().unwrap().iter().map(|word| word.as_str().unwrap()));
-    }
-    let process = Process::start("backend", &mut enter).unwrap();
-    let address = process.wait_for(|line| line.strip_prefix("listening on http://")?.parse().ok()).unwrap();
-    let answer = Client::to(address).unwrap().send(&get("/links")).unwrap();
+    let backend = Contained::start("backend", artifacts::command("backend"));
+    let answer = backend.client().send(&get("/links")).unwrap();
     assert_eq!((answer.status(), answer.error_code().as_deref()), (401, Some("unauthorized")), "{answer}");
-    assert!(root.path().join("data/weir.db").exists(), "the database is on the volume");
+    assert!(backend.root.path().join("data/weir.db").exists(), "the database is on the volume");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_ledger_serves_from_its_image_and_nothing_else() {
+    let ledger = Contained::start("ledger", artifacts::command("weir-ledger"));
+    assert_eq!(ledger.client().send(&get("/healthz")).unwrap().status(), 200);
 }

@@ -1,4 +1,4 @@
-//! `envoy/istio` and `envoy/envoy-gateway`: valid by the published schemas, and configured as `envoy/envoy.yaml` is.
+//! `envoy/istio`, `envoy/envoy-gateway` and `envoy/fleet/kubernetes`: valid by the published schemas, and configured as `envoy/envoy.yaml` is.
 
 use std::path::{Path, PathBuf};
 
@@ -14,19 +14,19 @@ const IMAGE: &str = concat!("registry.example.com/weir/filter:", env!("CARGO_PKG
 const DIGEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// A document, with what is wrong with it.
-struct Document {
-    file: String,
-    value: Value,
-    errors: Vec<String>,
+pub(crate) struct Document {
+    pub(crate) file: String,
+    pub(crate) value: Value,
+    pub(crate) errors: Vec<String>,
 }
 
 impl Document {
-    fn kind(&self) -> &str {
+    pub(crate) fn kind(&self) -> &str {
         self.value["kind"].as_str().unwrap()
     }
 
     /// Where its kind names the module and the configuration: pointers to the image, the digest and the configuration.
-    fn plugin(&self) -> Option<[&Value; 3]> {
+    pub(crate) fn plugin(&self) -> Option<[&Value; 3]> {
         let pointers = match self.kind() {
             "WasmPlugin" => ["/spec/url", "/spec/sha256", "/spec/pluginConfig"],
             "TrafficExtension" => ["/spec/wasm/url", "/spec/wasm/sha256", "/spec/wasm/pluginConfig"],
@@ -56,7 +56,7 @@ fn yaml_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn validate(files: &[PathBuf]) -> Vec<Document> {
+pub(crate) fn validate(files: &[PathBuf]) -> Vec<Document> {
     let verdicts = json_of(run(schema_script("validate.mjs").args(files)));
     let verdicts = verdicts.as_array().unwrap().iter().map(|verdict| Document {
         file: verdict["file"].as_str().unwrap().to_owned(),
@@ -66,8 +66,9 @@ fn validate(files: &[PathBuf]) -> Vec<Document> {
     verdicts.collect()
 }
 
-fn deployed() -> Vec<Document> {
-    let folders = ["envoy/istio", "envoy/envoy-gateway"].map(|folder| artifacts::root().join(folder));
+pub(crate) fn deployed() -> Vec<Document> {
+    let folders = ["envoy/istio", "envoy/envoy-gateway", "envoy/fleet/kubernetes"];
+    let folders = folders.map(|folder| artifacts::root().join(folder));
     validate(&folders.iter().flat_map(|folder| yaml_files(folder)).collect::<Vec<_>>())
 }
 
@@ -83,9 +84,13 @@ fn every_kubernetes_file_is_valid() {
         ("TrafficExtension", 4),
         ("Namespace", 1),
         ("GatewayClass", 1),
-        ("Service", 4),
+        ("Service", 6),
+        ("Deployment", 1),
+        ("PodDisruptionBudget", 1),
+        ("NetworkPolicy", 1),
+        ("PeerAuthentication", 1),
         ("ServiceEntry", 1),
-        ("DestinationRule", 1),
+        ("DestinationRule", 2),
         ("Gateway", 1),
         ("HTTPRoute", 1),
         ("ClientTrafficPolicy", 1),
@@ -101,7 +106,7 @@ type Broken = (&'static str, &'static str, Option<Value>, &'static str);
 
 fn broken() -> Vec<Broken> {
     let gateway = json!([{"kind": "Gateway", "name": "waypoint"}]);
-    let rows: [(&str, &str, Option<Value>, &str); 44] = [
+    let rows: [(&str, &str, Option<Value>, &str); 51] = [
         ("WasmPlugin", "/spec/failStrategy", Some(json!("FAIL_SOMETIMES")), "allowed values"),
         ("WasmPlugin", "/spec/sha256", Some(json!("sha256:00")), "must match pattern"),
         ("WasmPlugin", "/spec/url", None, "required property url"),
@@ -171,6 +176,23 @@ fn broken() -> Vec<Broken> {
         ("ClientTrafficPolicy", "/spec/path/escapedSlashesAction", Some(json!("Keep")), "allowed values"),
         ("HTTPRoute", "/spec/rules/0/backendRefs/0/prt", Some(json!(80)), "'\"prt\"' does not exist"),
         ("Gateway", "/spec/listeners/0/protocol", None, "required property protocol"),
+        ("Deployment", "/spec/template/spec/containers/0/image", Some(json!(1)), "must be string"),
+        (
+            "Deployment",
+            "/spec/template/spec/containers/0/readinessProbes",
+            Some(json!({})),
+            "'\"readinessProbes\"' does not exist",
+        ),
+        ("Deployment", "/spec/selector", None, "required property selector"),
+        ("PodDisruptionBudget", "/spec/minAvailible", Some(json!(1)), "'\"minAvailible\"' does not exist"),
+        (
+            "NetworkPolicy",
+            "/spec/ingress/0/from/0/namespaces",
+            Some(json!([])),
+            "'\"namespaces\"' does not exist",
+        ),
+        ("PeerAuthentication", "/spec/mtls/mode", Some(json!("ALWAYS")), "allowed values"),
+        ("DestinationRule", "/spec/trafficPolicy/outliers", Some(json!({})), "'\"outliers\"' does not exist"),
     ];
     rows.into()
 }
@@ -286,7 +308,7 @@ fn every_access_log_says_who_was_limited() {
 }
 
 /// The services of a list of documents: host and port.
-fn hosts(documents: &[Document]) -> Vec<(String, u64)> {
+pub(crate) fn hosts(documents: &[Document]) -> Vec<(String, u64)> {
     let of_service = |document: &Document| {
         let [name, namespace] = ["/metadata/name", "/metadata/namespace"]
             .map(|pointer| document.value.pointer(pointer).and_then(Value::as_str).unwrap().to_owned());
@@ -314,21 +336,28 @@ fn every_cluster_that_a_configuration_names_is_one_that_the_gateway_has() {
     for document in &documents {
         let Some([_, _, configuration]) = document.plugin() else { continue };
         if let Some(cluster) = configuration.pointer("/directory/cluster") {
-            let cluster = cluster.as_str().unwrap();
-            let exists = match cluster.split('|').collect::<Vec<_>>()[..] {
-                // As Istio names the clusters of services, and those of services that use a waypoint.
-                ["outbound", port, "", host] if !document.file.contains("waypoint") => {
-                    hosts.contains(&(host.to_owned(), port.parse().unwrap()))
-                }
-                ["inbound-vip", port, "http", host] if document.file.contains("waypoint") => {
-                    hosts.contains(&(host.to_owned(), port.parse().unwrap()))
-                }
-                [name] => declared.iter().any(|cluster| cluster["name"] == name),
-                _ => false,
-            };
-            assert!(exists, "{}: {cluster}", document.file);
+            let is_declared = |name: &str| declared.iter().any(|cluster| cluster["name"] == name);
+            assert_named(&document.file, cluster.as_str().unwrap(), &hosts, is_declared);
         }
     }
+}
+
+/// A cluster is one that Istio makes of a service, or one that is declared.
+pub(crate) fn assert_named(
+    file: &str,
+    cluster: &str,
+    hosts: &[(String, u64)],
+    is_declared: impl Fn(&str) -> bool,
+) {
+    let is_service = |host: &str, port: &str| hosts.contains(&(host.to_owned(), port.parse().unwrap()));
+    let exists = match cluster.split('|').collect::<Vec<_>>()[..] {
+        // As Istio names the clusters of services, and those of services that use a waypoint.
+        ["outbound", port, "", host] if !file.contains("waypoint") => is_service(host, port),
+        ["inbound-vip", port, "http", host] if file.contains("waypoint") => is_service(host, port),
+        [name] => is_declared(name),
+        _ => false,
+    };
+    assert!(exists, "{file}: {cluster}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes a real Envoy and the backend: every panel and every alert finds its series.
+//! A real Prometheus that scrapes real Envoys, a ledger and the backend: every panel and every alert finds its series.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,6 +12,7 @@ use tests::client::Client;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get, post};
 use tests::gateway::{Kind, wait_for_directory};
+use tests::ledger::Ledger;
 use tests::policy::{HTTP_FILTERS, Policy, hash};
 use tests::process::Process;
 use tests::served::Served;
@@ -67,14 +68,16 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with the repository's configuration, but for the targets and for how often they are scraped, and waits until it has
-    /// scraped them.
-    fn start(gateways: [SocketAddr; 2], backend: SocketAddr) -> Self {
+    /// Starts it with the configuration of a fleet, but for the targets and for how often they are scraped, and waits until it has scraped
+    /// them.
+    fn start(gateways: &[SocketAddr], ledger: SocketAddr, backend: SocketAddr) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let configuration = text("envoy/prometheus/prometheus.yaml")
+        let listed = gateways.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let configuration = text("envoy/fleet/prometheus.yaml")
             .replace("interval: 15s", "interval: 1s")
-            .replace("127.0.0.1:9901", &gateways.map(|gateway| gateway.to_string()).join(", "))
-            .replace("127.0.0.1:8082", &backend.to_string());
+            .replace("gateway-1:9901, gateway-2:9901", &listed)
+            .replace("ledger-1:8083, ledger-2:8083", &ledger.to_string())
+            .replace("backend:8082", &backend.to_string());
         let file = folder.path().join("prometheus.yaml");
         std::fs::write(&file, configuration).unwrap();
         std::fs::write(folder.path().join("rules.yaml"), text("envoy/prometheus/rules.yaml")).unwrap();
@@ -91,7 +94,8 @@ impl Prometheus {
         process.wait_for(|line| line.contains("Server is ready").then_some(())).unwrap();
         let client = Client::to(address.unwrap()).unwrap();
         let prometheus = Self { client, _process: process, _folder: folder };
-        let scraped = || (prometheus.value("sum(up)") >= 3.0).then_some(());
+        let targets = gateways.len() + 2;
+        let scraped = || (prometheus.value("sum(up)") >= targets as f64).then_some(());
         clock::eventually("the first scrape of all", Duration::from_secs(30), scraped).unwrap();
         prometheus
     }
@@ -133,6 +137,12 @@ fn pooling() -> Envoy {
     envoy
 }
 
+/// A gateway of a fleet.
+fn sharing(ledger: &Ledger) -> Envoy {
+    let policy = Policy::contract().unwrap().subscriber("b", "pro", "shared");
+    Envoy::start(Setup::new(policy, Upstream::DirectResponse).workers(1).sharing_through(ledger)).unwrap()
+}
+
 /// What the API answers while its database lacks a table.
 fn break_database(service: &Service) {
     let statement =
@@ -157,8 +167,10 @@ fn every_panel_and_every_alert_finds_its_series_after_faults() {
     let envoy = Envoy::start_amended(setup.workers(1), amend).unwrap();
     wait_for_directory(&envoy);
     let pooling = pooling();
-    let prometheus =
-        Prometheus::start([&envoy, &pooling].map(Envoy::admin_address), service.directory().address);
+    let ledger = Ledger::serve(artifacts::command("weir-ledger")).unwrap();
+    let sharing = sharing(&ledger);
+    let gateways = [&envoy, &pooling, &sharing].map(Envoy::admin_address);
+    let prometheus = Prometheus::start(&gateways, ledger.address(), service.directory().address);
 
     let send = |request: Request| envoy.send(&request).unwrap().status();
     let key = |plan: &str| service.keys.of(plan).to_owned();
@@ -180,6 +192,9 @@ fn every_panel_and_every_alert_finds_its_series_after_faults() {
         assert_eq!(send(link.key(&key("pro"))), 200);
         assert_eq!(send(get(format!("/r/k{round}"))), 302);
         assert_eq!(pooling.send(&get("/links").key("pooled")).unwrap().status(), 429);
+        assert_eq!(sharing.send(&get("/links").key("shared")).unwrap().status(), 200);
+        let stranger = Client::to(ledger.address()).unwrap().send(&post("/v1/shares"));
+        assert_eq!(stranger.unwrap().status(), 401);
         // With a key, because strangers share what is left of theirs. The VM is loaded again at most a second and a half after it failed.
         assert_eq!(send(get(TRAP_PATH).key(&key("business"))), 503);
         clock::pass(Duration::from_secs(2));
@@ -195,6 +210,10 @@ fn every_panel_and_every_alert_finds_its_series_after_faults() {
         r#"sum(weir_requests_total{outcome="overflow"})"#,
         r#"sum({__name__=~"envoy_wasm_(.+_)?weir(_istio_translated_wasmplugin)?_vm_reload_success"})"#,
         "sum(weir_organisation_given_back_total)",
+        r#"sum(weir_fleet_decisions_total{by="ledger"})"#,
+        r#"sum(weir_fleet_calls_total{result="answered"})"#,
+        r#"sum(weir_ledger_statements_total{result="granted"})"#,
+        r#"sum(weir_ledger_gateways{epoch="current"})"#,
         r#"sum(weir_backend_requests_total{status=~"5.."})"#,
         r#"sum(weir_backend_clicks_total{outcome="recorded"})"#,
         r#"weir:refused:ratio_1h{plan="free"}"#,
@@ -226,7 +245,10 @@ fn promtool_finds_no_fault_with_the_metrics() {
     };
     let envoy = Envoy::start(setup()).unwrap();
     assert_eq!(envoy.send(&get("/links").key(service.keys.of("pro"))).unwrap().status(), 200);
-    assert_eq!(faults(service.directory().address, "/metrics"), [""; 0]);
+    let ledger = Ledger::serve(artifacts::command("weir-ledger")).unwrap();
+    for address in [service.directory().address, ledger.address()] {
+        assert_eq!(faults(address, "/metrics"), [""; 0]);
+    }
 
     // Envoy never writes help texts.
     let of_envoy = faults(envoy.admin_address(), "/stats/prometheus").into_iter();

@@ -2,10 +2,13 @@
 
 mod compose;
 mod ecds;
+mod fleet;
+mod fleet_live;
 mod images;
 mod kubernetes;
 mod live;
 mod nginx;
 mod observability;
 mod registry;
+mod systemd;
 mod tools;

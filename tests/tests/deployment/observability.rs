@@ -23,14 +23,16 @@ fn dashboard() -> Value {
     serde_json::from_str(&crate::tools::text(DASHBOARD)).unwrap()
 }
 
-/// Every query of every panel, for all gateways and backends, with rates over `interval`.
+/// Every query of every panel, for all gateways, ledgers and backends, with rates over `interval`.
 pub(crate) fn panel_queries(interval: &str) -> Vec<Query> {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let queries = panels.flat_map(|panel| {
         panel["targets"].as_array().into_iter().flatten().map(|target| {
             let expression = target["expr"].as_str().unwrap().replace("$__rate_interval", interval);
-            let expression = expression.replace("$gateway", ".*").replace("$backend", ".*");
+            let expression = ["$gateway", "$ledger", "$backend"]
+                .iter()
+                .fold(expression, |expression, variable| expression.replace(variable, ".*"));
             assert!(!expression.contains('$'), "{expression}");
             Query { name: format!("{}: {}", panel["title"], target["legendFormat"]), expression }
         })
@@ -118,8 +120,14 @@ fn the_rules_fire_when_they_should_and_only_then() {
     succeed(
         Command::new("promtool").args(["test", "rules"]).arg(root.join("envoy/prometheus/rules_test.yaml")),
     );
-    let configuration = root.join("envoy/prometheus/prometheus.yaml");
-    succeed(Command::new("promtool").args(["check", "config"]).arg(configuration));
+    // Beside the rules, as compose mounts both.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(root.join(RULES), folder.path().join("rules.yaml")).unwrap();
+    for configuration in ["envoy/prometheus/prometheus.yaml", "envoy/fleet/prometheus.yaml"] {
+        let mounted = folder.path().join("prometheus.yaml");
+        std::fs::copy(root.join(configuration), &mounted).unwrap();
+        succeed(Command::new("promtool").args(["check", "config"]).arg(mounted));
+    }
 }
 
 #[test]
@@ -137,7 +145,7 @@ fn every_alert_is_tested_and_tells_what_to_do() {
         let fires = tests.split("alertname: ").any(|rest| rest.starts_with(&format!("{name}\n")));
         assert!(fires, "no test shows {name} firing");
     }
-    assert_eq!(alerts, 21);
+    assert_eq!(alerts, 30);
 }
 
 #[test]

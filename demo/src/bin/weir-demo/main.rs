@@ -1,5 +1,5 @@
-//! The command behind `make demo`, `make up` and `make envoy`: the backend and a gateway with the filter in front of it,
-//! both on free loopback ports and on a database of their own under `target/`.
+//! The command behind `make demo`, `make up`, `make up-fleet` and `make envoy`: the backend and gateways with the filter in front of it,
+//! all on free loopback ports and on a database of their own under `target/`.
 
 mod story;
 
@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use demo::artifacts;
 use demo::backend::{Backend, Keys, database_in};
 use demo::envoy::{Setup, Upstream};
+use demo::ledger::Ledger;
 use demo::policy::Policy;
 use demo::served::{Gateway, Served};
 use tempfile::TempDir;
@@ -34,6 +35,8 @@ enum Task {
         #[arg(long, value_enum, default_value = "host-sim")]
         gateway: GatewayKind,
     },
+    /// The same with two gateways that share every quota through a ledger
+    UpFleet,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Story => World::start(GatewayKind::HostSim).and_then(|world| story::play(&world)),
         Task::Up { gateway } => World::start(gateway).and_then(|world| world.stay()),
+        Task::UpFleet => World::start_fleet().and_then(|world| world.stay()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,21 +65,32 @@ fn main() -> ExitCode {
     }
 }
 
-/// Workers of the gateway: more than one, so that counters are shared.
+/// Workers of a gateway: more than one, so that counters are shared.
 const WORKERS: usize = 2;
 
-/// The backend and the gateway, which end with it.
+/// The backend and what is in front of it, which end with it.
 #[derive(Debug)]
 struct World {
+    /// Where the first gateway is.
     address: SocketAddr,
     keys: Keys,
-    _gateway: Served,
+    gateways: Vec<Served>,
+    ledger: Option<Ledger>,
     _backend: Backend,
     _folder: TempDir,
 }
 
 impl World {
     fn start(gateway: GatewayKind) -> anyhow::Result<Self> {
+        Self::with(gateway, None)
+    }
+
+    fn start_fleet() -> anyhow::Result<Self> {
+        Self::with(GatewayKind::HostSim, Some(Ledger::serve(&sibling("weir-ledger")?)?))
+    }
+
+    /// With one gateway, or with two that share quotas through a ledger.
+    fn with(gateway: GatewayKind, ledger: Option<Ledger>) -> anyhow::Result<Self> {
         let folder = fresh_folder()?;
         let backend = &sibling("backend")?;
         let database = database_in(folder.path());
@@ -87,19 +102,31 @@ impl World {
 
         let setup = Setup::new(Policy::deployed()?, Upstream::At(backend.address()))
             .keys_from(backend.directory())
-            .workers(WORKERS)
-            .listen(address);
+            .workers(WORKERS);
+        let setups = match &ledger {
+            None => vec![setup.listen(address)],
+            Some(ledger) => {
+                let setup = setup.sharing_through(ledger);
+                vec![setup.clone().listen(address), setup]
+            }
+        };
         let gateway = match gateway {
             GatewayKind::HostSim => Gateway::HostSim(sibling("host-sim")?),
             GatewayKind::Envoy => Gateway::Envoy,
         };
-        let gateway = Served::start(&gateway, setup)?;
-        Ok(Self { address, keys, _gateway: gateway, _backend: backend, _folder: folder })
+        let gateways =
+            setups.into_iter().map(|setup| Served::start(&gateway, setup)).collect::<Result<_, _>>()?;
+        Ok(Self { address, keys, gateways, ledger, _backend: backend, _folder: folder })
     }
 
     /// Prints what a shell needs, and waits to be ended, so that what it has started ends with it.
     fn stay(&self) -> anyhow::Result<()> {
-        println!("GATEWAY=http://{}", self.address);
+        for (name, gateway) in ["GATEWAY", "SECOND_GATEWAY"].iter().zip(&self.gateways) {
+            println!("{name}=http://{}", gateway.address());
+        }
+        if let Some(ledger) = &self.ledger {
+            println!("LEDGER=http://{}", ledger.address());
+        }
         for (plan, key) in self.keys.iter() {
             println!("{}={key}", plan.to_ascii_uppercase());
         }
@@ -119,7 +146,7 @@ impl World {
 fn sibling(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("this command has no path")?;
     let path = own.with_file_name(name);
-    ensure!(path.is_file(), "{} does not exist: `make build` builds it", path.display());
+    ensure!(path.is_file(), "{} does not exist: the Makefile builds it", path.display());
     Ok(path)
 }
 
