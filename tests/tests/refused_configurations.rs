@@ -33,7 +33,7 @@ fn envoy_does_not_start_with_a_broken_configuration_and_its_log_names_the_field(
         ("/subscribers", json!([{"id": "a", "plan": "enterprise", "keys": [key]}]), "subscribers[0]"),
         ("/subscribers", twice, "subscribers[1].keys[0]"),
         ("/plan", json!({}), "plan: unknown field, did you mean plans?"),
-        ("/fleet", json!({}), "fleet: fleets are being rebuilt"),
+        ("/fleet", json!({}), "fleet: missing field `cluster`"),
         ("/directory", json!({"cluster": "backend"}), "directory: missing field `path`"),
         ("/headers/allow_origin", json!(["app.example"]), "headers.allow_origin[0]"),
     ];

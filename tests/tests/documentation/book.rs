@@ -118,9 +118,12 @@ fn known_words() -> BTreeSet<String> {
 
 #[test]
 fn every_metric_and_response_code_detail_that_a_page_names_exists() {
-    let in_quotes = |text: &str| {
-        text.split('"').skip(1).step_by(2).map(|name| name.replace('.', "_")).collect::<Vec<_>>()
+    // As Prometheus shows it: without the tags.
+    let shown = |name: &str| match name.rsplit_once(";.;") {
+        Some((_, last)) => format!("weir_{last}"),
+        None => name.replace('.', "_"),
     };
+    let in_quotes = |text: &str| text.split('"').skip(1).step_by(2).map(shown).collect::<Vec<_>>();
     let mut known: BTreeSet<_> =
         shipped("filter/src/decide").iter().flat_map(|text| in_quotes(text)).collect();
     known.insert("weir_requests_total".to_owned());
@@ -264,7 +267,7 @@ fn help(command: &str) -> String {
 
 #[test]
 fn every_option_of_our_commands_that_a_page_names_exists() {
-    let helps = ["backend", "host-sim", "weir-bench"].map(|command| (command, help(command)));
+    let helps = ["backend", "host-sim", "weir-bench", "weir-ledger"].map(|command| (command, help(command)));
     let has = |help: &str, option: &str| words(help).any(|word| word == option);
     let shipped = shipped("envoy");
     let mut named = 0;
