@@ -223,6 +223,17 @@ pub(crate) fn buffer(buffer: BufferType, size: usize) -> Result<Returned, HostEr
     bytes.map(Option::unwrap_or_default)
 }
 
+/// The headers and the body of the answer to a call, within its callback; both empty if there is no answer.
+///
+/// # Errors
+/// The first of the two host calls that fails.
+pub(crate) fn call_answer(answered: bool, body_size: usize) -> Result<(Returned, Returned), HostError> {
+    if !answered {
+        return Ok(Default::default());
+    }
+    Ok((header_map(MapType::HttpCallResponseHeaders)?, buffer(BufferType::HttpCallResponseBody, body_size)?))
+}
+
 /// A header map, serialized.
 pub(crate) fn header_map(map: MapType) -> Result<Returned, HostError> {
     let pairs = returned("proxy_get_header_map_pairs", &[], |pairs, size| {

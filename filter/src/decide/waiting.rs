@@ -58,14 +58,15 @@ impl Limiter {
         attended.map_err(|error| self.counting.log_error(host, "a counter could not be stated", error)).ok()
     }
 
-    /// The counters in the entry with this number, from 0, that a fleet shares; `None` after the last entry.
+    /// The counters in the entry with this number, from 0, that a fleet shares; `None` after the last entry. None are in an entry that could not
+    /// be read.
     pub fn shared_in(&mut self, host: &mut impl Host, number: u32) -> Option<Vec<Place>> {
         let (config, _) = self.fleet()?;
         let opened = self.counting.open(host, &config);
         let shared = opened.and_then(|counters| Ok(counters.shared_in(host, number)?));
         shared.unwrap_or_else(|error| {
             self.counting.log_error(host, "the counters could not be read", error);
-            None
+            Some(Vec::new())
         })
     }
 

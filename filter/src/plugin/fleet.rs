@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::collections::{HashSet, VecDeque};
 
 use ledger_wire::{Answer, Hex128, Statement};
-use proxy_wasm::types::{BufferType, MapType};
 
 use super::log::logged;
 use crate::config::FleetSettings;
@@ -173,13 +172,7 @@ impl Fleet {
         answered: bool,
         body_size: usize,
     ) -> Option<(Vec<Answer>, u32)> {
-        let (head, body) = match answered {
-            true => (
-                logged(host::header_map(MapType::HttpCallResponseHeaders)),
-                logged(host::buffer(BufferType::HttpCallResponseBody, body_size)),
-            ),
-            false => Default::default(),
-        };
+        let (head, body) = logged(host::call_answer(answered, body_size));
         let head = HeaderPairs::parse(head.as_ref());
         let status = head.as_ref().and_then(|head| head.get(":status"));
         let sent = asked.iter().map(|asked| asked.statements.len()).sum();

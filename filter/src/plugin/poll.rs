@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use proxy_wasm::types::{BufferType, MapType};
-
 use super::log::logged;
 use crate::config::DirectorySettings;
 use crate::count::shared_data::HostError;
@@ -60,13 +58,7 @@ impl Poller {
         if self.in_flight.take_if(|poll| *poll == call).is_none() {
             return;
         }
-        let (head, body) = match answered {
-            true => (
-                logged(host::header_map(MapType::HttpCallResponseHeaders)),
-                logged(host::buffer(BufferType::HttpCallResponseBody, body_size)),
-            ),
-            false => Default::default(),
-        };
+        let (head, body) = logged(host::call_answer(answered, body_size));
         let head = HeaderPairs::parse(head.as_ref());
         let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
         let Ok(now) = Gateway.now() else { return };
