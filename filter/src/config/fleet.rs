@@ -16,6 +16,8 @@ use crate::count::holding::Terms;
 const TIMEOUTS: core::ops::RangeInclusive<u32> = 1..=5_000;
 /// How long a count holds units that it does not use, in milliseconds.
 const TERMS: core::ops::RangeInclusive<u32> = 100..=60_000;
+/// How much use is held in advance, in milliseconds: what follows a burst for as long as its rate is not forgotten.
+const AHEAD: u32 = 10_000;
 /// A term has room for this many timeouts: a count gives back what it holds only when no call of it can be in flight.
 const TIMEOUTS_IN_A_TERM: u32 = 4;
 
@@ -98,10 +100,10 @@ impl FleetSettings {
         authority(&self.cluster, self.authority.as_ref())
     }
 
-    /// How the fleet is timed. Nothing is held in advance.
+    /// How the fleet is timed.
     #[must_use]
     pub fn terms(&self) -> Terms {
-        Terms { timeout: self.timeout.0, term: self.term.0, ahead: 0 }
+        Terms { timeout: self.timeout.0, term: self.term.0, ahead: AHEAD }
     }
 }
 
