@@ -13,7 +13,6 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, routing};
 use ledger_wire::{Answer, ItemError, Says, Share, Statement};
-use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
@@ -23,7 +22,7 @@ use crate::gateways::Gateways;
 use crate::items;
 use crate::metrics::Metrics;
 use crate::share::Terms;
-use crate::store::{Call, Epoch, Reply, Store, View, What};
+use crate::store::{Call, Epoch, Store, View};
 use crate::tokens::Tokens;
 
 /// Most items of a request.
@@ -47,7 +46,7 @@ pub(crate) struct Ledger {
 type Shared = Arc<Ledger>;
 /// A body as it was received, or why it was not.
 type Body = Result<Bytes, BytesRejection>;
-type Answered = Result<Json<ledger_wire::Response<Reply>>, Refusal>;
+type Answered = Result<Json<ledger_wire::Response>, Refusal>;
 
 impl Ledger {
     pub(crate) fn new(store: Store, tokens: Tokens, metrics: Metrics) -> Self {
@@ -65,8 +64,6 @@ impl Ledger {
         if for_gateways {
             router = router
                 .route("/v1/shares", routing::post(shares))
-                .route("/v1/reset", routing::post(reset))
-                .route("/v1/read", routing::post(read))
                 .route_layer(from_fn_with_state(Arc::clone(self), with_token))
                 .layer(DefaultBodyLimit::max(MAX_BYTES));
         }
@@ -163,95 +160,57 @@ async fn scrape(State(ledger): State<Shared>) -> Result<Response, Refusal> {
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
-fn parse<'a, T: Deserialize<'a>>(body: &'a Body) -> Result<T, Refusal> {
+fn parse(body: &Body) -> Result<ledger_wire::Request<&RawValue>, Refusal> {
     let body = body.as_ref().map_err(|error| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => too_large(),
         _ => bad_request(error),
     })?;
-    serde_json::from_slice(body).map_err(bad_request)
-}
-
-/// Calls the store for the items that `check` finds right. Each item has a reply.
-///
-/// # Errors
-/// If there are too many, or if nothing of the store answers any more.
-async fn call(
-    view: &View,
-    items: &[&RawValue],
-    now: u64,
-    check: impl Fn(&RawValue) -> Result<Call, ItemError>,
-) -> Result<(Vec<Result<Call, ItemError>>, Vec<Reply>), Refusal> {
-    if items.len() > MAX_ITEMS {
-        return Err(too_large());
-    }
-    let calls: Vec<_> = items.iter().map(|item| check(item)).collect();
-    let replies = view.call(&calls, now).await;
-    if view.masters_up_and_away().0 == 0 { Err(away()) } else { Ok((calls, replies)) }
+    let request: ledger_wire::Request<&RawValue> = serde_json::from_slice(body).map_err(bad_request)?;
+    if request.items.len() > MAX_ITEMS { Err(too_large()) } else { Ok(request) }
 }
 
 async fn shares(State(ledger): State<Shared>, body: Body) -> Answered {
-    let request: ledger_wire::Request<&RawValue> = parse(&body)?;
+    let request = parse(&body)?;
     let (gateway, began, now, view) = (request.gateway, Instant::now(), clock::now(), ledger.view()?);
     let gateways = ledger.gateways.hear(gateway, began);
     let terms = Terms { settling: view.epoch.is_settling(), gateways };
-    let check = |item: &RawValue| items::statement(item, &request, terms, now);
-    let (calls, replies) = call(&view, &request.items, now, check).await?;
+    let calls: Vec<_> =
+        request.items.iter().map(|item| items::statement(item, &request, terms, now)).collect();
+    let answers = view.call(&calls, now).await;
+    if view.masters_up_and_away().0 == 0 {
+        return Err(away());
+    }
     if calls.iter().any(Result::is_ok) {
         ledger.metrics.store.observe(began.elapsed().as_secs_f64());
     }
     let mut is_clock_off = false;
-    for (call, reply) in calls.iter().zip(&replies) {
-        let result = result(call.as_ref().ok(), reply);
-        is_clock_off |= result == "clock";
+    for (call, answer) in calls.iter().zip(&answers) {
+        let result = result(call.as_ref().ok(), answer);
+        is_clock_off |= result == ItemError::CLOCK;
         ledger.metrics.statement(result);
     }
     if is_clock_off && ledger.gateways.name_clock(gateway, began) {
         let ahead = i128::from(request.now) - i128::from(now);
         tracing::warn!(%gateway, milliseconds_ahead = ahead, "a gateway names windows that are not the present ones");
     }
-    Ok(Json(ledger_wire::Response { epoch: view.epoch.id, now, items: replies }))
+    Ok(Json(ledger_wire::Response { epoch: view.epoch.id, now, items: answers }))
 }
 
 /// What became of a statement, as metrics name it.
-fn result(call: Option<&Call>, reply: &Reply) -> &'static str {
-    let share = match reply {
-        Reply::Answer(Answer::Share(Share { settling: true, .. })) => return "settling",
-        Reply::Answer(Answer::Share(Share { share, .. })) => *share,
-        Reply::Answer(Answer::Refused(error)) if error.code == "clock" => return "clock",
-        Reply::Answer(Answer::Refused(error)) if error.code == "store" => return "store",
-        Reply::Answer(Answer::Refused(_)) => return "invalid",
-        Reply::Answer(Answer::Reset(_)) | Reply::Holders { .. } => return "reset",
+fn result(call: Option<&Call>, answer: &Answer) -> &'static str {
+    let share = match answer {
+        Answer::Share(Share { settling: true, .. }) => return "settling",
+        Answer::Share(Share { share, .. }) => *share,
+        Answer::Refused(error) if error.code == ItemError::CLOCK => return ItemError::CLOCK,
+        Answer::Refused(error) if error.code == "store" => return "store",
+        Answer::Refused(_) => return "invalid",
+        Answer::Reset(_) => return "reset",
     };
-    match call.map(|call| &call.what) {
-        Some(What::State { statement: Statement { says: Says::Ask { cost, .. }, used, .. }, .. }) => {
-            if share.saturating_sub(*used) >= *cost { "granted" } else { "exhausted" }
+    match call.map(|call| call.statement) {
+        Some(Statement { says: Says::Ask { cost, .. }, used, .. }) if share.saturating_sub(used) >= cost => {
+            "granted"
         }
+        Some(Statement { says: Says::Ask { .. }, .. }) => "exhausted",
         _ => "returned",
     }
-}
-
-#[derive(Deserialize)]
-struct Counters<'a> {
-    #[serde(borrow)]
-    counters: Vec<&'a RawValue>,
-}
-
-async fn reset(ledger: State<Shared>, body: Body) -> Answered {
-    operate(&ledger, &body, items::reset).await
-}
-
-async fn read(ledger: State<Shared>, body: Body) -> Answered {
-    operate(&ledger, &body, items::read).await
-}
-
-/// Answers what operators ask of counters.
-async fn operate(
-    ledger: &Ledger,
-    body: &Body,
-    check: fn(&RawValue, u64) -> Result<Call, ItemError>,
-) -> Answered {
-    let Counters { counters } = parse(body)?;
-    let (now, view) = (clock::now(), ledger.view()?);
-    let (_, replies) = call(&view, &counters, now, |counter| check(counter, now)).await?;
-    Ok(Json(ledger_wire::Response { epoch: view.epoch.id, now, items: replies }))
 }

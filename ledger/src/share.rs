@@ -1,7 +1,7 @@
 //! The ledger's side of the protocol: what one statement makes of one counter in one window.
 //!
 //! Pure and without a loop over holders: a counter keeps the sum of all shares, so a statement costs the same however many gateways
-//! share the counter. The scripts of the stores do exactly this. All numbers are below 2⁵³, in which scripts count exactly.
+//! share the counter. The script of the stores does exactly this. All numbers are below 2⁵³, in which the script counts exactly.
 
 use ledger_wire::{Answer, Says, Share, Statement};
 

@@ -175,6 +175,21 @@ impl Counters {
         }
     }
 
+    /// The same of a counter that a fleet shares, `name` there, and of its quotas with one window. Returns the units that all gateways have used, and what is to be stated.
+    ///
+    /// # Errors
+    /// If it could not be stored. Nothing is reset then.
+    pub fn reset_shared(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        name: SharedName,
+        quotas: &[Quota],
+        terms: Terms,
+    ) -> Result<(u32, Statements), CountError> {
+        Ok(self.take(host, place, quotas, |record| sharing::reset(record, name, quotas, terms))?.result)
+    }
+
     /// Where a counter stands, without counting.
     ///
     /// # Errors
@@ -216,6 +231,20 @@ impl Counters {
         terms: Terms,
     ) -> Result<Statements, CountError> {
         Ok(self.take(host, place, ask.quotas, |record| sharing::ask(record, name, ask, terms))?.result)
+    }
+
+    /// Looks again at what was stated before.
+    ///
+    /// # Errors
+    /// If the statements could not be stored. They must not be sent then.
+    pub fn look_again(
+        &mut self,
+        host: &mut impl CounterHost,
+        place: Place,
+        stated: &[OfWindow],
+        terms: Terms,
+    ) -> Result<Statements, CountError> {
+        Ok(self.take(host, place, &[], |record| sharing::look_again(record, stated, terms))?.result)
     }
 
     /// States what nobody waits for. `epoch` is the store's last one.

@@ -352,17 +352,15 @@ impl Record {
         self.write
     }
 
-    /// Begins a count again, with nothing used. Returns what was used.
+    /// Begins a count again, with nothing used, because an operator resets it. Returns what was used.
     pub(crate) fn begin_again(&mut self, window: Window) -> u32 {
-        let generation = self.write;
-        let used = self.count(window).map_or(0, |count| {
-            count.generation = generation;
-            core::mem::take(&mut count.used)
-        });
-        if let Some((count, Some(held))) = self.count_and_held(window) {
-            *held = Held::begin(count);
+        let (generation, at) = (self.write, self.at);
+        let Some((count, held)) = self.count_and_held(window) else { return 0 };
+        if let Some(held) = held {
+            held.holding = held.holding.reset(generation, at);
         }
-        used
+        count.generation = generation;
+        core::mem::take(&mut count.used)
     }
 
     /// The entry with this record, to be stored.

@@ -267,6 +267,22 @@ impl Holding {
         self.state(Says::Ask { need: self.waiting, cost, hold }, subject, now)
     }
 
+    /// A statement for one who needs nothing: its answer tells what others hold. An idle count gives back what it holds, which a tick would have
+    /// done, but for this statement, after which it waits.
+    pub fn look(&mut self, subject: &Subject, now: Timestamp, terms: Terms) -> Stated {
+        match self.void_below > self.seq && self.is_idle(now, terms) {
+            true => self.give_back(0, subject, now),
+            false => self.ask(0, subject, now, terms),
+        }
+    }
+
+    /// The count that an operator resets, which begins anew with nothing used. Its reset number is higher than those that it knows, whatever the
+    /// clock says. A tick states it until the ledger has answered, as any statement. `generation` is that of a count that begins now.
+    #[must_use]
+    pub fn reset(&self, generation: u32, now: Timestamp) -> Self {
+        Self::begin(generation, 0, now.millis().max(self.reset.saturating_add(1)))
+    }
+
     /// The request that made the ask `stated` waits for its answer no longer.
     pub fn leave(&mut self, stated: &Stated) {
         let statement = &stated.statement;
@@ -298,12 +314,16 @@ impl Holding {
         if self.stated_at.until(now) < terms.timeout.saturating_mul(2) {
             return None;
         }
-        let is_idle = held > 0 && self.used_at.until(now) >= terms.term;
-        if is_lost || is_idle || self.void_below <= self.seq || self.used > self.share {
+        if is_lost || self.is_idle(now, terms) || self.void_below <= self.seq || self.used > self.share {
             return Some(self.give_back(wish, subject, now));
         }
         (held < used_in(self.rate, terms.term).min(wish / ASKED_AT))
             .then(|| self.state(Says::Ask { need: 0, cost: 0, hold: wish }, subject, now))
+    }
+
+    /// Whether it holds units and has not used any for a term.
+    fn is_idle(&self, now: Timestamp, terms: Terms) -> bool {
+        self.share > self.used && self.used_at.until(now) >= terms.term
     }
 
     /// Units that are held in advance.

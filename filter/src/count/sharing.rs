@@ -48,12 +48,18 @@ pub type OfWindow = (Window, Stated);
 /// The statements about one counter.
 pub type Statements = SmallVec<[OfWindow; 1]>;
 
+/// Most statements that [`ask`] makes of these quotas.
+#[must_use]
+pub fn statements(quotas: &[Quota]) -> usize {
+    (0..quotas.len()).filter(|place| is_first_enforced(quotas, *place)).count()
+}
+
 /// A request that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// The quotas of the counter.
     pub quotas: &'a [Quota],
-    /// Units that it needs of each.
+    /// Units that it needs of each; 0 to see what others hold.
     pub cost: u32,
     /// Whether it has asked before. It then asks for all quotas, because what it lacked not may have been taken meanwhile.
     pub again: bool,
@@ -77,10 +83,43 @@ pub(super) fn ask(
         held.limit = limit;
         if again || held.holding.lacks_at_first(cost, limit) {
             let subject = subject(name, count, held);
-            statements.push((quota.window, held.holding.ask(cost, &subject, at, terms)));
+            let stated = match cost {
+                0 => held.holding.look(&subject, at, terms),
+                _ => held.holding.ask(cost, &subject, at, terms),
+            };
+            statements.push((quota.window, stated));
         }
     }
     Step::Store(statements)
+}
+
+/// Looks again at the counts that were `stated` before.
+pub(super) fn look_again(record: &mut Record, stated: &[OfWindow], terms: Terms) -> Step<Statements> {
+    let (at, name, mut statements) = (record.at, SharedName(record.name), Statements::new());
+    for (window, _) in stated {
+        if let Some((count, Some(held))) = record.count_and_held(*window) {
+            let subject = subject(name, count, held);
+            statements.push((*window, held.holding.look(&subject, at, terms)));
+        }
+    }
+    Step::Store(statements)
+}
+
+/// Resets the count of these quotas, whose window is the same, and states it. Returns the units that were used, those that others hold
+/// included. `name` is the counter's.
+pub(super) fn reset(
+    record: &mut Record,
+    name: SharedName,
+    quotas: &[Quota],
+    terms: Terms,
+) -> Step<(u32, Statements)> {
+    let used = quotas.first().map_or(0, |quota| {
+        let others = record.count_and_held(quota.window).and_then(|(_, held)| Some(held?.holding.others));
+        record.begin_again(quota.window).saturating_add(others.unwrap_or(0))
+    });
+    let (Step::Keep(statements) | Step::Store(statements)) =
+        ask(record, name, Ask { quotas, cost: 0, again: true }, terms);
+    Step::Store((used, statements))
 }
 
 /// What a tick states of a counter.

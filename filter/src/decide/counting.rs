@@ -12,7 +12,7 @@ use ledger_wire::Answer;
 use super::host::{Host, LogLevel};
 use super::log_limiter::LogLimiter;
 use super::metric::{Event, EventSums};
-use super::places::WaitingPlaces;
+use super::places::{WaitingPlace, WaitingPlaces};
 use crate::config::Config;
 use crate::count::charge::{Admission, Charge, Standings, Turn};
 use crate::count::counters::{Counted, Counters};
@@ -108,7 +108,7 @@ pub(super) struct Counting {
     counters: Option<Counters>,
     errors: LogLimiter<DecideError>,
     /// The requests that wait for the ledger.
-    pub(super) waiting: WaitingPlaces,
+    waiting: WaitingPlaces,
     pub(super) events: EventSums,
 }
 
@@ -252,6 +252,15 @@ impl Counting {
         charged.standings.extend(standings);
         charged.at = counted.at;
         Ok(counted)
+    }
+
+    /// Takes a place for a request that waits for the ledger's word on a counter; `None` if there is none.
+    pub(super) fn take_place(&mut self, counter: Place) -> Option<WaitingPlace> {
+        let place = self.waiting.take(counter.fingerprint());
+        if place.is_none() {
+            self.events.add(Event::FleetPlacesFull, 1);
+        }
+        place
     }
 
     /// Asks for what a request lacks of its quotas.

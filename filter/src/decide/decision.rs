@@ -9,6 +9,7 @@ use super::json;
 use super::outcome::{Outcome, Outcomes};
 use super::places::WaitingPlace;
 use super::refusal::Refusal;
+use super::view::Scope;
 use crate::config::{Config, OnError};
 use crate::quota::Mode;
 use crate::time::Timestamp;
@@ -29,9 +30,21 @@ pub enum Answer {
     Later(Box<Wait>),
 }
 
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// Units of its quotas.
+    Units,
+    /// What other gateways hold, for a document.
+    View,
+    /// That the ledger takes up a reset. The view before had this scope.
+    Reset(Scope),
+}
+
 /// A request that waits for the ledger.
 #[derive(Debug)]
 pub struct Wait {
+    pub(super) awaited: Awaited,
     /// When it asked first, by the gateway's clock.
     pub(super) since: Timestamp,
     /// What it has asked.
@@ -41,7 +54,14 @@ pub struct Wait {
     /// Whether a call of it has failed.
     pub has_failed: bool,
     /// Its place among those that wait.
-    pub(super) _place: WaitingPlace,
+    _place: WaitingPlace,
+}
+
+impl Wait {
+    /// A request that begins to wait now, for the answer to what it has `asked`.
+    pub(super) fn new(awaited: Awaited, now: Timestamp, asked: Vec<Asked>, place: WaitingPlace) -> Box<Self> {
+        Box::new(Self { awaited, since: now, asked, call: None, has_failed: false, _place: place })
+    }
 }
 
 impl Answer {

@@ -10,6 +10,7 @@ use super::metric::Event;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
+use super::view::{Looked, Scope};
 use super::waiting::begin_to_wait;
 use crate::config::{
     ADDRESS_CLASS, Class, Config, Entitlement, LogFields, Rule, StrangerPolicy, Subscribers, digest,
@@ -66,6 +67,8 @@ struct Keyed<'r> {
     class: usize,
     /// Whether the caller asks where it stands.
     asks_usage: bool,
+    /// Then, whose use the answer counts, once the ledger has been asked.
+    scope: Option<Scope>,
 }
 
 impl Limiter {
@@ -119,7 +122,7 @@ impl Limiter {
         let line = self.reader.read(headers);
         if let Some(operators) = &config.settings.operators {
             let headers = line.map(|line| line.headers);
-            decided.answer = Some(Box::new(self.answer_operator(host, &config, operators, headers)));
+            decided.answer = Some(Box::new(self.answer_operator(host, &config, operators, headers, None)));
             return;
         }
         let result = match &line {
@@ -156,7 +159,7 @@ impl Limiter {
                 }
             }
         }
-        let keyed = Keyed { line, class: decided.class, asks_usage: rule == Ok(Rule::Usage) };
+        let keyed = Keyed { line, class: decided.class, asks_usage: rule == Ok(Rule::Usage), scope: None };
         self.decide_for(host, config, decided, &keyed)
     }
 
@@ -255,9 +258,11 @@ impl Limiter {
         };
         match caller {
             Caller::Known(subscriber, _) if keyed.asks_usage => {
-                let usage = usage(self.counting.open(host, config)?, host, config, subscriber)?;
-                decided.pass(Outcome::Exempt);
-                decided.answer = Some(Box::new(Answer::document("weir_usage", &usage)));
+                let answer = self.answer_usage(host, config, subscriber, keyed.scope)?;
+                if !matches!(answer, Answer::Later(_)) {
+                    decided.pass(Outcome::Exempt);
+                }
+                decided.answer = Some(Box::new(answer));
                 return Ok(());
             }
             Caller::Known(subscriber, remembered_by) => {
@@ -284,6 +289,40 @@ impl Limiter {
             decided.answer = Some(Box::new(Answer::Refused(Refusal::UnknownKey)));
         }
         Ok(())
+    }
+
+    /// Where a caller stands. In a fleet the ledger is asked first, and `scope` tells then what came of it.
+    fn answer_usage(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        subscriber: Subscriber<'_>,
+        scope: Option<Scope>,
+    ) -> Result<Answer, DecideError> {
+        let scope = match scope {
+            Some(_) => scope,
+            None => match self.counting.look(host, config, &[subscriber])? {
+                Looked::Already(scope) => scope,
+                Looked::Not(answer) => return Ok(answer),
+            },
+        };
+        let mut usage = usage(self.counting.open(host, config)?, host, config, subscriber)?;
+        usage.scope = scope;
+        Ok(Answer::document("weir_usage", &usage))
+    }
+
+    /// Goes on with the request of a caller that asks where it stands, once the ledger has been asked.
+    pub(super) fn go_on_with_usage(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        headers: &[u8],
+        decided: &mut Decided,
+        scope: Scope,
+    ) -> Result<(), DecideError> {
+        let line = self.reader.read(headers).ok_or(DecideError::NoHeaders)?;
+        let keyed = Keyed { line: &line, class: decided.class, asks_usage: true, scope: Some(scope) };
+        self.decide_for_caller(host, config, decided, &keyed)
     }
 
     /// Charges the request if its caller is remembered.

@@ -21,6 +21,7 @@ pub mod refusal;
 pub mod reply;
 pub mod settlement;
 pub mod usage;
+mod view;
 pub mod waiting;
 
 use serde::Serialize;

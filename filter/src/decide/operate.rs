@@ -4,16 +4,19 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::counting::DecideError;
-use super::decision::Answer;
+use super::counting::{Asked, DecideError};
+use super::decision::{Answer, Awaited, Wait};
 use super::host::{Host, LogLevel};
 use super::json;
 use super::limiter::Limiter;
 use super::operators::Call;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, Usage, usage};
+use super::view::{Heard, Looked, Scope};
 use crate::config::{Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
 use crate::count::fingerprint::Who;
+use crate::count::sharing::SharedName;
+use crate::fleet::messages::MOST_STATEMENTS;
 use crate::quota::{Mode, Quota};
 use crate::request::header_pairs::HeaderPairs;
 
@@ -27,6 +30,9 @@ const KEY_DIGITS: usize = 8;
 #[derive(Serialize)]
 struct State<'a> {
     subscriber: &'a str,
+    /// In a fleet, whose use is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<Scope>,
     counters: Vec<Usage<'a>>,
     /// Keys of the subscriber beyond those that are listed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +61,7 @@ struct Audit<'a> {
 }
 
 impl Limiter {
-    /// Answers a request to the operators' listener. None is passed on.
+    /// Answers a request to the operators' listener. None is passed on. In a fleet, `heard` is what the ledger has told since the request came.
     #[cold]
     pub(super) fn answer_operator(
         &mut self,
@@ -63,8 +69,9 @@ impl Limiter {
         config: &Config,
         operators: &OperatorSettings,
         headers: Option<HeaderPairs<'_>>,
+        heard: Option<Heard>,
     ) -> Answer {
-        self.operate(host, config, operators, headers).unwrap_or_else(|error| {
+        self.operate(host, config, operators, headers, heard).unwrap_or_else(|error| {
             self.counting.log_error(host, "an operator could not be answered", error);
             Answer::Refused(Refusal::NoCounters)
         })
@@ -76,6 +83,7 @@ impl Limiter {
         config: &Config,
         operators: &OperatorSettings,
         headers: Option<HeaderPairs<'_>>,
+        heard: Option<Heard>,
     ) -> Result<Answer, DecideError> {
         let headers = headers.ok_or(DecideError::NoHeaders)?;
         let directory = self.directory.clone();
@@ -88,31 +96,83 @@ impl Limiter {
             Ok(asked) => asked,
             Err(refusal) => return Ok(Answer::Refused(refusal)),
         };
-        let counters = self.counting.open(host, config)?;
-        if counters.is_local() {
+        if self.counting.open(host, config)?.is_local() {
             return Ok(Answer::Refused(Refusal::NoSharedData));
         }
-        if let Some((who, class, quota)) = reset {
-            let used = counters.reset(host, counters.place(who, class), quota)?;
-            let audit = Audit::of_reset(&call, who, class, quota, used);
-            host.log(LogLevel::Warn, format_args!("audit {}", json(&audit)));
+        let (listed, omitted) = owners.split_at(listed(config, &owners));
+        let scope = match heard {
+            None => match self.counting.look(host, config, listed)? {
+                Looked::Already(scope) => scope,
+                Looked::Not(answer) => return Ok(answer),
+            },
+            Some(Heard::View(scope) | Heard::Reset(scope, true)) => Some(scope),
+            Some(Heard::Reset(_, false)) => return Ok(Answer::Refused(Refusal::ResetHere)),
+        };
+        if let Some(reset) = &reset
+            && !matches!(heard, Some(Heard::Reset(..)))
+        {
+            let later = self.reset(host, config, &call, reset, scope)?;
+            if let Some(later) = later {
+                return Ok(later);
+            }
         }
-        let mut listed = Vec::new();
-        for owner in owners.iter().take(MAX_KEYS) {
-            let mut usage = usage(counters, host, config, *owner)?;
+        let mut counters = Vec::new();
+        for owner in listed {
+            let mut usage = usage(self.counting.open(host, config)?, host, config, *owner)?;
             if let Who::Key(key) = owner.who {
                 usage.key = Some(format!("sha256:{}", hex(key)));
             }
-            listed.push(usage);
+            counters.push(usage);
         }
-        let omitted = Some(owners.len() - listed.len()).filter(|omitted| *omitted > 0);
-        let state = State { subscriber: &call.subscriber, counters: listed, omitted };
+        let omitted = Some(omitted.len()).filter(|omitted| *omitted > 0);
+        let state = State { subscriber: &call.subscriber, scope, counters, omitted };
         Ok(Answer::document(if reset.is_some() { "weir_reset" } else { "weir_usage" }, &state))
+    }
+
+    /// Resets a quota. Returns the answer for now if the ledger is to know it.
+    fn reset(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        call: &Call<'_>,
+        reset: &Reset<'_>,
+        scope: Option<Scope>,
+    ) -> Result<Option<Answer>, DecideError> {
+        let Reset { who, class, quota, quotas } = *reset;
+        let counter = self.counting.open(host, config)?.place(who, class);
+        let (used, later) = match (config.fleet, scope) {
+            (Some(terms), Some(scope)) => {
+                let Some(place) = self.counting.take_place(counter) else {
+                    return Ok(Some(Answer::Refused(Refusal::NoPlace)));
+                };
+                let (name, now) = (SharedName::new(&config.settings.namespace, who, class), host.now()?);
+                let of_window: Vec<_> =
+                    quotas.iter().filter(|other| other.window == quota.window).cloned().collect();
+                let counters = self.counting.open(host, config)?;
+                let (used, statements) = counters.reset_shared(host, counter, name, &of_window, terms)?;
+                let asked = vec![Asked { place: counter, statements }];
+                (used, Some(Answer::Later(Wait::new(Awaited::Reset(scope), now, asked, place))))
+            }
+            _ => (self.counting.open(host, config)?.reset(host, counter, quota)?, None),
+        };
+        host.log(LogLevel::Warn, format_args!("audit {}", json(&Audit::of_reset(call, reset, used))));
+        Ok(later)
     }
 }
 
+/// How many owners of counters an answer lists: in a fleet, as many as one call can ask about.
+fn listed(config: &Config, owners: &[Subscriber<'_>]) -> usize {
+    let mut statements = 0;
+    let fits = |owner: &&Subscriber<'_>| {
+        statements += owner.statements(config);
+        config.fleet.is_none() || statements <= MOST_STATEMENTS
+    };
+    owners.iter().take(MAX_KEYS).take_while(fits).count().max(1).min(owners.len())
+}
+
 impl<'a> Audit<'a> {
-    fn of_reset(call: &'a Call<'_>, who: Who<'a>, class: &'a str, quota: &'a Quota, used: u32) -> Self {
+    fn of_reset(call: &'a Call<'_>, reset: &Reset<'a>, used: u32) -> Self {
+        let Reset { who, class, quota, .. } = *reset;
         let (key, organisation) = match who {
             Who::Key(key) => (Some(hex(key).chars().take(KEY_DIGITS).collect()), None),
             Who::Organisation(id) => (None, Some(id)),
@@ -157,13 +217,24 @@ fn owners<'c>(
     if owners.is_empty() { Err(Refusal::NoSuchKey) } else { Ok(owners) }
 }
 
-/// The enforced quota of this name in the class, as an answer lists it, and whose it is: a key's, its subscriber's or its organisation's.
+/// A quota to reset.
+#[derive(Clone, Copy)]
+struct Reset<'c> {
+    /// Whose it is: a key's, its subscriber's or its organisation's.
+    who: Who<'c>,
+    class: &'c str,
+    quota: &'c Quota,
+    /// All that `who` has in the class.
+    quotas: &'c [Quota],
+}
+
+/// The enforced quota of this name in the class, as an answer lists it.
 fn quota_named<'c>(
     config: &'c Config,
     owners: &[Subscriber<'c>],
     class: &str,
     name: &str,
-) -> Result<(Who<'c>, &'c str, &'c Quota), Refusal> {
+) -> Result<Reset<'c>, Refusal> {
     let classes = config.catalog.classes.iter().map(|class| &*class.name);
     let Some(index) = classes.clone().position(|known| known == class) else {
         return Err(Refusal::parameter("class", one_of(classes)));
@@ -172,20 +243,21 @@ fn quota_named<'c>(
         Entitlement::Quotas(set) => Some(owner.quotas(set)),
         Entitlement::NotInPlan | Entitlement::Unlimited => None,
     });
-    let quotas = granted.flatten().flat_map(|(who, quotas)| quotas.iter().map(move |quota| (who, quota)));
-    let enforced: Vec<_> = quotas.filter(|(_, quota)| quota.mode == Mode::Enforced).collect();
-    let mut named = enforced.iter().filter(|(_, quota)| quota.name == name);
-    let Some((who, quota)) = named.next() else {
+    let class = config.class_name(index);
+    let of = |(who, quotas): (Who<'c>, &'c [Quota])| {
+        quotas.iter().map(move |quota| Reset { who, class, quota, quotas })
+    };
+    let enforced: Vec<_> =
+        granted.flatten().flat_map(of).filter(|reset| reset.quota.mode == Mode::Enforced).collect();
+    let mut named = enforced.iter().filter(|reset| reset.quota.name == name);
+    let Some(reset) = named.next() else {
         let expected = match enforced.as_slice() {
             [] => "another class, because no quota of this class limits the subscriber".to_owned(),
-            enforced => one_of(enforced.iter().map(|(_, quota)| quota.name.as_str())),
+            enforced => one_of(enforced.iter().map(|reset| reset.quota.name.as_str())),
         };
         return Err(Refusal::parameter("quota", expected));
     };
-    match named.any(|(other, _)| other != who) {
-        true => Err(Refusal::SeveralKeys),
-        false => Ok((*who, config.class_name(index), quota)),
-    }
+    if named.any(|other| other.who != reset.who) { Err(Refusal::SeveralKeys) } else { Ok(*reset) }
 }
 
 fn one_of<'n>(names: impl Iterator<Item = &'n str>) -> String {

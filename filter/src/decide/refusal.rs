@@ -39,6 +39,11 @@ pub enum Refusal {
     /// Too many requests of this caller wait for the ledger.
     #[error("Too many requests wait for the quotas that the gateways share; retry in 1 s.")]
     NoPlace,
+    /// The ledger has not taken up a reset.
+    #[error(
+        "The quota is reset at this gateway. The other gateways do not know it yet, because the ledger does not answer; retry in 1 s."
+    )]
+    ResetHere,
     #[error("The gateway's quota filter has no configuration.")]
     NoConfiguration,
     #[error("Unauthorized: a bearer token of an operator is required.")]
@@ -87,7 +92,7 @@ impl Refusal {
             Self::AmbiguousPath => (400, grpc::INVALID_ARGUMENT, "weir_ambiguous_path"),
             Self::NotReady | Self::NoDirectoryYet => (503, grpc::UNAVAILABLE, "weir_directory_not_ready"),
             Self::CountFailed | Self::NoCounters => (503, grpc::UNAVAILABLE, "weir_count_failed"),
-            Self::NoLedger => (503, grpc::UNAVAILABLE, "weir_no_ledger"),
+            Self::NoLedger | Self::ResetHere => (503, grpc::UNAVAILABLE, "weir_no_ledger"),
             Self::NoPlace => (503, grpc::UNAVAILABLE, "weir_no_place"),
             Self::NoConfiguration => (503, grpc::UNAVAILABLE, "weir_no_configuration"),
             Self::NoOperator => (401, grpc::UNAUTHENTICATED, "weir_operator_unauthorized"),

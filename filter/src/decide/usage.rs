@@ -2,11 +2,13 @@
 
 use serde::Serialize;
 
+use super::view::Scope;
 use crate::config::roster::Known;
 use crate::config::{Agreement, Config, Entitlement, Entitlements};
 use crate::count::charge::Standing;
 use crate::count::counters::Counters;
 use crate::count::fingerprint::{KeyDigest, Who};
+use crate::count::sharing;
 use crate::count::swap::{CountError, CounterHost};
 use crate::quota::{Mode, Quota, QuotaSet};
 
@@ -22,6 +24,9 @@ pub struct Usage<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
     plan: &'a str,
+    /// In a fleet, whose use is counted. Operators are told it beside the counters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scope: Option<Scope>,
     classes: Vec<ClassUsage<'a>>,
 }
 
@@ -96,11 +101,30 @@ impl<'a> Subscriber<'a> {
     }
 
     /// The quotas of a class, by whose they are: the caller's own, and those of its organisation.
-    pub(super) fn quotas(self, set: &QuotaSet) -> impl Iterator<Item = (Who<'a>, &[Quota])> {
+    pub(super) fn quotas<'s>(self, set: &'s QuotaSet) -> impl Iterator<Item = (Who<'a>, &'s [Quota])> {
         let organisation = self.organisation.map(Who::Organisation);
         let parts = [(Some(self.who), set.own()), (organisation, set.shared())];
         let of_someone = parts.into_iter().filter_map(|(who, quotas)| Some((who?, quotas)));
         of_someone.filter(|(_, quotas)| !quotas.is_empty())
+    }
+
+    /// Its counters: whose each is, the name of the class, and the quotas.
+    pub(super) fn counters<'c>(
+        self,
+        config: &'c Config,
+    ) -> impl Iterator<Item = (Who<'a>, &'c str, &'a [Quota])> {
+        let classes = config.catalog.classes.iter().zip(self.entitlements.iter());
+        let limited = classes.filter_map(|(class, granted)| match granted {
+            Entitlement::Quotas(set) => Some((class, set)),
+            Entitlement::NotInPlan | Entitlement::Unlimited => None,
+        });
+        limited
+            .flat_map(move |(class, set)| self.quotas(set).map(|(who, quotas)| (who, &*class.name, quotas)))
+    }
+
+    /// Statements of a call that asks about all of its quotas.
+    pub(super) fn statements(self, config: &Config) -> usize {
+        self.counters(config).map(|(.., quotas)| sharing::statements(quotas)).sum()
     }
 }
 
@@ -135,5 +159,5 @@ pub fn usage<'c>(
             quotas,
         });
     }
-    Ok(Usage { key: None, plan: config.plan_name(subscriber.plan), classes })
+    Ok(Usage { key: None, plan: config.plan_name(subscriber.plan), scope: None, classes })
 }

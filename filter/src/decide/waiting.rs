@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ledger_wire::Answer as LedgerAnswer;
 
 use super::counting::{Asked, Counting, DecideError};
-use super::decision::{Answer, Decided, Wait};
+use super::decision::{Answer, Awaited, Decided, Wait};
 use super::host::Host;
 use super::limiter::{Limiter, conclude};
 use super::metric::Event;
@@ -32,15 +32,13 @@ pub(super) fn begin_to_wait(
     now: Timestamp,
 ) -> Result<(), DecideError> {
     let (Some(charged), Some(terms)) = (&decided.charged, config.fleet) else { return Ok(()) };
-    let Some(place) = counting.waiting.take(charged.place().fingerprint()) else {
-        counting.events.add(Event::FleetPlacesFull, 1);
+    let Some(place) = counting.take_place(charged.place()) else {
         decided.charged = None;
         decided.refuse(config, Outcome::Error, Refusal::NoPlace);
         return Ok(());
     };
     let asked = counting.ask(host, config, charged, false, terms)?;
-    let wait = Wait { since: now, asked, call: None, has_failed: false, _place: place };
-    decided.answer = Some(Box::new(Answer::Later(Box::new(wait))));
+    decided.answer = Some(Box::new(Answer::Later(Wait::new(Awaited::Units, now, asked, place))));
     Ok(())
 }
 
@@ -78,10 +76,20 @@ impl Limiter {
         }
     }
 
-    /// Goes on with a request that has waited for `answers`; `None` if the ledger has given none. It may have to wait again.
-    pub fn go_on(&mut self, host: &mut impl Host, decided: &mut Decided, answers: Option<Answers<'_>>) {
+    /// Goes on with a request that has waited for `answers`; `None` if the ledger has given none. It may have to wait again. `headers` is its
+    /// header map, as in [`Limiter::decide`].
+    pub fn go_on(
+        &mut self,
+        host: &mut impl Host,
+        headers: &[u8],
+        decided: &mut Decided,
+        answers: Option<Answers<'_>>,
+    ) {
         let (Some((config, terms)), Some(answer)) = (self.fleet(), decided.answer.take()) else { return };
         let Answer::Later(wait) = *answer else { return };
+        if wait.awaited != Awaited::Units {
+            return self.go_on_with_document(host, &config, headers, decided, (wait, answers));
+        }
         if let Err(error) = self.try_to_go_on(host, &config, decided, (wait, answers), terms) {
             self.counting.log_error(host, "a request could not be counted", error);
             decided.fail(&config);
@@ -140,7 +148,7 @@ impl Limiter {
         Ok(())
     }
 
-    fn fleet(&self) -> Option<(Arc<Config>, Terms)> {
+    pub(super) fn fleet(&self) -> Option<(Arc<Config>, Terms)> {
         Some((Arc::clone(&self.config), self.config.fleet?))
     }
 }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{HashSet, VecDeque};
 
-use ledger_wire::{Answer, Hex128, Statement};
+use ledger_wire::{Answer, Hex128, ItemError, Statement};
 
 use super::log::logged;
 use crate::config::FleetSettings;
@@ -237,7 +237,7 @@ fn count_answer(limiter: &mut Limiter, answer: &Answer) {
         Answer::Share(_) => Event::FleetStatementAnswered,
         Answer::Reset(_) => Event::FleetStatementReset,
         Answer::Refused(error) => {
-            if error.code == "clock" {
+            if error.code == ItemError::CLOCK {
                 limiter.count(Event::FleetClock, 1);
             }
             Event::FleetStatementRefused

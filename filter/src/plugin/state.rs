@@ -150,7 +150,7 @@ impl State {
             return Next::Wait;
         }
         let answers = answers.as_ref().map(|(answers, epoch)| (answers.as_slice(), *epoch));
-        limiter.go_on(&mut Gateway, decided, answers);
+        limiter.go_on(&mut Gateway, headers, decided, answers);
         self.answer_request(headers, decided)
     }
 
@@ -162,7 +162,7 @@ impl State {
             if fleet.call(limiter, wait) {
                 return Next::Wait;
             }
-            limiter.go_on(&mut Gateway, decided, None);
+            limiter.go_on(&mut Gateway, headers, decided, None);
         }
         self.metrics.count(decided);
         let reply = decided.answer.as_ref().map(|answer| {

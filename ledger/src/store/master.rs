@@ -12,7 +12,7 @@ use redis::{
     Value, cmd,
 };
 
-use super::commands::load_scripts;
+use super::commands::load_script;
 use super::settings::Settings;
 use super::topology::Topology;
 use crate::clock;
@@ -106,12 +106,12 @@ impl Master {
         Ok(Look { identity, topology })
     }
 
-    /// Loads the scripts and tries one, which shows whether the user may do what the ledger does. In a cluster, one master runs it.
+    /// Loads the script and tries it, which shows whether the user may do what the ledger does. In a cluster, one master runs it.
     async fn load(&self, settings: &Settings) -> Result<(), Unusable> {
         use ServerErrorKind::{Ask, ClusterDown, Moved, TryAgain};
         let failed = |source| Unusable::Failed { what: "scripts may not run", source };
         let trial = format!("{}trial", settings.prefix);
-        for answer in self.send(&load_scripts(&trial, clock::now())).await.map_err(failed)? {
+        for answer in self.send(&load_script(&trial, clock::now())).await.map_err(failed)? {
             if let Value::ServerError(error) = answer
                 && !matches!(error.kind(), Some(Ask | ClusterDown | Moved | TryAgain))
             {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use ledger_wire::ItemError;
+use ledger_wire::{Answer, ItemError};
 use redis::{Pipeline, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
 
+use super::Call;
 use super::commands::{add, read, store_error};
 use super::master::Master;
 use super::topology::Topology;
-use super::{Call, Reply};
 
 /// The masters of the store, as the latest round of [`super::watch`] found them.
 #[derive(Debug)]
@@ -35,14 +35,20 @@ impl Masters {
         (up, self.masters.len() - up)
     }
 
-    /// Sends each call to the master that has its counter, all calls of a master at once, and replies in the order of the calls.
-    pub(super) async fn call(&self, calls: &[Result<Call, ItemError>]) -> Vec<Reply> {
+    /// Sends each call to the master that has its counter, all calls of a master at once, and answers in the order of the calls.
+    pub(super) async fn call(&self, calls: &[Result<Call, ItemError>]) -> Vec<Answer> {
         let away = store_error("the part of the store that has this counter does not answer");
-        let mut replies = Vec::with_capacity(calls.len());
+        let mut answers = Vec::with_capacity(calls.len());
         let mut batches = vec![(Pipeline::new(), Vec::new()); self.masters.len()];
         for (place, call) in calls.iter().enumerate() {
-            replies.push(call.as_ref().err().unwrap_or(&away).clone().into());
-            let Ok(call) = call else { continue };
+            let call = match call {
+                Ok(call) => call,
+                Err(error) => {
+                    answers.push(Answer::Refused(error.clone()));
+                    continue;
+                }
+            };
+            answers.push(away.clone());
             let key = format!("{}{}", self.prefix, call.name);
             let master = self.topology.master_of(&key);
             if let Some((commands, asked)) = master.and_then(|index| batches.get_mut(index)) {
@@ -56,11 +62,11 @@ impl Masters {
             Some(asked.iter().zip(values))
         });
         for ((place, call), value) in join_all(sent).await.into_iter().flatten().flatten() {
-            if let Some(reply) = replies.get_mut(*place) {
-                *reply = read(call, value).unwrap_or_else(Reply::from);
+            if let Some(answer) = answers.get_mut(*place) {
+                *answer = read(call, value);
             }
         }
-        replies
+        answers
     }
 
     /// What a master says to each command, if it answers.
@@ -71,7 +77,7 @@ impl Masters {
         for value in sent.iter().flatten() {
             let Value::ServerError(error) = value else { continue };
             match error.kind() {
-                // A new connection loads the scripts again, or finds that the server is not a master.
+                // A new connection loads the script again, or finds that the server is not a master.
                 Some(NoScript | ReadOnly) => master.fail(),
                 Some(Moved | ClusterDown | MasterDown) => {}
                 _ => continue,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ledger_wire::{Answer, Hex128};
 
-use super::{Call, HolderShare, Reply, What};
+use super::Call;
 use crate::share::{Counter, Holder, Stated, state};
 
 /// Number of counters from which expired ones are looked for. Each look waits for as many new ones as it left, so that looking is at
@@ -29,7 +29,7 @@ struct Kept {
 }
 
 impl Memory {
-    fn at(&mut self, call: &Call, now: u64) -> &mut Kept {
+    pub(super) fn call(&mut self, call: &Call, now: u64) -> Answer {
         if self.kept.len() >= self.sweep_at {
             self.kept.retain(|_, kept| kept.expires > now);
             self.sweep_at = SWEEP.max(2 * self.kept.len());
@@ -38,45 +38,17 @@ impl Memory {
         if kept.expires <= now {
             *kept = Kept { expires: now + 1_000 * call.seconds, ..Kept::default() };
         }
-        kept
-    }
-
-    pub(super) fn call(&mut self, call: &Call, now: u64) -> Reply {
-        match &call.what {
-            What::State { gateway, statement, terms } => {
-                let kept = self.at(call, now);
-                let name = (*gateway, statement.generation);
-                let holder = kept.holders.get(&name).copied().unwrap_or_default();
-                let Stated { counter, holder, answer } = state(kept.counter, holder, statement, *terms);
-                if counter.reset != kept.counter.reset {
-                    kept.holders.clear();
-                }
-                kept.counter = counter;
-                if holder != Holder::default() {
-                    kept.holders.insert(name, holder);
-                }
-                Reply::Answer(answer)
-            }
-            What::Reset(reset) => {
-                let kept = self.at(call, now);
-                if *reset > kept.counter.reset {
-                    kept.counter = Counter { reset: *reset, shares: 0 };
-                    kept.holders.clear();
-                }
-                Reply::Answer(Answer::Reset(kept.counter.reset))
-            }
-            What::Read => {
-                let kept = self.kept.get(&call.name).filter(|kept| kept.expires > now);
-                let holders = kept.into_iter().flat_map(|kept| &kept.holders);
-                let holders = holders.map(|(&(gateway, generation), holder)| HolderShare {
-                    gateway,
-                    generation,
-                    share: holder.share,
-                });
-                let reset = kept.map_or(0, |kept| kept.counter.reset);
-                Reply::Holders { reset, holders: holders.collect() }
-            }
+        let name = (call.gateway, call.statement.generation);
+        let holder = kept.holders.get(&name).copied().unwrap_or_default();
+        let Stated { counter, holder, answer } = state(kept.counter, holder, &call.statement, call.terms);
+        if counter.reset != kept.counter.reset {
+            kept.holders.clear();
         }
+        kept.counter = counter;
+        if holder != Holder::default() {
+            kept.holders.insert(name, holder);
+        }
+        answer
     }
 }
 
@@ -102,7 +74,7 @@ mod tests {
             says,
         };
         let terms = Terms { settling: false, gateways: 1 };
-        Call::new(statement.counter, 1, ends, now, What::State { gateway: Hex128(1), statement, terms })
+        Call::new(Hex128(1), statement, terms, now)
     }
 
     #[test]
@@ -110,15 +82,12 @@ mod tests {
         let mut memory = Memory::default();
         memory.call(&ask(1, 100, 60_000), 60_000);
         memory.call(&ask(1, 500, 70_000), 70_000);
-        //  time, how many hold something
-        for (now, holders) in [(100_000, 1), (279_999, 1), (280_000, 0)] {
-            let read = memory.call(&Call::new(Hex128(1), 1, 0, now, What::Read), now);
-            let found = matches!(read, Reply::Holders { holders: found, .. } if found.len() == holders);
-            assert!(found, "{now}");
+        //  time, what others hold by the answer to another gateway
+        for (now, others) in [(100_000, 1), (279_999, 1), (280_000, 0)] {
+            let another = Call { gateway: Hex128(2), ..ask(1, 500, now) };
+            let expected = Share { share: 1, others, reset: 0, settling: false };
+            assert_eq!(memory.call(&another, now), Answer::Share(expected), "{now}");
         }
-        let answer = memory.call(&ask(1, 500, 280_000), 280_000);
-        let anew = Share { share: 1, others: 0, reset: 0, settling: false };
-        assert_eq!(answer, Reply::Answer(Answer::Share(anew)));
     }
 
     #[test]

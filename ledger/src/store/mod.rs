@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use ledger_wire::{Answer, Hex128, ItemError, Statement};
-use serde::Serialize;
 use tokio::time::Instant;
 
 use self::masters::Masters;
@@ -47,57 +46,25 @@ impl Epoch {
     }
 }
 
-/// What an item of a request, which was checked, asks of one counter in one window.
+/// A statement of a gateway, which was checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     /// The counter in the window, without the prefix of the store.
     name: String,
     /// Seconds after which the counter is forgotten, counted from when it is made.
     seconds: u64,
-    pub(crate) what: What,
-}
-
-/// What is asked of a counter.
-#[derive(Clone, Debug)]
-pub(crate) enum What {
-    /// Takes a statement of a gateway.
-    State { gateway: Hex128, statement: Statement, terms: Terms },
-    /// Sets all shares to 0 under this reset number, unless as high a one stands.
-    Reset(u64),
-    /// Reads the share of each holder.
-    Read,
+    gateway: Hex128,
+    pub(crate) statement: Statement,
+    terms: Terms,
 }
 
 impl Call {
-    /// `ends` is the end of the window in seconds since 1970, `now` in milliseconds.
-    pub(crate) fn new(counter: Hex128, window: u32, ends: u64, now: u64, what: What) -> Self {
-        let seconds = (ends + KEPT).saturating_sub(now / 1_000);
-        Self { name: format!("{counter}:{window}"), seconds, what }
+    /// `now` is in milliseconds since 1970.
+    pub(crate) fn new(gateway: Hex128, statement: Statement, terms: Terms, now: u64) -> Self {
+        let seconds = (statement.ends + KEPT).saturating_sub(now / 1_000);
+        let name = format!("{}:{}", statement.counter, statement.window);
+        Self { name, seconds, gateway, statement, terms }
     }
-}
-
-/// What is answered to a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Reply {
-    /// To a statement; to a reset, the number that stands; to each call, why it is refused.
-    Answer(Answer),
-    /// To a read: the counter's reset number, and who holds what.
-    Holders { reset: u64, holders: Vec<HolderShare> },
-}
-
-impl From<ItemError> for Reply {
-    fn from(error: ItemError) -> Self {
-        Self::Answer(Answer::Refused(error))
-    }
-}
-
-/// The share of one count of one gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) struct HolderShare {
-    gateway: Hex128,
-    generation: u32,
-    share: u32,
 }
 
 /// The store.
@@ -165,16 +132,16 @@ impl View {
         }
     }
 
-    /// The reply to each call, in their order, at `now` in milliseconds since 1970. A call that is an error is answered with it.
-    pub(crate) async fn call(&self, calls: &[Result<Call, ItemError>], now: u64) -> Vec<Reply> {
+    /// The answer to each call, in their order, at `now` in milliseconds since 1970. A call that is an error is answered with it.
+    pub(crate) async fn call(&self, calls: &[Result<Call, ItemError>], now: u64) -> Vec<Answer> {
         match &self.keeper {
             Keeper::Memory(memory) => {
                 let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-                let reply = |call: &Result<Call, ItemError>| match call {
+                let answer = |call: &Result<Call, ItemError>| match call {
                     Ok(call) => memory.call(call, now),
-                    Err(error) => error.clone().into(),
+                    Err(error) => Answer::Refused(error.clone()),
                 };
-                calls.iter().map(reply).collect()
+                calls.iter().map(answer).collect()
             }
             Keeper::Masters(masters) => masters.call(calls).await,
         }

@@ -51,59 +51,7 @@ pub(crate) async fn pass_the_cases(ledger: &Process, first: u32) {
         let answer = ledger.state(*gateway, std::slice::from_ref(statement)).await;
         assert_eq!(answer[0], *expected, "case {number}: {gateway} {statement}");
     }
-    pass_resets_and_reads(ledger, first + 3).await;
     pass_a_batch(ledger, first + 100).await;
-}
-
-async fn pass_resets_and_reads(ledger: &Process, number: u32) {
-    let name = hex(number);
-    let ends = now() / 1_000 + 3_600;
-    let holders = async || {
-        let read = json!({ "counters": [{ "counter": name, "window": WINDOW }] });
-        let answer = ledger.post("/v1/read", &read).await.json();
-        let mut item = answer["items"][0].clone();
-        let holders = item["holders"].as_array_mut().unwrap_or_else(|| panic!("{answer}"));
-        holders.sort_by_key(|holder| holder["gateway"].as_str().unwrap().to_owned());
-        item
-    };
-    let reset = async |reset: u64| {
-        let reset =
-            json!({ "counters": [{ "counter": name, "window": WINDOW, "ends": ends, "reset": reset }] });
-        let answer = ledger.post("/v1/reset", &reset).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()["items"][0].clone()
-    };
-    assert_eq!(holders().await, json!({ "reset": 0, "holders": [] }), "nobody has stated anything");
-    ledger.state(1, &[ask(number, 1, 0, 3, 3, 10)]).await;
-    ledger.state(2, &[ask(number, 1, 0, 2, 2, 10)]).await;
-    let both = json!([{ "gateway": hex(1), "generation": 1, "share": 3 }, { "gateway": hex(2), "generation": 1, "share": 2 }]);
-    assert_eq!(holders().await, json!({ "reset": 0, "holders": both }));
-    let time = now();
-    //  a reset, and the number that stands
-    for (number, stands) in [(time, time), (time - 1, time), (time, time), (time + 1, time + 1)] {
-        assert_eq!(reset(number).await, json!({ "reset": stands }));
-    }
-    assert_eq!(holders().await, json!({ "reset": time + 1, "holders": [] }));
-    assert_eq!(ledger.state(1, &[ask(number, 2, 3, 1, 1, 10)]).await, [json!({ "reset": time + 1 })]);
-    let anew = with(ask(number, 1, 0, 10, 10, 10), &json!({ "generation": 2, "reset": time + 1 }));
-    assert_eq!(ledger.state(1, &[anew]).await, [json!({ "share": 10, "others": 0, "reset": time + 1 })]);
-    //  counters that are refused, beside one that counts
-    let resets = json!({ "counters": [
-        { "counter": "x", "window": 1, "ends": ends, "reset": 1 },
-        { "counter": name, "window": 1, "ends": time / 1_000 - 62, "reset": 1 },
-        { "counter": name, "window": 1, "ends": ends, "reset": 9_007_199_254_740_992_u64 },
-        { "counter": name, "window": 1, "ends": ends, "reset": 1 },
-    ]});
-    let answer = ledger.post("/v1/reset", &resets).await.json();
-    let codes: Vec<_> =
-        answer["items"].as_array().unwrap().iter().map(|item| item["error"]["code"].clone()).collect();
-    assert_eq!(codes, [json!("invalid"), json!("invalid"), json!("invalid"), Value::Null], "{answer}");
-    let reads = json!({ "counters": [{ "counter": "x", "window": 1 }, { "counter": name, "window": 1 }] });
-    let answer = ledger.post("/v1/read", &reads).await.json();
-    assert_eq!(
-        (answer["items"][0]["error"]["field"].as_str(), &answer["items"][1]["reset"]),
-        (Some("counter"), &json!(1))
-    );
 }
 
 /// A batch is answered in its order, whatever parts of the store have its counters. A counter may be in it twice.

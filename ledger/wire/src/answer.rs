@@ -41,6 +41,11 @@ pub struct ItemError {
     pub message: String,
 }
 
+impl ItemError {
+    /// The code of a statement about another window than the present one, by the ledger's clock.
+    pub const CLOCK: &str = "clock";
+}
+
 /// An answer as JSON has it.
 #[derive(Deserialize, Serialize)]
 struct Fields {

@@ -69,7 +69,8 @@ fn its_command_and_its_environment_start_the_ledger_with_its_token() {
     let address = process.wait_for(|line| line.strip_prefix("listening on http://")?.parse().ok()).unwrap();
     let client = Client::to(address).unwrap();
     let call = |token: &str| {
-        client.send(&post("/v1/read").json(&serde_json::json!({"counters": []})).key(token)).unwrap()
+        let body = serde_json::json!({"gateway": "0".repeat(32), "now": 1, "items": []});
+        client.send(&post("/v1/shares").json(&body).key(token)).unwrap()
     };
     //  token, status
     for (token, status) in [("s3cret", 200), ("other", 401)] {

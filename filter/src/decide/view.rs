@@ -1,0 +1,146 @@
+//! What all gateways of a fleet have used, for the documents that callers and operators ask for.
+//!
+//! The handler of a document asks the ledger what others hold, and is run again with the answer. To reset a quota, it states the reset in
+//! between, and waits for the ledger once more.
+
+use ledger_wire::Answer as LedgerAnswer;
+use serde::Serialize;
+
+use super::counting::{Asked, Counting, DecideError};
+use super::decision::{Answer, Awaited, Decided, Wait};
+use super::host::Host;
+use super::limiter::Limiter;
+use super::refusal::Refusal;
+use super::usage::Subscriber;
+use super::waiting::Answers;
+use crate::config::Config;
+use crate::count::sharing::{Ask, SharedName, statements};
+use crate::fleet::messages::MOST_STATEMENTS;
+use crate::request::header_pairs::HeaderPairs;
+
+/// Whose use a document of a gateway in a fleet counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Scope {
+    /// All gateways'.
+    Fleet,
+    /// This gateway's, and what the ledger has said of the others before: it does not answer now.
+    Gateway,
+}
+
+/// What the handler of a document has heard when it is run again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Heard {
+    /// What others hold, if the scope is the fleet.
+    View(Scope),
+    /// Whether the ledger knows of the reset. What others held before, the scope says as above.
+    Reset(Scope, bool),
+}
+
+/// What a handler finds when it looks at what others hold.
+pub(super) enum Looked {
+    /// There is nothing to wait for. The scope is `None` in no fleet.
+    Already(Option<Scope>),
+    /// Its answer, for now.
+    Not(Answer),
+}
+
+impl Counting {
+    /// Asks the ledger what others hold of all quotas of these callers.
+    #[cold]
+    pub(super) fn look(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        of: &[Subscriber<'_>],
+    ) -> Result<Looked, DecideError> {
+        let Some(terms) = config.fleet else {
+            // In shadow mode, each gateway of a fleet counts by itself.
+            return Ok(Looked::Already(config.settings.fleet.is_some().then_some(Scope::Gateway)));
+        };
+        if of.iter().map(|of| of.statements(config)).sum::<usize>() > MOST_STATEMENTS {
+            return Ok(Looked::Already(Some(Scope::Gateway)));
+        }
+        let (mut place, mut asked) = (None, Vec::new());
+        let counters = of.iter().flat_map(|of| of.counters(config));
+        for (who, class, quotas) in counters.filter(|(.., quotas)| statements(quotas) > 0) {
+            let counter = self.open(host, config)?.place(who, class);
+            if place.is_none() {
+                place = self.take_place(counter);
+                if place.is_none() {
+                    return Ok(Looked::Not(Answer::Refused(Refusal::NoPlace)));
+                }
+            }
+            let name = SharedName::new(&config.settings.namespace, who, class);
+            let ask = Ask { quotas, cost: 0, again: true };
+            let statements = self.open(host, config)?.ask(host, counter, name, ask, terms)?;
+            asked.push(Asked { place: counter, statements });
+        }
+        let Some(place) = place else { return Ok(Looked::Already(Some(Scope::Fleet))) };
+        Ok(Looked::Not(Answer::Later(Wait::new(Awaited::View, host.now()?, asked, place))))
+    }
+}
+
+impl Limiter {
+    /// Goes on with a request for a document that has waited for `answers`.
+    #[cold]
+    pub(super) fn go_on_with_document(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        headers: &[u8],
+        decided: &mut Decided,
+        waited: (Box<Wait>, Option<Answers<'_>>),
+    ) {
+        if let Err(error) = self.try_to_go_on_with_document(host, config, headers, decided, waited) {
+            self.counting.log_error(host, "a caller or an operator could not be answered", error);
+            decided.answer = Some(Box::new(Answer::Refused(Refusal::NoCounters)));
+        }
+    }
+
+    fn try_to_go_on_with_document(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        headers: &[u8],
+        decided: &mut Decided,
+        (mut wait, answers): (Box<Wait>, Option<Answers<'_>>),
+    ) -> Result<(), DecideError> {
+        let Some(terms) = config.fleet else { return Ok(()) };
+        self.counting.take_up(host, config, &wait.asked, answers, terms)?;
+        let answers = answers.map(|(answers, _)| answers);
+        let are_all = |is: fn(&LedgerAnswer) -> bool| answers.is_some_and(|answers| answers.iter().all(is));
+        let heard = match wait.awaited {
+            Awaited::Reset(scope) => {
+                Heard::Reset(scope, are_all(|answer| matches!(answer, LedgerAnswer::Share(_))))
+            }
+            Awaited::View | Awaited::Units => {
+                // A count that was reset elsewhere has begun anew, and does not know yet what others have used since.
+                let is_reset = answers.is_some_and(|answers| {
+                    answers.iter().any(|answer| matches!(answer, LedgerAnswer::Reset(_)))
+                });
+                let waited = host.now()?.duration_since(wait.since).as_millis();
+                if is_reset && waited < u128::from(terms.timeout) {
+                    for Asked { place, statements } in &mut wait.asked {
+                        let counters = self.counting.open(host, config)?;
+                        *statements = counters.look_again(host, *place, statements, terms)?;
+                    }
+                    decided.answer = Some(Box::new(Answer::Later(wait)));
+                    return Ok(());
+                }
+                let is_told =
+                    are_all(|answer| matches!(answer, LedgerAnswer::Share(share) if !share.settling));
+                Heard::View(if is_told { Scope::Fleet } else { Scope::Gateway })
+            }
+        };
+        // Its place is free for what is asked next.
+        drop(wait);
+        let (Heard::View(scope) | Heard::Reset(scope, _)) = heard;
+        let Some(operators) = &config.settings.operators else {
+            return self.go_on_with_usage(host, config, headers, decided, scope);
+        };
+        let headers = HeaderPairs::parse(headers);
+        decided.answer = Some(Box::new(self.answer_operator(host, config, operators, headers, Some(heard))));
+        Ok(())
+    }
+}
