@@ -68,7 +68,10 @@ impl Run {
         let share = self.store.share(key, (self.gateways[gateway].id, holding.generation));
         let reset = self.store.window(key).map_or(0, |window| window.counter.reset);
         // Of a reset, a gateway hears with its next statement.
-        let is_known = reset > holding.reset || holding.used == share;
+        let is_known = match holding.seq {
+            0 => true,
+            _ => reset > holding.reset || reset == holding.reset && holding.used == share,
+        };
         if holding.used != holding.share || !is_known {
             self.note(key, gateway, || {
                 format!("holds {holding:?}, by the ledger {share} under reset {reset}")

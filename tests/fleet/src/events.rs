@@ -16,6 +16,8 @@ pub(crate) enum Event {
     Tick(usize, usize),
     /// A worker that has seen another epoch goes through its gateway's table.
     Restate(usize, usize),
+    /// A client of a gateway and a worker asks where it stands.
+    Look(usize, usize),
     /// Of a call and an attempt.
     Send(u32, u8),
     Receive(u32, u8),

@@ -61,8 +61,7 @@ impl Run {
                 }
             }
             Fault::Reset => {
-                self.reset += 1;
-                self.store.reset(counter, self.reset);
+                self.reset(gateway, worker, counter);
                 for count in self.gateways.iter_mut().filter_map(|gateway| gateway.counts[counter].as_mut()) {
                     count.touched = self.now;
                 }
@@ -86,6 +85,17 @@ impl Run {
             Fault::WorkerDies => self.worker_dies(gateway, worker),
             Fault::WorkerStuck => self.worker_is_stuck(gateway, worker),
         }
+    }
+
+    /// A gateway begins a count anew, and states it.
+    fn reset(&mut self, gateway: usize, worker: usize, counter: usize) {
+        let (now, generation) = (self.clock(gateway), self.gateways[gateway].next_generation());
+        let count = self.count(gateway, counter);
+        count.begin(count.holding.reset(generation, now));
+        let key = (counter, count.index);
+        self.note(key, gateway, || "begins anew by a reset".to_owned());
+        let stated = self.look_at(gateway, counter);
+        self.call(gateway, worker, None, [(counter, stated)].into_iter().collect());
     }
 
     /// What waits in the worker waits for ever.

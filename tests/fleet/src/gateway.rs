@@ -30,6 +30,13 @@ pub(crate) struct Worker {
     pub(crate) stuck_until: Time,
 }
 
+impl Count {
+    /// The count begins anew.
+    pub(crate) fn begin(&mut self, holding: Holding) {
+        (self.holding, self.last_return) = (holding, 0);
+    }
+}
+
 /// A gateway.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
@@ -140,7 +147,30 @@ impl Steps {
         {
             return None;
         }
+        if self.lacks(Rule::ResetIsStated)
+            && (holding.reset > 0, holding.void_below, holding.used) == (true, 1, 0)
+        {
+            return None;
+        }
         let stated = holding.attend(subject, epoch, now, self.terms)?;
+        self.returned(count, &before, stated);
+        Some(stated)
+    }
+
+    /// Looks at what others hold.
+    pub(crate) fn look(self, count: &mut Count, subject: &Subject, now: Timestamp) -> Stated {
+        let before = count.holding;
+        if self.lacks(Rule::LookReturns) {
+            return count.holding.ask(0, subject, now, self.terms);
+        }
+        let stated = count.holding.look(subject, now, self.terms);
+        self.returned(count, &before, stated);
+        stated
+    }
+
+    /// A count has stated something, perhaps a return.
+    fn returned(self, count: &mut Count, before: &Holding, stated: Stated) {
+        let holding = &mut count.holding;
         if let Says::Return { .. } = stated.statement.says {
             count.last_return = stated.statement.seq;
             if self.lacks(Rule::ReturnLowersFirst) {
@@ -150,7 +180,6 @@ impl Steps {
                 holding.void_below = before.void_below;
             }
         }
-        Some(stated)
     }
 
     pub(crate) fn answered(

@@ -12,6 +12,8 @@ use crate::world::{COUNTERS, Fault, MILLI, OnUnavailable, TIMEOUT, Time};
 
 /// Part of a limit, in percent, that `on_unavailable: local` allows.
 const LOCAL: u32 = 10;
+/// How often a client asks where it stands: sooner than a tick may give back what the count holds.
+const LOOKS: Time = 300 * MILLI;
 /// Part of the asks after which a worker is stuck, in worlds in which workers are.
 const STUCK: f64 = 0.05;
 
@@ -154,6 +156,22 @@ impl Run {
         if self.world.has(Fault::WorkerStuck) && self.chance(STUCK) {
             self.worker_is_stuck(gateway, worker);
         }
+    }
+
+    /// A client asks where it stands, of all quotas, and again soon.
+    pub(crate) fn look(&mut self, gateway: usize, worker: usize) {
+        let counters = 0..self.world.windows.len();
+        let statements = counters.map(|counter| (counter, self.look_at(gateway, counter))).collect();
+        self.call(gateway, worker, None, statements);
+        self.after(LOOKS, Event::Look(gateway, worker));
+    }
+
+    /// A gateway states something of a counter, only to see what others hold.
+    pub(crate) fn look_at(&mut self, gateway: usize, counter: usize) -> Stated {
+        let (now, steps) = (self.clock(gateway), self.steps);
+        let (window, limit) = (self.window(counter), self.limit(gateway, counter));
+        let count = self.count(gateway, counter);
+        steps.look(count, &Steps::subject(counter, window, count.index, limit), now)
     }
 
     pub(crate) fn client_leaves(&mut self, request: u32) {

@@ -45,11 +45,15 @@ pub enum Rule {
     IdleReturns,
     /// In a new epoch, everything is stated again.
     EpochRestates,
+    /// A reset is stated until it is answered.
+    ResetIsStated,
+    /// Who only looks gives back what an idle count holds.
+    LookReturns,
 }
 
 impl Rule {
     /// All rules, each with the check that misses it.
-    pub const ALL: [(Self, Check); 21] = [
+    pub const ALL: [(Self, Check); 23] = [
         (Self::AskNeverLowers, Check::Over),
         (Self::OlderIsIgnored, Check::Over),
         (Self::AnotherHolder, Check::Over),
@@ -71,6 +75,8 @@ impl Rule {
         (Self::DebtIsStated, Check::Kept),
         (Self::IdleReturns, Check::Kept),
         (Self::EpochRestates, Check::Over),
+        (Self::ResetIsStated, Check::Kept),
+        (Self::LookReturns, Check::Kept),
     ];
 }
 

@@ -84,8 +84,6 @@ pub(crate) struct Run {
     pub(crate) is_calm: bool,
     /// By how much all clocks have jumped, in milliseconds.
     pub(crate) jumped: u64,
-    /// The last reset number.
-    pub(crate) reset: u64,
     pub(crate) facts: Facts,
 }
 
@@ -113,7 +111,6 @@ impl Run {
             replica_away: None,
             is_calm: false,
             jumped: 0,
-            reset: 0,
             facts,
             world,
         }
@@ -182,6 +179,9 @@ impl Run {
         if self.world.has(Fault::LosesSecond) {
             self.after(0, Event::Save);
         }
+        if self.world.looks {
+            self.after(0, Event::Look(0, 0));
+        }
         self.after(UNTIL, Event::Calm);
     }
 
@@ -196,7 +196,9 @@ impl Run {
                 let Settlement { gateway, worker, .. } = self.settlements[settlement as usize];
                 Some((gateway, worker))
             }
-            Event::Tick(gateway, worker) | Event::Restate(gateway, worker) => Some((gateway, worker)),
+            Event::Tick(gateway, worker) | Event::Restate(gateway, worker) | Event::Look(gateway, worker) => {
+                Some((gateway, worker))
+            }
             Event::Send(call, _) | Event::Answer(call, ..) | Event::Fail(call, _) => {
                 let Call { gateway, worker, .. } = self.calls[call as usize];
                 Some((gateway, worker))
@@ -219,6 +221,7 @@ impl Run {
             Event::Settle(settlement) => self.settle(settlement),
             Event::Tick(gateway, worker) => self.tick(gateway, worker),
             Event::Restate(gateway, worker) => self.attend(gateway, worker, false),
+            Event::Look(gateway, worker) => self.look(gateway, worker),
             Event::Send(call, attempt) => self.send(call, attempt),
             Event::Receive(call, attempt) => self.receive(call, attempt),
             Event::Fail(call, attempt) => self.fail(call, attempt),

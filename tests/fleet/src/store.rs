@@ -76,7 +76,11 @@ impl Store {
         }
         let began = seen.1;
         if without != Some(Rule::Timely) && !is_timely(statement, now) {
-            return Answer::Refused(ItemError { code: "clock".into(), field: None, message: String::new() });
+            return Answer::Refused(ItemError {
+                code: ItemError::CLOCK.into(),
+                field: None,
+                message: String::new(),
+            });
         }
         let key = (counter, statement.window);
         let at = match self.windows.iter().rposition(|window| window.key == key) {
@@ -99,13 +103,6 @@ impl Store {
         window.counter = counter;
         window.put(name, holder);
         answer
-    }
-
-    pub(crate) fn reset(&mut self, counter: usize, reset: u64) {
-        for window in self.windows.iter_mut().filter(|window| window.key.0 == counter) {
-            window.counter = Counter { reset, shares: 0 };
-            window.holders.clear();
-        }
     }
 
     /// Forgets what ended long before `now`, in milliseconds.

@@ -96,6 +96,8 @@ pub(crate) struct World {
     pub(crate) settle: f64,
     /// How much use is held in advance, in milliseconds.
     pub(crate) ahead: u32,
+    /// Whether a client of the first gateway asks again and again where it stands.
+    pub(crate) looks: bool,
     pub(crate) on_unavailable: OnUnavailable,
     pub(crate) faults: &'static [Fault],
 }
@@ -152,6 +154,7 @@ impl World {
             die: pick(rng, &[0.0, 0.0, 0.02]),
             settle: pick(rng, &[0.0, 0.3]),
             ahead: pick(rng, &[0, 10_000, 10_000]),
+            looks: pick(rng, &[false, false, true]),
             on_unavailable: pick(rng, &[OnUnavailable::Local, OnUnavailable::Allow, OnUnavailable::Deny]),
             faults: pick(rng, &FAULTS),
         };
