@@ -21,7 +21,7 @@ pub const CLUSTER: &str = "ledger";
 pub struct Ledger {
     address: SocketAddr,
     token: String,
-    _process: Process,
+    process: Process,
 }
 
 impl Ledger {
@@ -42,13 +42,19 @@ impl Ledger {
             let ready = client.send(&get("/readyz")).ok()?;
             (ready.status() == 200).then_some(())
         })?;
-        Ok(Self { address, token, _process: process })
+        Ok(Self { address, token, process })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The id of its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// The field `fleet` of the filter's configuration.
