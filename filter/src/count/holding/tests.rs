@@ -237,3 +237,45 @@ fn while_the_ledger_is_away_one_allowance_serves_the_whole_window() {
     assert_eq!((holding.missing(1), holding.beyond), (1, 5));
     assert!(!holding.may_go_beyond(1, 600, 5));
 }
+
+#[test]
+fn who_only_looks_needs_nothing_and_gives_back_what_an_idle_count_holds() {
+    // Milliseconds since the last use, whether all is answered, and what is stated.
+    let rows = [
+        (400, true, Says::Ask { need: 0, cost: 0, hold: 30 }),
+        (999, false, Says::Ask { need: 1, cost: 0, hold: 31 }),
+        (1_000, true, Says::Return { keep: 0 }),
+        (1_000, false, Says::Ask { need: 1, cost: 0, hold: 1 }),
+    ];
+    for (millis, is_answered, expected) in rows {
+        let mut holding = holding(100, 20, 0);
+        if !is_answered {
+            holding.ask(1, &subject(600), at(millis), TERMS);
+        }
+        let stated = holding.look(&subject(600), at(millis), TERMS);
+        assert_eq!(stated.statement.says, expected, "{millis} {is_answered}");
+        assert_eq!((stated.statement.used, holding.used), (100, 100));
+    }
+}
+
+#[test]
+fn a_reset_begins_anew_under_a_higher_number_and_is_stated_until_it_is_answered() {
+    let now = at(0).millis();
+    // The number before, and after.
+    for (before, after) in
+        [(0, now), (now - 1, now), (now, now + 1), (now + 5, now + 6), (u64::MAX, u64::MAX)]
+    {
+        let mut holding = Holding { reset: before, ..holding(10, 20, 30) }.reset(2, at(0));
+        assert_eq!(holding, Holding::begin(2, 0, after), "{before}");
+        let stated = holding.look(&subject(600), at(0), TERMS).statement;
+        assert_eq!((stated.reset, stated.used, stated.generation), (after, 0, 2));
+        let again = [400, 500, 900, 1_000]
+            .map(|millis| holding.attend(&subject(600), Some(EPOCH), at(millis), TERMS));
+        let resets = again.map(|stated| stated.map(|stated| stated.statement.reset));
+        assert_eq!(resets, [None, Some(after), None, Some(after)], "no answer");
+        let answer = Answer::Share(Share { share: 0, others: 0, reset: after, settling: false });
+        holding.answered(&again[3].unwrap(), &answer, EPOCH, 3, TERMS);
+        assert!(holding.is_settled());
+        assert_eq!(holding.attend(&subject(600), Some(EPOCH), at(9_000), TERMS), None);
+    }
+}

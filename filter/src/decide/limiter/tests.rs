@@ -8,6 +8,7 @@ use crate::decide::reply::Reply;
 use crate::request::header_pairs::serialize;
 use crate::time::Timestamp;
 
+mod fleet;
 mod operators;
 mod organisation;
 mod settlement;
