@@ -84,6 +84,27 @@ fn two_simulators_that_are_called_at_once_admit_a_quota_exactly() {
 }
 
 #[test]
+fn a_caller_sees_at_each_simulator_what_it_has_used_at_all() {
+    let ledger = Ledger::serve(artifacts::command("weir-ledger")).unwrap();
+    let upstream = Server::start(|_| Response::default()).unwrap();
+    let policy = Policy::contract().unwrap().subscriber("acme", "pro", "key");
+    let policy =
+        policy.with_at("/plans/pro/standard", json!(["10/month"])).with("usage_path", json!("/quota"));
+    let setup = Setup::new(policy, Upstream::At(upstream.address())).workers(2).sharing_through(&ledger);
+    let gateways = [(); 2].map(|()| Served::start(&Kind::SIMULATOR.served(), setup.clone()).unwrap());
+    let clients = gateways.each_ref().map(|gateway| Client::to(gateway.address()).unwrap());
+    let seen = |client: &Client| {
+        let usage = client.send(&get("/quota").key("key")).unwrap().json().unwrap();
+        let class = usage["classes"].as_array().unwrap().iter().find(|class| class["name"] == "standard");
+        (class.unwrap()["quotas"][0]["remaining"].as_u64(), usage["scope"].clone())
+    };
+    pass_until(&clients[0], "key", 4);
+    assert_eq!(clients.each_ref().map(seen), [(); 2].map(|()| (Some(6), json!("fleet"))));
+    drop(ledger);
+    assert_eq!(seen(&clients[1]), (Some(6), json!("gateway")));
+}
+
+#[test]
 fn what_is_used_at_one_gateway_of_the_demo_counts_at_the_other() {
     let mut up = Command::new(artifacts::command("weir-demo"));
     let mut demo = Process::start("weir-demo", up.arg("up-fleet")).unwrap();
