@@ -9,7 +9,6 @@ use super::json;
 use super::outcome::{Outcome, Outcomes};
 use super::places::WaitingPlace;
 use super::refusal::Refusal;
-use super::view::Scope;
 use crate::config::{Config, OnError};
 use crate::quota::Mode;
 use crate::time::Timestamp;
@@ -28,6 +27,16 @@ pub enum Answer {
     },
     /// Not yet: the ledger's answer comes first.
     Later(Box<Wait>),
+}
+
+/// Whose use a document of a gateway in a fleet counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Scope {
+    /// All gateways'.
+    Fleet,
+    /// This gateway's, and what the ledger has said of the others before: it does not answer now.
+    Gateway,
 }
 
 /// What a request waits for.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::account::{Account, Accounts};
 use super::counting::{Charged, Counting, DecideError, Others, Places};
-use super::decision::{Answer, Decided};
+use super::decision::{Answer, Decided, Scope};
 use super::host::Host;
 use super::metric::Event;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
-use super::view::{Looked, Scope};
+use super::view::Looked;
 use super::waiting::begin_to_wait;
 use crate::config::{
     ADDRESS_CLASS, Class, Config, Entitlement, LogFields, Rule, StrangerPolicy, Subscribers, digest,

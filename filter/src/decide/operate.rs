@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::counting::{Asked, DecideError};
-use super::decision::{Answer, Awaited, Wait};
+use super::decision::{Answer, Awaited, Scope, Wait};
 use super::host::{Host, LogLevel};
 use super::json;
 use super::limiter::Limiter;
 use super::operators::Call;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, Usage, usage};
-use super::view::{Heard, Looked, Scope};
+use super::view::{Heard, Looked};
 use crate::config::{Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
 use crate::count::fingerprint::Who;
 use crate::count::sharing::SharedName;
@@ -110,11 +110,9 @@ impl Limiter {
         };
         if let Some(reset) = &reset
             && !matches!(heard, Some(Heard::Reset(..)))
+            && let Some(later) = self.reset(host, config, &call, reset, scope)?
         {
-            let later = self.reset(host, config, &call, reset, scope)?;
-            if let Some(later) = later {
-                return Ok(later);
-            }
+            return Ok(later);
         }
         let mut counters = Vec::new();
         for owner in listed {

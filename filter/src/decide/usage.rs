@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::view::Scope;
+use super::decision::Scope;
 use crate::config::roster::Known;
 use crate::config::{Agreement, Config, Entitlement, Entitlements};
 use crate::count::charge::Standing;

@@ -4,10 +4,9 @@
 //! between, and waits for the ledger once more.
 
 use ledger_wire::Answer as LedgerAnswer;
-use serde::Serialize;
 
 use super::counting::{Asked, Counting, DecideError};
-use super::decision::{Answer, Awaited, Decided, Wait};
+use super::decision::{Answer, Awaited, Decided, Scope, Wait};
 use super::host::Host;
 use super::limiter::Limiter;
 use super::refusal::Refusal;
@@ -17,16 +16,6 @@ use crate::config::Config;
 use crate::count::sharing::{Ask, SharedName, statements};
 use crate::fleet::messages::MOST_STATEMENTS;
 use crate::request::header_pairs::HeaderPairs;
-
-/// Whose use a document of a gateway in a fleet counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Scope {
-    /// All gateways'.
-    Fleet,
-    /// This gateway's, and what the ledger has said of the others before: it does not answer now.
-    Gateway,
-}
 
 /// What the handler of a document has heard when it is run again.
 #[derive(Clone, Copy, Debug)]

@@ -148,7 +148,7 @@ impl Limiter {
         Ok(())
     }
 
-    pub(super) fn fleet(&self) -> Option<(Arc<Config>, Terms)> {
+    fn fleet(&self) -> Option<(Arc<Config>, Terms)> {
         Some((Arc::clone(&self.config), self.config.fleet?))
     }
 }
