@@ -72,6 +72,7 @@ fn gateway(ledgers: &[SocketAddr; 2]) -> Envoy {
     let fleet = json!({"cluster": "ledger", "bearer": TOKEN});
     let policy = Policy::contract().unwrap().subscriber("acme", "pro", KEY).with("fleet", fleet);
     let policy = policy.with_at("/plans/pro/standard", json!([format!("{LIMIT}/month")]));
+    let policy = policy.with("usage_path", json!("/quota"));
     let setup = Setup::new(policy, Upstream::DirectResponse);
     Envoy::start_amended(setup, |bootstrap, _| {
         let mut cluster = ledger_cluster();
@@ -129,11 +130,15 @@ fn a_ledger_that_dies_and_returns_is_noticed_by_no_request() {
     let metrics = Client::to(addresses[0]).unwrap().send(&get("/metrics")).unwrap();
     let metrics = String::from_utf8_lossy(metrics.body()).into_owned();
     assert!(metrics.contains("weir_ledger_statements_total{result=\"settling\"} 0\n"), "{metrics}");
-    // What both have used is known to both.
-    clock::eventually("what was used", PATIENCE, || {
-        passed += 1;
-        let answer = gateways[0].send(&get("/links").key(KEY)).unwrap();
-        (answer.number("x-ratelimit-remaining") == Some((LIMIT - passed) as u64)).then_some(())
-    })
-    .unwrap();
+    // What both have used is known to both, once they have given back what they held in advance.
+    for gateway in &gateways {
+        clock::eventually("what was used", PATIENCE, || {
+            let usage = gateway.send(&get("/quota").key(KEY)).unwrap().json().unwrap();
+            let classes = usage["classes"].as_array().unwrap();
+            let class = classes.iter().find(|class| class["name"] == "standard").unwrap();
+            (class["quotas"][0]["remaining"] == json!(LIMIT - passed) && usage["scope"] == "fleet")
+                .then_some(())
+        })
+        .unwrap();
+    }
 }
