@@ -124,9 +124,9 @@ fn a_ledger_that_dies_and_returns_is_noticed_by_no_request() {
         passed += counts[&200];
     }
     assert!(passed > 1_000, "{passed}");
-    // Envoy left it out after the calls that were under way, and until it was ready again.
+    // Envoy left it out after the calls that were under way, if there were any, and until it was ready again.
     let failed = gateways.each_ref().map(|gateway| gateway.stat("cluster.ledger.upstream_rq_5xx").unwrap());
-    assert!(failed.iter().all(|failed| (1..=MOST_FAILED).contains(failed)), "{failed:?}");
+    assert!(failed.iter().all(|failed| *failed <= MOST_FAILED), "{failed:?}");
     let metrics = Client::to(addresses[0]).unwrap().send(&get("/metrics")).unwrap();
     let metrics = String::from_utf8_lossy(metrics.body()).into_owned();
     assert!(metrics.contains("weir_ledger_statements_total{result=\"settling\"} 0\n"), "{metrics}");
