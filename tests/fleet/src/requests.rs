@@ -92,6 +92,10 @@ impl Run {
             }
             let (key, holding) = ((counter, *index), *holding);
             self.facts.used(key, holding.reset, cost.into(), excepted.into());
+            if excepted > 0 {
+                // What was free may be so no longer.
+                self.facts.taken(key, self.now, 0, 0);
+            }
             self.note(key, gateway, || format!("admits {cost}, {excepted} of them excepted: {holding:?}"));
             if settles {
                 changes[counter] = Some((holding.generation, self.rng.i32(-(cost as i32)..=3)));
