@@ -70,6 +70,8 @@ pub struct Setup {
     pub listen: SocketAddr,
     /// The filter's module, if it is another than the built filter.
     pub module: Option<PathBuf>,
+    /// Environment variables of its process.
+    pub variables: Vec<(&'static str, String)>,
 }
 
 impl Setup {
@@ -87,6 +89,7 @@ impl Setup {
             drain: Duration::from_secs(1),
             listen: FREE_PORT,
             module: None,
+            variables: Vec::new(),
         }
     }
 
@@ -574,7 +577,8 @@ fn launch(
             .args(["--file-flush-interval-msec", "100"])
             .args(["--drain-time-s", &setup.drain.as_secs().to_string()])
             .args(["--concurrency", &setup.workers.to_string()])
-            .envs(setup.environment()),
+            .envs(setup.environment())
+            .envs(setup.variables.iter().map(|(name, value)| (name, value))),
     )?;
     Ok((process, bootstrap))
 }

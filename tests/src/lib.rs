@@ -19,3 +19,4 @@ pub mod plain;
 pub mod ratelimit;
 pub mod soak;
 pub mod stage;
+pub mod way;

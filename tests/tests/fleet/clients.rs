@@ -1,0 +1,157 @@
+//! Customers who send bursts of requests through any of the gateways.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::Method;
+use tests::client::Connection;
+use tests::clock;
+use tests::exchange::{Request, get};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// What a customer sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traffic {
+    /// Requests at once, to one gateway.
+    pub(crate) burst: usize,
+    /// Requests a second, in bursts at random instants.
+    pub(crate) per_second: f64,
+    /// How long it sends at most.
+    pub(crate) most: Duration,
+    /// After so many admitted requests it goes on for a moment, and ends.
+    pub(crate) enough: usize,
+}
+
+/// How long a customer goes on who has had enough: what comes then must be refused.
+const MOMENT: Duration = Duration::from_secs(3);
+
+/// What a customer has seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// Admitted requests by the end of their window, in seconds since 1970, and by gateway.
+    pub(crate) admitted: BTreeMap<(u64, usize), usize>,
+    /// Requests that had been admitted when the first 429 came.
+    pub(crate) before_a_429: Option<usize>,
+    /// Answers that are neither 200 nor 429, by status.
+    pub(crate) others: BTreeMap<u16, usize>,
+    /// How long each answer took.
+    pub(crate) times: Vec<Duration>,
+}
+
+impl Seen {
+    /// All admitted requests.
+    pub(crate) fn passed(&self) -> usize {
+        self.admitted.values().sum()
+    }
+
+    /// Admitted requests of a gateway.
+    pub(crate) fn passed_at(&self, gateway: usize) -> usize {
+        self.admitted.iter().filter(|((_, at), _)| *at == gateway).map(|(_, admitted)| admitted).sum()
+    }
+
+    /// Admitted requests by the end of their window.
+    pub(crate) fn by_window(&self) -> BTreeMap<u64, usize> {
+        let mut windows = BTreeMap::new();
+        for ((ends, _), admitted) in &self.admitted {
+            *windows.entry(*ends).or_insert(0) += admitted;
+        }
+        windows
+    }
+
+    fn note(&mut self, status: u16, ends: u64, gateway: usize) {
+        match status {
+            200 => *self.admitted.entry((ends, gateway)).or_insert(0) += 1,
+            429 if self.before_a_429.is_none() => self.before_a_429 = Some(self.passed()),
+            429 => {}
+            _ => *self.others.entry(status).or_insert(0) += 1,
+        }
+    }
+}
+
+/// Sends the traffic of each key, all of them at once.
+pub(crate) fn send(gateways: &[SocketAddr], traffic: &[(String, Traffic)]) -> Vec<Seen> {
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let customers = traffic.iter().map(|(key, traffic)| {
+            let (gateways, key, traffic) = (gateways.to_vec(), key.clone(), *traffic);
+            tokio::spawn(async move { send_of(&gateways, &key, traffic).await })
+        });
+        let mut seen = Vec::new();
+        for customer in customers.collect::<Vec<_>>() {
+            seen.push(customer.await.unwrap());
+        }
+        seen
+    })
+}
+
+async fn send_of(gateways: &[SocketAddr], key: &str, traffic: Traffic) -> Seen {
+    let mut connections: Vec<Vec<Connection>> = gateways
+        .iter()
+        .map(|gateway| (0..traffic.burst).map(|_| Connection::to(*gateway)).collect())
+        .collect();
+    let (mut seen, began) = (Seen::default(), Instant::now());
+    let (mut next, mut ends) = (began, began + traffic.most);
+    let mut is_enough = false;
+    // Once it has had enough, one burst more comes at least.
+    let mut after = 0;
+    while Instant::now().max(next) < ends || is_enough && after == 0 {
+        sleep_until(next).await;
+        after += usize::from(is_enough);
+        let gateway = rand::random_range(0..gateways.len());
+        let mut burst = JoinSet::new();
+        for mut connection in connections[gateway].drain(..) {
+            let request = get("/links").key(key);
+            burst.spawn(async move {
+                let sent = Instant::now();
+                let answer = connection.send(&request).await.unwrap();
+                (connection, answer, sent.elapsed())
+            });
+        }
+        while let Some(answered) = burst.join_next().await {
+            let (connection, answer, took) = answered.unwrap();
+            connections[gateway].push(connection);
+            seen.note(answer.status(), answer.number("x-ratelimit-reset").unwrap_or(0), gateway);
+            seen.times.push(took);
+        }
+        if !is_enough && seen.passed() >= traffic.enough {
+            (is_enough, ends) = (true, ends.min(Instant::now() + MOMENT));
+        }
+        let mean = traffic.burst as f64 / traffic.per_second;
+        next += Duration::from_secs_f64(-mean * (1.0 - rand::random::<f64>()).ln());
+    }
+    seen
+}
+
+/// Sends a key's requests to all gateways at once, so many to each at each of these instants, which are since 1970.
+pub(crate) fn send_at(gateways: &[SocketAddr], key: &str, requests: usize, instants: &[Duration]) -> Seen {
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut senders = JoinSet::new();
+        for (gateway, address) in gateways.iter().enumerate() {
+            for _ in 0..requests {
+                let (mut connection, key, instants) = (Connection::to(*address), key.to_owned(), instants.to_vec());
+                senders.spawn(async move {
+                    // Opened before, by a request that is not counted.
+                    connection.send(&Request::new(Method::OPTIONS, "/links")).await.unwrap();
+                    let mut answers = Vec::new();
+                    for instant in instants {
+                        sleep(instant.saturating_sub(clock::now())).await;
+                        answers.push(connection.send(&get("/links").key(&key)).await.unwrap());
+                    }
+                    (gateway, answers)
+                });
+            }
+        }
+        let mut seen = Seen::default();
+        while let Some(sent) = senders.join_next().await {
+            let (gateway, answers) = sent.unwrap();
+            for answer in answers {
+                seen.note(answer.status(), answer.number("x-ratelimit-reset").unwrap_or(0), gateway);
+            }
+        }
+        seen
+    })
+}

@@ -1,0 +1,239 @@
+//! Real Envoys, ledgers, and the store that these share.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::client::Client;
+use tests::envoy::{Envoy, Setup, Upstream};
+use tests::exchange::get;
+use tests::policy::{self, Policy};
+use tests::process::Process;
+use tests::way::Way;
+use tests::{artifacts, clock};
+use tokio::runtime::Runtime;
+
+use crate::store::{Cluster, Redis};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a store grants nothing after its epoch has begun.
+pub(crate) const SETTLING: Duration = Duration::from_secs(2);
+
+/// Starts and stops servers.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+/// What ledgers keep shares in.
+pub(crate) enum Store {
+    /// A single ledger's memory.
+    Memory,
+    /// A Redis.
+    Alone(Redis),
+    /// Three masters with a replica each.
+    Cluster(Cluster),
+}
+
+impl Store {
+    pub(crate) fn redis() -> Self {
+        Self::Alone(RUNTIME.block_on(Redis::start()))
+    }
+
+    /// A Redis that writes each command to its disk.
+    pub(crate) fn durable_redis() -> Self {
+        let options = ["--appendonly", "yes", "--appendfsync", "always"];
+        Self::Alone(RUNTIME.block_on(Redis::start_with(&options)))
+    }
+
+    pub(crate) fn cluster() -> Self {
+        Self::Cluster(RUNTIME.block_on(Cluster::start()))
+    }
+
+    pub(crate) fn alone(&mut self) -> &mut Redis {
+        match self {
+            Self::Alone(redis) => redis,
+            Self::Memory | Self::Cluster(_) => panic!("not a Redis alone"),
+        }
+    }
+
+    /// Starts its Redis again.
+    pub(crate) fn run(&mut self) {
+        RUNTIME.block_on(self.alone().run());
+    }
+
+    fn options(&self) -> Vec<String> {
+        match self {
+            Self::Memory => vec!["memory".to_owned()],
+            Self::Alone(redis) => vec![redis.url()],
+            Self::Cluster(cluster) => vec![cluster.url(), "--cluster".to_owned()],
+        }
+    }
+}
+
+/// A running ledger.
+pub(crate) struct Ledger {
+    address: SocketAddr,
+    client: Client,
+    _process: Process,
+}
+
+impl Ledger {
+    fn start(address: SocketAddr, store: &Store) -> Self {
+        let mut command = Command::new(artifacts::command("weir-ledger"));
+        command
+            .args(["serve", "--listen", &address.to_string(), "--store"])
+            .args(store.options())
+            .env("RUST_LOG", "info");
+        let process = Process::start("weir-ledger", &mut command).unwrap();
+        process.wait_for(|line| line.contains("listening on").then_some(())).unwrap();
+        Self { address, client: Client::to(address).unwrap(), _process: process }
+    }
+
+    fn wait_until_ready(&self) {
+        let is_ready = || (self.client.send(&get("/readyz")).ok()?.status() == 200).then_some(());
+        clock::eventually("the ledger is ready", PATIENCE, is_ready).unwrap();
+    }
+
+    /// The sum of the values of a metric whose lines begin so.
+    pub(crate) fn metric(&self, beginning: &str) -> f64 {
+        let metrics = self.client.send(&get("/metrics")).unwrap();
+        let metrics = String::from_utf8_lossy(metrics.body()).into_owned();
+        let values = metrics.lines().filter(|line| line.starts_with(beginning));
+        values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+}
+
+/// What a fleet is made of.
+pub(crate) struct Shape {
+    pub(crate) gateways: usize,
+    pub(crate) ledgers: usize,
+    pub(crate) store: Store,
+    /// From a gateway to a ledger and back.
+    pub(crate) round_trip: Duration,
+    /// By how much the clock of each gateway is ahead, in milliseconds; 0 for the others.
+    pub(crate) clocks: &'static [i64],
+    pub(crate) upstream: Upstream,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            gateways: 2,
+            ledgers: 1,
+            store: Store::Memory,
+            round_trip: Duration::ZERO,
+            clocks: &[],
+            upstream: Upstream::DirectResponse,
+        }
+    }
+}
+
+/// A running fleet. What a field needs follows it.
+pub(crate) struct Fleet {
+    pub(crate) gateways: Vec<Envoy>,
+    pub(crate) ways: Vec<Way>,
+    pub(crate) ledgers: Vec<Option<Ledger>>,
+    pub(crate) store: Store,
+    upstream: Upstream,
+}
+
+impl Fleet {
+    pub(crate) fn start(policy: &Policy, shape: Shape) -> Self {
+        let Shape { gateways, ledgers, store, round_trip, clocks, upstream } = shape;
+        let ledgers: Vec<_> = (0..ledgers).map(|_| Ledger::start(free_address(), &store)).collect();
+        ledgers.iter().for_each(Ledger::wait_until_ready);
+        let ways: Vec<_> =
+            ledgers.iter().map(|ledger| Way::to(ledger.address, round_trip).unwrap()).collect();
+        let mut fleet = Self {
+            gateways: Vec::new(),
+            ways,
+            ledgers: ledgers.into_iter().map(Some).collect(),
+            store,
+            upstream,
+        };
+        for gateway in 0..gateways {
+            fleet.add_gateway(policy, clocks.get(gateway).copied().unwrap_or(0));
+        }
+        fleet
+    }
+
+    /// Starts another gateway. Unless the policy says otherwise, nothing passes without the ledger, which a machine as busy as this may not hear
+    /// in time: a limit that is exceeded is then the fleet's fault. Its clock is ahead by so many milliseconds.
+    pub(crate) fn add_gateway(&mut self, policy: &Policy, clock: i64) {
+        let policy = match policy.as_value().get("fleet") {
+            Some(_) => policy.clone(),
+            None => policy.clone().with("fleet", json!({"cluster": "ledger", "on_unavailable": "deny"})),
+        };
+        let mut setup = Setup::new(policy, self.upstream);
+        let library = (clock != 0).then(|| clock_library(clock));
+        if let Some(library) = &library {
+            setup.variables.push(("LD_PRELOAD", library.path().join("clock.so").display().to_string()));
+        }
+        let cluster = ledger_cluster(&self.ways.iter().map(Way::address).collect::<Vec<_>>());
+        let envoy = Envoy::start_amended(setup, |bootstrap, _| {
+            let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
+            clusters.unwrap().push(cluster);
+            Ok(())
+        });
+        self.gateways.push(envoy.unwrap());
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.gateways.iter().map(Envoy::address).collect()
+    }
+
+    pub(crate) fn ledger(&self, number: usize) -> &Ledger {
+        self.ledgers[number].as_ref().expect("it runs")
+    }
+
+    /// Ends a ledger.
+    pub(crate) fn kill_ledger(&mut self, number: usize) -> SocketAddr {
+        self.ledgers[number].take().expect("it runs").address
+    }
+
+    /// Starts a ledger that was ended, and does not wait until it is ready.
+    pub(crate) fn return_ledger(&mut self, number: usize, address: SocketAddr) {
+        self.ledgers[number] = Some(Ledger::start(address, &self.store));
+    }
+
+    /// Statements that the ledgers have had so far.
+    pub(crate) fn statements(&self) -> f64 {
+        self.ledgers.iter().flatten().map(|ledger| ledger.metric("weir_ledger_statements_total")).sum()
+    }
+
+    /// The sum of a counter of the filter over all gateways, by its name and labels in Prometheus's form. What was counted a moment ago may
+    /// be missing.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        self.gateways.iter().map(|gateway| gateway.prometheus(name).unwrap_or(0)).sum()
+    }
+}
+
+fn free_address() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, crate::store::free_port()))
+}
+
+/// The ledger's cluster as `envoy/fleet/envoy.yaml` has it, but for the addresses.
+fn ledger_cluster(addresses: &[SocketAddr]) -> Value {
+    let mut bootstrap = policy::yaml("envoy/fleet/envoy.yaml").unwrap();
+    let mut cluster = tests::envoy::cluster(&mut bootstrap, "ledger").unwrap().take();
+    let endpoints = addresses.iter().map(|address| {
+        json!({"endpoint": {"address": {"socket_address": {"address": address.ip(), "port_value": address.port()}}}})
+    });
+    cluster["load_assignment"]["endpoints"] = json!([{"lb_endpoints": endpoints.collect::<Vec<_>>()}]);
+    cluster
+}
+
+/// A library that has a program's clock be ahead by so many milliseconds.
+fn clock_library(ahead: i64) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleet/clock_ahead.c");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", &format!("-DAHEAD_MS={ahead}"), "-o"])
+        .arg(folder.path().join("clock.so"))
+        .arg(source)
+        .status();
+    assert!(compiled.unwrap().success());
+    folder
+}

@@ -1,0 +1,9 @@
+//! Real Envoys that share quotas through a ledger, with a real Redis.
+
+mod basics;
+mod bursts;
+mod clients;
+mod edges;
+mod fleet;
+#[path = "../../../ledger/tests/suite/store.rs"]
+mod store;
