@@ -10,7 +10,7 @@ use tests::clock;
 use tests::exchange::{Request, get};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// What a customer sends.
 #[derive(Clone, Copy, Debug)]
@@ -153,5 +153,33 @@ pub(crate) fn send_at(gateways: &[SocketAddr], key: &str, requests: usize, insta
             }
         }
         seen
+    })
+}
+
+/// Sends so many requests of a key at once, of which `leave` wait for no longer than `patience`. Returns how many were admitted.
+pub(crate) fn send_and_leave(
+    gateway: SocketAddr,
+    key: &str,
+    requests: usize,
+    leave: usize,
+    patience: Duration,
+) -> usize {
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let (mut senders, at) = (JoinSet::new(), clock::now() + Duration::from_secs(1));
+        for number in 0..requests {
+            let (mut connection, key) = (Connection::to(gateway), key.to_owned());
+            senders.spawn(async move {
+                connection.send(&Request::new(Method::OPTIONS, "/links")).await.unwrap();
+                sleep(at.saturating_sub(clock::now())).await;
+                let request = get("/links").key(&key);
+                let answer = connection.send(&request);
+                match number < leave {
+                    true => timeout(patience, answer).await.is_ok_and(|answer| answer.unwrap().status() == 200),
+                    false => answer.await.unwrap().status() == 200,
+                }
+            });
+        }
+        senders.join_all().await.into_iter().filter(|is_admitted| *is_admitted).count()
     })
 }

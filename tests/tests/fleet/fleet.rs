@@ -63,6 +63,13 @@ impl Store {
         RUNTIME.block_on(self.alone().run());
     }
 
+    /// Kills one of its masters, whose replica takes over.
+    pub(crate) fn lose_a_master(&mut self) {
+        let Self::Cluster(cluster) = self else { panic!("not a cluster") };
+        let master = cluster.master_of("weir:any");
+        cluster.nodes[master].kill();
+    }
+
     fn options(&self) -> Vec<String> {
         match self {
             Self::Memory => vec!["memory".to_owned()],
@@ -89,6 +96,10 @@ impl Ledger {
         let process = Process::start("weir-ledger", &mut command).unwrap();
         process.wait_for(|line| line.contains("listening on").then_some(())).unwrap();
         Self { address, client: Client::to(address).unwrap(), _process: process }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     fn wait_until_ready(&self) {

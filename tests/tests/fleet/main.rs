@@ -5,5 +5,7 @@ mod bursts;
 mod clients;
 mod edges;
 mod fleet;
+mod floods;
+mod outages;
 #[path = "../../../ledger/tests/suite/store.rs"]
 mod store;

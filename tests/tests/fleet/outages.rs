@@ -1,0 +1,175 @@
+//! What is away, and comes back: replicas of the ledger, connections, the store, its data.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tests::clock;
+use tests::exchange::get;
+use tests::policy::Policy;
+
+use crate::clients::{Traffic, send};
+use crate::fleet::{Fleet, PATIENCE, Shape, Store};
+
+const LIMIT: usize = 600;
+const KEYS: usize = 300;
+const FAR: Duration = Duration::from_millis(10);
+/// Whole again, if the store has kept its data.
+const BACK: Duration = Duration::from_secs(1);
+/// If a new epoch has begun.
+const BACK_AFTER_AN_EPOCH: Duration = Duration::from_secs(3);
+
+/// Keys with 600 an hour.
+fn policy(on_unavailable: Value) -> Policy {
+    let plans = json!({"hour": {"standard": [format!("{LIMIT}/hour")]}, "second": {"standard": ["2/second"]}});
+    let policy = Policy::contract().unwrap().with("plans", plans).subscriber("second", "second", "second");
+    let policy = policy.with("fleet", json!({"cluster": "ledger", "on_unavailable": on_unavailable}));
+    (0..KEYS).map(key).fold(policy, |policy, key| policy.subscriber(&key, "hour", &key))
+}
+
+fn key(number: usize) -> String {
+    format!("key-{number}")
+}
+
+/// Each probe is another key, which nothing is held for.
+struct Probes(std::ops::Range<usize>);
+
+impl Probes {
+    /// How long it takes until a request of a new key passes at each gateway.
+    fn until_granted(&mut self, fleet: &Fleet) -> Duration {
+        let began = clock::now();
+        for gateway in &fleet.gateways {
+            clock::eventually("a request is granted", PATIENCE, || {
+                let key = key(self.0.next().expect("a key is left"));
+                clock::pass(Duration::from_millis(20));
+                (gateway.send(&get("/links").key(&key)).unwrap().status() == 200).then_some(())
+            })
+            .unwrap();
+        }
+        clock::now() - began
+    }
+}
+
+/// How many requests of a key pass at a gateway.
+fn passed(fleet: &Fleet, gateway: usize, key: &str, requests: usize) -> usize {
+    let answers = (0..requests).map(|_| fleet.gateways[gateway].send(&get("/links").key(key)).unwrap());
+    answers.filter(|answer| answer.status() == 200).count()
+}
+
+/// Passes at both gateways until a limit is reached that is not to be exceeded.
+fn passed_in_all(fleet: &Fleet, key: &str) -> usize {
+    let traffic = Traffic { burst: 5, per_second: 200.0, most: Duration::from_secs(8), enough: usize::MAX };
+    send(&fleet.addresses(), &[(key.to_owned(), traffic)])[0].passed()
+}
+
+#[test]
+fn connections_that_break_are_noticed_by_no_request() {
+    let shape = Shape { ledgers: 2, store: Store::redis(), round_trip: FAR, ..Shape::default() };
+    let fleet = Fleet::start(&policy(json!("deny")), shape);
+    let traffic = |number| {
+        (key(number), Traffic { burst: 5, per_second: 50.0, most: Duration::from_secs(5), enough: usize::MAX })
+    };
+    let seen = std::thread::scope(|scope| {
+        let seen = scope.spawn(|| send(&fleet.addresses(), &(0..8).map(traffic).collect::<Vec<_>>()));
+        for number in 0..8 {
+            clock::pass(Duration::from_millis(500));
+            fleet.ways[number % 2].reset();
+        }
+        seen.join().unwrap()
+    });
+    for seen in seen {
+        assert!(seen.others.is_empty() && seen.before_a_429.is_none(), "{:?}", seen.others);
+        assert!(seen.passed() > 100, "{}", seen.passed());
+    }
+}
+
+#[test]
+fn a_store_that_hangs_is_back_within_a_second_and_what_passed_meanwhile_is_charged() {
+    let shape = Shape { store: Store::redis(), round_trip: FAR, ..Shape::default() };
+    let mut fleet = Fleet::start(&policy(json!({"local": 10})), shape);
+    let mut denying = Fleet::start(&policy(json!("deny")), Shape { ledgers: 0, gateways: 0, ..Shape::default() });
+    denying.ways.push(tests::way::Way::to(fleet.ledger(0).address(), FAR).unwrap());
+    denying.add_gateway(&policy(json!("deny")), 0);
+    let mut probes = Probes(1..KEYS);
+    assert_eq!(passed(&fleet, 0, "key-0", 100), 100);
+    for away in [Duration::from_secs(1), Duration::from_secs(5)] {
+        fleet.store.alone().pause();
+        let began = clock::now();
+        let local: usize = (0..2).map(|gateway| passed(&fleet, gateway, "key-0", 80)).sum();
+        // What was held is used first; the part of the limit is for the whole window.
+        assert!(local <= 2 * (LIMIT / 10 + LIMIT / 20), "{local}");
+        clock::pass(away.saturating_sub(clock::now() - began));
+        fleet.store.alone().resume();
+        let back = probes.until_granted(&denying);
+        println!("away for {away:?}: back after {back:?}");
+        assert!(back < BACK, "{back:?}");
+    }
+    let rest = passed_in_all(&fleet, "key-0");
+    let standing = fleet.gateways[0].send(&get("/links").key("key-0")).unwrap();
+    assert_eq!((standing.status(), standing.number("x-ratelimit-remaining")), (429, Some(0)), "{rest}");
+}
+
+/// The store dies while a key has used a part, and returns with its data or without. In all, the limit is used and no more.
+fn check_restart(store: Store, keeps: bool) {
+    let shape = Shape { store, round_trip: FAR, ..Shape::default() };
+    let mut fleet = Fleet::start(&policy(json!("deny")), shape);
+    let mut probes = Probes(1..KEYS);
+    let before: usize = (0..2).map(|gateway| passed(&fleet, gateway, "key-0", 150)).sum();
+    assert_eq!(before, 300);
+    fleet.store.alone().kill();
+    clock::pass(Duration::from_secs(1));
+    let away = passed(&fleet, 1, "key-1", 10);
+    assert_eq!(away, 0, "without the ledger, nothing passes that is not held");
+    fleet.store.run();
+    let back = probes.until_granted(&fleet);
+    println!("{}: granted after {back:?}", if keeps { "with its data" } else { "without" });
+    assert!(back < BACK_AFTER_AN_EPOCH, "{back:?}");
+    assert_eq!(before + passed_in_all(&fleet, "key-0"), LIMIT);
+}
+
+#[test]
+fn a_store_that_is_restarted_grants_again_within_three_seconds_and_no_unit_twice() {
+    check_restart(Store::durable_redis(), true);
+    check_restart(Store::redis(), false);
+}
+
+#[test]
+fn a_cluster_that_fails_over_grants_again_and_no_unit_twice() {
+    let shape = Shape { store: Store::cluster(), round_trip: FAR, ..Shape::default() };
+    let mut fleet = Fleet::start(&policy(json!("deny")), shape);
+    let keys: Vec<_> = (0..12).map(key).collect();
+    for key in &keys {
+        assert_eq!((0..2).map(|gateway| passed(&fleet, gateway, key, 100)).sum::<usize>(), 200);
+    }
+    // Until then, replicas have what was granted.
+    clock::pass(Duration::from_secs(1));
+    let began = clock::now();
+    fleet.store.lose_a_master();
+    clock::eventually("all are granted again", PATIENCE, || {
+        let is_granted = |key: &String| {
+            let answer = fleet.gateways[0].send(&get("/links").key(key)).unwrap();
+            answer.status() == 200
+        };
+        keys.iter().all(is_granted).then_some(())
+    })
+    .unwrap();
+    println!("failed over: granted after {:?}", clock::now() - began);
+    let traffic = Traffic { burst: 5, per_second: 150.0, most: Duration::from_secs(10), enough: LIMIT };
+    let traffic: Vec<_> = keys.iter().map(|key| (key.clone(), traffic)).collect();
+    send(&fleet.addresses(), &traffic);
+    for key in &keys {
+        let answer = fleet.gateways[1].send(&get("/links").key(key)).unwrap();
+        assert_eq!((answer.status(), answer.number("x-ratelimit-remaining")), (429, Some(0)), "{key}");
+    }
+}
+
+#[test]
+fn without_a_ledger_a_small_limit_admits_one_request_in_each_window_at_each_gateway() {
+    let mut fleet = Fleet::start(&policy(json!({"local": 10})), Shape::default());
+    fleet.kill_ledger(0);
+    let traffic = Traffic { burst: 1, per_second: 20.0, most: Duration::from_secs(8), enough: usize::MAX };
+    let seen = send(&fleet.addresses(), &[("second".to_owned(), traffic)]).remove(0);
+    assert!(seen.others.is_empty(), "{:?}", seen.others);
+    let windows: Vec<_> = seen.by_window().into_values().collect();
+    let whole = &windows[1..windows.len() - 1];
+    assert!(whole.len() >= 5 && whole.iter().all(|admitted| *admitted == 2), "{windows:?}");
+}
