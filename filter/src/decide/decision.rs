@@ -55,13 +55,13 @@ pub(super) enum Awaited {
 pub struct Wait {
     pub(super) awaited: Awaited,
     /// When it asked first, by the gateway's clock.
-    pub(super) since: Timestamp,
+    pub since: Timestamp,
     /// What it has asked.
     pub asked: Vec<Asked>,
     /// The call that it waits for, once it is made.
     pub call: Option<u32>,
-    /// Whether a call of it has failed.
-    pub has_failed: bool,
+    /// How many calls of it have failed.
+    pub failed: u32,
     /// Its place among those that wait.
     _place: WaitingPlace,
 }
@@ -69,7 +69,7 @@ pub struct Wait {
 impl Wait {
     /// A request that begins to wait now, for the answer to what it has `asked`.
     pub(super) fn new(awaited: Awaited, now: Timestamp, asked: Vec<Asked>, place: WaitingPlace) -> Box<Self> {
-        Box::new(Self { awaited, since: now, asked, call: None, has_failed: false, _place: place })
+        Box::new(Self { awaited, since: now, asked, call: None, failed: 0, _place: place })
     }
 }
 

@@ -6,8 +6,9 @@ use crate::time::Timestamp;
 
 /// Failures in a row after which a worker does not call any more: the first may have been one replica's.
 const FAILURES: u32 = 2;
-/// How long a worker then waits before it calls once: twice as long after each failure, up to the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+/// How long a worker then waits before it calls once: twice as long after each failure, up to the longest, so that a ledger that is back is
+/// noticed within a second.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 
 /// How the last calls of a worker ended.
 #[derive(Debug, Default)]
@@ -35,8 +36,11 @@ impl Breaker {
         *self = Self::default();
     }
 
-    /// A call ended without one.
-    pub fn failed(&mut self, now: Timestamp) {
+    /// A call ended without one. If it `is_made_again`, it says nothing yet, because the host picks another replica: only a trial that fails does.
+    pub fn failed(&mut self, now: Timestamp, is_made_again: bool) {
+        if is_made_again && self.failures < FAILURES {
+            return;
+        }
         self.failures = self.failures.saturating_add(1);
         self.failed_at = now;
         self.is_trying = false;
@@ -54,15 +58,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_two_failures_one_call_tries_at_a_time_and_each_failure_doubles_the_pause_up_to_a_second() {
+    fn after_two_failures_one_call_tries_at_a_time_and_each_failure_doubles_the_pause_up_to_half_a_second() {
         let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
         let mut breaker = Breaker::default();
         assert!(breaker.admits(at(0)) && breaker.admits(at(0)));
-        breaker.failed(at(0));
-        assert!(breaker.admits(at(0)), "one failure");
+        breaker.failed(at(0), false);
+        for _ in 0..FAILURES {
+            breaker.failed(at(0), true);
+            assert!(breaker.admits(at(0)), "one failure, and calls that are made again");
+        }
         let mut now = 0;
-        for pause in [100, 200, 400, 800, 1_000, 1_000] {
-            breaker.failed(at(now));
+        for (number, pause) in [100, 200, 400, 500, 500].into_iter().enumerate() {
+            breaker.failed(at(now), number > 0);
             assert!(!breaker.admits(at(now + pause - 1)), "{pause} ms");
             assert!(breaker.admits(at(now + pause)) && !breaker.admits(at(now + 10 * pause)), "{pause} ms");
             now += pause;

@@ -24,6 +24,9 @@ use crate::time::Timestamp;
 
 /// How long a tick looks through the table, and how long it states counters.
 const SLICE: Duration = Duration::from_millis(5);
+/// Calls of a request at most, if they fail. When a replica dies, calls that are made at the same time may be led there again until Envoy's workers
+/// know.
+const MOST_CALLS: u32 = 4;
 /// Entries or counters between two looks at the clock.
 const BETWEEN_LOOKS: usize = 64;
 
@@ -80,9 +83,11 @@ impl Fleet {
         wait.call.is_some()
     }
 
-    /// Makes the call of a request again, once, if it has failed: the host picks another replica.
+    /// Makes the call of a request again if it has failed: the host picks another replica.
     pub(super) fn call_again(&mut self, limiter: &mut Limiter, wait: &mut Wait) -> bool {
-        !core::mem::replace(&mut wait.has_failed, true) && self.call(limiter, wait)
+        let is_made_again = is_made_again(limiter, wait);
+        wait.failed += 1;
+        is_made_again && self.call(limiter, wait)
     }
 
     /// A charge was settled, which the ledger does not know.
@@ -156,7 +161,7 @@ impl Fleet {
         else {
             return;
         };
-        if let Some((answers, epoch)) = self.heard(limiter, &asked, answered, body_size) {
+        if let Some((answers, epoch)) = self.heard(limiter, &asked, (answered, body_size), false) {
             limiter.take_up(&mut Gateway, &asked, Some((&answers, epoch)));
             if is_part {
                 self.tick(limiter);
@@ -164,13 +169,24 @@ impl Fleet {
         }
     }
 
+    /// The ledger's answer to the call of a request; `None` if it gave none.
+    pub(super) fn heard_by_request(
+        &mut self,
+        limiter: &mut Limiter,
+        wait: &Wait,
+        answered: bool,
+        body_size: usize,
+    ) -> Option<(Vec<Answer>, u32)> {
+        self.heard(limiter, &wait.asked, (answered, body_size), is_made_again(limiter, wait))
+    }
+
     /// The ledger's answer to a call that has ended; `None` if it gave none.
-    pub(super) fn heard(
+    fn heard(
         &mut self,
         limiter: &mut Limiter,
         asked: &[Asked],
-        answered: bool,
-        body_size: usize,
+        (answered, body_size): (bool, usize),
+        is_made_again: bool,
     ) -> Option<(Vec<Answer>, u32)> {
         let (head, body) = logged(host::call_answer(answered, body_size));
         let head = HeaderPairs::parse(head.as_ref());
@@ -191,7 +207,7 @@ impl Fleet {
             }
             Err(error) => {
                 limiter.count(Event::FleetStatementUnanswered, sent);
-                self.failed(limiter, &error);
+                self.failed(limiter, &error, is_made_again);
                 None
             }
         }
@@ -210,21 +226,27 @@ impl Fleet {
         match send(settings, gateway, now, statements.collect(), terms.timeout / 2) {
             Ok(call) => Some(call),
             Err(error) => {
-                self.failed(limiter, &AnswerError::Status(error.to_string()));
+                self.failed(limiter, &AnswerError::Status(error.to_string()), false);
                 None
             }
         }
     }
 
     #[cold]
-    fn failed(&mut self, limiter: &mut Limiter, error: &AnswerError) {
+    fn failed(&mut self, limiter: &mut Limiter, error: &AnswerError, is_made_again: bool) {
         let now = logged(Gateway.now());
-        self.breaker.failed(now);
+        self.breaker.failed(now, is_made_again);
         limiter.count(Event::FleetCallFailed, 1);
         if let Some(left_out) = self.errors.admit(error.to_string(), Some(now)) {
             Gateway.log(LogLevel::Error, format_args!("weir: ledger: {error}{left_out}"));
         }
     }
+}
+
+/// Whether the call of a request is made again if it has failed.
+fn is_made_again(limiter: &Limiter, wait: &Wait) -> bool {
+    let waited = logged(Gateway.now()).duration_since(wait.since).as_millis();
+    wait.failed + 1 < MOST_CALLS && limiter.config().fleet.is_some_and(|terms| waited < u128::from(terms.timeout))
 }
 
 fn is_over(looked_at: usize, began: Timestamp) -> bool {

@@ -145,7 +145,7 @@ impl State {
         let (Some(fleet), Some(Answer::Later(wait))) = (fleet, decided.answer.as_deref_mut()) else {
             return Next::Wait;
         };
-        let answers = fleet.heard(limiter, &wait.asked, answered, body_size);
+        let answers = fleet.heard_by_request(limiter, wait, answered, body_size);
         if answers.is_none() && fleet.call_again(limiter, wait) {
             return Next::Wait;
         }

@@ -82,7 +82,6 @@ impl Store {
 /// A running ledger.
 pub(crate) struct Ledger {
     address: SocketAddr,
-    client: Client,
     _process: Process,
 }
 
@@ -95,7 +94,7 @@ impl Ledger {
             .env("RUST_LOG", "info");
         let process = Process::start("weir-ledger", &mut command).unwrap();
         process.wait_for(|line| line.contains("listening on").then_some(())).unwrap();
-        Self { address, client: Client::to(address).unwrap(), _process: process }
+        Self { address, _process: process }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -103,13 +102,15 @@ impl Ledger {
     }
 
     fn wait_until_ready(&self) {
-        let is_ready = || (self.client.send(&get("/readyz")).ok()?.status() == 200).then_some(());
+        let client = Client::to(self.address).unwrap();
+        let is_ready = || (client.send(&get("/readyz")).ok()?.status() == 200).then_some(());
         clock::eventually("the ledger is ready", PATIENCE, is_ready).unwrap();
     }
 
     /// The sum of the values of a metric whose lines begin so.
     pub(crate) fn metric(&self, beginning: &str) -> f64 {
-        let metrics = self.client.send(&get("/metrics")).unwrap();
+        // A connection that has been idle for a while is closed.
+        let metrics = Client::to(self.address).unwrap().send(&get("/metrics")).unwrap();
         let metrics = String::from_utf8_lossy(metrics.body()).into_owned();
         let values = metrics.lines().filter(|line| line.starts_with(beginning));
         values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()

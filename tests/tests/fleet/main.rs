@@ -1,8 +1,10 @@
 //! Real Envoys that share quotas through a ledger, with a real Redis.
 
+mod alike;
 mod basics;
 mod bursts;
 mod clients;
+mod costs;
 mod edges;
 mod fleet;
 mod floods;

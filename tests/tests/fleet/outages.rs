@@ -173,3 +173,26 @@ fn without_a_ledger_a_small_limit_admits_one_request_in_each_window_at_each_gate
     let whole = &windows[1..windows.len() - 1];
     assert!(whole.len() >= 5 && whole.iter().all(|admitted| *admitted == 2), "{windows:?}");
 }
+
+#[test]
+fn a_replica_that_dies_and_returns_is_noticed_by_no_request() {
+    let shape = Shape { ledgers: 2, store: Store::redis(), round_trip: FAR, ..Shape::default() };
+    let mut fleet = Fleet::start(&policy(json!("deny")), shape);
+    let traffic = |number| {
+        (key(number), Traffic { burst: 5, per_second: 50.0, most: Duration::from_secs(9), enough: usize::MAX })
+    };
+    let addresses = fleet.addresses();
+    let seen = std::thread::scope(|scope| {
+        let seen = scope.spawn(|| send(&addresses, &(0..8).map(traffic).collect::<Vec<_>>()));
+        clock::pass(Duration::from_secs(2));
+        let address = fleet.kill_ledger(0);
+        fleet.ways[0].reset();
+        clock::pass(Duration::from_secs(3));
+        fleet.return_ledger(0, address);
+        seen.join().unwrap()
+    });
+    for seen in seen {
+        assert!(seen.others.is_empty() && seen.before_a_429.is_none(), "{:?}", seen.others);
+        assert!(seen.passed() > 200, "{}", seen.passed());
+    }
+}
