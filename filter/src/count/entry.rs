@@ -92,6 +92,11 @@ impl Held {
         Self { limit: 0, holding: Holding::begin(count.generation, count.used, 0) }
     }
 
+    /// What is kept with the count of the next window.
+    fn next(&self, count: &Count) -> Self {
+        Self { limit: 0, holding: self.holding.next(count.generation) }
+    }
+
     fn encode(&self) -> [u8; HELD] {
         let mut bytes = [0; HELD];
         let (limit, holding) = bytes.split_at_mut(4);
@@ -265,7 +270,7 @@ impl Record {
             _ => return Err(Malformed),
         };
         self.write = written.wrapping_add(1);
-        let mut others = 0;
+        let (mut others, mut before) = (0, None);
         while let Some(stored) = records.next()? {
             if stored.fingerprint == self.counter.fingerprint {
                 if !self.counts.is_empty() {
@@ -279,6 +284,7 @@ impl Record {
                     true => self.held.extend(self.counts.iter().skip(self.held.len()).map(Held::begin)),
                     false => self.held.clear(),
                 }
+                before = Some(stored);
                 continue;
             }
             let (mut counts, mut held) = (ArrayVec::new(), ArrayVec::new());
@@ -291,7 +297,7 @@ impl Record {
         if others >= MAX_RECORDS && self.counter.fingerprint != Fingerprint::OVERFLOW {
             return Ok(Err(EntryError::Full));
         }
-        Ok(self.add_windows(quotas))
+        Ok(self.add_windows(quotas, before.as_ref()))
     }
 
     /// Opens the record of a counter that has used nothing.
@@ -303,17 +309,20 @@ impl Record {
     ) -> Result<(), EntryError> {
         self.begin(counter, now);
         self.name = 0;
-        self.add_windows(quotas)
+        self.add_windows(quotas, None)
     }
 
-    fn add_windows(&mut self, quotas: &[Quota]) -> Result<(), EntryError> {
+    /// Adds counts for windows that have none. `before` is the record as it was stored.
+    fn add_windows(&mut self, quotas: &[Quota], before: Option<&Stored<'_>>) -> Result<(), EntryError> {
         for quota in quotas.iter().take(MAX_QUOTAS) {
             if self.counts.iter().all(|count| count.window != quota.window) {
                 let (window, index) = (quota.window, quota.window.index_at(self.at));
                 let unused = Count { window, index, generation: self.write, used: 0 };
                 self.counts.try_push(unused).map_err(|_| EntryError::TooManyWindows)?;
                 if self.counter.in_fleet {
-                    self.held.try_push(Held::begin(&unused)).map_err(|_| EntryError::TooManyWindows)?;
+                    let held = before.and_then(|before| before.held(window));
+                    let held = held.map_or_else(|| Held::begin(&unused), |held| held.next(&unused));
+                    self.held.try_push(held).map_err(|_| EntryError::TooManyWindows)?;
                 }
             }
         }
@@ -414,6 +423,12 @@ impl Stored<'_> {
     /// The counter's name in the fleet; 0 if it is not known.
     fn name(&self) -> u128 {
         self.fleet.map_or(0, |(name, _)| u128::from_le_bytes(*name))
+    }
+
+    /// What was held of a window, which may have ended.
+    fn held(&self, window: Window) -> Option<Held> {
+        let mut counts = self.counts.iter().map(Count::decode).zip(self.fleet?.1);
+        counts.find_map(|(count, held)| (count.window == window).then(|| Held::decode(held, &count)))
     }
 
     /// Reads the counts that are live at `now`. `write` is the number of the write that leaves the others behind. Returns whether use moved

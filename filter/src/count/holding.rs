@@ -18,11 +18,18 @@ use crate::window::{DAY, Period};
 pub struct Terms {
     /// How long a request waits for the ledger.
     pub timeout: u32,
-    /// How long a count holds units that it does not use, and the longest time between two asks of a count that has nothing left.
+    /// What a count holds and does not use is available to others after twice this time at the latest. It is also the longest time between two asks of a count that has nothing left.
     /// Not less than `timeout`.
     pub term: u32,
     /// How much use is held in advance; 0 for none.
     pub ahead: u32,
+}
+
+impl Terms {
+    /// How long a count is unused before it gives back what it holds: half a term is left for a tick and a call.
+    fn idle(self) -> u32 {
+        self.term.saturating_add(self.term / 2)
+    }
 }
 
 /// Part of a limit that one gateway holds in advance at most.
@@ -187,6 +194,12 @@ impl Holding {
         }
     }
 
+    /// The count of the next window, which is used at the pace of this one.
+    #[must_use]
+    pub fn next(&self, generation: u32) -> Self {
+        Self { rate: self.rate, used_at: self.used_at, ..Self::begin(generation, 0, 0) }
+    }
+
     /// Whether the share, of which a gateway never uses more than its own limit, is too small for `cost` more units: those of a request that has
     /// asked for them and waited.
     #[must_use]
@@ -321,15 +334,15 @@ impl Holding {
             .then(|| self.state(Says::Ask { need: 0, cost: 0, hold: wish }, subject, now))
     }
 
-    /// Whether it holds units and has not used any for a term.
+    /// Whether it holds units and has not used any for a while.
     fn is_idle(&self, now: Timestamp, terms: Terms) -> bool {
-        self.share > self.used && self.used_at.until(now) >= terms.term
+        self.share > self.used && self.used_at.until(now) >= terms.idle()
     }
 
     /// Units that are held in advance.
     fn wish(&self, subject: &Subject, now: Timestamp, terms: Terms) -> u32 {
         let is_long = subject.period.end - subject.period.start >= u64::from(DAY);
-        if self.used_at.until(now) >= terms.term || is_long && subject.limit < LEAST_OF_A_DAY {
+        if self.used_at.until(now) >= terms.idle() || is_long && subject.limit < LEAST_OF_A_DAY {
             return 0;
         }
         used_in(self.rate, terms.ahead).min(subject.limit / MOST_AHEAD)

@@ -88,7 +88,10 @@ impl Gateway {
         };
         if let Some(used) = moved {
             self.generations += 1;
-            let holding = Holding::begin(self.generations, used, 0);
+            let holding = match stored {
+                Some(count) if count.index < current => count.holding.next(self.generations),
+                _ => Holding::begin(self.generations, used, 0),
+            };
             self.counts[counter] = Some(Count { index: current, holding, touched, last_return: 0 });
         }
         match &mut self.counts[counter] {

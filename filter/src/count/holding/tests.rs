@@ -83,7 +83,7 @@ fn an_answer_counts_once_and_only_for_the_count_that_asked_and_not_beyond_a_retu
 
     let mut idle = holding(10, 20, 0);
     let asked_before = asked(&mut idle);
-    let returned = idle.attend(&subject(600), Some(EPOCH), at(1_000), TERMS).unwrap();
+    let returned = idle.attend(&subject(600), Some(EPOCH), at(1_500), TERMS).unwrap();
     assert_eq!(
         (returned.statement.says, idle.share),
         (Says::Return { keep: 0 }, 10),
@@ -166,20 +166,29 @@ fn once_nothing_is_left_one_request_asks_after_pauses_that_grow_to_a_term() {
 }
 
 #[test]
+fn the_next_window_begins_with_nothing_but_the_pace() {
+    let busy = Holding { rate: 6_000, used_at: at(900).into(), ..holding(40, 20, 30) };
+    let mut next = busy.next(2);
+    assert_eq!(next, Holding { rate: 6_000, used_at: at(900).into(), ..Holding::begin(2, 0, 0) });
+    let asked = next.ask(1, &subject(600), at(1_000), TERMS).statement;
+    assert_eq!(asked.says, Says::Ask { need: 1, cost: 1, hold: 31 }, "it asks in advance at once");
+}
+
+#[test]
 fn a_tick_states_what_nobody_waits_for() {
     let keep = |keep| Some(Says::Return { keep });
     let ahead = |hold| Some(Says::Ask { need: 0, cost: 0, hold });
     let busy = |held| Holding { rate: 6_000, used_at: at(900).into(), ..holding(40, held, 0) };
     let debt = Holding { used: 45, ..holding(40, 0, 0) };
     let mut unanswered = holding(40, 0, 0);
-    unanswered.ask(1, &subject(600), at(500), TERMS);
+    unanswered.ask(1, &subject(600), at(1_000), TERMS);
     let rows = [
         ("nothing of a count that has stated nothing", Holding::begin(1, 0, 0), 9_000, None),
         ("nothing of a count that holds nothing", holding(40, 0, 0), 9_000, None),
-        ("not yet what may still be used", holding(40, 20, 0), 999, None),
-        ("what an idle count holds", holding(40, 20, 0), 1_000, keep(0)),
-        ("not yet what may still be answered", unanswered, 999, None),
-        ("what was not answered", unanswered, 1_000, keep(0)),
+        ("not yet what may still be used", holding(40, 20, 0), 1_499, None),
+        ("what an idle count holds", holding(40, 20, 0), 1_500, keep(0)),
+        ("not yet what may still be answered", unanswered, 1_499, None),
+        ("what was not answered", unanswered, 1_500, keep(0)),
         ("what was used beyond the share", debt, 500, keep(30)),
         ("nothing of a busy count that holds enough for a term", busy(6), 1_000, None),
         (
@@ -197,7 +206,7 @@ fn a_tick_states_what_nobody_waits_for() {
     let mut busy = busy(0);
     let month = Subject { period: Window::CalendarMonth.at(at(0)), ..subject(600) };
     assert_eq!(busy.attend(&month, Some(EPOCH), at(1_000), TERMS), None, "little is not held for a month");
-    let slow = Holding { rate: 1_999, ..busy };
+    let slow = Holding { rate: 999, ..busy };
     assert_eq!({ slow }.attend(&subject(600), Some(EPOCH), at(1_000), TERMS), None, "nothing for slow keys");
     let none = Terms { ahead: 0, ..TERMS };
     assert_eq!(busy.attend(&subject(600), Some(EPOCH), at(1_000), none), None, "nothing if nothing is to be");
@@ -243,9 +252,9 @@ fn who_only_looks_needs_nothing_and_gives_back_what_an_idle_count_holds() {
     // Milliseconds since the last use, whether all is answered, and what is stated.
     let rows = [
         (400, true, Says::Ask { need: 0, cost: 0, hold: 30 }),
-        (999, false, Says::Ask { need: 1, cost: 0, hold: 31 }),
-        (1_000, true, Says::Return { keep: 0 }),
-        (1_000, false, Says::Ask { need: 1, cost: 0, hold: 1 }),
+        (1_499, false, Says::Ask { need: 1, cost: 0, hold: 31 }),
+        (1_500, true, Says::Return { keep: 0 }),
+        (1_500, false, Says::Ask { need: 1, cost: 0, hold: 1 }),
     ];
     for (millis, is_answered, expected) in rows {
         let mut holding = holding(100, 20, 0);
