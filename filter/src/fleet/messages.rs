@@ -40,19 +40,30 @@ pub fn request(gateway: Hex128, now: Timestamp, items: Vec<Statement>) -> Vec<u8
     serde_json::to_vec(&Request { gateway, now: now.millis(), items }).unwrap_or_default()
 }
 
-/// The answers to as many statements as were sent, and the store's epoch in part.
+/// What the ledger has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The answers, in the order of the statements.
+    pub answers: Vec<Answer>,
+    /// The store's epoch, in part.
+    pub epoch: u32,
+    /// The ledger's clock, in milliseconds since 1970.
+    pub now: u64,
+}
+
+/// The answers to as many statements as were sent.
 ///
 /// # Errors
 /// If they are not that.
-pub fn response(status: Option<&[u8]>, body: &[u8], sent: usize) -> Result<(Vec<Answer>, u32), AnswerError> {
+pub fn response(status: Option<&[u8]>, body: &[u8], sent: usize) -> Result<Heard, AnswerError> {
     let status = status.ok_or(AnswerError::None)?;
     if status != b"200" {
         return Err(AnswerError::Status(String::from_utf8_lossy(status).into_owned()));
     }
-    let response: Response =
+    let Response { epoch, now, items: answers } =
         serde_json::from_slice(body).map_err(|error| AnswerError::Body(error.to_string()))?;
-    match response.items.len() {
-        count if count == sent => Ok((response.items, response.epoch.0 as u32)),
+    match answers.len() {
+        count if count == sent => Ok(Heard { answers, epoch: epoch.0 as u32, now }),
         count => Err(AnswerError::Count(count, sent)),
     }
 }
@@ -68,7 +79,7 @@ mod tests {
         let share = Share { share: 7, others: 2, reset: 0, settling: false };
         let body = br#"{"epoch":"000000000000000000000000000000ff","now":1,"items":[{"share":7,"others":2,"reset":0}]}"#;
         let rows = [
-            (Some(&b"200"[..]), &body[..], 1, Ok((vec![Answer::Share(share)], 255))),
+            (Some(&b"200"[..]), &body[..], 1, Ok(Heard { answers: vec![Answer::Share(share)], epoch: 255, now: 1 })),
             (None, b"", 1, Err("no answer")),
             (Some(b"503"), body, 1, Err("answered status 503")),
             (Some(b"200"), body, 2, Err("answered 1 of 2 statements")),

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{HashSet, VecDeque};
 
-use ledger_wire::{Answer, Hex128, ItemError, Statement};
+use ledger_wire::{Answer, Hex128, Statement};
 
 use super::log::logged;
 use crate::config::FleetSettings;
@@ -17,7 +17,7 @@ use crate::decide::limiter::Limiter;
 use crate::decide::log_limiter::LogLimiter;
 use crate::decide::metric::Event;
 use crate::fleet::breaker::Breaker;
-use crate::fleet::messages::{self, AnswerError, MOST_STATEMENTS};
+use crate::fleet::messages::{self, AnswerError, Heard, MOST_STATEMENTS};
 use crate::host::{self, Gateway};
 use crate::request::header_pairs::HeaderPairs;
 use crate::time::Timestamp;
@@ -193,7 +193,7 @@ impl Fleet {
         let status = head.as_ref().and_then(|head| head.get(":status"));
         let sent = asked.iter().map(|asked| asked.statements.len()).sum();
         match messages::response(status, body.as_ref(), sent) {
-            Ok((answers, epoch)) => {
+            Ok(Heard { answers, epoch, now }) => {
                 self.breaker.succeeded();
                 limiter.count(Event::FleetCallAnswered, 1);
                 for answer in &answers {
@@ -203,6 +203,11 @@ impl Fleet {
                     self.walk = Some(0);
                 }
                 self.heard_at = logged(Gateway.now());
+                // An answer that takes that long is not waited for.
+                let differs = self.heard_at.millis().abs_diff(now);
+                if limiter.config().fleet.is_some_and(|terms| differs > terms.timeout.into()) {
+                    limiter.count(Event::FleetClock, 1);
+                }
                 Some((answers, epoch))
             }
             Err(error) => {
@@ -258,12 +263,7 @@ fn count_answer(limiter: &mut Limiter, answer: &Answer) {
         Answer::Share(share) if share.settling => Event::FleetStatementSettling,
         Answer::Share(_) => Event::FleetStatementAnswered,
         Answer::Reset(_) => Event::FleetStatementReset,
-        Answer::Refused(error) => {
-            if error.code == ItemError::CLOCK {
-                limiter.count(Event::FleetClock, 1);
-            }
-            Event::FleetStatementRefused
-        }
+        Answer::Refused(_) => Event::FleetStatementRefused,
     };
     limiter.count(event, 1);
 }

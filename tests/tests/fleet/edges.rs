@@ -50,6 +50,11 @@ fn send_around_boundaries(fleet: &Fleet, form: &str) {
     }
 }
 
+/// A counter of one gateway.
+fn of(fleet: &Fleet, gateway: usize, name: &str) -> u64 {
+    fleet.gateways[gateway].prometheus(name).unwrap()
+}
+
 #[test]
 fn bursts_across_a_boundary_exceed_no_window() {
     for (gateways, store) in [(2, Store::redis()), (4, Store::cluster())] {
@@ -60,6 +65,7 @@ fn bursts_across_a_boundary_exceed_no_window() {
 
 #[test]
 fn clocks_that_differ_exceed_no_window_and_a_tenth_of_a_second_leaves_each_gateway_its_part() {
+    //  by how many milliseconds the clocks are ahead, and whether that is little
     let forms: [(&'static [i64], bool); 4] =
         [(&[0, 100], true), (&[0, -100], true), (&[0, 400], false), (&[0, 5_000], false)];
     std::thread::scope(|scope| {
@@ -77,6 +83,11 @@ fn clocks_that_differ_exceed_no_window_and_a_tenth_of_a_second_leaves_each_gatew
                     assert_never_over(&form, seen, limit);
                     let of_each = [0, 1].map(|gateway| seen.passed_at(gateway));
                     println!("{form}, {limit} a second: {of_each:?}");
+                    // What the clocks are further apart is counted at the gateway that is ahead.
+                    let answered = [0, 1].map(|gateway| of(&fleet, gateway, "weir_fleet_calls_total{result=\"answered\"}"));
+                    let clock = [0, 1].map(|gateway| of(&fleet, gateway, "weir_fleet_clock_total"));
+                    let is_named = clock[1] * 10 > answered[1];
+                    assert_eq!((is_named, clock[0] * 10 > answered[0]), (!is_fair, false), "{form}: {clock:?} of {answered:?}");
                     let quarter = seen.passed() / 4;
                     assert!(!is_fair || of_each.iter().all(|passed| *passed >= quarter), "{form}: {of_each:?}");
                 }
