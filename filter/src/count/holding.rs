@@ -280,6 +280,12 @@ impl Holding {
         self.state(Says::Ask { need: self.waiting, cost, hold }, subject, now)
     }
 
+    /// Whether what the ledger said last is younger than the shortest pause. Who only looks need not ask again.
+    #[must_use]
+    pub fn is_fresh(&self, now: Timestamp, terms: Terms) -> bool {
+        self.seq > 0 && self.void_below > self.seq && self.stated_at.until(now) < terms.term >> (PAUSES - 1)
+    }
+
     /// A statement for one who needs nothing: its answer tells what others hold. An idle count gives back what it holds, which a tick would have
     /// done, but for this statement, after which it waits.
     pub fn look(&mut self, subject: &Subject, now: Timestamp, terms: Terms) -> Stated {
@@ -330,7 +336,9 @@ impl Holding {
         if is_lost || self.is_idle(now, terms) || self.void_below <= self.seq || self.used > self.share {
             return Some(self.give_back(wish, subject, now));
         }
-        (held < used_in(self.rate, terms.term).min(wish / ASKED_AT))
+        // One that may soon be idle asks no more: while an answer is awaited, it could not give back what it holds.
+        let is_used = self.used_at.until(now) < terms.term;
+        (is_used && held < used_in(self.rate, terms.term).min(wish / ASKED_AT))
             .then(|| self.state(Says::Ask { need: 0, cost: 0, hold: wish }, subject, now))
     }
 

@@ -59,7 +59,7 @@ pub fn statements(quotas: &[Quota]) -> usize {
 pub struct Ask<'a> {
     /// The quotas of the counter.
     pub quotas: &'a [Quota],
-    /// Units that it needs of each; 0 to see what others hold.
+    /// Units that it needs of each; 0 to see what others hold, where the ledger has not just said it.
     pub cost: u32,
     /// Whether it has asked before. It then asks for all quotas, because what it lacked not may have been taken meanwhile.
     pub again: bool,
@@ -84,6 +84,7 @@ pub(super) fn ask(
         if again || held.holding.lacks_at_first(cost, limit) {
             let subject = subject(name, count, held);
             let stated = match cost {
+                0 if held.holding.is_fresh(at, terms) => continue,
                 0 => held.holding.look(&subject, at, terms),
                 _ => held.holding.ask(cost, &subject, at, terms),
             };

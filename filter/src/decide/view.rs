@@ -63,9 +63,13 @@ impl Counting {
             let name = SharedName::new(&config.settings.namespace, who, class);
             let ask = Ask { quotas, cost: 0, again: true };
             let statements = self.open(host, config)?.ask(host, counter, name, ask, terms)?;
-            asked.push(Asked { place: counter, statements });
+            if !statements.is_empty() {
+                asked.push(Asked { place: counter, statements });
+            }
         }
-        let Some(place) = place else { return Ok(Looked::Already(Some(Scope::Fleet))) };
+        let Some(place) = place.filter(|_| !asked.is_empty()) else {
+            return Ok(Looked::Already(Some(Scope::Fleet)));
+        };
         Ok(Looked::Not(Answer::Later(Wait::new(Awaited::View, host.now()?, asked, place))))
     }
 }

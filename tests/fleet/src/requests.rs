@@ -224,8 +224,10 @@ impl Run {
         let Count { index, holding, .. } = *self.count(gateway, counter);
         let key = (counter, index);
         self.note(key, gateway, || format!("refuses: {holding:?}"));
-        let taken = self.store.shares(key) + self.debts(key);
-        self.facts.refused(key, holding.reset, self.now, self.least_limit(counter), taken);
+        if self.world.knows_ages() {
+            let taken = self.store.shares(key) + self.debts(key);
+            self.facts.refused(key, holding.reset, self.now, self.least_limit(counter), taken);
+        }
     }
 
     /// The ledger does not decide, so `on_unavailable` does; `attempts` to reach it have failed.

@@ -172,8 +172,8 @@ impl World {
     pub(crate) fn is_reachable(&self) -> bool {
         use Fault::{FarClock, LosesAll, LosesSecond, Outage, WorkerStuck};
         let away = [Outage, LosesAll, LosesSecond, WorkerStuck, FarClock];
-        // Who has to ask again and again may run out of time.
-        let is_near = 5.0 * self.round_trip() < f64::from(TIMEOUT);
+        // Who has to ask again and again may run out of time: others take what was granted, and so do settlements.
+        let is_near = 8.0 * self.round_trip() < f64::from(TIMEOUT);
         (is_near || self.is_steady())
             && self.has_good_network()
             && !away.into_iter().any(|fault| self.has(fault))
@@ -184,6 +184,11 @@ impl World {
         use Fault::{Clock, Evicts, Reset};
         let begins_again = [Clock, Reset, Evicts].into_iter().any(|fault| self.has(fault));
         !begins_again && self.settle == 0.0 && self.windows.iter().all(|window| *window == LONG)
+    }
+
+    /// Whether gateways know how old an answer is: by a clock that has stepped back, an old one looks young.
+    pub(crate) fn knows_ages(&self) -> bool {
+        !self.has(Fault::Clock)
     }
 
     /// Whether gateways can state what they have used before a store that has lost it grants again.

@@ -20,8 +20,6 @@ use tokio::runtime::Runtime;
 use crate::store::{Cluster, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a store grants nothing after its epoch has begun.
-pub(crate) const SETTLING: Duration = Duration::from_secs(2);
 
 /// Starts and stops servers.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
@@ -213,12 +211,6 @@ impl Fleet {
     /// Statements that the ledgers have had so far.
     pub(crate) fn statements(&self) -> f64 {
         self.ledgers.iter().flatten().map(|ledger| ledger.metric("weir_ledger_statements_total")).sum()
-    }
-
-    /// The sum of a counter of the filter over all gateways, by its name and labels in Prometheus's form. What was counted a moment ago may
-    /// be missing.
-    pub(crate) fn counter(&self, name: &str) -> u64 {
-        self.gateways.iter().map(|gateway| gateway.prometheus(name).unwrap_or(0)).sum()
     }
 }
 

@@ -10,4 +10,5 @@ mod fleet;
 mod floods;
 mod outages;
 #[path = "../../../ledger/tests/suite/store.rs"]
+#[expect(dead_code, reason = "the ledger's own tests use the rest")]
 mod store;

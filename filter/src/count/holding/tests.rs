@@ -197,6 +197,7 @@ fn a_tick_states_what_nobody_waits_for() {
             1_000,
             ahead(30),
         ),
+        ("nothing in advance of a count that may soon be idle", busy(5), 1_900, None),
     ];
     for (what, mut holding, millis, expected) in rows {
         let stated = holding.attend(&subject(600), Some(EPOCH), at(millis), TERMS);
@@ -265,6 +266,18 @@ fn who_only_looks_needs_nothing_and_gives_back_what_an_idle_count_holds() {
         assert_eq!(stated.statement.says, expected, "{millis} {is_answered}");
         assert_eq!((stated.statement.used, holding.used), (100, 100));
     }
+}
+
+#[test]
+fn what_the_ledger_has_just_said_is_not_asked_again_by_who_only_looks() {
+    let mut asked = holding(100, 20, 0);
+    asked.ask(1, &subject(600), at(0), TERMS);
+    let rows = [(holding(100, 20, 0), 249, true), (holding(100, 20, 0), 250, false), (asked, 100, false)];
+    for (holding, millis, is_fresh) in rows {
+        assert_eq!(holding.is_fresh(at(millis), TERMS), is_fresh, "{millis}");
+    }
+    assert!(!Holding::begin(1, 0, 0).is_fresh(at(0), TERMS), "nothing was said");
+    assert!(!holding(100, 20, 0).reset(2, at(0)).is_fresh(at(0), TERMS), "a reset is stated");
 }
 
 #[test]
