@@ -48,7 +48,7 @@ pub type OfWindow = (Window, Stated);
 /// The statements about one counter.
 pub type Statements = SmallVec<[OfWindow; 1]>;
 
-/// Most statements that [`ask`] makes of these quotas.
+/// Most statements that an [`Ask`] makes of these quotas.
 #[must_use]
 pub fn statements(quotas: &[Quota]) -> usize {
     (0..quotas.len()).filter(|place| is_first_enforced(quotas, *place)).count()

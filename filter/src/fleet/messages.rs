@@ -79,7 +79,12 @@ mod tests {
         let share = Share { share: 7, others: 2, reset: 0, settling: false };
         let body = br#"{"epoch":"000000000000000000000000000000ff","now":1,"items":[{"share":7,"others":2,"reset":0}]}"#;
         let rows = [
-            (Some(&b"200"[..]), &body[..], 1, Ok(Heard { answers: vec![Answer::Share(share)], epoch: 255, now: 1 })),
+            (
+                Some(&b"200"[..]),
+                &body[..],
+                1,
+                Ok(Heard { answers: vec![Answer::Share(share)], epoch: 255, now: 1 }),
+            ),
             (None, b"", 1, Err("no answer")),
             (Some(b"503"), body, 1, Err("answered status 503")),
             (Some(b"200"), body, 2, Err("answered 1 of 2 statements")),

@@ -251,7 +251,8 @@ impl Fleet {
 /// Whether the call of a request is made again if it has failed.
 fn is_made_again(limiter: &Limiter, wait: &Wait) -> bool {
     let waited = logged(Gateway.now()).duration_since(wait.since).as_millis();
-    wait.failed + 1 < MOST_CALLS && limiter.config().fleet.is_some_and(|terms| waited < u128::from(terms.timeout))
+    wait.failed + 1 < MOST_CALLS
+        && limiter.config().fleet.is_some_and(|terms| waited < u128::from(terms.timeout))
 }
 
 fn is_over(looked_at: usize, began: Timestamp) -> bool {

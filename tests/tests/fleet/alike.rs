@@ -10,7 +10,7 @@ use tests::policy::{Policy, hash};
 use tests::ratelimit;
 use tests::server::{Response, Server};
 
-use crate::clients::{Traffic, send};
+use crate::clients::{Seen, Traffic, send};
 use crate::fleet::{Fleet, PATIENCE, Shape, Store};
 
 const FAR: Duration = Duration::from_millis(10);
@@ -20,7 +20,10 @@ fn shape(gateways: usize) -> Shape {
 }
 
 fn traffic(key: &str) -> (String, Traffic) {
-    (key.to_owned(), Traffic { burst: 5, per_second: 80.0, most: Duration::from_secs(12), enough: usize::MAX })
+    (
+        key.to_owned(),
+        Traffic { burst: 5, per_second: 80.0, most: Duration::from_secs(12), enough: usize::MAX },
+    )
 }
 
 #[test]
@@ -38,7 +41,7 @@ fn an_organisation_shares_its_quota_over_four_gateways_and_its_keys_keep_their_o
         .with("subscribers", keys.map(subscriber).into_iter().collect());
     let fleet = Fleet::start(&policy, shape(4));
     let seen = send(&fleet.addresses(), &keys.map(traffic));
-    let passed: Vec<_> = seen.iter().map(|seen| seen.passed()).collect();
+    let passed: Vec<_> = seen.iter().map(Seen::passed).collect();
     assert!(passed.iter().all(|passed| *passed <= OF_A_KEY), "{passed:?}");
     assert_eq!(passed.iter().sum::<usize>(), OF_ALL, "{passed:?}");
 }

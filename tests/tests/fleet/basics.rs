@@ -31,7 +31,8 @@ fn start(gateways: usize, policy: &Policy) -> Fleet {
 fn passed(fleet: &Fleet, gateway: usize, requests: usize, at_once: usize) -> usize {
     let requests = (0..requests).map(|_| ((), get("/links").key(KEY)));
     let counts = flood::send(fleet.gateways[gateway].address(), at_once, requests).unwrap();
-    let refused: usize = counts.iter().filter(|((_, status), _)| *status != 200).map(|(_, count)| count).sum();
+    let refused: usize =
+        counts.iter().filter(|((_, status), _)| *status != 200).map(|(_, count)| count).sum();
     assert_eq!(counts.get(&((), 429)).copied().unwrap_or(0), refused, "{counts:?}");
     counts.get(&((), 200)).copied().unwrap_or(0)
 }

@@ -94,9 +94,13 @@ fn check(gateways: usize, store: Store, round_trip: Duration) {
             }
             None => {
                 // The first and the last are not whole.
-                let windows: Vec<usize> = seen.iter().flat_map(|seen| whole(seen)).collect();
+                let windows: Vec<usize> = seen.iter().flat_map(whole).collect();
                 let (most, sum) = (windows.iter().max().unwrap(), windows.iter().sum::<usize>());
-                println!("{form}: in {} seconds at most {most}, in the mean {}", windows.len(), sum / windows.len());
+                println!(
+                    "{form}: in {} seconds at most {most}, in the mean {}",
+                    windows.len(),
+                    sum / windows.len()
+                );
                 assert!(*most <= OF_A_SECOND, "{form}: {windows:?}");
                 assert!(sum / windows.len() >= OF_A_SECOND * 9 / 10, "{form}: {windows:?}");
             }

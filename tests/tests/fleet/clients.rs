@@ -132,7 +132,8 @@ pub(crate) fn send_at(gateways: &[SocketAddr], key: &str, requests: usize, insta
         let mut senders = JoinSet::new();
         for (gateway, address) in gateways.iter().enumerate() {
             for _ in 0..requests {
-                let (mut connection, key, instants) = (Connection::to(*address), key.to_owned(), instants.to_vec());
+                let (mut connection, key, instants) =
+                    (Connection::to(*address), key.to_owned(), instants.to_vec());
                 senders.spawn(async move {
                     // Opened before, by a request that is not counted.
                     connection.send(&Request::new(Method::OPTIONS, "/links")).await.unwrap();
@@ -175,7 +176,9 @@ pub(crate) fn send_and_leave(
                 let request = get("/links").key(&key);
                 let answer = connection.send(&request);
                 match number < leave {
-                    true => timeout(patience, answer).await.is_ok_and(|answer| answer.unwrap().status() == 200),
+                    true => {
+                        timeout(patience, answer).await.is_ok_and(|answer| answer.unwrap().status() == 200)
+                    }
                     false => answer.await.unwrap().status() == 200,
                 }
             });

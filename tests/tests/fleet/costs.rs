@@ -8,7 +8,7 @@ use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::get;
 use tests::policy::Policy;
 
-use crate::clients::{Traffic, send};
+use crate::clients::{Seen, Traffic, send};
 use crate::fleet::{Fleet, Shape, Store};
 
 /// Customers of a plan.
@@ -29,11 +29,13 @@ fn cost(gateways: usize, a_minute: usize) -> (f64, f64) {
     let traffic: Vec<_> = keys.into_iter().map(|key| (key, traffic)).collect();
     let before = (fleet.statements(), commands(&mut fleet));
     let seen = send(&fleet.addresses(), &traffic);
-    let passed: usize = seen.iter().map(|seen| seen.passed()).sum();
+    let passed: usize = seen.iter().map(Seen::passed).sum();
     let thousands = passed as f64 / 1_000.0;
     let of_clients = commands(&mut fleet) - before.1;
     let (statements, commands) = ((fleet.statements() - before.0) / thousands, of_clients / thousands);
-    println!("{gateways} gateways, {a_minute} a minute: {statements:.0} statements and {commands:.0} commands for 1,000 of {passed} requests");
+    println!(
+        "{gateways} gateways, {a_minute} a minute: {statements:.0} statements and {commands:.0} commands for 1,000 of {passed} requests"
+    );
     (statements, commands)
 }
 

@@ -84,12 +84,20 @@ fn clocks_that_differ_exceed_no_window_and_a_tenth_of_a_second_leaves_each_gatew
                     let of_each = [0, 1].map(|gateway| seen.passed_at(gateway));
                     println!("{form}, {limit} a second: {of_each:?}");
                     // What the clocks are further apart is counted at the gateway that is ahead.
-                    let answered = [0, 1].map(|gateway| of(&fleet, gateway, "weir_fleet_calls_total{result=\"answered\"}"));
+                    let answered = [0, 1]
+                        .map(|gateway| of(&fleet, gateway, "weir_fleet_calls_total{result=\"answered\"}"));
                     let clock = [0, 1].map(|gateway| of(&fleet, gateway, "weir_fleet_clock_total"));
                     let is_named = clock[1] * 10 > answered[1];
-                    assert_eq!((is_named, clock[0] * 10 > answered[0]), (!is_fair, false), "{form}: {clock:?} of {answered:?}");
+                    assert_eq!(
+                        (is_named, clock[0] * 10 > answered[0]),
+                        (!is_fair, false),
+                        "{form}: {clock:?} of {answered:?}"
+                    );
                     let quarter = seen.passed() / 4;
-                    assert!(!is_fair || of_each.iter().all(|passed| *passed >= quarter), "{form}: {of_each:?}");
+                    assert!(
+                        !is_fair || of_each.iter().all(|passed| *passed >= quarter),
+                        "{form}: {of_each:?}"
+                    );
                 }
             });
         }

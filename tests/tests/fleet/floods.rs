@@ -7,7 +7,7 @@ use tests::clock;
 use tests::exchange::get;
 use tests::policy::Policy;
 
-use crate::clients::{Traffic, send, send_and_leave, send_at};
+use crate::clients::{Seen, Traffic, send, send_and_leave, send_at};
 use crate::fleet::{Fleet, PATIENCE, Shape, Store};
 
 const LIMIT: usize = 600;
@@ -35,7 +35,7 @@ fn a_key_with_nothing_left_costs_one_statement_of_each_gateway_a_second() {
         let traffic = Traffic { burst: 16, per_second: f64::INFINITY, most, enough: usize::MAX };
         let seen = send(&fleet.addresses(), &vec![("key-0".to_owned(), traffic); GATEWAYS]);
         let answers: usize = seen.iter().map(|seen| seen.times.len()).sum();
-        (answers, seen.iter().map(|seen| seen.passed()).sum::<usize>())
+        (answers, seen.iter().map(Seen::passed).sum::<usize>())
     };
     let (_, passed) = flood(Duration::from_secs(4));
     assert_eq!(passed, LIMIT);

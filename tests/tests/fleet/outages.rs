@@ -19,8 +19,9 @@ const BACK: Duration = Duration::from_secs(1);
 const BACK_AFTER_AN_EPOCH: Duration = Duration::from_secs(3);
 
 /// Keys with 600 an hour.
-fn policy(on_unavailable: Value) -> Policy {
-    let plans = json!({"hour": {"standard": [format!("{LIMIT}/hour")]}, "second": {"standard": ["2/second"]}});
+fn policy(on_unavailable: &Value) -> Policy {
+    let plans =
+        json!({"hour": {"standard": [format!("{LIMIT}/hour")]}, "second": {"standard": ["2/second"]}});
     let policy = Policy::contract().unwrap().with("plans", plans).subscriber("second", "second", "second");
     let policy = policy.with("fleet", json!({"cluster": "ledger", "on_unavailable": on_unavailable}));
     (0..KEYS).map(key).fold(policy, |policy, key| policy.subscriber(&key, "hour", &key))
@@ -64,9 +65,12 @@ fn passed_in_all(fleet: &Fleet, key: &str) -> usize {
 #[test]
 fn connections_that_break_are_noticed_by_no_request() {
     let shape = Shape { ledgers: 2, store: Store::redis(), round_trip: FAR, ..Shape::default() };
-    let fleet = Fleet::start(&policy(json!("deny")), shape);
+    let fleet = Fleet::start(&policy(&json!("deny")), shape);
     let traffic = |number| {
-        (key(number), Traffic { burst: 5, per_second: 50.0, most: Duration::from_secs(5), enough: usize::MAX })
+        (
+            key(number),
+            Traffic { burst: 5, per_second: 50.0, most: Duration::from_secs(5), enough: usize::MAX },
+        )
     };
     let seen = std::thread::scope(|scope| {
         let seen = scope.spawn(|| send(&fleet.addresses(), &(0..8).map(traffic).collect::<Vec<_>>()));
@@ -85,10 +89,11 @@ fn connections_that_break_are_noticed_by_no_request() {
 #[test]
 fn a_store_that_hangs_is_back_within_a_second_and_what_passed_meanwhile_is_charged() {
     let shape = Shape { store: Store::redis(), round_trip: FAR, ..Shape::default() };
-    let mut fleet = Fleet::start(&policy(json!({"local": 10})), shape);
-    let mut denying = Fleet::start(&policy(json!("deny")), Shape { ledgers: 0, gateways: 0, ..Shape::default() });
+    let mut fleet = Fleet::start(&policy(&json!({"local": 10})), shape);
+    let mut denying =
+        Fleet::start(&policy(&json!("deny")), Shape { ledgers: 0, gateways: 0, ..Shape::default() });
     denying.ways.push(tests::way::Way::to(fleet.ledger(0).address(), FAR).unwrap());
-    denying.add_gateway(&policy(json!("deny")), 0);
+    denying.add_gateway(&policy(&json!("deny")), 0);
     let mut probes = Probes(1..KEYS);
     assert_eq!(passed(&fleet, 0, "key-0", 100), 100);
     for away in [Duration::from_secs(1), Duration::from_secs(5)] {
@@ -111,7 +116,7 @@ fn a_store_that_hangs_is_back_within_a_second_and_what_passed_meanwhile_is_charg
 /// The store dies while a key has used a part, and returns with its data or without. In all, the limit is used and no more.
 fn check_restart(store: Store, keeps: bool) {
     let shape = Shape { store, round_trip: FAR, ..Shape::default() };
-    let mut fleet = Fleet::start(&policy(json!("deny")), shape);
+    let mut fleet = Fleet::start(&policy(&json!("deny")), shape);
     let mut probes = Probes(1..KEYS);
     let before: usize = (0..2).map(|gateway| passed(&fleet, gateway, "key-0", 150)).sum();
     assert_eq!(before, 300);
@@ -135,7 +140,7 @@ fn a_store_that_is_restarted_grants_again_within_three_seconds_and_no_unit_twice
 #[test]
 fn a_cluster_that_fails_over_grants_again_and_no_unit_twice() {
     let shape = Shape { store: Store::cluster(), round_trip: FAR, ..Shape::default() };
-    let mut fleet = Fleet::start(&policy(json!("deny")), shape);
+    let mut fleet = Fleet::start(&policy(&json!("deny")), shape);
     let keys: Vec<_> = (0..12).map(key).collect();
     for key in &keys {
         assert_eq!((0..2).map(|gateway| passed(&fleet, gateway, key, 100)).sum::<usize>(), 200);
@@ -164,7 +169,7 @@ fn a_cluster_that_fails_over_grants_again_and_no_unit_twice() {
 
 #[test]
 fn without_a_ledger_a_small_limit_admits_one_request_in_each_window_at_each_gateway() {
-    let mut fleet = Fleet::start(&policy(json!({"local": 10})), Shape::default());
+    let mut fleet = Fleet::start(&policy(&json!({"local": 10})), Shape::default());
     fleet.kill_ledger(0);
     let traffic = Traffic { burst: 1, per_second: 20.0, most: Duration::from_secs(8), enough: usize::MAX };
     let seen = send(&fleet.addresses(), &[("second".to_owned(), traffic)]).remove(0);
@@ -177,9 +182,12 @@ fn without_a_ledger_a_small_limit_admits_one_request_in_each_window_at_each_gate
 #[test]
 fn a_replica_that_dies_and_returns_is_noticed_by_no_request() {
     let shape = Shape { ledgers: 2, store: Store::redis(), round_trip: FAR, ..Shape::default() };
-    let mut fleet = Fleet::start(&policy(json!("deny")), shape);
+    let mut fleet = Fleet::start(&policy(&json!("deny")), shape);
     let traffic = |number| {
-        (key(number), Traffic { burst: 5, per_second: 50.0, most: Duration::from_secs(9), enough: usize::MAX })
+        (
+            key(number),
+            Traffic { burst: 5, per_second: 50.0, most: Duration::from_secs(9), enough: usize::MAX },
+        )
     };
     let addresses = fleet.addresses();
     let seen = std::thread::scope(|scope| {
