@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::artifacts;
 use tests::client::Client;
-use tests::clock::eventually;
+use tests::clock::{self, eventually};
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get};
 use tests::ledger::Ledger;
@@ -85,6 +85,8 @@ impl Gateway {
 
     /// What is left of the quota to a subscriber, and whose use is counted: as an operator sees it, and as the caller does.
     fn seen(&self, subscriber: &str) -> [(u64, String); 2] {
+        // What the ledger has just said is not asked again.
+        clock::pass(Duration::from_millis(300));
         let usage = self.envoy.send(&get("/quota").key(subscriber)).unwrap().json().unwrap();
         let (status, state) = self.operate(Method::GET, &format!("/weir/subscribers/{subscriber}"));
         assert_eq!(status, 200, "{state}");

@@ -94,6 +94,8 @@ fn a_caller_sees_at_each_simulator_what_it_has_used_at_all() {
     let gateways = [(); 2].map(|()| Served::start(&Kind::SIMULATOR.served(), setup.clone()).unwrap());
     let clients = gateways.each_ref().map(|gateway| Client::to(gateway.address()).unwrap());
     let seen = |client: &Client| {
+        // What the ledger has just said is not asked again.
+        clock::pass(Duration::from_millis(300));
         let usage = client.send(&get("/quota").key("key")).unwrap().json().unwrap();
         let class = usage["classes"].as_array().unwrap().iter().find(|class| class["name"] == "standard");
         (class.unwrap()["quotas"][0]["remaining"].as_u64(), usage["scope"].clone())

@@ -67,7 +67,7 @@ fn a_request_from_held_units_takes_little_longer_than_without_a_fleet() {
         .unwrap()
         .with("plans", json!({"plan": {"standard": ["1000000/hour"]}}))
         .subscriber("acme", "plan", "key");
-    let fleet = Fleet::start(&policy, Shape { gateways: 1, ..Shape::default() });
+    let fleet = Fleet::start(&policy, Shape { gateways: 1, is_alone: true, ..Shape::default() });
     let alone = Envoy::start(Setup::new(policy, Upstream::DirectResponse)).unwrap();
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -20,6 +20,24 @@ use tokio::runtime::Runtime;
 use crate::store::{Cluster, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What takes the whole machine, or measures time, has it alone.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// A part of the machine, or all of it.
+enum Machine {
+    Shared { _guard: RwLockReadGuard<'static, ()> },
+    Alone { _guard: RwLockWriteGuard<'static, ()> },
+}
+
+impl Machine {
+    fn take(is_alone: bool) -> Self {
+        match is_alone {
+            false => Self::Shared { _guard: MACHINE.read().unwrap_or_else(PoisonError::into_inner) },
+            true => Self::Alone { _guard: MACHINE.write().unwrap_or_else(PoisonError::into_inner) },
+        }
+    }
+}
 
 /// Starts and stops servers.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
@@ -95,10 +113,6 @@ impl Ledger {
         Self { address, _process: process }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     fn wait_until_ready(&self) {
         let client = Client::to(self.address).unwrap();
         let is_ready = || (client.send(&get("/readyz")).ok()?.status() == 200).then_some(());
@@ -125,6 +139,8 @@ pub(crate) struct Shape {
     /// By how much the clock of each gateway is ahead, in milliseconds; 0 for the others.
     pub(crate) clocks: &'static [i64],
     pub(crate) upstream: Upstream,
+    /// Whether no other fleet runs beside it.
+    pub(crate) is_alone: bool,
 }
 
 impl Default for Shape {
@@ -136,22 +152,25 @@ impl Default for Shape {
             round_trip: Duration::ZERO,
             clocks: &[],
             upstream: Upstream::DirectResponse,
+            is_alone: false,
         }
     }
 }
 
-/// A running fleet. What a field needs follows it.
+/// A running fleet, of which a test has one at a time. What a field needs follows it.
 pub(crate) struct Fleet {
     pub(crate) gateways: Vec<Envoy>,
     pub(crate) ways: Vec<Way>,
     pub(crate) ledgers: Vec<Option<Ledger>>,
     pub(crate) store: Store,
     upstream: Upstream,
+    _machine: Machine,
 }
 
 impl Fleet {
     pub(crate) fn start(policy: &Policy, shape: Shape) -> Self {
-        let Shape { gateways, ledgers, store, round_trip, clocks, upstream } = shape;
+        let Shape { gateways, ledgers, store, round_trip, clocks, upstream, is_alone } = shape;
+        let machine = Machine::take(is_alone);
         let ledgers: Vec<_> = (0..ledgers).map(|_| Ledger::start(free_address(), &store)).collect();
         ledgers.iter().for_each(Ledger::wait_until_ready);
         let ways: Vec<_> =
@@ -162,6 +181,7 @@ impl Fleet {
             ledgers: ledgers.into_iter().map(Some).collect(),
             store,
             upstream,
+            _machine: machine,
         };
         for gateway in 0..gateways {
             fleet.add_gateway(policy, clocks.get(gateway).copied().unwrap_or(0));
@@ -192,10 +212,6 @@ impl Fleet {
 
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.gateways.iter().map(Envoy::address).collect()
-    }
-
-    pub(crate) fn ledger(&self, number: usize) -> &Ledger {
-        self.ledgers[number].as_ref().expect("it runs")
     }
 
     /// Ends a ledger.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::clock;
+use tests::envoy::Envoy;
 use tests::exchange::get;
 use tests::policy::Policy;
 
@@ -36,9 +37,9 @@ struct Probes(std::ops::Range<usize>);
 
 impl Probes {
     /// How long it takes until a request of a new key passes at each gateway.
-    fn until_granted(&mut self, fleet: &Fleet) -> Duration {
+    fn until_granted(&mut self, gateways: &[Envoy]) -> Duration {
         let began = clock::now();
-        for gateway in &fleet.gateways {
+        for gateway in gateways {
             clock::eventually("a request is granted", PATIENCE, || {
                 let key = key(self.0.next().expect("a key is left"));
                 clock::pass(Duration::from_millis(20));
@@ -90,10 +91,8 @@ fn connections_that_break_are_noticed_by_no_request() {
 fn a_store_that_hangs_is_back_within_a_second_and_what_passed_meanwhile_is_charged() {
     let shape = Shape { store: Store::redis(), round_trip: FAR, ..Shape::default() };
     let mut fleet = Fleet::start(&policy(&json!({"local": 10})), shape);
-    let mut denying =
-        Fleet::start(&policy(&json!("deny")), Shape { ledgers: 0, gateways: 0, ..Shape::default() });
-    denying.ways.push(tests::way::Way::to(fleet.ledger(0).address(), FAR).unwrap());
-    denying.add_gateway(&policy(&json!("deny")), 0);
+    // A third one refuses what the others admit by themselves.
+    fleet.add_gateway(&policy(&json!("deny")), 0);
     let mut probes = Probes(1..KEYS);
     assert_eq!(passed(&fleet, 0, "key-0", 100), 100);
     for away in [Duration::from_secs(1), Duration::from_secs(5)] {
@@ -104,7 +103,7 @@ fn a_store_that_hangs_is_back_within_a_second_and_what_passed_meanwhile_is_charg
         assert!(local <= 2 * (LIMIT / 10 + LIMIT / 20), "{local}");
         clock::pass(away.saturating_sub(clock::now() - began));
         fleet.store.alone().resume();
-        let back = probes.until_granted(&denying);
+        let back = probes.until_granted(&fleet.gateways[2..]);
         println!("away for {away:?}: back after {back:?}");
         assert!(back < BACK, "{back:?}");
     }
@@ -125,7 +124,7 @@ fn check_restart(store: Store, keeps: bool) {
     let away = passed(&fleet, 1, "key-1", 10);
     assert_eq!(away, 0, "without the ledger, nothing passes that is not held");
     fleet.store.run();
-    let back = probes.until_granted(&fleet);
+    let back = probes.until_granted(&fleet.gateways);
     println!("{}: granted after {back:?}", if keeps { "with its data" } else { "without" });
     assert!(back < BACK_AFTER_AN_EPOCH, "{back:?}");
     assert_eq!(before + passed_in_all(&fleet, "key-0"), LIMIT);
