@@ -4,6 +4,7 @@ use ledger_wire::{Answer, Hex128, Request, Response, Statement};
 use sha2::{Digest as _, Sha256};
 
 use crate::count::fingerprint::Salt;
+use crate::count::shared_data::HostError;
 use crate::time::Timestamp;
 
 /// Most statements in a call.
@@ -12,7 +13,15 @@ pub const MOST_STATEMENTS: usize = 1_000;
 /// Why an answer of the ledger is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// The call had no answer in time, or the host could not send it.
+    /// The host has not sent the call.
+    #[error("no call to cluster {cluster}: {error}")]
+    NotSent {
+        /// The cluster.
+        cluster: String,
+        /// What the host answered.
+        error: HostError,
+    },
+    /// The call had no answer in time.
     #[error("no answer")]
     None,
     /// The status is not 200.

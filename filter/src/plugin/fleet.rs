@@ -231,7 +231,8 @@ impl Fleet {
         match send(settings, gateway, now, statements.collect(), terms.timeout / 2) {
             Ok(call) => Some(call),
             Err(error) => {
-                self.failed(limiter, &AnswerError::Status(error.to_string()), false);
+                let cluster = settings.cluster.to_string();
+                self.failed(limiter, &AnswerError::NotSent { cluster, error }, false);
                 None
             }
         }
