@@ -19,7 +19,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What the demo runs, without what is a matter of a feature: OpenAPI and PostgreSQL.
-DEMO_BUILD := -p demo -p backend -p host-sim-cli --bins --no-default-features
+DEMO_BUILD := -p demo -p backend -p host-sim-cli -p weir --bins --no-default-features
 FLEET_BUILD := -p ledger $(DEMO_BUILD)
 # What other people's tests depend on. The others are parts of this repository.
 PACKAGES := -p envoy-config -p host-sim

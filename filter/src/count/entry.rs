@@ -34,8 +34,14 @@ pub const MAX_WINDOWS: usize = 2 * MAX_QUOTAS;
 /// eight times its share to overflow: for a Poisson distribution about 1 in 10¹⁹.
 pub const MAX_RECORDS: usize = 32;
 /// Most bytes in an entry.
-pub const MAX_BYTES: usize =
-    ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + NAME + MAX_WINDOWS * (COUNT + HELD));
+pub const MAX_BYTES: usize = most_bytes(MAX_WINDOWS, true);
+
+/// Most bytes in an entry of records with this number of windows each.
+#[must_use]
+pub const fn most_bytes(windows: usize, in_fleet: bool) -> usize {
+    let of_fleet = if in_fleet { NAME + windows * HELD } else { 0 };
+    ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + windows * COUNT + of_fleet)
+}
 
 pub(crate) const ENTRY_HEAD: usize = 5;
 pub(crate) const RECORD_HEAD: usize = 9;

@@ -1,0 +1,58 @@
+//! Plans and classes as a table.
+
+use std::fmt::Write as _;
+
+use filter::config::{Config, Entitlement};
+use filter::quota::{Mode, Quota};
+use filter::window::Window;
+
+/// A line for each plan and a column for each class.
+pub(crate) fn plans(config: &Config) -> String {
+    let classes = config.catalog.classes.iter().map(|class| class.name.to_string());
+    let mut rows = vec![std::iter::once(String::new()).chain(classes).collect::<Vec<_>>()];
+    for (plan, entitlements) in &config.catalog.plans {
+        rows.push(std::iter::once(plan.clone()).chain(entitlements.iter().map(entitlement)).collect());
+    }
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max())
+        .map(Option::unwrap_or_default)
+        .collect();
+    let mut table = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            // Writing to a string cannot fail.
+            let _written = write!(line, "{cell:width$}  ");
+        }
+        table.push_str(line.trim_end());
+        table.push('\n');
+    }
+    table
+}
+
+fn entitlement(entitlement: &Entitlement) -> String {
+    match entitlement {
+        Entitlement::NotInPlan => "-".to_owned(),
+        Entitlement::Unlimited => "unlimited".to_owned(),
+        Entitlement::Quotas(set) => set.quotas().iter().map(quota).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn quota(quota: &Quota) -> String {
+    let shadow = if quota.mode == Mode::Shadow { " (shadow)" } else { "" };
+    format!("{}/{}{shadow}", quota.limit, window(quota.window))
+}
+
+/// A window as a configuration has it.
+fn window(window: Window) -> String {
+    const UNITS: [(u32, &str, &str); 4] =
+        [(86_400, "day", "d"), (3_600, "hour", "h"), (60, "minute", "m"), (1, "second", "s")];
+    let Window::Seconds(seconds) = window else { return "month".to_owned() };
+    let seconds = seconds.get();
+    let unit = UNITS.into_iter().find(|(length, ..)| seconds.is_multiple_of(*length));
+    unit.map_or_else(String::new, |(length, name, short)| match seconds / length {
+        1 => name.to_owned(),
+        times => format!("{times}{short}"),
+    })
+}
