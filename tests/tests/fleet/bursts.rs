@@ -93,7 +93,7 @@ fn check(gateways: usize, store: Store, round_trip: Duration) -> Vec<(String, St
     for kind in kinds {
         let seen: Vec<Seen> = seen.by_ref().take(kind.number).collect();
         let limit = kind.limit;
-        let form = format!("{form}, {limit} a {}, bursts of {}", kind.plan, kind.traffic.burst);
+        let form = format!("{form}, {limit} ({}), bursts of {}", kind.plan, kind.traffic.burst);
         for seen in &seen {
             // A machine that is too busy to answer in time.
             let unavailable = seen.others.get(&503).copied().unwrap_or(0);
@@ -112,16 +112,16 @@ fn check(gateways: usize, store: Store, round_trip: Duration) -> Vec<(String, St
                 assert!(middle >= in_the_median && earliest >= never_before, "{form}: {middle}, {earliest}");
             }
             None => {
-                // The first and the last are not whole.
-                let windows: Vec<usize> = seen.iter().flat_map(whole).collect();
-                let (most, sum) = (windows.iter().max().unwrap(), windows.iter().sum::<usize>());
-                let mean = sum / windows.len();
-                results.push((
-                    form.clone(),
-                    format!("in {} seconds at most {most}, in the mean {mean}", windows.len()),
-                ));
-                assert!(*most <= OF_A_SECOND, "{form}: {windows:?}");
-                assert!(mean >= OF_A_SECOND * 9 / 10, "{form}: {windows:?}");
+                let windows: Vec<_> = seen.iter().flat_map(whole).collect();
+                let most = windows.iter().map(|(passed, _)| *passed).max().unwrap();
+                assert!(most <= limit, "{form}: {windows:?}");
+                // On a busy machine, not as much may come in each second.
+                let used_up: Vec<_> =
+                    windows.iter().filter(|(_, is_used_up)| *is_used_up).map(|(passed, _)| *passed).collect();
+                let mean = used_up.iter().sum::<usize>() / used_up.len();
+                let result = format!("in {} seconds at most {most}, in the mean {mean}", used_up.len());
+                results.push((form.clone(), result));
+                assert!(mean >= limit * 9 / 10, "{form}: {windows:?}");
             }
         }
     }
@@ -131,9 +131,10 @@ fn check(gateways: usize, store: Store, round_trip: Duration) -> Vec<(String, St
     results
 }
 
-/// Admitted requests of the windows that were whole.
-fn whole(seen: &Seen) -> Vec<usize> {
-    let windows: Vec<usize> = seen.by_window().into_values().collect();
+/// Admitted requests of the windows that were whole, and whether more came than that.
+fn whole(seen: &Seen) -> Vec<(usize, bool)> {
+    let windows: Vec<_> =
+        seen.by_window().into_iter().map(|(ends, passed)| (passed, seen.refused.contains(&ends))).collect();
     windows[1..windows.len() - 1].to_vec()
 }
 

@@ -1,6 +1,6 @@
 //! Customers who send bursts of requests through any of the gateways.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ const MOMENT: Duration = Duration::from_secs(3);
 pub(crate) struct Seen {
     /// Admitted requests by the end of their window, in seconds since 1970, and by gateway.
     pub(crate) admitted: BTreeMap<(u64, usize), usize>,
+    /// Ends of the windows in which requests were refused.
+    pub(crate) refused: BTreeSet<u64>,
     /// Requests that had been admitted when the first 429 came.
     pub(crate) before_a_429: Option<usize>,
     /// Answers that are neither 200 nor 429, by status.
@@ -64,8 +66,10 @@ impl Seen {
     fn note(&mut self, status: u16, ends: u64, gateway: usize) {
         match status {
             200 => *self.admitted.entry((ends, gateway)).or_insert(0) += 1,
-            429 if self.before_a_429.is_none() => self.before_a_429 = Some(self.passed()),
-            429 => {}
+            429 => {
+                self.refused.insert(ends);
+                self.before_a_429 = self.before_a_429.or_else(|| Some(self.passed()));
+            }
             _ => *self.others.entry(status).or_insert(0) += 1,
         }
     }
