@@ -91,13 +91,14 @@ fn check(text: &[u8]) -> Vec<Checked> {
     }
 }
 
-/// What is wrong with a text that is meant to be JSON. YAML would take some of it, and Envoy would not.
+/// What is wrong with a text that is meant to be JSON, by the filter's own message. YAML would take some of it, and Envoy would not.
 fn malformed(text: &[u8]) -> Option<String> {
     if !text.trim_ascii_start().starts_with(b"{") {
         return None;
     }
-    let error = serde_json::from_slice::<IgnoredAny>(text).err()?;
-    Some(match unclosed(text).filter(|_| error.is_eof()) {
+    let ends_early = serde_json::from_slice::<IgnoredAny>(text).err()?.is_eof();
+    let error = Config::from_json(text).err()?;
+    Some(match unclosed(text).filter(|_| ends_early) {
         Some((line, column)) => {
             format!("{error}: what begins at line {line} column {column} is not closed")
         }
