@@ -81,7 +81,7 @@ pub fn scenario(text: &str) -> anyhow::Result<Scenario> {
 }
 
 /// The Envoy of a version, from its package.
-fn envoy(version: EnvoyVersion) -> anyhow::Result<Program> {
+pub(crate) fn envoy(version: EnvoyVersion) -> anyhow::Result<Program> {
     Ok(Program::find(artifacts::envoy_of(release(version))?)?)
 }
 
@@ -174,23 +174,37 @@ impl Case {
     /// # Errors
     /// With every difference between what they did, and everything that Envoy did otherwise than the case expects.
     pub fn compare_with(&self, version: EnvoyVersion) -> anyhow::Result<()> {
-        let base = cases();
-        let settings = Settings { base: &base, masked: &MASKED };
-        let compared = compare(&self.scenario, &self.filters()?, &envoy(version)?, settings)?;
-        let mut differences = String::new();
-        for miss in compared.start {
-            let _ = writeln!(differences, "{}", difference(&miss));
-        }
-        for (step, compared) in self.scenario.steps.iter().zip(compared.steps) {
-            let name = step.name.clone().unwrap_or_default();
-            let found = compared.differences.iter().map(difference);
-            for text in found.chain(compared.not_comparable) {
-                let _ = writeln!(differences, "{name}: {text}");
-            }
-        }
-        ensure!(differences.is_empty(), "{}:\n{differences}", self.name);
-        Ok(())
+        compare_chain(&self.name, &self.scenario, &self.filters()?, version)
     }
+}
+
+/// Runs filters on both gateways.
+///
+/// # Errors
+/// As [`Case::compare_with`].
+pub(crate) fn compare_chain(
+    name: &str,
+    scenario: &Scenario,
+    filters: &[ChainedFilter],
+    version: EnvoyVersion,
+) -> anyhow::Result<()> {
+    let base = cases();
+    let settings = Settings { base: &base, masked: &MASKED };
+    let compared = compare(scenario, filters, &envoy(version)?, settings)?;
+    let mut differences = String::new();
+    for miss in compared.start {
+        let _ = writeln!(differences, "{}", difference(&miss));
+    }
+    for (step, compared) in scenario.steps.iter().zip(compared.steps) {
+        let name =
+            step.name.clone().or_else(|| Some(step.request.as_ref()?.path.clone())).unwrap_or_default();
+        let found = compared.differences.iter().map(difference);
+        for text in found.chain(compared.not_comparable) {
+            let _ = writeln!(differences, "{name}: {text}");
+        }
+    }
+    ensure!(differences.is_empty(), "{name}:\n{differences}");
+    Ok(())
 }
 
 /// What is only expected and what is only found, line by line.

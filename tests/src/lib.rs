@@ -19,4 +19,5 @@ pub mod plain;
 pub mod ratelimit;
 pub mod soak;
 pub mod stage;
+pub mod sweep;
 pub mod way;

@@ -218,8 +218,11 @@ pub(crate) enum HeadersAction {
     Continue,
     /// Headers wait; body callbacks still run.
     StopIteration,
-    /// Headers wait and no callback of this direction runs until the filter continues it.
+    /// Headers wait and no callback of this direction runs until the filter continues it. What comes meanwhile waits, and the sender is
+    /// told to stop where it is too much.
     StopAll,
+    /// The same, but what comes meanwhile is refused where it is too much.
+    StopAllAndBuffer,
 }
 
 impl HeadersAction {
@@ -229,6 +232,7 @@ impl HeadersAction {
         match code {
             0 | 2 => Self::Continue,
             1 if allow_stop_iteration => Self::StopIteration,
+            3 => Self::StopAllAndBuffer,
             _ => Self::StopAll,
         }
     }

@@ -96,6 +96,12 @@ pub(crate) struct SimulatedStream {
     pub(crate) answered: bool,
 }
 
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.vms().for_each(Vm::retire_roots);
+    }
+}
+
 impl Worker {
     /// Starts the filters. Where that fails for one, the worker serves without it, as Envoy does when the canary had
     /// passed, and the log tells why.
@@ -200,7 +206,7 @@ impl Worker {
             return Ok((generation, vm.start_root(&filter.plugin)?));
         }
         let generation = self.next_generation;
-        let mut vm = Vm::new(&filter.module, &self.shared, &filter.plugin, self.name, generation)?;
+        let mut vm = Vm::new(&filter.module, &self.shared, &filter.plugin, self.name, generation, filter.vm)?;
         let root = vm.start_root(&filter.plugin)?;
         self.next_generation += 1;
         self.vms.insert(generation, vm);
@@ -334,7 +340,9 @@ impl Worker {
     /// Tells guests of queues that have something for them.
     pub(crate) fn tell_ready_queues(&mut self) {
         for (listener, token) in self.shared.shared_queues.take_ready(self.name) {
-            if let Some(vm) = self.vms.get_mut(&listener.generation) {
+            let told = |vm: &&mut Vm| vm.number() == listener.number && !vm.is_failed();
+            // The newest of them.
+            if let Some(vm) = self.vms.values_mut().rev().find(told) {
                 vm.tell_ready_queue(listener.root, token);
             }
         }

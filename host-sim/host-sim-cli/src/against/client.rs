@@ -66,10 +66,11 @@ pub(super) fn send(server: SocketAddr, call: &Call, patience: Duration) -> Resul
     })
 }
 
-/// The body of the answer to `GET path`; `None` where the server does not answer.
-pub(super) fn get(server: SocketAddr, path: &str) -> Option<Bytes> {
+/// The body of the answer to a request without one; `None` where the server does not answer.
+pub(super) fn fetch(server: SocketAddr, method: Method, path: &str) -> Option<Bytes> {
     let body = Pieces::new(Bytes::new(), &[], HeaderMap::new());
-    let request = http::Request::get(path).header(header::HOST, "localhost").body(body).ok()?;
+    let request = http::Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+    let request = request.body(body).ok()?;
     runtime().ok()?.block_on(async {
         let answer = ask(connect(server).await.ok()?, request).await.ok()?;
         Some(answer.into_body().collect().await.ok()?.to_bytes())

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -196,7 +197,8 @@ impl Envoy {
     }
 
     fn stat(&self, name: &str) -> Option<u64> {
-        let stats: Value = serde_json::from_slice(&client::get(self.admin, "/stats?format=json")?).ok()?;
+        let stats: Value =
+            serde_json::from_slice(&client::fetch(self.admin, Method::GET, "/stats?format=json")?).ok()?;
         let found = stats["stats"].as_array()?.iter().find(|stat| stat["name"] == name);
         Some(found.and_then(|stat| stat["value"].as_u64()).unwrap_or(0))
     }
@@ -204,7 +206,8 @@ impl Envoy {
 
 /// Where the listener is bound, once it is.
 fn listening(admin: SocketAddr) -> Option<SocketAddr> {
-    let listeners: Value = serde_json::from_slice(&client::get(admin, "/listeners?format=json")?).ok()?;
+    let listeners: Value =
+        serde_json::from_slice(&client::fetch(admin, Method::GET, "/listeners?format=json")?).ok()?;
     let bound = listeners.pointer("/listener_statuses/0/local_address/socket_address")?;
     format!("{}:{}", bound["address"].as_str()?, bound["port_value"]).parse().ok()
 }
@@ -243,6 +246,13 @@ impl Contender for Envoy {
             }
         }
         messages
+    }
+
+    fn end(mut self) -> Result<Vec<String>, AgainstError> {
+        // The answer may be lost with the process.
+        let _ = client::fetch(self.admin, Method::POST, "/quitquitquit");
+        until("the end of Envoy", VERDICT, || self.process.has_ended().then_some(()))?;
+        Ok(self.log())
     }
 
     fn metric(&self, name: &str) -> Option<u64> {

@@ -33,7 +33,7 @@ use self::{
 pub use self::{
     envoy::Envoy, error::AgainstError, program::Program, simulator::Simulator, upstream::Upstream,
 };
-use crate::scenario::{self, Expect, Miss, Scenario, Step};
+use crate::scenario::{self, Call, Expect, Miss, Scenario, Step};
 
 /// How long both gateways may take to come to the same log, calls and counters.
 const SETTLING: Duration = Duration::from_secs(5);
@@ -89,25 +89,46 @@ pub struct Comparison {
 }
 
 /// A gateway with a filter, in front of a scenario's upstream.
-trait Contender {
+pub trait Contender {
     /// Where it listens.
     fn address(&self) -> SocketAddr;
 
     /// A request is about to be sent.
     fn count(&self) {}
 
+    /// The server that requests are forwarded to.
     fn upstream(&self) -> &Upstream;
 
+    /// The servers that the filters can call, by name.
     fn clusters(&self) -> &BTreeMap<String, Upstream>;
 
     /// All lines that the filters have logged.
     fn log(&self) -> Vec<String>;
 
+    /// Shuts the gateway down, and returns all lines that the filters have logged by then.
+    ///
+    /// # Errors
+    /// When it does not end.
+    fn end(self) -> Result<Vec<String>, AgainstError>
+    where
+        Self: Sized;
+
     /// The value of a counter or a gauge.
     fn metric(&self, name: &str) -> Option<u64>;
 
     /// Gives the first filter a new configuration; says whether it was taken.
+    ///
+    /// # Errors
+    /// When the gateway does not say so in time.
     fn update(&mut self, configuration: &[u8]) -> Result<bool, AgainstError>;
+}
+
+/// Sends a request to a gateway, and reads as much of the answer as comes within `patience`.
+///
+/// # Errors
+/// When the gateway cannot be reached, or HTTP cannot carry the request.
+pub fn ask(gateway: &impl Contender, call: &Call, patience: Duration) -> Result<(), AgainstError> {
+    client::send(gateway.address(), call, patience).map(|_| ())
 }
 
 /// How long the upstream may take: longer than its slowest answer, as far as Envoy's default allows.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use host_sim::{Clock, EnvoyVersion, Host};
+use host_sim::{Clock, EnvoyVersion, Host, Logs};
 use http::Uri;
 
 use super::{AgainstError, CONFIGURED, ChainedFilter, Contender, response_timeout, upstream::Upstream};
@@ -21,6 +21,11 @@ pub struct Simulator {
 
 fn url(address: SocketAddr) -> Result<Uri, AgainstError> {
     format!("http://{address}").parse().map_err(AgainstError::message)
+}
+
+/// The lines that guests have logged.
+fn told(logs: &Logs) -> Vec<String> {
+    logs.lines().into_iter().filter(|line| !line.by_host).map(|line| line.message).collect()
 }
 
 impl Simulator {
@@ -43,6 +48,8 @@ impl Simulator {
         }
         options.response_timeout = response_timeout(scenario);
         let mut builder = Host::builder().clock(Clock::real()).system_randomness().envoy_version(version);
+        // All of it is compared.
+        builder = builder.log_capacity(usize::MAX);
         // What the configuration of the Envoy beside it says.
         builder = builder
             .property(["xds", "node"], serde_json::json!({"id": "case", "cluster": "case", "metadata": {}}));
@@ -78,8 +85,13 @@ impl Contender for Simulator {
     }
 
     fn log(&self) -> Vec<String> {
-        let lines = self.gateway.host().logs().lines().into_iter();
-        lines.filter(|line| !line.by_host).map(|line| line.message).collect()
+        told(self.gateway.host().logs())
+    }
+
+    fn end(self) -> Result<Vec<String>, AgainstError> {
+        let logs = self.gateway.host().logs().clone();
+        drop(self.gateway);
+        Ok(told(&logs))
     }
 
     fn metric(&self, name: &str) -> Option<u64> {

@@ -163,7 +163,7 @@ impl Host {
         for (index, filter) in next.iter().enumerate() {
             if new_vms.contains(&index) {
                 let mark = self.log_mark();
-                Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Base, 0)
+                Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Base, 0, filter.vm)
                     .map_err(|reason| self.refused(filter, several, VmName::Base, reason, mark))?;
             }
             self.try_canary(filter, several, &mut chain.verdicts)?;
@@ -205,7 +205,8 @@ impl Host {
     }
 
     fn run_canary(&self, filter: &Filter) -> Result<u32, VmError> {
-        Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0)?.start_root(&filter.plugin)
+        Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0, filter.vm)?
+            .start_root(&filter.plugin)
     }
 
     /// How many lines the log has seen.

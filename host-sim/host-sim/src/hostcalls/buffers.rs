@@ -14,17 +14,17 @@ use crate::{
 /// The body that a stream's guest may see: all that is held where it asked for that, else what is new.
 fn body(stream: &mut StreamContext, direction: Direction) -> Option<&mut BytesMut> {
     let half = stream.half(direction);
-    if half.sees_held { Some(&mut half.held) } else { half.chunk.as_mut() }
+    if half.sees_held { Some(&mut half.held) } else { half.chunk.as_mut().filter(|_| half.chunk_open) }
 }
 
-/// The bytes of a buffer. A stream without a body at hand has an empty one.
+/// The bytes of a buffer. Where no body is at hand it is empty.
 fn contents(state: &mut VmState, kind: BufferKind) -> Result<Bytes, Status> {
     match kind {
         BufferKind::RequestBody | BufferKind::ResponseBody => {
             let direction =
                 if kind == BufferKind::RequestBody { Direction::Request } else { Direction::Response };
-            let stream = state.current_stream().ok_or(Status::NotFound)?;
-            Ok(body(stream, direction).map_or_else(Bytes::new, |body| Bytes::copy_from_slice(body)))
+            let body = state.current_stream().and_then(|stream| body(stream, direction));
+            Ok(body.map_or_else(Bytes::new, |body| Bytes::copy_from_slice(body)))
         }
         BufferKind::VmConfiguration => Ok(state.plugin.vm_configuration.clone()),
         BufferKind::PluginConfiguration => state
@@ -86,9 +86,9 @@ pub(super) fn set_buffer_bytes(
             return Err(Status::BadArgument.into());
         }
     };
-    let stream = state.current_stream().ok_or(Status::NotFound)?;
     let data = slice(memory, data, data_size)?;
-    let body = body(stream, direction).ok_or(Status::BadArgument)?;
+    let body =
+        state.current_stream().and_then(|stream| body(stream, direction)).ok_or(Status::BadArgument)?;
     let at = usize::try_from(start).unwrap_or(usize::MAX);
     if start == 0 {
         let replaced = usize::try_from(size).unwrap_or(usize::MAX).min(body.len());

@@ -11,7 +11,11 @@ use crate::{
         memory::{Answer, Guest, slice},
         state::VmState,
     },
-    wire::{headers::Headers, message::Request, pairs},
+    wire::{
+        headers::{Headers, Kind},
+        message::Request,
+        pairs,
+    },
 };
 
 /// Tokens go up in steps of four, as the low bits tell the kind of call.
@@ -53,7 +57,8 @@ pub(super) fn http_call(
     let (memory, state) = guest.split();
     let cluster = String::from_utf8_lossy(slice(memory, cluster, cluster_size)?).into_owned();
     let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
-    let mut headers: Headers = pairs::decode(slice(memory, headers, headers_size)?).into_iter().collect();
+    let headers: Headers = pairs::decode(slice(memory, headers, headers_size)?).into_iter().collect();
+    let mut headers = headers.into_kind(Kind::Request);
     let trailers = pairs::decode(slice(memory, trailers, trailers_size)?);
     // The token is written first, so that a bad pointer is found before anything is sent.
     slice(memory, token_out, 4)?;

@@ -9,6 +9,7 @@ use crate::{
     abi::Status,
     vm::{
         callouts::{CallId, CallKind, Callout, GrpcOrder, GrpcStep, OpenCall, OpenStream},
+        deferred::Deferred,
         memory::{Answer, Guest, Refusal, slice},
         state::VmState,
     },
@@ -64,16 +65,22 @@ fn request(cluster: &str, service: &[u8], method: &[u8], metadata: Vec<(Bytes, B
 /// An address in the guest's memory, and how many bytes are there.
 type Span = (u32, u32);
 
-/// What a call and a stream begin with: the service's cluster, and the request to it. The spans are of the service's
+/// What a call and a stream begin with: a token, the service's cluster, and the request to it. A cluster that there is not closes the call. The spans are of the service's
 /// target, its name, the method and the metadata.
-fn open(guest: &mut Guest<'_>, spans: [Span; 4]) -> Result<(String, Request), Status> {
+fn open(guest: &mut Guest<'_>, kind: CallKind, spans: [Span; 4]) -> Result<(u32, String, Request), Status> {
     let (memory, state) = guest.split();
     let [target, name, method, metadata] = spans.map(|(ptr, size)| slice(memory, ptr, size));
     let (target, name, method) = (target?, name?, method?);
     let metadata = pairs::decode(metadata?);
     let cluster = cluster(state, target)?;
     let request = request(&cluster, name, method, metadata);
-    Ok((cluster, request))
+    let token = next_token(state, kind);
+    if !state.shared.knows_cluster(&cluster) {
+        let root = state.root_id();
+        state.deferred.push_back(Deferred::CloseGrpc { root, token, why: "Cluster not available" });
+        return Err(Status::InternalFailure);
+    }
+    Ok((token, cluster, request))
 }
 
 pub(super) fn grpc_call(
@@ -84,11 +91,10 @@ pub(super) fn grpc_call(
     token_out: u32,
 ) -> Answer {
     let message = grpc::frame(slice(guest.split().0, message, size)?);
-    let (cluster, request) = open(guest, spans)?;
+    let (token, cluster, request) = open(guest, CallKind::Grpc, spans)?;
     let mut request = request.body(message).header("grpc-timeout", format!("{timeout}m"));
     add_own(&mut request.headers, timeout.into());
     let state = guest.state();
-    let token = next_token(state, CallKind::Grpc);
     let root = state.root_id();
     state.callouts.open.insert(token, OpenCall { root, kind: CallKind::Grpc });
     let timeout = (timeout > 0).then(|| Duration::from_millis(timeout.into()));
@@ -98,10 +104,9 @@ pub(super) fn grpc_call(
 }
 
 pub(super) fn grpc_stream(guest: &mut Guest<'_>, spans: [Span; 4], token_out: u32) -> Answer {
-    let (cluster, mut request) = open(guest, spans)?;
+    let (token, cluster, mut request) = open(guest, CallKind::GrpcStream, spans)?;
     add_own(&mut request.headers, 0);
     let state = guest.state();
-    let token = next_token(state, CallKind::GrpcStream);
     let root = state.root_id();
     state.callouts.streams.insert(token, OpenStream { root, local_closed: false, remote_closed: false });
     order(state, token, GrpcStep::Open { cluster, request: Box::new(request) });

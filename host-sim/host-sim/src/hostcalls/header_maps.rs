@@ -33,7 +33,9 @@ fn readable(state: &mut VmState, kind: MapKind) -> Option<&Headers> {
     let stream = state.current_stream()?;
     match kind {
         MapKind::RequestHeaders => stream.visible_request_headers(),
-        MapKind::RequestTrailers => stream.request.trailers.as_ref().filter(|_| stream.request.trailers_open),
+        MapKind::RequestTrailers => {
+            stream.request.trailers.as_ref().filter(|_| stream.request.trailers_open && !stream.logging)
+        }
         MapKind::ResponseHeaders => stream.visible_response_headers(),
         MapKind::ResponseTrailers => stream.visible_response_trailers(),
         MapKind::CalloutHeaders
@@ -156,7 +158,9 @@ pub(super) fn set_header_map_pairs(guest: &mut Guest<'_>, map: u32, pairs: u32, 
     let kind = MapKind::from_code(map)?;
     let (memory, state) = guest.split();
     let pairs = pairs::decode(slice(memory, pairs, size)?);
-    *writable(state, kind)? = pairs.into_iter().collect();
+    let headers = writable(state, kind)?;
+    headers.clear();
+    pairs.into_iter().for_each(|(name, value)| headers.append(name, value));
     Ok(())
 }
 

@@ -42,8 +42,8 @@ use crate::{
     },
 };
 
-/// Host calls that a guest may make while it initialises (proxy-wasm-cpp-host `wasm.cc`).
-const DURING_INITIALIZE: [&str; 14] = [
+/// Host calls that a guest may make while it initialises (proxy-wasm-cpp-host `wasm.cc`), beside those of WASI since Envoy 1.39.
+const DURING_INITIALIZE: [&str; 13] = [
     "proxy_log",
     "fd_write",
     "clock_time_get",
@@ -57,7 +57,6 @@ const DURING_INITIALIZE: [&str; 14] = [
     "fd_fdstat_get",
     "fd_fdstat_set_flags",
     "poll_oneoff",
-    "proc_exit",
 ];
 
 /// Host calls that a guest's allocator may make when the host calls it (proxy-wasm-cpp-host `wasm.h`).
@@ -66,6 +65,18 @@ const DURING_ALLOCATION: [&str; 4] = ["proxy_log", "fd_write", "clock_time_get",
 /// What the log says of a call that the filter may not make.
 const RESTRICTED: &str = "Attempted call to restricted proxy-wasm capability";
 
+/// Refuses a call that may not be made now.
+fn permit(state: &VmState, name: &str) -> wasmtime::Result<()> {
+    let when = match state.restriction {
+        Restriction::Initializing if !DURING_INITIALIZE.contains(&name) && !wasi::is_since_1_39(name) => {
+            "the module initialises"
+        }
+        Restriction::Allocating if !DURING_ALLOCATION.contains(&name) => "memory is allocated",
+        Restriction::None | Restriction::Initializing | Restriction::Allocating => return Ok(()),
+    };
+    Err(wasmtime::Error::msg(format!("host function not allowed while {when}: {name}")))
+}
+
 /// Opens a host call: checks that it may be made now, and lets other VMs go first where a schedule says so. Where a fault
 /// was planned, it gives the status to be answered at once.
 fn open<'a>(
@@ -73,19 +84,7 @@ fn open<'a>(
     name: &'static str,
 ) -> Result<(Guest<'a>, Option<Status>), wasmtime::Error> {
     let state = caller.data_mut();
-    let permitted = match state.restriction {
-        Restriction::None => true,
-        Restriction::Initializing => DURING_INITIALIZE.contains(&name),
-        Restriction::Allocating => DURING_ALLOCATION.contains(&name),
-    };
-    if !permitted {
-        let when = if state.restriction == Restriction::Allocating {
-            "memory is allocated"
-        } else {
-            "the module initialises"
-        };
-        return Err(wasmtime::Error::msg(format!("host function not allowed while {when}: {name}")));
-    }
+    permit(state, name)?;
     state.host_calls += 1;
     if let Some(turns) = &state.turns {
         turns.offer();

@@ -26,8 +26,17 @@ use crate::{
 pub(super) const OWN: &[u8] = b"wasm.";
 
 /// Maps that do not list their names, so that the whole of one has no encoding.
-const LISTLESS: [&[u8]; 8] =
-    [b"connection", b"destination", b"filter_state", b"request", b"response", b"source", b"upstream", b"xds"];
+const LISTLESS: [&[u8]; 9] = [
+    b"connection",
+    b"destination",
+    b"filter_state",
+    b"request",
+    b"response",
+    b"source",
+    b"upstream",
+    b"upstream_filter_state",
+    b"xds",
+];
 
 pub(super) fn get_property(guest: &mut Guest<'_>, path: u32, size: u32, ptr: u32, len: u32) -> Answer {
     let (memory, state) = guest.split();
@@ -93,9 +102,10 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
     let value = match (given, *first) {
         (Some(value), _) => Some(value),
         (None, _) if gateway_properties::is_undecided(&shared, &parts) => None,
-        (None, b"plugin_name") => plugin.map(|plugin| plugin.name.clone().into()),
-        (None, b"plugin_root_id") => plugin.map(|plugin| plugin.root_id.clone().into()),
-        (None, b"plugin_vm_id") => vm_plugin.map(|plugin| plugin.vm_id.clone().into()),
+        // Texts have no parts.
+        (None, b"plugin_name") if rest.is_empty() => plugin.map(|plugin| plugin.name.clone().into()),
+        (None, b"plugin_root_id") if rest.is_empty() => plugin.map(|plugin| plugin.root_id.clone().into()),
+        (None, b"plugin_vm_id") if rest.is_empty() => vm_plugin.map(|plugin| plugin.vm_id.clone().into()),
         (None, _) => stream
             .and_then(|stream| ngx::of_uri(stream, path).or_else(|| of_stream(stream, first, rest, now))),
     };
@@ -156,18 +166,21 @@ fn of_stream(stream: &StreamContext, first: &[u8], rest: &[&[u8]], now: u64) -> 
         (b"connection", [name]) => match *name {
             b"id" => Some(stream.peer.connection_id.into()),
             b"mtls" => Some(false.into()),
+            b"requested_server_name" => Some("".into()),
             _ => None,
         },
+        (b"metadata", rest) => {
+            let empty = |name| (Bytes::from_static(name), Value::Map(BTreeMap::new()));
+            let fields = [empty(b"filter_metadata"), empty(b"typed_filter_metadata")];
+            Value::Message(Bytes::new(), BTreeMap::from(fields)).descend(rest).cloned()
+        }
         (b"source", [name]) => of_address(&stream.peer.source, name),
         (b"destination", [name]) => of_address(&stream.peer.destination, name),
         (b"filter_state", [name, rest @ ..]) => of_state(&stream.filter_state.get(name)?, rest),
         _ => None,
     };
     // Any other first name is looked for among what filters have set.
-    found.or_else(|| {
-        let name = [OWN, &[&[first], rest].concat().join(&0)].concat();
-        of_state(&stream.filter_state.get(&name)?, &[])
-    })
+    found.or_else(|| of_state(&stream.filter_state.get(&[OWN, first].concat())?, rest))
 }
 
 /// An object of the filter state, or a field of it.
@@ -196,11 +209,17 @@ fn header(headers: &Headers, name: &[u8]) -> Option<Value> {
     headers.get_joined(name).map(Value::Bytes)
 }
 
-fn map_of(headers: &Headers) -> Value {
-    let names = headers.iter().map(|(name, _)| name.clone());
+/// The names of a map with their values; none where the guest may not see it.
+fn map_of(headers: Option<&Headers>) -> Value {
+    let names = headers.into_iter().flat_map(Headers::iter).map(|(name, _)| name.clone());
     Value::Map(
-        names.filter_map(|name| Some((name.clone(), Value::Bytes(headers.get_joined(&name)?)))).collect(),
+        names.filter_map(|name| Some((name.clone(), Value::Bytes(headers?.get_joined(&name)?)))).collect(),
     )
+}
+
+/// Bytes of a map; 0 where the guest may not see it.
+fn byte_size(headers: Option<&Headers>) -> Value {
+    signed(headers.map_or(0, Headers::byte_size) as u64).into()
 }
 
 fn signed(number: u64) -> i64 {
@@ -216,6 +235,12 @@ fn of_request(stream: &StreamContext, name: &[u8], now: u64) -> Option<Value> {
                 Some(length) => std::str::from_utf8(length).ok()?.parse::<i64>().ok().map(Value::from),
                 None => Some(signed(stream.received).into()),
             };
+        }
+        b"headers" => return Some(map_of(stream.visible_request_headers())),
+        b"headers_bytes" => return Some(byte_size(stream.visible_request_headers())),
+        b"total_size" => {
+            let headers = stream.visible_request_headers().map_or(0, Headers::byte_size);
+            return Some(signed(stream.received.saturating_add(headers as u64)).into());
         }
         b"protocol" => return Some(stream.peer.protocol.into()),
         b"duration" => {
@@ -246,8 +271,6 @@ fn of_request(stream: &StreamContext, name: &[u8], now: u64) -> Option<Value> {
         b"referer" => header("referer"),
         b"useragent" => header("user-agent"),
         b"id" => header("x-request-id"),
-        b"headers" => Some(map_of(headers)),
-        b"total_size" => Some(signed(stream.received.saturating_add(headers.byte_size() as u64)).into()),
         _ => None,
     }
 }
@@ -268,8 +291,9 @@ fn of_response(stream: &StreamContext, name: &[u8]) -> Option<Value> {
             let headers = of(stream.visible_response_headers()) + of(stream.visible_response_trailers());
             Some(signed(stream.sent.saturating_add(headers)).into())
         }
-        b"headers" => stream.visible_response_headers().map(map_of),
-        b"trailers" => stream.visible_response_trailers().map(map_of),
+        b"headers" => Some(map_of(stream.visible_response_headers())),
+        b"headers_bytes" => Some(byte_size(stream.visible_response_headers())),
+        b"trailers" => Some(map_of(stream.visible_response_trailers())),
         b"grpc_status" => {
             let of =
                 |headers: Option<&Headers>| headers.and_then(|headers| headers.get("grpc-status").cloned());

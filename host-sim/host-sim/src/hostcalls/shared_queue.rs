@@ -22,7 +22,7 @@ fn available(state: &VmState) -> Result<(), Status> {
 pub(super) fn register_shared_queue(guest: &mut Guest<'_>, name: u32, size: u32, out: u32) -> Answer {
     let (memory, state) = guest.split();
     available(state)?;
-    let listener = Listener { vm: state.name, generation: state.generation, root: state.root_id() };
+    let listener = Listener { vm: state.name, number: state.number, root: state.root_id() };
     let token =
         state.shared.shared_queues.register(&state.plugin.vm_id, slice(memory, name, size)?, listener)?;
     Ok(guest.write_u32(out, token)?)

@@ -30,6 +30,7 @@ pub(super) fn continue_stream(guest: &mut Guest<'_>, stream: u32) -> Answer {
     // Envoy closes the request's maps and body to the guest at once, in whichever direction it continues.
     if let Some(stream) = state.stream(id) {
         stream.request.headers_open = false;
+        stream.request.chunk_open = false;
         stream.request.trailers_open = false;
         state.deferred.push_back(Deferred::Continue { stream: id, direction });
     }

@@ -154,6 +154,11 @@ pub(crate) fn is_host_function(name: &str) -> bool {
     name == "proc_exit" || calls.into_iter().any(|(known, _)| *known == name)
 }
 
+/// Whether Envoy has a call since 1.39.
+pub(super) fn is_since_1_39(name: &str) -> bool {
+    SINCE_1_39.iter().any(|(known, _)| *known == name)
+}
+
 /// The type that this version of Envoy declares for a call of WASI; nothing where it has none.
 pub(crate) fn declared(version: EnvoyVersion, module: &str, name: &str) -> Option<Signature> {
     if !MODULES.contains(&module) {
@@ -173,8 +178,9 @@ pub(super) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmt
             module,
             "proc_exit",
             |caller: Caller<'_, VmState>, code: u32| -> wasmtime::Result<()> {
-                // Envoy notes it and returns; what a compiler puts behind it traps.
                 let state = caller.data();
+                super::permit(state, "proc_exit")?;
+                // Envoy notes it and returns; what a compiler puts behind it traps.
                 state.shared.logs.tell(LogLevel::Trace, state.name, format!("proc_exit({code})"));
                 Ok(())
             },

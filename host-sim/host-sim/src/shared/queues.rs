@@ -27,11 +27,12 @@ struct State {
     ready: BTreeMap<VmName, VecDeque<(Listener, u32)>>,
 }
 
-/// A root context: the thread, its VM there, and the context.
+/// A root context: the thread, which of its VMs, and the context. A VM that takes the place of a failed one is told in its stead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listener {
     pub(crate) vm: VmName,
-    pub(crate) generation: u64,
+    /// [`VmState::number`](crate::vm::state::VmState::number).
+    pub(crate) number: usize,
     pub(crate) root: u32,
 }
 
@@ -112,11 +113,8 @@ mod tests {
     #[test]
     fn a_queue_is_one_by_vm_id_and_name_and_tells_the_last_who_registered() {
         let queues = SharedQueues::default();
-        let [worker, main] = [(VmName::Worker(0), 1), (VmName::Main, 2)].map(|(vm, root)| Listener {
-            vm,
-            generation: 0,
-            root,
-        });
+        let [worker, main] =
+            [(VmName::Worker(0), 1), (VmName::Main, 2)].map(|(vm, root)| Listener { vm, number: 0, root });
         let first = queues.register("v", b"q", worker).unwrap();
         queues.enqueue(first, b"a".to_vec(), true).unwrap();
         assert_eq!(queues.register("v", b"q", main), Ok(first));

@@ -164,7 +164,8 @@ impl Vm {
                 self.release_headers(id, direction);
             }
             HeadersAction::StopIteration => half.iteration = Iteration::Stopped,
-            HeadersAction::StopAll => half.iteration = Iteration::StoppedAll,
+            HeadersAction::StopAll => half.iteration = Iteration::StoppedAll { whole: false },
+            HeadersAction::StopAllAndBuffer => half.iteration = Iteration::StoppedAll { whole: true },
         }
     }
 
@@ -178,8 +179,11 @@ impl Vm {
     fn data(&mut self, id: u32, direction: Direction, data: Bytes, end: bool) {
         let Some(half) = self.half(id, direction) else { return };
         half.ended |= end;
-        if half.iteration == Iteration::StoppedAll {
+        if let Iteration::StoppedAll { whole } = half.iteration {
             half.held.extend_from_slice(&data);
+            if whole {
+                self.refuse_too_large(id, direction);
+            }
         } else {
             self.filter_data(id, direction, data, end);
         }
@@ -202,6 +206,7 @@ impl Vm {
         let Some(half) = self.half(id, direction) else { return };
         let size = count(if half.sees_held { half.held.len() } else { chunk.len() });
         half.chunk = Some(chunk);
+        half.chunk_open = true;
         let callback = self.exports.on_body[direction.index()].clone();
         let action = match self.ask(id, direction, callback, (id, size, u32::from(end))) {
             Verdict::Pass => DataAction::Continue,
@@ -253,7 +258,7 @@ impl Vm {
         let Some(half) = self.half(id, direction) else { return };
         half.ended = true;
         half.trailers = Some(trailers.into_kind(Kind::of_trailers(direction)));
-        if half.iteration != Iteration::StoppedAll {
+        if !matches!(half.iteration, Iteration::StoppedAll { .. }) {
             self.filter_trailers(id, direction);
         }
     }
@@ -285,7 +290,7 @@ impl Vm {
         if half.headers.is_none() || (half.iteration == Iteration::Running && half.headers_released) {
             return;
         }
-        let stopped_all = half.iteration == Iteration::StoppedAll;
+        let stopped_all = matches!(half.iteration, Iteration::StoppedAll { .. });
         if direction == Direction::Response {
             half.headers_open = false;
         }

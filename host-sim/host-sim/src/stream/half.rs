@@ -20,8 +20,8 @@ pub(crate) enum Iteration {
     Running,
     /// What came waits; callbacks for what follows still run.
     Stopped,
-    /// What came waits, and no callback runs until the filter continues.
-    StoppedAll,
+    /// What came waits, and no callback runs until the filter continues. Where the filter wants it `whole`, no more comes than fits.
+    StoppedAll { whole: bool },
 }
 
 /// One direction of a stream: what the filter holds of it and what it has let go.
@@ -35,6 +35,8 @@ pub(crate) struct Half {
     pub(crate) trailers_open: bool,
     /// The data whose callback runs.
     pub(crate) chunk: Option<BytesMut>,
+    /// Whether the guest may reach that data.
+    pub(crate) chunk_open: bool,
     /// Data that waits for the filter.
     pub(crate) held: BytesMut,
     /// The filter asked to see all that is held, not just what is new.

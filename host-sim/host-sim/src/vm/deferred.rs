@@ -6,6 +6,7 @@ use crate::{
         local_reply::LocalReply,
     },
     vm::Vm,
+    wire::grpc::GrpcEvent,
 };
 
 /// How many actions of one guest call may come back to the guest, one inside the other. Measured in Envoy 1.40: with 256
@@ -22,6 +23,7 @@ pub(crate) enum Deferred {
     Continue { stream: u32, direction: Direction },
     Reset { stream: u32 },
     DeleteRoot { root: u32 },
+    CloseGrpc { root: u32, token: u32, why: &'static str },
 }
 
 impl Vm {
@@ -42,6 +44,10 @@ impl Vm {
                 Deferred::Reset { stream } => {
                     self.put(stream, Answer::Reset);
                     false
+                }
+                Deferred::CloseGrpc { root, token, why } => {
+                    self.tell_grpc(root, token, GrpcEvent::unavailable(why));
+                    true
                 }
                 Deferred::DeleteRoot { root } => {
                     self.delete_root(root);

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::{
     vm::{Vm, callouts::OpenStream},
     wire::{
-        grpc::{GrpcEvent, UNKNOWN},
+        grpc::{GrpcEvent, INTERNAL},
         message::Response,
     },
 };
@@ -17,7 +17,8 @@ impl Vm {
         let failed =
             events.iter().find(|event| matches!(event, GrpcEvent::Closed { status, .. } if *status != 0));
         let told = failed.or_else(|| events.iter().find(|event| matches!(event, GrpcEvent::Message(_))));
-        let told = told.cloned().unwrap_or(GrpcEvent::Closed { status: UNKNOWN, message: String::new() });
+        // Neither a failure nor a message.
+        let told = told.cloned().unwrap_or(GrpcEvent::Closed { status: INTERNAL, message: String::new() });
         self.tell_grpc(root, token, told);
     }
 
@@ -36,7 +37,7 @@ impl Vm {
         }
     }
 
-    fn tell_grpc(&mut self, root_id: u32, token: u32, event: GrpcEvent) {
+    pub(super) fn tell_grpc(&mut self, root_id: u32, token: u32, event: GrpcEvent) {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let Some(root) = self.state().root(root_id) else { return };
         let (callback, function, argument) = match event {

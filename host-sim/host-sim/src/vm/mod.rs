@@ -111,11 +111,13 @@ impl Vm {
         plugin: &Arc<Plugin>,
         name: VmName,
         generation: u64,
+        number: usize,
     ) -> Result<Self, VmError> {
         let state = VmState {
             shared: Arc::clone(shared),
             name,
             generation,
+            number,
             plugin: Arc::clone(plugin),
             namespace: shared.shared_data.namespace(&plugin.vm_id),
             memory: None,
@@ -169,6 +171,10 @@ impl Vm {
 
     pub(crate) fn state(&mut self) -> &mut VmState {
         self.store.data_mut()
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.store.data().number
     }
 
     pub(crate) fn failure(&self) -> Option<&VmError> {

@@ -30,7 +30,7 @@ impl Vm {
             declared_properties: BTreeMap::new(),
             #[cfg(feature = "expressions")]
             expressions: crate::hostcalls::expressions::Expressions::default(),
-            configuring: false,
+            configuring: true,
             life: RootLife::Running,
         };
         self.state().contexts.insert(id, Context::Root(Box::new(root)));
@@ -48,15 +48,15 @@ impl Vm {
             }
         }
         if let Some(configure) = self.exports.on_configure.clone() {
-            self.set_configuring(id, true);
             let configured =
                 self.call("proxy_on_configure", id, &configure, (id, size(&plugin.configuration)));
-            self.set_configuring(id, false);
+            self.set_started(id);
             self.run_deferred();
             if configured == Some(0) {
                 return Err(self.refused(id, VmError::ConfigureRefused));
             }
         }
+        self.set_started(id);
         match &self.failure {
             Some(failure) => Err(failure.clone()),
             None => Ok(id),
@@ -69,9 +69,10 @@ impl Vm {
         self.failure.clone().unwrap_or(why)
     }
 
-    fn set_configuring(&mut self, root: u32, configuring: bool) {
+    /// From now on the guest cannot read the root's configuration.
+    fn set_started(&mut self, root: u32) {
         if let Some(root) = self.state().root(root) {
-            root.configuring = configuring;
+            root.configuring = false;
         }
     }
 
@@ -128,6 +129,13 @@ impl Vm {
             context.life = RootLife::Retiring;
         }
         self.end_root_if_drained(root);
+    }
+
+    /// Ends the root contexts, as their gateway ends.
+    pub(crate) fn retire_roots(&mut self) {
+        for root in self.root_ids() {
+            self.retire_root(root);
+        }
     }
 
     /// A root context of `plugin` that has not been told that it ends; it serves again.

@@ -38,6 +38,8 @@ pub(crate) struct VmState {
     pub(crate) name: VmName,
     /// The VM's number on its worker.
     pub(crate) generation: u64,
+    /// One for all VMs that filters share, on every worker and in the place of failed ones.
+    pub(crate) number: usize,
     /// The plugin that the VM was made for: its `vm_id`, VM configuration and environment.
     pub(crate) plugin: Arc<Plugin>,
     pub(crate) namespace: Arc<Namespace>,
@@ -98,7 +100,7 @@ pub(crate) struct RootContext {
     pub(crate) declared_properties: BTreeMap<Vec<u8>, Declared>,
     #[cfg(feature = "expressions")]
     pub(crate) expressions: Expressions,
-    /// `proxy_on_configure` runs: the configuration can be read.
+    /// It begins, up to the end of `proxy_on_configure`: the configuration can be read.
     pub(crate) configuring: bool,
     pub(crate) life: RootLife,
 }

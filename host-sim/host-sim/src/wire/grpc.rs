@@ -11,7 +11,9 @@ use crate::{
 };
 
 /// gRPC's `UNKNOWN`: an answer that does not say how it went.
-pub(crate) const UNKNOWN: u32 = 2;
+const UNKNOWN: u32 = 2;
+/// gRPC's `INTERNAL`: the answer to a unary call has no message.
+pub(crate) const INTERNAL: u32 = 13;
 
 /// What Envoy says of a call that its cluster has failed without saying why.
 const VIA_UPSTREAM: &str = "via_upstream";
@@ -98,7 +100,12 @@ impl GrpcEvent {
 
     /// The connection broke, or never was.
     pub fn broken() -> Self {
-        Self::Closed { status: UNAVAILABLE, message: "upstream reset".to_owned() }
+        Self::unavailable("upstream reset")
+    }
+
+    /// There is nobody to answer the call.
+    pub(crate) fn unavailable(why: &str) -> Self {
+        Self::Closed { status: UNAVAILABLE, message: why.to_owned() }
     }
 
     /// All that a whole answer says. The answer to a later message of a stream says nothing of its headers again.

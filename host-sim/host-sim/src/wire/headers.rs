@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 
+use crate::wire::inline_headers::AUTHORITY;
 pub(crate) use crate::wire::inline_headers::Kind;
 
 /// Entries that most messages have no more of.
@@ -41,6 +42,10 @@ impl Entry {
     /// Whether it has this name, in any case.
     fn is(&self, name: &[u8]) -> bool {
         self.name.eq_ignore_ascii_case(name)
+    }
+
+    fn is_pseudo(&self) -> bool {
+        self.name.starts_with(b":")
     }
 }
 
@@ -93,7 +98,11 @@ impl Headers {
 
     /// Every value of `name`, in order.
     pub fn get_all(&self, name: impl AsRef<[u8]>) -> impl Iterator<Item = &Bytes> {
-        self.entries.iter().filter(move |entry| entry.is(name.as_ref())).map(|entry| &entry.value)
+        let kind = self.kind;
+        self.entries
+            .iter()
+            .filter(move |entry| entry.is(kind.own_name(name.as_ref())))
+            .map(|entry| &entry.value)
     }
 
     /// Every value of `name` as one, joined with commas: what `request.headers.<name>` holds.
@@ -113,12 +122,15 @@ impl Headers {
 
     /// Adds a value. As in Envoy, in a request's or a response's headers a second value of a header that is kept once
     /// (`authorization`, `content-type`, `x-forwarded-for` …) is joined to the first with a comma; others get an entry
-    /// of their own.
+    /// of their own. In a request's headers `host` is another name of `:authority`. Pseudo-headers come before all others.
     pub fn append(&mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) {
         self.add(Entry::new(name, value));
     }
 
-    fn add(&mut self, new: Entry) {
+    fn add(&mut self, mut new: Entry) {
+        if self.kind.own_name(&new.name) == AUTHORITY {
+            (new.name, new.written) = (Bytes::from_static(AUTHORITY), None);
+        }
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == new.name)
             && self.kind.joins(&new.name)
         {
@@ -131,27 +143,25 @@ impl Headers {
             };
             return;
         }
-        self.entries.push(new);
+        if new.is_pseudo() {
+            let end = self.entries.iter().position(|entry| !entry.is_pseudo()).unwrap_or(self.entries.len());
+            self.entries.insert(end, new);
+        } else {
+            self.entries.push(new);
+        }
     }
 
-    /// Sets the only value of `name`, at the place of the first one if there was any.
+    /// Sets the only value of `name`: every value that it had is removed, and the new one is added.
     pub fn set(&mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) {
         let new = Entry::new(name, value);
-        let Some(first) = self.entries.iter().position(|entry| entry.name == new.name) else {
-            self.entries.push(new);
-            return;
-        };
-        let mut index = 0;
-        self.entries.retain(|entry| {
-            index += 1;
-            index - 1 <= first || entry.name != new.name
-        });
-        self.entries[first] = new;
+        self.remove(&new.name);
+        self.add(new);
     }
 
     /// Removes every value of `name`.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) {
-        self.entries.retain(|entry| !entry.is(name.as_ref()));
+        let name = self.kind.own_name(name.as_ref());
+        self.entries.retain(|entry| !entry.is(name));
     }
 
     /// Removes everything.
@@ -234,11 +244,24 @@ mod tests {
     }
 
     #[test]
-    fn set_keeps_the_place_of_the_first_value_and_drops_the_others() {
-        let mut headers: Headers = [("x", "1"), ("y", "2"), ("X", "3")].into_iter().collect();
+    fn set_removes_all_values_and_adds_one_after_the_others_or_after_the_pseudo_headers() {
+        let mut headers: Headers =
+            [(":a", "1"), ("x", "1"), (":b", "2"), ("y", "2"), ("X", "3")].into_iter().collect();
         headers.set("X", "4");
-        let entries: Vec<_> = headers.iter().map(|(n, v)| (n.as_ref(), v.as_ref())).collect();
-        assert_eq!(entries, [(&b"x"[..], &b"4"[..]), (b"y", b"2")]);
+        headers.set(":a", "5");
+        assert_eq!(headers, [(":b", "2"), (":a", "5"), ("y", "2"), ("x", "4")].into_iter().collect());
+    }
+
+    #[test]
+    fn host_is_the_authority_of_a_request() {
+        let mut headers: Headers = [(":path", "/"), ("Host", "a")].into_iter().collect();
+        assert_eq!(headers.get(":authority"), None);
+        headers = headers.into_kind(Kind::Request);
+        assert_eq!((headers.get("HOST"), headers.get(":authority")), (Some(&"a".into()), Some(&"a".into())));
+        headers.set("host", "b");
+        assert_eq!(headers, [(":path", "/"), (":authority", "b")].into_iter().collect());
+        headers.remove("host");
+        assert_eq!(headers.len(), 1);
     }
 
     #[test]

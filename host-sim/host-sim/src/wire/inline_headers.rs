@@ -122,6 +122,9 @@ const OF_RESPONSES: [&[u8]; 38] = [
 /// Of the trailers of responses. Those of requests keep every line.
 const OF_RESPONSE_TRAILERS: [&[u8]; 2] = [b"grpc-message", b"grpc-status"];
 
+/// The pseudo-header that `host` is another name of in the headers of requests.
+pub(super) const AUTHORITY: &[u8] = b":authority";
+
 /// What a map holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Kind {
@@ -148,6 +151,11 @@ impl Kind {
             Direction::Request => Self::Any,
             Direction::Response => Self::ResponseTrailers,
         }
+    }
+
+    /// The name that a map keeps for this one.
+    pub(super) fn own_name(self, name: &[u8]) -> &[u8] {
+        if self == Self::Request && name.eq_ignore_ascii_case(b"host") { AUTHORITY } else { name }
     }
 
     /// Whether a repeated line of `name`, in lower case, is joined to the first.

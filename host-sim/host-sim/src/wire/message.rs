@@ -14,10 +14,16 @@ use crate::wire::{
 macro_rules! message {
     ($message:ty, $trailers:expr) => {
         impl $message {
-            /// Adds a header; a repeated one is kept as Envoy keeps it (see [`Headers::append`]). Bytes need be no UTF-8.
+            /// Adds a header; a repeated one is kept as Envoy keeps it (see [`Headers::append`]), and `host` takes the place of the
+            /// authority that there was. Values may be any bytes.
             #[must_use]
             pub fn header(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-                self.headers.append(name, value);
+                let name = name.into();
+                if name.eq_ignore_ascii_case(b"host") {
+                    self.headers.set(name, value);
+                } else {
+                    self.headers.append(name, value);
+                }
                 self
             }
 

@@ -38,6 +38,10 @@ pub(super) fn http_call(asked: &Asked<'_>) -> String {
 pub(super) fn grpc_open(asked: &Asked<'_>) -> String {
     match asked.status {
         Status::ParseFailure => no_cluster(asked, &asked.text("service")),
+        Status::InternalFailure => {
+            "no cluster has the name in the GrpcService; proxy_on_grpc_close follows with UNAVAILABLE (14)"
+                .to_owned()
+        }
         _ => "the service is a GrpcService without the cluster_name of an envoy_grpc".to_owned(),
     }
 }

@@ -93,15 +93,14 @@ pub(super) fn buffer(asked: &mut Asked<'_>) -> String {
     let callback = asked.callback;
     match (kind, asked.status) {
         (BufferKind::PluginConfiguration, Status::NotFound) => {
-            format!("the {name} is there in proxy_on_configure alone, and this is {callback}")
+            format!(
+                "the {name} is there from a root's proxy_on_context_create to its proxy_on_configure; this is {callback}"
+            )
         }
         (BufferKind::CalloutBody, Status::NotFound) => {
             format!(
                 "the {name} is there in proxy_on_http_call_response alone, of an answer that came; this is {callback}"
             )
-        }
-        (BufferKind::RequestBody | BufferKind::ResponseBody, Status::NotFound) => {
-            no_stream(asked).unwrap_or_else(|| "there is no stream".to_owned())
         }
         (BufferKind::RequestBody | BufferKind::ResponseBody, _) => match no_body(asked, kind) {
             Some(why) => why,
@@ -116,12 +115,18 @@ pub(super) fn buffer(asked: &mut Asked<'_>) -> String {
 fn no_body(asked: &mut Asked<'_>, kind: BufferKind) -> Option<String> {
     let direction = if kind == BufferKind::RequestBody { Direction::Request } else { Direction::Response };
     let callback = asked.callback;
+    if let Some(why) = no_stream(asked) {
+        return Some(why);
+    }
     let stream = asked.state.current_stream()?;
     let half = stream.half(direction);
-    if half.sees_held || half.chunk.is_some() {
+    let message = direction.message();
+    if half.sees_held || half.chunk_open && half.chunk.is_some() {
         return None;
     }
-    let message = direction.message();
+    if half.chunk.is_some() {
+        return Some(format!("no {message} body in {callback} any more: the filter has let it go on"));
+    }
     let whole = if half.ended && half.headers.is_some() && half.held.is_empty() && !half.headers_released {
         format!("; this {message} has none")
     } else {
