@@ -122,7 +122,7 @@ pub fn sweep(
     let (here, there) = (answers(&simulator.end()?), answers(&envoy.end()?));
     let asked: BTreeSet<_> = here.keys().chain(there.keys()).collect();
     let questions = asked.len();
-    let shown = |answers: &Answers, question| {
+    let shown = |answers: &Answers, question: &(String, String)| {
         answers.get(question).map(|answers| Vec::from_iter(answers.clone()).join(" or ")).unwrap_or_default()
     };
     let differ = |asked: &(String, String)| {

@@ -287,7 +287,7 @@ fn table() -> String {
 
 /// What upstream and clusters answer. The update that there is in a scenario lets the filter be updated.
 const UPSTREAM: &str = "
-upstream: {headers: {x-up: yes, vary: [a, b], x-many: ['1', '2']}, body: answer, chunked: true}
+upstream: {headers: {x-up: up, vary: [a, b], x-many: ['1', '2']}, body: answer, chunked: true}
 clusters: {web: {headers: {x-web: '1', vary: [a, b]}, body: of the cluster}}
 steps: [{update: another}]";
 
@@ -522,9 +522,7 @@ fn start(calls: &str) -> String {
 
 #[test]
 fn a_module_may_call_while_it_initialises_what_it_may_in_envoy() {
-    for calls in STARTS {
-        let loaded = loads(EnvoyVersion::V1_40, &start(calls)).expect("both gateways");
-        println!("{loaded:?} {calls}");
-        assert_eq!(loaded[0], loaded[1], "the simulator loads it, Envoy loads it: {calls}");
-    }
+    let rows = STARTS.map(|calls| (loads(EnvoyVersion::V1_40, &start(calls)).expect("both gateways"), calls));
+    let differ: Vec<_> = rows.iter().filter(|([here, there], _)| here != there).collect();
+    assert!(differ.is_empty(), "the simulator loads it, Envoy loads it: {differ:#?}");
 }
