@@ -68,11 +68,33 @@ pub fn requests(text: &str) -> anyhow::Result<Vec<Call>> {
     Ok(serde_saphyr::from_str(text)?)
 }
 
+/// An answer without what is another in each run: how long an upstream took, and the order of a map that is a property, which is any in
+/// Envoy.
+fn normalised(question: &str, answer: &str) -> String {
+    const TIME: &str = "x-envoy-upstream-service-time=";
+    let answer = match answer.split_once(TIME) {
+        Some((before, after)) => {
+            format!("{before}{TIME}…{}", after.trim_start_matches(|digit: char| digit.is_ascii_digit()))
+        }
+        None => answer.to_owned(),
+    };
+    let entries = answer.strip_prefix("0 {").and_then(|rest| rest.strip_suffix('}'));
+    match entries.filter(|_| question.starts_with("proxy_get_property")) {
+        Some(entries) => {
+            let mut entries: Vec<_> = entries.split("; ").collect();
+            entries.sort_unstable();
+            format!("0 {{{}}}", entries.join("; "))
+        }
+        None => answer,
+    }
+}
+
 fn answers(log: &[String]) -> Answers {
     let mut answers = Answers::new();
     for line in log {
         let mut parts = line.splitn(3, " | ").map(str::to_owned);
         if let (Some(place), Some(question), Some(answer)) = (parts.next(), parts.next(), parts.next()) {
+            let answer = normalised(&question, &answer);
             answers.entry((place, question)).or_default().insert(answer);
         }
     }

@@ -29,7 +29,7 @@ fn contents(state: &mut VmState, kind: BufferKind) -> Result<Bytes, Status> {
         BufferKind::VmConfiguration => Ok(state.plugin.vm_configuration.clone()),
         BufferKind::PluginConfiguration => state
             .current_root()
-            .filter(|root| root.configuring)
+            .filter(|root| root.configuration_open)
             .map(|root| root.plugin.configuration.clone())
             .ok_or(Status::NotFound),
         BufferKind::CalloutBody => state
@@ -78,15 +78,13 @@ pub(super) fn set_buffer_bytes(
 ) -> Answer {
     let kind = BufferKind::from_code(buffer)?;
     let (memory, state) = guest.split();
+    contents(state, kind)?;
+    let data = slice(memory, data, data_size)?;
     let direction = match kind {
         BufferKind::RequestBody => Direction::Request,
         BufferKind::ResponseBody => Direction::Response,
-        _ => {
-            contents(state, kind)?;
-            return Err(Status::BadArgument.into());
-        }
+        _ => return Err(Status::BadArgument.into()),
     };
-    let data = slice(memory, data, data_size)?;
     let body =
         state.current_stream().and_then(|stream| body(stream, direction)).ok_or(Status::BadArgument)?;
     let at = usize::try_from(start).unwrap_or(usize::MAX);

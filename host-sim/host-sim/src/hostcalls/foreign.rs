@@ -1,6 +1,9 @@
 //! Functions that Envoy offers by name (`source/extensions/common/wasm/foreign.cc`).
 
-use std::io::{Read as _, Write as _};
+use std::{
+    collections::btree_map::Entry,
+    io::{Read as _, Write as _},
+};
 
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
 
@@ -12,7 +15,10 @@ use super::signatures;
 use crate::{
     abi::Status,
     stream::filter_state::Declared,
-    vm::memory::{Answer, Guest, slice},
+    vm::{
+        memory::{Answer, Guest, slice},
+        state::Context,
+    },
     wire::protobuf::{self, Field},
 };
 
@@ -99,7 +105,8 @@ fn uncompress(bytes: &[u8], limit: usize) -> Option<Vec<u8>> {
 /// `WasmType.String`.
 const STRING: u64 = 1;
 
-/// `DeclarePropertyArguments`: says, once for each root context, whether a property can be set again.
+/// `DeclarePropertyArguments`: says, once for each context, whether a property can be set again. Only what
+/// a root context says counts.
 fn declare_property(guest: &mut Guest<'_>, arguments: &[u8]) -> Result<(), Status> {
     let fields = protobuf::fields(arguments).ok_or(Status::BadArgument)?;
     let (mut name, mut declared) = (Vec::new(), Declared::default());
@@ -112,10 +119,17 @@ fn declare_property(guest: &mut Guest<'_>, arguments: &[u8]) -> Result<(), Statu
             _ => {}
         }
     }
-    let root = guest.state().current_root().ok_or(Status::InternalFailure)?;
-    if root.declared_properties.contains_key(&name) {
-        return Err(Status::BadArgument);
+    let state = guest.state();
+    let properties = match state.contexts.get_mut(&state.context_id()) {
+        Some(Context::Root(root)) => &mut root.declared_properties,
+        Some(Context::Stream(stream)) => &mut stream.declared_properties,
+        None => return Err(Status::InternalFailure),
+    };
+    match properties.entry(name) {
+        Entry::Occupied(_) => Err(Status::BadArgument),
+        Entry::Vacant(entry) => {
+            entry.insert(declared);
+            Ok(())
+        }
     }
-    root.declared_properties.insert(name, declared);
-    Ok(())
 }

@@ -51,7 +51,7 @@ fn writable(state: &mut VmState, kind: MapKind) -> Result<&mut Headers, Status> 
         let end_of_stream = stream.end_of_stream;
         let trailers = |stream, direction| {
             let half = StreamContext::half(stream, direction);
-            if half.trailers.is_none() && half.chunk.is_some() && end_of_stream {
+            if half.trailers.is_none() && half.chunk.is_some() && half.chunk_open && end_of_stream {
                 half.trailers = Some(Headers::of(Kind::of_trailers(direction)));
                 half.trailers_open = true;
             }

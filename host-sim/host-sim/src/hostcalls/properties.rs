@@ -26,17 +26,8 @@ use crate::{
 pub(super) const OWN: &[u8] = b"wasm.";
 
 /// Maps that do not list their names, so that the whole of one has no encoding.
-const LISTLESS: [&[u8]; 9] = [
-    b"connection",
-    b"destination",
-    b"filter_state",
-    b"request",
-    b"response",
-    b"source",
-    b"upstream",
-    b"upstream_filter_state",
-    b"xds",
-];
+const LISTLESS: [&[u8]; 8] =
+    [b"connection", b"destination", b"filter_state", b"request", b"response", b"source", b"upstream", b"xds"];
 
 pub(super) fn get_property(guest: &mut Guest<'_>, path: u32, size: u32, ptr: u32, len: u32) -> Answer {
     let (memory, state) = guest.split();
@@ -159,6 +150,8 @@ fn of_stream(stream: &StreamContext, first: &[u8], rest: &[&[u8]], now: u64) -> 
         (b"response", [name, rest @ ..]) => {
             of_response(stream, name).and_then(|value| value.descend(rest).cloned())
         }
+        // There is one once there is a connection to the upstream; filters put nothing into it, and it does not list its names.
+        (b"upstream_filter_state", []) => stream.progress.sent.map(|_| Value::Null),
         (b"upstream", [name]) => gateway_properties::of_upstream(stream, name),
         (b"xds", [name, rest @ ..]) => {
             gateway_properties::of_configuration(stream, name).and_then(|value| value.descend(rest).cloned())
@@ -245,7 +238,7 @@ fn of_request(stream: &StreamContext, name: &[u8], now: u64) -> Option<Value> {
         b"protocol" => return Some(stream.peer.protocol.into()),
         b"duration" => {
             let elapsed = now.saturating_sub(stream.started_monotonic);
-            return stream.logging.then(|| Value::Duration(signed(elapsed)));
+            return stream.complete.then(|| Value::Duration(signed(elapsed)));
         }
         _ => {}
     }

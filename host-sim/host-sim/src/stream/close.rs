@@ -13,6 +13,7 @@ impl Worker {
     /// Ends a stream: every filter logs it, then every filter's context ends.
     pub(crate) fn close(&mut self, slot: StreamId) {
         self.show_ends(slot.0);
+        self.each(slot.0, |stream| stream.complete = true);
         let Some(chain) = self.chains.remove(&slot.0) else { return };
         self.ready.remove(&slot.0);
         let mut over = false;

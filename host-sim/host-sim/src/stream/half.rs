@@ -1,12 +1,15 @@
 //! What a filter holds of a stream, and what it may see of it.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use bytes::BytesMut;
 
 use crate::{
     stream::{
-        filter_state::FilterState,
+        filter_state::{Declared, FilterState},
         frame::{Answer, Direction},
         upstream::Progress,
     },
@@ -65,6 +68,8 @@ pub(crate) struct StreamContext {
     pub(crate) is_grpc: bool,
     /// The request's URI where the gateway is nginx, which shows filters another `:path` than it sends to the upstream.
     pub(crate) nginx_uri: Option<Arc<NginxUri>>,
+    /// All has been said: what follows are the last callbacks.
+    pub(crate) complete: bool,
     /// `proxy_on_log` runs.
     pub(crate) logging: bool,
     pub(crate) peer: Arc<Peer>,
@@ -78,6 +83,8 @@ pub(crate) struct StreamContext {
     pub(crate) sent: u64,
     pub(crate) progress: Progress,
     pub(crate) filter_state: FilterState,
+    /// What it has declared for itself, which has no effect.
+    pub(crate) declared_properties: BTreeMap<Vec<u8>, Declared>,
     pub(crate) details: Option<String>,
     /// The status of a reply that took the response's place.
     pub(crate) code: Option<u16>,

@@ -30,7 +30,7 @@ impl Vm {
             declared_properties: BTreeMap::new(),
             #[cfg(feature = "expressions")]
             expressions: crate::hostcalls::expressions::Expressions::default(),
-            configuring: true,
+            configuration_open: true,
             life: RootLife::Running,
         };
         self.state().contexts.insert(id, Context::Root(Box::new(root)));
@@ -38,6 +38,7 @@ impl Vm {
         if let Some(create) = self.exports.on_context_create.clone() {
             self.call("proxy_on_context_create", id, &create, (id, 0));
         }
+        self.let_configuration_be_read(id, false);
         let size = |bytes: &Bytes| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if let Some(start) = self.exports.on_vm_start.clone() {
             let vm_size = size(&self.state().plugin.vm_configuration);
@@ -48,15 +49,15 @@ impl Vm {
             }
         }
         if let Some(configure) = self.exports.on_configure.clone() {
+            self.let_configuration_be_read(id, true);
             let configured =
                 self.call("proxy_on_configure", id, &configure, (id, size(&plugin.configuration)));
-            self.set_started(id);
+            self.let_configuration_be_read(id, false);
             self.run_deferred();
             if configured == Some(0) {
                 return Err(self.refused(id, VmError::ConfigureRefused));
             }
         }
-        self.set_started(id);
         match &self.failure {
             Some(failure) => Err(failure.clone()),
             None => Ok(id),
@@ -69,10 +70,9 @@ impl Vm {
         self.failure.clone().unwrap_or(why)
     }
 
-    /// From now on the guest cannot read the root's configuration.
-    fn set_started(&mut self, root: u32) {
+    fn let_configuration_be_read(&mut self, root: u32, readable: bool) {
         if let Some(root) = self.state().root(root) {
-            root.configuring = false;
+            root.configuration_open = readable;
         }
     }
 

@@ -100,8 +100,8 @@ pub(crate) struct RootContext {
     pub(crate) declared_properties: BTreeMap<Vec<u8>, Declared>,
     #[cfg(feature = "expressions")]
     pub(crate) expressions: Expressions,
-    /// It begins, up to the end of `proxy_on_configure`: the configuration can be read.
-    pub(crate) configuring: bool,
+    /// Its `proxy_on_context_create` or its `proxy_on_configure` runs: the configuration can be read.
+    pub(crate) configuration_open: bool,
     pub(crate) life: RootLife,
 }
 

@@ -1,6 +1,9 @@
 //! How streams begin and end in a guest.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use crate::{
     flavour::StreamEnd,
@@ -33,6 +36,7 @@ impl Vm {
             end_of_stream: false,
             is_grpc: false,
             nginx_uri: None,
+            complete: false,
             logging: false,
             peer,
             started: state.shared.clock.wall_nanos(),
@@ -41,6 +45,7 @@ impl Vm {
             sent: 0,
             progress: Progress::default(),
             filter_state,
+            declared_properties: BTreeMap::new(),
             details: None,
             code: None,
             replied: false,

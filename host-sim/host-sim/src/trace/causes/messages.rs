@@ -94,7 +94,7 @@ pub(super) fn buffer(asked: &mut Asked<'_>) -> String {
     match (kind, asked.status) {
         (BufferKind::PluginConfiguration, Status::NotFound) => {
             format!(
-                "the {name} is there from a root's proxy_on_context_create to its proxy_on_configure; this is {callback}"
+                "the {name} is there in a root's proxy_on_context_create and proxy_on_configure; this is {callback}"
             )
         }
         (BufferKind::CalloutBody, Status::NotFound) => {
