@@ -154,9 +154,9 @@ pub(crate) fn is_host_function(name: &str) -> bool {
     name == "proc_exit" || calls.into_iter().any(|(known, _)| *known == name)
 }
 
-/// Whether Envoy has a call since 1.39.
-pub(super) fn is_since_1_39(name: &str) -> bool {
-    SINCE_1_39.iter().any(|(known, _)| *known == name)
+/// Whether Envoy has a call since 1.39, and opens it to modules that initialise.
+pub(super) fn is_open_since_1_39(name: &str) -> bool {
+    !matches!(name, "path_link" | "path_symlink") && SINCE_1_39.iter().any(|(known, _)| *known == name)
 }
 
 /// The type that this version of Envoy declares for a call of WASI; nothing where it has none.

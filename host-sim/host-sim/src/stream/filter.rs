@@ -344,10 +344,9 @@ impl Vm {
         self.pass(id, direction, Part::Body { data, end });
     }
 
-    /// Trailers that the filter made up in its last body callback; it does not see them again.
+    /// Trailers that the filter made up in its last body callback, which has no other callback for them: it may go on reaching for them.
     fn release_new_trailers(&mut self, id: u32, direction: Direction) {
         if self.half(id, direction).is_some_and(|half| half.trailers_open && half.ended) {
-            self.with_half(id, direction, |half| half.trailers_open = false);
             self.release_trailers(id, direction);
         }
     }
