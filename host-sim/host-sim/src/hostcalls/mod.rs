@@ -68,7 +68,9 @@ const RESTRICTED: &str = "Attempted call to restricted proxy-wasm capability";
 /// Refuses a call that may not be made now.
 fn permit(state: &VmState, name: &str) -> wasmtime::Result<()> {
     let when = match state.restriction {
-        Restriction::Initializing if !DURING_INITIALIZE.contains(&name) && !wasi::is_open_since_1_39(name) => {
+        Restriction::Initializing
+            if !DURING_INITIALIZE.contains(&name) && !wasi::is_open_since_1_39(name) =>
+        {
             "the module initialises"
         }
         Restriction::Allocating if !DURING_ALLOCATION.contains(&name) => "memory is allocated",

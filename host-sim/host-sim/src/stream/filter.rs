@@ -186,6 +186,7 @@ impl Vm {
             }
         } else {
             self.filter_data(id, direction, data, end);
+            self.release_new_trailers(id, direction);
         }
     }
 
@@ -220,7 +221,6 @@ impl Vm {
             DataAction::Continue if half.iteration == Iteration::Running => {
                 let end = half.ended && half.trailers.is_none();
                 self.release_data(id, direction, chunk.freeze(), end);
-                self.release_new_trailers(id, direction);
             }
             DataAction::Continue => {
                 half.held.unsplit(chunk);
@@ -346,7 +346,9 @@ impl Vm {
 
     /// Trailers that the filter made up in its last body callback, which has no other callback for them: it may go on reaching for them.
     fn release_new_trailers(&mut self, id: u32, direction: Direction) {
-        if self.half(id, direction).is_some_and(|half| half.trailers_open && half.ended) {
+        let is_made_up =
+            |half: &mut Half| half.trailers_open && half.ended && half.iteration == Iteration::Running;
+        if self.half(id, direction).is_some_and(is_made_up) {
             self.release_trailers(id, direction);
         }
     }

@@ -74,10 +74,10 @@ impl LocalReply {
         let Kind { is_grpc, is_head } = request;
         let Self { status, headers: extra, body, grpc_status, .. } = self;
         let mut headers = Headers::of(headers::Kind::Response);
-        headers.append(":status", status.to_string());
         for (name, value) in extra {
             headers.append(name, value);
         }
+        headers.set(":status", status.to_string());
         if is_grpc {
             headers.set(":status", "200");
             headers.set("content-type", "application/grpc");
@@ -201,6 +201,7 @@ mod tests {
                 ":status=429 content-type=application/json content-length=2",
                 "{}",
             ),
+            ("own status", reply(401, &[(":status", "500")], "", None), false, false, ":status=401", ""),
             ("empty", reply(401, odd, "", None), false, false, ":status=401 x=1 x=2", ""),
             ("empty with type", reply(401, json, "", None), false, false, ":status=401", ""),
             (
