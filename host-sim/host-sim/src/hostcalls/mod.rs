@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// Host calls that a guest may make while it initialises (proxy-wasm-cpp-host `wasm.cc`), beside those of WASI since Envoy 1.39.
-const DURING_INITIALIZE: [&str; 13] = [
+const DURING_INITIALIZE: [&str; 12] = [
     "proxy_log",
     "fd_write",
     "clock_time_get",
@@ -56,7 +56,6 @@ const DURING_INITIALIZE: [&str; 13] = [
     "fd_prestat_dir_name",
     "fd_fdstat_get",
     "fd_fdstat_set_flags",
-    "poll_oneoff",
 ];
 
 /// Host calls that a guest's allocator may make when the host calls it (proxy-wasm-cpp-host `wasm.h`).
@@ -67,14 +66,20 @@ const RESTRICTED: &str = "Attempted call to restricted proxy-wasm capability";
 
 /// Refuses a call that may not be made now.
 fn permit(state: &VmState, name: &str) -> wasmtime::Result<()> {
+    let permitted = match state.restriction {
+        Restriction::None => true,
+        Restriction::Initializing => DURING_INITIALIZE.contains(&name) || wasi::is_open_since_1_39(name),
+        Restriction::Allocating => DURING_ALLOCATION.contains(&name),
+    };
+    if permitted { Ok(()) } else { refuse_restricted(state, name) }
+}
+
+/// Refuses a call where not all may be made.
+fn refuse_restricted(state: &VmState, name: &str) -> wasmtime::Result<()> {
     let when = match state.restriction {
-        Restriction::Initializing
-            if !DURING_INITIALIZE.contains(&name) && !wasi::is_open_since_1_39(name) =>
-        {
-            "the module initialises"
-        }
-        Restriction::Allocating if !DURING_ALLOCATION.contains(&name) => "memory is allocated",
-        Restriction::None | Restriction::Initializing | Restriction::Allocating => return Ok(()),
+        Restriction::None => return Ok(()),
+        Restriction::Initializing => "the module initialises",
+        Restriction::Allocating => "memory is allocated",
     };
     Err(wasmtime::Error::msg(format!("host function not allowed while {when}: {name}")))
 }

@@ -107,7 +107,10 @@ wasi_functions! {
         fd_prestat_dir_name(fd: u32, path: u32, size: u32) => |_| Ok(NOSYS);
     }
     BEFORE_1_39 as link_before_1_39 {
-        poll_oneoff(subscriptions: u32, events: u32, count: u32, out: u32) => |_| Ok(NOSYS);
+        poll_oneoff(subscriptions: u32, events: u32, count: u32, out: u32) => |guest| {
+            super::refuse_restricted(guest.state(), "poll_oneoff").map_err(Refusal::Trap)?;
+            Ok(NOSYS)
+        };
     }
     SINCE_1_39 as link_since_1_39 {
         // Returns at once, for the sake of Go's runtime.
