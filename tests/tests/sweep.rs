@@ -244,6 +244,20 @@ const STREAM: &str = "request_headers request_body request_trailers response_hea
 /// A call to a cluster that answers.
 const CALL: &str = "proxy_http_call web :method=GET;:path=/;:authority=web _ _ 3000\n";
 
+/// A call and a stream to a service that answers each with one message.
+const GRPC: &str = "proxy_grpc_call greeter s m a=b x 3000
+proxy_grpc_stream greeter s m a=b
+proxy_grpc_send $token x 1
+proxy_grpc_send $token x 0
+";
+
+/// Metrics of each kind, the first of which are 0, 1 and 2.
+const METRICS: &str = "~proxy_define_metric 0 counter
+~proxy_define_metric 0 counter
+~proxy_define_metric 1 gauge
+~proxy_define_metric 2 histogram
+";
+
 /// The questions of all callbacks.
 fn table() -> String {
     let reads = reads();
@@ -279,6 +293,20 @@ fn table() -> String {
         section("changes request_headers", &[NORMALISED]),
         section(&format!("changes {STREAM}"), &[&maps, &buffers, &OWN_PROPERTIES[1..]]),
         section("trailers request_trailers", &[&maps]),
+        section("grpc request_headers", &[NORMALISED, GRPC]),
+        section(
+            "grpc grpc_receive_initial_metadata grpc_receive grpc_receive_trailing_metadata grpc_close",
+            &[&reads, &buffers, &maps],
+        ),
+        section(
+            "queue request_headers",
+            &["proxy_register_shared_queue q\nproxy_enqueue_shared_queue 1 item\n"],
+        ),
+        section(
+            "root queue_ready",
+            &["proxy_dequeue_shared_queue 1\nproxy_dequeue_shared_queue 1\n", &reads],
+        ),
+        section("metrics request_headers", &[METRICS]),
         // Whatever has become of them, the request and the response go on as such.
         section("changes request_headers", &[&format!("proxy_set_header_map_pairs 0 {}\n", MAPS[0])]),
         section("changes response_headers", &["proxy_set_header_map_pairs 2 :status=200\n"]),
@@ -289,7 +317,9 @@ fn table() -> String {
 /// What upstream and clusters answer. The update that there is in a scenario lets the filter be updated.
 const UPSTREAM: &str = "
 upstream: {headers: {x-up: up, vary: [a, b], x-many: ['1', '2']}, body: answer, chunked: true}
-clusters: {web: {headers: {x-web: '1', vary: [a, b]}, body: of the cluster}}
+clusters:
+  web: {headers: {x-web: '1', vary: [a, b]}, body: of the cluster}
+  greeter: {grpc_message: hello}
 steps: [{update: another}]";
 
 const REQUESTS: &str = "
@@ -302,6 +332,9 @@ const REQUESTS: &str = "
 - {method: POST, path: /resumed, body: abcdef, chunked: true}
 - {method: POST, path: /reply, body: abc}
 - {method: POST, path: /changes, headers: {x-many: ['1', '2']}, body: abc, chunked: true}
+- {path: /grpc}
+- {path: /queue}
+- {path: /metrics}
 - {method: POST, path: /trailers, body: abc, trailers: {x-trailer: t}, http2: true}";
 
 #[test]
@@ -418,8 +451,11 @@ proxy_set_buffer_bytes 0 0 99 changed
 proxy_set_buffer_bytes 0 0 99 changed
 = empty request_headers
 proxy_grpc_call silent s m _ x 1000
+return 1
 = empty grpc_close
 proxy_get_status
+proxy_set_effective_context $stream
+proxy_continue_stream 0
 = unknown request_headers
 proxy_grpc_call %0a%09%0a%07nowhere s m _ x 1000
 proxy_grpc_stream %0a%09%0a%07nowhere s m _

@@ -215,7 +215,8 @@ mod tests {
             (":path", Some("/a?b")),
             (":method", Some("GET")),
             (":scheme", Some("http")),
-            ("host", None),
+            // Another name of the authority.
+            ("host", Some("example.com")),
             ("connection", None),
             ("x-hop", None),
             ("upgrade", None),

@@ -67,8 +67,8 @@ impl GrpcEvent {
         let text = |name: &str| trailers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
         let status = text("grpc-status").and_then(|status| status.parse().ok()).unwrap_or(UNKNOWN);
         let message = text("grpc-message").unwrap_or_default();
-        // What fails without a word is told by the response-code details.
-        let message = if status != 0 && message.is_empty() { VIA_UPSTREAM.to_owned() } else { message };
+        // What ends without a word is told by the response-code details.
+        let message = if message.is_empty() { VIA_UPSTREAM.to_owned() } else { message };
         Self::Closed { status, message }
     }
 
