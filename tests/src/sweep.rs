@@ -1,14 +1,14 @@
 //! One table of questions, put to the simulator and to a real Envoy by the guest `questions`, and the answers that differ.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use host_sim::{EnvoyVersion, Plugin};
 use host_sim_cli::against::{self, ChainedFilter, Contender, Envoy, Simulator};
 use host_sim_cli::scenario::{Call, Scenario};
 
-use crate::{artifacts, differential};
+use crate::{artifacts, clock, differential};
 
 /// How long both logs may take to have the same questions in them.
 const SETTLING: Duration = Duration::from_secs(5);
@@ -125,11 +125,10 @@ pub fn sweep(
     let mut simulator = Simulator::start(scenario, &filters, version)?;
     let mut envoy = Envoy::start(scenario, &filters, &differential::envoy(version)?)?;
     let settle = |simulator: &Simulator, envoy: &Envoy| {
-        let deadline = Instant::now() + SETTLING;
-        while !answers(&simulator.log()).keys().eq(answers(&envoy.log()).keys()) && Instant::now() < deadline
-        {
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        // Whether both have been asked the same is a part of the question.
+        let _ = clock::eventually("the same questions", SETTLING, || {
+            answers(&simulator.log()).keys().eq(answers(&envoy.log()).keys()).then_some(())
+        });
     };
     for call in requests {
         for asked in [against::ask(&simulator, call, PATIENCE), against::ask(&envoy, call, PATIENCE)] {
