@@ -15,6 +15,7 @@ pub mod gateway;
 pub mod grpc;
 pub mod key_list;
 pub mod mesh;
+pub mod operators;
 pub mod plain;
 pub mod ratelimit;
 pub mod soak;

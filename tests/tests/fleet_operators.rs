@@ -12,6 +12,7 @@ use tests::clock::{self, eventually};
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get};
 use tests::ledger::Ledger;
+use tests::operators;
 use tests::policy::{self, Policy};
 
 const LIMIT: usize = 10;
@@ -32,33 +33,14 @@ fn policy(keys: &[&str]) -> Policy {
         .fold(policy.with("usage_path", json!("/quota")), |policy, key| policy.subscriber(key, "pro", key))
 }
 
-/// The listener of `envoy/operators.yaml` beside the public listener of this setup.
-fn operators_listener(setup: &Setup) -> Value {
-    let tokens = json!([{"name": "on-call", "token": policy::hash(TOKEN)}]);
-    let public: Value = serde_json::from_str(&setup.configuration()).unwrap();
-    let policy = Policy::from(public).with("operators", json!({"path": "/weir", "tokens": tokens}));
-    let file = policy::yaml("envoy/operators.yaml").unwrap();
-    let mut listener = file["static_resources"]["listeners"][0].clone();
-    let mut set = |pointer: &str, value: Value| *listener.pointer_mut(pointer).unwrap() = value;
-    let wasm = "/filter_chains/0/filters/0/typed_config/http_filters/0/typed_config/config";
-    set("/address/socket_address/port_value", json!(0));
-    set(&format!("{wasm}/vm_config/code/local/filename"), json!(artifacts::filter_wasm()));
-    set(&format!("{wasm}/configuration/value"), json!(policy.to_string()));
-    listener
-}
-
 /// Two gateways that share quotas.
 fn gateways(policy: &Policy, ledger: &Ledger) -> [Gateway; 2] {
     [(); 2].map(|()| {
         let setup = Setup::new(policy.clone(), Upstream::DirectResponse).sharing_through(ledger);
-        let listener = operators_listener(&setup);
-        let envoy = Envoy::start_amended(setup, |bootstrap, _| {
-            let listeners = bootstrap.pointer_mut("/static_resources/listeners").unwrap();
-            listeners.as_array_mut().unwrap().push(listener);
-            Ok(())
+        let tokens = json!([{"name": "on-call", "token": policy::hash(TOKEN)}]);
+        let (envoy, operators) = operators::start(setup, |public| {
+            public.with("operators", json!({"path": "/weir", "tokens": tokens}))
         });
-        let envoy = envoy.unwrap();
-        let operators = Client::to(envoy.listener("operators").unwrap()).unwrap();
         Gateway { envoy, operators }
     })
 }

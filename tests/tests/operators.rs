@@ -20,6 +20,7 @@ use tests::clock;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get, post};
 use tests::gateway::{Gateway, module, plugin};
+use tests::operators;
 use tests::policy::{self, Policy};
 use tests::process::Process;
 
@@ -113,29 +114,9 @@ struct InEnvoy {
     operators: Client,
 }
 
-/// The listener of `envoy/operators.yaml` for the public listener of this setup.
-fn operators_listener(setup: &Setup) -> Value {
-    let file = policy::yaml("envoy/operators.yaml").unwrap();
-    let mut listener = file["static_resources"]["listeners"][0].clone();
-    let mut set = |pointer: &str, value: Value| *listener.pointer_mut(pointer).unwrap() = value;
-    let wasm = "/filter_chains/0/filters/0/typed_config/http_filters/0/typed_config/config";
-    set("/address/socket_address/port_value", json!(0));
-    set(&format!("{wasm}/vm_config/code/local/filename"), json!(artifacts::filter_wasm()));
-    let public: Value = serde_json::from_str(&setup.configuration()).unwrap();
-    set(&format!("{wasm}/configuration/value"), json!(operators_of(&Policy::from(public)).to_string()));
-    listener
-}
-
 impl InEnvoy {
     fn start(setup: Setup) -> Self {
-        let listener = operators_listener(&setup);
-        let envoy = Envoy::start_amended(setup, |bootstrap, _| {
-            let listeners = bootstrap.pointer_mut("/static_resources/listeners").unwrap();
-            listeners.as_array_mut().unwrap().push(listener);
-            Ok(())
-        });
-        let envoy = envoy.unwrap();
-        let operators = Client::to(envoy.listener("operators").unwrap()).unwrap();
+        let (envoy, operators) = operators::start(setup, |public| operators_of(&public));
         Self { envoy, operators }
     }
 }
