@@ -233,20 +233,6 @@ impl Counters {
         Ok(self.take(host, place, ask.quotas, |record| sharing::ask(record, name, ask, terms))?.result)
     }
 
-    /// Looks again at what was stated before.
-    ///
-    /// # Errors
-    /// If the statements could not be stored. They must not be sent then.
-    pub fn look_again(
-        &mut self,
-        host: &mut impl CounterHost,
-        place: Place,
-        stated: &[OfWindow],
-        terms: Terms,
-    ) -> Result<Statements, CountError> {
-        Ok(self.take(host, place, &[], |record| sharing::look_again(record, stated, terms))?.result)
-    }
-
     /// States what nobody waits for. `epoch` is the store's last one.
     ///
     /// # Errors

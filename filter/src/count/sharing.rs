@@ -94,18 +94,6 @@ pub(super) fn ask(
     Step::Store(statements)
 }
 
-/// Looks again at the counts that were `stated` before.
-pub(super) fn look_again(record: &mut Record, stated: &[OfWindow], terms: Terms) -> Step<Statements> {
-    let (at, name, mut statements) = (record.at, SharedName(record.name), Statements::new());
-    for (window, _) in stated {
-        if let Some((count, Some(held))) = record.count_and_held(*window) {
-            let subject = subject(name, count, held);
-            statements.push((*window, held.holding.look(&subject, at, terms)));
-        }
-    }
-    Step::Store(statements)
-}
-
 /// Resets the count of these quotas, whose window is the same, and states it. Returns the units that were used, those that others hold
 /// included. `name` is the counter's.
 pub(super) fn reset(

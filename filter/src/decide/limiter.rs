@@ -318,10 +318,10 @@ impl Limiter {
         config: &Config,
         headers: &[u8],
         decided: &mut Decided,
-        scope: Scope,
+        scope: Option<Scope>,
     ) -> Result<(), DecideError> {
         let line = self.reader.read(headers).ok_or(DecideError::NoHeaders)?;
-        let keyed = Keyed { line: &line, class: decided.class, asks_usage: true, scope: Some(scope) };
+        let keyed = Keyed { line: &line, class: decided.class, asks_usage: true, scope };
         self.decide_for_caller(host, config, decided, &keyed)
     }
 

@@ -97,43 +97,35 @@ impl Limiter {
         config: &Config,
         headers: &[u8],
         decided: &mut Decided,
-        (mut wait, answers): (Box<Wait>, Option<Answers<'_>>),
+        (wait, answers): (Box<Wait>, Option<Answers<'_>>),
     ) -> Result<(), DecideError> {
         let Some(terms) = config.fleet else { return Ok(()) };
         self.counting.take_up(host, config, &wait.asked, answers, terms)?;
         let answers = answers.map(|(answers, _)| answers);
         let are_all = |is: fn(&LedgerAnswer) -> bool| answers.is_some_and(|answers| answers.iter().all(is));
+        let waited = host.now()?.duration_since(wait.since).as_millis();
+        let is_reset = answers
+            .is_some_and(|answers| answers.iter().any(|answer| matches!(answer, LedgerAnswer::Reset(_))));
         let heard = match wait.awaited {
             Awaited::Reset(scope) => {
-                Heard::Reset(scope, are_all(|answer| matches!(answer, LedgerAnswer::Share(_))))
+                Some(Heard::Reset(scope, are_all(|answer| matches!(answer, LedgerAnswer::Share(_)))))
             }
+            // A count that was reset elsewhere has begun anew, and does not know yet what others have used since: the handler asks again.
+            Awaited::View | Awaited::Units if is_reset && waited < terms.timeout.into() => None,
             Awaited::View | Awaited::Units => {
-                // A count that was reset elsewhere has begun anew, and does not know yet what others have used since.
-                let is_reset = answers.is_some_and(|answers| {
-                    answers.iter().any(|answer| matches!(answer, LedgerAnswer::Reset(_)))
-                });
-                let waited = host.now()?.duration_since(wait.since).as_millis();
-                if is_reset && waited < u128::from(terms.timeout) {
-                    for Asked { place, statements } in &mut wait.asked {
-                        let counters = self.counting.open(host, config)?;
-                        *statements = counters.look_again(host, *place, statements, terms)?;
-                    }
-                    decided.answer = Some(Box::new(Answer::Later(wait)));
-                    return Ok(());
-                }
                 let is_told =
                     are_all(|answer| matches!(answer, LedgerAnswer::Share(share) if !share.settling));
-                Heard::View(if is_told { Scope::Fleet } else { Scope::Gateway })
+                Some(Heard::View(if is_told { Scope::Fleet } else { Scope::Gateway }))
             }
         };
         // Its place is free for what is asked next.
         drop(wait);
-        let (Heard::View(scope) | Heard::Reset(scope, _)) = heard;
+        let scope = heard.map(|(Heard::View(scope) | Heard::Reset(scope, _))| scope);
         let Some(operators) = &config.settings.operators else {
             return self.go_on_with_usage(host, config, headers, decided, scope);
         };
         let headers = HeaderPairs::parse(headers);
-        decided.answer = Some(Box::new(self.answer_operator(host, config, operators, headers, Some(heard))));
+        decided.answer = Some(Box::new(self.answer_operator(host, config, operators, headers, heard)));
         Ok(())
     }
 }
