@@ -6,7 +6,7 @@
 //! that of a root context is `root`, and a stream has the set `any` before its path is known.
 //!
 //! - In a text, `%00` is a byte; `_` is the empty text, and `!` one outside the guest's memory. Pairs are `name=value;name=value`.
-//! - `$stream`, `$root` and `$token` are the context that asks or asked, its root context and the last token.
+//! - `$stream`, `$root`, `$token` and `$metric` are the context that asks or asked, its root context, the last token and the last metric.
 //! - A question that begins with `~` logs of its answer the status and the size alone: the value differs from run to run.
 #![cfg(target_arch = "wasm32")]
 #![expect(unsafe_code, reason = "the raw ABI")]
@@ -37,6 +37,7 @@ struct Guest {
     /// Contexts that made calls to clusters, by token.
     callers: BTreeMap<u32, u32>,
     last_token: u32,
+    last_metric: u32,
 }
 
 thread_local! {
@@ -152,7 +153,8 @@ fn put(question: &str, context: u32, caller: u32) -> Option<(u32, Answer)> {
                 "$stream" => caller.into(),
                 "$root" => with(|guest| guest.root(context)).into(),
                 "$token" => with(|guest| guest.last_token).into(),
-                number => number.parse::<i64>().ok()?.cast_unsigned(),
+                "$metric" => with(|guest| guest.last_metric).into(),
+                number => number.parse().or_else(|_| number.parse().map(i64::cast_unsigned)).ok()?,
             }),
             _ if word == "!" => arguments.extend([0xffff_fff0, 8]),
             kind => {
@@ -172,6 +174,10 @@ fn put(question: &str, context: u32, caller: u32) -> Option<(u32, Answer)> {
             guest.last_token = token;
             guest.callers.insert(token, caller);
         });
+    }
+    if status == 0 && name == "proxy_define_metric" {
+        let metric = answer.numbers.first().copied().unwrap_or_default() as u32;
+        with(|guest| guest.last_metric = metric);
     }
     Some((status, answer))
 }

@@ -1,11 +1,4 @@
-//! Every host call, with every map, buffer and property, in every callback: what the simulator answers is what Envoy answers.
-//!
-//! What differs on purpose is a table of host-sim's documentation, `support.md`: each row has to be found, and nothing else may be.
-
-use std::fmt::Write as _;
-
-use tests::differential::{VERSIONS, scenario};
-use tests::sweep::{Difference, Swept, compare, loads, requests, sweep};
+//! What is asked: host calls, in the callbacks of requests that each are another case.
 
 /// Properties that are the same in every run, by their parts.
 const PROPERTIES: &str = "
@@ -110,7 +103,8 @@ proxy_call_foreign_function expr_delete x
 /// Names that are looked for in every map.
 const NAMES: &str = ":path :authority :status :method host Host accept X-Many content-type absent _";
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+/// The words of a text.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }
 
@@ -251,15 +245,29 @@ proxy_grpc_send $token x 1
 proxy_grpc_send $token x 0
 ";
 
-/// Metrics of each kind, the first of which are 0, 1 and 2.
-const METRICS: &str = "~proxy_define_metric 0 counter
-~proxy_define_metric 0 counter
-~proxy_define_metric 1 gauge
-~proxy_define_metric 2 histogram
-";
+/// Metrics of each kind, and what becomes of them.
+fn metrics() -> String {
+    ["0 counter", "1 gauge", "2 histogram", "0 counter"]
+        .map(|metric| {
+            let uses = [
+                "increment 3",
+                "increment 0",
+                "increment -1",
+                "record 7",
+                "record 0",
+                "record 18446744073709551615",
+            ];
+            let uses = uses.map(|used| {
+                let (act, by) = used.split_once(' ').unwrap_or((used, ""));
+                format!("proxy_{act}_metric $metric {by}\nproxy_get_metric $metric\n")
+            });
+            format!("# {metric}\n~proxy_define_metric {metric}\nproxy_get_metric $metric\n{}", uses.concat())
+        })
+        .concat()
+}
 
 /// The questions of all callbacks.
-fn table() -> String {
+pub(crate) fn table() -> String {
     let reads = reads();
     let maps: String = (0..8).map(changes).collect();
     let buffers: String = (0..=9).map(buffer_changes).collect();
@@ -306,7 +314,7 @@ fn table() -> String {
             "root queue_ready",
             &["proxy_dequeue_shared_queue 1\nproxy_dequeue_shared_queue 1\n", &reads],
         ),
-        section("metrics request_headers", &[METRICS]),
+        section("metrics request_headers", &[&metrics()]),
         // Whatever has become of them, the request and the response go on as such.
         section("changes request_headers", &[&format!("proxy_set_header_map_pairs 0 {}\n", MAPS[0])]),
         section("changes response_headers", &["proxy_set_header_map_pairs 2 :status=200\n"]),
@@ -315,14 +323,14 @@ fn table() -> String {
 }
 
 /// What upstream and clusters answer. The update that there is in a scenario lets the filter be updated.
-const UPSTREAM: &str = "
+pub(crate) const UPSTREAM: &str = "
 upstream: {headers: {x-up: up, vary: [a, b], x-many: ['1', '2']}, body: answer, chunked: true}
 clusters:
   web: {headers: {x-web: '1', vary: [a, b]}, body: of the cluster}
   greeter: {grpc_message: hello}
 steps: [{update: another}]";
 
-const REQUESTS: &str = "
+pub(crate) const REQUESTS: &str = "
 # So that there is a connection to the upstream.
 - {path: /}
 - {method: POST, path: '/plain?q=1', headers: {x-many: ['1', '2'], accept: [a, b], user-agent: u, referer: r}, body: abc,
@@ -336,235 +344,3 @@ const REQUESTS: &str = "
 - {path: /queue}
 - {path: /metrics}
 - {method: POST, path: /trailers, body: abc, trailers: {x-trailer: t}, http2: true}";
-
-#[test]
-fn the_simulator_answers_as_envoy_does() {
-    let scenario = scenario(UPSTREAM).expect("a scenario");
-    let requests = requests(REQUESTS).expect("requests");
-    let known = documented();
-    let mut wrong = String::new();
-    for version in VERSIONS {
-        let Swept { questions, differences } =
-            sweep(version, &table(), &scenario, &requests).expect("both gateways");
-        println!("Envoy {version}: {questions} questions, {} differences", differences.len());
-        let known =
-            known.iter().filter(|known| known.versions == "all" || known.versions == version.to_string());
-        let known: Vec<_> = known.collect();
-        for found in differences.iter().filter(|found| !known.iter().any(|known| known.is(found))) {
-            let Difference { place, question, here, there } = found;
-            let _ = writeln!(wrong, "Envoy {version} | {place} | {question} | {here} | {there}");
-        }
-        for known in known.into_iter().filter(|known| !differences.iter().any(|found| known.is(found))) {
-            let _ = writeln!(wrong, "Envoy {version}: no longer differs: {known:?}");
-        }
-    }
-    assert_eq!(wrong, "");
-}
-
-/// A row of the documentation: answers that differ on purpose, and in which Envoys. A `*` stands for anything.
-#[derive(Debug)]
-struct Known<'a> {
-    place: &'a str,
-    question: &'a str,
-    here: &'a str,
-    there: &'a str,
-    versions: &'a str,
-}
-
-impl Known<'_> {
-    fn is(&self, found: &Difference) -> bool {
-        is_like(self.place, &found.place)
-            && is_like(self.question, &found.question)
-            && is_like(self.here, &found.here)
-            && is_like(self.there, &found.there)
-    }
-}
-
-/// Whether a text is as a pattern says.
-fn is_like(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
-            let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-            ends.into_iter().any(|at| is_like(after, &rest[at..]))
-        }),
-    }
-}
-
-/// The rows of the documentation.
-fn documented() -> Vec<Known<'static>> {
-    const SUPPORT: &str = include_str!("../../host-sim/host-sim/src/support.md");
-    let (_, section) = SUPPORT.split_once("# Answers that differ from Envoy's").expect("the section");
-    let rows = section.lines().filter(|line| line.starts_with("| `"));
-    rows.map(|row| {
-        let cells: Vec<_> = row.split(" | ").map(|cell| cell.trim_matches(['|', ' ', '`'])).collect();
-        let [place, question, here, there, versions, why] = cells[..] else { panic!("not a row: {row}") };
-        assert!(!why.is_empty(), "a row without a reason: {row}");
-        Known { place, question, here, there, versions }
-    })
-    .collect()
-}
-
-/// What a stream does once, and what client, upstream and log see of it: the set of each request is its path.
-const ONCE: &str = "
-= root queue_ready
-proxy_dequeue_shared_queue 1
-= host request_headers
-proxy_replace_header_map_value 0 host other
-= host_added request_headers
-proxy_add_header_map_value 0 host other
-= authority request_headers
-proxy_replace_header_map_value 0 :authority other
-= whole request_headers
-return 3
-= status request_headers
-proxy_send_local_response 418 _ body :status=503 -1
-= status_empty request_headers
-proxy_send_local_response 418 _ _ x=1;:status=503 -1
-= reply_body request_body
-proxy_send_local_response 403 of%20body body x=1 -1
-= reply_trailers request_trailers
-proxy_send_local_response 403 d body x=1 -1
-= reply_response response_headers
-proxy_send_local_response 403 d body x=1 -1
-= reply_response_body response_body
-proxy_send_local_response 403 d body x=1 -1
-= reply_twice request_headers
-proxy_send_local_response 403 d first _ -1
-proxy_send_local_response 404 d second _ -1
-= reply_continued request_headers
-proxy_send_local_response 403 d first _ -1
-proxy_continue_stream 0
-= close request_headers
-proxy_close_stream 0
-= close_response response_headers
-proxy_close_stream 1
-= trailers request_trailers
-return 1
-= trailers log
-proxy_get_header_map_pairs 1
-proxy_get_header_map_value 1 x-trailer
-= resumed request_body+more
-proxy_continue_stream 0
-proxy_set_buffer_bytes 0 0 99 changed
-= written request_body+more
-proxy_set_buffer_bytes 0 0 99 changed
-= empty request_headers
-proxy_grpc_call silent s m _ x 1000
-return 1
-= empty grpc_close
-proxy_get_status
-proxy_set_effective_context $stream
-proxy_continue_stream 0
-= unknown request_headers
-proxy_grpc_call %0a%09%0a%07nowhere s m _ x 1000
-proxy_grpc_stream %0a%09%0a%07nowhere s m _
-= root grpc_close
-proxy_get_status
-= register request_headers
-proxy_register_shared_queue q
-= trap request_headers
-unreachable
-= enqueue request_headers
-proxy_enqueue_shared_queue 1 x
-";
-
-const STEPS: &str = "
-failure_policy: FAIL_RELOAD
-clusters: {silent: {grpc_status: 0}}
-steps:
-- {name: host is the authority, request: {path: /host}, expect: {forwarded_headers: {':authority': other}}}
-- {request: {path: /host_added}}
-- {request: {path: /authority}}
-- {request: {path: /status}}
-- {request: {path: /status_empty}}
-- {request: {method: POST, path: /reply_body, body: abc}}
-- {request: {method: POST, path: /reply_trailers, body: abc, trailers: {x-trailer: t}, http2: true}}
-- {request: {path: /reply_response}, upstream: {body: answer}}
-- {request: {path: /reply_response_body}, upstream: {body: answer}}
-- {request: {path: /reply_twice}}
-- {request: {path: /reply_continued}}
-- {request: {path: /close}, expect: {reset: true}}
-- {request: {path: /close_response}, expect: {reset: true}}
-- {request: {method: POST, path: /resumed, body: abcdefg, chunked: true}}
-- {request: {method: POST, path: /written, body: abcdefg, chunked: true}}
-- {request: {path: /empty}}
-- {request: {path: /unknown}}
-- {name: trailers that wait, request: {method: POST, path: /trailers, body: abc, trailers: {x-trailer: t}, http2: true}, expect: {ends: false}}
-- {request: {path: /register}}
-- {request: {path: /trap}, expect: {status: 503}}
-- {advance: 2s}
-- {name: the queue of a VM that has failed, request: {path: /enqueue}, expect: {log: ['root queue_ready | proxy_dequeue_shared_queue 1 | 0']}}
-";
-
-#[test]
-fn what_a_stream_does_once_is_seen_as_behind_envoy() {
-    let mut scenario = scenario(STEPS).expect("a scenario");
-    let whole = "{request: {method: POST, path: /whole}, expect: {status: 413}}";
-    let mut whole: Vec<_> =
-        tests::differential::scenario(&format!("steps: [{whole}]")).expect("a step").steps;
-    for step in &mut whole {
-        if let Some(call) = &mut step.request {
-            call.body = "x".repeat(2 << 20);
-        }
-    }
-    scenario.steps.splice(0..0, whole);
-    for version in VERSIONS {
-        if let Err(error) = compare(version, ONCE, &scenario) {
-            panic!("beside Envoy {version}: {error:#}");
-        }
-    }
-}
-
-/// Calls of WASI with the types of their parameters, in groups that a module makes while it initialises.
-const STARTS: [&str; 14] = [
-    "fd_write:i32,i32,i32,i32 args_get:i32,i32 args_sizes_get:i32,i32 environ_get:i32,i32 environ_sizes_get:i32,i32 \
-     clock_time_get:i32,i64,i32 random_get:i32,i32 fd_prestat_get:i32,i32 fd_prestat_dir_name:i32,i32,i32",
-    "fd_fdstat_get:i32,i32",
-    "fd_fdstat_set_flags:i32,i32",
-    "poll_oneoff:i32,i32,i32,i32",
-    "clock_res_get:i32,i32 fd_advise:i32,i64,i64,i32 fd_allocate:i32,i64,i64 fd_datasync:i32 fd_fdstat_set_rights:i32,i64,i64 \
-     fd_filestat_get:i32,i32 fd_filestat_set_size:i32,i64 fd_filestat_set_times:i32,i64,i64,i32 fd_pread:i32,i32,i32,i64,i32 \
-     fd_pwrite:i32,i32,i32,i64,i32 fd_readdir:i32,i32,i32,i64,i32 fd_renumber:i32,i32 fd_sync:i32 fd_tell:i32,i32 \
-     path_create_directory:i32,i32,i32 path_filestat_get:i32,i32,i32,i32,i32 path_filestat_set_times:i32,i32,i32,i32,i64,i64,i32 \
-     path_readlink:i32,i32,i32,i32,i32,i32 path_remove_directory:i32,i32,i32 \
-     path_rename:i32,i32,i32,i32,i32,i32 path_unlink_file:i32,i32,i32 sock_accept:i32,i32,i32 \
-     sock_recv:i32,i32,i32,i32,i32,i32 sock_send:i32,i32,i32,i32,i32 sock_shutdown:i32,i32",
-    "fd_read:i32,i32,i32,i32",
-    "fd_seek:i32,i64,i32,i32",
-    "fd_close:i32",
-    "path_open:i32,i32,i32,i32,i32,i64,i64,i32,i32",
-    "sched_yield:",
-    "path_link:i32,i32,i32,i32,i32,i32,i32",
-    "path_symlink:i32,i32,i32,i32,i32",
-    "proc_exit:i32",
-    "",
-];
-
-/// A module that makes these calls while it initialises, each with zeros.
-fn start(calls: &str) -> String {
-    let (mut imports, mut made) = (String::new(), String::new());
-    for (index, (name, types)) in words(calls).filter_map(|call| call.split_once(':')).enumerate() {
-        let types: Vec<_> = types.split(',').filter(|kind| !kind.is_empty()).collect();
-        let (result, drop) = if name == "proc_exit" { ("", "") } else { ("(result i32)", "drop") };
-        let zeros: String = types.iter().map(|kind| format!("({kind}.const 0)")).collect();
-        imports += &format!(
-            "(import \"wasi_snapshot_preview1\" \"{name}\" (func $f{index} (param {}) {result}))",
-            types.join(" ")
-        );
-        made += &format!("(call $f{index} {zeros}) {drop}\n");
-    }
-    format!(
-        r#"(module {imports} (memory (export "memory") 1) (func (export "proxy_abi_version_0_2_1"))
-        (func (export "malloc") (param i32) (result i32) (i32.const 1024)) (func (export "_initialize") {made}))"#
-    )
-}
-
-#[test]
-fn a_module_may_call_while_it_initialises_what_it_may_in_envoy() {
-    for version in VERSIONS {
-        let rows = STARTS.map(|calls| (loads(version, &start(calls)).expect("both gateways"), calls));
-        let differ: Vec<_> = rows.iter().filter(|([here, there], _)| here != there).collect();
-        assert!(differ.is_empty(), "the simulator loads it, Envoy {version} loads it: {differ:#?}");
-    }
-}
