@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::account::{Account, Accounts};
-use super::counting::{Charged, Counting, DecideError, Others, Places};
+use super::charging::{charge, charge_account};
+use super::counting::{Counting, DecideError, Others, Places};
 use super::decision::{Answer, Decided, Scope};
 use super::host::Host;
 use super::metric::Event;
@@ -11,20 +12,14 @@ use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
 use super::view::Looked;
-use super::waiting::begin_to_wait;
-use crate::config::{
-    ADDRESS_CLASS, Class, Config, Entitlement, LogFields, Rule, StrangerPolicy, Subscribers, digest,
-};
-use crate::count::charge::{Admission, Standings};
-use crate::count::counters::Counted;
+use crate::config::{ADDRESS_CLASS, Config, Entitlement, Rule, StrangerPolicy, Subscribers, digest};
 use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
 use crate::count::shared_data::HostError;
 use crate::count::sharing::SharedName;
-use crate::quota::{Mode, QuotaSet};
+use crate::quota::QuotaSet;
 use crate::request::identity::{Credential, credential};
 use crate::request::line::{KeyLine, LineReader, RequestLine};
 use crate::request::readings::AmbiguousPath;
-use crate::time::Timestamp;
 
 /// The class under which addresses are counted while the directory has not answered. They have a count of their own, because most of these
 /// clients have a key that is known later.
@@ -409,91 +404,6 @@ impl Limiter {
         charge(&mut self.counting, host, config, decided, (quotas, places), None)?;
         decided.pass(outcome);
         Ok(())
-    }
-}
-
-/// Charges a request to its caller's account.
-fn charge_account(
-    counting: &mut Counting,
-    host: &mut impl Host,
-    config: &Config,
-    decided: &mut Decided,
-    account: &Account,
-) -> Result<(), DecideError> {
-    decided.plan = Some(account.plan);
-    match &account.entitlement {
-        Entitlement::Unlimited => decided.pass(Outcome::Allowed),
-        Entitlement::NotInPlan => decided.refuse(config, Outcome::NotInPlan, Refusal::NotInPlan),
-        Entitlement::Quotas(quotas) => {
-            let to = (quotas, account.places.clone());
-            charge(counting, host, config, decided, to, Some(decided.class))?;
-        }
-    }
-    if decided.is_refused || decided.answer.is_some() || config.settings.log_fields == LogFields::All {
-        decided.subscriber.clone_from(&account.subscriber);
-    }
-    Ok(())
-}
-
-/// Charges a request to these quotas at these places, and decides it. `class` is a subscriber's class; `None` for a stranger.
-fn charge(
-    counting: &mut Counting,
-    host: &mut impl Host,
-    config: &Config,
-    decided: &mut Decided,
-    (quotas, places): (&Arc<QuotaSet>, Places),
-    class: Option<usize>,
-) -> Result<(), DecideError> {
-    let terms = class.and_then(|class| config.catalog.classes.get(class));
-    let charged = decided.charged.insert(Charged {
-        quotas: Arc::clone(quotas),
-        standings: Standings::new(),
-        cost: terms.map_or(1, Class::units),
-        at: Timestamp::from_seconds(0),
-        class: decided.class,
-        places,
-        is_stranger: class.is_none(),
-        is_grpc: decided.is_grpc,
-        is_open: false,
-    });
-    let counted = match counting.charge(host, config, charged) {
-        Ok(counted) => counted,
-        Err(error) => {
-            decided.charged = None;
-            return Err(error);
-        }
-    };
-    if counted.admission == Admission::Lacking {
-        return begin_to_wait(counting, host, config, decided, counted.at);
-    }
-    conclude(config, decided, counted, class);
-    Ok(())
-}
-
-/// Decides a request that was charged, or for which a quota has no room.
-pub(super) fn conclude(config: &Config, decided: &mut Decided, counted: Counted, class: Option<usize>) {
-    let Some(charged) = &mut decided.charged else { return };
-    let terms = class.and_then(|class| config.catalog.classes.get(class));
-    let admitted = counted.is_admitted();
-    charged.is_open = admitted && terms.is_some_and(Class::is_settled);
-    let is_exhausted_in_shadow = admitted && charged.is_exhausted_in_shadow();
-    if counted.overflowed {
-        decided.pass(Outcome::Overflow);
-    }
-    if admitted {
-        if class.is_some() {
-            decided.pass(Outcome::Allowed);
-        }
-        if is_exhausted_in_shadow {
-            decided.pass(Outcome::ShadowLimited);
-            decided.is_refused = true;
-        }
-    } else {
-        let outcome = match config.settings.enforcement {
-            Mode::Enforced => Outcome::Limited,
-            Mode::Shadow => Outcome::ShadowLimited,
-        };
-        decided.refuse(config, outcome, Refusal::Limited);
     }
 }
 

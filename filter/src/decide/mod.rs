@@ -4,6 +4,7 @@
 //! settlement → headers.
 
 pub mod account;
+mod charging;
 pub mod counting;
 pub mod decision;
 mod explanation;

@@ -3,19 +3,14 @@
 //! The handler of a document asks the ledger what others hold, and is run again with the answer. To reset a quota, it states the reset in
 //! between, and waits for the ledger once more.
 
-use ledger_wire::Answer as LedgerAnswer;
-
 use super::counting::{Asked, Counting, DecideError};
-use super::decision::{Answer, Awaited, Decided, Scope, Wait};
+use super::decision::{Answer, Awaited, Scope, Wait};
 use super::host::Host;
-use super::limiter::Limiter;
 use super::refusal::Refusal;
 use super::usage::Subscriber;
-use super::waiting::Answers;
 use crate::config::Config;
 use crate::count::sharing::{Ask, SharedName, statements};
 use crate::fleet::messages::MOST_STATEMENTS;
-use crate::request::header_pairs::HeaderPairs;
 
 /// What the handler of a document has heard when it is run again.
 #[derive(Clone, Copy, Debug)]
@@ -71,61 +66,5 @@ impl Counting {
             return Ok(Looked::Already(Some(Scope::Fleet)));
         };
         Ok(Looked::Not(Answer::Later(Wait::new(Awaited::View, host.now()?, asked, place))))
-    }
-}
-
-impl Limiter {
-    /// Goes on with a request for a document that has waited for `answers`.
-    #[cold]
-    pub(super) fn go_on_with_document(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        headers: &[u8],
-        decided: &mut Decided,
-        waited: (Box<Wait>, Option<Answers<'_>>),
-    ) {
-        if let Err(error) = self.try_to_go_on_with_document(host, config, headers, decided, waited) {
-            self.counting.log_error(host, "a caller or an operator could not be answered", error);
-            decided.answer = Some(Box::new(Answer::Refused(Refusal::NoCounters)));
-        }
-    }
-
-    fn try_to_go_on_with_document(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        headers: &[u8],
-        decided: &mut Decided,
-        (wait, answers): (Box<Wait>, Option<Answers<'_>>),
-    ) -> Result<(), DecideError> {
-        let Some(terms) = config.fleet else { return Ok(()) };
-        self.counting.take_up(host, config, &wait.asked, answers, terms)?;
-        let answers = answers.map(|(answers, _)| answers);
-        let are_all = |is: fn(&LedgerAnswer) -> bool| answers.is_some_and(|answers| answers.iter().all(is));
-        let waited = host.now()?.duration_since(wait.since).as_millis();
-        let is_reset = answers
-            .is_some_and(|answers| answers.iter().any(|answer| matches!(answer, LedgerAnswer::Reset(_))));
-        let heard = match wait.awaited {
-            Awaited::Reset(scope) => {
-                Some(Heard::Reset(scope, are_all(|answer| matches!(answer, LedgerAnswer::Share(_)))))
-            }
-            // A count that was reset elsewhere has begun anew, and does not know yet what others have used since: the handler asks again.
-            Awaited::View | Awaited::Units if is_reset && waited < terms.timeout.into() => None,
-            Awaited::View | Awaited::Units => {
-                let is_told =
-                    are_all(|answer| matches!(answer, LedgerAnswer::Share(share) if !share.settling));
-                Some(Heard::View(if is_told { Scope::Fleet } else { Scope::Gateway }))
-            }
-        };
-        // Its place is free for what is asked next.
-        drop(wait);
-        let scope = heard.map(|(Heard::View(scope) | Heard::Reset(scope, _))| scope);
-        let Some(operators) = &config.settings.operators else {
-            return self.go_on_with_usage(host, config, headers, decided, scope);
-        };
-        let headers = HeaderPairs::parse(headers);
-        decided.answer = Some(Box::new(self.answer_operator(host, config, operators, headers, heard)));
-        Ok(())
     }
 }

@@ -4,43 +4,25 @@ use std::sync::Arc;
 
 use ledger_wire::Answer as LedgerAnswer;
 
-use super::counting::{Asked, Counting, DecideError};
-use super::decision::{Answer, Awaited, Decided, Wait};
+use super::charging::conclude;
+use super::counting::{Asked, DecideError};
+use super::decision::{Answer, Awaited, Decided, Scope, Wait};
 use super::host::Host;
-use super::limiter::{Limiter, conclude};
+use super::limiter::Limiter;
 use super::metric::Event;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
+use super::view::Heard;
 use crate::config::{Config, OnUnavailable};
 use crate::count::charge::{Admission, Turn};
 use crate::count::fingerprint::Salt;
 use crate::count::holding::Terms;
 use crate::count::sharing::Attended;
 use crate::count::swap::Place;
-use crate::time::Timestamp;
+use crate::request::header_pairs::HeaderPairs;
 
 /// The ledger's answers to what was stated, in that order, and its store's epoch.
 pub type Answers<'a> = (&'a [LedgerAnswer], u32);
-
-/// Has a request wait for what it lacks, `now` for the first time. It is refused if there is no place for it.
-#[cold]
-pub(super) fn begin_to_wait(
-    counting: &mut Counting,
-    host: &mut impl Host,
-    config: &Config,
-    decided: &mut Decided,
-    now: Timestamp,
-) -> Result<(), DecideError> {
-    let (Some(charged), Some(terms)) = (&decided.charged, config.fleet) else { return Ok(()) };
-    let Some(place) = counting.take_place(charged.place()) else {
-        decided.charged = None;
-        decided.refuse(config, Outcome::Error, Refusal::NoPlace);
-        return Ok(());
-    };
-    let asked = counting.ask(host, config, charged, false, terms)?;
-    decided.answer = Some(Box::new(Answer::Later(Wait::new(Awaited::Units, now, asked, place))));
-    Ok(())
-}
 
 impl Limiter {
     /// The salt of this process's counters, if a request has opened them.
@@ -145,6 +127,60 @@ impl Limiter {
         let turn = Turn::Unavailable(percent);
         let counted = self.counting.charge_in_turn(host, config, charged, Some(turn))?;
         conclude(config, decided, counted, Some(decided.class));
+        Ok(())
+    }
+
+    /// Goes on with a request for a document that has waited for `answers`.
+    #[cold]
+    fn go_on_with_document(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        headers: &[u8],
+        decided: &mut Decided,
+        waited: (Box<Wait>, Option<Answers<'_>>),
+    ) {
+        if let Err(error) = self.try_to_go_on_with_document(host, config, headers, decided, waited) {
+            self.counting.log_error(host, "a caller or an operator could not be answered", error);
+            decided.answer = Some(Box::new(Answer::Refused(Refusal::NoCounters)));
+        }
+    }
+
+    fn try_to_go_on_with_document(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        headers: &[u8],
+        decided: &mut Decided,
+        (wait, answers): (Box<Wait>, Option<Answers<'_>>),
+    ) -> Result<(), DecideError> {
+        let Some(terms) = config.fleet else { return Ok(()) };
+        self.counting.take_up(host, config, &wait.asked, answers, terms)?;
+        let answers = answers.map(|(answers, _)| answers);
+        let are_all = |is: fn(&LedgerAnswer) -> bool| answers.is_some_and(|answers| answers.iter().all(is));
+        let waited = host.now()?.duration_since(wait.since).as_millis();
+        let is_reset = answers
+            .is_some_and(|answers| answers.iter().any(|answer| matches!(answer, LedgerAnswer::Reset(_))));
+        let heard = match wait.awaited {
+            Awaited::Reset(scope) => {
+                Some(Heard::Reset(scope, are_all(|answer| matches!(answer, LedgerAnswer::Share(_)))))
+            }
+            // A count that was reset elsewhere has begun anew, and does not know yet what others have used since: the handler asks again.
+            Awaited::View | Awaited::Units if is_reset && waited < terms.timeout.into() => None,
+            Awaited::View | Awaited::Units => {
+                let is_told =
+                    are_all(|answer| matches!(answer, LedgerAnswer::Share(share) if !share.settling));
+                Some(Heard::View(if is_told { Scope::Fleet } else { Scope::Gateway }))
+            }
+        };
+        // Its place is free for what is asked next.
+        drop(wait);
+        let scope = heard.map(|(Heard::View(scope) | Heard::Reset(scope, _))| scope);
+        let Some(operators) = &config.settings.operators else {
+            return self.go_on_with_usage(host, config, headers, decided, scope);
+        };
+        let headers = HeaderPairs::parse(headers);
+        decided.answer = Some(Box::new(self.answer_operator(host, config, operators, headers, heard)));
         Ok(())
     }
 

@@ -3,6 +3,7 @@ use core::fmt;
 use super::*;
 use crate::count::shared_data::{Cas, SharedData, Swap, VmLocalData};
 use crate::count::swap::CounterHost;
+use crate::decide::counting::Charged;
 use crate::decide::host::LogLevel;
 use crate::decide::reply::Reply;
 use crate::request::header_pairs::serialize;
