@@ -7,6 +7,8 @@ CARGO ?= cargo
 CARGO_DENY_VERSION := 0.20.2
 # An installed cargo-deny, else one of our own.
 CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),target/tools/bin/cargo-deny)
+CARGO_SEMVER_CHECKS_VERSION := 0.51.0
+CARGO_SEMVER_CHECKS := $(or $(shell command -v cargo-semver-checks 2>/dev/null),target/tools/bin/cargo-semver-checks)
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ := $(or $(shell command -v cargo-fuzz 2>/dev/null),target/tools/bin/cargo-fuzz)
 MDBOOK_VERSION := 0.5.4
@@ -21,8 +23,8 @@ help: ## list the targets
 # What the demo runs, without what is a matter of a feature: OpenAPI and PostgreSQL.
 DEMO_BUILD := -p demo -p backend -p host-sim-cli -p weir --bins --no-default-features
 FLEET_BUILD := -p ledger $(DEMO_BUILD)
-# What other people's tests depend on. The others are parts of this repository.
-PACKAGES := -p envoy-config -p host-sim
+# What other people test with. The others are parts of this repository.
+PACKAGES := -p envoy-config -p host-sim -p host-sim-cli
 WEIR_DEMO := $(or $(CARGO_TARGET_DIR),target)/debug/weir-demo
 
 .PHONY: build
@@ -164,6 +166,17 @@ lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz 
 .PHONY: audit
 audit: $(CARGO_DENY) ## known vulnerabilities in dependencies (fetches the advisory database)
 	$(CARGO_DENY) check advisories
+
+# The newest tag, which the first release makes.
+RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
+
+.PHONY: semver
+semver: $(if $(RELEASE),$(CARGO_SEMVER_CHECKS)) ## whether the version of what can be published fits its changes since the newest tag
+	$(if $(RELEASE),$(CARGO_SEMVER_CHECKS) semver-checks --baseline-rev $(RELEASE) $(PACKAGES), \
+		@echo "no tag yet: the first comparison comes after the first release")
+
+target/tools/bin/cargo-semver-checks:
+	$(CARGO) install --locked --quiet cargo-semver-checks --version $(CARGO_SEMVER_CHECKS_VERSION) --root target/tools
 
 target/tools/bin/cargo-deny: | check-lint
 	$(CARGO) install --locked --quiet cargo-deny --version $(CARGO_DENY_VERSION) --root target/tools

@@ -137,12 +137,7 @@ impl Case {
     /// The filters of the chain, all of this guest.
     fn filters(&self) -> anyhow::Result<Vec<ChainedFilter>> {
         let module = artifacts::compiled(&self.wasm)?;
-        let mut plugin = Plugin {
-            name: "case".into(),
-            root_id: self.root_id.clone(),
-            vm_id: "vm".into(),
-            ..Plugin::default()
-        };
+        let mut plugin = Plugin::default().name("case").root_id(&self.root_id).vm_id("vm");
         if let Some(message) = &self.message {
             let document = serde_json::json!({"vm_config": {}, "configuration": message}).to_string();
             plugin.configuration = host_sim::configuration::parse(document.as_bytes(), None)?.configuration;

@@ -224,14 +224,8 @@ pub fn plugin(policy: &Policy) -> Plugin {
 }
 
 fn plugin_with(configuration: String) -> Plugin {
-    Plugin {
-        name: "weir".into(),
-        root_id: "weir".into(),
-        vm_id: "weir".into(),
-        configuration: configuration.into(),
-        failure_policy: FailurePolicy::FailReload,
-        ..Plugin::default()
-    }
+    let plugin = Plugin::new(configuration).name("weir").root_id("weir").vm_id("weir");
+    plugin.failure_policy(FailurePolicy::FailReload)
 }
 
 impl Simulator {
@@ -294,7 +288,7 @@ impl Gateway for Simulator {
             sent.header(name.as_str().to_owned(), value.as_bytes().to_vec())
         });
         let outcome =
-            self.host.send(worker, sent.body(request.body.clone()), |request| match &self.upstream {
+            self.host.worker(worker).send(sent.body(request.body.clone()), |request| match &self.upstream {
                 Some(upstream) => forward(upstream, request).unwrap_or_else(|error| panic!("{error:#}")),
                 None => host_sim::Response::ok(),
             });

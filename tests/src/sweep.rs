@@ -49,14 +49,8 @@ fn filter(questions: &str) -> anyhow::Result<ChainedFilter> {
 
 fn filter_of(wasm: Vec<u8>, questions: &str) -> anyhow::Result<ChainedFilter> {
     let module = artifacts::compiled(&wasm)?;
-    let plugin = Plugin {
-        name: "sweep".into(),
-        root_id: "asker".into(),
-        vm_id: "vm".into(),
-        vm_configuration: questions.to_owned().into(),
-        configuration: "the plugin's".into(),
-        ..Plugin::default()
-    };
+    let plugin = Plugin::new("the plugin's").name("sweep").root_id("asker").vm_id("vm");
+    let plugin = plugin.vm_configuration(questions.to_owned());
     Ok(ChainedFilter { wasm, module, plugin, any: None })
 }
 

@@ -113,7 +113,7 @@ fn flood_the_simulator(strangers: u32) {
         let request = host_sim::Request::get("/links")
             .header("authorization", format!("Bearer {key}"))
             .source(format!("{}:40000", std::net::Ipv4Addr::from(address)));
-        host.send(worker as usize, request, |_| Response::ok())
+        host.worker(worker as usize).send(request, |_| Response::ok())
     };
     let remaining_of_known_keys = || {
         let remaining = (0..KNOWN_KEYS).map(|key| {

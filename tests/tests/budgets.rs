@@ -159,7 +159,7 @@ fn measured(case: &Case, module: &Module) -> Cost {
             request = request.header("authorization", format!("Bearer {key}"));
         }
         *cost.lock().expect("the cost") = Cost { instructions: 0, host_calls: 0 };
-        let outcome = host.send(0, request, |_| Response::ok());
+        let outcome = host.send(request, |_| Response::ok());
         let status = outcome.status();
         (status, *cost.lock().expect("the cost"))
     };
@@ -185,13 +185,7 @@ fn metered() -> Module {
 }
 
 fn plugin(configuration: &Value) -> Plugin {
-    Plugin {
-        name: "weir".into(),
-        root_id: "weir".into(),
-        vm_id: "weir".into(),
-        configuration: configuration.to_string().into(),
-        ..Plugin::default()
-    }
+    Plugin::new(configuration.to_string()).name("weir").root_id("weir").vm_id("weir")
 }
 
 fn file() -> PathBuf {
@@ -267,7 +261,7 @@ fn many_busy_keys_cost_little_more_than_a_few() {
             for number in 0..requests {
                 let key = format!("key-{}", number % keys);
                 let request = Request::get("/links").header("authorization", format!("Bearer {key}"));
-                let outcome = host.send(0, request, |_| Response::ok());
+                let outcome = host.send(request, |_| Response::ok());
                 assert_eq!(outcome.status(), 200);
             }
             *instructions.lock().expect("the sum") / u64::from(requests)

@@ -158,7 +158,7 @@ fn whatever_the_interleaving_eight_vms_settle_each_request_once_and_admit_no_mor
         // No request cost more than it had reserved.
         assert!(charged[0] <= limits[0] && charged[1] <= limits[1], "seed {seed}: {charged:?} of {limits:?}");
         // The answer to a request that is refused, or refunded, says what is left without it.
-        let probe = host.send(0, simulated(PROBE), respond);
+        let probe = host.send(simulated(PROBE), respond);
         let probed = if probe.status() == 429 { 0 } else { RESERVE };
         let expected = [limits[0] - charged[0], limits[1] - charged[1] - probed];
         assert_eq!(left(probe.header("ratelimit")), expected, "seed {seed}");
@@ -170,14 +170,14 @@ fn whatever_the_interleaving_eight_vms_settle_each_request_once_and_admit_no_mor
 #[test]
 fn a_settlement_that_fails_is_counted_and_the_reserve_stands() {
     let host = simulator(&policy(&by_header(), [1000, 5000]));
-    let mut stream = host.stream(0, &simulated("/chat"), true);
+    let mut stream = host.stream(&simulated("/chat"), true);
     assert!(stream.is_forwarded());
     host.inject(Fault::new("proxy_set_shared_data", Status::InternalFailure).every()).unwrap();
     stream.respond(Response::ok().header("x-cost", "4"));
     let outcome = stream.finish();
     host.clear_faults();
     assert_eq!((outcome.status(), left(outcome.header("ratelimit"))), (200, [990, 4990]));
-    let probe = host.send(1, simulated(PROBE), respond);
+    let probe = host.worker(1).send(simulated(PROBE), respond);
     assert_eq!(left(probe.header("ratelimit")), [990, 4980]);
     host.advance(Duration::from_secs(1));
     let events = [Event::CostUnsettled.metric(), Event::CostRefunded.metric(), Event::CostUnknown.metric()];
@@ -187,8 +187,8 @@ fn a_settlement_that_fails_is_counted_and_the_reserve_stands() {
 #[test]
 fn a_request_without_a_response_keeps_its_reserve() {
     let host = simulator(&policy(&by_header(), [1000, 5000]));
-    drop(host.stream(0, &simulated("/chat"), true).finish());
-    let probe = host.send(1, simulated(PROBE), respond);
+    drop(host.stream(&simulated("/chat"), true).finish());
+    let probe = host.worker(1).send(simulated(PROBE), respond);
     assert_eq!(left(probe.header("ratelimit")), [990, 4980]);
 }
 
@@ -197,9 +197,9 @@ fn a_window_that_ends_before_the_response_is_not_settled() {
     let host =
         simulator(&policy(&by_header(), [1000, 5000]).with_at("/plans/pro/chat", json!(["1000/minute"])));
     let units = |outcome: &host_sim::Outcome| ratelimit::left(outcome.header("ratelimit").unwrap(), "chat");
-    let mut stream = host.stream(0, &simulated("/chat"), true);
+    let mut stream = host.stream(&simulated("/chat"), true);
     host.advance(Duration::from_secs(60));
-    assert_eq!(units(&host.send(1, simulated("/chat?cost=7"), respond)), Some(993));
+    assert_eq!(units(&host.worker(1).send(simulated("/chat?cost=7"), respond)), Some(993));
     stream.respond(Response::ok().header("x-cost", "500"));
     assert_eq!(units(&stream.finish()), Some(993));
 }
@@ -209,7 +209,7 @@ fn a_window_that_ends_before_the_response_is_not_settled() {
 fn only_a_class_that_is_settled_makes_host_calls_for_it() {
     let calls = |path: &str, policy: &Policy| {
         gateway::host_calls(policy, |host| {
-            assert_eq!(host.send(0, simulated(path), respond).status(), wanted(path).0);
+            assert_eq!(host.send(simulated(path), respond).status(), wanted(path).0);
         })
     };
     let settled = policy(&by_header(), [100_000, 500_000]);

@@ -163,7 +163,8 @@ fn assert_no_errors(host: &Host) {
 fn eight_vms_on_threads_of_their_own_share_600_exactly() {
     let host = simulator(Flavour::Envoy, &policy(600, 1));
     let outcomes = host.threads(|worker| {
-        let answers = (0..6000 / VMS).map(|_| host.send(worker, simulated(0), |_| host_sim::Response::ok()));
+        let answers =
+            (0..6000 / VMS).map(|_| host.worker(worker).send(simulated(0), |_| host_sim::Response::ok()));
         answers.collect::<Vec<_>>()
     });
     assert_eq!(admitted(&outcomes.concat()), 600);
@@ -185,7 +186,7 @@ fn a_hundred_thousand_keys_that_live_at_once_get_each_exactly_their_limit() {
         let outcomes = host.threads(|worker| {
             let of_worker = (0..KEYS).filter(|key| (key + round as usize) % VMS == worker);
             let answers =
-                of_worker.map(|key| host.send(worker, simulated(key), |_| host_sim::Response::ok()));
+                of_worker.map(|key| host.worker(worker).send(simulated(key), |_| host_sim::Response::ok()));
             admitted(&answers.collect::<Vec<_>>())
         });
         let expected = if round < LIMIT { KEYS } else { 0 };

@@ -172,9 +172,9 @@ fn calls(flavour: Flavour, policy: &Policy) -> (Vec<String>, Vec<(LogLevel, Stri
     host.logs().take();
     for path in ["/links", "/analytics"] {
         let request = Request::get(path).header("authorization", format!("Bearer {KEY}"));
-        host.send(0, request, |_| Response::ok());
+        host.send(request, |_| Response::ok());
     }
-    assert_eq!(host.vm_failure(0).map(|failure| failure.to_string()), None);
+    assert_eq!(host.worker(0).vm_failure().map(|failure| failure.to_string()), None);
     let lines = host.logs().take().into_iter().filter(|line| !line.by_host);
     let calls = seen.lock().expect("the calls").clone();
     (calls, lines.map(|line| (line.level, line.message)).collect())

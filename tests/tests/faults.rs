@@ -92,7 +92,7 @@ fn no_status_of_any_call_in_a_request_ends_the_vm_or_leaves_the_request_without_
         for (call, status) in faults() {
             host.inject(Fault::new(call.as_str(), status).every()).unwrap();
             for (name, request) in requests() {
-                let outcome = host.send(0, request, &mut |_: &Request| Response::ok().header("x-cost", "1"));
+                let outcome = host.send(request, &mut |_: &Request| Response::ok().header("x-cost", "1"));
                 let what = format!("{name} with {call} answering {status:?}, on_error {on_error}");
                 // A request whose reply is not taken waits for ever.
                 let waits = call == "proxy_send_local_response" && outcome.status() == 0;
@@ -102,8 +102,12 @@ fn no_status_of_any_call_in_a_request_ends_the_vm_or_leaves_the_request_without_
             }
             host.advance(std::time::Duration::from_secs(2));
             host.clear_faults();
-            assert!(host.vm_failure(0).is_none(), "{call} answering {status:?}: {:?}", host.vm_failure(0));
-            let outcome = host.send(0, requests().remove(0).1, &mut |_: &Request| Response::ok());
+            assert!(
+                host.worker(0).vm_failure().is_none(),
+                "{call} answering {status:?}: {:?}",
+                host.worker(0).vm_failure()
+            );
+            let outcome = host.send(requests().remove(0).1, &mut |_: &Request| Response::ok());
             assert_eq!(outcome.status(), 200, "after {call} answered {status:?}");
             assert!(outcome.header("x-ratelimit-remaining").is_some(), "after {call} answered {status:?}");
         }
@@ -122,7 +126,7 @@ fn a_request_that_cannot_be_counted_passes_or_not_as_configured() {
             let mut host = host();
             host.load(module(), plugin(&policy(on_error))).unwrap();
             host.inject(Fault::new(call, Status::InternalFailure).every()).unwrap();
-            let outcome = host.send(0, requests().remove(0).1, &mut |_: &Request| Response::ok());
+            let outcome = host.send(requests().remove(0).1, &mut |_: &Request| Response::ok());
             assert_eq!(outcome.status(), expected, "{call} failing, on_error {on_error}");
             host.clear_faults();
             host.advance(std::time::Duration::from_secs(1));
@@ -139,7 +143,7 @@ fn an_error_that_every_request_repeats_is_logged_once_a_second() {
     let mut host = host();
     host.load(module(), plugin(&policy("allow"))).unwrap();
     host.inject(Fault::new(CALL, Status::InternalFailure).every()).unwrap();
-    let send = |host: &Host| host.send(0, requests().remove(0).1, &mut |_: &Request| Response::ok());
+    let send = |host: &Host| host.send(requests().remove(0).1, &mut |_: &Request| Response::ok());
     let lines = |host: &Host| {
         let lines = host.logs().lines().into_iter().map(|line| line.message);
         lines.filter(|line| line.contains(CALL)).collect::<Vec<_>>()
@@ -163,7 +167,7 @@ fn no_status_of_any_call_while_configuring_ends_the_vm() {
         match host.load(module(), plugin(&policy("allow"))) {
             Ok(()) => {
                 host.clear_faults();
-                let outcome = host.send(0, requests().remove(0).1, &mut |_: &Request| Response::ok());
+                let outcome = host.send(requests().remove(0).1, &mut |_: &Request| Response::ok());
                 assert_eq!(outcome.status(), 200, "{call} answering {status:?}");
             }
             Err(error) => {
@@ -200,7 +204,7 @@ fn entry(host: &Host, header: &BTreeSet<Vec<u8>>) -> Vec<u8> {
 
 /// Writes over the entry of the key after its first request.
 fn break_entry(host: &Host, value: &[u8]) {
-    assert_eq!(host.send(0, known(), |_| Response::ok()).header("x-ratelimit-remaining"), Some("9"));
+    assert_eq!(host.send(known(), |_| Response::ok()).header("x-ratelimit-remaining"), Some("9"));
     let names = host.shared_data().keys("weir");
     // The header's name is the one whose entry has the number 0.
     let header = names.into_iter().filter(|name| name.ends_with(b"AAAA")).collect();
@@ -216,7 +220,7 @@ fn a_request_that_finds_a_malformed_entry_begins_it_again_and_is_counted() {
         break_entry(&host, &value);
         // The first of them has a guess of the entry's number, the second has none.
         for (worker, left) in [(0, "9"), (1, "8"), (0, "7")] {
-            let outcome = host.send(worker, known(), |_| Response::ok());
+            let outcome = host.worker(worker).send(known(), |_| Response::ok());
             assert_eq!(
                 (outcome.status(), outcome.header("x-ratelimit-remaining")),
                 (200, Some(left)),
@@ -277,7 +281,7 @@ fn without_configuration() -> Plugin {
     ];
     let callbacks =
         callbacks.into_iter().chain(["proxy_on_done", "proxy_on_log", "proxy_on_delete"]).map(str::to_owned);
-    Plugin { allowed_capabilities: imports.chain(callbacks).collect(), ..plugin(&policy("allow")) }
+    plugin(&policy("allow")).allowed_capabilities(imports.chain(callbacks))
 }
 
 #[test]
@@ -285,17 +289,17 @@ fn without_a_configuration_a_request_is_answered_503_whatever_on_error_says() {
     const LINE: &str = "a request was refused, because the filter has no configuration";
     let mut host = Host::builder().workers(1).build();
     host.load(module(), without_configuration()).unwrap();
-    let outcome = host.send(0, known(), |_| Response::ok());
+    let outcome = host.send(known(), |_| Response::ok());
     let found =
         (outcome.status(), outcome.details(), outcome.header("retry-after"), outcome.forwarded().is_some());
     assert_eq!(found, (503, "weir_no_configuration", Some("1"), false), "{outcome:?}");
-    let grpc = host.send(0, known().header("content-type", "application/grpc"), |_| Response::ok());
+    let grpc = host.send(known().header("content-type", "application/grpc"), |_| Response::ok());
     assert_eq!(
         (grpc.status(), grpc.header("grpc-status"), grpc.forwarded().is_some()),
         (200, Some("14"), false)
     );
     assert_eq!(host.logs().lines().iter().filter(|line| line.message.contains(LINE)).count(), 2);
-    assert!(host.vm_failure(0).is_none());
+    assert!(host.worker(0).vm_failure().is_none());
 }
 
 #[test]
@@ -318,19 +322,19 @@ fn a_request_whose_reply_the_host_refuses_waits_and_is_not_forwarded() {
             host.load(module(), plugin.clone()).unwrap();
             let request = || Request::get("/links");
             if what == "a 429" {
-                assert_eq!(host.send(0, request(), |_| Response::ok()).status(), 200);
+                assert_eq!(host.send(request(), |_| Response::ok()).status(), 200);
             }
             host.fail_next("proxy_send_local_response", status).unwrap();
-            let stream = host.stream(0, &request(), true);
+            let stream = host.stream(&request(), true);
             let found = (stream.is_forwarded(), stream.response().is_some(), stream.is_over());
             assert_eq!(found, (false, false, false), "{what}, {status:?}");
             let lines = || host.logs().lines().iter().filter(|line| line.message.contains(LINE)).count();
             assert_eq!(lines(), 1, "{what}, {status:?}");
             drop(stream.finish());
             assert_eq!(lines(), 1, "{what}, {status:?}");
-            assert!(host.vm_failure(0).is_none(), "{what}, {status:?}");
+            assert!(host.worker(0).vm_failure().is_none(), "{what}, {status:?}");
             // The next one is answered.
-            assert!(host.send(0, request(), |_| Response::ok()).is_local_reply(), "{what}, {status:?}");
+            assert!(host.send(request(), |_| Response::ok()).is_local_reply(), "{what}, {status:?}");
         }
     }
 }

@@ -186,7 +186,7 @@ fn in_the_simulator_ten_switches_with_open_streams_admit_exactly_one_more_limit(
         let outcomes = host.interleave(stage as u64, jobs, |_| Response::ok());
         *admitted = outcomes.iter().filter(|outcome| outcome.status() == 200).count();
         // It keeps the VM of its form.
-        let stream = host.stream(stage % WORKERS, &simulated(), true);
+        let stream = host.worker(stage % WORKERS).stream(&simulated(), true);
         *admitted += usize::from(stream.is_forwarded());
         open.push(stream);
         let left = outcomes

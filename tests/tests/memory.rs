@@ -22,8 +22,8 @@ fn host(policy: &Policy) -> Host {
 fn streams_that_end_without_a_response_leave_nothing_and_cost_no_other_stream_its_headers() {
     const ABANDONED: usize = 50_000;
     let host = host(&policy().with_at("/plans/pro/standard", serde_json::json!(["4000000000/month"])));
-    let mut waiting = host.stream(0, &request(), true);
-    let abandon = || (0..ABANDONED).for_each(|_| drop(host.stream(0, &request(), true)));
+    let mut waiting = host.stream(&request(), true);
+    let abandon = || (0..ABANDONED).for_each(|_| drop(host.stream(&request(), true)));
     abandon();
     let (memory, contexts) = (host.guest_memory(), host.contexts());
     abandon();
@@ -47,7 +47,7 @@ fn configurations_that_have_ended_leave_nothing() {
         host.update(plugin(&policy.clone().with_at("/plans/pro/standard", limit)).configuration).unwrap();
         // A tick finds that the configuration before is gone.
         host.advance(std::time::Duration::from_secs(1));
-        assert_eq!(host.send(0, request(), |_| Response::ok()).status(), 200);
+        assert_eq!(host.send(request(), |_| Response::ok()).status(), 200);
         host.guest_memory()
     };
     // An allocator takes its time to find the pieces it goes on with.
@@ -76,7 +76,7 @@ fn configurations_with_open_streams_share_what_is_equal() {
     let mut open = Vec::new();
     let mut memory = Vec::new();
     for update in 0..3 * UPDATES {
-        open.push(host.stream(0, &request(), true));
+        open.push(host.stream(&request(), true));
         host.update(with_limit(1000 + update)).unwrap();
         memory.push(host.guest_memory());
     }

@@ -92,7 +92,7 @@ impl Listeners for Simulated {
         let sent = request.headers.iter().fold(sent, |sent, (name, value)| {
             sent.header(name.as_str().to_owned(), value.as_bytes().to_vec())
         });
-        let outcome = self.host.send(0, sent, |_| Response::ok());
+        let outcome = self.host.send(sent, |_| Response::ok());
         (outcome.status(), outcome.body().to_vec())
     }
 
@@ -279,11 +279,11 @@ fn costs() -> Policy {
 fn a_request_from_before_the_reset_is_not_settled_after_it() {
     let mut gateway = Simulated::start(costs());
     let request = host_sim::Request::get("/chat").header("authorization", format!("Bearer {KEY}"));
-    let mut before = gateway.host.stream(0, &request, true);
+    let mut before = gateway.host.stream(&request, true);
     assert!(before.is_forwarded());
     let (status, state) = gateway.operate(Method::POST, RESET);
     assert_eq!((status, left(&state, 0)), (200, vec![10, 99]), "in requests of ten units");
-    let mut after = gateway.host.stream(1, &request, true);
+    let mut after = gateway.host.worker(1).stream(&request, true);
     after.respond(Response::ok().header("x-cost", "7"));
     after.finish();
     before.respond(Response::ok().header("x-cost", "4"));

@@ -89,14 +89,14 @@ fn whatever_the_interleaving_eight_vms_exceed_neither_limit_and_lose_no_unit() {
         }
         // A request may have been refused while a charge was being given back. What is left then serves the next.
         for (sender, admitted) in admitted.iter_mut().enumerate() {
-            while host.send(0, simulated(key(sender), "/links"), respond).status() == 200 {
+            while host.send(simulated(key(sender), "/links"), respond).status() == 200 {
                 *admitted += 1;
             }
         }
         assert_eq!(admitted.iter().sum::<usize>(), limits[1], "seed {seed}: {admitted:?}");
         for (sender, admitted) in admitted.into_iter().enumerate() {
             assert!(admitted <= limits[0], "seed {seed}: {admitted}");
-            let refused = host.send(sender, simulated(key(sender), "/links"), respond);
+            let refused = host.worker(sender).send(simulated(key(sender), "/links"), respond);
             let of_organisation = if admitted == limits[0] { None } else { Some(0) };
             let expected = [Some(limits[0] - admitted), of_organisation];
             assert_eq!(left("standard", refused.header("ratelimit")), expected, "seed {seed}, {sender}");
@@ -133,7 +133,7 @@ fn whatever_the_interleaving_eight_vms_settle_both_levels_once() {
         assert!(of_all <= limits[1] && charged.iter().all(|charged| *charged <= limits[0]), "{charged:?}");
         for (sender, charged) in charged.into_iter().enumerate() {
             // The answer says what is left without this request, which is refused or refunded.
-            let probe = host.send(sender, simulated(key(sender), "/chat?503"), respond);
+            let probe = host.worker(sender).send(simulated(key(sender), "/chat?503"), respond);
             let [of_key, of_organisation] = left("chat", probe.header("ratelimit"));
             assert_eq!(of_key, Some(limits[0] - charged), "seed {seed}, {sender}");
             assert!(of_organisation.is_none_or(|left| left == limits[1] - of_all), "seed {seed}, {sender}");
@@ -150,7 +150,7 @@ fn whatever_the_interleaving_eight_vms_settle_both_levels_once() {
 fn a_charge_that_is_not_given_back_stands_until_its_window_ends() {
     let minutely = policy("standard", [10, 100]).with_at("/plans/pro/standard", json!(["10/minute"]));
     let host = simulator(&minutely);
-    let send = |host: &Host, worker| host.send(worker, simulated(key(0), "/links"), respond);
+    let send = |host: &Host, worker| host.worker(worker).send(simulated(key(0), "/links"), respond);
     let units = |outcome: &Outcome| left("standard", outcome.header("ratelimit"));
     assert_eq!(units(&send(&host, 0)), [Some(9), Some(99)]);
     host.inject(Fault::new("proxy_set_shared_data", Status::InternalFailure).nth(2).every()).unwrap();
@@ -167,7 +167,7 @@ fn a_charge_that_is_not_given_back_stands_until_its_window_ends() {
 #[test]
 fn a_request_that_an_organisation_cannot_count_is_given_back() {
     let host = simulator(&policy("standard", [10, 100]).with("on_error", json!("deny")));
-    let send = || host.send(0, simulated(key(0), "/links"), respond);
+    let send = || host.send(simulated(key(0), "/links"), respond);
     assert_eq!(send().status(), 200);
     host.inject(Fault::new("proxy_set_shared_data", Status::InternalFailure).nth(2)).unwrap();
     assert_eq!(send().status(), 503);
@@ -178,7 +178,7 @@ fn a_request_that_an_organisation_cannot_count_is_given_back() {
 fn only_a_key_of_an_organisation_makes_host_calls_for_it() {
     let calls = |key: &str, limits: [usize; 2], status| {
         host_calls(&policy("standard", limits), |host| {
-            assert_eq!(host.send(0, simulated(key, "/links"), respond).status(), status);
+            assert_eq!(host.send(simulated(key, "/links"), respond).status(), status);
         })
     };
     let large = [1_000_000; 2];

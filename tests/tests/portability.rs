@@ -19,7 +19,7 @@ fn without_shared_data_each_vm_counts_by_itself_and_says_so() {
     host.load(module(), plugin(&policy.subscriber("acme", "pro", "key"))).unwrap();
     for worker in 0..WORKERS {
         let request = || Request::get("/links").header("authorization", "Bearer key");
-        let statuses = [(); 3].map(|()| host.send(worker, request(), |_| Response::ok()).status());
+        let statuses = [(); 3].map(|()| host.worker(worker).send(request(), |_| Response::ok()).status());
         assert_eq!(statuses, [200, 200, 429], "worker {worker}");
     }
     let said = "this host has no shared data: each VM counts by itself, so a quota applies to each VM";
@@ -71,17 +71,17 @@ fn names_of_headers_are_compared_without_regard_to_case() {
             let what = format!("{flavour:?}, {name}");
             let request = || Request::get("/links").header(name, value);
             let host = start();
-            let admitted = host.send(0, request(), |_| Response::ok());
+            let admitted = host.send(request(), |_| Response::ok());
             assert_eq!((admitted.status(), admitted.header("x-ratelimit-limit")), (200, Some("1")), "{what}");
             // The names of a refusal's causes, too: its origin, and that it is gRPC.
             let refused =
-                host.send(0, request().header("Origin", "https://app.example.test"), |_| Response::ok());
+                host.send(request().header("Origin", "https://app.example.test"), |_| Response::ok());
             let allowed = refused.header("access-control-allow-origin");
             assert_eq!((refused.status(), allowed), (429, Some("https://app.example.test")), "{what}");
             for cost in ["x-cost", "X-Cost", "X-COST"] {
                 let chat = Request::get("/chat").header(name, value);
                 let host = start();
-                let answer = host.send(0, chat, |_| Response::ok().header(cost, "4"));
+                let answer = host.send(chat, |_| Response::ok().header(cost, "4"));
                 let left = answer.header("ratelimit").and_then(|value| ratelimit::left(value, "chat"));
                 assert_eq!(left, Some(96), "{what}, {cost}");
             }
@@ -91,11 +91,15 @@ fn names_of_headers_are_compared_without_regard_to_case() {
             let request = || {
                 Request::post("/links").header("Authorization", "Bearer key").header(name, "application/grpc")
             };
-            assert_eq!(host.send(0, request(), |_| Response::ok()).status(), 200, "{flavour:?}, {name}");
-            let refused = host.send(0, request(), |_| Response::ok());
+            assert_eq!(host.send(request(), |_| Response::ok()).status(), 200, "{flavour:?}, {name}");
+            let refused = host.send(request(), |_| Response::ok());
             // The body of a refusal of gRPC is its message, and not the JSON that plain HTTP gets.
             assert!(!refused.text().starts_with('{'), "{flavour:?}, {name}: {refused:?}");
-            assert_eq!(host.vm_failure(0).map(|failure| failure.to_string()), None, "{flavour:?}, {name}");
+            assert_eq!(
+                host.worker(0).vm_failure().map(|failure| failure.to_string()),
+                None,
+                "{flavour:?}, {name}"
+            );
             if flavour == Flavour::Envoy {
                 assert_eq!((refused.status(), refused.header("grpc-status")), (200, Some("8")), "{name}");
             }
@@ -116,7 +120,7 @@ fn properties(flavour: Flavour, policy: &Policy, requests: usize) -> Vec<String>
     seen.lock().unwrap().clear();
     for _ in 0..requests {
         let request = Request::get("/links").header("authorization", "Bearer key");
-        assert_eq!(host.send(0, request, |_| Response::ok()).status(), 200);
+        assert_eq!(host.send(request, |_| Response::ok()).status(), 200);
     }
     std::mem::take(&mut seen.lock().unwrap())
 }
@@ -156,7 +160,7 @@ fn in_nginx_no_path_is_exempt_that_the_upstream_serves_as_another() {
         let send = |path: &'static str| {
             let request = Request::get(path).header("Authorization", "Bearer key");
             let mut forwarded = None;
-            let outcome = host.send(0, request, |request| {
+            let outcome = host.send(request, |request| {
                 forwarded = Some(request.path().to_owned());
                 Response::ok()
             });

@@ -159,7 +159,7 @@ pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, Configuration
         Value::Null => Bytes::new(),
         document => document.to_string().into(),
     };
-    Ok(Plugin { configuration, ..Plugin::default() })
+    Ok(Plugin::new(configuration))
 }
 
 fn names_of(plugins: &[Plugin]) -> Vec<String> {

@@ -26,16 +26,14 @@ pub enum FailurePolicy {
 /// ```
 /// use envoy_config::{FailurePolicy, Plugin};
 ///
-/// let plugin = Plugin {
-///     name: "limits".into(),
-///     vm_id: "limits".into(),
-///     configuration: r#"{"plans": {}}"#.into(),
-///     failure_policy: FailurePolicy::FailReload,
-///     ..Plugin::default()
-/// };
-/// # let _ = plugin;
+/// let plugin = Plugin::new(r#"{"plans": {}}"#)
+///     .name("limits")
+///     .vm_id("limits")
+///     .failure_policy(FailurePolicy::FailReload);
+/// assert_eq!(plugin.configuration, r#"{"plans": {}}"#);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Plugin {
     /// `name`, which `plugin_name` gives and log lines carry.
     pub name: String,
@@ -61,6 +59,67 @@ pub struct Plugin {
 }
 
 impl Plugin {
+    /// A plugin with this configuration and Envoy's defaults for the rest.
+    pub fn new(configuration: impl Into<Bytes>) -> Self {
+        Self { configuration: configuration.into(), ..Self::default() }
+    }
+
+    /// Sets `name`.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets `root_id`.
+    #[must_use]
+    pub fn root_id(mut self, root_id: impl Into<String>) -> Self {
+        self.root_id = root_id.into();
+        self
+    }
+
+    /// Sets `vm_id`.
+    #[must_use]
+    pub fn vm_id(mut self, vm_id: impl Into<String>) -> Self {
+        self.vm_id = vm_id.into();
+        self
+    }
+
+    /// Sets `vm_config.configuration`.
+    #[must_use]
+    pub fn vm_configuration(mut self, configuration: impl Into<Bytes>) -> Self {
+        self.vm_configuration = configuration.into();
+        self
+    }
+
+    /// Sets what happens when a VM fails.
+    #[must_use]
+    pub fn failure_policy(mut self, policy: FailurePolicy) -> Self {
+        self.failure_policy = policy;
+        self
+    }
+
+    /// Sets `allow_on_headers_stop_iteration`.
+    #[must_use]
+    pub fn allow_on_headers_stop_iteration(mut self) -> Self {
+        self.allow_on_headers_stop_iteration = true;
+        self
+    }
+
+    /// Sets the host calls and callbacks that there are for the filter.
+    #[must_use]
+    pub fn allowed_capabilities<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.allowed_capabilities = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn environment(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.environment.insert(name.into(), value.into());
+        self
+    }
+
     /// Whether this plugin runs in the other's VM where both have the same module: what Envoy tells VMs apart by.
     pub fn shares_vm_with(&self, other: &Self) -> bool {
         let of = |plugin: &Self| {

@@ -24,5 +24,5 @@ fuzz_target!(|bytes: &[u8]| {
     let builder = Host::builder().log_capacity(0).memory_limit(16 << 20);
     let mut host = builder.cluster("c", |_| Response::ok()).build();
     host.load(&MODULE, Plugin::default()).expect("the guest takes any configuration");
-    host.send(0, Request::post("/").body(body), |_| Response::ok().body("an answer"));
+    host.send(Request::post("/").body(body), |_| Response::ok().body("an answer"));
 });

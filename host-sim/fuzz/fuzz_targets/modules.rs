@@ -45,6 +45,6 @@ fuzz_target!(|bytes: &[u8]| {
     let builder = Host::builder().log_capacity(0).memory_limit(16 << 20);
     let mut host = builder.callback_limit(Duration::from_millis(100)).build();
     if host.load(&module, Plugin::default()).is_ok() {
-        host.send(0, Request::post("/").body("x"), |_| Response::ok());
+        host.send(Request::post("/").body("x"), |_| Response::ok());
     }
 });

@@ -11,11 +11,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     host.load(&Module::compile(wasm)?, Plugin::default())?;
     let upstream = |request: &Request| Response::ok().body(format!("hello from {}", request.path()));
 
-    let unnamed = host.send(0, Request::get("/inbox"), upstream);
+    let unnamed = host.send(Request::get("/inbox"), upstream);
     assert_eq!((unnamed.status(), unnamed.details()), (401, "no_tenant"));
     assert_eq!(unnamed.text(), "say who you are in x-tenant\n");
 
-    let named = host.send(0, Request::get("/inbox").header("X-Tenant", "acme"), upstream);
+    let named = host.send(Request::get("/inbox").header("X-Tenant", "acme"), upstream);
     assert_eq!((named.status(), named.text().as_str()), (200, "hello from /inbox"));
     let forwarded = named.forwarded().ok_or("the request went on")?;
     assert_eq!(forwarded.headers().get("x-tenant"), None, "the upstream hears nothing of tenants");

@@ -18,6 +18,7 @@ use crate::{
         logs::{LogLine, Logs, Sink},
         metrics::Metrics,
         queues::SharedQueues,
+        record::Record,
         reloads::ReloadTotals,
     },
     stream::{exchange::Clusters, framing::Framing},
@@ -194,8 +195,15 @@ impl Builder {
         self
     }
 
-    /// Called with every callback when it has ended, with the host calls that the guest has made in it. Tracing makes guests
-    /// slower.
+    /// Has each [`Outcome`](crate::Outcome::trace) tell the callbacks and host calls of its request, and what was wrong with those that
+    /// were. Tracing makes guests slower.
+    #[must_use]
+    pub fn trace(mut self) -> Self {
+        self.trace.get_or_insert_with(|| TraceSink(Box::new(|_| {})));
+        self
+    }
+
+    /// As [`trace`](Self::trace), and `sink` is called with every callback when it has ended.
     #[must_use]
     pub fn on_trace(mut self, sink: impl Fn(&TracedCallback) + Send + Sync + 'static) -> Self {
         self.trace = Some(TraceSink(Box::new(sink)));
@@ -257,9 +265,11 @@ impl Builder {
     /// The host, without a filter.
     pub fn build(self) -> Host {
         let names = self.clusters.names().collect();
+        let record = Arc::new(Record::default());
         let shared = Arc::new(Shared {
             clock: self.clock,
-            logs: Logs::new(self.log_level, self.log_capacity, self.log_sink.0),
+            logs: Logs::new(self.log_level, self.log_capacity, self.log_sink.0, Arc::clone(&record)),
+            record,
             trace: self.trace,
             samples: self.samples,
             metrics: Metrics::default(),

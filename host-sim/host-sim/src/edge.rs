@@ -5,13 +5,10 @@
 use bytes::Bytes;
 
 use crate::{
+    outcome::{End, Outcome, Told},
+    shared::record::Happened,
     stream::local_reply::{Kind, LocalReply},
-    wire::{
-        headers::Headers,
-        message::Response,
-        nginx_uri::NginxUri,
-        outcome::{End, Outcome},
-    },
+    wire::{headers::Headers, message::Response, nginx_uri::NginxUri},
 };
 
 /// The methods that Envoy's parser of HTTP/1 knows.
@@ -74,7 +71,10 @@ impl Refusal {
         let reply = LocalReply::of_the_gateway(status.into(), body, details);
         let (headers, body) = reply.render(Kind::default());
         let response = Response::from_headers(headers).body(body);
-        Outcome { end: End::LocalReply, response, forwarded: None, details: details.to_owned() }
+        let (end, details) = (End::LocalReply, details.to_owned());
+        let told =
+            Told { end, response, forwarded: None, details, failure: None, happened: Happened::default() };
+        Outcome(told.into())
     }
 }
 

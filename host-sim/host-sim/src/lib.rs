@@ -22,16 +22,16 @@
 //! #         (i32.const 0) (i32.const 0) (i32.const -1)))))
 //! #     (call $set (i32.const 0) (i32.const 5) (i32.const 0) (i32.const 5) (i32.const 0))))"#).unwrap();
 //! let mut host = Host::builder().workers(8).build();
-//! host.load(&Module::compile(&wasm)?, Plugin { configuration: "{}".into(), ..Plugin::default() })?;
+//! host.load(&Module::compile(&wasm)?, Plugin::new("{}"))?;
 //!
 //! let request = || Request::get("/links").header("authorization", "Bearer k").source("203.0.113.9:5000");
 //! let mut upstream = |request: &Request| Response::ok().body(request.path().to_owned());
 //!
-//! let first = host.send(0, request(), &mut upstream);
+//! let first = host.send(request(), &mut upstream);
 //! assert_eq!((first.status(), first.text().as_str()), (200, "/links"));
 //!
 //! // Another worker's VM sees what the first has stored: this filter lets one request pass.
-//! let second = host.send(7, request(), &mut upstream);
+//! let second = host.worker(7).send(request(), &mut upstream);
 //! assert_eq!(second.status(), 429);
 //! assert!(second.is_local_reply());
 //!
@@ -40,16 +40,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Requests to several workers at once, in an order that a seed decides at every host call:
-//! [`Host::interleave`]. Real threads: [`Host::threads`]. A stream step by step: [`Host::stream`]. Calls that fail:
-//! [`Host::inject`]. Answers that are late: [`Host::send_and_wait`]. What filter and host say to each other:
-//! [`Builder::on_trace`]. Where filters spend their time: [`Builder::on_sample`]. A module that the test builds: [`ModuleBuild`]. Where a filter trapped: [`VmError::backtrace`]. A new configuration in the same VMs: [`Host::update`]. Several filters one after the other, in VMs of
-//! their own or in one: [`Host::load_chain`]; others in their place: [`Host::replace_chain`]. In a gateway of one's own: [`driver`]. Scenarios in a file, replays of an access log
-//! and a gateway behind a socket are in the crate `host-sim-cli`.
+//! When a test panics, its host prints the last request's [`Outcome`] with what the filter logged, the trap and its backtrace, and
+//! with [`Builder::trace`] each callback and host call. libtest shows that of a test that fails.
+//!
+//! | what | where |
+//! |---|---|
+//! | a module that the test builds | [`ModuleBuild`] |
+//! | another worker than the first | [`Host::worker`] |
+//! | requests to several workers at once, in an order that a seed decides at every host call | [`Host::interleave`] |
+//! | real threads | [`Host::threads`] |
+//! | a stream step by step | [`Host::stream`] |
+//! | answers that are late | [`Host::send_and_wait`] |
+//! | host calls that fail | [`Host::inject`] |
+//! | what filter and host say to each other | [`Builder::trace`], [`Outcome::trace`] |
+//! | where filters spend their time | [`Builder::on_sample`] |
+//! | a new configuration in the same VMs | [`Host::update`] |
+//! | several filters one after the other, in VMs of their own or in one | [`Host::load_chain`], [`Host::replace_chain`] |
+//! | a gateway of one's own | [`driver`] |
+//! | scenarios in a file, and a gateway behind a socket | the crate `host-sim-cli` |
 //!
 //! # Features
 //!
-//! All are on unless turned off. `expressions`: the foreign functions `expr_create`, `expr_evaluate` and `expr_delete`.
+//! None is on unless asked for. `expressions`: the foreign functions `expr_create`, `expr_evaluate` and `expr_delete`.
 //! `signatures`: `sign` and `verify_signature`. `stats-tags`: the module `stats_tags`.
 #![doc = include_str!("support.md")]
 
@@ -62,6 +74,7 @@ mod host;
 mod hostcalls;
 mod load_error;
 mod module_build;
+mod outcome;
 mod shared;
 mod signature;
 mod stream;
@@ -78,15 +91,16 @@ pub use envoy_config::{
     ConfigurationError, FailurePolicy, Plugin, Surrounding, XdsValue, configuration, surroundings,
 };
 pub use flavour::{EnvoyVersion, Flavour, HostKind, StreamEnd, UnknownHost, UnknownVersion};
-pub use host::Host;
+pub use host::{Host, HostWorker};
 pub use load_error::LoadError;
 pub use module_build::{ModuleBuild, ModuleBuildError};
+pub use outcome::{End, Outcome};
 pub use shared::{
     clock::Clock,
     data::SharedData,
     faults::{Fault, UnknownHostCall},
     logs::{LogLine, Logs},
-    metrics::{Histogram, Metrics, Value as MetricValue},
+    metrics::{Histogram, MetricValue, Metrics},
     reloads::ReloadStats,
 };
 pub use signature::{Import, Signature, ValueType};
@@ -94,9 +108,9 @@ pub use stream::{
     by_hand::Stream,
     framing::{Framing, UnknownFraming},
 };
-pub use trace::{Argument, CallAnswer, Shown, TracedCall, TracedCallback};
+pub use trace::{Argument, CallAnswer, Shown, TracedCall, TracedCallback, causes};
 pub use vm::{
-    Frame, GuestBacktrace, VmError, VmName,
+    GuestBacktrace, GuestFrame, VmError, VmName,
     code_cache::{CodeCache, Kept},
     engine::Compiler,
     module::{AbiVersion, Module, ModuleError},
@@ -104,7 +118,6 @@ pub use vm::{
 };
 pub use wire::{
     headers::Headers,
-    message::{Request, Response},
-    outcome::{End, Outcome},
+    message::{ClusterCall, Request, Response},
     property::{Value, path as property_path},
 };

@@ -1,12 +1,14 @@
 //! Why filters are not loaded.
 
+use std::fmt;
+
 use crate::{
     shared::logs::LogLine,
     vm::{VmError, VmName, module::ModuleError},
 };
 
-/// A configuration that is not taken.
-#[derive(Debug, thiserror::Error)]
+/// A configuration that is not taken. `Debug` says what `Display` says, with sources and backtraces.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The module does not fit the host.
@@ -35,6 +37,19 @@ pub enum LoadError {
         /// How many there are.
         filters: usize,
     },
+}
+
+impl fmt::Debug for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Module(error) => write!(f, "{error:?}"),
+            // Of a trap in a callback, the log has the backtrace.
+            Self::Refused { reason: reason @ VmError::Instantiate { .. }, log, plugin, vm } => {
+                write!(f, "{}{vm} VM: {reason:?}{}", of(plugin), lines_of(log))
+            }
+            Self::Refused { .. } | Self::NothingLoaded | Self::NoSuchFilter { .. } => write!(f, "{self}"),
+        }
+    }
 }
 
 impl LoadError {

@@ -24,7 +24,7 @@ use crate::vm::module::{Module, ModuleError};
 /// # fn example() {
 /// let mut host = Host::builder().build();
 /// host.load(&FILTER.module().unwrap(), Plugin::default()).unwrap();
-/// let answer = host.send(0, Request::get("/"), |_| Response::ok());
+/// let answer = host.send(Request::get("/"), |_| Response::ok());
 /// assert_eq!(answer.status(), 401);
 /// # }
 /// ```

@@ -12,7 +12,11 @@ use wasmtime::InstancePre;
 use crate::{
     abi::LogLevel,
     edge,
-    shared::{Shared, reloads::ReloadStats},
+    shared::{
+        Shared,
+        record::{Happened, Mark},
+        reloads::ReloadStats,
+    },
     stream::manager::Chain,
     vm::{
         Vm, VmError, VmName,
@@ -22,7 +26,7 @@ use crate::{
     },
     wire::{
         grpc::GrpcEvent,
-        message::{Failure, Request, Response},
+        message::{ClusterCall, Failure, Request, Response},
     },
 };
 
@@ -380,10 +384,21 @@ impl Worker {
 
     /// Hands a guest the answer to its callout.
     pub(crate) fn finish_callout(&mut self, call: CallId, response: Response) {
+        self.shared.record.answer(self.name, call, &response);
         if let Some(vm) = self.vms.get_mut(&call.generation) {
             vm.finish_callout(call.token, response);
         }
         self.route();
+    }
+
+    /// A guest has called a cluster.
+    pub(crate) fn record_call(&self, id: CallId, call: ClusterCall) {
+        self.shared.record.call(self.name, id, call);
+    }
+
+    /// What has happened here since a request began, which is over.
+    pub(crate) fn happened_since(&self, mark: Mark) -> Happened {
+        self.shared.record.end(mark, self.name)
     }
 
     /// Keeps a callout until its answer comes or its time is up.

@@ -73,7 +73,8 @@ impl Bench {
             let (mut sent, mut refused) = (0_u64, 0_u64);
             while clock.monotonic() < until {
                 for _ in 0..BATCH {
-                    refused += u64::from(host.send(worker, request.clone(), upstream).is_local_reply());
+                    refused +=
+                        u64::from(host.worker(worker).send(request.clone(), upstream).is_local_reply());
                 }
                 sent += BATCH;
             }
@@ -87,7 +88,7 @@ impl Bench {
         let elapsed = (clock.monotonic() - start).as_secs_f64();
         let calls = host.host_calls() - calls;
         for worker in 0..host.workers() {
-            if let Some(failure) = host.vm_failure(worker) {
+            if let Some(failure) = host.worker(worker).vm_failure() {
                 return Err(Error::Missed(format!("worker {worker}: {failure}")));
             }
         }

@@ -62,7 +62,7 @@ impl Check {
         match self.start(self.filter.host, chain)? {
             Ok(host) => {
                 print_lines(host.logs().lines().iter().filter(|line| line.vm == VmName::Canary));
-                if let Some(failure) = host.vm_failure(0) {
+                if let Some(failure) = host.worker(0).vm_failure() {
                     return Err(Error::Missed(format!(
                         "the filter takes its configuration the first time and not the second: {failure}"
                     )));
@@ -85,7 +85,7 @@ impl Check {
         let mut refused = 0;
         for kind in HostKind::ALL {
             let verdict = match self.start(kind, chain)? {
-                Ok(host) => match host.vm_failure(0) {
+                Ok(host) => match host.worker(0).vm_failure() {
                     Some(failure) => Err(failure.to_string()),
                     None => answers(&host),
                 },
@@ -111,8 +111,8 @@ impl Check {
 
 /// Whether the filter lives through a request.
 fn answers(host: &Host) -> Result<(), String> {
-    host.send(0, Request::get("/"), |_| Response::ok());
-    host.vm_failure(0).map_or(Ok(()), |failure| {
+    host.send(Request::get("/"), |_| Response::ok());
+    host.worker(0).vm_failure().map_or(Ok(()), |failure| {
         Err(format!("the filter takes its configuration and not a request, GET /: {failure}"))
     })
 }

@@ -105,7 +105,7 @@ impl Explain {
         let mut outcome = None;
         for _ in 0..self.repeat {
             lines_of(&lines).clear();
-            let sent = host.send_and_wait(0, request.clone(), |_| Response::new(status));
+            let sent = host.send_and_wait(request.clone(), |_| Response::new(status));
             outcome = Some(sent);
         }
         let Some(outcome) = outcome else { return Err(Error::Failed("no request was sent".to_owned())) };
@@ -158,7 +158,7 @@ impl Explain {
         let guest: Vec<_> = lines.iter().filter(|line| !line.by_host).collect();
         let decisions: Vec<_> = guest.iter().filter_map(|line| Decision::read(&line.message)).collect();
         lines.iter().filter(|line| line.by_host || line.level >= LogLevel::Warn).for_each(print_beside);
-        if let Some(failure) = host.vm_failure(0) {
+        if let Some(failure) = host.worker(0).vm_failure() {
             return Err(Error::Missed(failure.to_string()));
         }
         if decisions.is_empty() {

@@ -126,7 +126,7 @@ impl Replay {
             fs::write(html, page).map_err(|error| Error::Failed(format!("{}: {error}", html.display())))?;
         }
         for worker in 0..host.workers() {
-            if let Some(failure) = host.vm_failure(worker) {
+            if let Some(failure) = host.worker(worker).vm_failure() {
                 return Err(Error::Missed(format!("worker {worker}: {failure}")));
             }
         }

@@ -76,7 +76,7 @@ fn send(host: &Host, entry: Entry, summary: &mut Summary) {
     }
     let worker = usize::try_from(summary.requests).unwrap_or(0) % host.workers();
     let status = entry.status;
-    let outcome = host.send(worker, entry.request, |_: &Request| Response::new(status));
+    let outcome = host.worker(worker).send(entry.request, |_: &Request| Response::new(status));
     summary.count(entry.time, &entry.path, &entry.client, &outcome);
 }
 

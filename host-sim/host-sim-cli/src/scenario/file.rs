@@ -83,14 +83,12 @@ pub struct Link {
 impl Link {
     /// The plugin, with what is not given as of `first`.
     pub fn plugin(&self, first: &Plugin) -> Plugin {
-        Plugin {
-            name: self.name.clone(),
-            root_id: self.root_id.clone().unwrap_or_else(|| first.root_id.clone()),
-            vm_id: self.vm_id.clone().unwrap_or_else(|| first.vm_id.clone()),
-            failure_policy: self.failure_policy.unwrap_or(first.failure_policy),
-            configuration: Bytes::new(),
-            ..first.clone()
-        }
+        let mut plugin = first.clone().name(&self.name);
+        plugin.configuration = Bytes::new();
+        plugin.root_id = self.root_id.clone().unwrap_or(plugin.root_id);
+        plugin.vm_id = self.vm_id.clone().unwrap_or(plugin.vm_id);
+        plugin.failure_policy = self.failure_policy.unwrap_or(plugin.failure_policy);
+        plugin
     }
 }
 

@@ -28,7 +28,7 @@ impl Report {
             }
             if differs && step.causes.is_empty() {
                 (step.log, step.trace) = (other.log, other.trace);
-                step.explain();
+                step.causes = host_sim::causes(&step.trace);
             }
         }
     }

@@ -36,27 +36,6 @@ pub struct StepReport {
     pub outcomes: Vec<String>,
 }
 
-impl StepReport {
-    /// Says where the filter trapped, and which calls it made that were refused or gave nothing.
-    pub(super) fn explain(&mut self) {
-        let trapped = self.trace.iter().filter(|callback| callback.trapped.is_some());
-        for callback in trapped {
-            self.causes.extend(callback.trapped.clone());
-            self.causes.extend(callback.suspect().map(|call| format!("the last call before it: {call}")));
-        }
-        if self.causes.is_empty() {
-            let suspects =
-                self.trace.iter().filter_map(|callback| Some((callback.callback, callback.suspect()?)));
-            for (callback, call) in suspects {
-                let cause = format!("in {callback}: {call}");
-                if !self.causes.contains(&cause) {
-                    self.causes.push(cause);
-                }
-            }
-        }
-    }
-}
-
 /// How a scenario went.
 #[derive(Debug, Clone)]
 pub struct Report {

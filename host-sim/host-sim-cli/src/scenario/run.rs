@@ -237,9 +237,10 @@ impl Runner<'_> {
             if let Some(range) = self.missed_log {
                 report.log = report.log.drain(range).collect();
             }
-            report.explain();
+            report.causes = host_sim::causes(&report.trace);
             if report.causes.is_empty() {
-                let failed = (0..self.host.workers()).filter_map(|worker| self.host.vm_failure(worker));
+                let failed =
+                    (0..self.host.workers()).filter_map(|worker| self.host.worker(worker).vm_failure());
                 report
                     .causes
                     .extend(failed.map(|failure| format!("the VM has failed before this step: {failure}")));
@@ -270,7 +271,8 @@ impl Runner<'_> {
                     let before = self.check.misses.len();
                     let outcome = self
                         .host
-                        .send_and_wait(call.worker, call.request(), |_| self.upstream.next_response());
+                        .worker(call.worker)
+                        .send_and_wait(call.request(), |_| self.upstream.next_response());
                     self.check.outcome(&step.expect, &outcome);
                     self.report.outcomes.push(shown(&outcome));
                     // Of many requests, those that miss are worth being shown, and else the last.

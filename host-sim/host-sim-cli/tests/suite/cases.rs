@@ -10,8 +10,7 @@ use crate::guests;
 #[test]
 fn every_case_is_as_described() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let plugin =
-        Plugin { name: "case".into(), root_id: "root".into(), vm_id: "vm".into(), ..Plugin::default() };
+    let plugin = Plugin::default().name("case").root_id("root").vm_id("vm");
     let (mut cases, mut refused) = (0, 0);
     let options = Options { keep_all: true, ..Options::default() };
     for entry in directory.read_dir().unwrap() {

@@ -158,7 +158,7 @@ fn odd_requests_get_a_clear_answer_and_the_vm_lives_on() {
         assert_eq!(send(gateway.address(), request).status(), status, "{what}");
     }
     for worker in 0..2 {
-        assert_eq!(gateway.host().vm_failure(worker), None);
+        assert_eq!(gateway.host().worker(worker).vm_failure(), None);
     }
 }
 
@@ -184,8 +184,7 @@ fn the_admin_address_tells_readiness_and_counters() {
 #[test]
 fn the_admin_address_counts_vms_that_were_started_anew() {
     let mut host = Host::builder().clock(Clock::real()).build();
-    let plugin =
-        Plugin { name: "guest".into(), failure_policy: FailurePolicy::FailReload, ..Plugin::default() };
+    let plugin = Plugin::default().name("guest").failure_policy(FailurePolicy::FailReload);
     host.load(&Module::compile(guests::guest("traps")).unwrap(), plugin).unwrap();
     let mut options = Options::new(format!("http://{}", upstream(echo)).parse().unwrap());
     options.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));

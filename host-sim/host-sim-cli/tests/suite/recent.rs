@@ -220,7 +220,7 @@ fn a_request_in_progress_ends_with_the_filter_that_it_began_with() {
     arrives.recv_timeout(PATIENCE).unwrap();
 
     let [next, bad] = ["chain", "traps"].map(|guest| Module::compile(guests::guest(guest)).unwrap());
-    let named = |name: &'static str| Plugin { configuration: name.into(), ..Plugin::default() };
+    let named = |name: &'static str| Plugin::new(name);
     gateway.replace_chain([(&next, named("x"))]).unwrap();
     assert_eq!(get(gateway.address(), "/").header("x-answered"), Some("x"));
     go_on.send(()).unwrap();

@@ -10,14 +10,16 @@ use std::{
 };
 
 mod load;
-mod wait;
+mod worker;
 
 use self::load::Loaded;
+pub use self::worker::HostWorker;
 use crate::{
     abi::Status,
     builder::Builder,
     driver::{self, Driver},
     flavour::{EnvoyVersion, HostKind},
+    outcome::Outcome,
     shared::{
         Shared,
         clock::Clock,
@@ -25,23 +27,25 @@ use crate::{
         faults::{Fault, UnknownHostCall},
         logs::Logs,
         metrics::Metrics,
-        reloads::ReloadStats,
         turns::Turns,
     },
     stream::{
         by_hand::Stream,
         exchange::{self, Clusters},
     },
-    vm::{Vm, VmError, VmName},
-    wire::{
-        message::{Request, Response},
-        outcome::Outcome,
-    },
+    vm::{Vm, VmName},
+    wire::message::{Request, Response},
     worker::Worker,
 };
 
 /// VMs that put something in each other's queues whenever they are told would never come to an end.
 const MAX_QUEUE_ROUNDS: usize = 1000;
+
+/// The most lines that are shown of what was logged after the last request.
+const LAST_LINES: usize = 50;
+
+/// What is said of a request of which there is no trace.
+const NO_TRACE: &str = "  (Host::builder().trace() shows each callback and host call here)\n";
 
 /// A gateway process, simulated: a filter, or several in a chain, in a main VM and a VM per worker, over one shared store.
 #[derive(Debug)]
@@ -64,7 +68,38 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Drop for Host {
+    /// A test that fails is told what the filter did last.
+    #[expect(
+        clippy::print_stderr,
+        reason = "libtest keeps what is printed like this, and shows it of a test that fails"
+    )]
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprint!("{}", self.last_words());
+        }
+    }
+}
+
 impl Host {
+    /// What became of the last request, and the newest lines that were logged since.
+    fn last_words(&self) -> String {
+        let (last, mark) = self.clusters.last().unzip();
+        let lines = self.shared.logs.since(mark.unwrap_or(0));
+        let newest = lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default();
+        let last = last.map(|outcome| {
+            let hint = if outcome.trace().is_empty() { NO_TRACE } else { "" };
+            format!("host-sim, the last request: {outcome:?}\n{hint}")
+        });
+        let newest: String = newest.iter().map(|line| format!("  {line}\n")).collect();
+        let title = match &last {
+            _ if newest.is_empty() => "",
+            None => "host-sim, the log:\n",
+            Some(_) => "host-sim, logged since then:\n",
+        };
+        format!("{}{title}{newest}", last.unwrap_or_default())
+    }
+
     pub(crate) fn new(
         shared: Arc<Shared>,
         version: EnvoyVersion,
@@ -93,11 +128,19 @@ impl Host {
         loaded.flat_map(|loaded| std::iter::once(&loaded.main).chain(&loaded.workers)).cloned().collect()
     }
 
-    fn worker(&self, index: usize) -> SharedWorker {
+    fn shared_worker(&self, index: usize) -> &SharedWorker {
         let loaded = self.loaded.as_ref().expect("a filter is loaded before requests are sent");
-        Arc::clone(loaded.workers.get(index).unwrap_or_else(|| {
+        loaded.workers.get(index).unwrap_or_else(|| {
             panic!("worker {index} of {}: workers are counted from 0", loaded.workers.len())
-        }))
+        })
+    }
+
+    /// A worker, counted from 0.
+    ///
+    /// # Panics
+    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
+    pub fn worker(&self, index: usize) -> HostWorker<'_> {
+        HostWorker { host: self, worker: self.shared_worker(index) }
     }
 
     /// The workers, for a gateway that drives them itself; none when no filter is loaded. From now on, what guests ask for
@@ -141,28 +184,28 @@ impl Host {
         }
     }
 
-    /// Sends a request through a worker's filter to `upstream`, which is called when the filter lets the whole request
-    /// go on. Callouts are answered at once by the clusters of the builder.
+    /// As [`HostWorker::send`], on the first worker.
     ///
     /// # Panics
-    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
-    pub fn send(
-        &self,
-        worker: usize,
-        request: Request,
-        mut upstream: impl FnMut(&Request) -> Response,
-    ) -> Outcome {
-        let outcome = exchange::send(&mut lock(&self.worker(worker)), &self.clusters, request, &mut upstream);
-        self.tell_ready_queues();
-        outcome
+    /// When no filter is loaded: that is a mistake of the test.
+    pub fn send(&self, request: Request, upstream: impl FnMut(&Request) -> Response) -> Outcome {
+        self.worker(0).send(request, upstream)
     }
 
-    /// Begins a stream whose every step the caller takes: the headers are sent, body and trailers are not.
+    /// As [`HostWorker::send_and_wait`], on the first worker.
     ///
     /// # Panics
-    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
-    pub fn stream(&self, worker: usize, request: &Request, end_of_stream: bool) -> Stream {
-        Stream::open(self.worker(worker), Arc::clone(&self.clusters), request, end_of_stream)
+    /// When no filter is loaded: that is a mistake of the test.
+    pub fn send_and_wait(&self, request: Request, upstream: impl FnMut(&Request) -> Response) -> Outcome {
+        self.worker(0).send_and_wait(request, upstream)
+    }
+
+    /// As [`HostWorker::stream`], on the first worker.
+    ///
+    /// # Panics
+    /// When no filter is loaded: that is a mistake of the test.
+    pub fn stream(&self, request: &Request, end_of_stream: bool) -> Stream {
+        self.worker(0).stream(request, end_of_stream)
     }
 
     /// Sends requests to several workers at the same time. At every host call a generator, seeded with `seed`, decides
@@ -190,10 +233,10 @@ impl Host {
                 .into_iter()
                 .zip(seats)
                 .map(|((worker, queue), turns)| {
-                    let (worker, upstream) = (self.worker(worker), &upstream);
+                    let (worker, upstream) = (self.shared_worker(worker), &upstream);
                     scope.spawn(move || {
                         turns.take(|| {
-                            let mut worker = lock(&worker);
+                            let mut worker = lock(worker);
                             worker.vms().for_each(|vm| vm.state().turns = Some(turns.clone()));
                             let mut outcomes = Vec::new();
                             for (job, request) in queue {
@@ -281,30 +324,6 @@ impl Host {
     /// How many workers there are.
     pub fn workers(&self) -> usize {
         self.workers
-    }
-
-    /// Why a worker's VM has failed, or `None` while it runs.
-    ///
-    /// # Panics
-    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
-    pub fn vm_failure(&self, worker: usize) -> Option<VmError> {
-        lock(&self.worker(worker)).failure()
-    }
-
-    /// How many VMs a worker's filters run in, those among them that have failed and still have streams.
-    ///
-    /// # Panics
-    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
-    pub fn vms(&self, worker: usize) -> usize {
-        lock(&self.worker(worker)).vms().count()
-    }
-
-    /// How often a filter of a worker got a new VM.
-    ///
-    /// # Panics
-    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
-    pub fn reloads(&self, worker: usize) -> ReloadStats {
-        lock(&self.worker(worker)).reloads()
     }
 
     /// How many host calls the guests of all workers have made.

@@ -123,7 +123,7 @@ pub(crate) fn check_import(import: Import) -> Result<(), ModuleError> {
         None => {
             let message =
                 format!("unknown import: `{}::{}` has not been defined", import.module, import.name);
-            Err(ModuleError::Import(wasmtime::Error::msg(message)))
+            Err(ModuleError::Import(message.into()))
         }
         Some(declared) if declared != import.signature => {
             Err(ModuleError::IncompatibleImport { import: Box::new(import), declared: Box::new(declared) })

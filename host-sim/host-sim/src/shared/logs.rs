@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{abi::LogLevel, vm::VmName};
+use crate::{abi::LogLevel, shared::record::Record, vm::VmName};
 
 /// One line that a guest, or the host about a guest, wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,7 @@ struct Inner {
     capacity: usize,
     lines: Mutex<Ring>,
     sink: Option<Sink>,
+    record: Arc<Record>,
 }
 
 #[derive(Default)]
@@ -56,8 +57,8 @@ impl fmt::Debug for Logs {
 }
 
 impl Logs {
-    pub(crate) fn new(level: LogLevel, capacity: usize, sink: Option<Sink>) -> Self {
-        Self(Arc::new(Inner { level, capacity, lines: Mutex::default(), sink }))
+    pub(crate) fn new(level: LogLevel, capacity: usize, sink: Option<Sink>, record: Arc<Record>) -> Self {
+        Self(Arc::new(Inner { level, capacity, lines: Mutex::default(), sink, record }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
@@ -91,6 +92,7 @@ impl Logs {
         if let Some(sink) = &self.0.sink {
             sink(&line);
         }
+        self.0.record.line(&line);
         let mut ring = self.lock();
         ring.written += 1;
         if ring.lines.len() == self.0.capacity {
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_full_log_forgets_its_oldest_line_and_counts_it() {
-        let logs = Logs::new(LogLevel::Info, 2, None);
+        let logs = Logs::new(LogLevel::Info, 2, None, Arc::default());
         for message in ["a", "b", "c"] {
             logs.write(LogLevel::Info, VmName::Main, message.as_bytes());
         }

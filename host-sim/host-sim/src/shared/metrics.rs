@@ -59,7 +59,7 @@ impl Histogram {
 
 /// What a metric holds.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum MetricValue {
     /// A counter's total.
     Counter(u64),
     /// A gauge's level.
@@ -98,7 +98,7 @@ impl Metrics {
     /// A counter's total; 0 when no filter has defined it.
     pub fn counter(&self, name: &str) -> u64 {
         match self.get(name, MetricKind::Counter) {
-            Some(Value::Counter(total)) => total,
+            Some(MetricValue::Counter(total)) => total,
             _ => 0,
         }
     }
@@ -106,7 +106,7 @@ impl Metrics {
     /// A gauge's level; 0 when no filter has defined it.
     pub fn gauge(&self, name: &str) -> u64 {
         match self.get(name, MetricKind::Gauge) {
-            Some(Value::Gauge(level)) => level,
+            Some(MetricValue::Gauge(level)) => level,
             _ => 0,
         }
     }
@@ -114,17 +114,17 @@ impl Metrics {
     /// A histogram, if a filter has defined it.
     pub fn histogram(&self, name: &str) -> Option<Histogram> {
         match self.get(name, MetricKind::Histogram) {
-            Some(Value::Histogram(histogram)) => Some(histogram),
+            Some(MetricValue::Histogram(histogram)) => Some(histogram),
             _ => None,
         }
     }
 
-    fn get(&self, name: &str, kind: MetricKind) -> Option<Value> {
+    fn get(&self, name: &str, kind: MetricKind) -> Option<MetricValue> {
         lock(&self.0).get(&(name.to_owned(), kind)).map(Cell::value)
     }
 
     /// Every metric with its value, sorted by name.
-    pub fn all(&self) -> Vec<(String, Value)> {
+    pub fn all(&self) -> Vec<(String, MetricValue)> {
         lock(&self.0).iter().map(|((name, _), cell)| (name.clone(), cell.value())).collect()
     }
 
@@ -133,8 +133,10 @@ impl Metrics {
         let mut text = String::new();
         for (name, value) in self.all() {
             let line = match value {
-                Value::Counter(value) | Value::Gauge(value) => value.to_string(),
-                Value::Histogram(histogram) => format!("count({}) sum({})", histogram.count, histogram.sum),
+                MetricValue::Counter(value) | MetricValue::Gauge(value) => value.to_string(),
+                MetricValue::Histogram(histogram) => {
+                    format!("count({}) sum({})", histogram.count, histogram.sum)
+                }
             };
             // Writing to a String cannot fail.
             let _ = writeln!(text, "wasmcustom.{name}: {line}");
@@ -154,17 +156,17 @@ impl Metrics {
             }
             // Writing to a String cannot fail.
             let _ = match value {
-                Value::Counter(value) => write!(
+                MetricValue::Counter(value) => write!(
                     text,
                     "# HELP {name} A counter of the filter.\n# TYPE {name} counter\n{name}{{}} {value}\n"
                 ),
-                Value::Gauge(value) => {
+                MetricValue::Gauge(value) => {
                     write!(
                         text,
                         "# HELP {name} A gauge of the filter.\n# TYPE {name} gauge\n{name}{{}} {value}\n"
                     )
                 }
-                Value::Histogram(histogram) => {
+                MetricValue::Histogram(histogram) => {
                     let _ =
                         writeln!(text, "# HELP {name} A histogram of the filter.\n# TYPE {name} histogram");
                     for (bound, count) in BUCKETS.iter().zip(histogram.buckets) {
@@ -183,11 +185,11 @@ impl Metrics {
 }
 
 impl Cell {
-    fn value(&self) -> Value {
+    fn value(&self) -> MetricValue {
         match self {
-            Self::Counter(total) => Value::Counter(total.load(Ordering::Relaxed)),
-            Self::Gauge(level) => Value::Gauge(level.load(Ordering::Relaxed)),
-            Self::Histogram(histogram) => Value::Histogram(lock(histogram).clone()),
+            Self::Counter(total) => MetricValue::Counter(total.load(Ordering::Relaxed)),
+            Self::Gauge(level) => MetricValue::Gauge(level.load(Ordering::Relaxed)),
+            Self::Histogram(histogram) => MetricValue::Histogram(lock(histogram).clone()),
         }
     }
 }

@@ -6,12 +6,13 @@ pub(crate) mod faults;
 pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod queues;
+pub(crate) mod record;
 pub(crate) mod reloads;
 pub(crate) mod turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -24,6 +25,7 @@ use crate::{
         logs::Logs,
         metrics::Metrics,
         queues::SharedQueues,
+        record::Record,
         reloads::{ReloadStats, ReloadTotals},
     },
     stream::framing::Framing,
@@ -52,6 +54,7 @@ impl TraceSink {
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) logs: Logs,
+    pub(crate) record: Arc<Record>,
     /// Where traces go, if VMs are traced.
     pub(crate) trace: Option<TraceSink>,
     /// Where samples go, if VMs are sampled.

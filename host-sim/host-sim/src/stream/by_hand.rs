@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use crate::{
+    outcome::Outcome,
+    shared::record::Mark,
     stream::{
         exchange::{self, Clusters, Collected},
         frame::{Direction, Frame, Part},
@@ -13,7 +15,6 @@ use crate::{
     wire::{
         headers::Headers,
         message::{Request, Response},
-        outcome::Outcome,
     },
     worker::Worker,
 };
@@ -23,7 +24,7 @@ use crate::{
 /// ```no_run
 /// # use host_sim::{Host, Request, Response};
 /// # fn steps(host: &Host) {
-/// let mut stream = host.stream(0, &Request::post("/upload"), false);
+/// let mut stream = host.stream(&Request::post("/upload"), false);
 /// stream.body("first ", false);
 /// stream.body("second", true);
 /// stream.respond(Response::ok());
@@ -35,8 +36,9 @@ pub struct Stream {
     worker: Arc<Mutex<Worker>>,
     clusters: Arc<Clusters>,
     slot: StreamId,
+    mark: Mark,
     collected: Collected,
-    finished: bool,
+    is_ended: bool,
 }
 
 impl Stream {
@@ -53,9 +55,10 @@ impl Stream {
             guard.admit(&mut request);
         }
         let Request { headers, peer, .. } = request;
+        let mark = guard.shared.record.begin();
         let slot = guard.open(peer);
         drop(guard);
-        let mut stream = Self { worker, clusters, slot, collected: Collected::new(), finished: false };
+        let mut stream = Self { worker, clusters, slot, mark, collected: Collected::new(), is_ended: false };
         stream.feed(Direction::Request, Part::Headers { headers, end: end_of_stream });
         stream
     }
@@ -65,9 +68,9 @@ impl Stream {
         worker: Arc<Mutex<Worker>>,
         clusters: Arc<Clusters>,
         request: Request,
-    ) -> Result<Self, Box<Outcome>> {
-        let slot = exchange::begin(&mut Self::lock(&worker), &clusters, request)?;
-        let mut stream = Self { worker, clusters, slot, collected: Collected::new(), finished: false };
+    ) -> Result<Self, Outcome> {
+        let (slot, mark) = exchange::begin(&mut Self::lock(&worker), &clusters, request)?;
+        let mut stream = Self { worker, clusters, slot, mark, collected: Collected::new(), is_ended: false };
         stream.poll();
         Ok(stream)
     }
@@ -174,22 +177,21 @@ impl Stream {
     /// Ends the stream, as its end or a client that goes away does: log, done, delete.
     pub fn finish(mut self) -> Outcome {
         self.poll();
-        let mut worker = Self::lock(&self.worker);
-        let outcome =
-            std::mem::replace(&mut self.collected, Collected::new()).outcome(&mut worker, self.slot);
-        worker.close(self.slot);
-        self.clusters.serve(&mut worker);
-        drop(worker);
-        self.finished = true;
-        outcome
+        self.end()
+    }
+
+    fn end(&mut self) -> Outcome {
+        self.is_ended = true;
+        let collected = std::mem::replace(&mut self.collected, Collected::new());
+        exchange::finish(&mut Self::lock(&self.worker), &self.clusters, (self.slot, self.mark), collected)
     }
 }
 
 impl Drop for Stream {
     /// A stream that is dropped is one whose client went away.
     fn drop(&mut self) {
-        if !self.finished {
-            Self::lock(&self.worker).close(self.slot);
+        if !self.is_ended {
+            self.end();
         }
     }
 }

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use crate::{
     edge,
     flavour::Flavour,
+    outcome::{End, Outcome, Told},
+    shared::record::{Happened, Mark},
     stream::{
         frame::{Direction, Frame, Output, Part},
         manager::{HTTP2, StreamId, VIA_UPSTREAM},
@@ -19,8 +21,7 @@ use crate::{
     wire::{
         grpc::GrpcEvent,
         headers::Headers,
-        message::{Failure, Request, Response},
-        outcome::{End, Outcome},
+        message::{ClusterCall, Failure, Request, Response},
     },
     worker::{SimulatedStream, Worker},
 };
@@ -33,25 +34,29 @@ type Handler = Box<dyn FnMut(&Request) -> Response + Send>;
 
 /// The clusters of a host, by name.
 #[derive(Default)]
-pub(crate) struct Clusters(BTreeMap<String, Mutex<Handler>>);
+pub(crate) struct Clusters {
+    handlers: BTreeMap<String, Mutex<Handler>>,
+    /// What became of the last request, and how many lines the log had then.
+    last: Mutex<Option<(Outcome, u64)>>,
+}
 
 impl fmt::Debug for Clusters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.handlers.keys()).finish()
     }
 }
 
 impl Clusters {
     pub(crate) fn insert(&mut self, name: String, handler: Handler) {
-        self.0.insert(name, Mutex::new(handler));
+        self.handlers.insert(name, Mutex::new(handler));
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
-        self.0.keys().cloned()
+        self.handlers.keys().cloned()
     }
 
     fn call(&self, cluster: &str, request: &Request) -> Response {
-        match self.0.get(cluster) {
+        match self.handlers.get(cluster) {
             Some(handler) => handler.lock().unwrap_or_else(PoisonError::into_inner)(request),
             None => Response::reset(),
         }
@@ -74,6 +79,8 @@ impl Clusters {
             for callout in callouts {
                 answered += 1;
                 let mut response = self.call(&callout.cluster, &callout.request);
+                let Callout { call, cluster, request, .. } = callout.clone();
+                worker.record_call(call, ClusterCall { cluster, request, answer: None });
                 if response.failure == Some(Failure::Reset) && !callout.is_grpc {
                     response = Callout::unanswered();
                 }
@@ -104,14 +111,31 @@ impl Clusters {
             GrpcStep::Close => Bytes::new(),
         };
         let Some(stream) = worker.simulated_streams().get_mut(&call) else { return };
-        let response = self.call(&stream.cluster, &stream.request.clone().body(body));
+        let request = stream.request.clone().body(body);
+        let response = self.call(&stream.cluster, &request);
+        let cluster = stream.cluster.clone();
         let later = std::mem::replace(&mut stream.answered, true);
+        worker.record_call(call, ClusterCall { cluster, request, answer: Some(response.clone()) });
         for event in GrpcEvent::of_answer(response, later) {
             if matches!(event, GrpcEvent::Closed { .. }) {
                 worker.simulated_streams().remove(&call);
             }
             worker.grpc_event(call, event);
         }
+    }
+}
+
+impl Clusters {
+    /// Keeps what became of a request until the next one is over.
+    fn keep(&self, worker: &Worker, outcome: Outcome) -> Outcome {
+        let last = (outcome.clone(), worker.shared.logs.written());
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+        outcome
+    }
+
+    /// What became of the last request, and how many lines the log had then.
+    pub(crate) fn last(&self) -> Option<(Outcome, u64)> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -154,8 +178,8 @@ impl Collected {
         }
     }
 
-    /// How the stream stands, as an outcome.
-    pub(crate) fn outcome(self, worker: &mut Worker, slot: StreamId) -> Outcome {
+    /// How the stream stands.
+    fn told(self, worker: &mut Worker, slot: StreamId) -> Told {
         let local = worker.is_local_reply(slot);
         let details = worker.details(slot);
         let end = match (self.reset, self.response_end, local) {
@@ -169,7 +193,8 @@ impl Collected {
             End::LocalReply | End::Reset | End::Paused => String::new(),
         });
         let response = self.response.unwrap_or_else(|| Response::from_headers(Headers::new()));
-        Outcome { end, response, forwarded: self.forwarded, details }
+        let (failure, happened) = (None, Happened::default());
+        Told { end, response, forwarded: self.forwarded, details, failure, happened }
     }
 }
 
@@ -237,18 +262,33 @@ pub(crate) fn time_out(worker: &mut Worker, slot: StreamId) {
     worker.reply(slot, 504, "upstream request timeout", "response_timeout");
 }
 
+/// Ends a stream: filters log it, and what became of it is told.
+pub(crate) fn finish(
+    worker: &mut Worker,
+    clusters: &Clusters,
+    (slot, mark): (StreamId, Mark),
+    collected: Collected,
+) -> Outcome {
+    let mut told = collected.told(worker, slot);
+    worker.close(slot);
+    clusters.serve(worker);
+    told.failure = worker.failure();
+    told.happened = worker.happened_since(mark);
+    clusters.keep(worker, Outcome(told.into()))
+}
+
 /// Opens a stream and feeds it the whole request; or the outcome of one that the gateway refuses.
 pub(crate) fn begin(
     worker: &mut Worker,
     clusters: &Clusters,
     mut request: Request,
-) -> Result<StreamId, Box<Outcome>> {
+) -> Result<(StreamId, Mark), Outcome> {
     if !request.as_given {
         let by_nginx = worker.shared.shared_data.flavour() == Flavour::Ngx;
         let refusal = edge::refusal(&request.headers, request.peer.protocol)
             .or_else(|| edge::nginx_refusal(&request.headers).filter(|_| by_nginx));
         if let Some(refusal) = refusal {
-            return Err(Box::new(refusal.outcome()));
+            return Err(clusters.keep(worker, refusal.outcome()));
         }
         request.declare_length();
         worker.admit(&mut request);
@@ -256,10 +296,11 @@ pub(crate) fn begin(
     let chunks = request.take_chunks();
     let Request { headers, trailers, peer, .. } = request;
     let is_http2 = peer.protocol == HTTP2;
+    let mark = worker.shared.record.begin();
     let slot = worker.open(peer);
     let message = Message { headers, chunks, trailers, is_http2 };
     feed(worker, clusters, slot, Direction::Request, message);
-    Ok(slot)
+    Ok((slot, mark))
 }
 
 /// Sends a request through the worker's filter to `upstream` and back.
@@ -269,9 +310,9 @@ pub(crate) fn send(
     request: Request,
     upstream: &mut dyn FnMut(&Request) -> Response,
 ) -> Outcome {
-    let slot = match begin(worker, clusters, request) {
-        Ok(slot) => slot,
-        Err(refused) => return *refused,
+    let (slot, mark) = match begin(worker, clusters, request) {
+        Ok(begun) => begun,
+        Err(refused) => return refused,
     };
     let mut collected = Collected::new();
     collected.collect(worker, slot);
@@ -288,8 +329,5 @@ pub(crate) fn send(
         clusters.serve(worker);
         collected.collect(worker, slot);
     }
-    let outcome = collected.outcome(worker, slot);
-    worker.close(slot);
-    clusters.serve(worker);
-    outcome
+    finish(worker, clusters, (slot, mark), collected)
 }

@@ -99,7 +99,8 @@ impl Shown {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+/// Bytes as a person reads them: where they are no UTF-8 with escapes, and of long ones the beginning.
+pub(crate) fn readable(bytes: &[u8]) -> String {
     let (kept, rest) = bytes.split_at(bytes.len().min(MAX_TEXT));
     let shown = match std::str::from_utf8(kept) {
         Ok(text) if !text.contains('\0') => text.to_owned(),
@@ -113,11 +114,11 @@ fn bytes(name: &str, bytes: &[u8]) -> Shown {
     match name {
         "headers" | "trailers" | "metadata" | "pairs" | "pairs_out" => {
             let pairs = pairs::decode(bytes).into_iter();
-            Shown::Pairs(pairs.map(|(name, value)| (text(&name), text(&value))).collect())
+            Shown::Pairs(pairs.map(|(name, value)| (readable(&name), readable(&value))).collect())
         }
         // Its parts are joined with zero bytes.
-        "path" => Shown::Text(text(bytes).replace("\\x00", ".")),
-        _ => Shown::Text(text(bytes)),
+        "path" => Shown::Text(readable(bytes).replace("\\x00", ".")),
+        _ => Shown::Text(readable(bytes)),
     }
 }
 
@@ -273,8 +274,8 @@ mod tests {
 
     #[test]
     fn of_long_texts_the_beginning_is_kept() {
-        let shown = text(&vec![b'a'; MAX_TEXT + 7]);
+        let shown = readable(&vec![b'a'; MAX_TEXT + 7]);
         assert!(shown.starts_with("aaa") && shown.ends_with("a… and 7 bytes more"), "{shown}");
-        assert_eq!(text(b"\xff\n"), "\\xff\\n");
+        assert_eq!(readable(b"\xff\n"), "\\xff\\n");
     }
 }

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 pub use self::arguments::{Argument, Shown};
 pub(crate) use self::{
-    arguments::{Bits, Raw},
+    arguments::{Bits, Raw, readable},
     callbacks::{Parameters, Returned},
     recorder::{Ending, Recorder, START, begin, end},
 };
 use crate::{
     abi::Status,
-    vm::{Frame, VmName},
+    vm::{GuestFrame, VmName},
 };
 
 /// A callback that has returned or trapped, with the host calls of the guest in it.
@@ -63,7 +63,7 @@ pub struct TracedCall {
     /// Which of the answer's causes it was, for any but Ok, and for an Ok that gives less than it seems to.
     pub why: Option<String>,
     /// Where the guest made a call that an author has to look at.
-    pub at: Option<Frame>,
+    pub at: Option<GuestFrame>,
     /// How long it ran.
     pub took: Duration,
     /// Bytes by which the guest's memory has grown.
@@ -81,6 +81,26 @@ pub enum CallAnswer {
     Errno(u32),
     /// The guest trapped in it.
     Trapped,
+}
+
+/// What a failure most likely comes from: where filters trapped and the last call before it, and where none did, the
+/// [suspect](TracedCallback::suspect) of each callback.
+pub fn causes(trace: &[TracedCallback]) -> Vec<String> {
+    let mut causes = Vec::new();
+    for callback in trace {
+        causes.extend(callback.trapped.clone());
+        let suspect = callback.suspect().filter(|_| callback.trapped.is_some());
+        causes.extend(suspect.map(|call| format!("the last call before it: {call}")));
+    }
+    if causes.is_empty() {
+        let suspects = trace.iter().filter_map(|callback| Some((callback.callback, callback.suspect()?)));
+        for cause in suspects.map(|(callback, call)| format!("in {callback}: {call}")) {
+            if !causes.contains(&cause) {
+                causes.push(cause);
+            }
+        }
+    }
+    causes
 }
 
 impl TracedCallback {

@@ -70,13 +70,16 @@ fn list(arguments: &[Argument]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// What something took: time, and memory where it has grown.
-fn cost(took: Duration, memory_growth: u64) -> String {
-    let grown = match memory_growth {
-        0 => String::new(),
-        bytes => format!(", memory +{} KiB", bytes / 1024),
-    };
-    format!("[{} µs{grown}]", took.as_micros())
+/// What something took: time, and memory where it has grown. The alternate form has neither.
+fn cost(f: &mut fmt::Formatter<'_>, took: Duration, memory_growth: u64) -> fmt::Result {
+    if f.alternate() {
+        return Ok(());
+    }
+    write!(f, " [{} µs", took.as_micros())?;
+    if memory_growth > 0 {
+        write!(f, ", memory +{} KiB", memory_growth / 1024)?;
+    }
+    f.write_str("]")
 }
 
 impl fmt::Display for TracedCall {
@@ -98,11 +101,13 @@ impl fmt::Display for TracedCall {
 }
 
 impl fmt::Display for TracedCallback {
-    /// A tree: the callback, and under it the host calls, a line each.
+    /// A tree: the callback, and under it the host calls, a line each. The alternate form, `{:#}`, leaves out what is not the same in
+    /// each run: times, and the growth of memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn tree(f: &mut fmt::Formatter<'_>, calls: &[TracedCall], indent: usize) -> fmt::Result {
             for call in calls {
-                write!(f, "\n{:indent$}{call} {}", "", cost(call.took, call.memory_growth))?;
+                write!(f, "\n{:indent$}{call}", "")?;
+                cost(f, call.took, call.memory_growth)?;
                 tree(f, &call.calls, indent + 2)?;
             }
             Ok(())
@@ -115,7 +120,7 @@ impl fmt::Display for TracedCallback {
         if self.trapped.is_some() {
             f.write_str(" → trapped")?;
         }
-        write!(f, " {}", cost(self.took, self.memory_growth))?;
+        cost(f, self.took, self.memory_growth)?;
         if let Some(instructions) = self.instructions {
             write!(f, " {instructions} instructions")?;
         }

@@ -17,7 +17,7 @@ const NAMES_OF_OTHERS: [&str; 9] =
 
 /// A function of the guest that was running.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct GuestFrame {
     /// Its name, demangled where it is Rust's, or `function 12` where the module names none.
     pub function: String,
     /// The file of its source.
@@ -30,7 +30,7 @@ pub struct Frame {
     pub inlined: bool,
 }
 
-impl Frame {
+impl GuestFrame {
     /// Whether the code is the author's, as far as path and name tell.
     fn is_own(&self) -> bool {
         let begins = |names: &[&str]| names.iter().any(|name| self.function.starts_with(name));
@@ -41,7 +41,7 @@ impl Frame {
     }
 }
 
-impl fmt::Display for Frame {
+impl fmt::Display for GuestFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.function)?;
         let Some(file) = &self.file else { return Ok(()) };
@@ -56,7 +56,7 @@ impl fmt::Display for Frame {
 /// The functions of the guest that were running when it trapped, the innermost first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestBacktrace {
-    frames: Box<[Frame]>,
+    frames: Box<[GuestFrame]>,
 }
 
 /// A name as its author wrote it.
@@ -84,7 +84,7 @@ impl GuestBacktrace {
             };
             let symbols = frame.symbols();
             for (index, symbol) in symbols.iter().enumerate() {
-                frames.push(Frame {
+                frames.push(GuestFrame {
                     function: symbol.name().map_or_else(|| name.clone(), demangled),
                     file: symbol.file().map(str::to_owned),
                     line: symbol.line(),
@@ -93,19 +93,25 @@ impl GuestBacktrace {
                 });
             }
             if symbols.is_empty() {
-                frames.push(Frame { function: name, file: None, line: None, column: None, inlined: false });
+                frames.push(GuestFrame {
+                    function: name,
+                    file: None,
+                    line: None,
+                    column: None,
+                    inlined: false,
+                });
             }
         }
         Self { frames: frames.into() }
     }
 
     /// The functions, the innermost first. One that the compiler has inlined is before the one that holds it.
-    pub fn frames(&self) -> &[Frame] {
+    pub fn frames(&self) -> &[GuestFrame] {
         &self.frames
     }
 
     /// The innermost function that is the author's and not of a library, as far as paths and names tell.
-    pub fn place(&self) -> Option<&Frame> {
+    pub fn place(&self) -> Option<&GuestFrame> {
         let own = || self.frames.iter().filter(|frame| frame.is_own());
         own().find(|frame| frame.file.is_some()).or_else(|| own().next()).or_else(|| self.frames.first())
     }
@@ -143,10 +149,10 @@ impl fmt::Display for GuestBacktrace {
 mod tests {
     use super::*;
 
-    fn frame(function: &str, file: Option<&str>, line: u32, inlined: bool) -> Frame {
+    fn frame(function: &str, file: Option<&str>, line: u32, inlined: bool) -> GuestFrame {
         let file = file.map(str::to_owned);
         let line = file.as_ref().map(|_| line);
-        Frame { function: function.to_owned(), column: line.map(|_| 5), file, line, inlined }
+        GuestFrame { function: function.to_owned(), column: line.map(|_| 5), file, line, inlined }
     }
 
     #[test]
@@ -158,7 +164,7 @@ mod tests {
         let own = frame("limits::check", Some("src/lib.rs"), 31, true);
         let outer = frame("proxy_on_request_headers", Some("src/lib.rs"), 12, false);
         let bare = |name| frame(name, None, 0, false);
-        let rows: [(&[Frame], &str); 5] = [
+        let rows: [(&[GuestFrame], &str); 5] = [
             (&[std.clone(), sdk.clone(), own.clone(), outer.clone()], "limits::check (src/lib.rs:31:5)"),
             (&[bare("memcpy"), outer], "proxy_on_request_headers (src/lib.rs:12:5)"),
             (&[bare("core::panicking::panic_fmt"), bare("limits::check")], "limits::check"),

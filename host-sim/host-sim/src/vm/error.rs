@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::vm::backtrace::GuestBacktrace;
 
-/// Why a VM does not run a filter.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Why a VM does not run a filter. `Debug` says what `Display` says, and under it the backtrace if there is one.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VmError {
     /// It cannot be instantiated: an export has the wrong type, its memory is beyond the limit, its start trapped.
@@ -43,6 +43,12 @@ impl fmt::Display for At<'_> {
             Some(place) => write!(f, ", at {place}"),
             None => Ok(()),
         }
+    }
+}
+
+impl fmt::Debug for VmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.explained())
     }
 }
 

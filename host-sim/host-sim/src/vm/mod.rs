@@ -27,7 +27,7 @@ use envoy_config::Plugin;
 use wasmtime::{InstancePre, Store, StoreLimitsBuilder, TypedFunc};
 
 pub use self::{
-    backtrace::{Frame, GuestBacktrace},
+    backtrace::{GuestBacktrace, GuestFrame},
     error::VmError,
     name::VmName,
 };
@@ -100,6 +100,7 @@ fn leave(store: &mut Store<VmState>, returned: Option<u32>, trapped: Option<Stri
     let callback = state.trace.as_mut().and_then(|trace| trace.leave(ending, memory));
     if let (Some(callback), Some(sink)) = (callback, &state.shared.trace) {
         sink.take(&callback);
+        state.shared.record.callback(callback);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A compiled module, checked before it runs: its ABI, its imports, its allocator.
 
-use std::time::Duration;
+use std::{error::Error, fmt, time::Duration};
 
 use sha2::{Digest as _, Sha256};
 use wasmtime::{Engine, InstancePre};
@@ -30,8 +30,11 @@ pub enum AbiVersion {
     V0_2_1,
 }
 
-/// A module that no host can run.
-#[derive(Debug, thiserror::Error)]
+/// What a library says that finds something wrong.
+type Source = Box<dyn Error + Send + Sync>;
+
+/// A module that no host can run. `Debug` says the same as `Display`, and then the sources.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleError {
     /// It is no WebAssembly at all.
@@ -39,7 +42,7 @@ pub enum ModuleError {
     NotWasm,
     /// It is no valid WebAssembly.
     #[error("not a valid WebAssembly module")]
-    Invalid(#[source] wasmtime::Error),
+    Invalid(#[source] Source),
     /// It exports no ABI version.
     #[error(
         "not a proxy-wasm module: it exports neither proxy_abi_version_0_2_0 nor proxy_abi_version_0_2_1"
@@ -67,7 +70,7 @@ pub enum ModuleError {
     NoAllocator,
     /// It imports a function that the host does not have, or has with another type.
     #[error("the module imports what this host does not offer")]
-    Import(#[source] wasmtime::Error),
+    Import(#[source] Source),
     /// It imports a function of `env` that `ngx_wasm_module` does not have; the message is that gateway's.
     #[error("failed importing \"env.{name}\": missing host function")]
     MissingFunction {
@@ -93,6 +96,18 @@ pub enum ModuleError {
         /// The exports that it lacks, as the ABI names them.
         missing: Vec<&'static str>,
     },
+}
+
+impl fmt::Debug for ModuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        let mut source = self.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
 }
 
 /// A compiled module. Clones share the code.
@@ -152,7 +167,7 @@ impl Module {
             return Err(ModuleError::NotWasm);
         }
         let machine = compiler.machine();
-        let inner = compile(&machine.engine, wasm).map_err(ModuleError::Invalid)?;
+        let inner = compile(&machine.engine, wasm).map_err(|error| ModuleError::Invalid(error.into()))?;
         let exports = |name: &str| inner.get_export(name).is_some();
         let abi = if exports("proxy_abi_version_0_2_1") {
             AbiVersion::V0_2_1
@@ -233,8 +248,8 @@ impl Module {
         // `get_log_level` belongs to 0.2.1; a 0.2.0 module that imports it does not load in Envoy.
         let get_log_level = |import: wasmtime::ImportType<'_>| import.name() == "proxy_get_log_level";
         if self.abi == AbiVersion::V0_2_0 && self.inner.imports().any(get_log_level) {
-            return Err(ModuleError::Import(wasmtime::Error::msg("proxy_get_log_level needs ABI 0.2.1")));
+            return Err(ModuleError::Import("proxy_get_log_level needs ABI 0.2.1".into()));
         }
-        linker.instantiate_pre(&self.inner).map_err(ModuleError::Import)
+        linker.instantiate_pre(&self.inner).map_err(|error| ModuleError::Import(error.into()))
     }
 }

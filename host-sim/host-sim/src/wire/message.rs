@@ -271,6 +271,18 @@ impl Request {
     }
 }
 
+/// A call of a filter to a cluster.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ClusterCall {
+    /// The cluster's name.
+    pub cluster: String,
+    /// What the cluster received; of gRPC, with its message in a frame.
+    pub request: Request,
+    /// What the filter was answered, if it was.
+    pub answer: Option<Response>,
+}
+
 /// How an exchange with an upstream or a cluster failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {

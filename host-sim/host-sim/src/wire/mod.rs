@@ -5,7 +5,6 @@ pub(crate) mod headers;
 pub(crate) mod inline_headers;
 pub(crate) mod message;
 pub(crate) mod nginx_uri;
-pub(crate) mod outcome;
 pub(crate) mod pairs;
 pub(crate) mod property;
 pub(crate) mod protobuf;

@@ -7,7 +7,7 @@ use crate::{host, lines, ok};
 /// Sends "ab" and "cd" to a guest that handles bodies as the path says, and tells what went on and what it logged.
 fn send(path: &'static str) -> (String, Vec<String>) {
     let host = host("bodies");
-    let mut stream = host.stream(0, &Request::post(path), false);
+    let mut stream = host.stream(&Request::post(path), false);
     stream.body("ab", false);
     stream.body("cd", true);
     assert!(stream.is_forwarded(), "{path}");
@@ -30,7 +30,7 @@ fn the_filter_decides_what_of_a_body_goes_on() {
     for (path, goes_on, said) in rows {
         if path == "/stop-all" {
             let host = host("bodies");
-            let mut stream = host.stream(0, &Request::post(path), false);
+            let mut stream = host.stream(&Request::post(path), false);
             stream.body("ab", true);
             assert!(
                 stream.forwarded().is_none() && lines(&host).iter().all(|line| !line.starts_with("body 0"))
@@ -48,7 +48,7 @@ fn the_filter_decides_what_of_a_body_goes_on() {
 #[test]
 fn what_cannot_be_changed_answers_bad_argument() {
     let host = host("bodies");
-    host.send(0, Request::post("/around").body("abc"), ok);
+    host.send(Request::post("/around").body("abc"), ok);
     assert_eq!(
         lines(&host)[1..8],
         [
@@ -65,14 +65,14 @@ fn what_cannot_be_changed_answers_bad_argument() {
 
 #[test]
 fn response_bodies_are_handled_alike() {
-    let outcome = host("bodies").send(0, Request::get("/buffer"), |_| Response::ok().body("old"));
+    let outcome = host("bodies").send(Request::get("/buffer"), |_| Response::ok().body("old"));
     assert_eq!(outcome.text(), "new");
 }
 
 #[test]
 fn trailers_can_be_made_up_in_the_last_body_callback_only() {
     let host = host("bodies");
-    let mut stream = host.stream(0, &Request::post("/trailers"), false);
+    let mut stream = host.stream(&Request::post("/trailers"), false);
     stream.body("ab", false);
     stream.body("cd", true);
     let trailers = stream.forwarded().and_then(Request::trailers).unwrap();

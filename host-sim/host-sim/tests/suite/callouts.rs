@@ -17,7 +17,7 @@ fn with_auth(answer: Response) -> Host {
 #[test]
 fn a_paused_request_goes_on_when_the_answer_lets_it() {
     let host = with_auth(Response::ok().body("yes"));
-    let outcome = host.send(0, Request::get("/"), ok);
+    let outcome = host.send(Request::get("/"), ok);
     assert_eq!((outcome.end(), outcome.status()), (End::Forwarded, 200));
     assert_eq!(
         lines(&host),
@@ -44,20 +44,20 @@ fn the_cluster_sees_the_call_as_the_filter_made_it() {
         assert_eq!(request.header_str("content-length"), Some("3"));
         Response::new(200)
     });
-    assert_eq!(host_of("callouts", builder, Plugin::default()).send(0, Request::get("/"), ok).status(), 200);
+    assert_eq!(host_of("callouts", builder, Plugin::default()).send(Request::get("/"), ok).status(), 200);
 }
 
 #[test]
 fn the_filter_replies_from_the_callback_on_a_stream_that_it_chose() {
     let host = with_auth(Response::new(401));
-    let outcome = host.send(0, Request::get("/"), ok);
+    let outcome = host.send(Request::get("/"), ok);
     assert_eq!((outcome.end(), outcome.status(), outcome.details()), (End::LocalReply, 403, "denied"));
 }
 
 #[test]
 fn a_call_that_a_cluster_does_not_answer_is_answered_503_by_the_gateway() {
     let host = with_auth(Response::reset());
-    assert_eq!(host.send(0, Request::get("/"), ok).status(), 403);
+    assert_eq!(host.send(Request::get("/"), ok).status(), 403);
     let body = "body upstream connect error or disconnect/reset before headers. reset reason: connection termination";
     assert_eq!(lines(&host)[1..4], ["answer of 3 headers and 95 bytes under 1", "get_status 0", body]);
 }
@@ -85,9 +85,9 @@ fn an_answer_that_breaks_off_is_told_by_get_status() {
 #[test]
 fn a_call_that_nobody_answers_pauses_the_stream_until_it_times_out_with_504() {
     let host = with_auth(Response::silence());
-    assert_eq!(host.send(0, Request::get("/"), ok).end(), End::Paused);
+    assert_eq!(host.send(Request::get("/"), ok).end(), End::Paused);
 
-    let mut stream = host.stream(0, &Request::get("/"), true);
+    let mut stream = host.stream(&Request::get("/"), true);
     host.advance(Duration::from_millis(4999));
     stream.poll();
     assert!(!stream.is_over());
@@ -105,7 +105,7 @@ fn a_call_is_answered_as_late_as_its_cluster_says_unless_it_times_out_before() {
         [(20, 20, 200), (4999, 4999, 200), (5000, 5000, 403), (9000, 5000, 403)]
     {
         let host = with_auth(Response::ok().after(Duration::from_millis(milliseconds)));
-        let mut stream = host.stream(0, &Request::get("/"), true);
+        let mut stream = host.stream(&Request::get("/"), true);
         host.advance(Duration::from_millis(answered_after - 1));
         stream.poll();
         assert!(!stream.is_forwarded() && !stream.is_over(), "{milliseconds}");
@@ -122,7 +122,7 @@ fn a_call_that_cannot_be_made_answers_bad_argument() {
     for (path, said) in
         [("/unknown", "unknown cluster 2"), ("/incomplete", "incomplete 2"), ("/negative", "negative 2")]
     {
-        assert_eq!(host.send(0, Request::get(path), ok).status(), 200);
+        assert_eq!(host.send(Request::get(path), ok).status(), 200);
         assert_eq!(lines(&host)[0], said);
     }
 }

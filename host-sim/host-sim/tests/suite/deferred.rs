@@ -46,7 +46,7 @@ fn wait(streams: usize, body: &str, path: &'static str) -> (Vec<Outcome>, Host) 
     let mut host = Host::builder().build();
     host.load(&module, Plugin::default()).unwrap();
     let open = |_| {
-        let mut stream = host.stream(0, &Request::post("/"), body.is_empty());
+        let mut stream = host.stream(&Request::post("/"), body.is_empty());
         if !body.is_empty() {
             stream.body(body.to_owned(), true);
         }
@@ -54,7 +54,7 @@ fn wait(streams: usize, body: &str, path: &'static str) -> (Vec<Outcome>, Host) 
     };
     let waiting: Vec<_> = (0..streams).map(open).collect();
     host.logs().take();
-    host.send(0, Request::get(path), ok);
+    host.send(Request::get(path), ok);
     let outcomes = waiting.into_iter().map(|mut stream| {
         stream.poll();
         stream.finish()
@@ -86,7 +86,7 @@ fn more_than_256_that_come_back_to_the_guest_in_one_callback_overflow_its_stack(
     ];
     for (body, path, streams, dies) in rows {
         let (outcomes, host) = wait(streams, body, path);
-        let failure = host.vm_failure(0).map(|failure| failure.to_string()).unwrap_or_default();
+        let failure = host.worker(0).vm_failure().map(|failure| failure.to_string()).unwrap_or_default();
         let what = format!("{path} of {streams} with {body:?}: {failure:?}");
         assert_eq!(!failure.is_empty(), dies, "{what}");
         if dies {

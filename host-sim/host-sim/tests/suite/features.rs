@@ -32,7 +32,7 @@ fn a_foreign_function_is_found_where_its_feature_is_on() {
     );
     let mut host = Host::builder().build();
     host.load(&Module::compile(guests::assemble(&text).unwrap()).unwrap(), Plugin::default()).unwrap();
-    host.send(0, Request::get("/"), ok);
+    host.send(Request::get("/"), ok);
     let expected = rows.map(|(name, found)| {
         // Empty bytes can be compressed; they are no expression, token, key or signature.
         let status = match (name, found) {

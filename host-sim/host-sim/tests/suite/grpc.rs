@@ -26,14 +26,14 @@ fn a_unary_call_is_answered_with_one_message() {
         );
         hello(request)
     });
-    host.send(0, Request::get("/call"), ok);
+    host.send(Request::get("/call"), ok);
     assert_eq!(lines(&host), ["call 0", "kind 1", "received hello Ada"]);
 }
 
 #[test]
 fn a_service_can_be_named_by_a_message_too() {
     let host = with_greeter(hello);
-    host.send(0, Request::get("/message"), ok);
+    host.send(Request::get("/message"), ok);
     assert_eq!(lines(&host), ["by message 0", "received hello Ada"]);
 }
 
@@ -46,7 +46,7 @@ fn a_call_that_fails_is_closed_with_its_status() {
     ];
     for (answer, closed, because) in rows {
         let host = with_greeter(move |_| answer.clone());
-        host.send(0, Request::get("/call"), ok);
+        host.send(Request::get("/call"), ok);
         assert_eq!(lines(&host)[2..], [closed, because]);
     }
 }
@@ -54,15 +54,15 @@ fn a_call_that_fails_is_closed_with_its_status() {
 #[test]
 fn a_call_that_was_taken_back_is_not_answered() {
     let host = with_greeter(hello);
-    host.send(0, Request::get("/cancel"), ok);
+    host.send(Request::get("/cancel"), ok);
     assert_eq!(lines(&host), ["cancel 0", "cancel again 1", "cancel no gRPC 2"]);
 }
 
 #[test]
 fn a_cluster_that_does_not_exist_is_a_parse_failure_and_a_service_without_one_a_bad_argument() {
     let host = host("grpc");
-    host.send(0, Request::get("/unknown"), ok);
-    host.send(0, Request::get("/no-client"), ok);
+    host.send(Request::get("/unknown"), ok);
+    host.send(Request::get("/no-client"), ok);
     assert_eq!(lines(&host), ["unknown 4", "no client 2"]);
 }
 
@@ -72,7 +72,7 @@ fn a_stream_tells_metadata_messages_and_its_end() {
         Some(message) => Response::grpc_stream().grpc_message([b"you said ", message.as_ref()].concat()),
         None => Response::grpc_stream().trailer("grpc-status", "0").trailer("grpc-message", "bye"),
     });
-    host.send(0, Request::get("/stream"), ok);
+    host.send(Request::get("/stream"), ok);
     assert_eq!(
         lines(&host),
         [
@@ -96,7 +96,7 @@ fn a_stream_tells_metadata_messages_and_its_end() {
 #[test]
 fn foreign_functions_do_their_work_and_unknown_ones_are_not_found() {
     let host = host("foreign");
-    host.send(0, Request::get("/"), ok);
+    host.send(Request::get("/"), ok);
     assert_eq!(
         lines(&host),
         [

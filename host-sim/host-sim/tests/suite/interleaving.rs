@@ -69,7 +69,7 @@ fn threads_share_one_store_and_the_limit_holds() {
     let host = limiter(4);
     let admitted: usize = host
         .threads(|worker| {
-            (0..50).filter(|_| host.send(worker, Request::get("/k"), ok).status() == 200).count()
+            (0..50).filter(|_| host.worker(worker).send(Request::get("/k"), ok).status() == 200).count()
         })
         .into_iter()
         .sum();
@@ -81,12 +81,12 @@ fn a_planned_fault_answers_in_the_calls_place() {
     let host = limiter(2);
     // A mismatch makes the guest try again; a status that it does not know makes it trap.
     host.fail_next("proxy_set_shared_data", Status::CasMismatch).unwrap();
-    assert_eq!(host.send(0, Request::get("/k"), ok).status(), 200);
+    assert_eq!(host.send(Request::get("/k"), ok).status(), 200);
     assert_eq!(host.shared_data().get("", "/k").map(|(value, _)| value), Some(vec![1, 0, 0, 0]));
 
     host.inject(Fault::new("proxy_get_shared_data", Status::InternalFailure).every().on_worker(1)).unwrap();
-    assert_eq!(host.send(0, Request::get("/k"), ok).status(), 200);
-    assert_eq!(host.send(1, Request::get("/k"), ok).status(), 503);
+    assert_eq!(host.send(Request::get("/k"), ok).status(), 200);
+    assert_eq!(host.worker(1).send(Request::get("/k"), ok).status(), 503);
     host.clear_faults();
     assert!(host.fail_next("proxy_set_share_data", Status::Ok).is_err());
 }

@@ -9,8 +9,7 @@ use crate::{guests, lines, ok};
 fn load(configuration: &'static str, workers: usize) -> Result<Host, LoadError> {
     let module = Module::compile(guests::guest("configuration")).unwrap();
     let mut host = Host::builder().workers(workers).build();
-    let plugin =
-        Plugin { configuration: configuration.into(), vm_configuration: "vm".into(), ..Plugin::default() };
+    let plugin = Plugin::new(configuration).vm_configuration("vm");
     host.load(&module, plugin).map(|()| host)
 }
 
@@ -56,7 +55,7 @@ fn a_configuration_that_traps_is_refused() {
 #[test]
 fn an_update_gets_a_new_root_in_the_same_vm_and_the_old_one_ends_with_its_last_stream() {
     let mut host = load("one", 1).unwrap();
-    let mut old = host.stream(0, &Request::get("/"), true);
+    let mut old = host.stream(&Request::get("/"), true);
     host.logs().take();
     host.update("two").unwrap();
     let of_worker: Vec<_> = host
@@ -69,7 +68,7 @@ fn an_update_gets_a_new_root_in_the_same_vm_and_the_old_one_ends_with_its_last_s
     assert_eq!(of_worker[0], "create 3 under 0", "contexts of a VM are numbered in one row");
     assert!(!of_worker.iter().any(|line| line.starts_with("done")));
 
-    let new = host.send(0, Request::get("/"), ok);
+    let new = host.send(Request::get("/"), ok);
     assert_eq!(new.header("x-configuration"), Some("two"));
     host.logs().take();
     old.respond(Response::ok());
@@ -96,7 +95,7 @@ fn lines_of_worker(host: &Host) -> Vec<String> {
 #[test]
 fn a_configuration_whose_root_still_lives_is_in_force_again_without_being_told() {
     let mut host = load("one", 1).unwrap();
-    let mut old = host.stream(0, &Request::get("/"), true);
+    let mut old = host.stream(&Request::get("/"), true);
     host.update("two").unwrap();
     host.logs().take();
     host.update("one").unwrap();
@@ -106,7 +105,7 @@ fn a_configuration_whose_root_still_lives_is_in_force_again_without_being_told()
     let of_worker: Vec<_> = of_worker.iter().map(|line| line.message.as_str()).collect();
     assert_eq!(of_worker, ["done 3", "proxy_done for what is not pending 1", "delete 3"]);
 
-    host.send(0, Request::get("/"), ok);
+    host.send(Request::get("/"), ok);
     assert_eq!(lines_of_worker(&host)[0], "create 4 under 1");
     old.respond(Response::ok());
     old.finish();
@@ -139,7 +138,7 @@ fn a_root_whose_configuration_was_replaced_ticks_as_long_as_its_streams_keep_it(
     let module = Module::compile(guests::assemble(source).unwrap()).unwrap();
     let mut host = Host::builder().build();
     host.load(&module, Plugin::default()).unwrap();
-    let stream = host.stream(0, &Request::get("/"), true);
+    let stream = host.stream(&Request::get("/"), true);
     host.update("two").unwrap();
     host.advance(Duration::from_secs(1));
     assert_eq!(lines_of_worker(&host), ["tick of 1", "tick of 3"]);
@@ -151,21 +150,21 @@ fn a_root_whose_configuration_was_replaced_ticks_as_long_as_its_streams_keep_it(
 #[test]
 fn another_module_serves_new_streams_while_old_ones_end_with_theirs() {
     let mut host = load("one", 1).unwrap();
-    let mut old = host.stream(0, &Request::get("/"), true);
+    let mut old = host.stream(&Request::get("/"), true);
     let [other, bad] = ["chain", "configuration"].map(|guest| Module::compile(guests::guest(guest)).unwrap());
-    let named = |name: &'static str| Plugin { configuration: name.into(), ..Plugin::default() };
+    let named = |name: &'static str| Plugin::new(name);
     host.replace_chain([(&other, named("x"))]).unwrap();
-    assert_eq!(host.vms(0), 2, "the old stream keeps its VM");
+    assert_eq!(host.worker(0).vms(), 2, "the old stream keeps its VM");
     host.logs().take();
     assert!(host.replace_chain([(&other, named("x")), (&bad, named("bad"))]).is_err());
     let said = lines_of_worker(&host);
     assert!(said.is_empty(), "the workers heard nothing of what was refused: {said:?}");
-    assert_eq!(host.send(0, Request::get("/"), ok).header("x-answered"), Some("x"));
+    assert_eq!(host.send(Request::get("/"), ok).header("x-answered"), Some("x"));
 
     old.respond(Response::ok());
     let answer = old.finish();
     assert_eq!(answer.header("x-configuration"), Some("one"));
-    assert_eq!(host.vms(0), 1, "the old VM went with its last stream");
+    assert_eq!(host.worker(0).vms(), 1, "the old VM went with its last stream");
     assert!(lines_of_worker(&host).contains(&"delete 1".to_owned()));
 }
 
@@ -173,7 +172,7 @@ fn another_module_serves_new_streams_while_old_ones_end_with_theirs() {
 fn a_filter_of_a_replaced_chain_keeps_what_has_not_changed() {
     let module = Module::compile(guests::guest("configuration")).unwrap();
     let other = Module::compile(guests::guest("chain")).unwrap();
-    let named = |name: &'static str| Plugin { configuration: name.into(), ..Plugin::default() };
+    let named = |name: &'static str| Plugin::new(name);
     let mut host = Host::builder().build();
     host.load_chain([(&module, named("one")), (&other, named("a"))]).unwrap();
     //  what the second filter becomes, VMs of the worker: the first one hears nothing
@@ -182,7 +181,7 @@ fn a_filter_of_a_replaced_chain_keeps_what_has_not_changed() {
         host.logs().take();
         host.replace_chain([(&module, named("one")), (second, named(configuration))]).unwrap();
         let said = lines_of_worker(&host);
-        assert_eq!(host.vms(0), vms, "{configuration}: {said:?}");
+        assert_eq!(host.worker(0).vms(), vms, "{configuration}: {said:?}");
         assert!(!said.contains(&"configure one".to_owned()), "{configuration}: {said:?}");
     }
 }
@@ -213,7 +212,7 @@ fn a_refused_update_keeps_the_old_configuration() {
     let mut host = load("one", 2).unwrap();
     assert!(host.update("bad two").is_err());
     for worker in 0..2 {
-        assert_eq!(host.send(worker, Request::get("/"), ok).header("x-configuration"), Some("one"));
+        assert_eq!(host.worker(worker).send(Request::get("/"), ok).header("x-configuration"), Some("one"));
     }
 }
 
@@ -221,12 +220,12 @@ fn a_refused_update_keeps_the_old_configuration() {
 fn shared_data_and_metrics_outlive_the_filter_and_belong_to_a_vm_id() {
     let module = Module::compile(guests::guest("limiter")).unwrap();
     let mut host = Host::builder().build();
-    let plugin = |vm_id: &str| Plugin { vm_id: vm_id.into(), ..Plugin::default() };
+    let plugin = |vm_id: &str| Plugin::default().vm_id(vm_id);
     //  vm_id, statuses of three requests after it was loaded
     let rows = [("a", [200, 200, 200]), ("b", [200, 200, 200]), ("a", [200, 200, 429])];
     for (vm_id, statuses) in rows {
         host.load(&module, plugin(vm_id)).unwrap();
-        let given = [(); 3].map(|()| host.send(0, Request::get("/k"), ok).status());
+        let given = [(); 3].map(|()| host.send(Request::get("/k"), ok).status());
         assert_eq!(given, statuses, "{vm_id}");
     }
     assert_eq!((host.shared_data().entries(), host.shared_data().keys("a")), (2, vec![b"/k".to_vec()]));

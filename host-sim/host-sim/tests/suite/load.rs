@@ -11,7 +11,7 @@ fn a_hundred_thousand_requests_leave_neither_contexts_nor_log_lines_beyond_the_b
     let host = host_of("limiter", Host::builder().log_capacity(100), Plugin::default());
     let before = host.contexts();
     let request = Request::get("/k").header("authorization", "Bearer k").header("user-agent", "load");
-    let admitted = (0..100_000).filter(|_| host.send(0, request.clone(), ok).status() == 200).count();
+    let admitted = (0..100_000).filter(|_| host.send(request.clone(), ok).status() == 200).count();
     assert_eq!((admitted, host.contexts()), (5, before));
     assert!(host.logs().lines().len() <= 100);
 }
@@ -107,5 +107,5 @@ impl Drop for Folder {
 fn status(module: &Module) -> u16 {
     let mut host = Host::builder().build();
     host.load(module, Plugin::default()).unwrap();
-    host.send(0, Request::get("/k"), ok).status()
+    host.send(Request::get("/k"), ok).status()
 }

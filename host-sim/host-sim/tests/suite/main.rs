@@ -16,6 +16,7 @@ mod load;
 mod memory_safety;
 mod module_build;
 mod ngx;
+mod outcomes;
 mod phases;
 mod properties;
 mod queues;

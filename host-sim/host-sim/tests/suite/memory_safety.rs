@@ -11,7 +11,7 @@ const INVALID_MEMORY_ACCESS: u32 = 6;
 #[test]
 fn pointers_outside_the_memory_are_refused() {
     let host = host("memory");
-    assert_eq!(host.send(0, Request::get("/"), ok).status(), 200);
+    assert_eq!(host.send(Request::get("/"), ok).status(), 200);
     let bad = |what: &str| format!("{what} {INVALID_MEMORY_ACCESS}");
     assert_eq!(
         lines(&host),
@@ -43,7 +43,7 @@ fn an_allocator_that_gives_nothing_or_lies_is_told_so() {
         let mut host = host;
         host.update(configuration).unwrap();
         host.logs().take();
-        assert_eq!(host.send(0, Request::get("/"), ok).status(), 200);
+        assert_eq!(host.send(Request::get("/"), ok).status(), 200);
         assert!(lines(&host).contains(&"value that needs memory 6".to_owned()), "{configuration}");
     }
 }
@@ -52,8 +52,8 @@ fn an_allocator_that_gives_nothing_or_lies_is_told_so() {
 fn an_allocator_may_not_call_the_host() {
     let mut host = host("memory");
     host.update("c").unwrap();
-    assert_eq!(host.send(0, Request::get("/"), ok).status(), 503);
-    let failure = host.vm_failure(0).unwrap().to_string();
+    assert_eq!(host.send(Request::get("/"), ok).status(), 503);
+    let failure = host.worker(0).vm_failure().unwrap().to_string();
     assert!(
         failure.contains("not allowed while memory is allocated: proxy_get_current_time_nanoseconds"),
         "{failure}"
@@ -71,10 +71,10 @@ fn each_way_to_end_a_vm_is_told_by_its_name() {
     for (path, words) in rows {
         let builder = Host::builder().callback_limit(Duration::from_millis(50));
         let host = host_of("traps", builder, Plugin::default());
-        let outcome = host.send(0, Request::get(path), ok);
+        let outcome = host.send(Request::get(path), ok);
         assert_eq!((outcome.status(), outcome.text().as_str()), (503, ""), "{path}");
         assert_eq!(outcome.details(), "wasm_fail_stream");
-        let failure = host.vm_failure(0).unwrap().to_string();
+        let failure = host.worker(0).vm_failure().unwrap().to_string();
         assert!(
             failure.starts_with("proxy_on_request_headers trapped: ") && failure.contains(words),
             "{failure}"
@@ -91,9 +91,9 @@ fn a_guest_that_is_sampled_is_seen_where_it_runs_and_ends_at_its_limit() {
         let _ = samples.send(sample);
     });
     let host = host_of("traps", builder, Plugin::default());
-    assert_eq!(host.send(0, Request::get("/ok"), ok).status(), 200);
-    assert_eq!(host.send(0, Request::get("/loop"), ok).status(), 503);
-    let failure = host.vm_failure(0).unwrap().to_string();
+    assert_eq!(host.send(Request::get("/ok"), ok).status(), 200);
+    assert_eq!(host.send(Request::get("/loop"), ok).status(), 503);
+    let failure = host.worker(0).vm_failure().unwrap().to_string();
     assert!(failure.contains("it ran for more than 200ms"), "{failure}");
     let samples: Vec<_> = taken.try_iter().collect();
     assert!(samples.len() > 5 && samples.len() <= 21, "{} samples", samples.len());
@@ -106,7 +106,7 @@ fn a_guest_that_is_sampled_is_seen_where_it_runs_and_ends_at_its_limit() {
 #[test]
 fn a_memory_bomb_stops_at_the_limit() {
     let host = host_of("traps", Host::builder().memory_limit(8 << 20), Plugin::default());
-    assert_eq!(host.send(0, Request::get("/grow"), ok).status(), 200);
+    assert_eq!(host.send(Request::get("/grow"), ok).status(), 200);
     let said = lines(&host);
     let pages: u32 = said[0].strip_prefix("pages ").unwrap().parse().unwrap();
     assert!(pages <= 128, "{pages} pages of 64 KiB");
@@ -115,8 +115,8 @@ fn a_memory_bomb_stops_at_the_limit() {
 #[test]
 fn a_trap_ends_the_vm_for_all_its_streams_and_no_log_is_written_for_them() {
     let host = host("traps");
-    let mut in_flight = host.stream(0, &Request::get("/ok"), true);
-    host.send(0, Request::get("/unreachable"), ok);
+    let mut in_flight = host.stream(&Request::get("/ok"), true);
+    host.send(Request::get("/unreachable"), ok);
     in_flight.respond(Response::ok());
     let outcome = in_flight.finish();
     assert_eq!(
@@ -129,8 +129,8 @@ fn a_trap_ends_the_vm_for_all_its_streams_and_no_log_is_written_for_them() {
 #[test]
 fn a_trap_in_the_response_answers_503_before_headers_and_cuts_the_stream_after() {
     let answer = |_: &Request| Response::ok().body("x");
-    assert_eq!(host("traps").send(0, Request::get("/response"), answer).status(), 503);
-    assert_eq!(host("traps").send(0, Request::get("/body"), answer).end(), End::Reset);
+    assert_eq!(host("traps").send(Request::get("/response"), answer).status(), 503);
+    assert_eq!(host("traps").send(Request::get("/body"), answer).end(), End::Reset);
 }
 
 #[test]
@@ -144,15 +144,15 @@ fn the_failure_policy_decides_about_later_requests() {
         (DeprecatedFailOpen, [200, 200, 200]),
     ];
     for (failure_policy, statuses) in rows {
-        let plugin = Plugin { failure_policy, ..Plugin::default() };
+        let plugin = Plugin::default().failure_policy(failure_policy);
         let host = host_of("traps", Host::builder().workers(2), plugin);
-        let trapping = host.send(0, Request::get("/unreachable"), ok).status();
-        let next = host.send(0, Request::get("/ok"), ok).status();
+        let trapping = host.send(Request::get("/unreachable"), ok).status();
+        let next = host.send(Request::get("/ok"), ok).status();
         host.advance(Duration::from_secs(2));
-        let later = host.send(0, Request::get("/ok"), ok).status();
+        let later = host.send(Request::get("/ok"), ok).status();
         assert_eq!([trapping, next, later], statuses, "{failure_policy:?}");
-        assert_eq!(host.send(1, Request::get("/ok"), ok).status(), 200, "the other worker's VM lives");
-        let reloads = host.reloads(0);
+        assert_eq!(host.worker(1).send(Request::get("/ok"), ok).status(), 200, "the other worker's VM lives");
+        let reloads = host.worker(0).reloads();
         let expected = if failure_policy == FailReload { (1, 1, 0) } else { (0, 0, 0) };
         assert_eq!((reloads.backoff, reloads.success, reloads.failure), expected, "{failure_policy:?}");
     }

@@ -26,7 +26,7 @@ fn a_module_is_built_once_for_all_tests_of_a_process() {
             scope.spawn(|| {
                 let mut host = Host::builder().build();
                 host.load(&FILTER.module().unwrap(), Plugin::default()).unwrap();
-                assert_eq!(host.send(0, Request::get("/"), ok).status(), 200);
+                assert_eq!(host.send(Request::get("/"), ok).status(), 200);
             });
         }
     });

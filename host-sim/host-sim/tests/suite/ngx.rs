@@ -74,7 +74,7 @@ fn both_with(body: &str, request: &Request) -> [(Host, Outcome); 2] {
         let clock = Clock::at(std::time::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789));
         let mut host = Host::builder().flavour(flavour).clock(clock).build();
         host.load(&module, Plugin::default()).unwrap();
-        let outcome = host.send(0, request.clone(), ok);
+        let outcome = host.send(request.clone(), ok);
         (host, outcome)
     })
 }
@@ -176,8 +176,8 @@ fn a_reply_to_plain_http_with_a_grpc_status_ends_the_worker_as_a_debug_build_doe
     let rows = [(&plain, "-1", false), (&plain, "7", true), (&plain, "0", true), (&grpc, "7", false)];
     for (request, status, ends) in rows {
         let [(envoy, _), (ngx, outcome)] = both_with(&reply(status), request);
-        assert_eq!(envoy.vm_failure(0), None, "{status}");
-        let failure = ngx.vm_failure(0).map(|failure| failure.to_string()).unwrap_or_default();
+        assert_eq!(envoy.worker(0).vm_failure(), None, "{status}");
+        let failure = ngx.worker(0).vm_failure().map(|failure| failure.to_string()).unwrap_or_default();
         let said =
             failure.contains("a reply to plain HTTP has a gRPC status: Assertion `grpc_status == -1' failed");
         assert_eq!((said, !failure.is_empty()), (ends, ends), "{status}: {failure}");
@@ -300,8 +300,8 @@ fn calls_and_uses_that_it_does_not_have_end_the_guest() {
     ];
     for (body, why) in rows {
         let [(envoy, _), (ngx, outcome)] = both(body);
-        assert_eq!(envoy.vm_failure(0), None, "{why}");
-        let failure = ngx.vm_failure(0).map(|failure| failure.to_string()).unwrap_or_default();
+        assert_eq!(envoy.worker(0).vm_failure(), None, "{why}");
+        let failure = ngx.worker(0).vm_failure().map(|failure| failure.to_string()).unwrap_or_default();
         assert!(failure.contains(&format!("ngx_wasm_module: {why}, at ")), "{failure:?}, expected {why}");
         assert_eq!(outcome.status(), 503, "{why}");
     }
@@ -321,7 +321,7 @@ fn a_root_sets_its_timer_once() {
     let module = Module::compile(guests::assemble(&source).unwrap()).unwrap();
     let load = |configuration: &'static str| {
         let mut host = Host::builder().flavour(Flavour::Ngx).build();
-        let plugin = Plugin { configuration: configuration.into(), ..Plugin::default() };
+        let plugin = Plugin::new(configuration);
         host.load(&module, plugin).map_err(|error| error.to_string())
     };
     assert_eq!(load(""), Ok(()));
@@ -384,7 +384,7 @@ fn nobody_is_told_that_a_queue_is_ready() {
     for (flavour, told) in [(Flavour::Envoy, true), (Flavour::Ngx, false)] {
         let mut host = Host::builder().flavour(flavour).build();
         host.load(&module, Plugin::default()).unwrap();
-        host.send(0, Request::get("/"), ok);
+        host.send(Request::get("/"), ok);
         let logs = host.logs();
         assert!(logs.contains("enqueue 0") && logs.contains("dequeue job"), "{:?}", logs.lines());
         assert_eq!(logs.contains("ready 1"), told, "{flavour:?}");
@@ -439,8 +439,8 @@ fn an_export_that_is_absent_when_nginx_calls_it_crashes_the_worker() {
     for (export, request, response, crashes) in rows {
         for flavour in [Flavour::Envoy, Flavour::Ngx] {
             let host = without(flavour, &[export]).unwrap();
-            host.send(0, request.clone(), |_| response.clone());
-            let failure = host.vm_failure(0).map(|failure| failure.to_string());
+            host.send(request.clone(), |_| response.clone());
+            let failure = host.worker(0).vm_failure().map(|failure| failure.to_string());
             let crash = format!(
                 "{export} trapped: ngx_wasm_module: the module does not export {export}, and nginx's worker crashes here"
             );
@@ -479,10 +479,10 @@ fn an_answer_and_a_tick_that_the_guest_asked_for_are_called_without_a_check_too(
         let builder = Host::builder().flavour(Flavour::Ngx).cluster("auth", |_| Response::ok());
         let mut host = builder.build();
         host.load(&module, Plugin::default()).unwrap();
-        assert_eq!(host.vm_failure(0), None, "{export}");
-        host.send(0, Request::get("/"), ok);
+        assert_eq!(host.worker(0).vm_failure(), None, "{export}");
+        host.send(Request::get("/"), ok);
         host.advance(Duration::from_millis(10));
-        let failure = host.vm_failure(0).map(|failure| failure.to_string()).unwrap_or_default();
+        let failure = host.worker(0).vm_failure().map(|failure| failure.to_string()).unwrap_or_default();
         assert!(failure.contains(&format!("does not export {export}")), "{failure:?}, expected {export}");
     }
 }
@@ -491,7 +491,7 @@ fn an_answer_and_a_tick_that_the_guest_asked_for_are_called_without_a_check_too(
 fn a_stream_ends_with_done_log_delete_and_a_root_context_with_nothing() {
     let mut host = without(Flavour::Ngx, &[]).unwrap();
     host.logs().take();
-    host.send(0, Request::get("/"), ok);
+    host.send(Request::get("/"), ok);
     let called = crate::lines(&host);
     assert_eq!(called[called.len() - 3..], ["proxy_on_done 2", "proxy_on_log 2", "proxy_on_delete 2"]);
 

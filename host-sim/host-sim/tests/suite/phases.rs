@@ -15,7 +15,7 @@ fn maps(request: u32, response: u32, property: u32) -> String {
 #[test]
 fn a_plain_request_runs_the_callbacks_in_envoys_order_with_envoys_maps_open() {
     let host = host("phases");
-    host.send(0, Request::get("/"), |_| Response::ok());
+    host.send(Request::get("/"), |_| Response::ok());
     assert_eq!(
         lines(&host),
         [
@@ -36,7 +36,7 @@ fn a_plain_request_runs_the_callbacks_in_envoys_order_with_envoys_maps_open() {
 fn bodies_and_trailers_have_callbacks_of_their_own() {
     let host = host("phases");
     let request = Request::post("/").body("abc").trailer("x", "1");
-    host.send(0, request, |_| Response::ok().body("defg").trailer("y", "2").trailer("z", "3"));
+    host.send(request, |_| Response::ok().body("defg").trailer("y", "2").trailer("z", "3"));
     let callbacks: Vec<_> = lines(&host).into_iter().filter(|line| !line.starts_with(' ')).collect();
     assert_eq!(
         callbacks,
@@ -58,8 +58,8 @@ fn bodies_and_trailers_have_callbacks_of_their_own() {
 #[test]
 fn two_streams_of_one_vm_can_be_taken_step_by_step_in_any_order() {
     let host = host("phases");
-    let mut first = host.stream(0, &Request::post("/first"), false);
-    let mut second = host.stream(0, &Request::post("/second"), false);
+    let mut first = host.stream(&Request::post("/first"), false);
+    let mut second = host.stream(&Request::post("/second"), false);
     second.body("2", true);
     first.body("1", false);
     first.trailers(Headers::from_iter([("t", "1")]));
@@ -76,7 +76,7 @@ fn two_streams_of_one_vm_can_be_taken_step_by_step_in_any_order() {
 fn a_client_that_goes_away_ends_its_stream() {
     let host = host("phases");
     let before = host.contexts();
-    drop(host.stream(0, &Request::post("/"), false));
+    drop(host.stream(&Request::post("/"), false));
     assert!(lines(&host).contains(&"delete 2".to_owned()));
     assert_eq!(host.contexts(), before);
 }
@@ -84,7 +84,7 @@ fn a_client_that_goes_away_ends_its_stream() {
 #[test]
 fn a_request_without_any_header_reaches_the_filter() {
     let host = host("phases");
-    let outcome = host.send(0, Request::from_headers(Headers::new()), ok);
+    let outcome = host.send(Request::from_headers(Headers::new()), ok);
     assert_eq!(outcome.status(), 200);
     assert_eq!(
         lines(&host)[1..3],
@@ -102,7 +102,7 @@ fn a_stream_ends_in_envoys_order_or_in_another_that_a_test_asks_for() {
     ];
     for (end, expected) in rows {
         let host = host_of("phases", Host::builder().stream_end(end), Plugin::default());
-        host.send(0, Request::get("/"), ok);
+        host.send(Request::get("/"), ok);
         let mut said = lines(&host);
         said.retain(|line| ["log", "done", "delete"].iter().any(|callback| line.starts_with(callback)));
         assert_eq!(said, expected, "{end:?}");

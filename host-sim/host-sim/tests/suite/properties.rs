@@ -7,7 +7,7 @@ use host_sim::{Host, Plugin, Request, Response};
 use crate::{guests, lines};
 
 fn loaded() -> Host {
-    let plugin = Plugin { name: "p".into(), root_id: "r".into(), vm_id: "v".into(), ..Plugin::default() };
+    let plugin = Plugin::default().name("p").root_id("r").vm_id("v");
     let mut host = Host::builder().build();
     host.load(&host_sim::Module::compile(guests::guest("properties")).unwrap(), plugin).unwrap();
     host
@@ -39,7 +39,7 @@ fn a_stream_knows_its_request_its_connection_and_what_a_test_gives() {
         .header("x-many", "2")
         .property(["xds", "route_name"], "redirect")
         .property(["metadata", "filter_metadata", "jwt"], serde_json::json!({"payload": {"sub": "acme"}}));
-    host.send(0, request, |_| Response::new(204));
+    host.send(request, |_| Response::new(204));
     assert_eq!(
         lines(&host),
         [
@@ -81,7 +81,7 @@ fn what_only_a_gateway_knows_warns_by_name_once_and_what_is_given_does_not() {
     let mut host = builder.build();
     host.load(&host_sim::Module::compile(guests::guest("surroundings")).unwrap(), plugin).unwrap();
     for _ in 0..2 {
-        host.send(0, Request::get("/"), |_| Response::ok());
+        host.send(Request::get("/"), |_| Response::ok());
         host.advance(Duration::from_secs(1));
     }
     let warned: Vec<String> = host

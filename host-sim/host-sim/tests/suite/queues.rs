@@ -7,7 +7,7 @@ use crate::{guests, host_of, ok};
 #[test]
 fn what_one_worker_enqueues_is_told_to_the_last_who_registered() {
     let host = host_of("queues", Host::builder().workers(3), Plugin::default());
-    host.send(0, Request::get("/job"), ok);
+    host.send(Request::get("/job"), ok);
     let said: Vec<_> = host.logs().take().into_iter().map(|line| (line.vm, line.message)).collect();
     let expected = [
         (VmName::Worker(0), "resolve 0"),
@@ -43,7 +43,7 @@ fn queues_work_under_every_interleaving() {
 fn a_host_without_shared_data_has_no_queues_either() {
     let builder = Host::builder().flavour(Flavour::NoSharedData);
     let host = host_of("queues", builder, Plugin::default());
-    host.send(0, Request::get("/"), ok);
+    host.send(Request::get("/"), ok);
     let said: Vec<_> = host.logs().take().into_iter().map(|line| line.message).collect();
     assert_eq!(said, ["resolve 12", "enqueue 12", "enqueue elsewhere 12"]);
 }

@@ -52,7 +52,7 @@ fn as_modules() {
         match module.map(|module| host.load(&module, Plugin::default())) {
             Some(Ok(())) => {
                 loaded += 1;
-                host.send(0, Request::post("/").body("x"), ok);
+                host.send(Request::post("/").body("x"), ok);
             }
             Some(Err(_)) | None => refused += 1,
         }
@@ -111,10 +111,10 @@ fn as_arguments_of_host_calls() {
             }
         }
         tried += body.len();
-        host.send(0, Request::post("/").body(body), ok);
+        host.send(Request::post("/").body(body), ok);
         answered += 1;
         calls += 64;
-        if host.vm_failure(0).is_some() || answered % 500 == 0 {
+        if host.worker(0).vm_failure().is_some() || answered % 500 == 0 {
             // What the guest has stored and defined goes with its host.
             made += host.host_calls();
             host = builder().build();

@@ -37,7 +37,7 @@ fn without_time(line: &str) -> &str {
 #[test]
 fn a_trace_is_a_tree_of_callbacks_and_host_calls() {
     let (host, traced) = traced("replies", Host::builder());
-    host.send(0, Request::get("/plain"), ok);
+    host.send(Request::get("/plain"), ok);
     let callbacks = traced.take();
     let headers = callbacks.iter().find(|callback| callback.callback == "proxy_on_request_headers").unwrap();
     let text = headers.to_string();
@@ -60,7 +60,7 @@ fn a_trace_is_a_tree_of_callbacks_and_host_calls() {
 fn a_trace_has_the_memory_that_the_host_asked_for_and_its_growth() {
     let (host, traced) = traced("bodies", Host::builder());
     let body = "x".repeat(200_000);
-    host.send(0, Request::post("/pass").body(body), ok);
+    host.send(Request::post("/pass").body(body), ok);
     let callbacks = traced.take();
     let body = callbacks.iter().find(|callback| callback.callback == "proxy_on_request_body").unwrap();
     // The guest asks for 99 bytes of each piece.
@@ -74,7 +74,7 @@ fn instructions_are_counted_alike_in_every_run_where_the_module_is_compiled_to_c
     let count = || -> Vec<u64> {
         let (host, traced) = load(&module, Host::builder());
         for _ in 0..7 {
-            host.send(0, Request::get("/k"), ok);
+            host.send(Request::get("/k"), ok);
         }
         traced.take().into_iter().map(|callback| callback.instructions.unwrap()).collect()
     };
@@ -87,7 +87,7 @@ fn instructions_are_counted_alike_in_every_run_where_the_module_is_compiled_to_c
 fn why(guest: &str, path: &'static str, call: &str, prepare: impl FnOnce(&Host)) -> String {
     let (host, traced) = traced(guest, Host::builder().cluster("auth", |_| Response::ok()));
     prepare(&host);
-    host.send(0, Request::post(path).body("abc"), ok);
+    host.send(Request::post(path).body("abc"), ok);
     let callbacks = traced.take();
     let mut calls =
         callbacks.iter().flat_map(|callback| &callback.calls).filter(|traced| traced.call == call);
@@ -126,7 +126,7 @@ fn an_answer_has_its_cause() {
 #[test]
 fn a_call_that_an_author_has_to_look_at_has_its_place_and_a_header_that_is_absent_has_none() {
     let (host, traced) = traced("callouts", Host::builder());
-    host.send(0, Request::get("/unknown"), ok);
+    host.send(Request::get("/unknown"), ok);
     let callbacks = traced.take();
     let suspects: Vec<_> = callbacks.iter().filter_map(TracedCallback::suspect).collect();
     assert_eq!(suspects.len(), 1, "{suspects:?}");

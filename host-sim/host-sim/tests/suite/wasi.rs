@@ -10,7 +10,7 @@ use crate::guests;
 fn a_filter_uses_wasi_from_its_start_and_its_callbacks() {
     let module = Module::compile(guests::guest("wasi")).unwrap();
     let mut host = Host::builder().seed(7).clock(Clock::at_unix(Duration::from_secs(1234))).build();
-    let plugin = Plugin { environment: [("A".into(), "b=c".into())].into(), ..Plugin::default() };
+    let plugin = Plugin::default().environment("A", "b=c");
     host.load(&module, plugin).unwrap();
 
     let log = host.logs().take();
