@@ -106,7 +106,7 @@ TEST_THREADS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 ENVOYS := 1.36.4 1.37.0 1.38.2 1.39.3 1.40.0
 in_envoy = ENVOY_VERSION=$(1) $(CARGO) test --workspace --locked --test contract --test exactness --test updates -- $(SIMULATED:%=--skip %::)
 # Tests of the simulator are the same whatever the version of Envoy.
-SIMULATED := simulator ngx mosn no_shared_data
+SIMULATED := simulator ngx no_shared_data
 
 .PHONY: test-envoys
 test-envoys: check-test wasm ## contract, exactness and updates in the newest patch of each Envoy from 1.36 on

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use host_sim::{FailurePolicy, Flavour, Host, LogLevel, Module, Plugin};
+use host_sim::{EnvoyVersion, FailurePolicy, Flavour, Host, LogLevel, Module, Plugin};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::json;
 
@@ -79,11 +79,9 @@ pub enum Kind {
 
 impl Kind {
     /// The simulator as it behaves unless told otherwise: like Envoy.
-    pub const SIMULATOR: Self = Self::Simulator(Flavour::Envoy);
-    /// The simulator with the rules of `ngx_wasm_module`.
+    pub const SIMULATOR: Self = Self::Simulator(Flavour::Envoy(EnvoyVersion::V1_40));
+    /// The simulator with what decides in nginx whether a module loads and counts.
     pub const NGX: Self = Self::Simulator(Flavour::Ngx);
-    /// The simulator with the rules of MOSN.
-    pub const MOSN: Self = Self::Simulator(Flavour::Mosn);
     /// The simulator without shared data.
     pub const NO_SHARED_DATA: Self = Self::Simulator(Flavour::NoSharedData);
 

@@ -265,7 +265,7 @@ fn a_browser_is_shown_the_rate_limit_headers(kind: Kind) {
     }
 }
 
-on_gateways! { [simulator: SIMULATOR, ngx: NGX, mosn: MOSN, no_shared_data: NO_SHARED_DATA, envoy: Envoy, istio: Istio, envoy_gateway: EnvoyGateway] {
+on_gateways! { [simulator: SIMULATOR, ngx: NGX, no_shared_data: NO_SHARED_DATA, envoy: Envoy, istio: Istio, envoy_gateway: EnvoyGateway] {
     every_plan_is_served_its_standard_limit_and_refused_the_next
     every_plan_is_served_its_analytics_limit_and_refused_the_next
     analytics_and_events_share_their_limit

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use filter::decide::metric::Event;
-use host_sim::{Fault, Flavour, Host, Response, Status};
+use host_sim::{Fault, Host, Response, Status};
 use serde_json::{Value, json};
 use tests::client::Client;
 use tests::envoy::{Envoy, Setup, Upstream};
@@ -101,7 +101,7 @@ on_both_gateways! {
 }
 
 fn simulator(policy: &Policy) -> Host {
-    let mut host = Host::builder().workers(VMS).flavour(Flavour::Envoy).build();
+    let mut host = Host::builder().workers(VMS).build();
     host.load(module(), plugin(policy)).unwrap();
     host
 }

@@ -80,6 +80,20 @@ fn every_case_is_compared() {
 }
 
 #[test]
+fn an_answer_to_a_call_is_broken_off_beyond_32_mebibytes() {
+    const MOST: usize = 32 << 20;
+    for size in [MOST, MOST + 1] {
+        let mut case = Case::named("callouts").expect("the case");
+        case.scenario.steps.truncate(1);
+        case.scenario.steps[0].expect = Default::default();
+        case.scenario.clusters.get_mut("auth").expect("the cluster").body = "x".repeat(size);
+        if let Err(error) = case.compare() {
+            panic!("{size} bytes: {error:#}");
+        }
+    }
+}
+
+#[test]
 fn a_configuration_is_the_bytes_that_envoy_hands_over() {
     let message = |kind: &str, value: serde_json::Value| serde_json::json!({"@type": format!("type.googleapis.com/google.protobuf.{kind}"), "value": value});
     let messages = [

@@ -182,7 +182,7 @@ fn calls(flavour: Flavour, policy: &Policy) -> (Vec<String>, Vec<(LogLevel, Stri
 
 #[test]
 fn each_decision_is_a_line_at_debug_level_where_the_configuration_says_so_and_costs_no_host_call_elsewhere() {
-    for flavour in [Flavour::Envoy, Flavour::Ngx] {
+    for flavour in [Flavour::default(), Flavour::Ngx] {
         let (quiet, none) = calls(flavour, &policy());
         assert_eq!(none, [], "{flavour:?}");
         let (told, lines) = calls(flavour, &logging());

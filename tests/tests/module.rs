@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use host_sim::HostKind;
+use host_sim::Flavour;
 use tests::artifacts;
 use wasmparser::{ExternalKind, Parser, Payload, TypeRef};
 
@@ -113,10 +113,8 @@ fn every_host_declares_each_import_with_the_type_that_the_module_gives_it() {
     let module = host_sim::Module::compile(std::fs::read(artifacts::filter_wasm()).unwrap()).unwrap();
     let imports: Vec<_> = module.imported_functions().collect();
     assert!(!imports.is_empty());
-    // MOSN has no functions for modules of this ABI.
-    let hosts = HostKind::ALL.into_iter().filter(|host| *host != HostKind::Mosn);
     let mut differences = Vec::new();
-    for host in hosts {
+    for host in Flavour::ALL {
         for import in &imports {
             let declared = host.declares(&import.module, &import.name);
             if declared.as_ref() != Some(&import.signature) {
@@ -133,8 +131,8 @@ fn every_host_declares_each_import_with_the_type_that_the_module_gives_it() {
 
 #[test]
 fn the_table_of_declarations_knows_what_hosts_differ_in() {
-    let ngx = |name: &str| HostKind::Ngx.declares("env", name).map(|declared| declared.to_string());
-    let envoys = || HostKind::ALL.into_iter().filter(|host| matches!(host, HostKind::Envoy(_)));
+    let ngx = |name: &str| Flavour::Ngx.declares("env", name).map(|declared| declared.to_string());
+    let envoys = || Flavour::ALL.into_iter().filter(|host| matches!(host, Flavour::Envoy(_)));
     let envoy = |name: &str| {
         let declared = envoys().map(|host| host.declares("env", name).map(|declared| declared.to_string()));
         let different: BTreeSet<_> = declared.collect();
@@ -156,8 +154,8 @@ fn the_table_of_declarations_knows_what_hosts_differ_in() {
     }
     assert_eq!(ngx("proxy_no_such_call"), None);
     // WASI grew in Envoy 1.39.
-    let tell = |host: HostKind| host.declares("wasi_snapshot_preview1", "fd_tell").is_some();
-    assert_eq!(HostKind::ALL.map(tell), [false, false, false, true, true, true, false]);
+    let tell = |host: Flavour| host.declares("wasi_snapshot_preview1", "fd_tell").is_some();
+    assert_eq!(Flavour::ALL.map(tell), [false, false, false, true, true, true]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use filter::config::Config;
 use filter::decide::metric::Event;
-use host_sim::{Flavour, Host, Response};
+use host_sim::{Host, Response};
 use http::Method;
 use serde_json::{Value, json};
 use tests::artifacts;
@@ -80,7 +80,7 @@ struct Simulated {
 
 impl Simulated {
     fn start(policy: Policy) -> Self {
-        let mut host = Host::builder().workers(2).flavour(Flavour::Envoy).build();
+        let mut host = Host::builder().workers(2).build();
         host.load(module(), plugin(&policy)).unwrap();
         Self { host, policy }
     }

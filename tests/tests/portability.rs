@@ -54,7 +54,7 @@ fn policy_of_many_names() -> Policy {
 /// ngx_wasm_module hands names over as the client, or the upstream, wrote them.
 #[test]
 fn names_of_headers_are_compared_without_regard_to_case() {
-    for flavour in [Flavour::Ngx, Flavour::Envoy] {
+    for flavour in [Flavour::Ngx, Flavour::default()] {
         let start = || {
             let mut host = Host::builder().workers(1).flavour(flavour).build();
             host.load(module(), plugin(&policy_of_many_names())).unwrap();
@@ -100,7 +100,7 @@ fn names_of_headers_are_compared_without_regard_to_case() {
                 None,
                 "{flavour:?}, {name}"
             );
-            if flavour == Flavour::Envoy {
+            if flavour == Flavour::default() {
                 assert_eq!((refused.status(), refused.header("grpc-status")), (200, Some("8")), "{name}");
             }
         }
@@ -134,10 +134,10 @@ fn only_nginx_is_asked_for_each_path_as_it_was_sent() {
     let by_default_class = by_default_class.with("classes", json!([])).with("exempt", json!([]));
     //  the host, the policy, and how often it is asked
     let rows = [
-        (Flavour::Envoy, &policy, 1),
+        (Flavour::default(), &policy, 1),
         (Flavour::Ngx, &policy, REQUESTS),
         // Where no path matters, none is asked for.
-        (Flavour::Envoy, &by_default_class, 0),
+        (Flavour::default(), &by_default_class, 0),
         (Flavour::Ngx, &by_default_class, 0),
     ];
     for (flavour, policy, expected) in rows {

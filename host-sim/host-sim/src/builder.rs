@@ -8,8 +8,8 @@ use std::{
 
 use crate::{
     abi::LogLevel,
-    flavour::{EnvoyVersion, Flavour, HostKind, StreamEnd},
     host::Host,
+    rules::Flavour,
     shared::{
         Shared, TraceSink,
         clock::Clock,
@@ -35,9 +35,7 @@ use crate::{
 pub struct Builder {
     workers: usize,
     flavour: Flavour,
-    version: EnvoyVersion,
-    kind: Option<HostKind>,
-    stream_end: Option<StreamEnd>,
+    logs_streams: bool,
     clock: Clock,
     clusters: Clusters,
     log_level: LogLevel,
@@ -70,9 +68,7 @@ impl Default for Builder {
         Self {
             workers: 1,
             flavour: Flavour::default(),
-            version: EnvoyVersion::default(),
-            kind: None,
-            stream_end: None,
+            logs_streams: true,
             clock: Clock::default(),
             clusters: Clusters::default(),
             log_level: LogLevel::Trace,
@@ -100,14 +96,6 @@ impl Builder {
         self
     }
 
-    /// The host to behave like: its [`flavour`](Self::flavour) and [`envoy_version`](Self::envoy_version). Modules that
-    /// it does not take ([`Module::taken_by`](crate::Module::taken_by)) are refused.
-    #[must_use]
-    pub fn host(mut self, kind: HostKind) -> Self {
-        self.kind = Some(kind);
-        self.flavour(kind.flavour()).envoy_version(kind.version())
-    }
-
     /// Gives a property a value for every request (see [`Request::property`]), and for root contexts where its path
     /// begins with `xds`, `node`.
     #[must_use]
@@ -128,24 +116,18 @@ impl Builder {
         self
     }
 
-    /// The gateway to behave like; Envoy unless set.
+    /// The gateway to behave like; the newest Envoy unless set. Modules that it does not take
+    /// ([`Module::taken_by`](crate::Module::taken_by)) are refused.
     #[must_use]
     pub fn flavour(mut self, flavour: Flavour) -> Self {
         self.flavour = flavour;
         self
     }
 
-    /// The Envoy release whose imports a module may use; the newest unless set.
+    /// Streams end without `proxy_on_log`, as streams of Envoy may end over HTTP/3.
     #[must_use]
-    pub fn envoy_version(mut self, version: EnvoyVersion) -> Self {
-        self.version = version;
-        self
-    }
-
-    /// What a filter's stream ends with; the order of the flavour's gateway unless set.
-    #[must_use]
-    pub fn stream_end(mut self, end: StreamEnd) -> Self {
-        self.stream_end = Some(end);
+    pub fn without_stream_logs(mut self) -> Self {
+        self.logs_streams = false;
         self
     }
 
@@ -267,6 +249,7 @@ impl Builder {
         let names = self.clusters.names().collect();
         let record = Arc::new(Record::default());
         let shared = Arc::new(Shared {
+            flavour: self.flavour,
             clock: self.clock,
             logs: Logs::new(self.log_level, self.log_capacity, self.log_sink.0, Arc::clone(&record)),
             record,
@@ -286,9 +269,9 @@ impl Builder {
             any_cluster: self.any_cluster,
             unknown_properties: Mutex::default(),
             reloads: ReloadTotals::default(),
-            stream_end: self.stream_end.unwrap_or_else(|| self.flavour.stream_end()),
+            logs_streams: self.logs_streams,
             seed: self.seed,
         });
-        Host::new(shared, self.version, self.kind, self.workers, self.clusters)
+        Host::new(shared, self.workers, self.clusters)
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     outcome::{End, Outcome, Told},
     shared::record::Happened,
     stream::local_reply::{Kind, LocalReply},
-    wire::{headers::Headers, message::Response, nginx_uri::NginxUri},
+    wire::{headers::Headers, message::Response},
 };
 
 /// The methods that Envoy's parser of HTTP/1 knows.
@@ -135,16 +135,6 @@ pub fn refusal(headers: &Headers, protocol: &str) -> Option<Refusal> {
         }
         _ => None,
     }
-}
-
-/// Why nginx answers a request itself whose path Envoy takes: one that it cannot decode, or that leads above the root.
-pub(crate) fn nginx_refusal(headers: &Headers) -> Option<Refusal> {
-    let path = headers.get(":path")?;
-    NginxUri::parse(path).is_none().then_some(Refusal {
-        status: 400,
-        body: "Bad Request",
-        details: "client_sent_invalid_request",
-    })
 }
 
 /// Adds what the gateway adds to a request of the client at this address, which is without its port, and takes away what

@@ -69,12 +69,12 @@ mod abi;
 mod builder;
 pub mod driver;
 pub mod edge;
-mod flavour;
 mod host;
 mod hostcalls;
 mod load_error;
 mod module_build;
 mod outcome;
+mod rules;
 mod shared;
 mod signature;
 mod stream;
@@ -90,11 +90,11 @@ pub use envoy_config::stats_tags;
 pub use envoy_config::{
     ConfigurationError, FailurePolicy, Plugin, Surrounding, XdsValue, configuration, surroundings,
 };
-pub use flavour::{EnvoyVersion, Flavour, HostKind, StreamEnd, UnknownHost, UnknownVersion};
 pub use host::{Host, HostWorker};
 pub use load_error::LoadError;
 pub use module_build::{ModuleBuild, ModuleBuildError};
 pub use outcome::{End, Outcome};
+pub use rules::{EnvoyVersion, Flavour, UnknownFlavour, UnknownVersion};
 pub use shared::{
     clock::Clock,
     data::SharedData,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use host_sim::{Clock, EnvoyVersion, Host, Logs};
+use host_sim::{Clock, EnvoyVersion, Flavour, Host, Logs};
 use http::Uri;
 
 use super::{AgainstError, CONFIGURED, ChainedFilter, Contender, response_timeout, upstream::Upstream};
@@ -47,7 +47,8 @@ impl Simulator {
             clusters.insert(name.clone(), cluster);
         }
         options.response_timeout = response_timeout(scenario);
-        let mut builder = Host::builder().clock(Clock::real()).system_randomness().envoy_version(version);
+        let flavour = Flavour::Envoy(version);
+        let mut builder = Host::builder().clock(Clock::real()).system_randomness().flavour(flavour);
         // All of it is compared.
         builder = builder.log_capacity(usize::MAX);
         // What the configuration of the Envoy beside it says.

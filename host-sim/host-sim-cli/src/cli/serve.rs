@@ -45,9 +45,6 @@ pub(super) struct Serve {
     /// The address of /ready, /requests, /stats and /stats/prometheus
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
-    /// The most bytes of a cluster's answer that are kept for the filter
-    #[arg(long, value_name = "BYTES", default_value_t = Options::MAX_ANSWER)]
-    max_answer: usize,
     /// In which pieces bodies come to the filter: envoy, http1, http2, or a number of bytes
     #[arg(long, value_name = "FRAMING", default_value_t)]
     framing: Framing,
@@ -145,7 +142,6 @@ impl Serve {
             listen: self.listen,
             clusters,
             admin: self.admin,
-            max_answer: self.max_answer,
             access_log,
             recent,
             ..Options::new(self.upstream)

@@ -48,12 +48,13 @@ async fn answer(local: &Local, callout: &Callout) -> Response {
     };
     let taken = local.now().saturating_sub(asked).as_millis();
     let (parts, body) = response.into_parts();
-    let collected = match Limited::new(body, local.max_answer).collect().await {
+    let limit = if callout.is_grpc { usize::MAX } else { Callout::MAX_ANSWER };
+    let collected = match Limited::new(body, limit).collect().await {
         Ok(collected) => collected,
         Err(error) => {
             // Without a limit that was passed, the answer broke off.
             if error.is::<LengthLimitError>() {
-                too_large(local, &callout.cluster);
+                local.peek(|worker| worker.log(LogLevel::Warn, Callout::TOO_LARGE));
             }
             return Response::reset();
         }
@@ -63,14 +64,4 @@ async fn answer(local: &Local, callout: &Callout) -> Response {
         .header("x-envoy-upstream-service-time", taken.to_string())
         .body(collected.to_bytes());
     trailers.iter().fold(response, |response, (name, value)| response.trailer(name.clone(), value.clone()))
-}
-
-/// Says in the log why a guest gets no answer though there was one.
-pub(super) fn too_large(local: &Local, cluster: &str) {
-    let limit = local.max_answer;
-    let message = format!(
-        "an answer of cluster {cluster:?} is larger than {limit} bytes: the call is reset (serve's --max-answer and \
-         gateway::Options::max_answer set the limit)"
-    );
-    local.peek(|worker| worker.log(LogLevel::Error, &message));
 }

@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
-use super::{body::StreamBody, callout, thread::Local, translate};
+use super::{body::StreamBody, thread::Local, translate};
 
 /// Runs one stream, from its opening to the end of both sides or until the guest gives it up.
 pub(super) async fn run(
@@ -84,10 +84,6 @@ async fn exchange(
                     Ok(data) => {
                         received.extend_from_slice(&data);
                         let messages = GrpcEvent::of_body(&mut received);
-                        if received.len() > local.max_answer {
-                            callout::too_large(local, cluster);
-                            return false;
-                        }
                         tell(local, call, messages);
                     }
                     Err(frame) => {

@@ -57,19 +57,12 @@ pub struct Options {
     pub grace: Duration,
     /// How long a shutdown waits for requests in progress before it gives them up.
     pub drain: Duration,
-    /// The most bytes of a cluster's answer to the filter, which are held in memory until it is whole; of a stream of
-    /// gRPC, of one message. What is larger ends the call as a reset does, and the log tells why. Envoy has no such
-    /// limit; 64 MiB unless set.
-    pub max_answer: usize,
     /// How long the upstream may take for its whole answer once it has the whole request (`timeout` of a route): then
     /// the client gets 504, or its answer is broken off. 15 s, as in Envoy, unless set.
     pub response_timeout: Duration,
 }
 
 impl Options {
-    /// [`max_answer`](Self::max_answer) unless set.
-    pub const MAX_ANSWER: usize = 64 << 20;
-
     /// A gateway on a free loopback port in front of `upstream`.
     pub fn new(upstream: Uri) -> Self {
         Self {
@@ -81,7 +74,6 @@ impl Options {
             recent: None,
             grace: Duration::from_millis(500),
             drain: Duration::from_secs(30),
-            max_answer: Self::MAX_ANSWER,
             response_timeout: Duration::from_secs(15),
         }
     }
@@ -154,17 +146,7 @@ impl Gateway {
 
         let (phase, phases) = watch::channel(Phase::Serving);
         let stats = Arc::new(Stats::of(driver.clone()));
-        let Options {
-            upstream,
-            clusters,
-            grace,
-            drain,
-            max_answer,
-            response_timeout,
-            access_log,
-            recent,
-            ..
-        } = options;
+        let Options { upstream, clusters, grace, drain, response_timeout, access_log, recent, .. } = options;
         let clusters = Arc::new(clusters);
         let clock = host.clock().clone();
         if let Some(recent) = &recent {
@@ -188,7 +170,6 @@ impl Gateway {
             phase: phases.clone(),
             kick: Arc::new(Notify::new()),
             drain,
-            max_answer,
             response_timeout,
             access_log: access_log.clone(),
             recent: recent.clone(),

@@ -71,7 +71,6 @@ pub(super) struct Thread {
     /// Wakes the thread when its VM was changed from outside.
     pub(super) kick: Arc<Notify>,
     pub(super) drain: Duration,
-    pub(super) max_answer: usize,
     pub(super) response_timeout: Duration,
     pub(super) access_log: Option<AccessLog>,
     pub(super) recent: Option<Recent>,
@@ -97,8 +96,6 @@ pub(super) struct Local {
     pub(super) clusters: Arc<BTreeMap<String, Uri>>,
     clock: Clock,
     pub(super) stats: Arc<Stats>,
-    /// The most bytes of a cluster's answer that are kept for the guest.
-    pub(super) max_answer: usize,
     /// How long an upstream may take for its whole answer to a whole request.
     pub(super) response_timeout: Duration,
     pub(super) access_log: Option<AccessLog>,
@@ -140,7 +137,6 @@ impl Thread {
                 clusters: self.clusters,
                 clock: self.clock,
                 stats: self.stats,
-                max_answer: self.max_answer,
                 response_timeout: self.response_timeout,
                 access_log: self.access_log,
                 recent: self.recent,

@@ -218,7 +218,7 @@ fn without_an_envoy_the_command_says_how_to_get_one() {
             &[],
             "is not an Envoy from 1.36 on: --version prints \"host-sim-cli ",
         ),
-        (&ENVOY, &["--host", "ngx"], "error: --against compares with Envoy: not with --host ngx"),
+        (&ENVOY, &["--host", "ngx"], "error: --host ngx is for check"),
     ];
     for (envoy, options, said) in rows {
         let (code, out, err) = run("limiter", steps, &[&["--against", envoy], options].concat());

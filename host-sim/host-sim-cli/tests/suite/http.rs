@@ -113,23 +113,12 @@ pub(crate) fn echo(stream: TcpStream) {
 
 /// A gateway in front of `upstream` whose admin address is open, with a cluster "auth".
 pub(crate) fn gateway_with(guest: &str, upstream: SocketAddr, cluster: Option<SocketAddr>) -> Gateway {
-    gateway_of(guest, upstream, cluster, |_| {})
-}
-
-/// The same, with other options.
-pub(crate) fn gateway_of(
-    guest: &str,
-    upstream: SocketAddr,
-    cluster: Option<SocketAddr>,
-    change: impl FnOnce(&mut Options),
-) -> Gateway {
     let mut host = Host::builder().workers(2).clock(Clock::real()).system_randomness().build();
     host.load(&Module::compile(guests::guest(guest)).unwrap(), Plugin::default()).unwrap();
     let url = |address: SocketAddr| format!("http://{address}").parse().unwrap();
     let mut options = Options::new(url(upstream));
     options.clusters.extend(cluster.map(|address| ("auth".to_owned(), url(address))));
     options.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    change(&mut options);
     Gateway::start(host, options).unwrap()
 }
 

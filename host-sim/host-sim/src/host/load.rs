@@ -145,7 +145,6 @@ impl Host {
         let mut next: Vec<Filter> = Vec::new();
         let mut new_vms = Vec::new();
         for (module, plugin) in filters {
-            self.kind.map_or(Ok(()), |kind| module.taken_by(kind))?;
             let shares = |known: &&Filter| known.source.is(module) && known.plugin.shares_vm_with(&plugin);
             let vm = match chain.filters.iter().chain(&next).find(shares) {
                 Some(known) => known.vm,
@@ -155,7 +154,7 @@ impl Host {
                     chain.vms
                 }
             };
-            let linked = module.link(self.version, self.shared.shared_data.flavour())?;
+            let linked = module.link(self.shared.flavour)?;
             let plugin = Arc::new(plugin);
             next.push(Filter { source: module.clone(), module: linked, plugin, vm });
         }

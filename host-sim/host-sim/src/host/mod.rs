@@ -18,7 +18,6 @@ use crate::{
     abi::Status,
     builder::Builder,
     driver::{self, Driver},
-    flavour::{EnvoyVersion, HostKind},
     outcome::Outcome,
     shared::{
         Shared,
@@ -51,9 +50,6 @@ const NO_TRACE: &str = "  (Host::builder().trace() shows each callback and host 
 #[derive(Debug)]
 pub struct Host {
     shared: Arc<Shared>,
-    version: EnvoyVersion,
-    /// Whose refusals of modules are followed.
-    kind: Option<HostKind>,
     workers: usize,
     clusters: Arc<Clusters>,
     loaded: Option<Loaded>,
@@ -100,22 +96,8 @@ impl Host {
         format!("{}{title}{newest}", last.unwrap_or_default())
     }
 
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        version: EnvoyVersion,
-        kind: Option<HostKind>,
-        workers: usize,
-        clusters: Clusters,
-    ) -> Self {
-        Self {
-            shared,
-            version,
-            kind,
-            workers,
-            clusters: Arc::new(clusters),
-            loaded: None,
-            driven: AtomicBool::new(false),
-        }
+    pub(crate) fn new(shared: Arc<Shared>, workers: usize, clusters: Clusters) -> Self {
+        Self { shared, workers, clusters: Arc::new(clusters), loaded: None, driven: AtomicBool::new(false) }
     }
 
     /// A host to be made.

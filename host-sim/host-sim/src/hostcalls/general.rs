@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::ngx;
 use crate::{
     abi::{LogLevel, Status},
     vm::{
@@ -27,14 +26,15 @@ pub(super) fn get_log_level(guest: &mut Guest<'_>, out: u32) -> Answer {
 
 pub(super) fn get_current_time_nanoseconds(guest: &mut Guest<'_>, out: u32) -> Answer {
     let state = guest.state();
-    let now = ngx::time(state, state.shared.clock.wall_nanos());
+    let now = state.shared.clock.wall_nanos();
     Ok(guest.write_u64(out, now)?)
 }
 
 /// The timer is the root context's, whichever context asks. 0 turns it off; the last call wins.
 pub(super) fn set_tick_period_milliseconds(guest: &mut Guest<'_>, period: u32) -> Answer {
     let state = guest.state();
-    ngx::check_timer(state)?;
+    let (id, flavour) = (state.context_id(), state.shared.flavour);
+    flavour.check_timer(state.root(id).map(|root| root.timer.is_some()))?;
     let now = state.shared.clock.monotonic();
     let period = Duration::from_millis(period.into());
     state.timers_changed = true;
@@ -49,10 +49,7 @@ pub(super) fn set_effective_context(guest: &mut Guest<'_>, context: u32) -> Answ
     if context != 0 && !state.contexts.contains_key(&context) {
         return Err(Status::BadArgument.into());
     }
-    // There, every callback stays with its own context.
-    if !ngx::is_ngx(state) {
-        state.effective = context;
-    }
+    state.effective = context;
     Ok(())
 }
 

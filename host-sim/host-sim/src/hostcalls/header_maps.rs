@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use super::ngx;
 use crate::{
     abi::{MapKind, Status},
     stream::{frame::Direction, half::StreamContext},
@@ -144,7 +143,7 @@ fn encode<'a>(pairs: impl ExactSizeIterator<Item = (&'a Bytes, &'a Bytes)>) -> V
 /// A map that is not available is an empty one here.
 pub(super) fn get_header_map_pairs(guest: &mut Guest<'_>, map: u32, ptr: u32, len: u32) -> Answer {
     let kind = MapKind::from_code(map)?;
-    let as_written = ngx::is_ngx(guest.state());
+    let as_written = guest.state().shared.flavour.keeps_names();
     let blob = match readable(guest.state(), kind) {
         Some(headers) if headers.is_empty() => Vec::new(),
         Some(headers) if as_written => encode(headers.as_written()),

@@ -1,28 +1,38 @@
 //! Metrics.
 
-use super::ngx;
 use crate::{
     abi::MetricKind,
-    vm::memory::{Answer, Guest, slice},
+    vm::{
+        memory::{Answer, Guest, Refusal, slice},
+        state::VmState,
+    },
 };
+
+/// Ends the guest where the gateway does not let a metric of this kind be recorded or incremented.
+fn check_use(state: &VmState, id: u32, recorded: bool) -> Result<(), Refusal> {
+    if let Ok(kind) = MetricKind::from_code(id & 3) {
+        state.shared.flavour.check_metric_use(kind, recorded)?;
+    }
+    Ok(())
+}
 
 pub(super) fn define_metric(guest: &mut Guest<'_>, kind: u32, name: u32, size: u32, out: u32) -> Answer {
     let (memory, state) = guest.split();
     let name = String::from_utf8_lossy(slice(memory, name, size)?).into_owned();
-    ngx::check_metric_name(state, &name)?;
+    state.shared.flavour.check_metric_name(&name)?;
     let id = state.metric_ids.define(MetricKind::from_code(kind)?, name)?;
     Ok(guest.write_u32(out, id)?)
 }
 
 pub(super) fn increment_metric(guest: &mut Guest<'_>, id: u32, offset: i64) -> Answer {
     let state = guest.state();
-    ngx::check_metric_use(state, id, false)?;
+    check_use(state, id, false)?;
     Ok(state.metric_ids.increment(id, offset)?)
 }
 
 pub(super) fn record_metric(guest: &mut Guest<'_>, id: u32, value: u64) -> Answer {
     let state = guest.state();
-    ngx::check_metric_use(state, id, true)?;
+    check_use(state, id, true)?;
     Ok(state.metric_ids.record(id, value)?)
 }
 

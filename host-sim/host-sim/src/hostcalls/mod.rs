@@ -18,8 +18,6 @@ mod general;
 mod grpc;
 mod header_maps;
 mod metrics;
-pub(crate) mod mosn;
-pub(crate) mod ngx;
 mod properties;
 mod shared_data;
 mod shared_queue;
@@ -32,7 +30,7 @@ use wasmtime::{Caller, Extern, Linker};
 
 use crate::{
     abi::{LogLevel, Status},
-    flavour::EnvoyVersion,
+    rules::{EnvoyVersion, Flavour},
     signature::{Signature, ValueType},
     trace::{self, CallAnswer, Raw},
     vm::{
@@ -139,7 +137,7 @@ fn run<'a>(
         }
         return Ok(status.code());
     }
-    ngx::check(caller.data(), name)?;
+    caller.data().shared.flavour.check_call(name)?;
     let (mut guest, fault) = open(caller, name)?;
     let answer = fault.map_or_else(|| call(&mut guest), |status| Err(status.into()));
     let status = match answer {
@@ -297,8 +295,16 @@ pub(crate) fn is_host_function(name: &str) -> bool {
     SUPPORTED.contains(&name) || UNSUPPORTED.contains(&name) || wasi::is_host_function(name)
 }
 
+impl Flavour {
+    /// The type that the gateway declares for a function that modules of ABI 0.2.1 import, or nothing where it has no such
+    /// function.
+    pub fn declares(self, module: &str, name: &str) -> Option<Signature> {
+        self.declares_of(module, name, declared(self.version(), module, name))
+    }
+}
+
 /// The type that this version of Envoy declares for a function; nothing where it has none.
-pub(crate) fn declared(version: EnvoyVersion, module: &str, name: &str) -> Option<Signature> {
+fn declared(version: EnvoyVersion, module: &str, name: &str) -> Option<Signature> {
     if module != "env" {
         return wasi::declared(version, module, name);
     }

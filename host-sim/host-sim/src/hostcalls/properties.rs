@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{gateway_properties, ngx};
+use super::gateway_properties;
 use crate::{
     abi::Status,
     stream::{
@@ -46,7 +46,7 @@ pub(super) fn set_property(
 ) -> Answer {
     let (memory, state) = guest.split();
     let path = slice(memory, path, size)?;
-    if !ngx::keeps_property(state, path) {
+    if !state.shared.flavour.sets_properties() {
         return Err(Status::NotFound.into());
     }
     let name = [OWN, path].concat();
@@ -68,7 +68,7 @@ fn find(state: &mut VmState, path: &[u8]) -> Result<Bytes, Status> {
             gateway_properties::tell_unknown(state, &parts(path));
         }
     })?;
-    ngx::encode(state, &value)
+    value.encode()
 }
 
 pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status> {
@@ -77,8 +77,7 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
     let Some((first, rest)) = parts.split_first() else { return Err(Status::SerializationFailure) };
     let shared = Arc::clone(&state.shared);
     let now = shared.clock.monotonic_nanos();
-    // `ngx_wasm_module` does not implement it.
-    let vm_plugin = (!ngx::is_ngx(state)).then(|| Arc::clone(&state.plugin));
+    let vm_plugin = shared.flavour.tells_vm_id().then(|| Arc::clone(&state.plugin));
     let plugin = state.current_root().map(|root| Arc::clone(&root.plugin));
 
     let stream = state.current_stream();
@@ -97,10 +96,12 @@ pub(super) fn look_up(state: &mut VmState, path: &[u8]) -> Result<Value, Status>
         (None, b"plugin_name") if rest.is_empty() => plugin.map(|plugin| plugin.name.clone().into()),
         (None, b"plugin_root_id") if rest.is_empty() => plugin.map(|plugin| plugin.root_id.clone().into()),
         (None, b"plugin_vm_id") if rest.is_empty() => vm_plugin.map(|plugin| plugin.vm_id.clone().into()),
-        (None, _) => stream
-            .and_then(|stream| ngx::of_uri(stream, path).or_else(|| of_stream(stream, first, rest, now))),
+        (None, _) => stream.and_then(|stream| {
+            let of_uri = stream.nginx_uri.as_ref().and_then(|uri| uri.property(path));
+            of_uri.or_else(|| of_stream(stream, first, rest, now))
+        }),
     };
-    value.ok_or_else(|| ngx::not_found(state, path, has_stream))
+    value.ok_or(Status::NotFound)
 }
 
 /// Whether root contexts know what a test gives for a path.

@@ -26,6 +26,6 @@ pub(super) fn set_shared_data(
 ) -> Answer {
     let (memory, state) = guest.split();
     let key = slice(memory, key, size)?;
-    let bytes = slice(memory, value, value_size)?;
-    Ok(state.namespace.set(key, (value != 0).then_some(bytes), cas)?)
+    let value = slice(memory, value, value_size)?;
+    Ok(state.namespace.set(key, value, cas)?)
 }

@@ -1,9 +1,7 @@
 //! Shared queues.
 
-use super::ngx;
 use crate::{
     abi::Status,
-    flavour::Flavour,
     shared::queues::Listener,
     vm::{
         memory::{Answer, Guest, slice},
@@ -12,10 +10,7 @@ use crate::{
 };
 
 fn available(state: &VmState) -> Result<(), Status> {
-    match state.shared.shared_data.flavour() {
-        Flavour::NoSharedData => Err(Status::Unimplemented),
-        Flavour::Envoy | Flavour::Ngx | Flavour::Mosn => Ok(()),
-    }
+    if state.shared.flavour.has_shared_data() { Ok(()) } else { Err(Status::Unimplemented) }
 }
 
 /// Readiness is told to the root context, whichever context registers.
@@ -55,7 +50,5 @@ pub(super) fn enqueue_shared_queue(guest: &mut Guest<'_>, token: u32, item: u32,
     let (memory, state) = guest.split();
     available(state)?;
     let item = slice(memory, item, size)?.to_vec();
-    // There, queues are read when a filter thinks of it.
-    let tell = !ngx::is_ngx(state);
-    Ok(state.shared.shared_queues.enqueue(token, item, tell)?)
+    Ok(state.shared.shared_queues.enqueue(token, item)?)
 }

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use super::ngx;
 use crate::{
     abi::{Status, StreamKind},
     stream::{frame::Direction, local_reply::LocalReply},
@@ -65,9 +64,13 @@ pub(super) fn send_local_response(
     let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
     let headers = pairs::decode(slice(memory, headers, headers_size)?);
     let details = String::from_utf8_lossy(details).replace(|c: char| c.is_ascii_whitespace(), "_");
-    let body = ngx::reply(state, body, grpc_status)?;
+    let (id, flavour) = (state.context_id(), state.shared.flavour);
+    let sent = |action: &Deferred| matches!(action, Deferred::LocalReply { stream, .. } if *stream == id);
+    let waits = state.deferred.iter().any(sent);
+    let (is_grpc, replied) =
+        state.stream(id).map_or((false, false), |stream| (stream.is_grpc, stream.replied));
+    flavour.check_reply(is_grpc, grpc_status, waits || replied)?;
     state.stop_iteration = true;
-    let id = state.context_id();
     if state.stream(id).is_some() {
         let reply = LocalReply {
             status: code,

@@ -2,10 +2,10 @@
 
 use wasmtime::{Caller, Linker};
 
-use super::{Parameters, ngx};
+use super::Parameters;
 use crate::{
     abi::{LogLevel, Status},
-    flavour::EnvoyVersion,
+    rules::EnvoyVersion,
     signature::{Signature, ValueType},
     trace::{self, CallAnswer, Raw},
     vm::{
@@ -245,10 +245,10 @@ fn fd_tell(guest: &mut Guest<'_>, fd: u32, out: u32) -> Errno {
     Ok(of_log(fd))
 }
 
-/// `NAME=value` and a zero byte each. ngx_wasm_module gives a filter no variables.
+/// `NAME=value` and a zero byte each.
 fn environment(guest: &mut Guest<'_>) -> Vec<Vec<u8>> {
     let state = &*guest.state();
-    let variables = state.plugin.environment.iter().filter(|_| !ngx::is_ngx(state));
+    let variables = state.plugin.environment.iter().filter(|_| state.shared.flavour.passes_environment());
     variables.map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect()
 }
 
@@ -279,7 +279,6 @@ fn clock_time_get(guest: &mut Guest<'_>, id: u32, out: u32) -> Errno {
         1 => clock.monotonic_nanos(),
         _ => return Ok(NOTSUP),
     };
-    let now = ngx::time(state, now);
     guest.write_u64(out, now)?;
     Ok(SUCCESS)
 }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::{abi::Status, flavour::Flavour};
+use crate::{abi::Status, rules::Flavour};
 
 /// The shared data of one process, for every `vm_id`. Clones are the same data.
 #[derive(Debug, Clone)]
@@ -63,12 +63,7 @@ impl SharedData {
         Self { flavour, cas: Arc::new(CasSource(AtomicU32::new(1))), namespaces: Arc::default() }
     }
 
-    pub(crate) fn flavour(&self) -> Flavour {
-        self.flavour
-    }
-
     pub(crate) fn namespace(&self, vm_id: &str) -> Arc<Namespace> {
-        let vm_id = if self.flavour == Flavour::Mosn { "" } else { vm_id };
         let mut namespaces = lock(&self.namespaces);
         Arc::clone(namespaces.entry(vm_id.to_owned()).or_insert_with(|| {
             Arc::new(Namespace {
@@ -86,7 +81,7 @@ impl SharedData {
 
     /// Writes `value` as a guest would, and answers as the host would.
     pub fn set(&self, vm_id: &str, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, cas: u32) -> Status {
-        self.namespace(vm_id).set(key.as_ref(), Some(value.as_ref()), cas).err().unwrap_or(Status::Ok)
+        self.namespace(vm_id).set(key.as_ref(), value.as_ref(), cas).err().unwrap_or(Status::Ok)
     }
 
     /// How many keys there are, over all `vm_id`s.
@@ -109,47 +104,25 @@ impl SharedData {
 }
 
 impl Namespace {
+    fn available(&self) -> Result<(), Status> {
+        if self.flavour.has_shared_data() { Ok(()) } else { Err(Status::Unimplemented) }
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> Result<(Vec<u8>, u32), Status> {
-        match self.flavour {
-            Flavour::NoSharedData => return Err(Status::Unimplemented),
-            Flavour::Mosn if key.is_empty() => return Err(Status::BadArgument),
-            _ => {}
-        }
+        self.available()?;
         let entries = lock(&self.entries);
         let entry = entries.map.get(key).ok_or(Status::NotFound)?;
         Ok((entry.value.clone(), entry.cas))
     }
 
-    /// `None` is a null pointer, which some hosts take for a deletion; Envoy stores nothing in place of it.
-    pub(crate) fn set(&self, key: &[u8], value: Option<&[u8]>, cas: u32) -> Result<(), Status> {
-        match self.flavour {
-            Flavour::NoSharedData => return Err(Status::Unimplemented),
-            Flavour::Mosn if key.is_empty() => return Err(Status::BadArgument),
-            _ => {}
-        }
+    pub(crate) fn set(&self, key: &[u8], value: &[u8], cas: u32) -> Result<(), Status> {
+        self.available()?;
         let mut entries = lock(&self.entries);
         let Entries { map, bytes } = &mut *entries;
         let stored = map.get_mut(key);
-        let current = stored.as_ref().map(|entry| entry.cas);
-        let allowed = match (self.flavour, current) {
-            (Flavour::Ngx, current) => cas == current.unwrap_or(0),
-            (Flavour::Mosn, Some(current)) => cas == current,
-            (_, Some(current)) => cas == 0 || cas == current,
-            (_, None) => true,
-        };
-        if !allowed {
+        if !self.flavour.may_write(stored.as_ref().map(|entry| entry.cas), cas) {
             return Err(Status::CasMismatch);
         }
-        if self.flavour == Flavour::Ngx && value.is_none() {
-            return match map.remove_entry(key) {
-                Some((key, entry)) => {
-                    *bytes -= key.len() + entry.value.len();
-                    Ok(())
-                }
-                None => Err(Status::NotFound),
-            };
-        }
-        let value = value.unwrap_or_default();
         let cas = self.cas.next();
         if let Some(entry) = stored {
             *bytes = *bytes - entry.value.len() + value.len();
@@ -167,17 +140,16 @@ impl Namespace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Flavour::{Envoy, Mosn, Ngx, NoSharedData};
-    use Status::{BadArgument, CasMismatch, Ok, Unimplemented};
+    use Flavour::{Ngx, NoSharedData};
+    use Status::{CasMismatch, Ok, Unimplemented};
 
     #[test]
     fn a_write_is_judged_by_the_rules_of_the_flavour() {
         const NEVER_CURRENT: u32 = u32::MAX;
         // flavour,      absent: cas 0, other   present: cas 0, current, other
         let rows = [
-            (Envoy, [Ok, Ok], [Ok, Ok, CasMismatch]),
+            (Flavour::default(), [Ok, Ok], [Ok, Ok, CasMismatch]),
             (Ngx, [Ok, CasMismatch], [CasMismatch, Ok, CasMismatch]),
-            (Mosn, [Ok, Ok], [CasMismatch, Ok, CasMismatch]),
             (NoSharedData, [Unimplemented; 2], [Unimplemented; 3]),
         ];
         for (flavour, absent, present) in rows {
@@ -201,7 +173,7 @@ mod tests {
 
     #[test]
     fn one_counter_numbers_the_writes_of_all_keys_and_vm_ids() {
-        let data = SharedData::new(Envoy);
+        let data = SharedData::new(Flavour::default());
         data.set("a", "k", "", 0);
         data.set("b", "k", "", 0);
         data.set("a", "l", "", 0);
@@ -210,23 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn entries_and_bytes_follow_every_write_and_deletion() {
-        let data = SharedData::new(Ngx);
+    fn entries_and_bytes_follow_every_write() {
+        let data = SharedData::new(Flavour::default());
         data.set("", "key", "value", 0);
         assert_eq!((data.entries(), data.bytes()), (1, 8));
-        let cas = data.get("", "key").map_or(0, |(_, cas)| cas);
-        data.set("", "key", "v", cas);
+        data.set("", "key", "v", 0);
         assert_eq!((data.entries(), data.bytes()), (1, 4));
-        let cas = data.get("", "key").map_or(0, |(_, cas)| cas);
-        assert_eq!(data.namespace("").set(b"key", None, cas), Result::Ok(()));
-        assert_eq!((data.entries(), data.bytes()), (0, 0));
-    }
-
-    #[test]
-    fn mosn_shares_over_vm_ids_and_refuses_an_empty_key() {
-        let data = SharedData::new(Mosn);
-        data.set("a", "k", "v", 0);
-        assert!(data.get("b", "k").is_some());
-        assert_eq!(data.set("a", "", "v", 0), BadArgument);
+        data.set("vm", "key", "v", 0);
+        assert_eq!((data.entries(), data.bytes()), (2, 8));
     }
 }

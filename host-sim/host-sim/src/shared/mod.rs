@@ -17,7 +17,7 @@ use std::{
 };
 
 use crate::{
-    flavour::StreamEnd,
+    rules::Flavour,
     shared::{
         clock::Clock,
         data::SharedData,
@@ -52,6 +52,7 @@ impl TraceSink {
 /// What the VMs of one host share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    pub(crate) flavour: Flavour,
     pub(crate) clock: Clock,
     pub(crate) logs: Logs,
     pub(crate) record: Arc<Record>,
@@ -70,7 +71,8 @@ pub(crate) struct Shared {
     pub(crate) callback_limit: Duration,
     pub(crate) memory_limit: usize,
     pub(crate) reloads: ReloadTotals,
-    pub(crate) stream_end: StreamEnd,
+    /// Whether streams end with `proxy_on_log` first.
+    pub(crate) logs_streams: bool,
     pub(crate) framing: Framing,
     /// Bytes of a body that a filter may hold; without limit when 0.
     pub(crate) buffer_limit: usize,

@@ -77,14 +77,11 @@ impl SharedQueues {
         self.lock().queues.get_mut(&token).ok_or(Status::NotFound)?.items.pop_front().ok_or(Status::Empty)
     }
 
-    /// Puts something into a queue, and tells its listener where `tell` says so.
-    pub(crate) fn enqueue(&self, token: u32, item: Vec<u8>, tell: bool) -> Result<(), Status> {
+    /// Puts something into a queue, and tells its listener.
+    pub(crate) fn enqueue(&self, token: u32, item: Vec<u8>) -> Result<(), Status> {
         let mut state = self.lock();
         let queue = state.queues.get_mut(&token).ok_or(Status::NotFound)?;
         queue.items.push_back(item);
-        if !tell {
-            return Ok(());
-        }
         let listener = queue.listener;
         let vm = listener.vm;
         state.ready.entry(vm).or_default().push_back((listener, token));
@@ -116,10 +113,10 @@ mod tests {
         let [worker, main] =
             [(VmName::Worker(0), 1), (VmName::Main, 2)].map(|(vm, root)| Listener { vm, number: 0, root });
         let first = queues.register("v", b"q", worker).unwrap();
-        queues.enqueue(first, b"a".to_vec(), true).unwrap();
+        queues.enqueue(first, b"a".to_vec()).unwrap();
         assert_eq!(queues.register("v", b"q", main), Ok(first));
         assert_ne!(queues.register("w", b"q", main), Ok(first));
-        queues.enqueue(first, b"b".to_vec(), true).unwrap();
+        queues.enqueue(first, b"b".to_vec()).unwrap();
         assert_eq!(queues.take_ready(VmName::Worker(0)), [(worker, first)]);
         assert_eq!(queues.take_ready(VmName::Main), [(main, first)]);
         assert_eq!([queues.dequeue(first), queues.dequeue(first)], [Ok(b"a".to_vec()), Ok(b"b".to_vec())]);

@@ -10,7 +10,6 @@ use bytes::Bytes;
 
 use crate::{
     edge,
-    flavour::Flavour,
     outcome::{End, Outcome, Told},
     shared::record::{Happened, Mark},
     stream::{
@@ -204,8 +203,6 @@ fn feed(worker: &mut Worker, clusters: &Clusters, slot: StreamId, direction: Dir
     let Message { headers, chunks, trailers, is_http2 } = message;
     let end = chunks.is_empty() && trailers.is_none();
     let framing = worker.shared.framing;
-    // There, the end comes with the last piece.
-    let is_http2 = is_http2 || worker.shared.shared_data.flavour() == Flavour::Ngx;
     let (count, ends) = (chunks.len(), trailers.is_none());
     let pieces = chunks.into_iter().enumerate().flat_map(|(index, chunk)| {
         let last = index + 1 == count && ends;
@@ -284,10 +281,7 @@ pub(crate) fn begin(
     mut request: Request,
 ) -> Result<(StreamId, Mark), Outcome> {
     if !request.as_given {
-        let by_nginx = worker.shared.shared_data.flavour() == Flavour::Ngx;
-        let refusal = edge::refusal(&request.headers, request.peer.protocol)
-            .or_else(|| edge::nginx_refusal(&request.headers).filter(|_| by_nginx));
-        if let Some(refusal) = refusal {
+        if let Some(refusal) = edge::refusal(&request.headers, request.peer.protocol) {
             return Err(clusters.keep(worker, refusal.outcome()));
         }
         request.declare_length();

@@ -10,7 +10,6 @@ use envoy_config::FailurePolicy;
 
 use crate::{
     abi::{DataAction, HeadersAction},
-    hostcalls::ngx,
     stream::{
         frame::{Answer, Direction, Frame, Part},
         half::{Half, Iteration},
@@ -150,9 +149,8 @@ impl Vm {
         half.headers = Some(headers.into_kind(Kind::of_headers(direction)));
         half.ended = end;
         half.headers_open = true;
-        let told_end = ngx::shows_end(self.state(), end);
         let callback = self.exports.on_headers[direction.index()].clone();
-        let action = match self.ask(id, direction, callback, (id, entries, u32::from(told_end))) {
+        let action = match self.ask(id, direction, callback, (id, entries, u32::from(end))) {
             Verdict::Pass => HeadersAction::Continue,
             Verdict::Replied => HeadersAction::StopAll,
             Verdict::Action(code) => HeadersAction::from_code(code, self.may_stop_headers_alone(id)),

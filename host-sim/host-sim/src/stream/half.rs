@@ -8,12 +8,13 @@ use std::{
 use bytes::BytesMut;
 
 use crate::{
+    rules::NginxUri,
     stream::{
         filter_state::{Declared, FilterState},
         frame::{Answer, Direction},
         upstream::Progress,
     },
-    wire::{headers::Headers, message::Peer, nginx_uri::NginxUri},
+    wire::{headers::Headers, message::Peer},
 };
 
 /// Whether the filter lets a direction of a stream go on.

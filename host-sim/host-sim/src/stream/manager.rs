@@ -6,11 +6,9 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use bytes::Bytes;
-
 use crate::{
     abi::LogLevel,
-    flavour::Flavour,
+    rules::NginxUri,
     stream::{
         content_length::{Measure, Seen},
         filter_state::FilterState,
@@ -19,7 +17,7 @@ use crate::{
         local_reply::{CLOSE_DETAILS, Kind, LocalReply},
     },
     vm::Vm,
-    wire::{headers::Headers, message::Peer, nginx_uri::NginxUri},
+    wire::message::Peer,
     worker::Worker,
 };
 
@@ -141,7 +139,7 @@ impl Worker {
         }
         match (&mut frame.part, frame.direction) {
             (Part::Headers { headers, .. }, Direction::Request) => {
-                let (request, uri) = (Kind::of_request(headers), self.read_uri(headers));
+                let (request, uri) = (Kind::of_request(headers), self.shared.flavour.read_uri(headers));
                 if let Some(chain) = self.chain(key) {
                     chain.request = request;
                     chain.nginx_uri.clone_from(&uri);
@@ -164,16 +162,6 @@ impl Worker {
         self.route();
     }
 
-    /// Shows filters the `:path` that nginx shows them. A URI that nginx refuses stays as it is, for it reaches no filter there.
-    fn read_uri(&self, headers: &mut Headers) -> Option<Arc<NginxUri>> {
-        if self.shared.shared_data.flavour() != Flavour::Ngx {
-            return None;
-        }
-        let uri = NginxUri::parse(headers.get(":path")?)?;
-        headers.set(":path", uri.shown());
-        Some(Arc::new(uri))
-    }
-
     /// Sends a reply of the router's, which passes through the filters as a response. Once a reply was made it is not
     /// replaced.
     pub(crate) fn reply(&mut self, slot: StreamId, status: u32, body: &'static str, details: &str) {
@@ -187,30 +175,6 @@ impl Worker {
 
     /// A part comes from the client or the upstream, or is made in the upstream's place.
     fn enter(&mut self, key: u64, frame: Frame) {
-        match frame {
-            Frame { direction: Direction::Response, part: Part::Headers { headers, end: true } }
-                if self.has_body_callback(key, &headers) =>
-            {
-                let parts =
-                    [Part::Headers { headers, end: false }, Part::Body { data: Bytes::new(), end: true }];
-                for part in parts {
-                    self.enter_filters(key, Frame { direction: Direction::Response, part });
-                }
-            }
-            frame => self.enter_filters(key, frame),
-        }
-    }
-
-    /// Whether filters hear of the body of a response that ends with its headers: nginx passes the end on through its
-    /// body filters, but where a response can have no body.
-    fn has_body_callback(&self, key: u64, headers: &Headers) -> bool {
-        let bodiless = self.chains.get(&key).is_none_or(|chain| chain.request.is_head);
-        self.shared.shared_data.flavour() == Flavour::Ngx
-            && !bodiless
-            && !matches!(headers.status(), 204 | 304)
-    }
-
-    fn enter_filters(&mut self, key: u64, frame: Frame) {
         let direction = frame.direction;
         let Some(chain) = self.chain(key) else { return };
         if !chain.accepts(direction) {

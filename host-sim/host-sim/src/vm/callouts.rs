@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    abi::Status,
+    abi::{LogLevel, Status},
     vm::Vm,
     wire::{
         headers::Headers,
@@ -99,6 +99,14 @@ pub struct Callout {
 }
 
 impl Callout {
+    /// The most bytes of an answer's body that the gateway keeps for the guest: Envoy's `http.async_response_buffer_limit`. What
+    /// is longer is broken off. Messages of gRPC have no bound.
+    pub const MAX_ANSWER: usize = 32 << 20;
+
+    /// What the log says of an answer beyond [`MAX_ANSWER`](Self::MAX_ANSWER).
+    pub const TOO_LARGE: &str =
+        "an answer to a call has more than 32 MiB, and is broken off as in Envoy: the filter gets none";
+
     /// What the guest sees when the time is up.
     pub fn timed_out() -> Response {
         Self::of_the_gateway(504, "upstream request timeout")
@@ -175,8 +183,13 @@ impl Vm {
             self.finish_grpc_call(root_id, token, response);
             return;
         }
-        let Some(root) = self.state().root(root_id) else { return };
-        let (headers, body, trailers) = if response.failure.is_some() {
+        let state = self.state();
+        let too_large = response.body.len() > Callout::MAX_ANSWER;
+        if too_large {
+            state.shared.logs.tell(LogLevel::Warn, state.name, Callout::TOO_LARGE.to_owned());
+        }
+        let Some(root) = state.root(root_id) else { return };
+        let (headers, body, trailers) = if too_large || response.failure.is_some() {
             root.status = (Status::BrokenConnection.code(), Bytes::from_static(b"reset"));
             (0, 0, 0)
         } else {

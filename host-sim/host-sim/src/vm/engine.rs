@@ -9,7 +9,7 @@ use std::{
 
 use wasmtime::{Config, Engine, Linker, WasmBacktraceDetails};
 
-use crate::{flavour::EnvoyVersion, hostcalls, vm::state::VmState};
+use crate::{hostcalls, rules::EnvoyVersion, vm::state::VmState};
 
 /// How often an engine looks whether a guest has run for too long.
 pub(crate) const TICK: Duration = Duration::from_millis(10);

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
+use wasmtime::{Func, FuncType, Instance, Store, TypedFunc, ValType, WasmParams, WasmResults};
 
-use crate::{
-    hostcalls::ngx,
-    vm::{GuestBacktrace, VmError, state::VmState},
-};
+use crate::vm::{GuestBacktrace, VmError, state::VmState};
 
 /// The allocator of a module that has no `malloc`.
 const ALLOCATOR: &str = "proxy_on_memory_allocate";
@@ -51,6 +48,15 @@ pub(crate) struct Start {
     pub(crate) allocator: Callback<u32, u32>,
 }
 
+/// What stands in for a callback that the module does not export, where the gateway calls it all the same.
+fn absent(store: &mut Store<VmState>, name: &str) -> Option<Func> {
+    let (parameters, results) = store.data().shared.flavour.calls_unchecked(name)?;
+    let numbers = |count| std::iter::repeat_n(ValType::I32, count);
+    let kind = FuncType::new(store.engine(), numbers(parameters), numbers(results));
+    let why = format!("ngx_wasm_module: the module does not export {name}, and nginx's worker crashes here");
+    Some(Func::new(store, kind, move |_, _, _| Err(wasmtime::Error::msg(why.clone()))))
+}
+
 fn export<P: WasmParams, R: WasmResults>(
     instance: &Instance,
     store: &mut Store<VmState>,
@@ -60,7 +66,7 @@ fn export<P: WasmParams, R: WasmResults>(
     if name.starts_with("proxy_on_") && name != ALLOCATOR && !store.data().plugin.allows(name) {
         return Ok(None);
     }
-    let function = instance.get_func(&mut *store, name).or_else(|| ngx::absent(store, name));
+    let function = instance.get_func(&mut *store, name).or_else(|| absent(store, name));
     let Some(function) = function else { return Ok(None) };
     let typed = function.typed(&*store).map(|function| Some(Arc::new(function)));
     typed.map_err(|error| VmError::Instantiate {

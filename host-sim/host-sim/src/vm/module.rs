@@ -6,8 +6,7 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::{Engine, InstancePre};
 
 use crate::{
-    flavour::{EnvoyVersion, Flavour, HostKind},
-    hostcalls::{mosn, ngx},
+    rules::Flavour,
     signature::{Import, Signature},
     vm::{
         code_cache::{CodeCache, Kept},
@@ -54,12 +53,6 @@ pub enum ModuleError {
          of ABI 0.2.0 or 0.2.1"
     )]
     OldAbi,
-    /// MOSN has another ABI.
-    #[error("MOSN loads modules of ABI 0.1.0 and of its own draft of 0.2.0: {reason}")]
-    Mosn {
-        /// What the module has instead.
-        reason: String,
-    },
     /// It exports no memory.
     #[error("the module exports no memory named \"memory\"")]
     NoMemory,
@@ -185,7 +178,7 @@ impl Module {
             return Err(ModuleError::NoAllocator);
         }
         let module = Self { inner, compiler, machine, abi, digest: Sha256::digest(wasm).into() };
-        module.link(EnvoyVersion::default(), Flavour::default())?;
+        module.link(Flavour::default())?;
         Ok(module)
     }
 
@@ -221,35 +214,45 @@ impl Module {
         })
     }
 
-    /// Whether a host of this kind loads the module, as far as the module alone tells.
+    /// Whether the gateway loads the module, as far as the module alone tells.
     ///
     /// # Errors
     /// With the reason why it does not.
-    pub fn taken_by(&self, kind: HostKind) -> Result<(), ModuleError> {
-        if kind == HostKind::Mosn {
-            return mosn::check(self.abi, &self.imports());
-        }
-        self.link(kind.version(), kind.flavour()).map(|_| ())
+    pub fn taken_by(&self, flavour: Flavour) -> Result<(), ModuleError> {
+        self.link(flavour).map(|_| ())
     }
 
-    pub(crate) fn link(
-        &self,
-        version: EnvoyVersion,
-        flavour: Flavour,
-    ) -> Result<InstancePre<VmState>, ModuleError> {
-        let missing = ngx::missing(flavour, |name| self.inner.get_export(name).is_some());
+    pub(crate) fn link(&self, flavour: Flavour) -> Result<InstancePre<VmState>, ModuleError> {
+        let required = flavour.required_exports().iter().copied();
+        let missing: Vec<_> = required.filter(|name| self.inner.get_export(name).is_none()).collect();
         if !missing.is_empty() {
             return Err(ModuleError::IncompatibleSdk { missing });
         }
-        if flavour == Flavour::Ngx {
-            self.imported_functions().try_for_each(ngx::check_import)?;
+        if flavour.compares_imports() {
+            self.imported_functions().try_for_each(|import| check_import(flavour, import))?;
         }
-        let linker = self.machine.linker(version);
+        let linker = self.machine.linker(flavour.version());
         // `get_log_level` belongs to 0.2.1; a 0.2.0 module that imports it does not load in Envoy.
         let get_log_level = |import: wasmtime::ImportType<'_>| import.name() == "proxy_get_log_level";
         if self.abi == AbiVersion::V0_2_0 && self.inner.imports().any(get_log_level) {
             return Err(ModuleError::Import("proxy_get_log_level needs ABI 0.2.1".into()));
         }
         linker.instantiate_pre(&self.inner).map_err(|error| ModuleError::Import(error.into()))
+    }
+}
+
+/// Whether the gateway has a function that a module imports, with the same type.
+fn check_import(flavour: Flavour, import: Import) -> Result<(), ModuleError> {
+    match flavour.declares(&import.module, &import.name) {
+        None if import.module == "env" => Err(ModuleError::MissingFunction { name: import.name }),
+        None => {
+            let message =
+                format!("unknown import: `{}::{}` has not been defined", import.module, import.name);
+            Err(ModuleError::Import(message.into()))
+        }
+        Some(declared) if declared != import.signature => {
+            Err(ModuleError::IncompatibleImport { import: Box::new(import), declared: Box::new(declared) })
+        }
+        Some(_) => Ok(()),
     }
 }

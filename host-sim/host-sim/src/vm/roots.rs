@@ -5,14 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use envoy_config::Plugin;
 
-use crate::{
-    hostcalls::ngx,
-    vm::{
-        Vm, VmError,
-        callouts::{CallId, GrpcOrder, GrpcStep},
-        exports::Callback,
-        state::{Context, RootContext, RootLife},
-    },
+use crate::vm::{
+    Vm, VmError,
+    callouts::{CallId, GrpcOrder, GrpcStep},
+    state::{Context, RootContext, RootLife},
 };
 
 impl Vm {
@@ -156,7 +152,7 @@ impl Vm {
         if !retiring || state.contexts.values().any(serves) || self.is_failed() {
             return;
         }
-        let done = match self.of_a_root(self.exports.on_done.clone()) {
+        let done = match self.exports.on_done.clone() {
             Some(on_done) => self.call("proxy_on_done", root, &on_done, root) != Some(0),
             None => true,
         };
@@ -168,16 +164,11 @@ impl Vm {
         self.run_deferred();
     }
 
-    /// A last callback, where the gateway calls it for a root context: nginx does for streams alone.
-    fn of_a_root<P, R>(&self, callback: Callback<P, R>) -> Callback<P, R> {
-        callback.filter(|_| !ngx::is_ngx(self.store.data()))
-    }
-
     pub(super) fn delete_root(&mut self, root: u32) {
         if self.state().root(root).is_none() {
             return;
         }
-        if let Some(on_delete) = self.of_a_root(self.exports.on_delete.clone()) {
+        if let Some(on_delete) = self.exports.on_delete.clone() {
             self.call("proxy_on_delete", root, &on_delete, root);
         }
         // Calls of a root end with it.

@@ -6,7 +6,6 @@ use std::{
 };
 
 use crate::{
-    flavour::StreamEnd,
     stream::{
         filter_state::FilterState,
         half::{Half, StreamContext},
@@ -69,13 +68,13 @@ impl Vm {
         }
     }
 
-    /// Has the guest log a stream that ends, where streams begin their end with that.
+    /// Has the guest log a stream that ends.
     pub(crate) fn log_stream(&mut self, id: u32) {
         if self.state().stream(id).is_none() || self.is_failed() {
             return;
         }
         self.create_in_guest(id);
-        if self.state().shared.stream_end == StreamEnd::LogDoneDelete {
+        if self.state().shared.logs_streams {
             self.call_on_log(id);
         }
     }
@@ -89,9 +88,6 @@ impl Vm {
             if let Some(on_done) = self.exports.on_done.clone() {
                 self.call("proxy_on_done", id, &on_done, id);
                 self.run_deferred();
-            }
-            if self.state().shared.stream_end == StreamEnd::DoneLogDelete {
-                self.call_on_log(id);
             }
             if let Some(on_delete) = self.exports.on_delete.clone() {
                 self.call("proxy_on_delete", id, &on_delete, id);

@@ -4,7 +4,6 @@ pub(crate) mod grpc;
 pub(crate) mod headers;
 pub(crate) mod inline_headers;
 pub(crate) mod message;
-pub(crate) mod nginx_uri;
 pub(crate) mod pairs;
 pub(crate) mod property;
 pub(crate) mod protobuf;

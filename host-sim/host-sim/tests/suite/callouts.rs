@@ -83,6 +83,24 @@ fn an_answer_that_breaks_off_is_told_by_get_status() {
 }
 
 #[test]
+fn an_answer_beyond_32_mebibytes_is_broken_off() {
+    const MOST: usize = 32 << 20;
+    //  the answer's size, the status, what the filter sees
+    let rows = [
+        (MOST, 200, ["answer of 1 headers and 33554432 bytes under 1", "get_status 0"]),
+        (MOST + 1, 403, ["answer of 0 headers and 0 bytes under 1", "get_status 11"]),
+    ];
+    for (size, status, said) in rows {
+        let host = with_auth(Response::ok().body(vec![b'x'; size]));
+        assert_eq!(host.send(Request::get("/"), ok).status(), status, "{size} bytes");
+        let warned = host.logs().contains("has more than 32 MiB, and is broken off");
+        let lines = lines(&host);
+        assert!(said.iter().all(|line| lines.iter().any(|found| found == line)), "{size}: {lines:?}");
+        assert_eq!(warned, size > MOST);
+    }
+}
+
+#[test]
 fn a_call_that_nobody_answers_pauses_the_stream_until_it_times_out_with_504() {
     let host = with_auth(Response::silence());
     assert_eq!(host.send(Request::get("/"), ok).end(), End::Paused);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use host_sim::{Clock, EnvoyVersion, Host, LogLevel, Module, ModuleError, Plugin};
+use host_sim::{Clock, EnvoyVersion, Flavour, Host, LogLevel, Module, ModuleError, Plugin};
 
 use crate::guests;
 
@@ -82,7 +82,7 @@ fn a_module_loads_only_where_its_imports_exist() {
     };
     let tell = r#"(import "wasi_snapshot_preview1" "fd_tell" (func (param i32 i32) (result i32)))"#;
     for (version, loads) in [(EnvoyVersion::V1_38, false), (EnvoyVersion::V1_39, true)] {
-        let mut host = Host::builder().envoy_version(version).build();
+        let mut host = Host::builder().flavour(Flavour::Envoy(version)).build();
         assert_eq!(host.load(&module(tell).unwrap(), Plugin::default()).is_ok(), loads, "{version:?}");
     }
     for import in [

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use host_sim::{HostKind, Module, Plugin};
+use host_sim::{Module, Plugin};
 use host_sim_cli::{
     against::{ChainedFilter, Program, Settings, compare},
     scenario::{Report, Scenario, StepReport, chain},
@@ -21,16 +21,13 @@ impl<'a> Opponent<'a> {
     /// Finds the Envoy, and warns where host-sim does not behave like its version.
     pub(super) fn find(named: &Path, masked: &'a [String], filter: &Filter) -> Result<Self, Error> {
         let program = Program::find(named).map_err(|error| Error::failed(&error))?;
-        match filter.host {
-            HostKind::Envoy(version) if version == program.version() => {}
-            HostKind::Envoy(version) => print_beside(format_args!(
+        let version = filter.version()?;
+        if version != program.version() {
+            print_beside(format_args!(
                 "warning: expectations are checked in a host like Envoy {version}, and this is Envoy {}: give --host envoy-{}",
                 program.release(),
                 program.version()
-            )),
-            host @ (HostKind::Ngx | HostKind::Mosn) => {
-                return Err(Error::Failed(format!("--against compares with Envoy: not with --host {host}")));
-            }
+            ));
         }
         Ok(Self { program, masked: masked.iter().map(String::as_str).collect() })
     }

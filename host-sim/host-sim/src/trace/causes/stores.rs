@@ -1,7 +1,7 @@
 //! Shared data and queues.
 
 use super::Asked;
-use crate::{abi::Status, flavour::Flavour};
+use crate::abi::Status;
 
 pub(super) fn shared_data(asked: &Asked<'_>) -> String {
     let key = asked.text("key");
@@ -10,20 +10,20 @@ pub(super) fn shared_data(asked: &Asked<'_>) -> String {
         Status::NotFound => format!("no key {key:?} under this vm_id"),
         Status::CasMismatch => {
             let cas = asked.number("cas");
-            match (stored(), cas, asked.state.shared.shared_data.flavour()) {
-                (Ok(stored), 0, Flavour::Ngx | Flavour::Mosn) => {
+            match (stored(), cas) {
+                (Ok(stored), 0) => {
                     format!("{key:?} exists, with cas {stored}: this host overwrites nothing without its cas")
                 }
-                (Ok(stored), ..) => {
+                (Ok(stored), _) => {
                     format!("{key:?} was changed since it was read: its cas is {stored}, not {cas}")
                 }
-                (Err(_), ..) => {
+                (Err(_), _) => {
                     format!("there is no {key:?}, and cas is {cas}: this host creates with cas 0 alone")
                 }
             }
         }
         Status::Unimplemented => "this host has no shared data".to_owned(),
-        _ => "this host takes no empty key".to_owned(),
+        status => status.to_string(),
     }
 }
 

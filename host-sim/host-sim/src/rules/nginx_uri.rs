@@ -2,20 +2,22 @@
 
 use bytes::Bytes;
 
+use crate::wire::property::Value;
+
 /// A URI in nginx's parts (`ngx_http_parse_complex_uri`, with `merge_slashes`, which is on unless configured).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NginxUri {
     /// `$request_uri`: what the client sent, and `proxy_pass` without a path sends on.
     pub(crate) sent: Bytes,
     /// `$uri`.
-    pub(crate) path: Bytes,
+    path: Bytes,
     /// `$args`, which do not exist where they are empty. They are not decoded.
-    pub(crate) args: Option<Bytes>,
+    args: Option<Bytes>,
 }
 
 impl NginxUri {
     /// Nothing where nginx answers 400.
-    pub(crate) fn parse(sent: &Bytes) -> Option<Self> {
+    pub(super) fn parse(sent: &Bytes) -> Option<Self> {
         let without_fragment = sent.split(|byte| *byte == b'#').next()?.len();
         let line = sent.slice(..without_fragment);
         let (path, args) = match line.iter().position(|byte| *byte == b'?') {
@@ -26,11 +28,18 @@ impl NginxUri {
     }
 
     /// `:path` as filters see it.
-    pub(crate) fn shown(&self) -> Bytes {
+    pub(super) fn shown(&self) -> Bytes {
         match &self.args {
             Some(args) => [self.path.as_ref(), b"?", args].concat().into(),
             None => self.path.clone(),
         }
+    }
+
+    /// What was sent, as a property. The parts of its path are joined by zero bytes or dots.
+    pub(crate) fn property(&self, path: &[u8]) -> Option<Value> {
+        let is_sent =
+            matches!(path, b"ngx\0request_uri" | b"ngx.request_uri" | b"request\0path" | b"request.path");
+        is_sent.then(|| Value::Bytes(self.sent.clone()))
     }
 }
 
