@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde_json::{Number, Value};
 
 use crate::{
-    configuration::ConfigurationError,
+    error::ConfigurationError,
     fields::{Fields, field},
 };
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::configuration::ConfigurationError;
+use crate::error::ConfigurationError;
 
 pub(crate) type Fields = Map<String, Value>;
 

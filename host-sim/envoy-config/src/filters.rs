@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     any,
-    configuration::{ConfigurationError, WASM_FILTER},
+    error::{ConfigurationError, WASM_FILTER},
     fields::{Fields, field, field_of, flag, names, text, texts},
     plugin::{FailurePolicy, Plugin},
 };

@@ -15,6 +15,7 @@
 
 mod any;
 pub mod configuration;
+mod error;
 mod fields;
 mod filters;
 mod manifest;
@@ -24,7 +25,7 @@ pub mod stats_tags;
 mod surroundings;
 mod way;
 
-pub use configuration::ConfigurationError;
+pub use error::ConfigurationError;
 pub use plugin::{FailurePolicy, Plugin};
 pub use surroundings::{Surrounding, surroundings};
 pub use way::XdsValue;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::{
-    configuration::ConfigurationError,
+    error::ConfigurationError,
     fields::{Fields, field_of, flag, names, text},
     plugin::{FailurePolicy, Plugin},
 };

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use regex::Regex;
 use serde_json::Value;
 
-use crate::configuration::ConfigurationError;
+use crate::error::ConfigurationError;
 
 /// What Envoy writes before the names of metrics that filters define.
 const PREFIX: &str = "wasmcustom.";

@@ -8,8 +8,8 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use host_sim::{
-    Builder, CodeCache, Compiler, FailurePolicy, Host, HostKind, LoadError, Module, ModuleError, Plugin,
-    Surrounding, Value, XdsValue, configuration,
+    Builder, CodeCache, Compiler, ConfigurationError, EnvoyVersion, FailurePolicy, Flavour, Host, LoadError,
+    Module, ModuleError, Plugin, Surrounding, Value, XdsValue, configuration,
 };
 use serde_json::Value as Json;
 
@@ -37,9 +37,9 @@ pub(super) struct Filter {
     /// What happens when a VM fails, in place of the configuration's
     #[arg(long, value_enum)]
     failure_policy: Option<Policy>,
-    /// The host to behave like: envoy-1.36 to envoy-1.40, ngx or mosn
+    /// The host to behave like: envoy-1.36 to envoy-1.40; for `check` also ngx
     #[arg(long, value_name = "HOST", default_value_t)]
-    pub(super) host: HostKind,
+    pub(super) host: Flavour,
     /// A property of every request, NAME=VALUE, as in xds.cluster_name=backend or
     /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON, else a text; may be repeated
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
@@ -109,14 +109,24 @@ fn cache_folder() -> Option<PathBuf> {
 }
 
 impl Filter {
-    /// A host that is like the one asked for, and knows what the configuration says of the gateway.
-    pub(super) fn builder(&self) -> Result<Builder, Error> {
-        self.builder_of(self.host)
+    /// The Envoy to behave like.
+    pub(super) fn version(&self) -> Result<EnvoyVersion, Error> {
+        match self.host {
+            Flavour::Envoy(version) => Ok(version),
+            other => Err(Error::Failed(format!(
+                "--host {other} is for check, which tells whether the filter loads there: this command behaves as Envoy does"
+            ))),
+        }
     }
 
-    /// As [`builder`](Self::builder), of another kind.
-    pub(super) fn builder_of(&self, kind: HostKind) -> Result<Builder, Error> {
-        let mut builder = Host::builder().host(kind);
+    /// A host that is like the Envoy asked for, and knows what the configuration says of the gateway.
+    pub(super) fn builder(&self) -> Result<Builder, Error> {
+        self.builder_of(Flavour::Envoy(self.version()?))
+    }
+
+    /// As [`builder`](Self::builder), like this gateway.
+    pub(super) fn builder_of(&self, flavour: Flavour) -> Result<Builder, Error> {
+        let mut builder = Host::builder().flavour(flavour);
         for path in &self.config {
             builder =
                 surroundings(path)?.into_iter().fold(builder, |builder, surrounding| match surrounding {
@@ -192,7 +202,7 @@ impl Filter {
         let name = of(&self.plugin, filter).map(String::as_str);
         let mut plugin = match of(&self.config, filter) {
             Some(path) => configuration::read(path, name).map_err(|error| match error {
-                configuration::ConfigurationError::Read { .. } => Error::Failed(error.to_string()),
+                ConfigurationError::Read { .. } => Error::Failed(error.to_string()),
                 other => Error::Failed(format!("{}: {other}", path.display())),
             })?,
             None => Plugin::default(),
