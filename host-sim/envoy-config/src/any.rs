@@ -2,6 +2,8 @@
 //! `StringValue`, the bytes of a `BytesValue`, and of every other message its protocol-buffers form.
 
 use bytes::Bytes;
+use prost::Message;
+use prost_types::{ListValue, Struct, value::Kind};
 use serde_json::{Number, Value};
 
 use crate::{
@@ -9,53 +11,50 @@ use crate::{
     fields::{Fields, field},
 };
 
-/// Adds fields to a message in the wire format.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push((value & 0x7f) as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    fn number(mut self, field: u64, value: u64) -> Self {
-        self.varint(field << 3);
-        self.varint(value);
-        self
-    }
-
-    fn double(mut self, field: u64, value: f64) -> Self {
-        self.varint(field << 3 | 1);
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn float(mut self, field: u64, value: f32) -> Self {
-        self.varint(field << 3 | 5);
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn bytes(mut self, field: u64, value: &[u8]) -> Self {
-        self.varint(field << 3 | 2);
-        self.varint(value.len() as u64);
-        self.0.extend_from_slice(value);
-        self
-    }
+/// `envoy.config.core.v3.Metadata`
+#[derive(Message)]
+struct Metadata {
+    #[prost(message, repeated, tag = "1")]
+    filter_metadata: Vec<FilterMetadata>,
 }
 
-/// A `google.protobuf.Struct`; its entries go by their names.
-fn structure(fields: &Fields) -> Vec<u8> {
-    let mut sorted: Vec<_> = fields.iter().collect();
-    sorted.sort_unstable_by_key(|(name, _)| *name);
-    let entries = sorted.into_iter().fold(Message::default(), |message, (name, entry)| {
-        message.bytes(1, &Message::default().bytes(1, name.as_bytes()).bytes(2, &value(entry)).0)
-    });
-    entries.0
+/// An entry of the map, which is written whole.
+#[derive(Message)]
+struct FilterMetadata {
+    #[prost(string, required, tag = "1")]
+    name: String,
+    #[prost(message, required, tag = "2")]
+    fields: Struct,
+}
+
+/// `xds.type.v3.TypedStruct`
+#[derive(Message)]
+struct TypedStruct {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<Struct>,
+}
+
+/// Its entries go by their names.
+fn structure(fields: &Fields) -> Struct {
+    Struct { fields: fields.iter().map(|(name, given)| (name.clone(), value(given))).collect() }
+}
+
+fn list(entries: &[Value]) -> ListValue {
+    ListValue { values: entries.iter().map(value).collect() }
+}
+
+fn value(given: &Value) -> prost_types::Value {
+    let kind = match given {
+        Value::Null => Kind::NullValue(0),
+        Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        Value::String(text) => Kind::StringValue(text.clone()),
+        Value::Bool(given) => Kind::BoolValue(*given),
+        Value::Object(fields) => Kind::StructValue(structure(fields)),
+        Value::Array(entries) => Kind::ListValue(list(entries)),
+    };
+    prost_types::Value { kind: Some(kind) }
 }
 
 /// An `envoy.config.core.v3.Metadata` with this `filter_metadata`.
@@ -63,30 +62,11 @@ pub(crate) fn metadata(filters: &Fields) -> Vec<u8> {
     let empty = Fields::new();
     let mut sorted: Vec<_> = filters.iter().collect();
     sorted.sort_unstable_by_key(|(name, _)| *name);
-    let entries = sorted.into_iter().fold(Message::default(), |message, (name, entry)| {
-        let entry = structure(entry.as_object().unwrap_or(&empty));
-        message.bytes(1, &Message::default().bytes(1, name.as_bytes()).bytes(2, &entry).0)
+    let entries = sorted.into_iter().map(|(name, entry)| FilterMetadata {
+        name: name.clone(),
+        fields: structure(entry.as_object().unwrap_or(&empty)),
     });
-    entries.0
-}
-
-/// A `google.protobuf.ListValue`.
-fn list(entries: &[Value]) -> Vec<u8> {
-    entries.iter().fold(Message::default(), |message, entry| message.bytes(1, &value(entry))).0
-}
-
-/// A `google.protobuf.Value`.
-fn value(given: &Value) -> Vec<u8> {
-    let message = Message::default();
-    let filled = match given {
-        Value::Null => message.number(1, 0),
-        Value::Number(number) => message.double(2, number.as_f64().unwrap_or_default()),
-        Value::String(text) => message.bytes(3, text.as_bytes()),
-        Value::Bool(given) => message.number(4, u64::from(*given)),
-        Value::Object(fields) => message.bytes(5, &structure(fields)),
-        Value::Array(entries) => message.bytes(6, &list(entries)),
-    };
-    filled.0
+    Metadata { filter_metadata: entries.collect() }.encode_to_vec()
 }
 
 /// A number of a wrapper, which JSON writes as itself or as a text.
@@ -101,16 +81,6 @@ fn number(given: &Value) -> Option<Number> {
             .or_else(|| Number::from_f64(text.parse().ok()?)),
         _ => None,
     }
-}
-
-/// A signed number as the wire has it.
-fn signed(given: &Value, range: std::ops::RangeInclusive<i64>) -> Option<u64> {
-    let number = number(given)?.as_i64().filter(|number| range.contains(number))?;
-    Some(number.cast_unsigned())
-}
-
-fn unsigned(given: &Value, most: u64) -> Option<u64> {
-    number(given)?.as_u64().filter(|number| *number <= most)
 }
 
 /// Base64, in the standard's alphabet or the one for URLs, padded or not.
@@ -136,64 +106,49 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The wire format leaves out what a wrapper holds anyway.
-fn wrapper(given: u64) -> Vec<u8> {
-    if given == 0 { Vec::new() } else { Message::default().number(1, given).0 }
+fn typed_struct(any: &Fields) -> Option<Vec<u8>> {
+    let type_url = match field(any, "type_url") {
+        Some(url) => url.as_str()?.to_owned(),
+        None => String::new(),
+    };
+    let value = match field(any, "value") {
+        Some(value) => Some(structure(value.as_object()?)),
+        None => None,
+    };
+    Some(TypedStruct { type_url, value }.encode_to_vec())
 }
 
-/// A `TypedStruct` of Envoy's.
-fn typed_struct(any: &Fields) -> Option<Vec<u8>> {
-    let mut message = Message::default();
-    if let Some(url) = field(any, "type_url") {
-        message = message.bytes(1, url.as_str()?.as_bytes());
-    }
-    if let Some(value) = field(any, "value") {
-        message = message.bytes(2, &structure(value.as_object()?));
-    }
-    Some(message.0)
+/// How the value of a message of `google.protobuf` is encoded; it is not where it is none of the message's.
+fn encoder(kind: &str) -> Option<fn(&Value) -> Option<Vec<u8>>> {
+    Some(match kind {
+        "StringValue" => |given| Some(given.as_str()?.into()),
+        "BytesValue" => |given| base64(given.as_str()?),
+        "Struct" => |given| Some(structure(given.as_object()?).encode_to_vec()),
+        "ListValue" => |given| Some(list(given.as_array()?).encode_to_vec()),
+        "BoolValue" => |given| Some(given.as_bool()?.encode_to_vec()),
+        "Int32Value" => |given| Some(i32::try_from(number(given)?.as_i64()?).ok()?.encode_to_vec()),
+        "Int64Value" => |given| Some(number(given)?.as_i64()?.encode_to_vec()),
+        "UInt32Value" => |given| Some(u32::try_from(number(given)?.as_u64()?).ok()?.encode_to_vec()),
+        "UInt64Value" => |given| Some(number(given)?.as_u64()?.encode_to_vec()),
+        "DoubleValue" => |given| Some(number(given)?.as_f64()?.encode_to_vec()),
+        "FloatValue" => |given| Some((number(given)?.as_f64()? as f32).encode_to_vec()),
+        "Empty" => |_| Some(Vec::new()),
+        _ => return None,
+    })
 }
 
 /// What the message of a type becomes. `None` when its value is none of that type's.
 fn encode(kind: &str, any: &Fields) -> Option<Option<Vec<u8>>> {
-    let null = Value::Null;
-    let given = any.get("value").unwrap_or(&null);
-    let default = given.is_null();
-    let bytes = match kind {
-        "google.protobuf.StringValue" | "google.protobuf.BytesValue" if default => Some(Vec::new()),
-        "google.protobuf.StringValue" => given.as_str().map(|text| text.as_bytes().to_vec()),
-        "google.protobuf.BytesValue" => given.as_str().and_then(base64),
-        "google.protobuf.Value" => Some(value(given)),
-        "google.protobuf.Struct" | "google.protobuf.ListValue" if default => Some(Vec::new()),
-        "google.protobuf.Struct" => given.as_object().map(structure),
-        "google.protobuf.ListValue" => given.as_array().map(|entries| list(entries)),
-        "google.protobuf.BoolValue" => {
-            (default || given.is_boolean()).then(|| wrapper(u64::from(*given == true)))
-        }
-        "google.protobuf.Int32Value"
-        | "google.protobuf.Int64Value"
-        | "google.protobuf.UInt32Value"
-        | "google.protobuf.UInt64Value"
-        | "google.protobuf.DoubleValue"
-        | "google.protobuf.FloatValue"
-            if default =>
-        {
-            Some(Vec::new())
-        }
-        "google.protobuf.Int32Value" => signed(given, i32::MIN.into()..=i32::MAX.into()).map(wrapper),
-        "google.protobuf.Int64Value" => signed(given, i64::MIN..=i64::MAX).map(wrapper),
-        "google.protobuf.UInt32Value" => unsigned(given, u32::MAX.into()).map(wrapper),
-        "google.protobuf.UInt64Value" => unsigned(given, u64::MAX).map(wrapper),
-        "google.protobuf.DoubleValue" => number(given).and_then(|number| number.as_f64()).map(|number| {
-            if number.to_bits() == 0 { Vec::new() } else { Message::default().double(1, number).0 }
-        }),
-        "google.protobuf.FloatValue" => number(given).and_then(|number| number.as_f64()).map(|number| {
-            if number.to_bits() == 0 { Vec::new() } else { Message::default().float(1, number as f32).0 }
-        }),
-        "google.protobuf.Empty" => Some(Vec::new()),
-        "xds.type.v3.TypedStruct" | "udpa.type.v1.TypedStruct" => typed_struct(any),
-        _ => return None,
-    };
-    Some(bytes)
+    if matches!(kind, "xds.type.v3.TypedStruct" | "udpa.type.v1.TypedStruct") {
+        return Some(typed_struct(any));
+    }
+    let kind = kind.strip_prefix("google.protobuf.")?;
+    let given = any.get("value").unwrap_or(&Value::Null);
+    if kind == "Value" {
+        return Some(Some(value(given).encode_to_vec()));
+    }
+    let encode = encoder(kind)?;
+    Some(if given.is_null() { Some(Vec::new()) } else { encode(given) })
 }
 
 /// The bytes of an `Any` in a field, which are none where it is not given.

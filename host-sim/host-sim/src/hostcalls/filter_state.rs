@@ -4,11 +4,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use prost::Message;
+
 use crate::{
     abi::Status,
     stream::filter_state::{StateObject, StateValue},
     vm::state::VmState,
-    wire::protobuf::{self, Field},
 };
 
 /// What Envoy 1.40 makes of the bytes for an object.
@@ -97,17 +98,19 @@ impl Kind {
 }
 
 /// `SetEnvoyFilterStateArguments`. How long the object lives cannot be told here: its stream is all that there is.
+#[derive(Message)]
+struct SetFilterState {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
 pub(super) fn set(state: &mut VmState, arguments: &[u8]) -> Result<Vec<u8>, Status> {
-    let (mut name, mut value): (&[u8], &[u8]) = (&[], &[]);
-    for field in protobuf::fields(arguments).ok_or(Status::BadArgument)? {
-        match field {
-            (1, Field::Bytes(given)) => name = given,
-            (2, Field::Bytes(given)) => value = given,
-            _ => {}
-        }
-    }
-    let value = kind(name).ok_or(Status::NotFound)?.read(value).ok_or(Status::BadArgument)?;
+    let SetFilterState { name, value } =
+        SetFilterState::decode(arguments).map_err(|_| Status::BadArgument)?;
+    let value = kind(&name).ok_or(Status::NotFound)?.read(&value).ok_or(Status::BadArgument)?;
     let stream = state.current_stream().ok_or(Status::NotFound)?;
-    stream.filter_state.set(name.to_vec(), StateObject { value, readonly: false });
+    stream.filter_state.set(name, StateObject { value, readonly: false });
     Ok(Vec::new())
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
+use prost::Message;
 
 #[cfg(feature = "expressions")]
 use super::expressions;
@@ -19,7 +20,6 @@ use crate::{
         memory::{Answer, Guest, slice},
         state::Context,
     },
-    wire::protobuf::{self, Field},
 };
 
 /// Names that do their work, where all features are on.
@@ -103,22 +103,25 @@ fn uncompress(bytes: &[u8], limit: usize) -> Option<Vec<u8>> {
 }
 
 /// `WasmType.String`.
-const STRING: u64 = 1;
+const STRING: i32 = 1;
 
-/// `DeclarePropertyArguments`: says, once for each context, whether a property can be set again. Only what
+/// `DeclarePropertyArguments`. Messages are bytes here, and the stream is the only span that there is.
+#[derive(Message)]
+struct DeclareProperty {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+    #[prost(bool, tag = "2")]
+    readonly: bool,
+    #[prost(int32, tag = "3")]
+    kind: i32,
+}
+
+/// Says, once for each context, whether a property can be set again. Only what
 /// a root context says counts.
 fn declare_property(guest: &mut Guest<'_>, arguments: &[u8]) -> Result<(), Status> {
-    let fields = protobuf::fields(arguments).ok_or(Status::BadArgument)?;
-    let (mut name, mut declared) = (Vec::new(), Declared::default());
-    for field in fields {
-        match field {
-            (1, Field::Bytes(given)) => name = given.to_vec(),
-            (2, Field::Varint(given)) => declared.readonly = given != 0,
-            (3, Field::Varint(given)) => declared.text = given == STRING,
-            // Messages are bytes here, and the stream is the only span that there is.
-            _ => {}
-        }
-    }
+    let DeclareProperty { name, readonly, kind } =
+        DeclareProperty::decode(arguments).map_err(|_| Status::BadArgument)?;
+    let declared = Declared { readonly, text: kind == STRING };
     let state = guest.state();
     let properties = match state.contexts.get_mut(&state.context_id()) {
         Some(Context::Root(root)) => &mut root.declared_properties,

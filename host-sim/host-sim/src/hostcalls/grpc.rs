@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use prost::Message;
 
 use super::callouts::{add_own, next_token};
 use crate::{
@@ -13,32 +14,32 @@ use crate::{
         memory::{Answer, Guest, Refusal, slice},
         state::VmState,
     },
-    wire::{
-        grpc,
-        headers::Headers,
-        message::Request,
-        pairs,
-        protobuf::{self, Field},
-    },
+    wire::{grpc, headers::Headers, message::Request, pairs},
 };
+
+/// `GrpcService`
+#[derive(Message)]
+struct GrpcService {
+    #[prost(message, optional, tag = "1")]
+    envoy_grpc: Option<EnvoyGrpc>,
+}
+
+/// `GrpcService.EnvoyGrpc`
+#[derive(Message)]
+struct EnvoyGrpc {
+    #[prost(string, tag = "1")]
+    cluster_name: String,
+}
 
 /// The cluster of a service: named in a `GrpcService` message, or by the bytes themselves.
 fn cluster(state: &VmState, service: &[u8]) -> Result<String, Status> {
-    let named = protobuf::fields(service).map(|fields| {
-        let envoy_grpc = fields.into_iter().find_map(|(number, field)| match (number, field) {
-            (1, Field::Bytes(message)) => protobuf::fields(message),
-            _ => None,
-        });
-        envoy_grpc?.into_iter().find_map(|(number, field)| match (number, field) {
-            (1, Field::Bytes(name)) => Some(String::from_utf8_lossy(name).into_owned()),
-            _ => None,
-        })
-    });
-    match named {
-        Some(Some(name)) => Ok(name),
+    match GrpcService::decode(service) {
         // A service without a cluster of Envoy's: there is no client for it.
-        Some(None) => Err(Status::BadArgument),
-        None => {
+        Ok(GrpcService { envoy_grpc }) => envoy_grpc
+            .map(|service| service.cluster_name)
+            .filter(|name| !name.is_empty())
+            .ok_or(Status::BadArgument),
+        Err(_) => {
             let name = String::from_utf8_lossy(service).into_owned();
             if state.shared.knows_cluster(&name) { Ok(name) } else { Err(Status::ParseFailure) }
         }

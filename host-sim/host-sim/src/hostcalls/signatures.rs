@@ -1,17 +1,14 @@
 //! Envoy's foreign functions `sign` and `verify_signature`: RSA (PKCS #1 v1.5) and ECDSA over SHA-2.
 
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer, pem::PemObject as _};
+use prost::Message;
 use ring::{
     rand::SystemRandom,
     signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, RsaEncoding, RsaKeyPair},
 };
 use webpki::{RawPublicKeyEntity, ring as algorithms};
 
-use crate::{
-    abi::Status,
-    vm::memory::Refusal,
-    wire::protobuf::{self, Field},
-};
+use crate::{abi::Status, vm::memory::Refusal};
 
 /// Why there is no result.
 pub(super) enum Failure {
@@ -65,53 +62,67 @@ impl Hash {
     }
 }
 
-/// The arguments of both functions, whose fields have other numbers.
-#[derive(Default)]
-struct Arguments<'a> {
-    hash: &'a str,
-    key_der: &'a [u8],
-    key_pem: &'a [u8],
-    signature: &'a [u8],
-    text: &'a [u8],
+#[derive(Message)]
+struct VerifySignatureArguments {
+    #[prost(string, tag = "1")]
+    hash_function: String,
+    #[prost(bytes = "vec", tag = "2")]
+    public_key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    signature: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    text: Vec<u8>,
+    #[prost(bytes = "vec", tag = "5")]
+    public_key_pem: Vec<u8>,
 }
 
-impl<'a> Arguments<'a> {
-    /// Reads a message whose fields' numbers are given in the order of `Arguments`' own.
-    fn read(message: &'a [u8], numbers: [u64; 5]) -> Result<Self, Status> {
-        let mut arguments = Arguments::default();
-        for (number, field) in protobuf::fields(message).ok_or(Status::BadArgument)? {
-            let Field::Bytes(bytes) = field else { continue };
-            let [hash, key_der, key_pem, signature, text] = numbers.map(|wanted| wanted == number);
-            if hash {
-                arguments.hash = std::str::from_utf8(bytes).map_err(|_| Status::BadArgument)?;
-            } else if key_der {
-                arguments.key_der = bytes;
-            } else if key_pem {
-                arguments.key_pem = bytes;
-            } else if signature {
-                arguments.signature = bytes;
-            } else if text {
-                arguments.text = bytes;
-            }
-        }
-        // One key, in one form.
-        if arguments.key_der.is_empty() == arguments.key_pem.is_empty() {
-            return Err(Status::BadArgument);
-        }
-        Ok(arguments)
-    }
+/// Without an error, it is valid.
+#[derive(Message)]
+struct VerifySignatureResult {
+    #[prost(bool, tag = "1")]
+    result: bool,
+    #[prost(string, tag = "2")]
+    error: String,
+}
+
+#[derive(Message)]
+struct SignArguments {
+    #[prost(string, tag = "1")]
+    hash_function: String,
+    #[prost(bytes = "vec", tag = "2")]
+    private_key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    text: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    private_key_pem: Vec<u8>,
+}
+
+#[derive(Message)]
+struct SignResult {
+    #[prost(bool, tag = "1")]
+    result: bool,
+    #[prost(bytes = "vec", tag = "2")]
+    signature: Vec<u8>,
+    #[prost(string, tag = "3")]
+    error: String,
+}
+
+/// A key comes in one form.
+fn check_key(der: &[u8], pem: &[u8]) -> Result<(), Status> {
+    if der.is_empty() == pem.is_empty() { Err(Status::BadArgument) } else { Ok(()) }
 }
 
 /// `VerifySignatureArguments` to `VerifySignatureResult`.
 pub(super) fn verify(message: &[u8]) -> Result<Vec<u8>, Failure> {
-    let arguments = Arguments::read(message, [1, 2, 5, 3, 4])?;
-    let key = match arguments.key_pem {
-        [] => SubjectPublicKeyInfoDer::from(arguments.key_der),
+    let arguments = VerifySignatureArguments::decode(message).map_err(|_| Status::BadArgument)?;
+    check_key(&arguments.public_key, &arguments.public_key_pem)?;
+    let key = match arguments.public_key_pem.as_slice() {
+        [] => SubjectPublicKeyInfoDer::from(arguments.public_key.as_slice()),
         // What is no PEM is no key either.
         pem => SubjectPublicKeyInfoDer::from_pem_slice(pem).unwrap_or_else(|_| Vec::new().into()),
     };
-    let Some(hash) = Hash::named(arguments.hash)? else {
-        return Ok(verdict(&format!("{} is not supported.", arguments.hash)));
+    let Some(hash) = Hash::named(&arguments.hash_function)? else {
+        return Ok(verdict(&format!("{} is not supported.", arguments.hash_function)));
     };
     let Ok(entity) = RawPublicKeyEntity::try_from(&key) else {
         return Ok(verdict("Failed to initialize digest verify."));
@@ -131,7 +142,7 @@ pub(super) fn verify(message: &[u8]) -> Result<Vec<u8>, Failure> {
         Hash::Sha512 => [algorithms::RSA_PKCS1_2048_8192_SHA512; 3],
     };
     for algorithm in algorithms {
-        match entity.verify_signature(algorithm, arguments.text, arguments.signature) {
+        match entity.verify_signature(algorithm, &arguments.text, &arguments.signature) {
             Ok(()) => return Ok(verdict("")),
             Err(webpki::Error::InvalidSignatureForPublicKey) => {
                 return Ok(verdict("Failed to verify digest. Error code: 0"));
@@ -143,34 +154,26 @@ pub(super) fn verify(message: &[u8]) -> Result<Vec<u8>, Failure> {
     Err(OTHER_KEY)
 }
 
-/// `VerifySignatureResult`: without an error, it is valid.
 fn verdict(error: &str) -> Vec<u8> {
-    let mut result = Vec::new();
-    if error.is_empty() {
-        protobuf::put_true(&mut result, 1);
-    }
-    protobuf::put_bytes(&mut result, 2, error.as_bytes());
-    result
+    VerifySignatureResult { result: error.is_empty(), error: error.to_owned() }.encode_to_vec()
 }
 
 /// `SignResult` of what could not be signed.
 fn no_signature(error: &str) -> Vec<u8> {
-    let mut result = Vec::new();
-    protobuf::put_bytes(&mut result, 3, error.as_bytes());
-    result
+    SignResult { error: error.to_owned(), ..SignResult::default() }.encode_to_vec()
 }
 
 /// `SignArguments` to `SignResult`.
 pub(super) fn sign(message: &[u8]) -> Result<Vec<u8>, Failure> {
-    // No field of these arguments is a signature.
-    let arguments = Arguments::read(message, [1, 2, 4, u64::MAX, 3])?;
-    let key = match arguments.key_pem {
-        [] => PrivateKeyDer::Pkcs8(arguments.key_der.into()),
+    let arguments = SignArguments::decode(message).map_err(|_| Status::BadArgument)?;
+    check_key(&arguments.private_key, &arguments.private_key_pem)?;
+    let key = match arguments.private_key_pem.as_slice() {
+        [] => PrivateKeyDer::Pkcs8(arguments.private_key.as_slice().into()),
         // What is no PEM is no key either.
         pem => PrivateKeyDer::from_pem_slice(pem).unwrap_or_else(|_| PrivateKeyDer::Pkcs8(Vec::new().into())),
     };
-    let Some(hash) = Hash::named(arguments.hash)? else {
-        return Ok(no_signature(&format!("{} is not supported.", arguments.hash)));
+    let Some(hash) = Hash::named(&arguments.hash_function)? else {
+        return Ok(no_signature(&format!("{} is not supported.", arguments.hash_function)));
     };
     if key.secret_der().is_empty() {
         return Ok(no_signature("Invalid key type: private key required for signing operation."));
@@ -187,16 +190,13 @@ pub(super) fn sign(message: &[u8]) -> Result<Vec<u8>, Failure> {
     };
     let signature = if let Ok(pair) = pair {
         let mut signature = vec![0; pair.public().modulus_len()];
-        pair.sign(rsa, &random, arguments.text, &mut signature).map(|()| signature)
+        pair.sign(rsa, &random, &arguments.text, &mut signature).map(|()| signature)
     } else {
         let pair =
             ecdsa.and_then(|algorithm| EcdsaKeyPair::from_pkcs8(algorithm, key.secret_der(), &random).ok());
         let pair = pair.ok_or(OTHER_KEY)?;
-        pair.sign(&random, arguments.text).map(|signature| signature.as_ref().to_vec())
+        pair.sign(&random, &arguments.text).map(|signature| signature.as_ref().to_vec())
     };
     let signature = signature.map_err(|_| Status::InternalFailure)?;
-    let mut result = Vec::new();
-    protobuf::put_true(&mut result, 1);
-    protobuf::put_bytes(&mut result, 2, &signature);
-    Ok(result)
+    Ok(SignResult { result: true, signature, error: String::new() }.encode_to_vec())
 }

@@ -93,6 +93,11 @@ impl Flavour {
         if self.is_ngx() { ngx::calls_unchecked(callback) } else { None }
     }
 
+    /// What comes of such a call.
+    pub(crate) fn crash(self, callback: &str) -> wasmtime::Result<()> {
+        if self.is_ngx() { ngx::crash(callback) } else { Ok(()) }
+    }
+
     /// Whether a guest sees variables of the environment.
     pub(crate) fn passes_environment(self) -> bool {
         !self.is_ngx()

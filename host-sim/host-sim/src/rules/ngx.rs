@@ -73,6 +73,10 @@ fn trap(why: &str) -> wasmtime::Result<()> {
     Err(wasmtime::Error::msg(format!("ngx_wasm_module: {why}")))
 }
 
+pub(super) fn crash(callback: &str) -> wasmtime::Result<()> {
+    trap(&format!("the module does not export {callback}, and nginx's worker crashes here"))
+}
+
 pub(super) fn check_call(call: &str) -> wasmtime::Result<()> {
     if LACKS.contains(&call) { trap(&format!("{call} is not implemented")) } else { Ok(()) }
 }

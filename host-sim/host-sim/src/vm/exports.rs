@@ -53,8 +53,8 @@ fn absent(store: &mut Store<VmState>, name: &str) -> Option<Func> {
     let (parameters, results) = store.data().shared.flavour.calls_unchecked(name)?;
     let numbers = |count| std::iter::repeat_n(ValType::I32, count);
     let kind = FuncType::new(store.engine(), numbers(parameters), numbers(results));
-    let why = format!("ngx_wasm_module: the module does not export {name}, and nginx's worker crashes here");
-    Some(Func::new(store, kind, move |_, _, _| Err(wasmtime::Error::msg(why.clone()))))
+    let (flavour, name) = (store.data().shared.flavour, name.to_owned());
+    Some(Func::new(store, kind, move |_, _, _| flavour.crash(&name)))
 }
 
 fn export<P: WasmParams, R: WasmResults>(

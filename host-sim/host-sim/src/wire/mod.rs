@@ -6,4 +6,3 @@ pub(crate) mod inline_headers;
 pub(crate) mod message;
 pub(crate) mod pairs;
 pub(crate) mod property;
-pub(crate) mod protobuf;
