@@ -242,10 +242,7 @@ fn a_guest_has_no_environment() {
     let module = Module::compile(guests::assemble(&source).unwrap()).unwrap();
     for (flavour, variables) in [(Flavour::default(), 1), (Flavour::Ngx, 0)] {
         let mut host = Host::builder().flavour(flavour).build();
-        let environment = [("TOKEN".to_owned(), "t".to_owned())].into();
-        let mut plugin = Plugin::default();
-        plugin.environment = environment;
-        host.load(&module, plugin).unwrap();
+        host.load(&module, Plugin::default().environment("TOKEN", "t")).unwrap();
         assert!(
             host.logs().contains(&format!("variables {variables}")),
             "{flavour}: {:?}",
