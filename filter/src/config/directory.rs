@@ -29,8 +29,8 @@ pub struct DirectorySettings {
     pub interval: Span<1>,
     /// Bearer token that the filter sends to the directory: a string, or `{"env": "NAME"}` for the value of an environment variable of the
     /// gateway. A token in the configuration can be read in the gateway's config dump, and the value of a variable cannot. The gateway has
-    /// to pass the variable to the filter: `host_env_keys` in Envoy, `valueFrom: HOST` in Istio, `env.hostKeys` in Envoy Gateway. nginx
-    /// passes none. A variable that is not set refuses the configuration. By default the filter sends no token.
+    /// to pass the variable to the filter: `host_env_keys` in Envoy, `valueFrom: HOST` in Istio, `env.hostKeys` in Envoy Gateway, `env`
+    /// in nginx. A variable that is not set refuses the configuration. By default the filter sends no token.
     pub bearer: Option<Secret>,
     /// Policy for requests with an unknown key before the first good answer, and after `max_stale`. By default each client address has 600
     /// requests a minute.

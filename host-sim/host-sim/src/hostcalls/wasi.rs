@@ -248,7 +248,7 @@ fn fd_tell(guest: &mut Guest<'_>, fd: u32, out: u32) -> Errno {
 /// `NAME=value` and a zero byte each.
 fn environment(guest: &mut Guest<'_>) -> Vec<Vec<u8>> {
     let state = &*guest.state();
-    let variables = state.plugin.environment.iter().filter(|_| state.shared.flavour.passes_environment());
+    let variables = state.plugin.environment.iter();
     variables.map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect()
 }
 

@@ -20,8 +20,8 @@ pub enum Flavour {
     /// nginx with `ngx_wasm_module`: what decides whether a module loads and counts there. All else is as in Envoy.
     ///
     /// - **Loading.** A module is refused that lacks a callback of the start, that imports a function which the gateway does not
-    ///   declare, or that imports one with another type than the gateway's ([`declares`](Self::declares)). The guest has no
-    ///   environment. A module without another callback ends where nginx calls it, as nginx's worker crashes there.
+    ///   declare, or that imports one with another type than the gateway's ([`declares`](Self::declares)). A module without
+    ///   another callback ends where nginx calls it, as nginx's worker crashes there.
     /// - **What ends the guest.** A call that is declared and not implemented (`proxy_get_status`, `proxy_get_log_level`,
     ///   `proxy_done`, `proxy_close_stream`, gRPC, foreign functions, `proxy_resolve_shared_queue`), a second tick period and
     ///   one from a stream, a second reply, a reply to plain HTTP with a gRPC status, a counter that is recorded, a gauge that
@@ -96,11 +96,6 @@ impl Flavour {
     /// What comes of such a call.
     pub(crate) fn crash(self, callback: &str) -> wasmtime::Result<()> {
         if self.is_ngx() { ngx::crash(callback) } else { Ok(()) }
-    }
-
-    /// Whether a guest sees variables of the environment.
-    pub(crate) fn passes_environment(self) -> bool {
-        !self.is_ngx()
     }
 
     /// Whether there are shared data and queues.

@@ -229,29 +229,6 @@ fn one_property_is_not_there_and_a_filter_sets_none() {
 }
 
 #[test]
-fn a_guest_has_no_environment() {
-    let source = r#"(module
-        (import "wasi_snapshot_preview1" "environ_sizes_get" (func $sizes (param i32 i32) (result i32)))
-        ;; prelude
-        (func (export "proxy_on_configure") (param $root i32) (param $size i32) (result i32)
-          (drop (call $sizes (i32.const 16) (i32.const 20)))
-          (call $note (str "variables") (i32.load (i32.const 16)))
-          (i32.const 1))
-        EXPORTS)"#;
-    let source = source.replace("EXPORTS", &exports_but(&["proxy_on_configure"], false));
-    let module = Module::compile(guests::assemble(&source).unwrap()).unwrap();
-    for (flavour, variables) in [(Flavour::default(), 1), (Flavour::Ngx, 0)] {
-        let mut host = Host::builder().flavour(flavour).build();
-        host.load(&module, Plugin::default().environment("TOKEN", "t")).unwrap();
-        assert!(
-            host.logs().contains(&format!("variables {variables}")),
-            "{flavour}: {:?}",
-            crate::lines(&host)
-        );
-    }
-}
-
-#[test]
 fn calls_and_uses_that_it_does_not_have_end_the_guest() {
     let rows = [
         (
