@@ -8,6 +8,7 @@
     doc = "- [`against`]: a scenario in a real Envoy, compared with host-sim."
 )]
 #![cfg_attr(feature = "replay", doc = "- [`replay`]: an access log, sent through a filter.")]
+//! - [`watch`]: files whose changes are waited for.
 //!
 //! # Features
 //!
@@ -23,3 +24,4 @@ mod html;
 pub mod replay;
 #[cfg(feature = "scenarios")]
 pub mod scenario;
+pub mod watch;

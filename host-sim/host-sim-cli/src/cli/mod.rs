@@ -12,7 +12,6 @@ mod replay;
 #[cfg(feature = "scenarios")]
 mod run;
 mod serve;
-mod watch;
 
 use std::{
     fmt,

@@ -1,16 +1,16 @@
 //! `host-sim serve`
 
-use std::{collections::BTreeMap, fs, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fs, io, net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 use host_sim::{Clock, Framing, LoadError};
-use host_sim_cli::gateway::{AccessLog, Gateway, Options, Recent};
+use host_sim_cli::{
+    gateway::{AccessLog, Gateway, Options, Recent},
+    watch::Files,
+};
 use http::Uri;
 
-use super::{Error, Filter, Level, Trace, load, print, print_beside, print_log, watch::Files};
-
-/// How often files are looked at.
-const LOOK: Duration = Duration::from_millis(200);
+use super::{Error, Filter, Level, Trace, load, print, print_beside, print_log};
 
 /// Serves the filter in front of an upstream
 ///
@@ -89,10 +89,7 @@ fn not_loaded(error: LoadError) -> Error {
 /// Loads the filters again whenever their files change.
 async fn follow(filter: &Filter, mut files: Files, gateway: &mut Gateway) {
     loop {
-        tokio::time::sleep(LOOK).await;
-        if !files.have_changed() {
-            continue;
-        }
+        files.changed().await;
         let loaded = filter.chain().and_then(|chain| {
             let filters = chain.iter().map(|(module, plugin)| (module, plugin.clone()));
             gateway.replace_chain(filters).map_err(not_loaded)
@@ -112,7 +109,8 @@ async fn follow(filter: &Filter, mut files: Files, gateway: &mut Gateway) {
 impl Serve {
     pub(super) fn run(self) -> Result<(), Error> {
         // As they are before they are read: what changes after that is read again.
-        let files = self.watch.then(|| Files::new(self.filter.files()));
+        let files = self.watch.then(|| Files::new(self.filter.files())).transpose();
+        let files = files.map_err(|error| Error::failed(&error))?;
         let chain = self.filter.chain()?;
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let access_log = self.access_log.as_ref().map(access_log).transpose()?;
