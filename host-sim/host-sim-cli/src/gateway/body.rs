@@ -1,209 +1,107 @@
-//! A body that is written as it is sent.
+//! Bodies on their way to a connection.
 
-use std::{
-    collections::VecDeque,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
-};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 /// Frames that may wait between a stream and its connection.
 const FRAMES: usize = 4;
 
-/// The one who writes the body went away before its end.
+/// Whoever writes the body went away before its end.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the stream was reset")]
-pub(crate) struct Aborted;
+pub(super) struct Aborted;
 
-/// Frames on their way from a writer to a reader.
-#[derive(Debug, Default)]
-struct Queue {
-    frames: VecDeque<Frame<Bytes>>,
-    /// No frame follows those that wait.
-    ended: bool,
-    writer_gone: bool,
-    reader_gone: bool,
-    writer: Option<Waker>,
-    reader: Option<Waker>,
+/// A body as a connection reads it.
+pub(super) type Body = UnsyncBoxBody<Bytes, Aborted>;
+
+/// A body that is known whole.
+pub(super) fn whole(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Both ends have it. Clients of other libraries want bodies that may be sent to other threads.
-type Shared = Arc<Mutex<Queue>>;
-
-fn lock(shared: &Shared) -> MutexGuard<'_, Queue> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
-}
-
-/// The end of a queue that the connection reads.
+/// What goes through a pipe.
 #[derive(Debug)]
-struct Reader(Shared);
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        let mut queue = lock(&self.0);
-        queue.reader_gone = true;
-        wake(&mut queue.writer);
-    }
+enum Piece {
+    Frame(Frame<Bytes>),
+    End,
 }
 
-impl Reader {
-    /// The next frame; `None` at the end.
-    fn poll(&self, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        let mut queue = lock(&self.0);
-        if let Some(frame) = queue.frames.pop_front() {
-            if queue.frames.len() + 1 == FRAMES {
-                wake(&mut queue.writer);
-            }
-            return Poll::Ready(Some(Ok(frame)));
-        }
-        if queue.ended {
-            return Poll::Ready(None);
-        }
-        if queue.writer_gone {
-            return Poll::Ready(Some(Err(Aborted)));
-        }
-        queue.reader = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
-/// The body as the connection reads it. One whose writer goes away before the end is an error.
-#[derive(Debug)]
-pub(crate) struct StreamBody {
-    /// `None` once all was read.
-    frames: Option<Reader>,
-    whole: Option<Bytes>,
-    /// The connection is not told how long it is.
-    unmeasured: bool,
-}
-
-/// The body as the stream writes it: without bound here, so that the stream never waits while it writes; it stops
-/// reading instead.
+/// A body as a stream writes it: nothing until it is opened. Dropped before the end, it breaks the body off.
 #[derive(Debug, Default)]
-pub(crate) struct Pipe(Option<Shared>);
-
-impl StreamBody {
-    /// A body that is known whole.
-    pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self { frames: None, whole: (!bytes.is_empty()).then_some(bytes), unmeasured: false }
-    }
-
-    /// A body that is known whole, and goes without a `content-length`.
-    pub(crate) fn unmeasured(bytes: Bytes) -> Self {
-        Self { unmeasured: true, ..Self::whole(bytes) }
-    }
-
-    pub(crate) fn pipe() -> (Pipe, Self) {
-        let shared = Shared::default();
-        let frames = Some(Reader(Arc::clone(&shared)));
-        (Pipe(Some(shared)), Self { frames, whole: None, unmeasured: true })
-    }
-}
-
-impl Body for StreamBody {
-    type Data = Bytes;
-    type Error = Aborted;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        if let Some(whole) = self.whole.take() {
-            return Poll::Ready(Some(Ok(Frame::data(whole))));
-        }
-        let Some(frames) = &self.frames else { return Poll::Ready(None) };
-        let frame = std::task::ready!(frames.poll(context));
-        if !matches!(frame, Some(Ok(_))) {
-            self.frames = None;
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.frames.is_none() && self.whole.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        if self.unmeasured && !self.is_end_stream() {
-            return SizeHint::default();
-        }
-        SizeHint::with_exact(self.whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
-    }
+pub(super) struct Pipe {
+    /// Gone once the end is sent, or nobody reads any more.
+    sender: Option<mpsc::Sender<Piece>>,
+    /// What the reader has no room for yet. A stream never waits while it writes; it reads no more instead.
+    waiting: VecDeque<Piece>,
 }
 
 impl Pipe {
-    fn write(&mut self, frame: Option<Frame<Bytes>>, end: bool) {
-        let Some(shared) = &self.0 else { return };
-        let mut queue = lock(shared);
-        queue.frames.extend(frame);
-        queue.ended |= end;
-        wake(&mut queue.reader);
+    /// The body that is written from now on. It has no `content-length` of its own.
+    pub(super) fn open(&mut self) -> Body {
+        let (sender, mut receiver) = mpsc::channel(FRAMES);
+        *self = Self { sender: Some(sender), waiting: VecDeque::new() };
+        let frames = stream::poll_fn(move |context| {
+            receiver.poll_recv(context).map(|piece| match piece {
+                Some(Piece::Frame(frame)) => Some(Ok(frame)),
+                Some(Piece::End) => None,
+                None => Some(Err(Aborted)),
+            })
+        });
+        StreamBody::new(frames).boxed_unsync()
     }
 
-    /// Queues a piece; nothing once the reader is gone.
-    pub(crate) fn data(&mut self, data: Bytes, end: bool) {
-        self.write((!data.is_empty()).then(|| Frame::data(data)), end);
+    /// Writes a piece; nothing once the reader is gone.
+    pub(super) fn data(&mut self, data: Bytes, end: bool) {
+        self.waiting.extend((!data.is_empty()).then(|| Piece::Frame(Frame::data(data))));
+        self.waiting.extend(end.then_some(Piece::End));
+        self.flush();
     }
 
-    /// Queues trailers, which end the body.
-    pub(crate) fn trailers(&mut self, trailers: http::HeaderMap) {
-        self.write(Some(Frame::trailers(trailers)), true);
+    /// Writes trailers, which end the body.
+    pub(super) fn trailers(&mut self, trailers: http::HeaderMap) {
+        self.waiting.extend([Piece::Frame(Frame::trailers(trailers)), Piece::End]);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while let Some(sender) = &self.sender
+            && let Some(piece) = self.waiting.pop_front()
+        {
+            let is_end = matches!(piece, Piece::End);
+            match sender.try_send(piece) {
+                Err(TrySendError::Full(piece)) => return self.waiting.push_front(piece),
+                Err(TrySendError::Closed(_)) => self.sender = None,
+                Ok(()) if is_end => self.sender = None,
+                Ok(()) => {}
+            }
+        }
     }
 
     /// Whether more may be read for it.
-    pub(crate) fn has_room(&self) -> bool {
-        self.0.as_ref().is_none_or(|shared| lock(shared).frames.len() < FRAMES)
+    pub(super) fn has_room(&self) -> bool {
+        self.sender.is_none() || self.waiting.is_empty()
     }
 
-    /// Whether there is nothing left to write: all of it was, or the reader is gone, or there never was one.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.0.as_ref().is_none_or(|shared| {
-            let queue = lock(shared);
-            queue.reader_gone || (queue.ended && queue.frames.len() < FRAMES)
-        })
+    /// Whether there is nothing left to write: the end is sent, or the reader is gone, or there never was one.
+    pub(super) fn is_finished(&self) -> bool {
+        self.sender.is_none()
     }
 
-    /// Waits until it [has room](Self::has_room) again, or for the reader to go away. Waits for ever while neither is to come.
-    pub(crate) async fn progress(&mut self) {
-        let had_room = self.has_room();
-        std::future::poll_fn(|context| {
-            let Some(shared) = &self.0 else { return Poll::Pending };
-            let mut queue = lock(shared);
-            if queue.reader_gone {
-                drop(queue);
-                self.0 = None;
-                return Poll::Ready(());
-            }
-            if !had_room && queue.frames.len() < FRAMES {
-                return Poll::Ready(());
-            }
-            queue.writer = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-
-    /// Ends the writing here. A reader that has not met the end yet takes it for broken off.
-    pub(crate) fn abort(&mut self) {
-        if let Some(shared) = self.0.take() {
-            let mut queue = lock(&shared);
-            queue.writer_gone = true;
-            wake(&mut queue.reader);
+    /// Waits for room where something waits, and else for the reader to go away; for ever where neither is to come.
+    pub(super) async fn progress(&mut self) {
+        let Some(sender) = &self.sender else { return std::future::pending().await };
+        if self.waiting.is_empty() {
+            sender.closed().await;
+            self.sender = None;
+        } else {
+            // A reader that has gone away has no room either, which the next writing finds.
+            drop(sender.reserve().await);
+            self.flush();
         }
-    }
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        self.abort();
     }
 }

@@ -5,7 +5,13 @@ use std::rc::Rc;
 use host_sim::{LogLevel, Response, driver::Callout};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use super::{body::StreamBody, client::Failure, history::RequestId, thread::Local, translate};
+use super::{
+    body::{self, Pipe},
+    client::Failure,
+    history::RequestId,
+    local::Local,
+    translate,
+};
 
 /// Makes a call, for a request if it was made in one, and hands its answer to the guest.
 pub(super) async fn make(local: Rc<Local>, callout: Callout, request: Option<RequestId>) {
@@ -14,7 +20,7 @@ pub(super) async fn make(local: Rc<Local>, callout: Callout, request: Option<Req
         Some(timeout) => tokio::time::timeout(timeout, call).await.unwrap_or_else(|_| Callout::timed_out()),
         None => call.await,
     };
-    if let Some(recent) = &local.recent {
+    if let Some(recent) = &local.common.options.recent {
         if callout.is_grpc {
             recent.called_grpc();
         } else {
@@ -25,23 +31,23 @@ pub(super) async fn make(local: Rc<Local>, callout: Callout, request: Option<Req
 }
 
 async fn answer(local: &Local, callout: &Callout) -> Response {
-    let Some(base) = local.clusters.get(&callout.cluster) else { return Response::reset() };
+    let Some(base) = local.common.options.clusters.get(&callout.cluster) else { return Response::reset() };
     let body = callout.request.body_bytes().clone();
     let headers = callout.request.headers().clone();
     let asked = local.now();
     let answer = if callout.is_grpc {
-        let Ok(request) = translate::outbound_http2(headers, StreamBody::unmeasured(body)) else {
-            return Response::reset();
-        };
-        let answer = local.grpc_client(&callout.cluster, base).request(request).await;
-        answer.map_err(|error| if error.is_connect() { Failure::Unreachable } else { Failure::Broken })
+        // It goes without a `content-length`.
+        let mut pipe = Pipe::default();
+        let Some(request) = translate::outbound_http2(headers, pipe.open()) else { return Response::reset() };
+        pipe.data(body, true);
+        local.clients.call(&callout.cluster, base, request)
     } else {
-        let Ok(request) = translate::outbound(headers, base, StreamBody::whole(body)) else {
+        let Some(request) = translate::outbound(headers, base, body::whole(body)) else {
             return Response::reset();
         };
-        local.client.request(base, request).await.map(|(response, _)| response)
+        local.clients.request(request)
     };
-    let response = match answer {
+    let response = match answer.await.map_err(Failure::from) {
         Ok(response) => response,
         Err(Failure::Unreachable) => return Callout::unreachable(),
         Err(Failure::Broken) => return Callout::unanswered(),

@@ -1,18 +1,20 @@
-//! Requests over HTTP/1.1 to the upstream and to clusters, on connections that are kept for the next one.
-//!
-//! hyper-util's client also speaks HTTP/2 and serves many threads. For each request it spawns a task and takes several
-//! microseconds more.
+//! Requests to the upstream and to clusters: over HTTP/1.1, and over h2c for gRPC.
 
-use std::{cell::RefCell, collections::HashMap};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    task::{Context, Poll},
+};
 
-use http::{Request, Response, Uri, uri::Authority};
-use hyper::{body::Incoming, client::conn::http1};
-use hyper_util::client::legacy::connect::HttpConnector;
-use tower_service::Service as _;
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper_util::{
+    client::legacy::{self, Client, ResponseFuture, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use tower_service::Service;
 
-use host_sim::driver::Upstream;
-
-use super::body::StreamBody;
+use super::body::Body;
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,82 +25,65 @@ pub(super) enum Failure {
     Broken,
 }
 
-/// An answer, and the addresses of the connection that it came over.
-pub(super) type Answer = Result<(Response<Incoming>, Upstream), Failure>;
-
-#[derive(Debug)]
-struct Connection {
-    sender: http1::SendRequest<StreamBody>,
-    upstream: Upstream,
+impl From<legacy::Error> for Failure {
+    fn from(error: legacy::Error) -> Self {
+        if error.is_connect() { Self::Unreachable } else { Self::Broken }
+    }
 }
 
-/// Connections to servers, of one thread.
-#[derive(Debug)]
-pub(super) struct Client {
+/// The response to a request. That of the upstream has the addresses of its connection among its extensions.
+pub(super) type Answer = Result<Response<Incoming>, legacy::Error>;
+
+/// Connects to one address, whatever authority a request names.
+#[derive(Debug, Clone)]
+struct Fixed {
     connector: HttpConnector,
-    /// Connections that have begun to answer their last request, the latest last. One is ready for another when it has
-    /// answered whole.
-    kept: RefCell<HashMap<Authority, Vec<Connection>>>,
+    address: Uri,
 }
 
-impl Client {
-    pub(super) fn new(connector: HttpConnector) -> Self {
-        Self { connector, kept: RefCell::default() }
+impl Service<Uri> for Fixed {
+    type Response = <HttpConnector as Service<Uri>>::Response;
+    type Error = <HttpConnector as Service<Uri>>::Error;
+    type Future = <HttpConnector as Service<Uri>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.connector.poll_ready(context)
     }
 
-    /// Sends a request to the server of a URL. One that a connection closes on before any of it is sent goes over another.
-    pub(super) async fn request(&self, server: &Uri, mut request: Request<StreamBody>) -> Answer {
-        loop {
-            let kept = self.take(server);
-            let is_kept = kept.is_some();
-            let mut connection = match kept {
-                Some(connection) => connection,
-                None => self.connect(server).await?,
-            };
-            match connection.sender.try_send_request(request).await {
-                Ok(response) => {
-                    let upstream = connection.upstream;
-                    self.keep(server, connection);
-                    return Ok((response, upstream));
-                }
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) if is_kept => request = unsent,
-                    _ => return Err(Failure::Broken),
-                },
-            }
-        }
+    fn call(&mut self, _authority: Uri) -> Self::Future {
+        self.connector.call(self.address.clone())
+    }
+}
+
+/// The clients of one thread, which keep their connections for the next request.
+#[derive(Debug)]
+pub(super) struct Clients {
+    connector: HttpConnector,
+    http1: Client<HttpConnector, Body>,
+    /// Clients of clusters that were called by gRPC.
+    grpc: RefCell<HashMap<String, Client<Fixed, Body>>>,
+}
+
+impl Clients {
+    pub(super) fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let http1 = Client::builder(TokioExecutor::new()).set_host(false).build(connector.clone());
+        Self { connector, http1, grpc: RefCell::default() }
     }
 
-    fn take(&self, server: &Uri) -> Option<Connection> {
-        let mut kept = self.kept.borrow_mut();
-        let connections = kept.get_mut(server.authority()?)?;
-        let ready = connections.iter().rposition(|connection| connection.sender.is_ready());
-        if ready.is_none() {
-            connections.retain(|connection| !connection.sender.is_closed());
-        }
-        ready.map(|place| connections.swap_remove(place))
+    /// Sends a request over HTTP/1.1 to the server that its URL names.
+    pub(super) fn request(&self, request: Request<Body>) -> ResponseFuture {
+        self.http1.request(request)
     }
 
-    fn keep(&self, server: &Uri, connection: Connection) {
-        let mut kept = self.kept.borrow_mut();
-        if let Some(authority) = server.authority() {
-            match kept.get_mut(authority) {
-                Some(connections) => connections.push(connection),
-                None => drop(kept.insert(authority.clone(), vec![connection])),
-            }
-        }
-    }
-
-    async fn connect(&self, server: &Uri) -> Result<Connection, Failure> {
-        let unreachable = |_| Failure::Unreachable;
-        let stream = self.connector.clone().call(server.clone()).await.map_err(unreachable)?;
-        let address = stream.inner().peer_addr().map_err(|_| Failure::Unreachable)?;
-        let upstream = Upstream { address, local_address: stream.inner().local_addr().ok() };
-        let (sender, connection) = http1::handshake(stream).await.map_err(|_| Failure::Broken)?;
-        tokio::task::spawn_local(async move {
-            // A request that it breaks off hears of it.
-            let _ = connection.await;
+    /// Sends a request over h2c to a cluster at this address, under any authority.
+    pub(super) fn call(&self, cluster: &str, address: &Uri, request: Request<Body>) -> ResponseFuture {
+        let mut clients = self.grpc.borrow_mut();
+        let client = clients.entry(cluster.to_owned()).or_insert_with(|| {
+            let connector = Fixed { connector: self.connector.clone(), address: address.clone() };
+            Client::builder(TokioExecutor::new()).http2_only(true).build(connector)
         });
-        Ok(Connection { sender, upstream })
+        client.request(request)
     }
 }

@@ -1,8 +1,9 @@
 //! Streams of gRPC of the filter to clusters, over h2c.
 
-use std::{pin::pin, rc::Rc};
+use std::rc::Rc;
 
 use bytes::BytesMut;
+use futures_util::future::OptionFuture;
 use host_sim::{
     Request,
     driver::{CallId, GrpcEvent, GrpcStep},
@@ -13,7 +14,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
-use super::{body::StreamBody, thread::Local, translate};
+use super::{body::Pipe, local::Local, translate};
 
 /// Runs one stream, from its opening to the end of both sides or until the guest gives it up.
 pub(super) async fn run(
@@ -27,7 +28,6 @@ pub(super) async fn run(
     if !exchange(&local, call, &cluster, &request, steps).await {
         tell(&local, call, vec![GrpcEvent::broken()]);
     }
-    local.forget_grpc(call);
 }
 
 fn tell(local: &Rc<Local>, call: CallId, events: Vec<GrpcEvent>) {
@@ -44,20 +44,15 @@ async fn exchange(
     request: &Request,
     mut steps: mpsc::UnboundedReceiver<GrpcStep>,
 ) -> bool {
-    let Some(base) = local.clusters.get(cluster) else { return false };
-    let (mut pipe, body) = StreamBody::pipe();
-    let Ok(request) = translate::outbound_http2(request.headers().clone(), body) else { return false };
-    let mut asked = pin!(local.grpc_client(cluster, base).request(request));
+    let Some(base) = local.common.options.clusters.get(cluster) else { return false };
+    let mut pipe = Pipe::default();
+    let Some(request) = translate::outbound_http2(request.headers().clone(), pipe.open()) else {
+        return false;
+    };
+    let mut asked = Some(local.clients.call(cluster, base, request));
     let mut answer: Option<Incoming> = None;
-    let mut answered = false;
     let mut received = BytesMut::new();
     loop {
-        let frame = async {
-            match &mut answer {
-                Some(body) => body.frame().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             step = steps.recv() => match step {
                 Some(GrpcStep::Send { message, end }) => pipe.data(message, end),
@@ -67,9 +62,9 @@ async fn exchange(
                 Some(GrpcStep::Open { .. }) => {}
             },
             () = pipe.progress() => {}
-            response = asked.as_mut(), if !answered => {
+            Some(response) = OptionFuture::from(asked.as_mut()) => {
+                asked = None;
                 let Ok(response) = response else { return false };
-                answered = true;
                 let (events, body) = opened(response);
                 let ended = body.is_none();
                 answer = body;
@@ -78,7 +73,7 @@ async fn exchange(
                     return true;
                 }
             }
-            frame = frame => {
+            Some(frame) = OptionFuture::from(answer.as_mut().map(Incoming::frame)) => {
                 let Some(Ok(frame)) = frame else { return false };
                 match frame.into_data() {
                     Ok(data) => {

@@ -10,74 +10,37 @@ mod admin;
 mod body;
 mod callout;
 mod client;
-mod cluster;
 mod exchange;
 mod grpc;
 mod history;
+mod local;
+mod options;
+mod service;
 mod stats;
 mod thread;
 mod translate;
 
 use std::{
-    collections::BTreeMap,
     io,
     net::{SocketAddr, TcpListener},
     sync::Arc,
     thread::JoinHandle,
-    time::Duration,
 };
 
 use host_sim::{Host, LoadError, LogLevel, Module, Plugin, VmName, driver::Worker};
 use http::Uri;
 use tokio::sync::{Notify, mpsc, watch};
 
-pub use self::history::{AccessLog, Recent};
-pub(crate) use self::stats::Stats;
 use self::{
     history::Setup,
-    thread::{Phase, Thread},
+    local::{Common, Phase},
+    stats::Stats,
+    thread::Thread,
 };
-
-/// Where a gateway listens, and what it stands in front of.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The address to listen on; port 0 takes a free one.
-    pub listen: SocketAddr,
-    /// The upstream, `http://host:port`.
-    pub upstream: Uri,
-    /// Clusters that the filter can call, by name.
-    pub clusters: BTreeMap<String, Uri>,
-    /// The address for `/ready`, `/stats` and `/stats/prometheus`, and for `/requests` where [`recent`](Self::recent) is set.
-    pub admin: Option<SocketAddr>,
-    /// Where a line is written for each request.
-    pub access_log: Option<AccessLog>,
-    /// Keeps the last requests, which the admin address shows with their headers and bodies.
-    pub recent: Option<Recent>,
-    /// How long a shutdown waits for clients to come to the end of their requests before it closes idle connections.
-    pub grace: Duration,
-    /// How long a shutdown waits for requests in progress before it gives them up.
-    pub drain: Duration,
-    /// How long the upstream may take for its whole answer once it has the whole request (`timeout` of a route): then
-    /// the client gets 504, or its answer is broken off. 15 s, as in Envoy, unless set.
-    pub response_timeout: Duration,
-}
-
-impl Options {
-    /// A gateway on a free loopback port in front of `upstream`.
-    pub fn new(upstream: Uri) -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            upstream,
-            clusters: BTreeMap::new(),
-            admin: None,
-            access_log: None,
-            recent: None,
-            grace: Duration::from_millis(500),
-            drain: Duration::from_secs(30),
-            response_timeout: Duration::from_secs(15),
-        }
-    }
-}
+pub use self::{
+    history::{AccessLog, Recent},
+    options::Options,
+};
 
 /// A gateway that does not start.
 #[derive(Debug, thiserror::Error)]
@@ -114,8 +77,7 @@ pub struct Gateway {
     phase: watch::Sender<Phase>,
     kicks: Vec<Arc<Notify>>,
     threads: Vec<JoinHandle<()>>,
-    grace: Duration,
-    recent: Option<Recent>,
+    common: Arc<Common>,
 }
 
 fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), GatewayError> {
@@ -145,56 +107,36 @@ impl Gateway {
         let admin_address = admin.as_ref().map(|(_, address)| *address);
 
         let (phase, phases) = watch::channel(Phase::Serving);
-        let stats = Arc::new(Stats::of(driver.clone()));
-        let Options { upstream, clusters, grace, drain, response_timeout, access_log, recent, .. } = options;
-        let clusters = Arc::new(clusters);
         let clock = host.clock().clone();
-        if let Some(recent) = &recent {
+        if let Some(recent) = &options.recent {
             recent.loaded(Setup {
                 workers: host.workers(),
                 filters: driver.filters(),
                 framing: driver.main().lock().framing(),
-                clusters: clusters.keys().cloned().collect(),
+                clusters: options.clusters.keys().cloned().collect(),
                 loaded: clock.wall(),
             });
         }
-        let metrics = host.metrics().clone();
-        let counted = Arc::clone(&stats);
-        let thread = |name: VmName, worker: &Worker| Thread {
-            name,
-            worker: worker.clone(),
-            upstream: upstream.clone(),
-            clusters: Arc::clone(&clusters),
-            clock: clock.clone(),
-            stats: Arc::clone(&counted),
-            phase: phases.clone(),
-            kick: Arc::new(Notify::new()),
-            drain,
-            response_timeout,
-            access_log: access_log.clone(),
-            recent: recent.clone(),
+        let upstream_address =
+            options.upstream.authority().and_then(|authority| authority.as_str().parse().ok());
+        let common =
+            Arc::new(Common { options, upstream_address, clock, stats: Stats::default(), phase: phases });
+        let (kicks, threads) = (Vec::new(), Vec::new());
+        let pages = admin::Pages {
+            metrics: host.metrics().clone(),
+            driver: driver.clone(),
+            common: Arc::clone(&common),
         };
-        let mut gateway = Self {
-            address,
-            admin_address,
-            phase,
-            kicks: Vec::new(),
-            threads: Vec::new(),
-            grace,
-            host,
-            recent: recent.clone(),
-        };
+        let mut gateway = Self { address, admin_address, phase, kicks, threads, host, common };
         let mut connections = Vec::new();
         for (index, worker) in driver.workers().iter().enumerate() {
             let (sender, receiver) = mpsc::unbounded_channel();
             connections.push(sender);
-            let thread = thread(VmName::Worker(index), worker);
-            gateway.spawn(format!("worker-{index}"), thread, move |thread| thread.serve(receiver))?;
+            gateway.spawn(VmName::Worker(index), worker, move |thread| thread.serve(receiver))?;
         }
-        let pages = admin::Pages { metrics, stats, recent: recent.clone() };
         let admin = admin.map(|(listener, _)| admin::Admin { listener, pages });
-        let main = thread(VmName::Main, driver.main());
-        gateway.spawn("main".to_owned(), main, move |thread| thread.accept(listener, connections, admin))?;
+        gateway
+            .spawn(VmName::Main, driver.main(), move |thread| thread.accept(listener, connections, admin))?;
         // The workers' threads came first, the main one last.
         let kicks = gateway.kicks.clone();
         driver.on_queue_ready(move |name| {
@@ -212,21 +154,20 @@ impl Gateway {
 
     fn spawn(
         &mut self,
-        name: String,
-        thread: Thread,
+        name: VmName,
+        worker: &Worker,
         run: impl FnOnce(Thread) -> io::Result<()> + Send + 'static,
     ) -> Result<(), GatewayError> {
-        self.kicks.push(Arc::clone(&thread.kick));
-        let worker = thread.worker.clone();
-        let handle = std::thread::Builder::new()
-            .name(name.clone())
-            .spawn(move || {
-                if let Err(error) = run(thread) {
-                    worker.lock().log(LogLevel::Critical, &format!("thread {name} ends: {error}"));
-                }
-            })
-            .map_err(GatewayError::Thread)?;
-        self.threads.push(handle);
+        let kick = Arc::new(Notify::new());
+        self.kicks.push(Arc::clone(&kick));
+        let worker = worker.clone();
+        let thread = Thread { name, worker: worker.clone(), common: Arc::clone(&self.common), kick };
+        let spawned = std::thread::Builder::new().name(name.to_string()).spawn(move || {
+            if let Err(error) = run(thread) {
+                worker.lock().log(LogLevel::Critical, &format!("thread {name} ends: {error}"));
+            }
+        });
+        self.threads.push(spawned.map_err(GatewayError::Thread)?);
         Ok(())
     }
 
@@ -250,19 +191,7 @@ impl Gateway {
     /// # Errors
     /// As [`Host::update`].
     pub fn update(&mut self, configuration: impl Into<bytes::Bytes>) -> Result<(), LoadError> {
-        self.update_filter(0, configuration)
-    }
-
-    /// As [`update`](Self::update), for a filter of the chain, counted from 0.
-    ///
-    /// # Errors
-    /// As [`Host::update_filter`].
-    pub fn update_filter(
-        &mut self,
-        filter: usize,
-        configuration: impl Into<bytes::Bytes>,
-    ) -> Result<(), LoadError> {
-        let updated = self.host.update_filter(filter, configuration);
+        let updated = self.host.update(configuration);
         self.filters_changed(&updated);
         updated
     }
@@ -283,7 +212,7 @@ impl Gateway {
 
     fn filters_changed(&self, changed: &Result<(), LoadError>) {
         if changed.is_ok()
-            && let (Some(recent), Some(driver)) = (&self.recent, self.host.driver())
+            && let (Some(recent), Some(driver)) = (&self.common.options.recent, self.host.driver())
         {
             recent.reloaded(driver.filters(), self.host.clock().wall());
         }
@@ -298,7 +227,7 @@ impl Gateway {
 
     fn stop(&mut self) {
         // Threads that have ended already hear nothing, and need not.
-        self.phase.send_replace(Phase::Draining { grace: self.grace });
+        self.phase.send_replace(Phase::Draining);
         for thread in self.threads.drain(..) {
             // A panic of a thread has been reported by the panic hook.
             let _ = thread.join();

@@ -1,4 +1,5 @@
-//! Between the messages of the HTTP library and the maps that filters see.
+//! Between the messages of the HTTP library and the maps that filters see. A message that is not there for a map cannot be sent: the
+//! filter made up a status, a method, a path or an authority that HTTP does not have.
 
 use bytes::Bytes;
 use host_sim::{
@@ -6,11 +7,12 @@ use host_sim::{
     edge::{self, Refusal},
 };
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request, response, uri::PathAndQuery,
+    HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request, response,
+    uri::{Authority, Parts, PathAndQuery, Scheme},
 };
 use http_body::Body as _;
 
-use super::body::StreamBody;
+use super::body::{self, Body};
 
 /// Headers that concern one connection only, not the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 5] = [
@@ -20,10 +22,6 @@ const HOP_BY_HOP: [HeaderName; 5] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-
-/// A message that cannot be sent on: a status, method or path that the filter made up and that HTTP does not have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unsendable;
 
 fn bytes(value: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(value.as_ref())
@@ -106,18 +104,11 @@ pub(super) fn headers_of(map: &HeaderMap) -> Headers {
 const WITHOUT_BODY: [&str; 5] = ["GET", "HEAD", "DELETE", "TRACE", "CONNECT"];
 
 /// The request as it goes to the server at `base` over HTTP/1, for the authority that it names itself.
-pub(super) fn outbound(
-    headers: Headers,
-    base: &Uri,
-    body: StreamBody,
-) -> Result<http::Request<StreamBody>, Unsendable> {
+pub(super) fn outbound(headers: Headers, base: &Uri, body: Body) -> Option<http::Request<Body>> {
     let is_empty = body.is_end_stream();
     let mut request = http::Request::new(body);
     *request.method_mut() = method(&headers)?;
-    *request.uri_mut() = match base.authority() {
-        Some(base) if *request.method() == Method::CONNECT => base.clone().into(),
-        _ => path(&headers)?.into(),
-    };
+    *request.uri_mut() = url(base.authority().cloned(), &headers)?;
     let authority = headers.get(":authority").cloned();
     *request.headers_mut() = header_map(headers);
     if is_empty && !WITHOUT_BODY.contains(&request.method().as_str()) {
@@ -125,49 +116,48 @@ pub(super) fn outbound(
         length.or_insert(HeaderValue::from_static("0"));
     }
     if let Some(authority) = authority {
-        let host = HeaderValue::from_maybe_shared(authority).map_err(|_| Unsendable)?;
+        let host = HeaderValue::from_maybe_shared(authority).ok()?;
         request.headers_mut().insert(header::HOST, host);
     }
-    Ok(request)
+    Some(request)
 }
 
-fn path(headers: &Headers) -> Result<PathAndQuery, Unsendable> {
+/// The URL of a request to a server.
+fn url(server: Option<Authority>, headers: &Headers) -> Option<Uri> {
     let path = headers.get(":path").cloned().unwrap_or(Bytes::from_static(b"/"));
-    PathAndQuery::from_maybe_shared(path).map_err(|_| Unsendable)
+    let mut parts = Parts::default();
+    parts.scheme = Some(Scheme::HTTP);
+    parts.authority = server;
+    parts.path_and_query = Some(PathAndQuery::from_maybe_shared(path).ok()?);
+    Uri::from_parts(parts).ok()
 }
 
-fn method(headers: &Headers) -> Result<Method, Unsendable> {
-    headers
-        .get(":method")
-        .map_or(Ok(Method::GET), |method| Method::from_bytes(method))
-        .map_err(|_| Unsendable)
+fn method(headers: &Headers) -> Option<Method> {
+    headers.get(":method").map_or(Some(Method::GET), |method| Method::from_bytes(method).ok())
 }
 
 /// The request as it goes over HTTP/2, for the authority that it names itself.
-pub(super) fn outbound_http2(
-    headers: Headers,
-    body: StreamBody,
-) -> Result<http::Request<StreamBody>, Unsendable> {
-    let authority = headers.get(":authority").ok_or(Unsendable)?.as_ref();
-    let uri = Uri::builder().scheme("http").authority(authority).path_and_query(path(&headers)?).build();
+pub(super) fn outbound_http2(headers: Headers, body: Body) -> Option<http::Request<Body>> {
+    let authority = headers.get(":authority")?;
+    let authority = Authority::from_maybe_shared(authority.clone()).ok()?;
     let mut request = http::Request::new(body);
-    *request.uri_mut() = uri.map_err(|_| Unsendable)?;
+    *request.uri_mut() = url(Some(authority), &headers)?;
     *request.version_mut() = Version::HTTP_2;
     *request.method_mut() = method(&headers)?;
     *request.headers_mut() = header_map(headers);
-    Ok(request)
+    Some(request)
 }
 
 /// The answer to a request that no filter sees; its connection closes after it.
-pub(super) fn refused(refusal: Refusal) -> Result<http::Response<StreamBody>, Unsendable> {
-    let mut response = http::Response::new(StreamBody::whole(Bytes::from_static(refusal.body.as_bytes())));
-    *response.status_mut() = http::StatusCode::from_u16(refusal.status).map_err(|_| Unsendable)?;
+pub(super) fn refused(refusal: Refusal) -> Option<http::Response<Body>> {
+    let mut response = http::Response::new(body::whole(Bytes::from_static(refusal.body.as_bytes())));
+    *response.status_mut() = http::StatusCode::from_u16(refusal.status).ok()?;
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     if !refusal.body.is_empty() {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     }
-    Ok(response)
+    Some(response)
 }
 
 /// The upstream's response as the filter sees it. As in Envoy it still has what concerns the connection, which goes no
@@ -182,11 +172,11 @@ pub(super) fn response_headers(parts: &response::Parts) -> Headers {
 }
 
 /// The response as it goes to the client.
-pub(super) fn inbound(headers: Headers, body: StreamBody) -> Result<http::Response<StreamBody>, Unsendable> {
+pub(super) fn inbound(headers: Headers, body: Body) -> Option<http::Response<Body>> {
     let mut response = http::Response::new(body);
-    *response.status_mut() = http::StatusCode::from_u16(headers.status()).map_err(|_| Unsendable)?;
+    *response.status_mut() = http::StatusCode::from_u16(headers.status()).ok()?;
     *response.headers_mut() = header_map(headers);
-    Ok(response)
+    Some(response)
 }
 
 #[cfg(test)]
@@ -239,7 +229,7 @@ mod tests {
         let request = |method: &'static str| -> Headers {
             [(":method", method), (":path", "/s/m"), (":authority", "service")].into_iter().collect()
         };
-        let empty = || StreamBody::whole(Bytes::new());
+        let empty = || body::whole(Bytes::new());
         let sent = outbound_http2(request("POST"), empty()).unwrap();
         assert_eq!((sent.uri().to_string().as_str(), sent.headers().len()), ("http://service/s/m", 0));
         for (method, length) in [("POST", Some("0")), ("PUT", Some("0")), ("GET", None), ("DELETE", None)] {
@@ -255,12 +245,12 @@ mod tests {
         let send = |name: &'static str, value: &'static str| {
             let mut headers: Headers = [(":method", "GET"), (":path", "/")].into_iter().collect();
             headers.set(name, value);
-            outbound(headers, &base, StreamBody::whole(Bytes::new())).map(|request| request.uri().to_string())
+            outbound(headers, &base, body::whole(Bytes::new())).map(|request| request.uri().to_string())
         };
-        assert_eq!(send("x", "y"), Ok("/".to_owned()));
-        assert_eq!(send(":path", "a b"), Err(Unsendable));
-        assert_eq!(send(":method", "G T"), Err(Unsendable));
+        assert_eq!(send("x", "y"), Some("http://127.0.0.1:1/".to_owned()));
+        assert_eq!(send(":path", "a b"), None);
+        assert_eq!(send(":method", "G T"), None);
         let headers: Headers = [(":status", "1000")].into_iter().collect();
-        assert!(inbound(headers, StreamBody::whole(Bytes::new())).is_err());
+        assert!(inbound(headers, body::whole(Bytes::new())).is_none());
     }
 }

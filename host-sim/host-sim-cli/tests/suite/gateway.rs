@@ -4,11 +4,12 @@ use std::{
     io::{BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use host_sim::{Clock, FailurePolicy, Host, Module, Plugin};
@@ -58,7 +59,7 @@ fn a_connection_serves_one_request_after_the_other_and_the_filter_limits_them() 
 #[test]
 fn responses_stream_to_the_client_as_they_come() {
     let (go_on, wait) = mpsc::channel();
-    let wait = std::sync::Mutex::new(wait);
+    let wait = Mutex::new(wait);
     let upstream = upstream(move |mut stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         read_message(&mut reader).unwrap();
@@ -78,7 +79,7 @@ fn responses_stream_to_the_client_as_they_come() {
 #[test]
 fn requests_stream_to_the_upstream_as_they_come() {
     let (arrived, arrives) = mpsc::channel();
-    let arrived = std::sync::Mutex::new(arrived);
+    let arrived = Mutex::new(arrived);
     let upstream = upstream(move |mut stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         read_head(&mut reader).unwrap();
@@ -98,6 +99,50 @@ fn requests_stream_to_the_upstream_as_they_come() {
     assert_eq!(arrives.recv_timeout(PATIENCE).unwrap(), b"b");
     stream.write_all(b"0\r\n\r\n").unwrap();
     assert_eq!(read_message(&mut reader).unwrap().status(), 204);
+}
+
+/// Writes as much of 128 MiB as is taken, and returns how much that is.
+fn fill(mut stream: &TcpStream) -> usize {
+    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let (piece, mut written) = ([b'x'; 64 << 10], 0);
+    while written < ENDLESS
+        && let Ok(more) = stream.write(&piece)
+    {
+        written += more;
+    }
+    written
+}
+
+const ENDLESS: usize = 128 << 20;
+
+#[test]
+fn whoever_does_not_read_stops_whoever_writes() {
+    let (told, hear) = mpsc::channel();
+    let (end, ends) = mpsc::channel::<()>();
+    let (told, ends) = (Mutex::new(told), Mutex::new(ends));
+    let upstream = upstream(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let head = read_head(&mut reader).unwrap();
+        if head.start.starts_with("GET") {
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {ENDLESS}\r\n\r\n").unwrap();
+            told.lock().unwrap().send(fill(&stream)).unwrap();
+        } else {
+            // It reads no further until the sender is dropped.
+            assert!(ends.lock().unwrap().recv_timeout(PATIENCE).is_err());
+        }
+    });
+    let gateway = gateway_with("limiter", upstream, None);
+    let (mut stream, mut reader) = connect(gateway.address());
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    assert_eq!(read_head(&mut reader).unwrap().status(), 200);
+    let written = hear.recv_timeout(PATIENCE).unwrap();
+    assert!(written < ENDLESS, "the upstream has written all of it");
+
+    let (mut stream, _reader) = connect(gateway.address());
+    write!(stream, "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {ENDLESS}\r\n\r\n").unwrap();
+    let written = fill(&stream);
+    drop(end);
+    assert!(written < ENDLESS, "the client has written all of it");
 }
 
 /// Sends 4 MiB to a path, and reads the answer's head and as much of its body as there is.

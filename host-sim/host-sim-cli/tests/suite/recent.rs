@@ -87,7 +87,7 @@ fn nothing_that_a_client_sends_becomes_part_of_the_page() {
     let text = page.text();
     assert!(!text.contains("<script") && !text.contains("<img"), "{text}");
     assert!(text.contains(
-        "&lt;script&gt;alert(1)&lt;/script&gt;&lt;img src=x onerror=&#39;alert(2)&#39;&gt;&quot;&amp;amp;"
+        "&#60;script&#62;alert(1)&#60;/script&#62;&#60;img src=x onerror=&#39;alert(2)&#39;&#62;&#34;&#38;amp;"
     ));
     let policy = page.header("content-security-policy");
     assert_eq!(policy, Some("default-src 'none'; style-src 'unsafe-inline'"));

@@ -9,6 +9,7 @@ mod scenario;
 
 pub use self::{access_log::AccessLog, recent::Recent};
 pub(super) use self::{
-    recent::{RequestId, Setup, Shown},
+    page::{Shown, shown},
+    recent::{RequestId, Setup},
     record::{End, Message, Record, Upstream},
 };

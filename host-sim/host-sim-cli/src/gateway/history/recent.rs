@@ -8,11 +8,7 @@ use std::{
 
 use host_sim::{Framing, Response, TracedCallback, VmName};
 
-use super::{
-    page,
-    record::{Message, Record},
-    scenario,
-};
+use super::record::{Message, Record};
 
 /// Maximum number of requests that are kept.
 const REQUESTS: usize = 100;
@@ -39,7 +35,7 @@ pub struct Recent(Arc<Mutex<State>>);
 
 /// A request's number, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::gateway) struct RequestId(u64);
+pub(in crate::gateway) struct RequestId(pub(super) u64);
 
 impl std::fmt::Display for RequestId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -92,19 +88,8 @@ pub(super) struct Answer {
     pub(super) message: Message,
 }
 
-/// An answer of the admin address.
-#[derive(Debug)]
-pub(in crate::gateway) enum Shown {
-    Page(String),
-    /// A scenario and its file name.
-    Scenario {
-        name: String,
-        text: String,
-    },
-}
-
 impl Recent {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -180,24 +165,6 @@ impl Recent {
     /// Records that a filter called a cluster by gRPC.
     pub(in crate::gateway) fn called_grpc(&self) {
         self.lock().called_grpc = true;
-    }
-
-    /// The answer for a path of the admin address, if it is one of these.
-    pub(in crate::gateway) fn at(&self, path: &str) -> Option<Shown> {
-        let rest = path.strip_prefix("/requests")?;
-        let state = self.lock();
-        if rest.is_empty() {
-            return Some(Shown::Page(page::page(&state)));
-        }
-        let (id, form) = rest.strip_prefix('/')?.split_once('/')?;
-        let id = RequestId(id.parse().ok()?);
-        let (alone, kind) = match form {
-            "scenario.json" => (false, "scenario"),
-            "alone.json" => (true, "alone"),
-            _ => return None,
-        };
-        let scenario = scenario::of(&state, id, alone).ok()?;
-        Some(Shown::Scenario { name: format!("request-{id}-{kind}.json"), text: format!("{scenario:#}\n") })
     }
 }
 

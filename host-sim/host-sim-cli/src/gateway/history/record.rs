@@ -161,6 +161,26 @@ impl Record {
         self.answer.headers.status()
     }
 
+    /// The method and the path that the client asked for.
+    pub(super) fn asked(&self) -> String {
+        let header = |name| text(&self.request.headers, name).unwrap_or_default();
+        format!("{} {}", header(":method"), header(":path"))
+    }
+
+    /// Whether the client got an error, or not the whole answer.
+    pub(super) fn is_bad(&self) -> bool {
+        self.status() >= 400 || self.end != End::Answered
+    }
+
+    /// How the request ended, in words.
+    pub(super) fn ending(&self) -> String {
+        match self.end {
+            End::ClientGone => "the client went away".to_owned(),
+            End::Broken => format!("broken off: {}", self.details),
+            End::Answered | End::Refused => self.details.clone(),
+        }
+    }
+
     /// A header of the request, as it was forwarded or as the filters received it.
     pub(super) fn header(&self, name: &str) -> Option<String> {
         text(&self.headers, name)

@@ -71,7 +71,7 @@ pub(super) fn of(state: &State, id: RequestId, alone: bool) -> Result<Json, Unsa
     }
     advance(&mut steps, now, record.started);
     let mut last = step(record, state.setup.workers);
-    last.insert("name".to_owned(), name(record).into());
+    last.insert("name".to_owned(), record.asked().into());
     last.insert("expect".to_owned(), expected(record));
     steps.push(Json::Object(last));
 
@@ -94,18 +94,13 @@ pub(super) fn of(state: &State, id: RequestId, alone: bool) -> Result<Json, Unsa
     let clock = Timestamp::try_from(std::time::UNIX_EPOCH + state.setup.loaded);
     let clock = clock.map_or(Json::Null, |clock| clock.to_string().into());
     Ok(json!({
-        "name": name(record),
+        "name": record.asked(),
         "workers": state.setup.workers,
         "clock": clock,
         "framing": state.setup.framing.to_string(),
         "clusters": clusters,
         "steps": steps,
     }))
-}
-
-fn name(record: &Record) -> String {
-    let header = |name| text(&record.request.headers, name).unwrap_or_default();
-    format!("{} {}", header(":method"), header(":path"))
 }
 
 /// Adds a step that advances the clock to `then`, unless that is in the past. Returns the clock after it.
