@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use host_sim::{EnvoyVersion, Plugin};
 pub use host_sim_cli::against::Upstream;
-use host_sim_cli::against::{ChainedFilter, Envoy, Program, Settings, Simulator, compare};
+use host_sim_cli::against::{ChainedFilter, Contender as _, Envoy, Program, Settings, Simulator, compare};
 use host_sim_cli::scenario::{self, Scenario};
 use serde_json::Value;
 

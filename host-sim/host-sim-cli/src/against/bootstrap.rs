@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use host_sim::{EnvoyVersion, FailurePolicy, Plugin};
 use serde_json::{Map, Value, json};
 
@@ -130,23 +131,9 @@ pub(super) fn message(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": text}),
         Err(_) => {
-            json!({"@type": "type.googleapis.com/google.protobuf.BytesValue", "value": base64(bytes)})
+            json!({"@type": "type.googleapis.com/google.protobuf.BytesValue", "value": STANDARD.encode(bytes)})
         }
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
-        let bits = bits << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = DIGITS.get((bits >> (18 - 6 * place) & 63) as usize).filter(|_| place <= three.len());
-            text.push(digit.map_or('=', |digit| char::from(*digit)));
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -12,7 +12,11 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use super::{AgainstError, pieces::Pieces, seen::header_map, wait::runtime};
+use super::{
+    AgainstError,
+    pieces::{Pieces, header_map},
+    wait::runtime,
+};
 use crate::scenario::Call;
 
 /// What a client reads.

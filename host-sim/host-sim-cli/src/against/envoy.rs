@@ -110,13 +110,12 @@ impl Envoy {
         let refused = AgainstError::system("the folder of Envoy's files");
         let folder = tempfile::tempdir().map_err(&refused)?;
         let upstream = Upstream::start(&scenario.upstream)?;
+        let clusters = Upstream::start_all(&scenario.clusters)?;
         let mut configs = vec![cluster("upstream", upstream.address(), false)];
-        let mut clusters = BTreeMap::new();
-        for (name, answer) in &scenario.clusters {
-            let server = Upstream::start(answer)?;
-            configs.push(cluster(name, server.address(), answer.is_grpc()));
-            clusters.insert(name.clone(), server);
-        }
+        let servers = clusters.iter().zip(scenario.clusters.values());
+        configs.extend(
+            servers.map(|((name, server), answer)| cluster(name, server.address(), answer.is_grpc())),
+        );
         let mut chain = Vec::new();
         for (index, ChainedFilter { wasm, plugin, any, .. }) in filters.iter().enumerate() {
             let code = folder.path().join(format!("filter-{index}.wasm"));
@@ -184,11 +183,6 @@ impl Envoy {
             let mut details = lines.iter().filter_map(|line| line.strip_prefix(ACCESS));
             details.nth(self.requests.get().checked_sub(1)?).map(str::to_owned)
         })
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// All that it has logged.

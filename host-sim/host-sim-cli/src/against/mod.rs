@@ -9,8 +9,6 @@ mod client;
 mod comparable;
 mod envoy;
 mod error;
-mod mask;
-mod misses;
 mod pieces;
 mod program;
 mod seen;
@@ -25,15 +23,13 @@ use serde_json::Value;
 
 use self::{
     comparable::obstacle,
-    mask::Masks,
-    misses::Misses,
-    seen::{Seen, send},
+    seen::{Seen, called, send},
     wait::until,
 };
 pub use self::{
     envoy::Envoy, error::AgainstError, program::Program, simulator::Simulator, upstream::Upstream,
 };
-use crate::scenario::{self, Call, Expect, Miss, Scenario, Step};
+use crate::scenario::{self, Call, Check, Expect, Masks, Miss, Scenario, Step};
 
 /// How long both gateways may take to come to the same log, calls and counters.
 const SETTLING: Duration = Duration::from_secs(5);
@@ -206,7 +202,7 @@ impl<'a> Pair<'a> {
             self.simulator.upstream().answer(step.upstream.as_ref())?;
             self.envoy.upstream().answer(step.upstream.as_ref())?;
         }
-        let (mut left, mut right) = (Misses::new(self.masks), Misses::new(self.masks));
+        let (mut left, mut right) = (Check::new(self.masks), Check::new(self.masks));
         if step.request.is_some() {
             let mut asked = (Vec::new(), Vec::new());
             for time in 1..=step.repeat.unwrap_or(1) {
@@ -215,15 +211,15 @@ impl<'a> Pair<'a> {
                 if here != there {
                     compared.differ(&format!("request {time}"), &here, &there);
                 }
-                left.seen(expect, &seen.0);
-                right.seen(expect, &seen.1);
+                left.seen(expect, &seen.0.checked());
+                right.seen(expect, &seen.1.checked());
                 asked.0.extend(seen.0.asked);
                 asked.1.extend(seen.1.asked);
                 self.details(expect, &mut right)?;
             }
             if let Some(expected) = &expect.callouts {
-                left.callouts(expected, &asked.0);
-                right.callouts(expected, &asked.1);
+                left.callouts(expected, &called(&asked.0));
+                right.callouts(expected, &called(&asked.1));
             }
         }
         if let Some(given) = &step.update {
@@ -235,7 +231,7 @@ impl<'a> Pair<'a> {
                 (&mut right, self.envoy.update(&configuration)?),
             ] {
                 if taken == expected {
-                    misses.add("update", word(!expected), word(taken));
+                    misses.miss("update", word(!expected), word(taken));
                 }
             }
         }
@@ -247,8 +243,8 @@ impl<'a> Pair<'a> {
         // Contexts on several threads log in any order.
         let in_order = step.request.is_some();
         compared.differences.extend(self.settle("log", in_order, expect));
-        left.log(expect, &self.told.0);
-        right.log(expect, &self.told.1);
+        left.log(expect, &lines(&self.told.0));
+        right.log(expect, &lines(&self.told.1));
         if in_order {
             self.told = (Vec::new(), Vec::new());
         }
@@ -279,34 +275,27 @@ impl<'a> Pair<'a> {
     }
 
     /// Looks at what only Envoy's access log says.
-    fn details(&self, expect: &Expect, misses: &mut Misses<'_>) -> Result<(), AgainstError> {
+    fn details(&self, expect: &Expect, check: &mut Check<'_>) -> Result<(), AgainstError> {
         const FROM_UPSTREAM: &str = "via_upstream";
         if expect.details.is_none() && expect.local_reply.is_none() {
             return Ok(());
         }
         let found = self.envoy.details()?;
-        if let Some(expected) = expect.details.as_ref().filter(|expected| **expected != found) {
-            misses.add("details", expected, &found);
-        }
-        let is_local = found != FROM_UPSTREAM;
-        if let Some(expected) = expect.local_reply.filter(|expected| *expected != is_local) {
-            misses.add("local_reply", expected, is_local);
-        }
+        check.compare("local_reply", expect.local_reply, found != FROM_UPSTREAM);
+        check.compare("details", expect.details.as_ref(), &found);
         Ok(())
     }
 
-    fn metrics(&self, expect: &Expect, left: &mut Misses<'a>, right: &mut Misses<'a>) {
+    fn metrics(&self, expect: &Expect, left: &mut Check<'a>, right: &mut Check<'a>) {
         let contenders: [(&dyn Contender, _); 2] = [(&self.simulator, left), (&self.envoy, right)];
-        for (contender, misses) in contenders {
+        for (contender, check) in contenders {
             for (name, expected) in &expect.metrics {
                 // What is found at the end counts.
                 let _ =
                     until("a metric", SETTLING, || (contender.metric(name) == Some(*expected)).then_some(()));
                 let found = contender.metric(name);
-                if found != Some(*expected) {
-                    let found = found.map_or_else(|| "no such metric".to_owned(), |found| found.to_string());
-                    misses.add(&format!("metrics.{name}"), expected, found);
-                }
+                let found = found.map_or_else(|| "no such metric".to_owned(), |found| found.to_string());
+                check.compare(&format!("metrics.{name}"), Some(expected.to_string()), found);
             }
         }
     }
@@ -329,9 +318,9 @@ impl<'a> Pair<'a> {
         // Whether they come to agree is the question.
         let _ = until("the logs", SETTLING, || {
             let (left, right) = both();
-            let mut misses = Misses::new(masks);
-            misses.log(expect, &[self.told.1.as_slice(), right.as_slice()].concat());
-            (shown(&left) == shown(&right) && misses.found().is_empty()).then_some(())
+            let mut check = Check::new(masks);
+            check.log(expect, &lines(self.told.1.iter().chain(&right)));
+            (shown(&left) == shown(&right) && check.misses.is_empty()).then_some(())
         });
         let (left, right) = both();
         self.marks = (self.marks.0 + left.len(), self.marks.1 + right.len());
@@ -346,6 +335,10 @@ impl<'a> Pair<'a> {
     }
 }
 
+fn lines<'l>(log: impl IntoIterator<Item = &'l String>) -> Vec<&'l str> {
+    log.into_iter().map(String::as_str).collect()
+}
+
 impl Compared {
     fn differ(&mut self, what: &str, left: &[String], right: &[String]) {
         let what = format!("{what}: - host-sim, + Envoy");
@@ -353,10 +346,10 @@ impl Compared {
     }
 
     /// Adds what Envoy missed. What host-sim missed in the same way says nothing about a difference between them.
-    fn judge(&mut self, left: &Misses<'_>, right: &Misses<'_>) {
-        for miss in right.found() {
+    fn judge(&mut self, left: &Check<'_>, right: &Check<'_>) {
+        for miss in &right.misses {
             let Miss { what, expected, found } = miss;
-            if left.found().contains(miss) {
+            if left.misses.contains(miss) {
                 let why = format!(
                     "{what}: expected {expected:?}; over sockets and on the real clock, host-sim and Envoy both have {found:?}"
                 );

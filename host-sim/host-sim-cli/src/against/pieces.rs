@@ -1,4 +1,4 @@
-//! A message's body as a scenario gives it: in pieces, with trailers, with or without its length.
+//! A message as a scenario gives it: its headers, and its body in pieces, with trailers, with or without its length.
 
 use std::{
     collections::VecDeque,
@@ -8,8 +8,25 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
+
+use super::AgainstError;
+use crate::scenario::Lines;
+
+/// The headers of a message.
+pub(super) fn header_map<'a>(
+    headers: impl Iterator<Item = (&'a String, &'a Lines)>,
+) -> Result<HeaderMap, AgainstError> {
+    let mut map = HeaderMap::new();
+    for (name, lines) in headers {
+        for line in lines.iter() {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(AgainstError::message)?;
+            map.append(name, HeaderValue::from_str(line).map_err(AgainstError::message)?);
+        }
+    }
+    Ok(map)
+}
 
 /// A body.
 #[derive(Debug, Clone)]

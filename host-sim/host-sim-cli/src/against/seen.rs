@@ -2,15 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::{
     AgainstError, Contender,
     client::{self, Ending},
-    mask::Masks,
 };
-use crate::scenario::{Call, Lines};
+use crate::scenario::{self, Call, Found, Masks};
 
 /// How long a client waits for an answer that is not expected to end.
 const IMPATIENCE: Duration = Duration::from_secs(1);
@@ -30,6 +29,10 @@ pub(super) struct Message {
 }
 
 impl Message {
+    fn found(&self) -> Found<'_> {
+        Found { headers: &self.headers, body: self.body.clone(), trailers: Some(&self.trailers) }
+    }
+
     fn lines(&self, whose: &str, masks: &Masks<'_>) -> Vec<String> {
         let line = |(name, lines): (&String, &Vec<String>)| masks.header(name, &lines.join(" | "));
         let headers = self.headers.iter().map(line).map(|line| format!("{whose} {line}"));
@@ -60,7 +63,23 @@ pub(super) struct Seen {
     pub(super) asked: Vec<Asked>,
 }
 
+/// Calls to clusters as expectations are checked on them.
+pub(super) fn called(asked: &[Asked]) -> Vec<(&String, Found<'_>)> {
+    asked.iter().map(|asked| (&asked.cluster, asked.message.found())).collect()
+}
+
 impl Seen {
+    /// What expectations are checked on.
+    pub(super) fn checked(&self) -> scenario::Seen<'_> {
+        scenario::Seen {
+            status: self.status,
+            ends: !self.waits,
+            reset: self.status == 0 && !self.waits,
+            answer: self.answer.found(),
+            forwarded: self.forwarded.as_ref().map(Message::found),
+        }
+    }
+
     /// Takes in what clusters were asked since the last time.
     pub(super) fn hear(&mut self, contender: &dyn Contender) {
         for (name, server) in contender.clusters() {
@@ -118,19 +137,6 @@ pub(super) fn send(
         (status.as_u16(), answer)
     });
     Ok(Seen { waits, status, answer, forwarded, asked: Vec::new() })
-}
-
-pub(super) fn header_map<'a>(
-    headers: impl Iterator<Item = (&'a String, &'a Lines)>,
-) -> Result<HeaderMap, AgainstError> {
-    let mut map = HeaderMap::new();
-    for (name, lines) in headers {
-        for line in lines.iter() {
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(AgainstError::message)?;
-            map.append(name, HeaderValue::from_str(line).map_err(AgainstError::message)?);
-        }
-    }
-    Ok(map)
 }
 
 /// Headers to compare: those of the message.

@@ -40,11 +40,9 @@ impl Simulator {
     ) -> Result<Self, AgainstError> {
         let upstream = Upstream::start(&scenario.upstream)?;
         let mut options = Options::new(url(upstream.address())?);
-        let mut clusters = BTreeMap::new();
-        for (name, answer) in &scenario.clusters {
-            let cluster = Upstream::start(answer)?;
+        let clusters = Upstream::start_all(&scenario.clusters)?;
+        for (name, cluster) in &clusters {
             options.clusters.insert(name.clone(), url(cluster.address())?);
-            clusters.insert(name.clone(), cluster);
         }
         options.response_timeout = response_timeout(scenario);
         let flavour = Flavour::Envoy(version);
@@ -64,11 +62,6 @@ impl Simulator {
         host.load_chain(filters.iter().map(|filter| (&filter.module, filter.plugin.clone())))?;
         let gateway = Gateway::start(host, options)?;
         Ok(Self { gateway, upstream, clusters })
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.gateway.address()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A server that answers requests as a scenario says, and remembers them.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,8 +20,8 @@ use tokio::{net::TcpListener, runtime::Runtime, time::Instant};
 
 use super::{
     AgainstError,
-    pieces::Pieces,
-    seen::{Fields, Message, fields, header_map},
+    pieces::{Pieces, header_map},
+    seen::{Fields, Message, fields},
 };
 use crate::scenario::{Answer, Sequence};
 
@@ -110,6 +110,13 @@ impl Upstream {
         let address = listener.local_addr().map_err(&refused)?;
         runtime.spawn(accept(listener, Arc::clone(&state)));
         Ok(Self { address, state, _runtime: runtime })
+    }
+
+    /// Starts one for each answer.
+    pub(super) fn start_all(
+        answers: &BTreeMap<String, Answer>,
+    ) -> Result<BTreeMap<String, Self>, AgainstError> {
+        answers.iter().map(|(name, answer)| Ok((name.clone(), Self::start(answer)?))).collect()
     }
 
     /// Where it listens.

@@ -1,9 +1,9 @@
 //! `host-sim check`
 
 use clap::{Args, ValueEnum};
-use host_sim::{Flavour, Host, LoadError, LogLine, Module, Plugin, Request, Response, VmName};
+use host_sim::{Flavour, Host, LoadError, LogLevel, LogLine, Module, Plugin, Request, Response, VmName};
 
-use super::{Error, Filter, Level, Trace, load, print, print_warning};
+use super::{Error, Filter, Trace, load, log_level, print, print_warning};
 
 /// Configures the filter in a VM, sends it a request, and prints what it logs
 ///
@@ -21,9 +21,9 @@ pub(super) struct Check {
     /// Tries the filter in every supported host, and prints a table
     #[arg(long, value_enum, conflicts_with = "host")]
     hosts: Option<Hosts>,
-    /// Minimum log level to print
-    #[arg(long, value_enum, default_value = "info")]
-    log_level: Level,
+    /// Minimum log level to print: trace, debug, info, warn, error or critical
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level)]
+    log_level: LogLevel,
     #[command(flatten)]
     trace: Trace,
 }
@@ -48,7 +48,7 @@ impl Check {
 
     /// Configures the filters in a host, which is given back with them.
     fn start(&self, flavour: Flavour, chain: &[(Module, Plugin)]) -> Result<Result<Host, LoadError>, Error> {
-        let mut builder = self.filter.builder_of(flavour)?.any_cluster().log_level(self.log_level.into());
+        let mut builder = self.filter.builder_of(flavour)?.any_cluster().log_level(self.log_level);
         if let Some(form) = self.trace.trace {
             builder = builder.on_trace(move |callback| {
                 // The other VMs are told the same as these.

@@ -107,28 +107,10 @@ impl Cli {
     }
 }
 
-/// Minimum log level to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Level {
-    Trace,
-    Debug,
-    Info,
-    Warn,
-    Error,
-    Critical,
-}
-
-impl From<Level> for LogLevel {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Trace => Self::Trace,
-            Level::Debug => Self::Debug,
-            Level::Info => Self::Info,
-            Level::Warn => Self::Warn,
-            Level::Error => Self::Error,
-            Level::Critical => Self::Critical,
-        }
-    }
+/// A log level by its name.
+fn log_level(name: &str) -> Result<LogLevel, &'static str> {
+    let level = (0..).map_while(LogLevel::from_code).find(|level| level.name() == name);
+    level.ok_or("expected trace, debug, info, warn, error or critical")
 }
 
 /// The calls between filter and host.

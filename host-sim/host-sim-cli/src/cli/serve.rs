@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, fs, io, net::SocketAddr, path::PathBuf};
 
 use clap::Args;
-use host_sim::{Clock, Framing, LoadError};
+use host_sim::{Clock, Framing, LoadError, LogLevel};
 use host_sim_cli::{
     gateway::{AccessLog, Gateway, Options, Recent},
     watch::Files,
 };
 use http::Uri;
 
-use super::{Error, Filter, Level, Trace, load, print, print_beside, print_log};
+use super::{Error, Filter, Trace, load, log_level, print, print_beside, print_log};
 
 /// Serves the filter in front of an upstream
 ///
@@ -48,9 +48,9 @@ pub(super) struct Serve {
     /// In which pieces bodies come to the filter: envoy, http1, http2, or a number of bytes
     #[arg(long, value_name = "FRAMING", default_value_t)]
     framing: Framing,
-    /// Minimum log level to print
-    #[arg(long, value_enum, default_value = "info")]
-    log_level: Level,
+    /// Minimum log level to print: trace, debug, info, warn, error or critical
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level)]
+    log_level: LogLevel,
     /// Loads the module and the configuration again when their files change; a filter that does not load leaves the one before
     /// in place
     #[arg(long)]
@@ -130,7 +130,7 @@ impl Serve {
             .workers(self.workers.map_or_else(processors, usize::from))
             .clock(Clock::real())
             .system_randomness()
-            .log_level(self.log_level.into())
+            .log_level(self.log_level)
             .log_capacity(0)
             .on_log(print_log)
             .build();

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use host_sim::Framing;
 
-use super::report::{Miss, Report};
+use super::{check::Miss, report::Report};
 
 /// 16 KiB: what Envoy reads at once from many connections.
 const CHUNK: NonZeroUsize = NonZeroUsize::new(16 * 1024).expect("it is not zero");

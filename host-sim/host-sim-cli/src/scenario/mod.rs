@@ -23,6 +23,7 @@ mod error;
 mod expect;
 mod file;
 mod framings;
+mod mask;
 mod message;
 mod report;
 mod run;
@@ -31,12 +32,18 @@ mod watch;
 
 pub use self::{
     answer::Answer,
+    check::Miss,
     error::ScenarioError,
     expect::{Expect, ExpectedCall},
     file::{Call, FaultStep, Interleave, Lines, Link, Scenario, Step},
     framings::FRAMINGS,
-    report::{Miss, Report, StepReport},
+    report::{Report, StepReport},
     run::{Options, chain, run},
     usage::{Usage, Usages, exceeded},
 };
-pub(crate) use self::{answer::Sequence, run::configured};
+pub(crate) use self::{
+    answer::Sequence,
+    check::{Check, Found, Seen},
+    mask::Masks,
+    run::configured,
+};

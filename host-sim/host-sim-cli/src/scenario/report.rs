@@ -2,18 +2,7 @@
 
 use host_sim::{LogLine, TracedCallback};
 
-use super::usage::Usages;
-
-/// Something that is not as expected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Miss {
-    /// What: `status`, `headers.retry-after`, …
-    pub what: String,
-    /// What was expected.
-    pub expected: String,
-    /// What was found.
-    pub found: String,
-}
+use super::{check::Miss, usage::Usages};
 
 /// How a step went.
 #[derive(Debug, Clone, Default)]

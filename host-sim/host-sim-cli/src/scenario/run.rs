@@ -9,16 +9,18 @@ use std::{
 };
 
 use host_sim::{
-    Builder, Clock, Compiler, ConfigurationError, Fault, Framing, Host, LogLevel, Module, Outcome, Plugin,
-    Status, configuration,
+    Builder, Clock, Compiler, ConfigurationError, End, Fault, Framing, Host, LogLevel, Module, Outcome,
+    Plugin, Request, Status, configuration,
 };
 use serde_json::Value as Json;
 
 use super::{
     answer::Sequence,
-    check::Check,
+    check::{Check, Found, Seen},
     error::ScenarioError,
+    expect::Expect,
     file::{FaultStep, Scenario, Step},
+    mask::Masks,
     report::{Report, StepReport},
     watch::Watch,
 };
@@ -104,7 +106,7 @@ pub fn run(
     watch.take_callbacks();
     watch.take_calls();
 
-    let upstream = Sequence::of(&scenario.upstream);
+    let (upstream, masks) = (Sequence::of(&scenario.upstream), Masks::default());
     let mut steps = Vec::new();
     for (index, step) in scenario.steps.iter().enumerate() {
         let own = step.upstream.as_ref().map(Sequence::of);
@@ -114,7 +116,7 @@ pub fn run(
             watch: &watch,
             base,
             number: index + 1,
-            check: Check::default(),
+            check: Check::new(&masks),
             missed_log: None,
             report: StepReport::default(),
         };
@@ -204,6 +206,12 @@ fn shown(outcome: &Outcome) -> String {
     shown.join("\n")
 }
 
+/// A request as its receiver has it.
+fn found(request: &Request) -> Found<'_> {
+    let body = String::from_utf8_lossy(request.body_bytes()).into_owned();
+    Found { headers: request.headers(), body, trailers: request.trailers().map(|trailers| trailers as _) }
+}
+
 struct Runner<'a> {
     host: &'a mut Host,
     upstream: &'a Sequence,
@@ -211,7 +219,7 @@ struct Runner<'a> {
     base: &'a Path,
     /// The step's, counted from 1.
     number: usize,
-    check: Check,
+    check: Check<'a>,
     /// The lines of the log that the first request wrote which missed.
     missed_log: Option<Range<usize>>,
     report: StepReport,
@@ -223,9 +231,11 @@ impl Runner<'_> {
         let done = self.step(step, options)?;
         self.gather(true);
         let calls = self.watch.take_calls();
-        self.check.log(&step.expect, &self.report.log);
+        let lines: Vec<_> = self.report.log.iter().map(|line| line.message.as_str()).collect();
+        self.check.log(&step.expect, &lines);
         self.check.host(&step.expect, self.host);
         if let Some(expected) = &step.expect.callouts {
+            let calls: Vec<_> = calls.iter().map(|call| (&call.cluster, found(&call.request))).collect();
             self.check.callouts(expected, &calls);
         }
         let mut report = self.report;
@@ -273,7 +283,7 @@ impl Runner<'_> {
                         .host
                         .worker(call.worker)
                         .send_and_wait(call.request(), |_| self.upstream.next_response());
-                    self.check.outcome(&step.expect, &outcome);
+                    self.outcome(&step.expect, &outcome);
                     self.report.outcomes.push(shown(&outcome));
                     // Of many requests, those that miss are worth being shown, and else the last.
                     let missed = self.check.misses.len() > before;
@@ -295,14 +305,11 @@ impl Runner<'_> {
                 let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
                 for outcome in &outcomes {
                     *statuses.entry(outcome.status()).or_default() += 1;
-                    self.check.outcome(&step.expect, outcome);
+                    self.outcome(&step.expect, outcome);
                     self.report.outcomes.push(shown(outcome));
                 }
-                if let Some(expected) =
-                    step.expect.statuses.as_ref().filter(|expected| **expected != statuses)
-                {
-                    self.check.miss("statuses", format!("{expected:?}"), format!("{statuses:?}"));
-                }
+                let expected = step.expect.statuses.as_ref().map(|expected| format!("{expected:?}"));
+                self.check.compare("statuses", expected, format!("{statuses:?}"));
                 Ok(format!("{} requests at once, seed {}", outcomes.len(), interleave.seed))
             }
             Step { advance: Some(by), .. } if step.is_one() => {
@@ -333,6 +340,22 @@ impl Runner<'_> {
             }
             _ => Err(ScenarioError::Step { step: number }),
         }
+    }
+
+    /// Looks at a request's outcome.
+    fn outcome(&mut self, expect: &Expect, outcome: &Outcome) {
+        self.check.compare("local_reply", expect.local_reply, outcome.is_local_reply());
+        self.check.compare("details", expect.details.as_deref(), outcome.details());
+        let trailers = outcome.response().trailers().map(|trailers| trailers as _);
+        let answer = Found { headers: outcome.headers(), body: outcome.text(), trailers };
+        let seen = Seen {
+            status: outcome.status(),
+            ends: outcome.end() != End::Paused,
+            reset: outcome.end() == End::Reset,
+            answer,
+            forwarded: outcome.forwarded().map(found),
+        };
+        self.check.seen(expect, &seen);
     }
 
     fn check_worker(&self, worker: usize) -> Result<(), ScenarioError> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use host_sim::TracedCallback;
 use serde::{Deserialize, Serialize};
 
-use super::report::Miss;
+use super::check::Miss;
 
 /// The most that one run of a callback has taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,9 +6,9 @@ const HIDDEN: &str = "…";
 /// Envoy makes up the one, and appends an address of the machine to the other.
 const ALWAYS: [&str; 2] = ["x-request-id: ", "x-forwarded-for: "];
 
-/// Texts that are followed by a value that is not compared.
-#[derive(Debug)]
-pub(super) struct Masks<'a>(Vec<Mask<'a>>);
+/// Texts that are followed by a value that is not compared. By default there are none.
+#[derive(Debug, Default)]
+pub(crate) struct Masks<'a>(Vec<Mask<'a>>);
 
 #[derive(Debug)]
 struct Mask<'a> {
@@ -19,7 +19,7 @@ struct Mask<'a> {
 
 impl<'a> Masks<'a> {
     /// Those of Envoy's own headers and `texts`, in which a `*` stands for the value.
-    pub(super) fn new(texts: &[&'a str]) -> Self {
+    pub(crate) fn new(texts: &[&'a str]) -> Self {
         let mask = |text: &'a str| {
             let (before, after) = text.split_once('*').unwrap_or((text, ""));
             Mask { before, after: Some(after).filter(|after| !after.is_empty()) }
@@ -28,7 +28,7 @@ impl<'a> Masks<'a> {
     }
 
     /// A text of several lines without the values.
-    pub(super) fn hide(&self, text: &str) -> String {
+    pub(crate) fn hide(&self, text: &str) -> String {
         let lines: Vec<_> = text.split('\n').map(|line| self.hide_in_line(line)).collect();
         lines.join("\n")
     }
@@ -38,19 +38,19 @@ impl<'a> Masks<'a> {
     }
 
     /// A header line without the values.
-    pub(super) fn header(&self, name: &str, value: &str) -> String {
+    pub(crate) fn header(&self, name: &str, value: &str) -> String {
         self.hide(&format!("{name}: {value}"))
     }
 
     /// The value of a header as in its [line](Self::header).
-    pub(super) fn header_value(&self, name: &str, value: &str) -> String {
+    pub(crate) fn header_value(&self, name: &str, value: &str) -> String {
         let line = self.header(name, value);
         let value = line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
         value.unwrap_or(&line).to_owned()
     }
 
     /// Whether `whole` has `part` in it, apart from the values.
-    pub(super) fn contains(&self, whole: &str, part: &str) -> bool {
+    pub(crate) fn contains(&self, whole: &str, part: &str) -> bool {
         whole.contains(part) || self.hide(whole).contains(&self.hide(part))
     }
 }
