@@ -1,17 +1,26 @@
 //! The module that a test is about, built by the test itself.
 
 use std::{
-    fmt, fs, io,
+    env, fmt, fs,
+    io::{self, Read as _, Seek as _, Write as _},
     process::{Command, ExitStatus},
     sync::OnceLock,
 };
 
-use crate::vm::module::{Module, ModuleError};
+use sha2::{Digest as _, Sha256};
 
-/// Builds the module that tests are about, once in a process, with a command that its author names.
+use crate::vm::{
+    code_cache::CodeCache,
+    engine::Compiler,
+    module::{Module, ModuleError},
+};
+
+/// Builds the module that tests are about, with a command that its author names.
 ///
 /// The command runs without a shell in the current folder, which is that of the package in `cargo test`. It runs each time that
-/// tests are run, so it should be one that builds only what has changed, as Cargo, Go and make do.
+/// tests are run, so it should be one that builds only what has changed, as Cargo, Go and make do: once in a process, and under
+/// `cargo nextest`, which gives each test a process, once in a run. Processes wait for each other. What the module is compiled to
+/// stays in the [user's cache](CodeCache::of_user), so that it is compiled when it has changed.
 ///
 /// ```no_run
 /// use host_sim::{Host, ModuleBuild, Plugin, Request, Response};
@@ -104,9 +113,44 @@ impl ModuleBuild {
     }
 
     fn build(&self) -> Result<Module, ModuleBuildError> {
+        let cache = CodeCache::of_user();
+        // Without a cache to write to, each process builds for itself.
+        let mut turn = cache.as_ref().and_then(|cache| cache.lock(&self.lock_name()).ok());
+        let run = env::var("NEXTEST_RUN_ID").unwrap_or_default();
+        if run.is_empty() || !turn.as_mut().is_some_and(|turn| is_built_in(turn, &run)) {
+            self.run()?;
+            if let Some(turn) = &mut turn {
+                // Where it cannot be written, the next process builds again.
+                let _ = turn
+                    .set_len(0)
+                    .and_then(|()| turn.rewind())
+                    .and_then(|()| turn.write_all(run.as_bytes()));
+            }
+        }
+        let artefact = || self.artefact.to_owned();
+        let wasm = fs::read(self.artefact).map_err(|source| ModuleBuildError::Read {
+            command: self.command.join(" "),
+            artefact: artefact(),
+            source,
+        })?;
+        let module = match &cache {
+            Some(cache) => Module::compile_cached(wasm, Compiler::Plain, cache).map(|(module, _)| module),
+            None => Module::compile(wasm),
+        };
+        module.map_err(|source| ModuleBuildError::Module { artefact: artefact(), source })
+    }
+
+    /// The name of the lock that processes share which build the same.
+    fn lock_name(&self) -> String {
+        let folder = env::current_dir().unwrap_or_default();
+        let what = format!("{folder:?} {:?} {}", self.command, self.artefact);
+        let digest = Sha256::digest(what);
+        format!("{}.lock", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    fn run(&self) -> Result<(), ModuleBuildError> {
         let (program, arguments) = self.command.split_first().ok_or(ModuleBuildError::NoProgram)?;
         let command = || self.command.join(" ");
-        let artefact = || self.artefact.to_owned();
         let output = Command::new(program)
             .args(arguments)
             .output()
@@ -116,11 +160,12 @@ impl ModuleBuild {
             let said = String::from_utf8_lossy(said).trim_end().to_owned();
             return Err(ModuleBuildError::Failed { command: command(), status: output.status, output: said });
         }
-        let wasm = fs::read(self.artefact).map_err(|source| ModuleBuildError::Read {
-            command: command(),
-            artefact: artefact(),
-            source,
-        })?;
-        Module::compile(wasm).map_err(|source| ModuleBuildError::Module { artefact: artefact(), source })
+        Ok(())
     }
+}
+
+/// Whether the command has run in this run of nextest, as the file says that was locked for it.
+fn is_built_in(turn: &mut fs::File, run: &str) -> bool {
+    let mut known = String::new();
+    turn.read_to_string(&mut known).is_ok() && known == run
 }

@@ -78,34 +78,17 @@ fn compile(file: &Path, compiler: Compiler) -> Result<Module, Error> {
         Error::Failed(format!("{path}: {error} (build the filter first, or give its path with --wasm)"))
     })?;
     let failed = |error: ModuleError| Error::failed(&error).about(&path.to_string());
-    let Some(folder) = cache_folder() else {
+    let Some(cache) = CodeCache::of_user() else {
         return Module::compile_with(wasm, compiler).map_err(failed);
     };
-    let (module, kept) = Module::compile_cached(wasm, compiler, &CodeCache::at(&folder)).map_err(failed)?;
+    let (module, kept) = Module::compile_cached(wasm, compiler, &cache).map_err(failed)?;
     if let Some(error) = kept.error {
         print_beside(format_args!(
             "warning: the compiled module is not kept in {}: {error}",
-            folder.display()
+            cache.folder().display()
         ));
     }
     Ok(module)
-}
-
-/// Where compiled modules are kept: what `HOST_SIM_CACHE` names, nowhere where that is empty, and else the user's folder for caches,
-/// if there is one.
-fn cache_folder() -> Option<PathBuf> {
-    let folder = |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if std::env::var_os("HOST_SIM_CACHE").is_some() {
-        return folder("HOST_SIM_CACHE");
-    }
-    let caches = if cfg!(windows) {
-        folder("LOCALAPPDATA")
-    } else if cfg!(target_os = "macos") {
-        folder("HOME").map(|home| home.join("Library/Caches"))
-    } else {
-        folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))
-    };
-    caches.filter(|caches| caches.is_absolute()).map(|caches| caches.join("host-sim"))
 }
 
 impl Filter {

@@ -5,7 +5,7 @@
 //! it is run as it is, so files are read and written only in a folder to which nobody else may write.
 
 use std::{
-    fs,
+    env, fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io,
     path::{Path, PathBuf},
@@ -43,6 +43,38 @@ impl CodeCache {
     /// A cache in this folder, which is made when something is kept.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
+    }
+
+    /// The user's cache, which the command `host-sim` and [`ModuleBuild`](crate::ModuleBuild) use: in the folder that the environment
+    /// variable `HOST_SIM_CACHE` names, or `host-sim` in the user's folder for caches. None where the variable is empty, or there is
+    /// no such folder.
+    pub fn of_user() -> Option<Self> {
+        let folder = |variable| env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        if env::var_os("HOST_SIM_CACHE").is_some() {
+            return folder("HOST_SIM_CACHE").map(Self::at);
+        }
+        let caches = if cfg!(windows) {
+            folder("LOCALAPPDATA")
+        } else if cfg!(target_os = "macos") {
+            folder("HOME").map(|home| home.join("Library/Caches"))
+        } else {
+            folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))
+        };
+        caches.filter(|caches| caches.is_absolute()).map(|caches| Self::at(caches.join("host-sim")))
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A file of this name that no other process has locked: it is waited for. It is free again when it is closed.
+    pub(crate) fn lock(&self, name: &str) -> io::Result<fs::File> {
+        self.make()?;
+        let path = self.folder.join(name);
+        let file = fs::File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        file.lock()?;
+        Ok(file)
     }
 
     /// The compiled module of `wasm`: the one that is kept, or what `compile` gives, which is kept then.

@@ -1,6 +1,10 @@
 //! Modules that tests build themselves.
 
-use std::{fs, thread};
+use std::{
+    env, fs,
+    process::{Command, Stdio},
+    thread,
+};
 
 use host_sim::{Host, ModuleBuild, Plugin, Request};
 
@@ -60,4 +64,50 @@ fn a_module_that_is_not_built_says_why() {
             assert!(shown.contains(part), "{part:?} in {shown}");
         }
     }
+}
+
+/// Fails while it runs elsewhere.
+static SHARED: ModuleBuild = ModuleBuild::new(
+    &[
+        "sh",
+        "-c",
+        "mkdir \"$0.busy\" && echo run >>\"$0.runs\" && sleep 0.1 && cp \"$0.source\" \"$0\" && rmdir \"$0.busy\"",
+        file!("shared.wasm"),
+    ],
+    file!("shared.wasm"),
+);
+
+/// Builds in a process of its own, where the next test asks for it.
+#[test]
+fn a_process_that_builds() {
+    if env::var_os("HOST_SIM_TEST_BUILDS").is_some() {
+        SHARED.module().unwrap();
+    }
+}
+
+#[test]
+fn processes_build_one_after_the_other_and_once_in_a_run_of_nextest_and_compile_once() {
+    fs::write(file!("shared.wasm.source"), guests::guest("limiter")).unwrap();
+    let cache = file!("cache");
+    // What an earlier run has left.
+    let _ = fs::remove_dir_all(cache);
+    let _ = fs::remove_dir_all(file!("shared.wasm.busy"));
+    //  run of nextest, runs of the command by eight processes
+    for (run, runs) in [("", 8), ("one", 1), ("one", 0), ("two", 1)] {
+        fs::write(file!("shared.wasm.runs"), "").unwrap();
+        let start = |_| {
+            let mut program = Command::new(env::current_exe().unwrap());
+            program.args(["module_build::a_process_that_builds", "--exact"]);
+            program.env("HOST_SIM_TEST_BUILDS", "1").env("HOST_SIM_CACHE", cache).env("NEXTEST_RUN_ID", run);
+            program.stdout(Stdio::null()).spawn().unwrap()
+        };
+        let processes: Vec<_> = (0..8).map(start).collect();
+        let passed = processes.into_iter().map(|mut process| process.wait().unwrap().success());
+        assert_eq!(passed.filter(|passed| *passed).count(), 8, "{run}");
+        assert_eq!(fs::read_to_string(file!("shared.wasm.runs")).unwrap().lines().count(), runs, "{run}");
+    }
+    let kept = fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());
+    let (locks, modules): (Vec<_>, Vec<_>) =
+        kept.partition(|path| path.extension().is_some_and(|extension| extension == "lock"));
+    assert_eq!((locks.len(), modules.len()), (1, 1), "{modules:?}");
 }
