@@ -12,13 +12,10 @@ use std::{
     time::SystemTime,
 };
 
-use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 
 /// What a file begins with; the number goes up when its form changes.
-const MAGIC: &[u8] = b"host-sim code 2\n";
-
-const DIGEST: usize = 32;
+const MAGIC: &[u8] = b"host-sim code 3\n";
 
 /// The most files that a folder keeps, those that were used last.
 const MAX_FILES: usize = 64;
@@ -77,17 +74,17 @@ impl CodeCache {
         Ok(file)
     }
 
-    /// The compiled module of `wasm`: the one that is kept, or what `compile` gives, which is kept then.
+    /// The compiled module of this digest: the one that is kept, or what `compile` gives, which is kept then.
     pub(super) fn module(
         &self,
         engine: &Engine,
-        wasm: &[u8],
+        digest: &[u8],
         compile: impl FnOnce() -> wasmtime::Result<wasmtime::Module>,
     ) -> wasmtime::Result<(wasmtime::Module, Kept)> {
         if let Err(error) = self.make() {
             return Ok((compile()?, Kept { reused: false, error: Some(error) }));
         }
-        let path = self.folder.join(file_name(engine, wasm));
+        let path = self.folder.join(file_name(engine, digest));
         if let Some(module) = fs::read(&path).ok().and_then(|file| load(engine, &file)) {
             return Ok((module, Kept { reused: true, error: touch(&path).err() }));
         }
@@ -167,22 +164,28 @@ fn touch(path: &Path) -> io::Result<()> {
 }
 
 /// The name by module, and by the compiler's version and settings.
-fn file_name(engine: &Engine, wasm: &[u8]) -> String {
+fn file_name(engine: &Engine, digest: &[u8]) -> String {
     let mut settings = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut settings);
-    let digest = Sha256::digest(wasm);
     let module: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{module}-{:016x}", settings.finish())
 }
 
+/// A hash that tells damage, and takes no time worth mentioning in a program that is not optimised.
+fn hash(code: &[u8]) -> [u8; 8] {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(code);
+    hasher.finish().to_le_bytes()
+}
+
 fn pack(code: &[u8]) -> Vec<u8> {
-    [MAGIC, Sha256::digest(code).as_slice(), code].concat()
+    [MAGIC, &hash(code), code].concat()
 }
 
 /// The code in a file, if it is whole.
 fn unpack(file: &[u8]) -> Option<&[u8]> {
-    let (digest, code) = file.strip_prefix(MAGIC)?.split_at_checked(DIGEST)?;
-    (Sha256::digest(code).as_slice() == digest).then_some(code)
+    let (kept, code) = file.strip_prefix(MAGIC)?.split_first_chunk()?;
+    (hash(code) == *kept).then_some(code)
 }
 
 #[cfg(test)]
@@ -193,7 +196,7 @@ mod tests {
     fn what_was_kept_comes_back_and_what_is_damaged_does_not() {
         let file = pack(b"code");
         assert_eq!(unpack(&file), Some(b"code".as_slice()));
-        for at in [0, MAGIC.len(), MAGIC.len() + DIGEST, file.len() - 1] {
+        for at in [0, MAGIC.len(), MAGIC.len() + 8, file.len() - 1] {
             let mut damaged = file.clone();
             damaged[at] ^= 1;
             assert_eq!(unpack(&damaged), None, "byte {at}");

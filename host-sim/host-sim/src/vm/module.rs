@@ -128,7 +128,7 @@ impl Module {
     /// # Errors
     /// As [`compile`](Self::compile).
     pub fn compile_with(wasm: impl AsRef<[u8]>, compiler: Compiler) -> Result<Self, ModuleError> {
-        Self::of(wasm.as_ref(), compiler, wasmtime::Module::from_binary)
+        Self::of(wasm.as_ref(), compiler, |engine, wasm, _| wasmtime::Module::from_binary(engine, wasm))
     }
 
     /// As [`compile_with`](Self::compile_with), or the module as `cache` has kept it. Beside the module it gives what the cache
@@ -142,9 +142,9 @@ impl Module {
         cache: &CodeCache,
     ) -> Result<(Self, Kept), ModuleError> {
         let mut kept = Kept::default();
-        let module = Self::of(wasm.as_ref(), compiler, |engine, wasm| {
+        let module = Self::of(wasm.as_ref(), compiler, |engine, wasm, digest| {
             let (module, whether) =
-                cache.module(engine, wasm, || wasmtime::Module::from_binary(engine, wasm))?;
+                cache.module(engine, digest, || wasmtime::Module::from_binary(engine, wasm))?;
             kept = whether;
             Ok(module)
         });
@@ -154,13 +154,15 @@ impl Module {
     fn of(
         wasm: &[u8],
         compiler: Compiler,
-        compile: impl FnOnce(&Engine, &[u8]) -> wasmtime::Result<wasmtime::Module>,
+        compile: impl FnOnce(&Engine, &[u8], &[u8]) -> wasmtime::Result<wasmtime::Module>,
     ) -> Result<Self, ModuleError> {
         if !wasm.starts_with(b"\0asm") {
             return Err(ModuleError::NotWasm);
         }
         let machine = compiler.machine();
-        let inner = compile(&machine.engine, wasm).map_err(|error| ModuleError::Invalid(error.into()))?;
+        let digest: [u8; 32] = Sha256::digest(wasm).into();
+        let inner =
+            compile(&machine.engine, wasm, &digest).map_err(|error| ModuleError::Invalid(error.into()))?;
         let exports = |name: &str| inner.get_export(name).is_some();
         let abi = if exports("proxy_abi_version_0_2_1") {
             AbiVersion::V0_2_1
@@ -177,7 +179,7 @@ impl Module {
         if !exports("malloc") && !exports("proxy_on_memory_allocate") {
             return Err(ModuleError::NoAllocator);
         }
-        let module = Self { inner, compiler, machine, abi, digest: Sha256::digest(wasm).into() };
+        let module = Self { inner, compiler, machine, abi, digest };
         module.link(Flavour::default())?;
         Ok(module)
     }
