@@ -38,7 +38,7 @@ use self::{
     thread::Thread,
 };
 pub use self::{
-    history::{AccessLog, Recent},
+    history::{AccessLog, Ended, Recent},
     options::Options,
 };
 

@@ -315,3 +315,22 @@ fn the_access_log_has_a_line_for_each_request_in_envoys_default_format() {
         assert!(rest.ends_with('"') && found.next().is_none(), "{line}");
     }
 }
+
+#[test]
+fn a_listener_is_told_of_each_request_that_has_ended_with_what_the_filter_logged_in_it() {
+    let (sender, ended) = mpsc::channel();
+    let recent = Recent::on_end(move |ended| sender.send(ended.clone()).unwrap());
+    let logged = recent.clone();
+    let builder = Host::builder().workers(2).clock(Clock::real()).system_randomness();
+    let mut host = builder.on_log(move |line| logged.log(line)).build();
+    host.load(&Module::compile(guests::guest("bodies")).unwrap(), Plugin::default()).unwrap();
+    let mut options = Options::new(format!("http://{}", upstream(echo)).parse().unwrap());
+    options.recent = Some(recent);
+    let gateway = Gateway::start(host, options).unwrap();
+    for path in ["/one?a=b", "/two"] {
+        assert_eq!(get(gateway.address(), path).status(), 200);
+        let ended = ended.recv_timeout(PATIENCE).unwrap();
+        assert_eq!((ended.method.as_str(), ended.path.as_str(), ended.status), ("GET", path, 200));
+        assert!(!ended.log.is_empty(), "{path}");
+    }
+}

@@ -7,7 +7,10 @@ mod recent;
 mod record;
 mod scenario;
 
-pub use self::{access_log::AccessLog, recent::Recent};
+pub use self::{
+    access_log::AccessLog,
+    recent::{Ended, Recent},
+};
 pub(super) use self::{
     page::{Shown, shown},
     recent::{RequestId, Setup},

@@ -2,15 +2,16 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use host_sim::{Framing, Response, TracedCallback, VmName};
+use host_sim::{Framing, LogLine, Response, TracedCallback, VmName};
 
-use super::record::{Message, Record};
+use super::record::{Message, Record, text};
 
-/// Maximum number of requests that are kept.
+/// Number of requests that are kept. Those in progress are kept even if they are more.
 const REQUESTS: usize = 100;
 /// Maximum number of answers of clusters that are kept.
 const ANSWERS: usize = 1000;
@@ -30,8 +31,29 @@ const CALLBACKS: usize = 500;
 /// let traced = recent.clone();
 /// let host = Host::builder().on_trace(move |callback| traced.trace(callback)).build();
 /// ```
-#[derive(Debug, Clone, Default)]
-pub struct Recent(Arc<Mutex<State>>);
+#[derive(Clone, Default)]
+pub struct Recent {
+    state: Arc<Mutex<State>>,
+    listener: Option<Arc<Listener>>,
+}
+
+type Listener = dyn Fn(&Ended) + Send + Sync;
+
+/// A request that has ended, for [`Recent::on_end`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Ended {
+    /// When the request arrived, as time since the Unix epoch.
+    pub started: Duration,
+    /// The method.
+    pub method: String,
+    /// The path as the client sent it, with its query.
+    pub path: String,
+    /// The status that the client got; 0 without an answer.
+    pub status: u16,
+    /// The lines that [`Recent::log`] was given in the request.
+    pub log: Vec<LogLine>,
+}
 
 /// A request's number, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +94,7 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: RequestId,
+    log: Vec<LogLine>,
     pub(super) trace: Vec<TracedCallback>,
     /// Number of callbacks that were not kept.
     pub(super) untraced: usize,
@@ -90,7 +113,21 @@ pub(super) struct Answer {
 
 impl Recent {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As the default, and calls `listener` with each request when it has ended, on the thread of its worker.
+    pub fn on_end(listener: impl Fn(&Ended) + Send + Sync + 'static) -> Self {
+        Self { listener: Some(Arc::new(listener)), ..Self::default() }
+    }
+
+    /// Adds a line of a filter's log to the request that its VM is running a callback for.
+    pub fn log(&self, line: &LogLine) {
+        let mut state = self.lock();
+        let Some(id) = state.steps.get(&line.vm).copied() else { return };
+        if let Some(entry) = state.entry(id) {
+            entry.log.push(line.clone());
+        }
     }
 
     /// Adds a callback of a filter to the request that its VM is running it for.
@@ -123,10 +160,11 @@ impl Recent {
         let mut state = self.lock();
         state.begun += 1;
         let id = RequestId(state.begun);
-        if state.requests.len() == REQUESTS {
-            state.requests.pop_front();
+        while state.requests.len() >= REQUESTS {
+            let Some(oldest) = state.requests.iter().position(|entry| entry.over().is_some()) else { break };
+            state.requests.remove(oldest);
         }
-        state.requests.push_back(Entry { id, trace: Vec::new(), untraced: 0, record: None });
+        state.requests.push_back(Entry { id, log: Vec::new(), trace: Vec::new(), untraced: 0, record: None });
         id
     }
 
@@ -137,9 +175,14 @@ impl Recent {
     }
 
     pub(in crate::gateway) fn end(&self, id: RequestId, record: Record) {
-        // The request is gone if `REQUESTS` others have come since.
-        if let Some(entry) = self.lock().entry(id) {
-            entry.record = Some(record);
+        let mut state = self.lock();
+        let Some(entry) = state.entry(id) else { return };
+        let log = std::mem::take(&mut entry.log);
+        let ended = self.listener.as_ref().map(|listener| (listener, Ended::of(&record, log)));
+        entry.record = Some(record);
+        drop(state);
+        if let Some((listener, ended)) = ended {
+            listener(&ended);
         }
     }
 
@@ -165,6 +208,20 @@ impl Recent {
     /// Records that a filter called a cluster by gRPC.
     pub(in crate::gateway) fn called_grpc(&self) {
         self.lock().called_grpc = true;
+    }
+}
+
+impl fmt::Debug for Recent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recent")
+    }
+}
+
+impl Ended {
+    fn of(record: &Record, log: Vec<LogLine>) -> Self {
+        let header = |name| text(&record.request.headers, name).unwrap_or_default();
+        let (method, path) = (header(":method"), header(":path"));
+        Self { started: record.started, method, path, status: record.status(), log }
     }
 }
 
