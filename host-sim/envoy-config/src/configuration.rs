@@ -118,7 +118,7 @@ static_resources:
                 configuration:
                   "@type": type.googleapis.com/google.protobuf.StringValue
                   value: |
-                    {"plans": {}}
+                    {"rules": {}}
 "#;
 
     const ISTIO: &str = r"
@@ -128,7 +128,7 @@ metadata: {name: limits, namespace: gateways}
 spec:
   url: oci://registry.example/limits
   pluginName: root
-  pluginConfig: {plans: {}}
+  pluginConfig: {rules: {}}
   failStrategy: FAIL_RELOAD
   vmConfig: {env: [{name: A, value: b}, {name: HOME, valueFrom: HOST}]}
 ";
@@ -138,7 +138,7 @@ apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: EnvoyExtensionPolicy
 spec:
   wasm:
-  - {name: a, rootID: r, config: {plans: [1]}, failOpen: true, env: {hostKeys: [HOME]}}
+  - {name: a, rootID: r, config: {rules: [1]}, failOpen: true, env: {hostKeys: [HOME]}}
   - {name: b, config: "text"}
 "#;
 
@@ -154,9 +154,9 @@ spec:
             ("yaml becomes json", "a: 1\nb: [x, 2.5]\n", r#"{"a":1,"b":["x",2.5]}"#),
             ("a text stays as it is", "just words", "just words"),
             ("nothing is nothing", "", ""),
-            ("a bootstrap's string", BOOTSTRAP, "{\"plans\": {}}\n"),
+            ("a bootstrap's string", BOOTSTRAP, "{\"rules\": {}}\n"),
             ("a filter's struct", structure, "\n\u{7}\n\u{1}a\u{12}\u{2}\u{1a}\0"),
-            ("a manifest of Istio's", ISTIO, r#"{"plans":{}}"#),
+            ("a manifest of Istio's", ISTIO, r#"{"rules":{}}"#),
             (
                 "a manifest without a configuration",
                 r#"{"apiVersion": "extensions.istio.io/v1alpha1", "kind": "WasmPlugin", "spec": {}}"#,
@@ -203,9 +203,9 @@ spec:
         assert_eq!(plugin.environment.into_iter().collect::<Vec<_>>(), [("A".to_owned(), "b".to_owned())]);
         assert_eq!(plugin.host_environment, ["HOME".to_owned()].into());
         let extension = ISTIO.replace("WasmPlugin", "TrafficExtension").replace("spec:\n", "spec:\n wasm:\n");
-        assert_eq!(configuration(&extension), r#"{"plans":{}}"#);
+        assert_eq!(configuration(&extension), r#"{"rules":{}}"#);
         let plugin = parse(GATEWAY.as_bytes(), Some("a")).unwrap();
-        assert_eq!((plugin.root_id.as_str(), plugin.configuration.as_ref()), ("r", &br#"{"plans":[1]}"#[..]));
+        assert_eq!((plugin.root_id.as_str(), plugin.configuration.as_ref()), ("r", &br#"{"rules":[1]}"#[..]));
         assert_eq!(plugin.failure_policy, FailurePolicy::DeprecatedFailOpen);
         assert_eq!(plugin.host_environment, ["HOME".to_owned()].into());
         assert_eq!(parse(GATEWAY.as_bytes(), Some("b")).unwrap().configuration, "\"text\"");

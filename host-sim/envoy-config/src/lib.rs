@@ -5,11 +5,11 @@
 //! let document = r#"
 //! name: limits
 //! vm_config: {vm_id: limits}
-//! configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: '{"plans": {}}'}
+//! configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: '{"rules": {}}'}
 //! "#;
 //! let plugin = envoy_config::configuration::parse(document.as_bytes(), None)?;
 //! assert_eq!((plugin.name.as_str(), plugin.vm_id.as_str()), ("limits", "limits"));
-//! assert_eq!(plugin.configuration, r#"{"plans": {}}"#);
+//! assert_eq!(plugin.configuration, r#"{"rules": {}}"#);
 //! # Ok::<(), envoy_config::ConfigurationError>(())
 //! ```
 

@@ -26,11 +26,11 @@ pub enum FailurePolicy {
 /// ```
 /// use envoy_config::{FailurePolicy, Plugin};
 ///
-/// let plugin = Plugin::new(r#"{"plans": {}}"#)
+/// let plugin = Plugin::new(r#"{"rules": {}}"#)
 ///     .name("limits")
 ///     .vm_id("limits")
 ///     .failure_policy(FailurePolicy::FailReload);
-/// assert_eq!(plugin.configuration, r#"{"plans": {}}"#);
+/// assert_eq!(plugin.configuration, r#"{"rules": {}}"#);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]

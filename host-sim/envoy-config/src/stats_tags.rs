@@ -189,7 +189,7 @@ stats_config:
 
     #[test]
     fn what_names_no_tags_leaves_counters_as_they_are() {
-        for text in ["{}", "[1, 2]", "plans: {}", ""] {
+        for text in ["{}", "[1, 2]", "rules: {}", ""] {
             let (tables, rest) = StatsTags::parse(text.as_bytes()).unwrap().tables([("a.b", 1)]);
             assert_eq!((tables.len(), rest), (0, vec![("a.b", 1)]), "{text}");
         }
