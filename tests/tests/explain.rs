@@ -1,4 +1,4 @@
-//! `host-sim explain` with the built filter: the decision comes from the filter, without the key, and the line costs nothing unless
+//! `weir explain` with the built filter: the decision comes from the filter, without the key, and the line costs nothing unless
 //! the configuration asks for it.
 
 use std::process::Command;
@@ -24,17 +24,17 @@ fn explain(configuration: &str, arguments: &[&str]) -> (bool, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("config.yaml");
     std::fs::write(&config, configuration).expect("the configuration's file");
-    let output = Command::new(artifacts::command("host-sim"))
+    let output = Command::new(artifacts::command("weir"))
         .current_dir(folder.path())
         // The repository's bootstrap names it.
         .env("WEIR_DIRECTORY_TOKEN", "any")
-        .args(["explain", "--wasm"])
-        .arg(artifacts::filter_wasm())
-        .arg("--config")
+        .arg("explain")
         .arg(&config)
+        .arg("--wasm")
+        .arg(artifacts::filter_wasm())
         .args(arguments)
         .output()
-        .expect("host-sim runs");
+        .expect("weir runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.success(), text(&output.stdout) + &text(&output.stderr))
 }
@@ -143,10 +143,8 @@ fn configurations_of_gateways_lines_of_access_logs_and_directories_are_read() {
     let known =
         serde_json::json!({"keys": [{"sha256": hash, "subscriber": "in-the-directory", "plan": "free"}]});
     std::fs::write(&keys, known.to_string()).expect("the directory's file");
-    let (header, cluster) =
-        (format!("authorization: Bearer {KEY}"), format!("backend-internal={}", keys.display()));
-    let (succeeded, out) =
-        explain(&bootstrap, &["--path", "/links", "--header", &header, "--cluster", &cluster]);
+    let (header, keys) = (format!("authorization: Bearer {KEY}"), keys.display().to_string());
+    let (succeeded, out) = explain(&bootstrap, &["--path", "/links", "--header", &header, "--keys", &keys]);
     assert!(succeeded, "{out}");
     assert_eq!(value(&out, "subscriber"), Some("in-the-directory"), "{out}");
     let (succeeded, out) = explain(&bootstrap, &["--path", "/links", "--header", &header]);

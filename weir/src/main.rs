@@ -1,40 +1,32 @@
 //! The command `weir`, for those who use Weir.
 
-mod check;
+mod commands;
+mod configuration;
+mod decision;
 mod failure;
-mod hash;
+mod filter;
+mod keys;
+mod output;
 mod table;
 mod unclosed;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
-/// Checks what configures Weir
+/// Checks what configures Weir, tries it in front of an upstream, and explains what it decides
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    Check(check::Check),
-    Hash(hash::Hash),
+    command: commands::Command,
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Check(check) => check.run(),
-        Command::Hash(hash) => hash.run(),
-    };
-    match done {
+    match Cli::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // A failure to write to standard error cannot be reported.
-            let _unwritten = writeln!(io::stderr(), "{failure}");
+            output::say(&failure);
             failure.code()
         }
     }

@@ -29,7 +29,7 @@ Envoy then does not start or, on an update, keeps its current configuration. Mes
 characters.
 
 The schema checks each field. Only the filter checks whether fields fit together, for example whether the plan of a subscriber exists.
-`host-sim check` loads a configuration into the filter without a gateway: see [The simulator](simulator.md).
+`weir check` checks a configuration without a gateway: see [The command weir](weir.md).
 
 ";
 

@@ -1,5 +1,4 @@
-//! What the command `host-sim` is made of: filters on the host of the crate [`host_sim`], behind a socket, in scenarios and under
-//! access logs.
+//! What the command `host-sim` is made of: filters on the host of the crate [`host_sim`], behind a socket and in scenarios.
 //!
 //! - [`gateway`]: a host's workers behind a socket, in front of an upstream.
 #![cfg_attr(feature = "scenarios", doc = "- [`scenario`]: requests and what is expected of them, in a file.")]
@@ -7,21 +6,19 @@
     feature = "scenarios",
     doc = "- [`against`]: a scenario in a real Envoy, compared with host-sim."
 )]
-#![cfg_attr(feature = "replay", doc = "- [`replay`]: an access log, sent through a filter.")]
-//! - [`watch`]: files whose changes are waited for.
+//! - [`setup`], [`stop`] and [`watch`]: what commands share that run a gateway.
 //!
 //! # Features
 //!
-//! All are on unless turned off. `scenarios`: the command `run` and the modules `scenario` and `against`. `replay`: the commands `replay` and
-//! `explain` and the module `replay`. `profiles`: `bench --profile`. `expressions` and `signatures`: as in [`host_sim`]. Without any there are
-//! the commands `serve`, `check` and `bench`.
+//! All are on unless turned off. `scenarios`: the command `run` and the modules `scenario` and `against`. `profiles`: `bench --profile`.
+//! `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
 
 #[cfg(feature = "scenarios")]
 pub mod against;
 pub mod gateway;
 mod html;
-#[cfg(feature = "replay")]
-pub mod replay;
 #[cfg(feature = "scenarios")]
 pub mod scenario;
+pub mod setup;
+pub mod stop;
 pub mod watch;

@@ -8,9 +8,10 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use host_sim::{
-    Builder, CodeCache, Compiler, ConfigurationError, EnvoyVersion, FailurePolicy, Flavour, Host, LoadError,
-    Module, ModuleError, Plugin, Surrounding, Value, XdsValue, configuration,
+    Builder, Compiler, ConfigurationError, EnvoyVersion, FailurePolicy, Flavour, Host, LoadError, Module,
+    Plugin, configuration,
 };
+use host_sim_cli::setup;
 use serde_json::Value as Json;
 
 use super::{Error, print_beside};
@@ -73,22 +74,7 @@ fn of<T>(values: &[T], filter: usize) -> Option<&T> {
 }
 
 fn compile(file: &Path, compiler: Compiler) -> Result<Module, Error> {
-    let path = file.display();
-    let wasm = fs::read(file).map_err(|error| {
-        Error::Failed(format!("{path}: {error} (build the filter first, or give its path with --wasm)"))
-    })?;
-    let failed = |error: ModuleError| Error::failed(&error).about(&path.to_string());
-    let Some(cache) = CodeCache::of_user() else {
-        return Module::compile_with(wasm, compiler).map_err(failed);
-    };
-    let (module, kept) = Module::compile_cached(wasm, compiler, &cache).map_err(failed)?;
-    if let Some(error) = kept.error {
-        print_beside(format_args!(
-            "warning: the compiled module is not kept in {}: {error}",
-            cache.folder().display()
-        ));
-    }
-    Ok(module)
+    setup::module(file, compiler, print_beside).map_err(|error| Error::failed(&error))
 }
 
 impl Filter {
@@ -111,13 +97,10 @@ impl Filter {
     pub(super) fn builder_of(&self, flavour: Flavour) -> Result<Builder, Error> {
         let mut builder = Host::builder().flavour(flavour);
         for path in &self.config {
-            builder =
-                surroundings(path)?.into_iter().fold(builder, |builder, surrounding| match surrounding {
-                    Surrounding::BufferLimit(bytes) => builder.buffer_limit(bytes),
-                    Surrounding::Node(node) => builder.property(["xds", "node"], node),
-                    Surrounding::Xds { name, value } => xds(builder, name, value),
-                    _ => builder,
-                });
+            // One that cannot be read is told where the plugin is looked for.
+            let bytes =
+                fs::read(path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+            builder = setup::in_surroundings(builder, &bytes);
         }
         Ok(self
             .properties
@@ -190,11 +173,7 @@ impl Filter {
             })?,
             None => Plugin::default(),
         };
-        for name in &plugin.host_environment {
-            if let Ok(value) = std::env::var(name) {
-                plugin.environment.entry(name.clone()).or_insert(value);
-            }
-        }
+        setup::pass_environment(&mut plugin);
         if let Some(vm_id) = &self.vm_id {
             plugin.vm_id.clone_from(vm_id);
         }
@@ -209,23 +188,4 @@ impl Filter {
         }
         Ok(plugin)
     }
-}
-
-/// A host that gives a property as a configuration has it.
-fn xds(builder: Builder, name: &'static str, value: XdsValue) -> Builder {
-    let value = match value {
-        XdsValue::Number(number) => number.into(),
-        XdsValue::Text(text) => text.into(),
-        XdsValue::Metadata { message, filters } => {
-            Value::Message(message, BTreeMap::from([("filter_metadata".into(), filters.into())]))
-        }
-        _ => return builder.undecided(name),
-    };
-    builder.property(["xds", name], value)
-}
-
-/// What a configuration says of the gateway. One that cannot be read is told where the plugin is looked for.
-fn surroundings(path: &Path) -> Result<Vec<Surrounding>, Error> {
-    let bytes = fs::read(path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
-    Ok(host_sim::surroundings(&bytes))
 }

@@ -2,13 +2,9 @@
 
 mod bench;
 mod check;
-#[cfg(feature = "replay")]
-mod explain;
 mod filter;
 #[cfg(feature = "profiles")]
 mod profile;
-#[cfg(feature = "replay")]
-mod replay;
 #[cfg(feature = "scenarios")]
 mod run;
 mod serve;
@@ -37,10 +33,6 @@ enum Command {
     Check(check::Check),
     #[cfg(feature = "scenarios")]
     Run(run::Run),
-    #[cfg(feature = "replay")]
-    Replay(replay::Replay),
-    #[cfg(feature = "replay")]
-    Explain(explain::Explain),
     Bench(bench::Bench),
 }
 
@@ -98,10 +90,6 @@ impl Cli {
             Command::Check(check) => check.run(),
             #[cfg(feature = "scenarios")]
             Command::Run(run) => run.run(),
-            #[cfg(feature = "replay")]
-            Command::Replay(replay) => replay.run(),
-            #[cfg(feature = "replay")]
-            Command::Explain(explain) => explain.run(),
             Command::Bench(bench) => bench.run(),
         }
     }

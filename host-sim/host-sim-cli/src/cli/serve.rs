@@ -6,6 +6,7 @@ use clap::Args;
 use host_sim::{Clock, Framing, LoadError, LogLevel};
 use host_sim_cli::{
     gateway::{AccessLog, Gateway, Options, Recent},
+    stop::Stop,
     watch::Files,
 };
 use http::Uri;
@@ -165,43 +166,5 @@ impl Serve {
         });
         gateway.shutdown();
         Ok(())
-    }
-}
-
-/// The signals that end the gateway.
-#[cfg(unix)]
-struct Stop {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-}
-
-#[cfg(unix)]
-impl Stop {
-    fn new() -> io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn wait(mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-/// The signals that end the gateway.
-#[cfg(not(unix))]
-struct Stop;
-
-#[cfg(not(unix))]
-impl Stop {
-    fn new() -> io::Result<Self> {
-        Ok(Self)
-    }
-
-    async fn wait(self) {
-        // Where the signal cannot be caught, the system ends the process by itself.
-        let _ = tokio::signal::ctrl_c().await;
     }
 }

@@ -126,16 +126,9 @@ fn only_check_behaves_like_another_host_than_envoy() {
     let write = |name: &str, bytes: &[u8]| fs::write(directory.path().join(name), bytes).unwrap();
     write("filter.wasm", &guests::guest("configuration"));
     write("scenario.yaml", b"steps: [{request: {path: /}}]");
-    write(
-        "access.log",
-        br#"{"start_time":"2026-01-02T00:00:00.000Z","method":"GET","path":"/","response_code":200}"#,
-    );
     let mut commands = vec!["bench", "serve --listen 127.0.0.1:0 --upstream http://127.0.0.1:1"];
     if cfg!(feature = "scenarios") {
         commands.push("run scenario.yaml");
-    }
-    if cfg!(feature = "replay") {
-        commands.push("replay access.log");
     }
     for command in commands {
         let filter = ["--wasm", "filter.wasm", "--host", "ngx"];

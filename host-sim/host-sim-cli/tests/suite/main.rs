@@ -1,4 +1,4 @@
-//! What a filter's author meets: the gateway, scenarios, replays and the command.
+//! What a filter's author meets: the gateway, scenarios and the command.
 
 #[path = "../../../host-sim/tests/guests/mod.rs"]
 #[expect(dead_code, reason = "one of them is for random host calls alone")]
@@ -13,22 +13,13 @@ mod budgets_and_framings;
 #[cfg(all(feature = "scenarios", feature = "expressions", feature = "signatures"))]
 mod cases;
 mod commands;
-#[cfg(feature = "replay")]
-mod explanations;
 mod gateway;
 mod gateway_callouts;
 mod http;
-#[cfg(feature = "replay")]
 mod page;
 mod recent;
-#[cfg(feature = "replay")]
-mod replays;
 #[cfg(feature = "scenarios")]
 mod scenario_page;
 #[cfg(feature = "scenarios")]
 mod scenarios;
 mod serving;
-#[cfg(feature = "replay")]
-#[path = "../../../../tests/src/soak.rs"]
-#[expect(unreachable_pub, reason = "shared with a library")]
-mod soak;

@@ -1,28 +1,11 @@
-//! The page of a replay and the page of recent requests, in a browser.
+//! The page of recent requests, in a browser.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
-use host_sim::{Clock, Host, Module, Plugin, stats_tags::StatsTags};
-use host_sim_cli::replay::{Fields, page, replay};
-use zune_png::{PngDecoder, zune_core::bytestream::ZCursor};
+use std::{path::Path, process::Command};
 
 use crate::{
-    guests,
     http::{echo, send, upstream},
     recent,
 };
-
-/// Colours of the plot: forwarded requests and refused ones.
-const FORWARDED: [u8; 3] = [0x3b, 0x7d, 0xd8];
-const REFUSED: [u8; 3] = [0xd9, 0x48, 0x2b];
-
-const WIDTH: usize = 1100;
-const HEIGHT: usize = 1500;
 
 /// Opens a page in a headless browser and returns what the browser prints.
 fn browse(address: &str, arguments: &[&str]) -> String {
@@ -30,86 +13,6 @@ fn browse(address: &str, arguments: &[&str]) -> String {
     let output = Command::new(script).args(arguments).arg(address).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// A day of requests by three clients, one of which asks for too much at noon.
-fn written(folder: &Path) -> PathBuf {
-    let mut log = String::new();
-    for minute in 0..1440 {
-        let noon = (600..840).contains(&minute);
-        for request in 0..(3 + minute % 5 + if noon { 12 } else { 0 }) {
-            let path = if noon && request > 4 { "/analytics" } else { "/links" };
-            log += &format!(
-                "{{\"start_time\":\"2026-01-01T{:02}:{:02}:{:02}Z\",\"path\":\"{path}/{}?page={request}\",\
-                 \"downstream_remote_address\":\"203.0.113.{}:5000\"}}\n",
-                minute / 60,
-                minute % 60,
-                request * 2,
-                minute / 10,
-                request % 3,
-            );
-        }
-    }
-    let clock = Clock::at_unix(std::time::Duration::from_secs(1_767_225_600));
-    let mut host = Host::builder().clock(clock).build();
-    host.load(&Module::compile(guests::guest("limiter")).unwrap(), Plugin::default()).unwrap();
-    let mut summary = replay(&host, log.as_bytes(), &Fields::default(), |_| {}).unwrap();
-    summary.tags = StatsTags::parse(
-        br"stats_config: {stats_tags: [
-            {tag_name: plan, regex: '^wasmcustom\.requests\.plan(\.([^.]+))\.'},
-            {tag_name: class, regex: '^wasmcustom\.requests\.plan\.[^.]+\.class(\.([^.]+))\.'},
-            {tag_name: outcome, regex: '^wasmcustom\.requests\.plan\.[^.]+\.class\.[^.]+(\.([^.]+))$'}]}",
-    )
-    .unwrap();
-    let counted = [
-        ("free.class.read.admitted", 3120),
-        ("free.class.read.refused", 415),
-        ("pro.class.bulk.admitted", 99),
-    ];
-    for (name, count) in counted {
-        let name = format!("requests.plan.{name}");
-        summary.metrics.push((name, host_sim::MetricValue::Counter(count)));
-    }
-    let path = folder.join("page.html");
-    fs::write(&path, page(&summary, "Replay of <a day>")).unwrap();
-    path
-}
-
-#[test]
-fn a_browser_draws_its_plot_and_its_tables() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = format!("file://{}", written(folder.path()).display());
-
-    let dom = browse(&page, &["--dump-dom"]);
-    let bars = dom.matches("<rect class=\"forwarded\"").count();
-    assert!(bars > 100, "{bars} bars");
-    for part in [
-        "<h1>Replay of &lt;a day&gt;</h1>",
-        "/analytics/",
-        "203.0.113.1",
-        "<td class=\"name\">free</td><td class=\"name\">read</td>",
-    ] {
-        assert!(dom.contains(part), "no {part} in the page");
-    }
-
-    let shot = folder.path().join("page.png");
-    browse(&page, &[&format!("--screenshot={}", shot.display()), &format!("--window-size={WIDTH},{HEIGHT}")]);
-    let picture = fs::read(&shot).unwrap();
-    if let Some(keep) = std::env::var_os("SCREENSHOT") {
-        fs::write(keep, &picture).unwrap();
-    }
-    let mut decoder = PngDecoder::new(ZCursor::new(picture));
-    let pixels = decoder.decode_raw().unwrap();
-    assert_eq!(decoder.dimensions(), Some((WIDTH, HEIGHT)));
-    let samples = decoder.colorspace().unwrap().num_components();
-    let mut colours: BTreeMap<[u8; 3], usize> = BTreeMap::new();
-    for pixel in pixels.chunks_exact(samples) {
-        *colours.entry([pixel[0], pixel[1], pixel[2]]).or_default() += 1;
-    }
-    let of = |colour: &[u8; 3]| colours.get(colour).copied().unwrap_or(0);
-    let (forwarded, refused) = (of(&FORWARDED), of(&REFUSED));
-    assert!(forwarded > 5000 && refused > 2000, "{forwarded} and {refused} pixels of bars");
-    assert!(colours.len() > 50, "{} colours: no text was drawn", colours.len());
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn the_path_is_decoded_and_a_property_has_what_was_sent() {
 
 #[test]
 fn one_property_is_not_there_and_a_filter_sets_none() {
-    let body = r#"(call $note (str "set") (call $set_property (str "weir") (str "1")))
+    let body = r#"(call $note (str "set") (call $set_property (str "limits") (str "1")))
         (call $note (str "vm_id") (call $property (str "plugin_vm_id") (i32.const 16) (i32.const 20)))"#;
     let [(envoy, _), (ngx, _)] = both(body);
     for (host, answer) in [(envoy, 0), (ngx, 1)] {

@@ -9,16 +9,15 @@ mod page;
 mod plot;
 mod summary;
 
-use std::{io, time::Duration};
+use std::io;
+use std::time::Duration;
 
 use host_sim::{Host, Request, Response};
 use jiff::Timestamp;
 
-pub use self::{
-    line::{Entry, Fields, LineError},
-    page::page,
-    summary::{Bucket, Outcomes, Skipped, Summary},
-};
+pub use self::line::{Entry, Fields, LineError};
+pub use self::page::page;
+pub use self::summary::{Bucket, Outcomes, Skipped, Summary};
 
 /// A log that cannot be replayed.
 #[derive(Debug, thiserror::Error)]

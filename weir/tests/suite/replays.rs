@@ -1,11 +1,16 @@
 //! Access logs, sent through a filter.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 
+use demo::artifacts::filter_wasm;
+use demo::policy::hash;
 use host_sim::{Clock, Host, Module, Plugin};
-use host_sim_cli::replay::{self, Fields, Outcomes};
+use serde_json::json;
+use weir::replay::{self, Fields, Outcomes};
 
-use crate::{commands::host_sim, guests, soak};
+use crate::{CONFIGURATION, guests, soak, weir_in};
 
 /// A log of so many requests, a second apart, of seven paths by turns.
 fn log(lines: usize) -> String {
@@ -64,7 +69,7 @@ fn the_page_has_its_plots_in_it_and_needs_no_network() {
     let summary = replay::replay(&limiter(), log(200).as_bytes(), &Fields::default(), |_| {}).unwrap();
     let page = replay::page(&summary, "a <title>");
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
-    assert!(page.contains("<h1>a &lt;title&gt;</h1>"));
+    assert!(page.contains("<h1>a &#60;title&#62;</h1>"));
     assert_eq!(page.matches("<rect class=\"refused\"").count(), 4);
     for outside in ["http:", "https:", "src=", "href=", "@import", "<script"] {
         assert!(!page.contains(outside), "{outside}");
@@ -86,30 +91,10 @@ fn a_long_log_is_summed_up_within_bounds() {
     assert_eq!(buckets.iter().map(|bucket| bucket.outcomes.total()).sum::<u64>(), 28 * 24);
 }
 
-/// Runs `host-sim replay` in a folder, with the module there.
-fn command(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    host_sim(&[&["replay", "--wasm", "filter.wasm"], arguments].concat(), folder)
-}
-
-#[test]
-fn counters_are_told_by_the_tags_of_a_bootstrap() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name);
-    fs::write(at("filter.wasm"), guests::guest("metrics")).unwrap();
-    fs::write(at("access.log"), log(3)).unwrap();
-    let bootstrap = r"stats_config: {stats_tags: [{tag_name: what, regex: '^wasmcustom\.made(\.(.+))$'}]}";
-    fs::write(at("envoy.yaml"), bootstrap).unwrap();
-    let tagged = ["access.log", "--stats-tags", "envoy.yaml"];
-    let (code, out, err) = command(directory.path(), &tagged);
-    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
-    let table = out.lines().skip_while(|line| !line.starts_with("made, by ")).take(2);
-    let words: Vec<Vec<_>> = table.map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(words, [vec!["made,", "by", "what", "counter"], vec!["15"]], "{out}");
-
-    fs::write(at("envoy.yaml"), "stats_config: {stats_tags: [{tag_name: what, regex: '('}]}").unwrap();
-    let (code, _, err) = command(directory.path(), &tagged);
-    assert_eq!(code, Some(2));
-    assert!(err.starts_with("error: envoy.yaml: stats_config.stats_tags: expected regular"), "{err}");
+/// Runs `weir replay` in a folder, with the module there.
+fn command(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    fs::write(folder.join("config"), CONFIGURATION).unwrap();
+    weir_in(folder, &[&["replay", "--wasm", "filter.wasm", "--config", "config"], arguments].concat(), "")
 }
 
 #[test]
@@ -124,7 +109,7 @@ fn a_million_lines() {
     let started = std::time::Instant::now();
     let (code, out, err) = command(directory.path(), &["access.log", "--html", "page.html"]);
     let took = started.elapsed();
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.starts_with("1000000 requests, "), "{out}");
     soak::row("replay of an access log", format_args!("{LINES} lines"), format_args!("{took:.1?}"));
 }
@@ -138,12 +123,39 @@ fn the_command_prints_the_summary_and_writes_the_page() {
     fs::write(at("none.log"), "{}\n").unwrap();
     let run = |arguments: &[&str]| command(directory.path(), arguments);
     let (code, out, err) = run(&["access.log", "--html", "page.html", "--header", "authorization=key"]);
-    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
     assert!(out.starts_with("70 requests, 2026-01-02T00:00:00Z to 2026-01-02T00:01:09Z\n"), "{out}");
     assert!(fs::read_to_string(at("page.html")).unwrap().contains("Replay of access.log"));
     let (code, _, err) = run(&["none.log"]);
     let words = "error: none.log: no request in it (line 1: none of start_time";
-    assert!(code == Some(2) && err.starts_with(words), "{err}");
+    assert!(code == 2 && err.starts_with(words), "{err}");
+}
+
+#[test]
+fn the_filters_own_counters_are_tables_of_plans_and_classes() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let sha256 = hash("k").replace("sha256:", "");
+    let configuration = json!({
+        "plans": {"free": {"standard": ["60/minute"]}},
+        "directory": {"cluster": "keys", "path": "/", "not_ready": "unavailable"},
+    });
+    let keys = json!({"keys": [{"sha256": sha256, "subscriber": "acme", "plan": "free"}]});
+    fs::write(at("limits.json"), configuration.to_string()).unwrap();
+    fs::write(at("keys.json"), keys.to_string()).unwrap();
+    fs::write(at("access.log"), log(70).replace("\"x\"", "\"x\",\"key\":\"Bearer k\"")).unwrap();
+    let wasm = filter_wasm().to_str().unwrap();
+    let usual = ["replay", "--wasm", wasm, "--config", "limits.json", "--header", "authorization=key"];
+    let (code, out, err) =
+        weir_in(directory.path(), &[&usual[..], &["--keys", "keys.json", "access.log"]].concat(), "");
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let table = out.lines().skip_while(|line| !line.contains("requests_total, by plan and class")).take(2);
+    let words: Vec<Vec<_>> = table.map(|line| line.split_whitespace().collect()).collect();
+    let head = ["weir.requests_total,", "by", "plan", "and", "class", "allowed"];
+    assert_eq!(words, [&head[..], &["free", "standard", "70"]], "{out}");
+    let (code, out, err) = weir_in(directory.path(), &[&usual[..], &["access.log"]].concat(), "");
+    assert!(code == 0 && err.contains("this gateway has no cluster \"keys\""), "{err}");
+    assert!(out.contains("503 weir_directory_not_ready"), "{out}");
 }
 
 #[test]

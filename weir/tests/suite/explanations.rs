@@ -1,8 +1,8 @@
-//! `host-sim explain`: the decision that a filter logs.
+//! `weir explain`: the decision that the filter logs.
 
 use std::fs;
 
-use crate::{commands::host_sim, guests};
+use crate::{CONFIGURATION, guests, weir_in};
 
 /// Logs a decision on each request at debug level, and answers 403 to one with `x-key: bad`.
 const GUEST: &str = r#"(module
@@ -20,11 +20,13 @@ const GUEST: &str = r#"(module
     (i32.const 0))
 )"#;
 
-fn explain(arguments: &[&str]) -> (Option<i32>, String, String) {
+fn explain(arguments: &[&str]) -> (i32, String, String) {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("filter.wasm"), guests::assemble(GUEST).unwrap()).unwrap();
     fs::write(directory.path().join("silent.wasm"), guests::guest("limiter")).unwrap();
-    host_sim(&[&["explain"], arguments].concat(), directory.path())
+    fs::write(directory.path().join("config"), CONFIGURATION).unwrap();
+    fs::write(directory.path().join("bad"), r#"{"plan": {}}"#).unwrap();
+    weir_in(directory.path(), &[&["explain"], arguments].concat(), "")
 }
 
 #[test]
@@ -39,11 +41,11 @@ fn the_filters_own_decision_is_printed_with_the_answer() {
         (&["--line", line, "--header", "x-key=other"], "204 from the upstream"),
     ];
     for (arguments, answer) in rows {
-        let (code, out, err) = explain(&[&["--wasm", "filter.wasm"], arguments].concat());
-        assert_eq!((code, err.as_str()), (Some(0), ""), "{arguments:?}: {out}");
+        let (code, out, err) = explain(&[&["config", "--wasm", "filter.wasm"], arguments].concat());
+        assert_eq!((code, err.as_str()), (0, ""), "{arguments:?}: {out}");
         assert_eq!(out, format!("{FIELDS}answer        {answer}\n"), "{arguments:?}");
     }
-    let (_, out, _) = explain(&["--wasm", "filter.wasm", "--format", "json"]);
+    let (_, out, _) = explain(&["config", "--wasm", "filter.wasm", "--format", "json"]);
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&report["decisions"][0]["plan"], &report["answer"]["status"]), (&"free".into(), &200.into()));
 }
@@ -51,24 +53,31 @@ fn the_filters_own_decision_is_printed_with_the_answer() {
 #[test]
 fn what_cannot_be_explained_is_said() {
     //  arguments, exit code, standard error
-    let rows: [(&[&str], i32, &str); 6] = [
+    let rows: [(&[&str], i32, &str); 9] = [
         (
-            &["--wasm", "silent.wasm"],
+            &["config", "--wasm", "silent.wasm"],
             1,
             "the filter logs no decision on this request: 200 from the upstream\n",
         ),
-        (&["--wasm", "absent.wasm"], 2, "error: absent.wasm: "),
+        (&["config", "--wasm", "absent.wasm"], 2, "error: absent.wasm: "),
         (
-            &["--wasm", "filter.wasm", "--header", "x-key"],
+            &["config", "--wasm", "filter.wasm", "--header", "x-key"],
             2,
             "error: --header \"x-key\": expected NAME:VALUE",
         ),
-        (&["--wasm", "filter.wasm", "--line", "{}"], 2, "error: --line: none of start_time, "),
-        (&["--wasm", "filter.wasm", "--line", "{}", "--path", "/"], 2, "cannot be used with"),
-        (&["--wasm", "filter.wasm", "--cluster", "backend=absent.json"], 2, "error: absent.json: "),
+        (&["config", "--wasm", "filter.wasm", "--line", "{}"], 2, "error: --line: none of start_time, "),
+        (&["config", "--wasm", "filter.wasm", "--line", "{}", "--path", "/"], 2, "cannot be used with"),
+        (
+            &["config", "--wasm", "filter.wasm", "--keys", "config"],
+            2,
+            "error: --keys config: the configuration has no directory that would ask for it\n",
+        ),
+        (&["absent", "--wasm", "filter.wasm"], 2, "error: absent: "),
+        (&["bad", "--wasm", "filter.wasm"], 1, "bad: plan: unknown field, did you mean plans?\n"),
+        (&["--wasm", "filter.wasm"], 2, "required arguments were not provided"),
     ];
     for (arguments, code, said) in rows {
         let (found, out, err) = explain(arguments);
-        assert!(found == Some(code) && err.contains(said), "{arguments:?}: {found:?} {out}{err}");
+        assert!(found == code && err.contains(said), "{arguments:?}: {found:?} {out}{err}");
     }
 }

@@ -1,14 +1,13 @@
-//! A decision as a filter logs it: `decision {"key": "header authorization", …}`.
+//! A decision as the filter logs it: `decision {"key": "header authorization", …}`.
 
 use std::fmt;
 
-use host_sim::{End, Outcome};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// What stands before the object.
 const MARKER: &str = "decision {";
 
-/// The fields in the order in which a filter comes to them; others follow.
+/// The fields in the order in which the filter comes to them; others follow.
 const ORDER: [&str; 9] =
     ["key", "subscriber", "plan", "class", "cost", "counter", "quotas", "outcomes", "decision"];
 
@@ -17,16 +16,21 @@ const TIMES: [&str; 1] = ["reset"];
 
 /// A decision.
 #[derive(Debug)]
-pub(super) struct Decision(Map<String, Value>);
+pub(crate) struct Decision(Map<String, Value>);
 
 impl Decision {
     /// The decision in a line of the log.
-    pub(super) fn read(message: &str) -> Option<Self> {
+    pub(crate) fn read(message: &str) -> Option<Self> {
         let (_, object) = message.split_once(MARKER)?;
         serde_json::from_str(&format!("{{{object}")).ok().map(Self)
     }
 
-    fn fields(&self) -> impl Iterator<Item = (&String, &Value)> {
+    /// Its fields, as the filter logs them.
+    pub(crate) fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = (&String, &Value)> {
         let known = ORDER.iter().filter_map(|name| self.0.get_key_value(*name));
         known.chain(self.0.iter().filter(|(name, _)| !ORDER.contains(&name.as_str())))
     }
@@ -35,7 +39,7 @@ impl Decision {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for (name, value) in self.fields() {
+        for (name, value) in self.in_order() {
             let values = match value {
                 Value::Array(values) if values.is_empty() => vec!["none".to_owned()],
                 Value::Array(values) if values.iter().all(Value::is_object) => {
@@ -70,33 +74,6 @@ fn shown(name: &str, value: &Value) -> String {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
-}
-
-/// What became of the request.
-pub(super) fn answer(outcome: &Outcome) -> String {
-    match outcome.end() {
-        End::Forwarded => format!("{} from the upstream", outcome.status()),
-        End::LocalReply => format!("{} from the gateway, {}", outcome.status(), outcome.details()),
-        End::Reset => format!("none: the connection is closed, {}", outcome.details()),
-        End::Paused => "none: the filter holds the request".to_owned(),
-    }
-}
-
-/// The explanation as one object.
-pub(super) fn json(decisions: &[Decision], outcome: &Outcome) -> Value {
-    let decisions: Vec<_> = decisions.iter().map(|Decision(fields)| fields.clone()).collect();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers = outcome.headers().iter();
-    let headers: Vec<_> = headers.map(|(name, value)| json!([text(name), text(value)])).collect();
-    json!({
-        "decisions": decisions,
-        "answer": {
-            "status": outcome.status(),
-            "local_reply": outcome.is_local_reply(),
-            "details": outcome.details(),
-            "headers": headers,
-        },
-    })
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
 //! What a replay found, within a bound however long the log is.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
-use host_sim::{
-    End, MetricValue, Outcome,
-    stats_tags::{StatsTags, TagTable},
-};
+use envoy_config::stats_tags::{StatsTags, TagTable};
+use host_sim::{End, MetricValue, Outcome};
 use jiff::{SignedDuration, Timestamp};
 
 use super::line::LineError;
+
+/// The bootstrap that says what parts of the names of Weir's counters mean.
+const BOOTSTRAP: &[u8] = include_bytes!("../../../envoy/envoy.yaml");
 
 /// Paths and clients beyond this many share one row.
 const MAX_ROWS: usize = 10_000;
@@ -61,7 +60,7 @@ pub struct Bucket {
     pub outcomes: Outcomes,
 }
 
-/// A line that was no request.
+/// A line that is not a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     /// Which line, counted from 1.
@@ -75,7 +74,7 @@ pub struct Skipped {
 pub struct Summary {
     /// Lines that were requests.
     pub requests: u64,
-    /// Lines that were none.
+    /// Lines that were not.
     pub skipped: u64,
     /// The first of them.
     pub first_skipped: Vec<Skipped>,
@@ -87,7 +86,7 @@ pub struct Summary {
     pub span: Option<(Timestamp, Timestamp)>,
     /// What the filter has counted.
     pub metrics: Vec<(String, MetricValue)>,
-    /// What parts of the counters' names mean.
+    /// What parts of the counters' names mean; Weir's, by default.
     pub tags: StatsTags,
     paths: HashMap<String, Outcomes>,
     clients: HashMap<String, Outcomes>,
@@ -105,7 +104,7 @@ impl Default for Summary {
             replies: BTreeMap::new(),
             span: None,
             metrics: Vec::new(),
-            tags: StatsTags::default(),
+            tags: StatsTags::parse(BOOTSTRAP).unwrap_or_default(),
             paths: HashMap::new(),
             clients: HashMap::new(),
             buckets: BTreeMap::new(),

@@ -1,18 +1,19 @@
-//! `host-sim replay`
+//! `weir replay`
 
-use std::{
-    fs::{self, File},
-    io::{self, BufRead as _, BufReader, Read},
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
-use host_sim::{Clock, LogLevel, stats_tags::StatsTags};
-use host_sim_cli::replay::{self, Fields};
+use host_sim::{Clock, LogLevel, VmName};
 use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+use weir::replay::{self, Fields};
 
-use super::{Error, Filter, load, print, print_warning};
+use crate::failure::Failure;
+use crate::filter::{Filter, not_loaded};
+use crate::output::{print, say};
 
 /// Lines that are looked through for one that tells when the log begins.
 const HEAD_LINES: usize = 1000;
@@ -20,15 +21,22 @@ const HEAD_LINES: usize = 1000;
 /// The progress is told in steps of so many bytes.
 const STEP: u64 = 1 << 16;
 
-/// Tells what the filter would have refused in an access log
+/// Time before and after the log, in which the filter fetches the keys of its directory, and hands over what it has counted.
+const AROUND: Duration = Duration::from_secs(1);
+
+/// Replays an access log and reports which requests the filter would have refused
 ///
-/// The log is Envoy's in JSON, a line a request, in the order of time; it is sent through the filter by its own clock.
-/// The filter sees the headers that were logged and are named with --header.
+/// The log is Envoy's in JSON, a line a request, in the order of time; it is sent through the filter by its own clock. The
+/// filter sees the headers that were logged and are named with --header. Exit code 0 if the log was replayed, 1 if the filter
+/// refuses the configuration or fails, 2 if a file cannot be read.
 #[derive(Debug, Args)]
-#[command(after_help = "Example, for a log that has the key in a field \"authorization\":
-  host-sim replay --wasm filter.wasm --config envoy.yaml --header authorization=authorization --html week.html access.log
-An Envoy bootstrap brings its stats_tags: what they say of the filter's counters, such as plan and class, becomes a table.")]
-pub(super) struct Replay {
+#[command(after_help = "Examples, for a log that has the key in a field \"authorization\":
+  weir replay --config limits.json --header authorization=authorization access.log
+  weir replay --config envoy.yaml --keys keys.json --header authorization=authorization --html week.html access.log")]
+pub(crate) struct Replay {
+    /// The configuration: JSON or YAML, an Envoy bootstrap, or a manifest of Istio or Envoy Gateway
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
     #[command(flatten)]
     filter: Filter,
     /// The log; - is standard input
@@ -40,9 +48,6 @@ pub(super) struct Replay {
     /// A page with plots to write
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// An Envoy bootstrap whose stats_tags say what the parts of the filter's counters mean; --config, if it is one
-    #[arg(long, value_name = "FILE")]
-    stats_tags: Option<PathBuf>,
     /// How many workers take turns
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
@@ -64,19 +69,12 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
 }
 
 impl Replay {
-    pub(super) fn run(self) -> Result<(), Error> {
-        let chain = self.filter.chain()?;
-        let tags = match self.stats_tags.as_deref().or(self.filter.config.first().map(PathBuf::as_path)) {
-            Some(path) => tags_of(path)?,
-            None => StatsTags::default(),
-        };
-        let fields = self
-            .headers
-            .into_iter()
-            .fold(Fields::default(), |fields, (name, field)| fields.header(name, field));
-        let path = self.log.display();
-        let unreadable = |error| Error::Failed(format!("{path}: {error}"));
-        let (log, size) = open(&self.log).map_err(unreadable)?;
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let ready = self.filter.ready(&self.config, false)?;
+        let headers = self.headers.iter();
+        let fields = headers.fold(Fields::default(), |fields, (name, field)| fields.header(name, field));
+        let unreadable = || Failure::file(&self.log);
+        let (log, size) = open(&self.log).map_err(unreadable())?;
         let mut log = BufReader::with_capacity(1 << 20, log);
 
         // The clock starts where the log does, so that the filter is configured at that time.
@@ -84,7 +82,7 @@ impl Replay {
         let mut begins = None;
         for _ in 0..HEAD_LINES {
             let start = head.len();
-            if log.read_until(b'\n', &mut head).map_err(unreadable)? == 0 {
+            if log.read_until(b'\n', &mut head).map_err(unreadable())? == 0 {
                 break;
             }
             begins = fields.read(&head[start..]).ok().map(|entry| entry.time);
@@ -95,18 +93,27 @@ impl Replay {
         let Some(begins) = begins else {
             let why = head.split(|byte| *byte == b'\n').next().and_then(|line| fields.read(line).err());
             let why = why.map_or_else(|| "it is empty".to_owned(), |error| format!("line 1: {error}"));
-            return Err(Error::Failed(format!("{path}: no request in it ({why})")));
+            return Err(Failure::Unusable(format!("{}: no request in it ({why})", self.log.display())));
         };
+        let begins = Duration::try_from(begins.duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
         let mut host = self
             .filter
-            .builder()?
+            .builder_with_keys(&ready)?
             .workers(self.workers.into())
-            .clock(Clock::at(SystemTime::from(begins)))
+            .clock(Clock::at(UNIX_EPOCH + begins.saturating_sub(AROUND)))
             .log_level(LogLevel::Warn)
             .log_capacity(100)
-            .on_log(print_warning)
+            .on_log(|line| {
+                // What the filter logs of requests would be as long as the log.
+                if line.by_host && line.level == LogLevel::Warn {
+                    say(line);
+                }
+            })
             .build();
-        load(&mut host, &chain).map_err(|error| Error::Missed(error.to_string()))?;
+        host.load(&ready.module, ready.plugin).map_err(|error| not_loaded(&error))?;
+        host.advance(AROUND);
+        let begun = host.logs().take();
+        begun.iter().filter(|line| line.vm == VmName::Worker(0) && !line.by_host).for_each(say);
 
         let bar = progress(size);
         let mut unseen = 0;
@@ -118,27 +125,21 @@ impl Replay {
             }
         });
         bar.finish_and_clear();
-        let mut summary = summary.map_err(|error| Error::failed(&error))?;
-        summary.tags = tags;
-        print(summary.to_string().trim_end());
+        let mut summary = summary.map_err(|error| Failure::of(&error))?;
+        host.advance(AROUND);
+        summary.metrics = host.metrics().all();
+        print(summary.to_string().trim_end())?;
         if let Some(html) = &self.html {
-            let page = replay::page(&summary, &format!("Replay of {path}"));
-            fs::write(html, page).map_err(|error| Error::Failed(format!("{}: {error}", html.display())))?;
+            let page = replay::page(&summary, &format!("Replay of {}", self.log.display()));
+            fs::write(html, page).map_err(Failure::file(html))?;
         }
         for worker in 0..host.workers() {
             if let Some(failure) = host.worker(worker).vm_failure() {
-                return Err(Error::Missed(format!("worker {worker}: {failure}")));
+                return Err(Failure::Refused(format!("worker {worker}: {failure}")));
             }
         }
         Ok(())
     }
-}
-
-/// The tags that a file names, which need be no bootstrap.
-fn tags_of(path: &Path) -> Result<StatsTags, Error> {
-    let failed = |error: &dyn std::fmt::Display| Error::Failed(format!("{}: {error}", path.display()));
-    let bytes = fs::read(path).map_err(|error| failed(&error))?;
-    StatsTags::parse(&bytes).map_err(|error| failed(&error))
 }
 
 /// A bar on a terminal, and nothing elsewhere.

@@ -2,18 +2,16 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use envoy_config::{ConfigurationError, configuration};
 use filter::config::Config;
 use filter::count::entry::most_bytes;
-use serde::de::IgnoredAny;
 
+use crate::configuration::{Checked, Refusal, parse};
 use crate::failure::Failure;
+use crate::output::print;
 use crate::table;
-use crate::unclosed::unclosed;
 
 /// Records of an entry in shared data, in the mean.
 const RECORDS_OF_AN_ENTRY: u32 = 4;
@@ -37,12 +35,11 @@ impl Check {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let mut refused = Vec::new();
         for file in &self.files {
-            let text =
-                fs::read(file).map_err(|error| Failure::Unusable(format!("{}: {error}", file.display())))?;
+            let text = fs::read(file).map_err(Failure::file(file))?;
             for (name, checked) in check(&text) {
                 let name = titled(file, name.as_deref());
                 match checked {
-                    Ok(summary) => print(&format!("{name}\n{summary}"))?,
+                    Ok(summary) => print(format_args!("{name}\n{summary}"))?,
                     Err(message) => refused.push(format!("{name}: {message}")),
                 }
             }
@@ -58,57 +55,34 @@ fn titled(file: &Path, filter: Option<&str>) -> String {
     }
 }
 
-/// A closed pipe is an error like any other: what is not seen was not checked.
-fn print(text: &str) -> Result<(), Failure> {
-    writeln!(io::stdout().lock(), "{text}").map_err(|error| Failure::Unusable(error.to_string()))
-}
-
 /// The name of a filter, if the text has several, and what is to be said of its configuration or why it is refused.
-type Checked = (Option<String>, Result<String, String>);
+type Told = (Option<String>, Result<String, String>);
 
-fn check(text: &[u8]) -> Vec<Checked> {
-    if let Some(problem) = malformed(text) {
-        return vec![(None, Err(problem))];
-    }
-    match configuration::parse(text, None) {
-        Err(ConfigurationError::SeveralFilters { names }) => {
-            let of = |name: String| {
+fn check(text: &[u8]) -> Vec<Told> {
+    let of = |name: Option<String>, checked: Result<Checked, Refusal>| {
+        let told = match checked {
+            Ok(checked) => Ok(summary(&checked.config)),
+            Err(Refusal::Because(problem)) => Err(problem),
+            Err(Refusal::Several(names)) => Err(names.join(", ")),
+        };
+        (name, told)
+    };
+    match parse(text, None) {
+        Err(Refusal::Several(names)) => names
+            .into_iter()
+            .map(|name| {
                 // What stands before the name is its number.
-                let number = name.split_once(':').map_or(&*name, |(number, _)| number);
-                let plugin = configuration::parse(text, Some(number));
-                (
-                    Some(name),
-                    plugin.map_err(|error| error.to_string()).and_then(|plugin| told(&plugin.configuration)),
-                )
-            };
-            names.into_iter().map(of).collect()
-        }
-        parsed => {
-            let told =
-                parsed.map_err(|error| error.to_string()).and_then(|plugin| told(&plugin.configuration));
-            vec![(None, told)]
-        }
+                let checked = parse(text, Some(name.split_once(':').map_or(&*name, |(number, _)| number)));
+                of(Some(name), checked)
+            })
+            .collect(),
+        checked => vec![of(None, checked)],
     }
 }
 
-/// What is wrong with a text that is meant to be JSON, by the filter's own message. YAML would take some of it, and Envoy would not.
-fn malformed(text: &[u8]) -> Option<String> {
-    if !text.trim_ascii_start().starts_with(b"{") {
-        return None;
-    }
-    let ends_early = serde_json::from_slice::<IgnoredAny>(text).err()?.is_eof();
-    let error = Config::from_json(text).err()?;
-    Some(match unclosed(text).filter(|_| ends_early) {
-        Some((line, column)) => {
-            format!("{error}: what begins at line {line} column {column} is not closed")
-        }
-        None => error.to_string(),
-    })
-}
-
-fn told(configuration: &[u8]) -> Result<String, String> {
-    let config = Config::from_json(configuration).map_err(|error| error.to_string())?;
-    let mut told = table::plans(&config);
+/// Plans and classes as a table, the records that the keys need, and the memory.
+pub(crate) fn summary(config: &Config) -> String {
+    let mut told = table::plans(config);
     let (roster, capacity) = (config.subscribers.roster(), config.settings.counters);
     let records = config.subscribers.records(config.settings.count_by);
     let more = if config.settings.directory.is_some() { ", and those of the directory" } else { "" };
@@ -125,5 +99,5 @@ fn told(configuration: &[u8]) -> Result<String, String> {
         capacity.known,
         bytes.div_ceil(1_000_000),
     );
-    Ok(told)
+    told
 }

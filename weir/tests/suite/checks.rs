@@ -1,20 +1,9 @@
-//! The command as its users call it.
+//! `weir check` and `weir hash`.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use crate::{repository, weir_in};
 
 fn weir(arguments: &[&str], input: &str) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
-    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
-}
-
-fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+    weir_in(&repository(), arguments, input)
 }
 
 /// What the check of a file with this text prints, without the file's path.
@@ -66,6 +55,11 @@ fn what_the_filter_refuses_is_refused_with_its_message_and_a_place() {
             "{\n  \"plans\": {\"free\": {\"standard\": [\"60/minute\"]}\n}",
             "what begins at line 1 column 1 is not closed",
         ),
+        (
+            "typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {configuration:
+                {'@type': type.googleapis.com/google.protobuf.StringValue, value: '{\"plans\": {'}}}",
+            "what begins at line 1 column 11 is not closed",
+        ),
         ("", "FILE: the configuration is empty"),
     ];
     for (text, expected) in rows {
@@ -87,7 +81,7 @@ fn what_is_deployed_is_taken() {
         "envoy/envoy-gateway/policy.yaml",
     ];
     for file in deployed {
-        let (code, told, problem) = weir(&["check", repository(file).to_str().unwrap()], "");
+        let (code, told, problem) = weir(&["check", file], "");
         assert_eq!((code, problem.as_str()), (0, ""), "{file}");
         assert!(told.contains("600/minute") && told.contains("and those of the directory"), "{file}: {told}");
     }

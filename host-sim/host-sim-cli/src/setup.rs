@@ -1,0 +1,82 @@
+//! What a command runs a filter with: the module of a file, the environment, and what a configuration says of the gateway.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use host_sim::{
+    Builder, CodeCache, Compiler, Module, ModuleError, Plugin, Surrounding, Value, XdsValue, surroundings,
+};
+
+/// A module that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The file cannot be read.
+    #[error("{}: {source} (build the filter first, or give its path with --wasm)", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It holds no module that the host takes.
+    #[error("{}", path.display())]
+    Module {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: ModuleError,
+    },
+}
+
+/// The module of a file, compiled, or taken from the user's cache of compiled modules. `warn` is told if it cannot be kept there.
+///
+/// # Errors
+/// When the file cannot be read, or holds no module that the host takes.
+pub fn module(path: &Path, compiler: Compiler, warn: impl FnOnce(String)) -> Result<Module, SetupError> {
+    let wasm = fs::read(path).map_err(|source| SetupError::Read { path: path.to_owned(), source })?;
+    let failed = |source| SetupError::Module { path: path.to_owned(), source };
+    let Some(cache) = CodeCache::of_user() else {
+        return Module::compile_with(wasm, compiler).map_err(failed);
+    };
+    let (module, kept) = Module::compile_cached(wasm, compiler, &cache).map_err(failed)?;
+    if let Some(error) = kept.error {
+        warn(format!("warning: the compiled module is not kept in {}: {error}", cache.folder().display()));
+    }
+    Ok(module)
+}
+
+/// Gives a plugin the variables of this process's environment that it takes from its host.
+pub fn pass_environment(plugin: &mut Plugin) {
+    for name in &plugin.host_environment {
+        if let Ok(value) = std::env::var(name) {
+            plugin.environment.entry(name.clone()).or_insert(value);
+        }
+    }
+}
+
+/// A host that knows what a configuration says of its gateway. One that cannot be read says nothing.
+pub fn in_surroundings(builder: Builder, configuration: &[u8]) -> Builder {
+    surroundings(configuration).into_iter().fold(builder, |builder, surrounding| match surrounding {
+        Surrounding::BufferLimit(bytes) => builder.buffer_limit(bytes),
+        Surrounding::Node(node) => builder.property(["xds", "node"], node),
+        Surrounding::Xds { name, value } => xds(builder, name, value),
+        _ => builder,
+    })
+}
+
+/// A host that gives a property as a configuration has it.
+fn xds(builder: Builder, name: &'static str, value: XdsValue) -> Builder {
+    let value = match value {
+        XdsValue::Number(number) => number.into(),
+        XdsValue::Text(text) => text.into(),
+        XdsValue::Metadata { message, filters } => {
+            Value::Message(message, BTreeMap::from([("filter_metadata".into(), filters.into())]))
+        }
+        _ => return builder.undecided(name),
+    };
+    builder.property(["xds", name], value)
+}

@@ -1,0 +1,191 @@
+//! `weir explain`
+
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use host_sim::{Clock, End, Host, LogLevel, LogLine, Outcome, Request, Response, VmName};
+use serde_json::{Value, json};
+use weir::replay::Fields;
+
+use crate::decision::Decision;
+use crate::failure::Failure;
+use crate::filter::{Filter, not_loaded};
+use crate::output::{print, say};
+
+/// Time before the request, in which the filter can fetch the keys of its directory.
+const BEFORE: Duration = Duration::from_secs(1);
+
+/// Explains why the filter decides a request as it does
+///
+/// Sends one request through the filter and prints its decision: the source of the key, the subscriber, the plan, the class,
+/// each quota and the answer, and never the key. --method, --path and --header describe the request, or --line reads it from
+/// an access log. Counters start empty: --repeat sends the request several times and explains the last one. Exit code 0 if the
+/// decision is explained, 1 if the filter refuses the configuration or fails, 2 if a file or the request cannot be read.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weir explain limits.json --path /links --header 'authorization: Bearer k'
+  weir explain wasmplugin.yaml --path /links --repeat 61 --source 192.0.2.1
+  weir explain envoy.yaml --path /links --header 'authorization: Bearer k' --keys keys.json
+  tail -1 access.log | weir explain envoy.yaml --line - --header authorization=authorization")]
+pub(crate) struct Explain {
+    /// The configuration: JSON or YAML, an Envoy bootstrap, or a manifest of Istio or Envoy Gateway
+    file: PathBuf,
+    #[command(flatten)]
+    filter: Filter,
+    /// The request's method
+    #[arg(long, default_value = "GET", conflicts_with = "line")]
+    method: String,
+    /// The request's path, with its query
+    #[arg(long, default_value = "/", conflicts_with = "line")]
+    path: String,
+    /// A header of the request, NAME:VALUE; with --line a header and the field that it was logged as, NAME=FIELD; may be
+    /// repeated
+    #[arg(long = "header", value_name = "HEADER")]
+    headers: Vec<String>,
+    /// The client's address
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "line")]
+    source: Option<String>,
+    /// A line of Envoy's JSON access log, in place of method, path and address; - reads it from standard input
+    #[arg(long, value_name = "JSON")]
+    line: Option<String>,
+    /// Number of times that the request is sent
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// The form of the explanation
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+/// The form of an explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// One object: what the filter logs, and the answer
+    Json,
+}
+
+/// The name and the value of `--header`, or the name and the field of the access log that has the value.
+fn split<'h>(header: &'h str, at: char, expected: &str) -> Result<(&'h str, &'h str), Failure> {
+    let parts = header.split_once(at).map(|(name, value)| (name.trim(), value.trim()));
+    parts.ok_or_else(|| Failure::Unusable(format!("--header {header:?}: expected {expected}")))
+}
+
+impl Explain {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let ready = self.filter.ready(&self.file, true)?;
+        let (request, status, at) = self.request()?;
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&lines);
+        let mut host = self
+            .filter
+            .builder_with_keys(&ready)?
+            .clock(Clock::at(UNIX_EPOCH + at.saturating_sub(BEFORE)))
+            .log_level(LogLevel::Debug)
+            .on_log(move |line| keep(&sink, line))
+            .build();
+        host.load(&ready.module, ready.plugin).map_err(|error| not_loaded(&error))?;
+        // The filter polls its directory from its timer.
+        host.advance(BEFORE);
+        lines_of(&lines).iter().filter(|line| line.level >= LogLevel::Warn).for_each(say);
+        let mut outcome = None;
+        for _ in 0..self.repeat {
+            lines_of(&lines).clear();
+            outcome = Some(host.send_and_wait(request.clone(), |_| Response::new(status)));
+        }
+        let Some(outcome) = outcome else { return Err(Failure::Unusable("no request was sent".to_owned())) };
+        let lines = lines_of(&lines).clone();
+        self.explain(&host, &lines, &outcome)
+    }
+
+    /// The request, the status that the upstream answers, and the wall-clock time of the request: that of `--line`, or the present.
+    fn request(&self) -> Result<(Request, u16, Duration), Failure> {
+        let Some(line) = &self.line else {
+            let mut request = Request::new(self.method.clone(), self.path.clone());
+            if let Some(source) = &self.source {
+                request = request.source(source.clone());
+            }
+            for header in &self.headers {
+                let (name, value) = split(header, ':', "NAME:VALUE, as in 'authorization: Bearer k'")?;
+                request = request.header(name.to_owned(), value.to_owned());
+            }
+            return Ok((request, 200, Clock::real().wall()));
+        };
+        let mut fields = Fields::default();
+        for header in &self.headers {
+            let (name, field) = split(header, '=', "NAME=FIELD, as in authorization=authorization")?;
+            fields = fields.header(name, field);
+        }
+        let mut text = line.clone();
+        if line == "-" {
+            text.clear();
+            std::io::stdin().read_to_string(&mut text).map_err(|error| Failure::of(&error))?;
+        }
+        let entry =
+            fields.read(text.as_bytes()).map_err(|error| Failure::Unusable(format!("--line: {error}")))?;
+        let time = Duration::try_from(entry.time.duration_since(jiff::Timestamp::UNIX_EPOCH));
+        let time = time.map_err(|_| Failure::Unusable(format!("--line: {} is before 1970", entry.time)))?;
+        Ok((entry.request, entry.status, time))
+    }
+
+    fn explain(&self, host: &Host, lines: &[LogLine], outcome: &Outcome) -> Result<(), Failure> {
+        let guest: Vec<_> = lines.iter().filter(|line| !line.by_host).collect();
+        let decisions: Vec<_> = guest.iter().filter_map(|line| Decision::read(&line.message)).collect();
+        lines.iter().filter(|line| line.by_host || line.level >= LogLevel::Warn).for_each(say);
+        if let Some(failure) = host.worker(0).vm_failure() {
+            return Err(Failure::Refused(failure.to_string()));
+        }
+        if decisions.is_empty() {
+            guest.iter().for_each(say);
+            let answer = answer(outcome);
+            return Err(Failure::Refused(format!("the filter logs no decision on this request: {answer}")));
+        }
+        match self.format {
+            Format::Json => print(format_args!("{:#}", as_json(&decisions, outcome))),
+            Format::Text => {
+                decisions.iter().try_for_each(print)?;
+                print(format_args!("{:<14}{}", "answer", answer(outcome)))
+            }
+        }
+    }
+}
+
+/// What became of the request.
+fn answer(outcome: &Outcome) -> String {
+    match outcome.end() {
+        End::Forwarded => format!("{} from the upstream", outcome.status()),
+        End::LocalReply => format!("{} from the gateway, {}", outcome.status(), outcome.details()),
+        End::Reset => format!("none: the connection is closed, {}", outcome.details()),
+        End::Paused => "none: the filter holds the request".to_owned(),
+    }
+}
+
+/// The explanation as one object.
+fn as_json(decisions: &[Decision], outcome: &Outcome) -> Value {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let headers = outcome.headers().iter();
+    let headers: Vec<_> = headers.map(|(name, value)| json!([text(name), text(value)])).collect();
+    json!({
+        "decisions": decisions.iter().map(Decision::fields).collect::<Vec<_>>(),
+        "answer": {
+            "status": outcome.status(),
+            "local_reply": outcome.is_local_reply(),
+            "details": outcome.details(),
+            "headers": headers,
+        },
+    })
+}
+
+/// Keeps a log line of the VM that serves the request.
+fn keep(lines: &Mutex<Vec<LogLine>>, line: &LogLine) {
+    if line.vm == VmName::Worker(0) {
+        lines_of(lines).push(line.clone());
+    }
+}
+
+fn lines_of(lines: &Mutex<Vec<LogLine>>) -> MutexGuard<'_, Vec<LogLine>> {
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,234 @@
+//! `weir serve`
+
+mod directory;
+mod line;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use host_sim::{Clock, Host, LogLevel, LogLine};
+use host_sim_cli::gateway::{Gateway, Options, Recent};
+use host_sim_cli::stop::Stop;
+use host_sim_cli::watch::Files;
+use http::Uri;
+
+use self::directory::Server;
+use super::check::summary;
+use crate::decision::Decision;
+use crate::failure::Failure;
+use crate::filter::{Filter, Ready, not_loaded};
+use crate::output::{print, say};
+
+/// Serves the filter in front of an upstream, and prints a line for each decision
+///
+/// A line has the time in UTC, the method, the path without its query, the status, the subscriber, the plan, the class, what
+/// remains of each quota and its limit, and the outcome unless the request was simply allowed. `-` stands for what there is
+/// not. Lines go to standard output, and all else to standard error. A changed FILE is loaded again; one that the filter
+/// refuses leaves the one before in force. The admin address has /ready, /stats, /stats/prometheus and /requests, the last 100
+/// requests with their headers and bodies. SIGINT (Ctrl-C) and SIGTERM end the command after the requests in progress. Exit code
+/// 0 then, 1 if the filter refuses FILE, 2 if a file cannot be read or an address is taken.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weir serve limits.json --upstream http://127.0.0.1:3000
+  weir serve envoy.yaml --upstream http://127.0.0.1:3000 --keys keys.json
+  weir serve limits.yaml --upstream http://127.0.0.1:3000 --cluster backend=http://127.0.0.1:3001 --admin off
+  weir serve limits.json --upstream http://127.0.0.1:3000 --json | jq 'select(.status == 429)'")]
+pub(crate) struct Serve {
+    /// The configuration: JSON or YAML, an Envoy bootstrap, or a manifest of Istio or Envoy Gateway
+    file: PathBuf,
+    #[command(flatten)]
+    filter: Filter,
+    /// Where requests go
+    #[arg(long, value_name = "URL")]
+    upstream: Uri,
+    /// The address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// The address of /ready, /stats and /requests, or off
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901")]
+    admin: Admin,
+    /// Number of worker threads [default: number of CPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: Option<u16>,
+    /// A cluster that the filter can call, NAME=URL; may be repeated
+    #[arg(long = "cluster", value_name = "NAME=URL", value_parser = cluster)]
+    clusters: Vec<(String, Uri)>,
+    /// Prints each decision as a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// An admin address, or none.
+#[derive(Debug, Clone, Copy)]
+struct Admin(Option<SocketAddr>);
+
+impl FromStr for Admin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        text.parse().map(|address| Self(Some(address))).map_err(|error| format!("{error}, nor \"off\""))
+    }
+}
+
+fn cluster(text: &str) -> Result<(String, Uri), String> {
+    let (name, url) = text.split_once('=').ok_or("expected NAME=URL, as in backend=http://127.0.0.1:3001")?;
+    let url = url.parse().map_err(|error| format!("{url}: {error}"))?;
+    Ok((name.to_owned(), url))
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::of(&error))?;
+        let gateway = runtime.block_on(self.serve())?;
+        gateway.shutdown();
+        Ok(())
+    }
+
+    /// Serves until it is asked to stop, and gives back the gateway, which is to be shut down.
+    async fn serve(self) -> Result<Gateway, Failure> {
+        // Signals are caught from before the first connection on, so that none ends the process unasked.
+        let stop = Stop::new().map_err(|error| Failure::of(&error))?;
+        // As the files are before they are read: what changes after that is read again.
+        let watched = |files| Files::new(files).map_err(|error| Failure::of(&error));
+        let mut files = watched(vec![self.file.clone(), self.filter.module()?])?;
+        let mut documents = self.filter.keys.clone().map(|file| watched(vec![file])).transpose()?;
+
+        let ready = self.filter.ready(&self.file, true)?;
+        let server = match self.filter.keys(&ready.config)? {
+            Some(keys) => {
+                let started = Server::start(keys, &ready.config).await;
+                Some(started.map_err(|error| Failure::of(&error))?)
+            }
+            None => None,
+        };
+        let mut clusters: BTreeMap<_, _> = self.clusters.iter().cloned().collect();
+        if let (Some(server), Some(directory)) = (&server, &ready.config.settings.directory) {
+            let url = Uri::from_str(&server.url()).map_err(|error| Failure::of(&error))?;
+            if clusters.insert(directory.cluster.to_string(), url).is_some() {
+                let message = format!("--keys and --cluster both give cluster {:?}", &*directory.cluster);
+                return Err(Failure::Unusable(message));
+            }
+        }
+        let recent = recent(self.json);
+        let mut host = self.host(&ready, recent.clone());
+        host.load(&ready.module, ready.plugin.clone()).map_err(|error| not_loaded(&error))?;
+        let (workers, upstream) = (host.workers(), self.upstream.clone());
+        let options = Options {
+            listen: self.listen,
+            clusters,
+            admin: self.admin.0,
+            recent: Some(recent),
+            ..Options::new(self.upstream.clone())
+        };
+        let mut gateway = Gateway::start(host, options).map_err(|error| Failure::of(&error))?;
+
+        say(format_args!("{}\n{}", self.file.display(), summary(&ready.config)));
+        say(format_args!("serving http://{}, upstream {upstream}, {workers} workers", gateway.address()));
+        if let Some(admin) = gateway.admin_address() {
+            say(format_args!("admin on http://{admin}"));
+        }
+        if let Some(server) = &server {
+            say(server);
+        }
+        let asked = async {
+            match &server {
+                Some(server) => server.serve().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = stop.wait() => say("stopping after the requests in progress"),
+            () = self.follow(&mut files, documents.as_mut(), ready, server.as_ref(), &mut gateway) => {}
+            () = asked => {}
+        }
+        Ok(gateway)
+    }
+
+    fn host(&self, ready: &Ready, recent: Recent) -> Host {
+        let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.filter
+            .builder(ready)
+            .workers(self.workers.map_or_else(processors, usize::from))
+            .clock(Clock::real())
+            .system_randomness()
+            .log_level(LogLevel::Debug)
+            .log_capacity(0)
+            .on_log(move |line| {
+                if line.level >= LogLevel::Warn {
+                    say(line);
+                } else if is_decision(line) {
+                    recent.log(line);
+                }
+            })
+            .build()
+    }
+
+    /// Loads the files again whenever they change.
+    async fn follow(
+        &self,
+        files: &mut Files,
+        mut documents: Option<&mut Files>,
+        mut ready: Ready,
+        server: Option<&Server>,
+        gateway: &mut Gateway,
+    ) {
+        loop {
+            let document = async {
+                match documents.as_deref_mut() {
+                    Some(documents) => documents.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = files.changed() => match self.load(gateway) {
+                    Ok(new) => {
+                        ready = new;
+                        say(format_args!("{} is loaded again\n{}", self.file.display(), summary(&ready.config)));
+                    }
+                    Err(failure) => say(format_args!("{failure}\nthe configuration before stays in force")),
+                },
+                () = document => {}
+            }
+            let Some(server) = server else { continue };
+            // A new configuration may ask in another way, and know others of the keys.
+            match self.filter.keys(&ready.config) {
+                Ok(Some(keys)) => {
+                    server.take(keys, &ready.config);
+                    say(server);
+                }
+                Ok(None) => {}
+                Err(failure) => say(format_args!("{failure}\nthe keys before stay in force")),
+            }
+        }
+    }
+
+    fn load(&self, gateway: &mut Gateway) -> Result<Ready, Failure> {
+        let ready = self.filter.ready(&self.file, true)?;
+        let filters = [(&ready.module, ready.plugin.clone())];
+        gateway.replace_chain(filters).map_err(|error| not_loaded(&error))?;
+        Ok(ready)
+    }
+}
+
+fn is_decision(line: &LogLine) -> bool {
+    !line.by_host && Decision::read(&line.message).is_some()
+}
+
+/// Prints the decisions of each request that has ended.
+fn recent(as_json: bool) -> Recent {
+    Recent::on_end(move |ended| {
+        for decision in ended.log.iter().filter_map(|line| Decision::read(&line.message)) {
+            let line =
+                if as_json { line::json(ended, &decision).to_string() } else { line::text(ended, &decision) };
+            // Serving goes on when nobody reads.
+            let _unread = print(line);
+        }
+    })
+}

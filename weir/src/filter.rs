@@ -1,0 +1,123 @@
+//! The filter that a command runs: its module, its configuration, and the keys of its directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use envoy_config::Plugin;
+use filter::config::Config;
+use host_sim::{Builder, Compiler, Host, LoadError, Module, Response};
+use host_sim_cli::setup;
+use serde_json::Value;
+
+use crate::configuration::{Checked, Refusal, parse};
+use crate::failure::Failure;
+use crate::keys::Keys;
+use crate::output::say;
+
+/// The module in a folder that `make wasm` writes to, from the repository.
+const BUILT: &str = "target/wasm/filter.wasm";
+
+/// Which filter runs, and with what.
+#[derive(Debug, Args)]
+pub(crate) struct Filter {
+    /// The filter's module; by default filter.wasm beside this command, else target/wasm/filter.wasm
+    #[arg(long, value_name = "FILE")]
+    wasm: Option<PathBuf>,
+    /// Which filter, where the configuration holds several: its name, or its number counted from 1
+    #[arg(long, value_name = "NAME")]
+    plugin: Option<String>,
+    /// The document of the configuration's directory: known keys, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keys: Option<PathBuf>,
+    /// A property of every request, NAME=VALUE, as in
+    /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON, else a text; may be repeated
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    properties: Vec<(Vec<String>, Value)>,
+}
+
+fn property(text: &str) -> Result<(Vec<String>, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in xds.cluster_name=backend")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+    Ok((host_sim::property_path(name), value))
+}
+
+/// A filter that can be loaded.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    /// The configuration's file, whole.
+    text: Vec<u8>,
+    pub(crate) config: Config,
+    pub(crate) plugin: Plugin,
+    pub(crate) module: Module,
+}
+
+impl Filter {
+    /// The filter with the configuration of a file, if it takes it; it logs its decisions if `logs_decisions`.
+    pub(crate) fn ready(&self, file: &Path, logs_decisions: bool) -> Result<Ready, Failure> {
+        let text = fs::read(file).map_err(Failure::file(file))?;
+        let checked = parse(&text, self.plugin.as_deref()).and_then(Checked::in_environment);
+        let checked = checked.map_err(|refusal| match refusal {
+            Refusal::Because(problem) => Failure::Refused(format!("{}: {problem}", file.display())),
+            Refusal::Several(names) => Failure::Unusable(format!(
+                "{}: several Wasm filters ({}): choose one with --plugin, by its name or number",
+                file.display(),
+                names.join(", ")
+            )),
+        })?;
+        let Checked { config, plugin } = if logs_decisions { checked.logging_decisions() } else { checked };
+        let module = setup::module(&self.module()?, Compiler::default(), say);
+        Ok(Ready { text, config, plugin, module: module.map_err(|error| Failure::of(&error))? })
+    }
+
+    /// The module's file.
+    pub(crate) fn module(&self) -> Result<PathBuf, Failure> {
+        if let Some(given) = &self.wasm {
+            return Ok(given.clone());
+        }
+        let command = std::env::current_exe().unwrap_or_default();
+        let beside = command.with_file_name("filter.wasm");
+        let places = [beside, PathBuf::from(BUILT)];
+        places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
+            let [beside, built] = places.each_ref().map(|place| place.display());
+            Failure::Unusable(format!(
+                "no module of the filter: --wasm names none, and there is neither {beside} nor {built}; `make wasm` builds it"
+            ))
+        })
+    }
+
+    /// The keys of `--keys`, for a configuration that has a directory.
+    pub(crate) fn keys(&self, config: &Config) -> Result<Option<Keys>, Failure> {
+        self.keys.as_deref().map(|file| Keys::read(file, config)).transpose()
+    }
+
+    /// A host for it.
+    pub(crate) fn builder(&self, ready: &Ready) -> Builder {
+        let builder = setup::in_surroundings(Host::builder(), &ready.text);
+        let properties = self.properties.iter();
+        properties.fold(builder, |builder, (path, value)| builder.property(path, value.clone()))
+    }
+
+    /// A host for it, in which the directory answers with the keys of `--keys`.
+    pub(crate) fn builder_with_keys(&self, ready: &Ready) -> Result<Builder, Failure> {
+        let (builder, directory) = (self.builder(ready), ready.config.settings.directory.as_ref());
+        Ok(match (self.keys(&ready.config)?, directory) {
+            (Some(keys), Some(directory)) => {
+                let etag = "\"keys\"";
+                let answer = Response::ok().header("etag", etag).body(keys.document);
+                builder.cluster(directory.cluster.to_string(), move |poll| {
+                    let is_known = poll.header_str("if-none-match") == Some(etag);
+                    if is_known { Response::new(304) } else { answer.clone() }
+                })
+            }
+            _ => builder,
+        })
+    }
+}
+
+/// A module that does not load, though the configuration is good.
+pub(crate) fn not_loaded(error: &LoadError) -> Failure {
+    match Failure::of(error) {
+        Failure::Unusable(message) | Failure::Refused(message) => Failure::Refused(message),
+    }
+}
