@@ -131,85 +131,36 @@ impl fmt::Display for LogLevel {
     }
 }
 
-/// Which header map a call means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MapKind {
-    RequestHeaders,
-    RequestTrailers,
-    ResponseHeaders,
-    ResponseTrailers,
-    GrpcInitialMetadata,
-    GrpcTrailingMetadata,
-    CalloutHeaders,
-    CalloutTrailers,
+/// Kinds of things by their numbers.
+macro_rules! kinds {
+    ($( $(#[$doc:meta])* $kind:ident { $($name:ident),* } )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+            pub(crate) enum $kind { $($name),* }
+
+            impl $kind {
+                pub(crate) fn from_code(code: u32) -> Result<Self, Status> {
+                    usize::try_from(code).ok().and_then(|code| [$(Self::$name),*].get(code).copied()).ok_or(Status::BadArgument)
+                }
+            }
+        )*
+    };
 }
 
-impl MapKind {
-    pub(crate) fn from_code(code: u32) -> Result<Self, Status> {
-        Ok(match code {
-            0 => Self::RequestHeaders,
-            1 => Self::RequestTrailers,
-            2 => Self::ResponseHeaders,
-            3 => Self::ResponseTrailers,
-            4 => Self::GrpcInitialMetadata,
-            5 => Self::GrpcTrailingMetadata,
-            6 => Self::CalloutHeaders,
-            7 => Self::CalloutTrailers,
-            _ => return Err(Status::BadArgument),
-        })
+kinds! {
+    /// Which header map a call means.
+    MapKind {
+        RequestHeaders, RequestTrailers, ResponseHeaders, ResponseTrailers, GrpcInitialMetadata, GrpcTrailingMetadata,
+        CalloutHeaders, CalloutTrailers
     }
-}
-
-/// Which buffer a call means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BufferKind {
-    RequestBody,
-    ResponseBody,
-    DownstreamData,
-    UpstreamData,
-    CalloutBody,
-    GrpcMessage,
-    VmConfiguration,
-    PluginConfiguration,
-    CallData,
-}
-
-impl BufferKind {
-    pub(crate) fn from_code(code: u32) -> Result<Self, Status> {
-        Ok(match code {
-            0 => Self::RequestBody,
-            1 => Self::ResponseBody,
-            2 => Self::DownstreamData,
-            3 => Self::UpstreamData,
-            4 => Self::CalloutBody,
-            5 => Self::GrpcMessage,
-            6 => Self::VmConfiguration,
-            7 => Self::PluginConfiguration,
-            8 => Self::CallData,
-            _ => return Err(Status::BadArgument),
-        })
+    /// Which buffer a call means.
+    BufferKind {
+        RequestBody, ResponseBody, DownstreamData, UpstreamData, CalloutBody, GrpcMessage, VmConfiguration,
+        PluginConfiguration, CallData
     }
-}
-
-/// Which side of a stream a call means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamKind {
-    Request,
-    Response,
-    Downstream,
-    Upstream,
-}
-
-impl StreamKind {
-    pub(crate) fn from_code(code: u32) -> Result<Self, Status> {
-        Ok(match code {
-            0 => Self::Request,
-            1 => Self::Response,
-            2 => Self::Downstream,
-            3 => Self::Upstream,
-            _ => return Err(Status::BadArgument),
-        })
-    }
+    /// Which side of a stream a call means.
+    StreamKind { Request, Response, Downstream, Upstream }
 }
 
 /// What a headers callback told the host to do.
@@ -281,4 +232,11 @@ impl MetricKind {
             _ => Err(Status::BadArgument),
         }
     }
+}
+
+/// The bytes at `ptr`. Nothing at 0 is fine; anything outside the memory is not.
+pub(crate) fn slice(memory: &[u8], ptr: u32, len: u32) -> Result<&[u8], Status> {
+    let start = usize::try_from(ptr).map_err(|_| Status::InvalidMemoryAccess)?;
+    let len = usize::try_from(len).map_err(|_| Status::InvalidMemoryAccess)?;
+    start.checked_add(len).and_then(|end| memory.get(start..end)).ok_or(Status::InvalidMemoryAccess)
 }

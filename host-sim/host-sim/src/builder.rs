@@ -8,23 +8,26 @@ use std::{
 
 use crate::{
     abi::LogLevel,
-    host::Host,
+    host::{Host, clusters::Clusters},
     rules::Flavour,
     shared::{
-        Shared, TraceSink,
+        Shared,
         clock::Clock,
         data::SharedData,
         faults::Faults,
-        logs::{LogLine, Logs, Sink},
+        log_line::LogLine,
+        logs::{Logs, Sink},
         metrics::Metrics,
         queues::SharedQueues,
         record::Record,
         reloads::ReloadTotals,
     },
-    stream::{exchange::Clusters, framing::Framing},
-    trace::TracedCallback,
-    vm::sample::{Sample, SampleSink},
+    trace::{
+        record::{TraceSink, TracedCallback},
+        sample::{Sample, SampleSink},
+    },
     wire::{
+        framing::Framing,
         message::{Request, Response},
         property::{self, Value},
     },
@@ -85,6 +88,13 @@ impl Default for Builder {
             any_cluster: false,
             seed: Some(0),
         }
+    }
+}
+
+impl Host {
+    /// A host to be made.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 }
 

@@ -41,30 +41,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`next_event`]: WorkerGuard::next_event
+//! [`next_event`]: Worker::next_event
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Arc, PoisonError},
 };
 
 use crate::{
-    abi::LogLevel,
     shared::{Shared, reloads::ReloadStats},
-    stream::framing::Framing,
-    vm::VmName,
-    wire::message::{Peer, Response},
-    worker,
+    vm_name::VmName,
 };
 pub use crate::{
-    stream::{
-        frame::{Direction, Frame, Output, Part},
-        manager::StreamId,
-        upstream::Upstream,
+    state::upstream::Upstream,
+    wire::{
+        callout::{CONNECT_ERROR, CallId, Callout, GrpcOrder, GrpcStep, RESET_ERROR},
+        direction::Direction,
+        frame::{Frame, Output, Part},
+        grpc::GrpcEvent,
+        message::Connection,
     },
-    vm::callouts::{CONNECT_ERROR, CallId, Callout, GrpcOrder, GrpcStep, RESET_ERROR},
-    wire::grpc::GrpcEvent,
+    worker::{SharedWorker, Work, Worker, chain::StreamId},
 };
 
 /// The workers of a host that has loaded its filters. Made by [`Host::driver`](crate::Host::driver).
@@ -74,18 +71,18 @@ pub use crate::{
 #[derive(Debug, Clone)]
 pub struct Driver {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) main: Worker,
-    pub(crate) workers: Vec<Worker>,
+    pub(crate) main: SharedWorker,
+    pub(crate) workers: Vec<SharedWorker>,
 }
 
 impl Driver {
     /// The main thread's VMs, which serve no streams but have timers and queues.
-    pub fn main(&self) -> &Worker {
+    pub fn main(&self) -> &SharedWorker {
         &self.main
     }
 
     /// The workers, by their number.
-    pub fn workers(&self) -> &[Worker] {
+    pub fn workers(&self) -> &[SharedWorker] {
         &self.workers
     }
 
@@ -96,7 +93,7 @@ impl Driver {
     }
 
     /// Has `waker` told whose guests have to hear of a queue: that worker is to
-    /// [`tell_ready_queues`](WorkerGuard::tell_ready_queues). The first waker of a host stays. It may be called while any
+    /// [`tell_ready_queues`](Worker::tell_ready_queues). The first waker of a host stays. It may be called while any
     /// worker is locked, so it locks none.
     pub fn on_queue_ready(&self, waker: impl Fn(VmName) + Send + Sync + 'static) {
         self.shared.shared_queues.on_ready(waker);
@@ -105,161 +102,11 @@ impl Driver {
     /// How often filters got new VMs, over all workers, by the plugin's name.
     pub fn reloads(&self) -> BTreeMap<String, ReloadStats> {
         let main = self.main.lock();
-        main.0.plugins().map(|plugin| (plugin.to_owned(), self.shared.reloads_of(plugin))).collect()
+        main.plugins().map(|plugin| (plugin.to_owned(), self.shared.reloads_of(plugin))).collect()
     }
 
     /// How many filters the chain has.
     pub fn filters(&self) -> usize {
-        self.main.lock().0.filters()
-    }
-}
-
-/// A worker of a host.
-#[derive(Debug, Clone)]
-pub struct Worker(pub(crate) Arc<Mutex<worker::Worker>>);
-
-impl Worker {
-    /// Takes the worker for a step; whoever else wants it waits, methods of the [`Host`](crate::Host) among them.
-    pub fn lock(&self) -> WorkerGuard<'_> {
-        // A step that panicked has left its VM as a trap would.
-        WorkerGuard(self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// What is known of the connection that a stream belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Connection {
-    /// The client's address and port, which `source.address` gives.
-    pub source: Arc<str>,
-    /// The address and port that the client has connected to, which `destination.address` gives.
-    pub destination: Arc<str>,
-    /// `HTTP/1.1` and the like, which `request.protocol` gives.
-    pub protocol: &'static str,
-    /// The connection's number, which `connection.id` gives.
-    pub id: u64,
-}
-
-/// What guests have left to do.
-#[derive(Debug, Default)]
-pub struct Work {
-    /// Calls to make; their answers go to [`finish_callout`](WorkerGuard::finish_callout).
-    pub callouts: Vec<Callout>,
-    /// Steps to take on streams of gRPC, in order; what comes of them goes to [`grpc_event`](WorkerGuard::grpc_event).
-    pub grpc_orders: Vec<GrpcOrder>,
-    /// Streams that have [`outputs`](WorkerGuard::outputs).
-    pub ready: Vec<StreamId>,
-    /// Timers were set: [`next_event`](WorkerGuard::next_event) may be another.
-    pub timers_changed: bool,
-}
-
-/// A worker that its holder has to itself.
-#[derive(Debug)]
-pub struct WorkerGuard<'a>(MutexGuard<'a, worker::Worker>);
-
-impl WorkerGuard<'_> {
-    /// Begins a stream: every filter gets a context for it, as the failure policies say. It lasts until it is
-    /// [closed](Self::close).
-    pub fn open(&mut self, connection: &Connection) -> StreamId {
-        self.0.open(Peer {
-            source: Arc::clone(&connection.source),
-            destination: Arc::clone(&connection.destination),
-            protocol: connection.protocol,
-            connection_id: connection.id,
-            properties: BTreeMap::new(),
-        })
-    }
-
-    /// Feeds a stream a part of its request or response. A body comes in the pieces of the host's
-    /// [`framing`](Self::framing).
-    pub fn feed(&mut self, stream: StreamId, frame: Frame) {
-        self.0.feed(stream, frame);
-    }
-
-    /// Tells where a stream's request goes, as soon as it is known and before its response is fed.
-    pub fn set_upstream(&mut self, stream: StreamId, upstream: Upstream) {
-        self.0.set_upstream(stream, upstream);
-    }
-
-    /// In which pieces bodies are to be fed.
-    pub fn framing(&self) -> Framing {
-        self.0.shared.framing
-    }
-
-    /// Answers in the upstream's place, as Envoy's router does where there is no upstream. The reply passes through the
-    /// filters as a response. Once a reply was made it is not replaced.
-    pub fn reply(&mut self, stream: StreamId, status: u16, body: &'static str, details: &str) {
-        self.0.reply(stream, status.into(), body, details);
-    }
-
-    /// Takes what all filters have let go on, in its order.
-    pub fn outputs(&mut self, stream: StreamId) -> Vec<Output> {
-        self.0.outputs(stream).into()
-    }
-
-    /// Whether a reply has been made in the upstream's place: nothing more of the request goes there, and nothing more
-    /// is to be fed of its response.
-    pub fn is_local_reply(&self, stream: StreamId) -> bool {
-        self.0.is_local_reply(stream)
-    }
-
-    /// `%RESPONSE_CODE_DETAILS%` of a stream that was answered, or cut, in the upstream's place.
-    pub fn details(&self, stream: StreamId) -> Option<String> {
-        self.0.details(stream)
-    }
-
-    /// Whether filters hold so much of a direction that no more is to be fed of it until they let go.
-    pub fn is_full(&mut self, stream: StreamId, direction: Direction) -> bool {
-        self.0.is_full(stream, direction)
-    }
-
-    /// Whether filters have let the whole request go on. Its [`outputs`](Self::outputs) may lack the end all the same,
-    /// when its body is shorter than its `content-length`: then the upstream waits.
-    pub fn is_request_sent(&self, stream: StreamId) -> bool {
-        self.0.is_request_sent(stream)
-    }
-
-    /// Ends a stream, whole or not: filters log it, and their contexts end.
-    pub fn close(&mut self, stream: StreamId) {
-        self.0.close(stream);
-    }
-
-    /// Takes what guests have left to do since the last time.
-    pub fn take_work(&mut self) -> Work {
-        Work {
-            callouts: self.0.take_callouts(),
-            grpc_orders: self.0.take_grpc_orders(),
-            ready: self.0.take_ready(),
-            timers_changed: self.0.timers_changed(),
-        }
-    }
-
-    /// Hands a guest the answer to its callout. A guest that is gone, or has cancelled the call, hears nothing.
-    pub fn finish_callout(&mut self, call: CallId, response: Response) {
-        self.0.finish_callout(call, response);
-    }
-
-    /// Tells a guest what came of its stream of gRPC. A guest that is gone, or has reset the stream, hears nothing.
-    pub fn grpc_event(&mut self, call: CallId, event: GrpcEvent) {
-        self.0.grpc_event(call, event);
-    }
-
-    /// When the next timer is due, on the host's monotonic clock; never while none is set.
-    pub fn next_event(&mut self) -> Option<Duration> {
-        self.0.next_event()
-    }
-
-    /// Fires the timers that are due.
-    pub fn tick(&mut self) {
-        self.0.tick();
-    }
-
-    /// Tells guests of queues that have something for them.
-    pub fn tell_ready_queues(&mut self) {
-        self.0.tell_ready_queues();
-    }
-
-    /// Writes a line of the driver's own to the host's log.
-    pub fn log(&self, level: LogLevel, message: &str) {
-        self.0.log(level, message);
+        self.main.lock().filters()
     }
 }

@@ -73,13 +73,16 @@ mod host;
 mod hostcalls;
 mod load_error;
 mod module_build;
+mod module_error;
 mod outcome;
 mod rules;
 mod shared;
 mod signature;
+mod state;
 mod stream;
 mod trace;
 mod vm;
+mod vm_name;
 mod wire;
 mod worker;
 
@@ -90,33 +93,37 @@ pub use envoy_config::stats_tags;
 pub use envoy_config::{
     ConfigurationError, FailurePolicy, Plugin, Surrounding, XdsValue, configuration, surroundings,
 };
-pub use host::{Host, HostWorker};
+pub use host::{Host, stream::Stream, worker::HostWorker};
 pub use load_error::LoadError;
 pub use module_build::{ModuleBuild, ModuleBuildError};
+pub use module_error::{AbiVersion, ModuleError};
 pub use outcome::{End, Outcome};
 pub use rules::{EnvoyVersion, Flavour, UnknownFlavour, UnknownVersion};
 pub use shared::{
     clock::Clock,
     data::SharedData,
     faults::{Fault, UnknownHostCall},
-    logs::{LogLine, Logs},
+    log_line::LogLine,
+    logs::Logs,
     metrics::{Histogram, MetricValue, Metrics},
     reloads::ReloadStats,
 };
 pub use signature::{Import, Signature, ValueType};
-pub use stream::{
-    by_hand::Stream,
-    framing::{Framing, UnknownFraming},
-};
-pub use trace::{Argument, CallAnswer, Shown, TracedCall, TracedCallback, causes};
-pub use vm::{
-    GuestBacktrace, GuestFrame, VmError, VmName,
-    code_cache::{CodeCache, Kept},
-    engine::Compiler,
-    module::{AbiVersion, Module, ModuleError},
+pub use trace::{
+    arguments::{Argument, Shown},
+    backtrace::{GuestBacktrace, GuestFrame},
+    record::{CallAnswer, TracedCall, TracedCallback, causes},
     sample::Sample,
 };
+pub use vm::{
+    code_cache::{CodeCache, Kept},
+    engine::Compiler,
+    error::VmError,
+    module::Module,
+};
+pub use vm_name::VmName;
 pub use wire::{
+    framing::{Framing, UnknownFraming},
     headers::Headers,
     message::{ClusterCall, Request, Response},
     property::{Value, path as property_path},

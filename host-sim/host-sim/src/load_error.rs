@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use crate::{
-    shared::logs::LogLine,
-    vm::{VmError, VmName, module::ModuleError},
-};
+use crate::{module_error::ModuleError, shared::log_line::LogLine, vm::error::VmError, vm_name::VmName};
 
 /// A configuration that is not taken. `Debug` says what `Display` says, with sources and backtraces.
 #[derive(thiserror::Error)]

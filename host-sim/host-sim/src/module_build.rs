@@ -9,10 +9,9 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use crate::vm::{
-    code_cache::CodeCache,
-    engine::Compiler,
-    module::{Module, ModuleError},
+use crate::{
+    module_error::ModuleError,
+    vm::{code_cache::CodeCache, engine::Compiler, module::Module},
 };
 
 /// Builds the module that tests are about, with a command that its author names.

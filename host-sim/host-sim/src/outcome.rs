@@ -5,9 +5,12 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 
 use crate::{
-    shared::{logs::LogLine, record::Happened},
-    trace::{TracedCallback, causes, readable},
-    vm::VmError,
+    shared::{log_line::LogLine, record::Happened},
+    trace::{
+        arguments::readable,
+        record::{TracedCallback, causes},
+    },
+    vm::error::VmError,
     wire::{
         headers::Headers,
         message::{ClusterCall, Request, Response},

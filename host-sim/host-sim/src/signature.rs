@@ -39,7 +39,16 @@ pub struct Signature {
     pub results: Vec<ValueType>,
 }
 
+/// A host call's name with the types of what it takes.
+pub(crate) type Parameters = (&'static str, &'static [ValueType]);
+
 impl Signature {
+    /// The type of a call that a table has.
+    pub(crate) fn of(table: &[Parameters], name: &str) -> Option<Self> {
+        let (_, parameters) = table.iter().find(|(known, _)| *known == name)?;
+        Some(Self::with_status(parameters))
+    }
+
     /// Of a host function: nearly all give one i32, a status.
     pub(crate) fn with_status(parameters: &[ValueType]) -> Self {
         Self { parameters: parameters.to_vec(), results: vec![ValueType::I32] }

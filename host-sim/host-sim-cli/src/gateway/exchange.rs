@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use host_sim::{
     Headers,
-    driver::{self, CONNECT_ERROR, Direction, Output, Part, RESET_ERROR, StreamId, Upstream, WorkerGuard},
+    driver::{self, CONNECT_ERROR, Direction, Output, Part, RESET_ERROR, StreamId, Upstream, Worker},
 };
 use http::{Response, Version};
 use http_body::{Body as _, Frame};
@@ -172,7 +172,7 @@ impl Exchange {
     }
 
     /// Has filters take a step.
-    fn step(&self, step: impl FnOnce(&mut WorkerGuard<'_>, StreamId)) {
+    fn step(&self, step: impl FnOnce(&mut Worker, StreamId)) {
         self.local.with_for(self.id, |worker| step(worker, self.stream));
     }
 

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap, net::SocketAddr, rc::Rc, sync::Ar
 
 use host_sim::{
     Clock, LogLevel, VmName,
-    driver::{Callout, GrpcOrder, StreamId, Work, Worker, WorkerGuard},
+    driver::{Callout, GrpcOrder, SharedWorker, StreamId, Work, Worker},
 };
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -52,7 +52,7 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct Local {
     pub(super) name: VmName,
-    worker: Worker,
+    worker: SharedWorker,
     pub(super) common: Arc<Common>,
     pub(super) clients: Clients,
     streams: RefCell<HashMap<StreamId, Rc<Notify>>>,
@@ -65,7 +65,7 @@ impl Local {
     /// What a thread's tasks share, and where its filters' orders come from.
     pub(super) fn new(
         name: VmName,
-        worker: Worker,
+        worker: SharedWorker,
         common: Arc<Common>,
         kick: Arc<Notify>,
     ) -> (Self, mpsc::UnboundedReceiver<Order>) {
@@ -75,16 +75,12 @@ impl Local {
     }
 
     /// Takes a step on the thread's VM, and follows what comes of it: calls to make, streams to wake, timers to set.
-    pub(super) fn with<'a, T>(&'a self, step: impl FnOnce(&mut WorkerGuard<'a>) -> T) -> T {
+    pub(super) fn with<T>(&self, step: impl FnOnce(&mut Worker) -> T) -> T {
         self.with_for(None, step)
     }
 
     /// The same, for a request: what comes of the step belongs to it.
-    pub(super) fn with_for<'a, T>(
-        &'a self,
-        request: Option<RequestId>,
-        step: impl FnOnce(&mut WorkerGuard<'a>) -> T,
-    ) -> T {
+    pub(super) fn with_for<T>(&self, request: Option<RequestId>, step: impl FnOnce(&mut Worker) -> T) -> T {
         let mut worker = self.worker.lock();
         let recent = self.common.options.recent.as_ref();
         let watched = recent.zip(request).map(|(recent, request)| recent.step(self.name, request));
@@ -108,7 +104,7 @@ impl Local {
     }
 
     /// Looks at the thread's VM without running it.
-    pub(super) fn peek<T>(&self, look: impl FnOnce(&mut WorkerGuard<'_>) -> T) -> T {
+    pub(super) fn peek<T>(&self, look: impl FnOnce(&mut Worker) -> T) -> T {
         look(&mut self.worker.lock())
     }
 

@@ -27,7 +27,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use host_sim::{Host, LoadError, LogLevel, Module, Plugin, VmName, driver::Worker};
+use host_sim::{Host, LoadError, LogLevel, Module, Plugin, VmName, driver::SharedWorker};
 use http::Uri;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -155,7 +155,7 @@ impl Gateway {
     fn spawn(
         &mut self,
         name: VmName,
-        worker: &Worker,
+        worker: &SharedWorker,
         run: impl FnOnce(Thread) -> io::Result<()> + Send + 'static,
     ) -> Result<(), GatewayError> {
         let kick = Arc::new(Notify::new());

@@ -11,7 +11,7 @@ use std::{
 
 use host_sim::{
     VmName,
-    driver::{CallId, GrpcOrder, GrpcStep, Worker, WorkerGuard},
+    driver::{CallId, GrpcOrder, GrpcStep, SharedWorker, Worker},
 };
 use hyper::service::service_fn;
 use hyper_util::{rt::TokioIo, server::conn::auto};
@@ -38,7 +38,7 @@ type Accepted = (TcpStream, SocketAddr, u64);
 /// What a thread is started with.
 pub(super) struct Thread {
     pub(super) name: VmName,
-    pub(super) worker: Worker,
+    pub(super) worker: SharedWorker,
     pub(super) common: Arc<Common>,
     /// Wakes the thread when its VM was changed from outside.
     pub(super) kick: Arc<Notify>,
@@ -131,11 +131,11 @@ impl Thread {
 async fn work(local: Rc<Local>, mut orders: mpsc::UnboundedReceiver<Order>) {
     let mut streams: HashMap<CallId, mpsc::UnboundedSender<GrpcStep>> = HashMap::new();
     loop {
-        let next = local.with(WorkerGuard::next_event);
+        let next = local.with(Worker::next_event);
         let until = next.map(|due| due.saturating_sub(local.now()));
         tokio::select! {
-            () = time::sleep(until.unwrap_or_default()), if until.is_some() => local.with(WorkerGuard::tick),
-            () = local.kicked() => local.with(WorkerGuard::tell_ready_queues),
+            () = time::sleep(until.unwrap_or_default()), if until.is_some() => local.with(Worker::tick),
+            () = local.kicked() => local.with(Worker::tell_ready_queues),
             Some(order) = orders.recv() => match order {
                 Order::Call(callout, request) => {
                     spawn_local(callout::make(Rc::clone(&local), *callout, request));

@@ -1,49 +1,21 @@
 //! How a host gets its filters, others in their place, and new configurations for them.
 
-use std::sync::{Arc, Mutex, atomic::Ordering};
+use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
 use envoy_config::Plugin;
 
-use super::{Host, SharedWorker, lock};
 use crate::{
+    host::{
+        Host,
+        loaded::{Chain, Loaded, Verdict},
+    },
     load_error::LoadError,
-    vm::{Vm, VmError, VmName, module::Module},
-    worker::{Filter, Worker},
+    stream::filter_vm::FilterVm,
+    vm::{error::VmError, module::Module},
+    vm_name::VmName,
+    worker::{SharedWorker, Worker, filter::Filter},
 };
-
-/// The filters of a host, and the workers that run them.
-pub(super) struct Loaded {
-    chain: Chain,
-    pub(super) main: SharedWorker,
-    pub(super) workers: Vec<SharedWorker>,
-}
-
-/// Filters that the canary has taken, in their order.
-#[derive(Debug, Default)]
-struct Chain {
-    filters: Vec<Filter>,
-    verdicts: Vec<Verdict>,
-    /// How many VMs were numbered so far.
-    vms: usize,
-}
-
-/// What the canary has made of a plugin, which it runs once; Envoy keeps that as long as the base VM (`wasm.cc`).
-#[derive(Debug)]
-struct Verdict {
-    vm: usize,
-    plugin: Arc<Plugin>,
-    refusal: Option<VmError>,
-}
-
-impl std::fmt::Debug for Loaded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Loaded")
-            .field("filters", &self.chain.filters)
-            .field("workers", &self.workers.len())
-            .finish()
-    }
-}
 
 impl Host {
     /// Loads a filter as Envoy does: a base VM, a canary that is configured and thrown away, then the main VM and the
@@ -70,7 +42,7 @@ impl Host {
         let mut chain = Chain::default();
         self.try_chain(&mut chain, filters)?;
         self.loaded = None;
-        let start = |name| Arc::new(Mutex::new(Worker::start(&chain.filters, &self.shared, name)));
+        let start = |name| SharedWorker::new(Worker::start(&chain.filters, &self.shared, name));
         let main = start(VmName::Main);
         let workers = (0..self.workers).map(|index| start(VmName::Worker(index))).collect();
         self.loaded = Some(Loaded { chain, main, workers });
@@ -97,7 +69,7 @@ impl Host {
             for worker in self.all_workers() {
                 // Where the canary passed and a worker fails, Envoy goes on without the filter there; the worker has
                 // logged it.
-                lock(&worker).replace(&chain.filters);
+                worker.lock().replace(&chain.filters);
             }
         }
         if let Some(loaded) = &mut self.loaded {
@@ -162,7 +134,7 @@ impl Host {
         for (index, filter) in next.iter().enumerate() {
             if new_vms.contains(&index) {
                 let mark = self.log_mark();
-                Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Base, 0, filter.vm)
+                FilterVm::new(&filter.module, &self.shared, &filter.plugin, VmName::Base, 0, filter.vm)
                     .map_err(|reason| self.refused(filter, several, VmName::Base, reason, mark))?;
             }
             self.try_canary(filter, several, &mut chain.verdicts)?;
@@ -204,7 +176,7 @@ impl Host {
     }
 
     fn run_canary(&self, filter: &Filter) -> Result<u32, VmError> {
-        Vm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0, filter.vm)?
+        FilterVm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0, filter.vm)?
             .start_root(&filter.plugin)
     }
 

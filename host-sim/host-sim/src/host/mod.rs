@@ -2,22 +2,25 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
 };
 
+pub(crate) mod clusters;
 mod load;
-mod worker;
+mod loaded;
+pub(crate) mod stream;
+pub(crate) mod worker;
 
-use self::load::Loaded;
-pub use self::worker::HostWorker;
+use self::loaded::Loaded;
 use crate::{
     abi::Status,
-    builder::Builder,
-    driver::{self, Driver},
+    driver::Driver,
+    host::{clusters::Clusters, stream::Stream},
+    hostcalls::is_host_function,
     outcome::Outcome,
     shared::{
         Shared,
@@ -28,13 +31,9 @@ use crate::{
         metrics::Metrics,
         turns::Turns,
     },
-    stream::{
-        by_hand::Stream,
-        exchange::{self, Clusters},
-    },
-    vm::{Vm, VmName},
+    vm_name::VmName,
     wire::message::{Request, Response},
-    worker::Worker,
+    worker::SharedWorker,
 };
 
 /// VMs that put something in each other's queues whenever they are told would never come to an end.
@@ -55,13 +54,6 @@ pub struct Host {
     loaded: Option<Loaded>,
     /// Whether a driver takes the work that guests leave.
     driven: AtomicBool,
-}
-
-/// A worker is one thread's at a time, and a host's tests may be on several.
-type SharedWorker = Arc<Mutex<Worker>>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Host {
@@ -100,11 +92,6 @@ impl Host {
         Self { shared, workers, clusters: Arc::new(clusters), loaded: None, driven: AtomicBool::new(false) }
     }
 
-    /// A host to be made.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     fn all_workers(&self) -> Vec<SharedWorker> {
         let loaded = self.loaded.iter();
         loaded.flat_map(|loaded| std::iter::once(&loaded.main).chain(&loaded.workers)).cloned().collect()
@@ -117,30 +104,21 @@ impl Host {
         })
     }
 
-    /// A worker, counted from 0.
-    ///
-    /// # Panics
-    /// When no filter is loaded or there is no such worker: both are mistakes of the test.
-    pub fn worker(&self, index: usize) -> HostWorker<'_> {
-        HostWorker { host: self, worker: self.shared_worker(index) }
-    }
-
     /// The workers, for a gateway that drives them itself; none when no filter is loaded. From now on, what guests ask for
-    /// while filters are replaced or updated is the driver's [`Work`](driver::Work).
+    /// while filters are replaced or updated is the driver's [`Work`](crate::driver::Work).
     pub fn driver(&self) -> Option<Driver> {
         let loaded = self.loaded.as_ref()?;
         self.driven.store(true, Ordering::Relaxed);
-        let worker = |worker: &SharedWorker| driver::Worker(Arc::clone(worker));
         Some(Driver {
             shared: Arc::clone(&self.shared),
-            main: worker(&loaded.main),
-            workers: loaded.workers.iter().map(worker).collect(),
+            main: loaded.main.clone(),
+            workers: loaded.workers.clone(),
         })
     }
 
     fn serve_callouts(&self) {
         for worker in self.all_workers() {
-            self.clusters.serve(&mut lock(&worker));
+            self.clusters.serve(&mut worker.lock());
         }
         self.tell_ready_queues();
     }
@@ -156,38 +134,14 @@ impl Host {
                     VmName::Worker(index) => loaded.workers.get(index),
                     VmName::Base | VmName::Canary => None,
                 };
-                match worker.map(|worker| worker.try_lock()) {
-                    Some(Ok(mut worker)) => self.clusters.serve(&mut worker),
-                    Some(Err(_)) => {}
+                match worker.map(SharedWorker::try_lock) {
+                    Some(Some(mut worker)) => self.clusters.serve(&mut worker),
+                    Some(None) => {}
                     // Nobody is left to be told: the canary registered and is gone.
                     None => drop(self.shared.shared_queues.take_ready(name)),
                 }
             }
         }
-    }
-
-    /// As [`HostWorker::send`], on the first worker.
-    ///
-    /// # Panics
-    /// When no filter is loaded: that is a mistake of the test.
-    pub fn send(&self, request: Request, upstream: impl FnMut(&Request) -> Response) -> Outcome {
-        self.worker(0).send(request, upstream)
-    }
-
-    /// As [`HostWorker::send_and_wait`], on the first worker.
-    ///
-    /// # Panics
-    /// When no filter is loaded: that is a mistake of the test.
-    pub fn send_and_wait(&self, request: Request, upstream: impl FnMut(&Request) -> Response) -> Outcome {
-        self.worker(0).send_and_wait(request, upstream)
-    }
-
-    /// As [`HostWorker::stream`], on the first worker.
-    ///
-    /// # Panics
-    /// When no filter is loaded: that is a mistake of the test.
-    pub fn stream(&self, request: &Request, end_of_stream: bool) -> Stream {
-        self.worker(0).stream(request, end_of_stream)
     }
 
     /// Sends requests to several workers at the same time. At every host call a generator, seeded with `seed`, decides
@@ -218,17 +172,17 @@ impl Host {
                     let (worker, upstream) = (self.shared_worker(worker), &upstream);
                     scope.spawn(move || {
                         turns.take(|| {
-                            let mut worker = lock(worker);
-                            worker.vms().for_each(|vm| vm.state().turns = Some(turns.clone()));
-                            let mut outcomes = Vec::new();
-                            for (job, request) in queue {
-                                let mut forward = |request: &Request| upstream(request);
-                                outcomes.push((
-                                    job,
-                                    exchange::send(&mut worker, &self.clusters, request, &mut forward),
-                                ));
-                            }
-                            worker.vms().for_each(|vm| vm.state().turns = None);
+                            let turn = |turns: Option<&Turns>| {
+                                worker.lock().vms().for_each(|vm| vm.state().turns = turns.cloned());
+                            };
+                            turn(Some(&turns));
+                            let outcomes: Vec<_> = queue
+                                .into_iter()
+                                .map(|(job, request)| {
+                                    (job, Stream::exchange(worker, &self.clusters, request, upstream))
+                                })
+                                .collect();
+                            turn(None);
                             outcomes
                         })
                     })
@@ -267,8 +221,8 @@ impl Host {
     /// now. Callouts that have timed out are answered.
     pub fn tick(&self) {
         for worker in self.all_workers() {
-            lock(&worker).tick();
-            self.clusters.serve(&mut lock(&worker));
+            worker.lock().tick();
+            self.clusters.serve(&mut worker.lock());
         }
         self.tell_ready_queues();
     }
@@ -278,7 +232,7 @@ impl Host {
         let end = self.shared.clock.monotonic() + by;
         loop {
             let now = self.shared.clock.monotonic();
-            let next = self.all_workers().iter().filter_map(|worker| lock(worker).next_event()).min();
+            let next = self.all_workers().iter().filter_map(|worker| worker.lock().next_event()).min();
             let Some(next) = next.filter(|next| *next <= end) else {
                 self.shared.clock.advance(end.saturating_sub(now));
                 return;
@@ -312,7 +266,7 @@ impl Host {
     pub fn host_calls(&self) -> u64 {
         self.all_workers()
             .iter()
-            .map(|worker| lock(worker).vms().map(|vm| vm.state().host_calls).sum::<u64>())
+            .map(|worker| worker.lock().vms().map(|vm| vm.state().host_calls).sum::<u64>())
             .sum()
     }
 
@@ -320,7 +274,7 @@ impl Host {
     pub fn guest_memory(&self) -> usize {
         self.all_workers()
             .iter()
-            .flat_map(|worker| lock(worker).vms().map(Vm::memory_size).max())
+            .flat_map(|worker| worker.lock().vms().map(|vm| vm.memory_size()).max())
             .max()
             .unwrap_or(0)
     }
@@ -329,7 +283,7 @@ impl Host {
     pub fn contexts(&self) -> usize {
         self.all_workers()
             .iter()
-            .map(|worker| lock(worker).vms().map(|vm| vm.state().contexts.len()).sum::<usize>())
+            .map(|worker| worker.lock().vms().map(|vm| vm.state().contexts.len()).sum::<usize>())
             .sum()
     }
 
@@ -346,7 +300,11 @@ impl Host {
     /// # Errors
     /// When no host call has the fault's name.
     pub fn inject(&self, fault: Fault) -> Result<(), UnknownHostCall> {
-        self.shared.faults.plan(fault)
+        if !is_host_function(&fault.call) {
+            return Err(UnknownHostCall { name: fault.call });
+        }
+        self.shared.faults.plan(fault);
+        Ok(())
     }
 
     /// Ends all faults.

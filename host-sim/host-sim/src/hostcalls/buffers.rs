@@ -3,12 +3,10 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    abi::{BufferKind, Status},
-    stream::{frame::Direction, half::StreamContext},
-    vm::{
-        memory::{Answer, Guest, slice},
-        state::VmState,
-    },
+    abi::{BufferKind, Status, slice},
+    hostcalls::guest::{Answer, Guest},
+    state::{VmState, stream::StreamContext},
+    wire::direction::Direction,
 };
 
 /// The body that a stream's guest may see: all that is held where it asked for that, else what is new.

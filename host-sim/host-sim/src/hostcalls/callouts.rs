@@ -5,13 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    abi::Status,
-    vm::{
-        callouts::{CallId, CallKind, Callout, OpenCall},
-        memory::{Answer, Guest, slice},
-        state::VmState,
+    abi::{Status, slice},
+    hostcalls::guest::{Answer, Guest},
+    state::{
+        VmState,
+        callouts::{CallKind, OpenCall},
     },
     wire::{
+        callout::{CallId, Callout},
         headers::{Headers, Kind},
         message::Request,
         pairs,

@@ -8,8 +8,10 @@ use prost::Message;
 
 use crate::{
     abi::Status,
-    stream::filter_state::{StateObject, StateValue},
-    vm::state::VmState,
+    state::{
+        VmState,
+        filter_state::{StateObject, StateValue},
+    },
 };
 
 /// What Envoy 1.40 makes of the bytes for an object.

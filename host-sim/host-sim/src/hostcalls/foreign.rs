@@ -14,12 +14,9 @@ use super::filter_state;
 #[cfg(feature = "signatures")]
 use super::signatures;
 use crate::{
-    abi::Status,
-    stream::filter_state::Declared,
-    vm::{
-        memory::{Answer, Guest, slice},
-        state::Context,
-    },
+    abi::{Status, slice},
+    hostcalls::guest::{Answer, Guest},
+    state::{Context, filter_state::Declared},
 };
 
 /// Names that do their work, where all features are on.

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::PoisonError};
 use bytes::Bytes;
 
 use crate::{
-    abi::LogLevel, shared::Shared, stream::half::StreamContext, vm::state::VmState, wire::property::Value,
+    abi::LogLevel,
+    shared::Shared,
+    state::{VmState, stream::StreamContext},
+    wire::property::Value,
 };
 
 /// A property of the upstream. Of the server itself there is none before the request has gone there.

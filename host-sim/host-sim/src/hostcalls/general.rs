@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::{
-    abi::{LogLevel, Status},
-    vm::{
+    abi::{LogLevel, Status, slice},
+    hostcalls::guest::{Answer, Guest},
+    state::{
         deferred::Deferred,
-        memory::{Answer, Guest, slice},
-        state::{RootLife, Timer},
+        root::{RootLife, Timer},
     },
 };
 

@@ -7,14 +7,20 @@ use prost::Message;
 
 use super::callouts::{add_own, next_token};
 use crate::{
-    abi::Status,
-    vm::{
-        callouts::{CallId, CallKind, Callout, GrpcOrder, GrpcStep, OpenCall, OpenStream},
+    abi::{Status, slice},
+    hostcalls::guest::{Answer, Guest, Refusal},
+    state::{
+        VmState,
+        callouts::{CallKind, OpenCall, OpenStream},
         deferred::Deferred,
-        memory::{Answer, Guest, Refusal, slice},
-        state::VmState,
     },
-    wire::{grpc, headers::Headers, message::Request, pairs},
+    wire::{
+        callout::{CallId, Callout, GrpcOrder, GrpcStep},
+        grpc,
+        headers::Headers,
+        message::Request,
+        pairs,
+    },
 };
 
 /// `GrpcService`

@@ -3,13 +3,11 @@
 use bytes::Bytes;
 
 use crate::{
-    abi::{MapKind, Status},
-    stream::{frame::Direction, half::StreamContext},
-    vm::{
-        memory::{Answer, Guest, slice},
-        state::VmState,
-    },
+    abi::{MapKind, Status, slice},
+    hostcalls::guest::{Answer, Guest},
+    state::{VmState, stream::StreamContext},
     wire::{
+        direction::Direction,
         headers::{Headers, Kind},
         pairs,
     },

@@ -1,11 +1,9 @@
 //! Metrics.
 
 use crate::{
-    abi::MetricKind,
-    vm::{
-        memory::{Answer, Guest, Refusal, slice},
-        state::VmState,
-    },
+    abi::{MetricKind, slice},
+    hostcalls::guest::{Answer, Guest, Refusal},
+    state::VmState,
 };
 
 /// Ends the guest where the gateway does not let a metric of this kind be recorded or incremented.

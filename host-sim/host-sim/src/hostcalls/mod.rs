@@ -4,18 +4,23 @@
 //! same table. The names of the arguments are those of [traces](crate::trace), which read the arguments by them.
 
 mod buffers;
+mod call;
 mod callouts;
+mod causes;
 #[cfg(feature = "expressions")]
 mod expression_bounds;
 #[cfg(feature = "expressions")]
+mod expression_values;
+#[cfg(feature = "expressions")]
 mod expression_variables;
 #[cfg(feature = "expressions")]
-pub(crate) mod expressions;
+mod expressions;
 mod filter_state;
 mod foreign;
 mod gateway_properties;
 mod general;
 mod grpc;
+mod guest;
 mod header_maps;
 mod metrics;
 mod properties;
@@ -24,149 +29,17 @@ mod shared_queue;
 #[cfg(feature = "signatures")]
 mod signatures;
 mod streams;
-pub(crate) mod wasi;
+mod traced;
+mod wasi;
 
-use wasmtime::{Caller, Extern, Linker};
+use wasmtime::{Caller, Linker};
 
 use crate::{
-    abi::{LogLevel, Status},
+    hostcalls::call::{parameters, raw, run},
     rules::{EnvoyVersion, Flavour},
-    signature::{Signature, ValueType},
-    trace::{self, CallAnswer, Raw},
-    vm::{
-        memory::{Answer, Guest, Refusal},
-        sample,
-        state::{Restriction, VmState},
-    },
+    signature::{Parameters, Signature, ValueType},
+    state::VmState,
 };
-
-/// Host calls that a guest may make while it initialises (proxy-wasm-cpp-host `wasm.cc`), beside those of WASI since Envoy 1.39.
-const DURING_INITIALIZE: [&str; 12] = [
-    "proxy_log",
-    "fd_write",
-    "clock_time_get",
-    "random_get",
-    "environ_get",
-    "environ_sizes_get",
-    "args_get",
-    "args_sizes_get",
-    "fd_prestat_get",
-    "fd_prestat_dir_name",
-    "fd_fdstat_get",
-    "fd_fdstat_set_flags",
-];
-
-/// Host calls that a guest's allocator may make when the host calls it (proxy-wasm-cpp-host `wasm.h`).
-const DURING_ALLOCATION: [&str; 4] = ["proxy_log", "fd_write", "clock_time_get", "poll_oneoff"];
-
-/// What the log says of a call that the filter may not make.
-const RESTRICTED: &str = "Attempted call to restricted proxy-wasm capability";
-
-/// Refuses a call that may not be made now.
-fn permit(state: &VmState, name: &str) -> wasmtime::Result<()> {
-    let permitted = match state.restriction {
-        Restriction::None => true,
-        Restriction::Initializing => DURING_INITIALIZE.contains(&name) || wasi::is_open_since_1_39(name),
-        Restriction::Allocating => DURING_ALLOCATION.contains(&name),
-    };
-    if permitted { Ok(()) } else { refuse_restricted(state, name) }
-}
-
-/// Refuses a call where not all may be made.
-fn refuse_restricted(state: &VmState, name: &str) -> wasmtime::Result<()> {
-    let when = match state.restriction {
-        Restriction::None => return Ok(()),
-        Restriction::Initializing => "the module initialises",
-        Restriction::Allocating => "memory is allocated",
-    };
-    Err(wasmtime::Error::msg(format!("host function not allowed while {when}: {name}")))
-}
-
-/// Opens a host call: checks that it may be made now, and lets other VMs go first where a schedule says so. Where a fault
-/// was planned, it gives the status to be answered at once.
-fn open<'a>(
-    mut caller: Caller<'a, VmState>,
-    name: &'static str,
-) -> Result<(Guest<'a>, Option<Status>), wasmtime::Error> {
-    let state = caller.data_mut();
-    permit(state, name)?;
-    state.host_calls += 1;
-    if let Some(turns) = &state.turns {
-        turns.offer();
-        sample::grant(&mut caller);
-    }
-    let state = caller.data_mut();
-    let fault = state.shared.faults.strike(name, state.name);
-    // A guest may call the host from its start function, before the host has looked its memory up.
-    let memory = match state.memory {
-        Some(memory) => memory,
-        None => caller
-            .get_export("memory")
-            .and_then(Extern::into_memory)
-            .ok_or_else(|| wasmtime::Error::msg(format!("{name}: the module exports no memory")))?,
-    };
-    Ok((Guest::new(caller, memory), fault))
-}
-
-/// Whether the filter may not make this call at all; then the log says so.
-fn restricted(caller: &Caller<'_, VmState>, name: &str) -> bool {
-    let state = caller.data();
-    let restricted = !state.plugin.allows(name);
-    if restricted {
-        let message = format!("{RESTRICTED}: {name}");
-        state.shared.logs.tell(LogLevel::Error, state.name, message);
-    }
-    restricted
-}
-
-/// What a trace says of a call that was made to fail.
-const PLANNED: &str = "a planned fault";
-
-/// Runs one call of module `env`.
-fn run<'a>(
-    mut caller: Caller<'a, VmState>,
-    name: &'static str,
-    arguments: impl FnOnce() -> Vec<Raw>,
-    call: impl FnOnce(&mut Guest<'a>) -> Answer,
-) -> wasmtime::Result<u32> {
-    let traced = trace::begin(&mut caller, name, arguments);
-    if restricted(&caller, name) {
-        let status = Status::InternalFailure;
-        if traced {
-            trace::end(&mut caller, CallAnswer::Status(status), Some(RESTRICTED));
-        }
-        return Ok(status.code());
-    }
-    caller.data().shared.flavour.check_call(name)?;
-    let (mut guest, fault) = open(caller, name)?;
-    let answer = fault.map_or_else(|| call(&mut guest), |status| Err(status.into()));
-    let status = match answer {
-        Ok(()) => Status::Ok,
-        Err(Refusal::Status(status)) => status,
-        Err(Refusal::Trap(error)) => return Err(error),
-    };
-    if traced {
-        trace::end(guest.caller(), CallAnswer::Status(status), fault.map(|_| PLANNED));
-    }
-    Ok(status.code())
-}
-
-/// The arguments of a call with their names, for a trace.
-macro_rules! raw {
-    ($($arg:ident),*) => {
-        || vec![$( $crate::trace::Raw { name: stringify!($arg), bits: $crate::trace::Bits::bits($arg) } ),*]
-    };
-}
-pub(crate) use raw;
-
-/// A call's name with the types of what it takes.
-type Parameters = (&'static str, &'static [ValueType]);
-
-/// The types of these parameters.
-macro_rules! parameters {
-    ($($ty:ty),*) => { &[$( <$ty as $crate::trace::Bits>::TYPE ),*] };
-}
-pub(crate) use parameters;
 
 macro_rules! host_functions {
     (supported { $( $name:ident ( $($arg:ident : $ty:ty),* ) => $path:path; )* }
@@ -314,14 +187,8 @@ fn declared(version: EnvoyVersion, module: &str, name: &str) -> Option<Signature
         "emscripten_notify_memory_growth" => {
             Some(Signature { parameters: vec![ValueType::I32], results: Vec::new() })
         }
-        _ => signature_in(PARAMETERS, name),
+        _ => Signature::of(PARAMETERS, name),
     }
-}
-
-/// The type of a call that a table has.
-fn signature_in(table: &[Parameters], name: &str) -> Option<Signature> {
-    let (_, parameters) = table.iter().find(|(known, _)| *known == name)?;
-    Some(Signature::with_status(parameters))
 }
 
 /// Defines every function that a module may import with this version of Envoy.

@@ -6,17 +6,15 @@ use bytes::Bytes;
 
 use super::gateway_properties;
 use crate::{
-    abi::Status,
-    stream::{
+    abi::{Status, slice},
+    hostcalls::guest::{Answer, Guest},
+    state::{
+        VmState,
         filter_state::{Declared, StateObject, StateValue},
-        half::StreamContext,
-        local_reply::grpc_status_of,
-    },
-    vm::{
-        memory::{Answer, Guest, slice},
-        state::VmState,
+        stream::StreamContext,
     },
     wire::{
+        grpc::grpc_status_of,
         headers::Headers,
         property::{Value, parts},
     },

@@ -1,6 +1,9 @@
 //! Shared data.
 
-use crate::vm::memory::{Answer, Guest, slice};
+use crate::{
+    abi::slice,
+    hostcalls::guest::{Answer, Guest},
+};
 
 pub(super) fn get_shared_data(
     guest: &mut Guest<'_>,

@@ -1,12 +1,10 @@
 //! Shared queues.
 
 use crate::{
-    abi::Status,
+    abi::{Status, slice},
+    hostcalls::guest::{Answer, Guest},
     shared::queues::Listener,
-    vm::{
-        memory::{Answer, Guest, slice},
-        state::VmState,
-    },
+    state::VmState,
 };
 
 fn available(state: &VmState) -> Result<(), Status> {

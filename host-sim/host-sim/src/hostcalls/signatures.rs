@@ -8,7 +8,7 @@ use ring::{
 };
 use webpki::{RawPublicKeyEntity, ring as algorithms};
 
-use crate::{abi::Status, vm::memory::Refusal};
+use crate::{abi::Status, hostcalls::guest::Refusal};
 
 /// Why there is no result.
 pub(super) enum Failure {

@@ -3,13 +3,10 @@
 use bytes::Bytes;
 
 use crate::{
-    abi::{Status, StreamKind},
-    stream::{frame::Direction, local_reply::LocalReply},
-    vm::{
-        deferred::Deferred,
-        memory::{Answer, Guest, slice},
-    },
-    wire::pairs,
+    abi::{Status, StreamKind, slice},
+    hostcalls::guest::{Answer, Guest},
+    state::deferred::Deferred,
+    wire::{direction::Direction, local_reply::LocalReply, pairs},
 };
 
 /// The highest gRPC status that there is (`UNAUTHENTICATED`).

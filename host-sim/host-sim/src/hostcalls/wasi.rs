@@ -2,16 +2,17 @@
 
 use wasmtime::{Caller, Linker};
 
-use super::Parameters;
 use crate::{
-    abi::{LogLevel, Status},
-    rules::EnvoyVersion,
-    signature::{Signature, ValueType},
-    trace::{self, CallAnswer, Raw},
-    vm::{
-        memory::{Guest, Refusal, slice},
-        state::VmState,
+    abi::{LogLevel, Status, slice},
+    hostcalls::{
+        call::{self, parameters, raw},
+        guest::{Guest, Refusal},
+        traced,
     },
+    rules::EnvoyVersion,
+    signature::{Parameters, Signature, ValueType},
+    state::VmState,
+    trace::{arguments::Raw, record::CallAnswer},
 };
 
 /// Both names under which a module may import WASI.
@@ -39,14 +40,14 @@ fn run<'a>(
     arguments: impl FnOnce() -> Vec<Raw>,
     call: impl FnOnce(&mut Guest<'a>) -> Errno,
 ) -> wasmtime::Result<u32> {
-    let traced = trace::begin(&mut caller, name, arguments);
-    if super::restricted(&caller, name) {
+    let traced = traced::begin(&mut caller, name, arguments);
+    if call::restricted(&caller, name) {
         if traced {
-            trace::end(&mut caller, CallAnswer::Errno(NOTCAPABLE), Some(super::RESTRICTED));
+            traced::end(&mut caller, CallAnswer::Errno(NOTCAPABLE), Some(call::RESTRICTED));
         }
         return Ok(NOTCAPABLE);
     }
-    let (mut guest, fault) = super::open(caller, name)?;
+    let (mut guest, fault) = call::open(caller, name, is_open_since_1_39)?;
     let answer = fault.map_or_else(|| call(&mut guest), |status| Ok(status.code()));
     let errno = match answer {
         Ok(errno) => errno,
@@ -55,7 +56,7 @@ fn run<'a>(
         Err(Refusal::Trap(error)) => return Err(error),
     };
     if traced {
-        trace::end(guest.caller(), CallAnswer::Errno(errno), fault.map(|_| super::PLANNED));
+        traced::end(guest.caller(), CallAnswer::Errno(errno), fault.map(|_| call::PLANNED));
     }
     Ok(errno)
 }
@@ -64,13 +65,13 @@ macro_rules! wasi_functions {
     ($( $set:ident as $link:ident { $( $name:ident ( $($arg:ident : $ty:ty),* ) => |$guest:pat_param| $body:expr; )* } )*) => {
         $(
             /// The WASI calls of this set.
-            const $set: &[Parameters] = &[$( (stringify!($name), super::parameters!($($ty),*)), )*];
+            const $set: &[Parameters] = &[$( (stringify!($name), parameters!($($ty),*)), )*];
 
             fn $link(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
                 for module in MODULES {
                     $(
                         linker.func_wrap(module, stringify!($name), |caller: Caller<'_, VmState>, $($arg: $ty),*| {
-                            run(caller, stringify!($name), super::raw!($($arg),*), |$guest| -> Errno { $body })
+                            run(caller, stringify!($name), raw!($($arg),*), |$guest| -> Errno { $body })
                         })?;
                     )*
                 }
@@ -108,7 +109,7 @@ wasi_functions! {
     }
     BEFORE_1_39 as link_before_1_39 {
         poll_oneoff(subscriptions: u32, events: u32, count: u32, out: u32) => |guest| {
-            super::refuse_restricted(guest.state(), "poll_oneoff").map_err(Refusal::Trap)?;
+            call::refuse_restricted(guest.state(), "poll_oneoff").map_err(Refusal::Trap)?;
             Ok(NOSYS)
         };
     }
@@ -158,7 +159,7 @@ pub(crate) fn is_host_function(name: &str) -> bool {
 }
 
 /// Whether Envoy has a call since 1.39, and opens it to modules that initialise.
-pub(super) fn is_open_since_1_39(name: &str) -> bool {
+fn is_open_since_1_39(name: &str) -> bool {
     !matches!(name, "path_link" | "path_symlink") && SINCE_1_39.iter().any(|(known, _)| *known == name)
 }
 
@@ -171,7 +172,7 @@ pub(crate) fn declared(version: EnvoyVersion, module: &str, name: &str) -> Optio
         return Some(Signature { parameters: vec![ValueType::I32], results: Vec::new() });
     }
     let of_version = if version < EnvoyVersion::V1_39 { BEFORE_1_39 } else { SINCE_1_39 };
-    [ALWAYS, of_version].into_iter().find_map(|table| super::signature_in(table, name))
+    [ALWAYS, of_version].into_iter().find_map(|table| Signature::of(table, name))
 }
 
 pub(super) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmtime::Result<()> {
@@ -182,7 +183,7 @@ pub(super) fn link(linker: &mut Linker<VmState>, version: EnvoyVersion) -> wasmt
             "proc_exit",
             |caller: Caller<'_, VmState>, code: u32| -> wasmtime::Result<()> {
                 let state = caller.data();
-                super::permit(state, "proc_exit")?;
+                call::permit(state, "proc_exit", |_| false)?;
                 // Envoy notes it and returns; what a compiler puts behind it traps.
                 state.shared.logs.tell(LogLevel::Trace, state.name, format!("proc_exit({code})"));
                 Ok(())

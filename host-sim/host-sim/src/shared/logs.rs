@@ -6,26 +6,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{abi::LogLevel, shared::record::Record, vm::VmName};
-
-/// One line that a guest, or the host about a guest, wrote.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLine {
-    /// How serious it is.
-    pub level: LogLevel,
-    /// The VM that wrote it.
-    pub vm: VmName,
-    /// Whether the host wrote it, about the guest.
-    pub by_host: bool,
-    /// The text; bytes that are no UTF-8 are replaced.
-    pub message: String,
-}
-
-impl fmt::Display for LogLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{}][{}] {}", self.level, self.vm, self.message)
-    }
-}
+use crate::{
+    abi::LogLevel,
+    shared::{log_line::LogLine, record::Record},
+    vm_name::VmName,
+};
 
 /// A listener to log lines, called as they are written.
 pub(crate) type Sink = Box<dyn Fn(&LogLine) + Send + Sync>;

@@ -13,25 +13,8 @@ use crate::abi::{MetricKind, Status};
 
 /// Upper bounds of a histogram's buckets: Envoy's defaults.
 const BUCKETS: [f64; 19] = [
-    0.5,
-    1.0,
-    5.0,
-    10.0,
-    25.0,
-    50.0,
-    100.0,
-    250.0,
-    500.0,
-    1000.0,
-    2500.0,
-    5000.0,
-    10000.0,
-    30000.0,
-    60000.0,
-    300_000.0,
-    600_000.0,
-    1_800_000.0,
-    3_600_000.0,
+    0.5, 1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 3e5, 6e5, 1.8e6,
+    3.6e6,
 ];
 
 /// A distribution of recorded values.

@@ -3,6 +3,7 @@
 pub(crate) mod clock;
 pub(crate) mod data;
 pub(crate) mod faults;
+pub(crate) mod log_line;
 pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod queues;
@@ -28,26 +29,9 @@ use crate::{
         record::Record,
         reloads::{ReloadStats, ReloadTotals},
     },
-    stream::framing::Framing,
-    trace::TracedCallback,
-    vm::sample::SampleSink,
-    wire::property::Value,
+    trace::{record::TraceSink, sample::SampleSink},
+    wire::{framing::Framing, property::Value},
 };
-
-/// A listener to the callbacks of all VMs.
-pub(crate) struct TraceSink(pub(crate) Box<dyn Fn(&TracedCallback) + Send + Sync>);
-
-impl std::fmt::Debug for TraceSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TraceSink")
-    }
-}
-
-impl TraceSink {
-    pub(crate) fn take(&self, callback: &TracedCallback) {
-        (self.0)(callback);
-    }
-}
 
 /// What the VMs of one host share.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use crate::{abi::Status, vm::VmName};
+use crate::{abi::Status, vm_name::VmName};
 
 /// Told the name of a VM for which a queue has something.
 type Waker = Box<dyn Fn(VmName) + Send + Sync>;
@@ -31,7 +31,7 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listener {
     pub(crate) vm: VmName,
-    /// [`VmState::number`](crate::vm::state::VmState::number).
+    /// [`VmState::number`](crate::state::VmState::number).
     pub(crate) number: usize,
     pub(crate) root: u32,
 }

@@ -3,10 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{
-    shared::logs::LogLine,
-    trace::TracedCallback,
-    vm::{VmName, callouts::CallId},
-    wire::message::{ClusterCall, Response},
+    shared::log_line::LogLine,
+    trace::record::TracedCallback,
+    vm_name::VmName,
+    wire::{
+        callout::CallId,
+        message::{ClusterCall, Response},
+    },
 };
 
 /// What the VMs of a host do while at least one request is in progress; nothing is kept beyond that.

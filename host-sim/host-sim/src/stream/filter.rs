@@ -1,24 +1,33 @@
 //! The filter's place in a stream: what reaches it, what it holds back, what it lets go on.
 //!
 //! This is Envoy's filter manager (`filter_manager.cc`) at one filter, with the filter's side of it
-//! (`extensions/common/wasm/context.cc`). The way from filter to filter is `manager.rs`.
+//! (`extensions/common/wasm/context.cc`). The way from filter to filter is the worker's.
 
-use std::{collections::VecDeque, mem};
+use std::mem;
 
 use bytes::{Bytes, BytesMut};
 use envoy_config::FailurePolicy;
 
 use crate::{
     abi::{DataAction, HeadersAction},
-    stream::{
-        frame::{Answer, Direction, Frame, Part},
-        half::{Half, Iteration},
+    state::stream::{Half, Iteration, StreamContext},
+    stream::filter_vm::{FilterVm, Onward},
+    trace::callbacks::Parameters,
+    vm::exports::{Callback, Exports},
+    wire::{
+        direction::Direction,
+        frame::{Frame, Part},
+        headers::{Headers, Kind},
         local_reply::LocalReply,
     },
-    trace::Parameters,
-    vm::{Vm, exports::OfMessage},
-    wire::headers::{Headers, Kind},
 };
+
+/// A filter at a stream.
+pub(crate) struct StreamFilter<'a> {
+    pub(super) vm: &'a mut FilterVm,
+    /// The stream's context.
+    pub(super) id: u32,
+}
 
 /// A blob that the guest counts has no more entries than fit its numbers.
 fn count(number: usize) -> u32 {
@@ -45,121 +54,137 @@ enum Run {
     Fail,
 }
 
-impl Vm {
-    fn half(&mut self, id: u32, direction: Direction) -> Option<&mut Half> {
-        self.state().stream(id).map(|stream| stream.half(direction))
+impl<'a> StreamFilter<'a> {
+    /// The filter that has this context of a stream; none where the stream is gone.
+    pub(crate) fn of(vm: &'a mut FilterVm, id: u32) -> Option<Self> {
+        vm.state().stream(id).is_some().then_some(Self { vm, id })
     }
 
-    fn with_half(&mut self, id: u32, direction: Direction, change: impl FnOnce(&mut Half)) {
-        if let Some(half) = self.half(id, direction) {
-            change(half);
-        }
+    pub(super) fn stream(&mut self) -> &mut StreamContext {
+        self.vm
+            .state()
+            .stream(self.id)
+            .expect("a context lasts until its stream ends, which no callback does")
+    }
+
+    fn half(&mut self, direction: Direction) -> &mut Half {
+        self.stream().half(direction)
     }
 
     /// Whether what comes in this direction is still of interest.
-    fn accepts(&mut self, id: u32, direction: Direction) -> bool {
-        self.state().stream(id).is_some_and(|stream| match direction {
+    fn accepts(&mut self, direction: Direction) -> bool {
+        let stream = self.stream();
+        match direction {
             // A reply has been made in the upstream's place: the request's rest is dropped.
             Direction::Request => !stream.request_over && !stream.reset,
             // What an upstream goes on to send after a reply took its response's place is dropped too.
             Direction::Response => !stream.reset && !stream.response.end_released,
-        })
+        }
     }
 
     /// Whether the filter's callbacks run; a failed VM answers for itself.
-    fn filter_runs(&mut self, id: u32, direction: Direction) -> Run {
-        let failed = self.is_failed();
-        let state = self.state();
-        let Some(stream) = state.stream(id) else { return Run::Pass };
+    fn runs(&mut self, direction: Direction) -> Run {
+        let stream = self.stream();
+        let root = stream.root;
         if !stream.created || (direction == Direction::Response && stream.failure_reply) {
             return Run::Pass;
         }
-        if !failed {
+        if self.vm.failure().is_none() {
             return Run::Call;
         }
-        let root = stream.root;
-        let policy = state.root(root).map(|root| root.plugin.failure_policy).unwrap_or_default();
+        let root = self.vm.state().root(root);
+        let policy = root.map(|root| root.plugin.failure_policy).unwrap_or_default();
         if policy == FailurePolicy::DeprecatedFailOpen { Run::Pass } else { Run::Fail }
     }
 
-    /// Asks the filter what to do. What it asks for itself meanwhile runs before its answer counts, as in Envoy: a
+    /// Asks the filter what to do. What it asks for itself meanwhile is done before its answer counts, as in Envoy: a
     /// direction that it resumes and stops in one callback is stopped.
     fn ask<P: Parameters>(
         &mut self,
-        id: u32,
         direction: Direction,
-        (name, function): OfMessage<P>,
+        callback: impl Fn(&Exports) -> &Callback<P, u32>,
         arguments: P,
     ) -> Verdict {
-        let answer = match (self.filter_runs(id, direction), function) {
-            (Run::Pass, _) | (Run::Call, None) => return Verdict::Pass,
-            (Run::Fail, _) => None,
-            (Run::Call, Some(function)) => self.call(name, id, &function, arguments),
-        };
-        let replied = self.state().stop_iteration;
-        self.run_deferred();
-        match answer {
-            Some(_) if replied => Verdict::Replied,
-            Some(action) => Verdict::Action(action),
-            None => match self.filter_runs(id, direction) {
-                Run::Fail => {
-                    self.fail_stream(id);
-                    Verdict::Replied
-                }
-                Run::Pass | Run::Call => Verdict::Pass,
-            },
-        }
-    }
-
-    /// Puts something out for the stream's worker.
-    pub(crate) fn put(&mut self, id: u32, answer: Answer) {
-        let state = self.state();
-        if let Some(stream) = state.stream(id) {
-            stream.outputs.push_back(answer);
-            if !state.ready.contains(&id) {
-                state.ready.push_back(id);
+        let answer = match self.runs(direction) {
+            Run::Call if callback(&self.vm.guest.exports).function.is_some() => {
+                self.vm.call(callback, self.id, arguments)
             }
+            Run::Call | Run::Pass => return Verdict::Pass,
+            Run::Fail => None,
+        };
+        match answer {
+            Some(_) if self.vm.state().stop_iteration => Verdict::Replied,
+            Some(action) => Verdict::Action(action),
+            None if matches!(self.runs(direction), Run::Fail) => {
+                self.fail();
+                Verdict::Replied
+            }
+            None => Verdict::Pass,
         }
     }
 
-    fn pass(&mut self, id: u32, direction: Direction, part: Part) {
-        self.put(id, Answer::Frame(Frame { direction, part }));
+    fn release(&mut self, what: Onward) {
+        self.vm.release(self.id, what);
+    }
+
+    fn pass(&mut self, direction: Direction, part: Part) {
+        self.release(Onward::Part(Frame { direction, part }));
+    }
+
+    /// Sends the filter's reply, once for each stream of the filter; says whether it did.
+    pub(super) fn reply_locally(&mut self, reply: LocalReply) -> bool {
+        let stream = self.stream();
+        let first = !mem::replace(&mut stream.replied, true);
+        if first {
+            stream.request_over = true;
+            self.release(Onward::Reply(reply));
+        }
+        first
+    }
+
+    /// Answers 503 for a VM that has failed, once.
+    fn fail(&mut self) {
+        let stream = self.stream();
+        if !mem::replace(&mut stream.failure_reply, true) {
+            stream.request_over = true;
+            self.release(Onward::Reply(LocalReply::of_failed_vm()));
+        }
     }
 
     /// A part of a message has come.
-    pub(crate) fn take(&mut self, id: u32, Frame { direction, part }: Frame) {
-        if !self.accepts(id, direction) {
+    pub(crate) fn take(mut self, Frame { direction, part }: Frame) {
+        if !self.accepts(direction) {
             return;
         }
         match part {
-            Part::Headers { headers, end } => self.headers(id, direction, headers, end),
-            Part::Body { data, end } => self.data(id, direction, data, end),
-            Part::Trailers(trailers) => self.trailers(id, direction, trailers),
+            Part::Headers { headers, end } => self.headers(direction, headers, end),
+            Part::Body { data, end } => self.data(direction, data, end),
+            Part::Trailers(trailers) => self.trailers(direction, trailers),
         }
     }
 
-    fn headers(&mut self, id: u32, direction: Direction, headers: Headers, end: bool) {
+    fn headers(&mut self, direction: Direction, headers: Headers, end: bool) {
         if direction == Direction::Request {
-            self.create_in_guest(id);
+            self.create();
         }
         let entries = count(headers.len());
-        let Some(stream) = self.state().stream(id) else { return };
+        let stream = self.stream();
         stream.end_of_stream = end;
         let half = stream.half(direction);
         half.headers = Some(headers.into_kind(Kind::of_headers(direction)));
         half.ended = end;
         half.headers_open = true;
-        let callback = self.exports.on_headers[direction.index()].clone();
-        let action = match self.ask(id, direction, callback, (id, entries, u32::from(end))) {
+        let arguments = (self.id, entries, u32::from(end));
+        let action = match self.ask(direction, |exports| &exports.on_headers[direction.index()], arguments) {
             Verdict::Pass => HeadersAction::Continue,
             Verdict::Replied => HeadersAction::StopAll,
-            Verdict::Action(code) => HeadersAction::from_code(code, self.may_stop_headers_alone(id)),
+            Verdict::Action(code) => HeadersAction::from_code(code, self.may_stop_headers_alone()),
         };
-        let Some(half) = self.half(id, direction) else { return };
+        let half = self.half(direction);
         match action {
             HeadersAction::Continue => {
                 half.headers_open = false;
-                self.release_headers(id, direction);
+                self.release_headers(direction);
             }
             HeadersAction::StopIteration => half.iteration = Iteration::Stopped,
             HeadersAction::StopAll => half.iteration = Iteration::StoppedAll { whole: false },
@@ -168,28 +193,31 @@ impl Vm {
     }
 
     /// Whether the body callbacks run while the filter holds the headers.
-    fn may_stop_headers_alone(&mut self, id: u32) -> bool {
-        let state = self.state();
-        let root = state.root_of(id);
-        state.root(root).is_some_and(|root| root.plugin.allow_on_headers_stop_iteration)
+    fn may_stop_headers_alone(&mut self) -> bool {
+        let root = self.stream().root;
+        self.vm.state().root(root).is_some_and(|root| root.plugin.allow_on_headers_stop_iteration)
     }
 
-    fn data(&mut self, id: u32, direction: Direction, data: Bytes, end: bool) {
-        let Some(half) = self.half(id, direction) else { return };
+    fn data(&mut self, direction: Direction, data: Bytes, end: bool) {
+        let half = self.half(direction);
         half.ended |= end;
         if let Iteration::StoppedAll { whole } = half.iteration {
             half.held.extend_from_slice(&data);
             if whole {
-                self.refuse_too_large(id, direction);
+                self.refuse_too_large(direction);
             }
-        } else {
-            self.filter_data(id, direction, data, end);
-            self.release_new_trailers(id, direction);
+            return;
+        }
+        self.filter_data(direction, data, end);
+        // Trailers that the filter made up in its last body callback have no other callback: it may go on reaching for them.
+        let half = self.half(direction);
+        if half.trailers_open && half.ended && half.iteration == Iteration::Running {
+            self.release_trailers(direction);
         }
     }
 
-    fn filter_data(&mut self, id: u32, direction: Direction, data: Bytes, end: bool) {
-        let Some(stream) = self.state().stream(id) else { return };
+    fn filter_data(&mut self, direction: Direction, data: Bytes, end: bool) {
+        let stream = self.stream();
         stream.end_of_stream = end;
         let half = stream.half(direction);
         let mut chunk = match data.try_into_mut() {
@@ -198,37 +226,37 @@ impl Vm {
         };
         if half.sees_held {
             half.held.unsplit(mem::take(&mut chunk));
-            if self.refuse_too_large(id, direction) {
+            if self.refuse_too_large(direction) {
                 return;
             }
         }
-        let Some(half) = self.half(id, direction) else { return };
+        let half = self.half(direction);
         let size = count(if half.sees_held { half.held.len() } else { chunk.len() });
         half.chunk = Some(chunk);
         half.chunk_open = true;
-        let callback = self.exports.on_body[direction.index()].clone();
-        let action = match self.ask(id, direction, callback, (id, size, u32::from(end))) {
+        let arguments = (self.id, size, u32::from(end));
+        let action = match self.ask(direction, |exports| &exports.on_body[direction.index()], arguments) {
             Verdict::Pass => DataAction::Continue,
             Verdict::Replied => DataAction::StopNoBuffer,
             Verdict::Action(code) => DataAction::from_code(code),
         };
-        let Some(half) = self.half(id, direction) else { return };
+        let half = self.half(direction);
         half.sees_held = false;
         let chunk = half.chunk.take().unwrap_or_default();
         match action {
             DataAction::Continue if half.iteration == Iteration::Running => {
                 let end = half.ended && half.trailers.is_none();
-                self.release_data(id, direction, chunk.freeze(), end);
+                self.release_data(direction, chunk.freeze(), end);
             }
             DataAction::Continue => {
                 half.held.unsplit(chunk);
-                self.resume(id, direction, false);
+                self.resume(direction, false);
             }
             DataAction::StopAndBuffer => {
                 half.iteration = Iteration::Stopped;
                 half.sees_held = true;
                 half.held.unsplit(chunk);
-                self.refuse_too_large(id, direction);
+                self.refuse_too_large(direction);
             }
             DataAction::StopAndWatermark => {
                 half.iteration = Iteration::Stopped;
@@ -240,51 +268,47 @@ impl Vm {
 
     /// A body that the filter wants whole and that is beyond the gateway's limit is answered in its place; says whether
     /// it was.
-    fn refuse_too_large(&mut self, id: u32, direction: Direction) -> bool {
-        let limit = self.state().shared.buffer_limit;
-        let Some(stream) = self.state().stream(id) else { return false };
-        if limit == 0 || stream.half(direction).held.len() <= limit {
-            return false;
+    fn refuse_too_large(&mut self, direction: Direction) -> bool {
+        let limit = self.vm.state().shared.buffer_limit;
+        let stream = self.stream();
+        let refused = limit > 0 && stream.half(direction).held.len() > limit;
+        if refused {
+            stream.request_over = true;
+            self.release(Onward::Reply(LocalReply::too_large(direction)));
         }
-        stream.request_over = true;
-        let depth = self.state().depth;
-        self.put(id, Answer::Reply { reply: LocalReply::too_large(direction), depth });
-        true
+        refused
     }
 
-    fn trailers(&mut self, id: u32, direction: Direction, trailers: Headers) {
-        let Some(half) = self.half(id, direction) else { return };
+    fn trailers(&mut self, direction: Direction, trailers: Headers) {
+        let half = self.half(direction);
         half.ended = true;
         half.trailers = Some(trailers.into_kind(Kind::of_trailers(direction)));
         if !matches!(half.iteration, Iteration::StoppedAll { .. }) {
-            self.filter_trailers(id, direction);
+            self.filter_trailers(direction);
         }
     }
 
-    fn filter_trailers(&mut self, id: u32, direction: Direction) {
-        let Some(half) = self.half(id, direction) else { return };
+    fn filter_trailers(&mut self, direction: Direction) {
+        let half = self.half(direction);
         let entries = half.trailers.as_ref().map_or(0, Headers::len);
         half.trailers_open = true;
-        let callback = self.exports.on_trailers[direction.index()].clone();
-        let goes_on = matches!(
-            self.ask(id, direction, callback, (id, count(entries))),
-            Verdict::Pass | Verdict::Action(0)
-        );
-        let Some(half) = self.half(id, direction) else { return };
-        if goes_on {
+        let arguments = (self.id, count(entries));
+        let verdict = self.ask(direction, |exports| &exports.on_trailers[direction.index()], arguments);
+        let half = self.half(direction);
+        if matches!(verdict, Verdict::Pass | Verdict::Action(0)) {
             half.trailers_open = false;
-            self.resume(id, direction, false);
+            self.resume(direction, false);
         } else {
             half.iteration = Iteration::Stopped;
         }
     }
 
     /// The filter lets a direction go on: one that it has stopped, or whose headers callback runs.
-    pub(crate) fn continue_stream(&mut self, id: u32, direction: Direction) {
-        if !self.accepts(id, direction) {
+    pub(super) fn go_on(&mut self, direction: Direction) {
+        if !self.accepts(direction) {
             return;
         }
-        let Some(half) = self.half(id, direction) else { return };
+        let half = self.half(direction);
         if half.headers.is_none() || (half.iteration == Iteration::Running && half.headers_released) {
             return;
         }
@@ -292,37 +316,38 @@ impl Vm {
         if direction == Direction::Response {
             half.headers_open = false;
         }
-        self.resume(id, direction, stopped_all);
+        self.resume(direction, stopped_all);
     }
 
     /// Lets what is held go on: to the filter's own next callbacks when it stopped everything, else past it.
-    fn resume(&mut self, id: u32, direction: Direction, through_filter: bool) {
-        self.with_half(id, direction, |half| half.iteration = Iteration::Running);
-        self.release_headers(id, direction);
-        let Some(half) = self.half(id, direction) else { return };
+    fn resume(&mut self, direction: Direction, through_filter: bool) {
+        self.half(direction).iteration = Iteration::Running;
+        self.release_headers(direction);
+        let half = self.half(direction);
         let held = mem::take(&mut half.held).freeze();
         // What the callback that runs is about follows.
         let callback_has_none = half.chunk.as_ref().is_none_or(BytesMut::is_empty);
         let last = half.ended && half.trailers.is_none() && callback_has_none;
         if !held.is_empty() || (last && !half.end_released) {
             if through_filter {
-                self.filter_data(id, direction, held, last);
+                self.filter_data(direction, held, last);
             } else {
                 half.sees_held = false;
-                self.release_data(id, direction, held, last);
+                self.release_data(direction, held, last);
             }
         }
-        if self.half(id, direction).is_some_and(|half| half.trailers.is_some() && !half.end_released) {
+        let half = self.half(direction);
+        if half.trailers.is_some() && !half.end_released {
             if through_filter {
-                self.filter_trailers(id, direction);
+                self.filter_trailers(direction);
             } else {
-                self.release_trailers(id, direction);
+                self.release_trailers(direction);
             }
         }
     }
 
-    fn release_headers(&mut self, id: u32, direction: Direction) {
-        let Some(half) = self.half(id, direction) else { return };
+    fn release_headers(&mut self, direction: Direction) {
+        let half = self.half(direction);
         if half.headers_released {
             return;
         }
@@ -330,41 +355,23 @@ impl Vm {
         let end = half.ended && half.held.is_empty() && half.chunk.is_none() && half.trailers.is_none();
         half.end_released = end;
         let headers = half.headers.clone().unwrap_or_default();
-        self.pass(id, direction, Part::Headers { headers, end });
+        self.pass(direction, Part::Headers { headers, end });
     }
 
-    fn release_data(&mut self, id: u32, direction: Direction, data: Bytes, end: bool) {
-        let Some(half) = self.half(id, direction) else { return };
-        if half.end_released || (data.is_empty() && !end) {
-            return;
-        }
-        half.end_released = end;
-        self.pass(id, direction, Part::Body { data, end });
-    }
-
-    /// Trailers that the filter made up in its last body callback, which has no other callback for them: it may go on reaching for them.
-    fn release_new_trailers(&mut self, id: u32, direction: Direction) {
-        let is_made_up =
-            |half: &mut Half| half.trailers_open && half.ended && half.iteration == Iteration::Running;
-        if self.half(id, direction).is_some_and(is_made_up) {
-            self.release_trailers(id, direction);
+    fn release_data(&mut self, direction: Direction, data: Bytes, end: bool) {
+        let half = self.half(direction);
+        if !half.end_released && (end || !data.is_empty()) {
+            half.end_released = end;
+            self.pass(direction, Part::Body { data, end });
         }
     }
 
-    fn release_trailers(&mut self, id: u32, direction: Direction) {
-        let Some(half) = self.half(id, direction) else { return };
-        if half.end_released {
-            return;
+    fn release_trailers(&mut self, direction: Direction) {
+        let half = self.half(direction);
+        if !half.end_released {
+            half.end_released = true;
+            let trailers = half.trailers.clone().unwrap_or_default();
+            self.pass(direction, Part::Trailers(trailers));
         }
-        half.end_released = true;
-        let trailers = half.trailers.clone().unwrap_or_default();
-        self.pass(id, direction, Part::Trailers(trailers));
-    }
-
-    /// Takes what the filter has let go on.
-    pub(crate) fn take_outputs(&mut self, id: u32) -> VecDeque<Answer> {
-        let state = self.state();
-        state.ready.retain(|ready| *ready != id);
-        state.stream(id).map(|stream| mem::take(&mut stream.outputs)).unwrap_or_default()
     }
 }

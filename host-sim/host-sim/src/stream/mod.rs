@@ -1,14 +1,9 @@
-//! A stream on its way through the filters of a worker.
+//! What a VM does for its streams and its plugins: Envoy's filter manager at one filter, and all that a root context is
+//! told. What a guest asks for in a callback is done when the callback has returned.
 
-pub(crate) mod by_hand;
-pub(crate) mod close;
-pub(crate) mod content_length;
-pub(crate) mod exchange;
+mod answers;
+mod deferred;
+mod ends;
 pub(crate) mod filter;
-pub(crate) mod filter_state;
-pub(crate) mod frame;
-pub(crate) mod framing;
-pub(crate) mod half;
-pub(crate) mod local_reply;
-pub(crate) mod manager;
-pub(crate) mod upstream;
+pub(crate) mod filter_vm;
+mod roots;

@@ -7,9 +7,8 @@
 use serde_json::{Value as Json, json};
 
 use crate::{
-    abi::{LogLevel, MetricKind},
+    abi::{LogLevel, MetricKind, slice},
     signature::ValueType,
-    vm::memory::slice,
     wire::pairs,
 };
 
@@ -25,7 +24,7 @@ pub(crate) struct Raw {
 
 impl Raw {
     /// The low half, which is all there is of a pointer, a length or a code.
-    pub(super) fn number(self) -> u32 {
+    pub(crate) fn number(self) -> u32 {
         u32::try_from(self.bits & u64::from(u32::MAX)).unwrap_or(u32::MAX)
     }
 }
@@ -122,7 +121,7 @@ fn bytes(name: &str, bytes: &[u8]) -> Shown {
     }
 }
 
-pub(super) const MAPS: [&str; 8] = [
+pub(crate) const MAPS: [&str; 8] = [
     "request headers",
     "request trailers",
     "response headers",
@@ -133,7 +132,7 @@ pub(super) const MAPS: [&str; 8] = [
     "callout trailers",
 ];
 
-pub(super) const BUFFERS: [&str; 9] = [
+pub(crate) const BUFFERS: [&str; 9] = [
     "request body",
     "response body",
     "downstream data",

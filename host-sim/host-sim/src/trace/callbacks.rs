@@ -2,7 +2,7 @@
 
 use wasmtime::{WasmParams, WasmResults};
 
-use super::arguments::{Argument, Shown};
+use crate::trace::arguments::{Argument, Shown};
 
 /// The parameters of a callback.
 pub(crate) trait Parameters: WasmParams + Copy {

@@ -4,7 +4,10 @@ use std::{fmt, time::Duration};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Argument, CallAnswer, Shown, TracedCall, TracedCallback};
+use crate::trace::{
+    arguments::{Argument, Shown},
+    record::{CallAnswer, TracedCall, TracedCallback},
+};
 
 /// The most characters of a text that a line shows.
 const MAX_SHOWN: usize = 120;

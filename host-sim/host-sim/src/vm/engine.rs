@@ -4,15 +4,11 @@
 use std::{
     sync::{LazyLock, mpsc},
     thread,
-    time::Duration,
 };
 
 use wasmtime::{Config, Engine, Linker, WasmBacktraceDetails};
 
-use crate::{hostcalls, rules::EnvoyVersion, vm::state::VmState};
-
-/// How often an engine looks whether a guest has run for too long.
-pub(crate) const TICK: Duration = Duration::from_millis(10);
+use crate::{hostcalls, rules::EnvoyVersion, state::VmState, trace::sample::TICK};
 
 /// How a module is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::vm::backtrace::GuestBacktrace;
+use crate::trace::backtrace::GuestBacktrace;
 
 /// Why a VM does not run a filter. `Debug` says what `Display` says, and under it the backtrace if there is one.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,21 +1,17 @@
 //! The functions of a guest that the host calls.
 
-use std::sync::Arc;
-
 use wasmtime::{Func, FuncType, Instance, Store, TypedFunc, ValType, WasmParams, WasmResults};
 
-use crate::vm::{GuestBacktrace, VmError, state::VmState};
+use crate::{state::VmState, trace::backtrace::GuestBacktrace, vm::error::VmError};
 
 /// The allocator of a module that has no `malloc`.
 const ALLOCATOR: &str = "proxy_on_memory_allocate";
 
-/// A callback; one that the module lacks is not called, but where the gateway calls it all the same.
-///
-/// It is shared because it is kept while the VM that has it is changed, and a [`TypedFunc`] is dear to clone.
-pub(crate) type Callback<P, R> = Option<Arc<TypedFunc<P, R>>>;
-
-/// A callback that each direction of a stream has, under its name.
-pub(crate) type OfMessage<P> = (&'static str, Callback<P, u32>);
+/// A callback under its name. One that the module lacks is not called, but where the gateway calls it all the same.
+pub(crate) struct Callback<P, R> {
+    pub(crate) name: &'static str,
+    pub(crate) function: Option<TypedFunc<P, R>>,
+}
 
 /// The callbacks of a module.
 ///
@@ -31,9 +27,9 @@ pub(crate) struct Exports {
     pub(crate) on_grpc_receive: Callback<(u32, u32, u32), ()>,
     pub(crate) on_grpc_trailing_metadata: Callback<(u32, u32, u32), ()>,
     pub(crate) on_grpc_close: Callback<(u32, u32, u32), ()>,
-    pub(crate) on_headers: [OfMessage<(u32, u32, u32)>; 2],
-    pub(crate) on_body: [OfMessage<(u32, u32, u32)>; 2],
-    pub(crate) on_trailers: [OfMessage<(u32, u32)>; 2],
+    pub(crate) on_headers: [Callback<(u32, u32, u32), u32>; 2],
+    pub(crate) on_body: [Callback<(u32, u32, u32), u32>; 2],
+    pub(crate) on_trailers: [Callback<(u32, u32), u32>; 2],
     pub(crate) on_done: Callback<u32, u32>,
     pub(crate) on_log: Callback<u32, ()>,
     pub(crate) on_delete: Callback<u32, ()>,
@@ -41,11 +37,11 @@ pub(crate) struct Exports {
 
 /// What a module runs when it starts, and its allocator.
 pub(crate) struct Start {
-    initialize: Callback<(), ()>,
-    start: Callback<(), ()>,
-    main: Callback<(u32, u32), u32>,
-    main_void: Callback<(), u32>,
-    pub(crate) allocator: Callback<u32, u32>,
+    initialize: Option<TypedFunc<(), ()>>,
+    start: Option<TypedFunc<(), ()>>,
+    main: Option<TypedFunc<(u32, u32), u32>>,
+    main_void: Option<TypedFunc<(), u32>>,
+    pub(crate) allocator: Option<TypedFunc<u32, u32>>,
 }
 
 /// What stands in for a callback that the module does not export, where the gateway calls it all the same.
@@ -61,56 +57,56 @@ fn export<P: WasmParams, R: WasmResults>(
     instance: &Instance,
     store: &mut Store<VmState>,
     name: &str,
-) -> Result<Callback<P, R>, VmError> {
+) -> Result<Option<TypedFunc<P, R>>, VmError> {
     // What starts a module, and what gives memory, is no capability.
     if name.starts_with("proxy_on_") && name != ALLOCATOR && !store.data().plugin.allows(name) {
         return Ok(None);
     }
     let function = instance.get_func(&mut *store, name).or_else(|| absent(store, name));
     let Some(function) = function else { return Ok(None) };
-    let typed = function.typed(&*store).map(|function| Some(Arc::new(function)));
-    typed.map_err(|error| VmError::Instantiate {
+    function.typed(&*store).map(Some).map_err(|error| VmError::Instantiate {
         reason: format!("export {name} has another type than the ABI's: {error}"),
         backtrace: GuestBacktrace::default(),
     })
 }
 
-fn of_messages<P: WasmParams>(
+fn callback<P: WasmParams, R: WasmResults>(
     instance: &Instance,
     store: &mut Store<VmState>,
-    [request, response]: [&'static str; 2],
-) -> Result<[OfMessage<P>; 2], VmError> {
-    Ok([(request, export(instance, store, request)?), (response, export(instance, store, response)?)])
+    name: &'static str,
+) -> Result<Callback<P, R>, VmError> {
+    Ok(Callback { name, function: export(instance, store, name)? })
 }
 
 impl Exports {
     /// Looks the functions of an instance up. One of a wrong type is an error, as in Envoy.
     pub(crate) fn of(instance: &Instance, store: &mut Store<VmState>) -> Result<(Self, Start), VmError> {
         let exports = Self {
-            on_context_create: export(instance, store, "proxy_on_context_create")?,
-            on_vm_start: export(instance, store, "proxy_on_vm_start")?,
-            on_configure: export(instance, store, "proxy_on_configure")?,
-            on_tick: export(instance, store, "proxy_on_tick")?,
-            on_queue_ready: export(instance, store, "proxy_on_queue_ready")?,
-            on_http_call_response: export(instance, store, "proxy_on_http_call_response")?,
-            on_grpc_initial_metadata: export(instance, store, "proxy_on_grpc_receive_initial_metadata")?,
-            on_grpc_receive: export(instance, store, "proxy_on_grpc_receive")?,
-            on_grpc_trailing_metadata: export(instance, store, "proxy_on_grpc_receive_trailing_metadata")?,
-            on_grpc_close: export(instance, store, "proxy_on_grpc_close")?,
-            on_headers: of_messages(
-                instance,
-                store,
-                ["proxy_on_request_headers", "proxy_on_response_headers"],
-            )?,
-            on_body: of_messages(instance, store, ["proxy_on_request_body", "proxy_on_response_body"])?,
-            on_trailers: of_messages(
-                instance,
-                store,
-                ["proxy_on_request_trailers", "proxy_on_response_trailers"],
-            )?,
-            on_done: export(instance, store, "proxy_on_done")?,
-            on_log: export(instance, store, "proxy_on_log")?,
-            on_delete: export(instance, store, "proxy_on_delete")?,
+            on_context_create: callback(instance, store, "proxy_on_context_create")?,
+            on_vm_start: callback(instance, store, "proxy_on_vm_start")?,
+            on_configure: callback(instance, store, "proxy_on_configure")?,
+            on_tick: callback(instance, store, "proxy_on_tick")?,
+            on_queue_ready: callback(instance, store, "proxy_on_queue_ready")?,
+            on_http_call_response: callback(instance, store, "proxy_on_http_call_response")?,
+            on_grpc_initial_metadata: callback(instance, store, "proxy_on_grpc_receive_initial_metadata")?,
+            on_grpc_receive: callback(instance, store, "proxy_on_grpc_receive")?,
+            on_grpc_trailing_metadata: callback(instance, store, "proxy_on_grpc_receive_trailing_metadata")?,
+            on_grpc_close: callback(instance, store, "proxy_on_grpc_close")?,
+            on_headers: [
+                callback(instance, store, "proxy_on_request_headers")?,
+                callback(instance, store, "proxy_on_response_headers")?,
+            ],
+            on_body: [
+                callback(instance, store, "proxy_on_request_body")?,
+                callback(instance, store, "proxy_on_response_body")?,
+            ],
+            on_trailers: [
+                callback(instance, store, "proxy_on_request_trailers")?,
+                callback(instance, store, "proxy_on_response_trailers")?,
+            ],
+            on_done: callback(instance, store, "proxy_on_done")?,
+            on_log: callback(instance, store, "proxy_on_log")?,
+            on_delete: callback(instance, store, "proxy_on_delete")?,
         };
         let malloc = export(instance, store, "malloc")?;
         let start = Start {

@@ -2,24 +2,34 @@
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
-use crate::{
-    stream::local_reply::grpc_status_of,
-    wire::{
-        headers::Headers,
-        message::{Failure, Request, Response},
-    },
+use crate::wire::{
+    headers::Headers,
+    message::{Failure, Request, Response},
 };
+
+/// `%RESPONSE_CODE_DETAILS%` of a stream that the upstream has answered, which is all that Envoy says of a call that its
+/// cluster has failed without saying why.
+pub(crate) const VIA_UPSTREAM: &str = "via_upstream";
 
 /// gRPC's `UNKNOWN`: an answer that does not say how it went.
 const UNKNOWN: u32 = 2;
 /// gRPC's `INTERNAL`: the answer to a unary call has no message.
 pub(crate) const INTERNAL: u32 = 13;
 
-/// What Envoy says of a call that its cluster has failed without saying why.
-const VIA_UPSTREAM: &str = "via_upstream";
-
 /// gRPC's `UNAVAILABLE`.
-const UNAVAILABLE: u32 = 14;
+pub(crate) const UNAVAILABLE: u32 = 14;
+
+/// The gRPC status for an HTTP status (`source/common/grpc/status.cc`).
+pub(crate) fn grpc_status_of(status: u32) -> u32 {
+    match status {
+        400 => 13,
+        401 => 16,
+        403 => 7,
+        404 => 12,
+        429 | 502 | 503 | 504 => UNAVAILABLE,
+        _ => 2,
+    }
+}
 
 /// What happens to a call of gRPC, as the guest is told.
 #[derive(Debug, Clone, PartialEq, Eq)]

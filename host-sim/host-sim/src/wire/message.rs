@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::stream::frame::Part;
 use crate::wire::{
+    frame::Part,
     headers::{Headers, Kind},
     property::{self, Value},
 };
+
+/// How `request.protocol` names HTTP/2.
+pub(crate) const HTTP2: &str = "HTTP/2";
 
 /// What requests and responses have in common.
 macro_rules! message {
@@ -138,6 +141,19 @@ pub struct Request {
     pub(crate) peer: Peer,
 }
 
+/// What is known of the connection that a stream belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// The client's address and port, which `source.address` gives.
+    pub source: Arc<str>,
+    /// The address and port that the client has connected to, which `destination.address` gives.
+    pub destination: Arc<str>,
+    /// `HTTP/1.1` and the like, which `request.protocol` gives.
+    pub protocol: &'static str,
+    /// The connection's number, which `connection.id` gives.
+    pub id: u64,
+}
+
 /// What is known of a request beside its bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
@@ -237,7 +253,7 @@ impl Request {
     /// The request comes by HTTP/2, as `request.protocol` tells; by HTTP/1.1 unless said.
     #[must_use]
     pub fn http2(mut self) -> Self {
-        self.peer.protocol = "HTTP/2";
+        self.peer.protocol = HTTP2;
         self
     }
 

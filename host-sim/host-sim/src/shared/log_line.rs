@@ -1,0 +1,24 @@
+//! A line of the log.
+
+use std::fmt;
+
+use crate::{abi::LogLevel, vm_name::VmName};
+
+/// One line that a guest, or the host about a guest, wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// How serious it is.
+    pub level: LogLevel,
+    /// The VM that wrote it.
+    pub vm: VmName,
+    /// Whether the host wrote it, about the guest.
+    pub by_host: bool,
+    /// The text; bytes that are no UTF-8 are replaced.
+    pub message: String,
+}
+
+impl fmt::Display for LogLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}][{}] {}", self.level, self.vm, self.message)
+    }
+}
