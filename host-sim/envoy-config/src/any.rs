@@ -118,8 +118,11 @@ fn typed_struct(any: &Fields) -> Option<Vec<u8>> {
     Some(TypedStruct { type_url, value }.encode_to_vec())
 }
 
-/// How the value of a message of `google.protobuf` is encoded; it is not where it is none of the message's.
-fn encoder(kind: &str) -> Option<fn(&Value) -> Option<Vec<u8>>> {
+/// Encodes a value; one that is none of the message's is not.
+type Encoder = fn(&Value) -> Option<Vec<u8>>;
+
+/// How the value of a message of `google.protobuf` is encoded.
+fn encoder(kind: &str) -> Option<Encoder> {
     Some(match kind {
         "StringValue" => |given| Some(given.as_str()?.into()),
         "BytesValue" => |given| base64(given.as_str()?),
