@@ -16,7 +16,6 @@
 #[cfg(feature = "scenarios")]
 pub mod against;
 pub mod gateway;
-mod html;
 #[cfg(feature = "scenarios")]
 pub mod scenario;
 pub mod setup;

@@ -62,7 +62,7 @@
 //! # Features
 //!
 //! None is on unless asked for. `expressions`: the foreign functions `expr_create`, `expr_evaluate` and `expr_delete`.
-//! `signatures`: `sign` and `verify_signature`. `stats-tags`: the module `stats_tags`.
+//! `signatures`: `sign` and `verify_signature`.
 #![doc = include_str!("support.md")]
 
 mod abi;
@@ -88,8 +88,6 @@ mod worker;
 
 pub use abi::{LogLevel, MetricKind, Status};
 pub use builder::Builder;
-#[cfg(feature = "stats-tags")]
-pub use envoy_config::stats_tags;
 pub use envoy_config::{
     ConfigurationError, FailurePolicy, Plugin, Surrounding, XdsValue, configuration, surroundings,
 };
