@@ -8,11 +8,11 @@ use std::{
 
 use crate::{
     abi::LogLevel,
+    clock::Clock,
     host::{Host, clusters::Clusters},
     rules::Flavour,
     shared::{
         Shared,
-        clock::Clock,
         data::SharedData,
         faults::Faults,
         log_line::LogLine,

@@ -67,6 +67,7 @@
 
 mod abi;
 mod builder;
+mod clock;
 pub mod driver;
 pub mod edge;
 mod host;
@@ -88,6 +89,7 @@ mod worker;
 
 pub use abi::{LogLevel, MetricKind, Status};
 pub use builder::Builder;
+pub use clock::Clock;
 pub use envoy_config::{
     ConfigurationError, FailurePolicy, Plugin, Surrounding, XdsValue, configuration, surroundings,
 };
@@ -98,7 +100,6 @@ pub use module_error::{AbiVersion, ModuleError};
 pub use outcome::{End, Outcome};
 pub use rules::{EnvoyVersion, Flavour, UnknownFlavour, UnknownVersion};
 pub use shared::{
-    clock::Clock,
     data::SharedData,
     faults::{Fault, UnknownHostCall},
     log_line::LogLine,

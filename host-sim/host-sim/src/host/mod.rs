@@ -18,13 +18,13 @@ pub(crate) mod worker;
 use self::loaded::Loaded;
 use crate::{
     abi::Status,
+    clock::Clock,
     driver::Driver,
     host::{clusters::Clusters, stream::Stream},
     hostcalls::is_host_function,
     outcome::Outcome,
     shared::{
         Shared,
-        clock::Clock,
         data::SharedData,
         faults::{Fault, UnknownHostCall},
         logs::Logs,

@@ -33,6 +33,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that hold independently of each other")]
 pub struct Stream {
     worker: SharedWorker,
     clusters: Arc<Clusters>,

@@ -1,6 +1,5 @@
 //! What the VMs of one host share.
 
-pub(crate) mod clock;
 pub(crate) mod data;
 pub(crate) mod faults;
 pub(crate) mod log_line;
@@ -18,9 +17,9 @@ use std::{
 };
 
 use crate::{
+    clock::Clock,
     rules::Flavour,
     shared::{
-        clock::Clock,
         data::SharedData,
         faults::Faults,
         logs::Logs,

@@ -1,9 +1,10 @@
 //! Takes a VM's trace down as it runs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::{
     abi::Status,
+    clock::Clock,
     trace::{
         arguments::{self, Raw},
         callbacks,
@@ -13,8 +14,9 @@ use crate::{
 };
 
 /// The trace of the callback that runs in a VM. Guests nest no deeper than the allocator within a host call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recorder {
+    clock: Clock,
     callback: Option<Open<TracedCallback>>,
     /// Host calls in progress, the innermost last.
     calls: Vec<(OpenCall, Vec<Raw>)>,
@@ -27,7 +29,7 @@ pub(crate) type OpenCall = Open<TracedCall>;
 #[derive(Debug)]
 pub(crate) struct Open<T> {
     pub(crate) what: T,
-    began: Instant,
+    began: Duration,
     /// Bytes of the guest's memory at that time.
     memory: u64,
 }
@@ -47,6 +49,10 @@ fn size(memory: usize) -> u64 {
 }
 
 impl Recorder {
+    pub(crate) fn new() -> Self {
+        Self { clock: Clock::real(), callback: None, calls: Vec::new() }
+    }
+
     /// A callback begins; `memory` is the size of the guest's.
     pub(crate) fn enter(
         &mut self,
@@ -68,7 +74,7 @@ impl Recorder {
             instructions: None,
             calls: Vec::new(),
         };
-        self.callback = Some(Open { what, began: Instant::now(), memory: size(memory) });
+        self.callback = Some(Open { what, began: self.clock.monotonic(), memory: size(memory) });
     }
 
     /// The callback has ended.
@@ -78,7 +84,7 @@ impl Recorder {
             self.put(open, &raw, CallAnswer::Trapped, &[], memory);
         }
         let Open { mut what, began, memory: before } = self.callback.take()?;
-        what.took = began.elapsed();
+        what.took = self.clock.monotonic().saturating_sub(began);
         what.memory_growth = size(memory).saturating_sub(before);
         what.returned = ending.returned.map(|number| callbacks::returned(what.callback, number));
         what.trapped = ending.trapped;
@@ -113,7 +119,7 @@ impl Recorder {
             memory_growth: 0,
             calls: Vec::new(),
         };
-        let open = Open { what, began: Instant::now(), memory: size(memory.len()) };
+        let open = Open { what, began: self.clock.monotonic(), memory: size(memory.len()) };
         self.calls.push((open, raw));
     }
 
@@ -132,7 +138,7 @@ impl Recorder {
         grown: usize,
     ) {
         let Open { mut what, began, memory: before } = open;
-        what.took = began.elapsed();
+        what.took = self.clock.monotonic().saturating_sub(began);
         what.memory_growth = size(grown).saturating_sub(before);
         what.answer = answer;
         if matches!(answer, CallAnswer::Status(Status::Ok) | CallAnswer::Errno(0)) {

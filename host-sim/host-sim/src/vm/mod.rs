@@ -134,7 +134,7 @@ impl Vm {
             timers_changed: false,
             depth: 0,
             calls: 0,
-            trace: shared.trace.is_some().then(|| Box::<Recorder>::default()),
+            trace: shared.trace.is_some().then(|| Box::new(Recorder::new())),
             panic: None,
         };
         let mut store = Store::new(module.module().engine(), state);

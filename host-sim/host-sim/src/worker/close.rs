@@ -25,9 +25,9 @@ impl Worker {
                 let ended = self.ask(*generation, |vm| {
                     let filter = StreamFilter::of(vm, *context)?;
                     if last {
-                        filter.end()
+                        filter.end();
                     } else {
-                        filter.log()
+                        filter.log();
                     }
                     Some(last && (vm.failure().is_some() || vm.state().is_drained()))
                 });
