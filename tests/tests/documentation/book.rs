@@ -191,7 +191,7 @@ fn is_snake_case(name: &str) -> bool {
 }
 
 /// Names of other products, which nothing in the repository has.
-const FOREIGN: [&str; 3] = ["error_page", "istio_agent_wasm_remote_fetch_count", "try_files"];
+const FOREIGN: [&str; 4] = ["error_page", "istio_agent_wasm_remote_fetch_count", "try_files", "x_request_id"];
 
 /// The values that a field may have, where the schema lists them.
 fn values<'s>(schema: &'s Value, field: &'s Value) -> Vec<&'s str> {
@@ -267,7 +267,8 @@ fn help(command: &str) -> String {
 
 #[test]
 fn every_option_of_our_commands_that_a_page_names_exists() {
-    let helps = ["backend", "host-sim", "weir-bench", "weir-ledger"].map(|command| (command, help(command)));
+    let helps =
+        ["backend", "host-sim", "weir", "weir-bench", "weir-ledger"].map(|command| (command, help(command)));
     let has = |help: &str, option: &str| words(help).any(|word| word == option);
     let shipped = shipped("envoy");
     let mut named = 0;
