@@ -73,11 +73,11 @@ impl Error {
     }
 
     /// Puts what the error is about before its message.
+    #[cfg(feature = "scenarios")]
     fn about(self, what: &str) -> Self {
         match self {
             Self::Missed(message) => Self::Missed(format!("{what}: {message}")),
             Self::Failed(message) => Self::Failed(format!("{what}: {message}")),
-            #[cfg(feature = "scenarios")]
             Self::NotComparable(message) => Self::NotComparable(format!("{what}: {message}")),
         }
     }
