@@ -99,7 +99,7 @@ pub(super) fn conclude(config: &Config, decided: &mut Decided, counted: Counted,
     }
 }
 
-/// Has a request wait for what it lacks, `now` for the first time. It is refused if there is no place for it.
+/// Asks the ledger for the units that a request lacks, and makes the request wait from `now` on. Refuses it if no place is free.
 #[cold]
 fn begin_to_wait(
     counting: &mut Counting,

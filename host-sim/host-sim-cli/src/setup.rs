@@ -32,7 +32,7 @@ pub enum SetupError {
     },
 }
 
-/// The module of a file, compiled, or taken from the user's cache of compiled modules. `warn` is told if it cannot be kept there.
+/// Compiles the module of a file, or takes it from the user's cache of compiled modules. Calls `warn` if the cache cannot keep it.
 ///
 /// # Errors
 /// When the file cannot be read, or holds no module that the host takes.

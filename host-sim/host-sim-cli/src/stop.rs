@@ -33,7 +33,7 @@ impl Stop {
     }
 }
 
-/// Ctrl-C, where there are no signals.
+/// Ctrl-C, on systems without Unix signals.
 #[cfg(not(unix))]
 #[derive(Debug)]
 pub struct Stop;

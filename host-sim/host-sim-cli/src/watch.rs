@@ -8,7 +8,7 @@ use tokio::{sync::mpsc, time};
 /// How long files must stay as they are before a change to them counts as complete.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// When a file was written, and its length; `None` where there is no file.
+/// The modification time and the length of a file; `None` if it does not exist.
 type Stamp = Option<(SystemTime, u64)>;
 
 /// Files that are watched from when this is made until it is dropped.

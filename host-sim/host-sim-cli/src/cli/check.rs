@@ -28,7 +28,7 @@ pub(super) struct Check {
     trace: Trace,
 }
 
-/// Why MOSN is no host to be tried: its proxy-wasm-go-host (25a9e133) has host functions for ABI 0.1.0 and for a draft of 0.2.0.
+/// The verdict on MOSN. Its proxy-wasm-go-host (25a9e133) has the host functions of ABI 0.1.0 and of a draft of 0.2.0 only.
 const MOSN: &str = "MOSN loads no module of ABI 0.2.1";
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

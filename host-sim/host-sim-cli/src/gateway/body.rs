@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 /// Frames that may wait between a stream and its connection.
 const FRAMES: usize = 4;
 
-/// Whoever writes the body went away before its end.
+/// The writer of the body was dropped before the end.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the stream was reset")]
 pub(super) struct Aborted;
@@ -34,14 +34,14 @@ enum Piece {
 /// A body as a stream writes it: nothing until it is opened. Dropped before the end, it breaks the body off.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
-    /// Gone once the end is sent, or nobody reads any more.
+    /// `None` once the end is sent or the reader is gone.
     sender: Option<mpsc::Sender<Piece>>,
     /// What the reader has no room for yet. A stream never waits while it writes; it reads no more instead.
     waiting: VecDeque<Piece>,
 }
 
 impl Pipe {
-    /// The body that is written from now on. It has no `content-length` of its own.
+    /// Opens the pipe and returns the body that reads from it. The body has no `content-length` of its own.
     pub(super) fn open(&mut self) -> Body {
         let (sender, mut receiver) = mpsc::channel(FRAMES);
         *self = Self { sender: Some(sender), waiting: VecDeque::new() };

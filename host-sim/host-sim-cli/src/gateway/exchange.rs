@@ -38,7 +38,7 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(super) struct Exchange {
     local: Rc<Local>,
     stream: StreamId,
-    /// Tells that filters have let something go on.
+    /// Notified when the filters have released a part of the stream.
     wake: Rc<Notify>,
     /// Whether the client speaks HTTP/2.
     is_http2: bool,
@@ -119,7 +119,7 @@ impl Exchange {
         }
     }
 
-    /// Waits for the next thing to happen, and tells the filters of it.
+    /// Waits for the next event of the client, the upstream or the filters, and passes it to the filters.
     async fn next(&mut self) {
         let takes = |pipe: &Pipe, direction| {
             pipe.has_room() && !self.local.peek(|worker| worker.is_full(self.stream, direction))

@@ -42,7 +42,7 @@ const MAX_QUEUE_ROUNDS: usize = 1000;
 /// The most lines that are shown of what was logged after the last request.
 const LAST_LINES: usize = 50;
 
-/// What is said of a request of which there is no trace.
+/// The note that takes the place of a trace where tracing is off.
 const NO_TRACE: &str = "  (Host::builder().trace() shows each callback and host call here)\n";
 
 /// A gateway process, simulated: a filter, or several in a chain, in a main VM and a VM per worker, over one shared store.
@@ -57,7 +57,7 @@ pub struct Host {
 }
 
 impl Drop for Host {
-    /// A test that fails is told what the filter did last.
+    /// When a test panics, prints the last request of its host.
     #[expect(
         clippy::print_stderr,
         reason = "libtest keeps what is printed like this, and shows it of a test that fails"
