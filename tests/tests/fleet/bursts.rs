@@ -7,7 +7,7 @@ use tests::clock;
 use tests::policy::Policy;
 
 use crate::clients::{Seen, Traffic, send};
-use crate::fleet::{Fleet, Shape, Store};
+use crate::fleet::{Beside, Fleet, Shape, Store};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Of the hour.
@@ -81,7 +81,7 @@ fn median(values: impl Iterator<Item = usize>) -> usize {
 fn check(gateways: usize, store: Store, round_trip: Duration) -> Vec<(String, String)> {
     let (kinds, form) = (kinds(), format!("{gateways} gateways, {round_trip:?}"));
     let mut results = Vec::new();
-    let shape = Shape { gateways, store, round_trip, is_alone: true, ..Shape::default() };
+    let shape = Shape { gateways, store, round_trip, beside: Beside::Nobody, ..Shape::default() };
     let fleet = Fleet::start(&policy(&kinds), shape);
     clock::wait_for_room(HOUR, Duration::from_secs(120));
     let traffic: Vec<_> = kinds

@@ -9,7 +9,7 @@ use tests::exchange::get;
 use tests::policy::Policy;
 
 use crate::clients::{Seen, Traffic, send};
-use crate::fleet::{Fleet, Shape, Store};
+use crate::fleet::{Beside, Fleet, Shape, Store};
 
 /// Customers of a plan.
 const KEYS: usize = 8;
@@ -67,7 +67,7 @@ fn a_request_from_held_units_takes_little_longer_than_without_a_fleet() {
         .unwrap()
         .with("plans", json!({"plan": {"standard": ["1000000/hour"]}}))
         .subscriber("acme", "plan", "key");
-    let fleet = Fleet::start(&policy, Shape { gateways: 1, is_alone: true, ..Shape::default() });
+    let fleet = Fleet::start(&policy, Shape { gateways: 1, beside: Beside::Nobody, ..Shape::default() });
     let alone = Envoy::start(Setup::new(policy, Upstream::DirectResponse)).unwrap();
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {

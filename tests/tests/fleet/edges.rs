@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tests::clock::{left_of, now, wait_for_room};
+use tests::clock::{left_of, now};
 use tests::policy::Policy;
 use tests::stage::MINUTE;
 
 use crate::clients::{Seen, Traffic, send, send_at};
-use crate::fleet::{Fleet, Shape, Store};
+use crate::fleet::{Beside, Fleet, Machine, Shape, Store};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FAR: Duration = Duration::from_millis(40);
@@ -28,10 +28,11 @@ fn assert_never_over(form: &str, seen: &Seen, limit: usize) {
     assert!(windows.values().all(|admitted| *admitted <= limit), "{form}, {limit}: {windows:?}");
 }
 
-/// Instants just before and after the next boundaries.
+/// Instants just before and after the next boundaries, in time to open connections before the first.
 fn around_boundaries(window: Duration, boundaries: u32) -> Vec<Duration> {
     const BEFORE_AND_AFTER: [i64; 4] = [-200, -20, 5, 60];
-    let next = now() + left_of(window, now());
+    let soon = now() + SECOND;
+    let next = soon + left_of(window, soon);
     let of_boundary = |number| {
         let at = (next + window * number).as_millis() as i64;
         BEFORE_AND_AFTER.map(|by| Duration::from_millis((at + by).unsigned_abs()))
@@ -41,7 +42,6 @@ fn around_boundaries(window: Duration, boundaries: u32) -> Vec<Duration> {
 
 /// Bursts of more than a limit, at all gateways at once, just before and after boundaries.
 fn send_around_boundaries(fleet: &Fleet, form: &str) {
-    wait_for_room(SECOND, Duration::from_millis(300));
     for (plan, window, boundaries) in [("second", SECOND, 5), ("minute", MINUTE.0, 1)] {
         let limit = PLANS.iter().find(|(name, _, _)| *name == plan).unwrap().2;
         let seen = send_at(&fleet.addresses(), plan, limit, &around_boundaries(window, boundaries));
@@ -58,7 +58,7 @@ fn of(fleet: &Fleet, gateway: usize, name: &str) -> u64 {
 #[test]
 fn bursts_across_a_boundary_exceed_no_window() {
     for (gateways, store) in [(2, Store::redis()), (4, Store::cluster())] {
-        let shape = Shape { gateways, store, round_trip: FAR, ..Shape::default() };
+        let shape = Shape { gateways, store, round_trip: FAR, beside: Beside::Nobody, ..Shape::default() };
         send_around_boundaries(&Fleet::start(&policy(), shape), &format!("{gateways} gateways"));
     }
 }
@@ -68,10 +68,12 @@ fn clocks_that_differ_exceed_no_window_and_a_tenth_of_a_second_leaves_each_gatew
     //  by how many milliseconds the clocks are ahead, and whether that is little
     let forms: [(&'static [i64], bool); 4] =
         [(&[0, 100], true), (&[0, -100], true), (&[0, 400], false), (&[0, 5_000], false)];
+    let _machine = Machine::take(Beside::Nobody);
     std::thread::scope(|scope| {
         for (clocks, is_fair) in forms {
             scope.spawn(move || {
-                let shape = Shape { store: Store::redis(), clocks, ..Shape::default() };
+                let shape =
+                    Shape { store: Store::redis(), clocks, beside: Beside::ItsTest, ..Shape::default() };
                 let (fleet, form) = (Fleet::start(&policy(), shape), format!("clocks {clocks:?}"));
                 send_around_boundaries(&fleet, &form);
                 let steady = |plan: &str, per_second| {

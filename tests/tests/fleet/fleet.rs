@@ -24,17 +24,28 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// What takes the whole machine, or measures time, has it alone.
 static MACHINE: RwLock<()> = RwLock::new(());
 
+/// Who else may run beside a fleet.
+#[derive(Clone, Copy)]
+pub(crate) enum Beside {
+    Anyone,
+    Nobody,
+    /// Other fleets of a test that holds the machine.
+    ItsTest,
+}
+
 /// A part of the machine, or all of it.
-enum Machine {
+pub(crate) enum Machine {
     Shared { _guard: RwLockReadGuard<'static, ()> },
     Alone { _guard: RwLockWriteGuard<'static, ()> },
+    HeldByTest,
 }
 
 impl Machine {
-    fn take(is_alone: bool) -> Self {
-        match is_alone {
-            false => Self::Shared { _guard: MACHINE.read().unwrap_or_else(PoisonError::into_inner) },
-            true => Self::Alone { _guard: MACHINE.write().unwrap_or_else(PoisonError::into_inner) },
+    pub(crate) fn take(beside: Beside) -> Self {
+        match beside {
+            Beside::Anyone => Self::Shared { _guard: MACHINE.read().unwrap_or_else(PoisonError::into_inner) },
+            Beside::Nobody => Self::Alone { _guard: MACHINE.write().unwrap_or_else(PoisonError::into_inner) },
+            Beside::ItsTest => Self::HeldByTest,
         }
     }
 }
@@ -139,8 +150,7 @@ pub(crate) struct Shape {
     /// By how much the clock of each gateway is ahead, in milliseconds; 0 for the others.
     pub(crate) clocks: &'static [i64],
     pub(crate) upstream: Upstream,
-    /// Whether no other fleet runs beside it.
-    pub(crate) is_alone: bool,
+    pub(crate) beside: Beside,
 }
 
 impl Default for Shape {
@@ -152,7 +162,7 @@ impl Default for Shape {
             round_trip: Duration::ZERO,
             clocks: &[],
             upstream: Upstream::DirectResponse,
-            is_alone: false,
+            beside: Beside::Anyone,
         }
     }
 }
@@ -169,8 +179,8 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(crate) fn start(policy: &Policy, shape: Shape) -> Self {
-        let Shape { gateways, ledgers, store, round_trip, clocks, upstream, is_alone } = shape;
-        let machine = Machine::take(is_alone);
+        let Shape { gateways, ledgers, store, round_trip, clocks, upstream, beside } = shape;
+        let machine = Machine::take(beside);
         let ledgers: Vec<_> = (0..ledgers).map(|_| Ledger::start(free_address(), &store)).collect();
         ledgers.iter().for_each(Ledger::wait_until_ready);
         let ways: Vec<_> =

@@ -8,7 +8,7 @@ use tests::exchange::get;
 use tests::policy::Policy;
 
 use crate::clients::{Seen, Traffic, send, send_and_leave, send_at};
-use crate::fleet::{Fleet, PATIENCE, Shape, Store};
+use crate::fleet::{Beside, Fleet, PATIENCE, Shape, Store};
 
 const LIMIT: usize = 600;
 const FAR: Duration = Duration::from_millis(40);
@@ -29,7 +29,7 @@ fn a_key_with_nothing_left_costs_one_statement_of_each_gateway_a_second() {
     const GATEWAYS: usize = 8;
     let fleet = Fleet::start(
         &policy(LIMIT, keys(1)),
-        Shape { gateways: GATEWAYS, store: Store::redis(), is_alone: true, ..Shape::default() },
+        Shape { gateways: GATEWAYS, store: Store::redis(), beside: Beside::Nobody, ..Shape::default() },
     );
     let flood = |most| {
         let traffic = Traffic { burst: 16, per_second: f64::INFINITY, most, enough: usize::MAX };
@@ -52,7 +52,7 @@ fn a_key_with_nothing_left_costs_one_statement_of_each_gateway_a_second() {
 /// So many customers send one request each, one after the other.
 fn check_slow_keys(customers: usize) {
     let near = Duration::from_millis(10);
-    let shape = Shape { store: Store::redis(), round_trip: near, is_alone: true, ..Shape::default() };
+    let shape = Shape { store: Store::redis(), round_trip: near, beside: Beside::Nobody, ..Shape::default() };
     let fleet = Fleet::start(&policy(LIMIT, keys(customers)), shape);
     let (before, mut times) = (fleet.statements(), Vec::new());
     for (number, key) in keys(customers).enumerate() {
@@ -78,7 +78,7 @@ fn a_slow_key_costs_one_statement_and_waits_one_round_trip() {
 fn what_clients_do_not_wait_for_is_left_to_the_other_gateway() {
     const AT_ONCE: usize = 200;
     const LEAVE: usize = 135;
-    let shape = Shape { store: Store::redis(), round_trip: FAR, is_alone: true, ..Shape::default() };
+    let shape = Shape { store: Store::redis(), round_trip: FAR, beside: Beside::Nobody, ..Shape::default() };
     // Time enough for 200 at once on a busy machine.
     let fleet = json!({"cluster": "ledger", "on_unavailable": "deny", "timeout": "1s", "term": "4s"});
     let fleet = Fleet::start(&policy(AT_ONCE, keys(1)).with("fleet", fleet), shape);
@@ -98,8 +98,13 @@ fn what_clients_do_not_wait_for_is_left_to_the_other_gateway() {
 /// So many requests of a key at once: nobody else is refused.
 fn check_crowd(at_once: usize) {
     const OTHERS: usize = 20;
-    let shape =
-        Shape { gateways: 1, store: Store::redis(), round_trip: FAR, is_alone: true, ..Shape::default() };
+    let shape = Shape {
+        gateways: 1,
+        store: Store::redis(),
+        round_trip: FAR,
+        beside: Beside::Nobody,
+        ..Shape::default()
+    };
     // A worker that takes in so many requests may hear the ledger too late. By default, what follows then refuses nobody else either.
     let policy = policy(LIMIT, keys(OTHERS + 1)).with("fleet", json!({"cluster": "ledger"}));
     let fleet = Fleet::start(&policy, shape);
