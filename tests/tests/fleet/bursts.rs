@@ -156,19 +156,49 @@ fn eight_gateways_use_up_a_quota_in_bursts() {
     check(8, Store::redis(), FAR);
 }
 
-#[test]
-#[ignore = "long: every number of gateways, store and distance"]
-fn quotas_are_used_up_in_bursts_whatever_the_gateways_the_store_and_the_distance() {
-    for name in ["alone", "cluster"] {
-        for round_trip in [Duration::ZERO, NEAR, FAR] {
-            for gateways in [2, 4, 8] {
-                let store = if name == "alone" { Store::redis() } else { Store::cluster() };
-                for (form, result) in check(gateways, store, round_trip) {
-                    tests::soak::row("bursts in a fleet", format!("Redis {name}, {form}"), result);
-                }
-            }
+/// Any number of gateways that share a store at a distance.
+fn check_all(name: &str, store: fn() -> Store, round_trip: Duration) {
+    for gateways in [2, 4, 8] {
+        for (form, result) in check(gateways, store(), round_trip) {
+            tests::soak::row("bursts in a fleet", format!("Redis {name}, {form}"), result);
         }
     }
+}
+
+#[test]
+#[ignore = "long: every number of gateways"]
+fn quotas_are_used_up_in_bursts_with_a_redis_beside_the_gateways() {
+    check_all("alone", Store::redis, Duration::ZERO);
+}
+
+#[test]
+#[ignore = "long: every number of gateways"]
+fn quotas_are_used_up_in_bursts_with_a_redis_near_by() {
+    check_all("alone", Store::redis, NEAR);
+}
+
+#[test]
+#[ignore = "long: every number of gateways"]
+fn quotas_are_used_up_in_bursts_with_a_redis_far_away() {
+    check_all("alone", Store::redis, FAR);
+}
+
+#[test]
+#[ignore = "long: every number of gateways"]
+fn quotas_are_used_up_in_bursts_with_a_cluster_beside_the_gateways() {
+    check_all("cluster", Store::cluster, Duration::ZERO);
+}
+
+#[test]
+#[ignore = "long: every number of gateways"]
+fn quotas_are_used_up_in_bursts_with_a_cluster_near_by() {
+    check_all("cluster", Store::cluster, NEAR);
+}
+
+#[test]
+#[ignore = "long: every number of gateways"]
+fn quotas_are_used_up_in_bursts_with_a_cluster_far_away() {
+    check_all("cluster", Store::cluster, FAR);
 }
 
 #[test]
