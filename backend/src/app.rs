@@ -241,7 +241,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let analytics = Analytics { readers: 1, ..Analytics::default() };
-        let store = Store::open_with(&url, analytics).await.unwrap();
+        let store = Store::open_or_create_with(&url, analytics).await.unwrap();
         let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", clock.now()).await.unwrap();
         let (_, key) = store.create_key(&workspace, "pro", None, clock.now()).await.unwrap();

@@ -10,14 +10,13 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{Connection, Executor};
 use url::Url;
 
-use crate::store::{self, StoreError};
+use crate::store::{Location, StoreError, spool_of};
 
 /// The copy of a SQLite file.
 const SQLITE: &str = "weir.db";
@@ -80,32 +79,11 @@ pub enum BackupError {
     Store(#[from] StoreError),
 }
 
-/// The location of a database.
-enum Location {
-    /// The file and its spool.
-    Sqlite(PathBuf, PathBuf),
-    /// The URL.
-    Postgres(Url),
-}
-
-impl Location {
-    fn of(database: &str) -> Result<Self, BackupError> {
-        if let Some(spool) = store::sqlite_spool(database)? {
-            let file = SqliteConnectOptions::from_str(database).map_err(StoreError::from)?;
-            return Ok(Self::Sqlite(file.get_filename().to_owned(), spool));
-        }
-        match Url::parse(database) {
-            Ok(url) if url.scheme().starts_with("postgres") => Ok(Self::Postgres(url)),
-            Ok(_) | Err(_) => Err(StoreError::unknown(database).into()),
-        }
-    }
-
-    /// The spools: the named files. By default, the spool next to a SQLite file.
-    fn spools(&self, named: &[PathBuf]) -> Vec<PathBuf> {
-        match self {
-            Self::Sqlite(_, spool) if named.is_empty() => vec![spool.clone()],
-            Self::Sqlite(..) | Self::Postgres(_) => named.to_vec(),
-        }
+/// The spools of a database: the named files. By default, the spool next to a SQLite file.
+fn spools_of(location: &Location, named: &[PathBuf]) -> Vec<PathBuf> {
+    match location {
+        Location::Sqlite(file) if named.is_empty() => vec![spool_of(file)],
+        Location::Sqlite(_) | Location::Postgres(_) => named.to_vec(),
     }
 }
 
@@ -114,7 +92,7 @@ impl Location {
 /// # Errors
 /// [`BackupError`] if a file of `spools` does not exist or a copy fails. The folder is then not created.
 pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
-    let location = Location::of(database)?;
+    let location = Location::parse(database)?;
     // Removes a trailing slash.
     let folder = folder.components().as_path();
     if folder.exists() {
@@ -136,13 +114,13 @@ pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result
 }
 
 async fn copy_to(location: &Location, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
-    let spools = location.spools(spools);
+    let spools = spools_of(location, spools);
     // A SQLite file that no service has opened has no spool.
     for (number, spool) in (1..).zip(spools.iter().filter(|spool| spool.exists())) {
         copy_spool(spool, &folder.join(format!("clicks-{number}"))).await?;
     }
     match location {
-        Location::Sqlite(file, _) => {
+        Location::Sqlite(file) => {
             let copy = folder.join(SQLITE);
             let options = SqliteConnectOptions::new().filename(file).busy_timeout(BUSY_TIMEOUT);
             let copied = async {
@@ -168,18 +146,18 @@ async fn copy_to(location: &Location, spools: &[PathBuf], folder: &Path) -> Resu
 /// # Errors
 /// [`BackupError`] if the restore fails. The database then still does not exist or is still empty.
 pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
-    let location = Location::of(database)?;
+    let location = Location::parse(database)?;
     let copies: Vec<PathBuf> = (1..)
         .map(|number| folder.join(format!("clicks-{number}")))
         .take_while(|copy| copy.exists())
         .collect();
-    let spools = location.spools(spools);
+    let spools = spools_of(&location, spools);
     // A process without a copy starts with an empty spool.
     if copies.len() > spools.len() {
         return Err(BackupError::Spools { found: copies.len(), named: spools.len() });
     }
     let file = match &location {
-        Location::Sqlite(file, _) => Some(file),
+        Location::Sqlite(file) => Some(file),
         Location::Postgres(_) => None,
     };
     // SQLite would apply the logs of earlier files to the restored ones.
@@ -207,7 +185,7 @@ async fn restore_to(
     }
     match location {
         // The database comes last, so that no service finds it without its spool.
-        Location::Sqlite(file, _) => put(&folder.join(SQLITE), file).await,
+        Location::Sqlite(file) => put(&folder.join(SQLITE), file).await,
         Location::Postgres(url) => {
             let dump = folder.join(POSTGRES);
             let arguments = ["--single-transaction", "--no-owner", "--no-privileges"].map(OsStr::new);

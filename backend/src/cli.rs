@@ -15,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     version,
     after_help = "\
 Examples:
+  backend migrate
   backend keys create --plan pro
   backend serve --public-url https://go.example.com
   backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv"
@@ -37,8 +38,18 @@ pub(super) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Serves the API until SIGINT or SIGTERM.
+    /// Serves the API until SIGINT or SIGTERM. Creates the tables of an empty database.
     Serve(Box<Serve>),
+    /// Creates the tables of an empty database, or updates those of an earlier version.
+    ///
+    /// Other commands than migrate, serve and restore refuse a database that does not have the tables of this version.
+    #[command(after_help = "\
+Example:
+  backend migrate --database sqlite:/var/lib/weir/weir.db")]
+    Migrate {
+        #[command(flatten)]
+        database: Database,
+    },
     /// Creates, lists and revokes API keys.
     #[command(subcommand)]
     Keys(Keys),
@@ -89,8 +100,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(super) struct Database {
-    /// Database URL: sqlite:<file>, which is created if it does not exist, or postgres://<user>@<host>/<name>. Clicks
-    /// that are not recorded yet are in a second file next to the SQLite file, <file>-clicks.
+    /// Database URL: sqlite:<file> or postgres://<user>@<host>/<name>. Clicks that are not recorded yet are in a second file
+    /// next to the SQLite file, <file>-clicks.
     #[arg(
         long = "database",
         env = "WEIR_DATABASE",
@@ -428,6 +439,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 15);
+        assert_eq!(examples, 17);
     }
 }

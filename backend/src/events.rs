@@ -175,7 +175,7 @@ mod tests {
     async fn page(folder: &TempDir) -> (Backend, Workspace, BodyDataStream) {
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let analytics = Analytics { readers: 1, ..Analytics::default() };
-        let store = Store::open_with(&url, analytics).await.unwrap();
+        let store = Store::open_or_create_with(&url, analytics).await.unwrap();
         let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
         let now = clock.now();
         let workspace = store.create_workspace("test", now).await.unwrap();

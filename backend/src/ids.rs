@@ -9,9 +9,9 @@ use ulid::Ulid;
 
 /// Default length of a generated key.
 pub(crate) const KEY_LENGTH: usize = 7;
-/// The characters of generated keys, in order. Upper case is left out, because keys are compared without regard to
+/// The characters of generated keys. Upper case is left out, because keys are compared without regard to
 /// case.
-pub(crate) const KEY_ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+const KEY_ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// Letters and digits.
 const ALPHANUMERIC: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";

@@ -75,8 +75,8 @@ pub use links::{InvalidPublicUrl, PublicUrl};
 pub use recorder::WhenFull;
 pub use settings::Settings;
 pub use store::{
-    Analytics, AssignedDomain, Click, ClickDetails, DomainConflict, KeyRecord, Limits, Replayed, SetAside,
-    Store, StoreError, Workspace,
+    Analytics, AssignedDomain, Click, ClickDetails, DomainConflict, KeyRecord, Limits, Replayed,
+    SchemaProblem, SetAside, Store, StoreError, Workspace,
 };
 pub use visitor_address::KeptAddress;
 pub use webhooks::address::AddressPolicy;

@@ -47,7 +47,7 @@ mod tests {
     async fn a_permit_is_held_until_the_query_ends_though_the_client_is_gone() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
+        let store = Store::open_or_create(&url).await.unwrap();
         let public = PublicUrl::parse("https://s.test").unwrap();
         let app = Backend::start(store, Clock::system(), Settings::new(public)).front().app;
         let permit = Arc::new(());

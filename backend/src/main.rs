@@ -19,6 +19,8 @@ use backend::{
     PublicUrl, Replayed, Settings, Store, StoreError, Workspace, server,
 };
 use clap::Parser;
+#[cfg(unix)]
+use rustix::fs::Mode;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -105,6 +107,9 @@ impl From<BackupError> for CliError {
 const THREADS_PER_PROCESSOR: usize = 4;
 
 fn main() -> ExitCode {
+    // Databases, spools and backups contain visitors' addresses and the secrets of webhooks. No other user may read them.
+    #[cfg(unix)]
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = THREADS_PER_PROCESSOR * processors;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
@@ -146,6 +151,7 @@ async fn run() -> ExitCode {
     }
     let done = match cli.command {
         Command::Serve(options) => serve(*options).await,
+        Command::Migrate { database } => migrate(&database).await,
         Command::Keys(Keys::Create { database, plan, limits, workspace, json }) => {
             create_key(&database, &plan, limits.as_ref(), workspace.as_deref(), json).await
         }
@@ -211,7 +217,8 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         readers: options.analytics_readers,
         timeout: Duration::from_secs(options.analytics_timeout),
     };
-    let mut store = Store::open_with(&options.database.url, analytics).await.map_err(CliError::Open)?;
+    let mut store =
+        Store::open_or_create_with(&options.database.url, analytics).await.map_err(CliError::Open)?;
     if let Some(spool) = options.spool {
         // Otherwise the service would record clicks without the spool that the operator asked for.
         let opened = File::options().append(true).create(true).open(&spool);
@@ -267,6 +274,12 @@ async fn listen(option: &'static str, address: SocketAddr) -> Result<(TcpListene
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+async fn migrate(database: &Database) -> Result<(), CliError> {
+    let store = Store::open_or_create(&database.url).await.map_err(CliError::Open)?;
+    store.close().await;
+    Ok(())
 }
 
 async fn open(database: &Database) -> Result<Store, CliError> {

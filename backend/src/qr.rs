@@ -232,7 +232,7 @@ mod tests {
     async fn one_image_is_drawn_at_a_time_and_others_wait_for_a_while() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
+        let store = Store::open_or_create(&url).await.unwrap();
         let public = PublicUrl::parse("https://s.test").unwrap();
         let backend = Backend::start(store, Clock::system(), Settings::new(public));
         let (app, router) = (backend.front().app, backend.router());

@@ -184,7 +184,7 @@ mod tests {
     async fn long_queries_wait_for_each_other_and_short_ones_do_not() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
+        let store = Store::open_or_create(&url).await.unwrap();
         let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
         let body = serde_json::json!({"url": "https://example.com", "key": "k"});
         let link = NewLink::of(LinkInput::create(&body, "", clock.now()).unwrap(), &public).unwrap();

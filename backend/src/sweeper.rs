@@ -67,8 +67,9 @@ mod tests {
     #[tokio::test]
     async fn no_kind_of_rows_waits_until_all_others_are_deleted() {
         let folder = TempDir::new().unwrap();
-        let store =
-            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+            .await
+            .unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
         let body = serde_json::json!({"url": "https://example.com"});

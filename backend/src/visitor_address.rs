@@ -32,12 +32,6 @@ fn truncated(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Truncates a stored address like [`KeptAddress::Truncated`]. Empty if the text is not an address.
-pub(crate) fn truncated_text(text: &str) -> String {
-    text.parse()
-        .map_or_else(|_| String::new(), |address: IpAddr| truncated(address.to_canonical()).to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,10 +53,6 @@ mod tests {
             assert_eq!(KeptAddress::Truncated.of(parsed), network);
             assert_eq!(KeptAddress::Full.of(parsed), address);
             assert_eq!(KeptAddress::None.of(parsed), "");
-            assert_eq!(truncated_text(address), network);
-        }
-        for (text, expected) in [("::ffff:192.0.2.7", "192.0.2.0"), ("", ""), ("unknown", "")] {
-            assert_eq!(truncated_text(text), expected);
         }
     }
 }

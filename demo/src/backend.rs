@@ -25,6 +25,7 @@ impl Keys {
     /// # Errors
     /// When the command fails.
     pub fn seed(backend: &Path, database: &str) -> anyhow::Result<Self> {
+        run(backend, &["migrate", "--database", database])?;
         let seeded = run_json(backend, &["seed", "--json", "--database", database])?;
         let keys = seeded["keys"].as_array().context("no keys in the seed")?;
         let by_plan = keys

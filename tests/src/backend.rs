@@ -142,7 +142,7 @@ impl SteppedService {
         let (stop, stopped) = watch::channel(false);
         let token = fresh_token()?;
         let (backend, address, internal) = runtime.block_on(async {
-            let store = Store::open(&database).await?;
+            let store = Store::open_or_create(&database).await?;
             let settings = Settings {
                 webhook_addresses: AddressPolicy::any(),
                 clicks,

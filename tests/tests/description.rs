@@ -32,7 +32,7 @@ fn run(python: &std::path::Path, seconds: u32) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (_stop, stopped) = watch::channel(false);
     let (_backend, address, key) = runtime.block_on(async {
-        let store = Store::open(&database_in(folder.path())).await.unwrap();
+        let store = Store::open_or_create(&database_in(folder.path())).await.unwrap();
         let clock = Clock::system();
         let workspace = store.create_workspace("tested", clock.now()).await.unwrap();
         let (_, key) = store.create_key(&workspace, "pro", None, clock.now()).await.unwrap();

@@ -10,7 +10,8 @@ use sqlx::{AnyPool, AssertSqlSafe, Executor, Row};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{BUSY_TIMEOUT, Store, StoreError};
+use super::open::BUSY_TIMEOUT;
+use super::{Store, StoreError};
 
 /// Asks for the length of the log.
 const LOOK: &str = "PRAGMA wal_checkpoint(NOOP)";
@@ -133,8 +134,9 @@ mod tests {
     #[tokio::test]
     async fn the_log_is_reset_though_there_are_queries_and_transactions_at_all_times() {
         let folder = TempDir::new().unwrap();
-        let store =
-            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+            .await
+            .unwrap();
         store.write.execute("CREATE TABLE written (data); INSERT INTO written VALUES (1)").await.unwrap();
         let log = store.log.clone().unwrap();
         let query = async || {

@@ -244,8 +244,9 @@ mod tests {
     async fn no_link_is_loaded_for_events_that_are_too_large() {
         const CLICKS: usize = 100;
         let folder = TempDir::new().unwrap();
-        let store =
-            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+            .await
+            .unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
         let body =

@@ -40,7 +40,7 @@ async fn put_out_of_reach(
     sql.in_numbers(dialect, links);
     sql.execute(&mut **transaction).await?;
     let mut sql = Sql::new(
-        "UPDATE links SET workspace_seq = 0, domain = '', sort_key = id, external_id = NULL WHERE seq",
+        "UPDATE links SET workspace_seq = 0, domain = '', key_folded = id, external_id = NULL WHERE seq",
     );
     sql.in_numbers(dialect, links);
     sql.execute(&mut **transaction).await?;
@@ -217,8 +217,9 @@ mod tests {
         ];
         for (links, clicks, title, expected) in table {
             let folder = TempDir::new().unwrap();
-            let store =
-                Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+            let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+                .await
+                .unwrap();
             let workspace = store.create_workspace("test", now).await.unwrap();
             store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
             let body = serde_json::json!({
@@ -255,7 +256,7 @@ mod tests {
         const CLICKS: i64 = 5 * ROWS_PER_STEP / 2;
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let mut store = Store::open(&url).await.unwrap();
+        let mut store = Store::open_or_create(&url).await.unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
         store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
@@ -277,7 +278,7 @@ mod tests {
             assert!(left - now_left <= ROWS_PER_STEP, "{left} became {now_left}");
             left = now_left;
             store.close().await;
-            store = Store::open(&url).await.unwrap();
+            store = Store::open_or_create(&url).await.unwrap();
         }
         assert_eq!((steps, left), (3, 3));
         for (table, expected) in [

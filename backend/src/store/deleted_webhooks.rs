@@ -70,8 +70,9 @@ mod tests {
 
     /// A store in a folder, with a webhook that had `clicks` deliveries of ten attempts each.
     async fn with_deliveries(folder: &TempDir, clicks: i64) -> (Store, Workspace, String) {
-        let store =
-            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+            .await
+            .unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
         let new = NewWebhook {
@@ -108,8 +109,9 @@ mod tests {
             assert!(store.sweep_webhooks().await.unwrap());
             assert_eq!(left(&store).await, (expected, ATTEMPTS * expected));
             store.close().await;
-            store =
-                Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+            store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+                .await
+                .unwrap();
         }
         assert!(!store.sweep_webhooks().await.unwrap());
         assert_eq!(rows(&store, "SELECT COUNT(*) FROM webhooks").await, 0);

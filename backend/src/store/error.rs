@@ -1,8 +1,12 @@
 //! What can go wrong in the database.
 
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
 use jiff::Timestamp;
 
-use super::without_credentials;
+use super::schema::SchemaProblem;
 
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]
@@ -15,14 +19,43 @@ pub enum StoreError {
     },
     /// The URL is that of a PostgreSQL database, which this build does not support.
     #[cfg(not(feature = "postgres"))]
-    #[error("database {url:?}: this build does not support PostgreSQL; build it with the feature `postgres`")]
+    #[error("{database}: this build does not support PostgreSQL; build it with the feature `postgres`")]
     WithoutPostgres {
-        /// The URL without user and password.
-        url: String,
+        /// The address.
+        database: String,
     },
-    /// The migration of the schema failed.
-    #[error("database schema: {0}")]
-    Migration(#[from] sqlx::migrate::MigrateError),
+    /// A database file cannot be opened or created.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A database cannot be opened.
+    #[error("{database}: {source}")]
+    Open {
+        /// The path or address.
+        database: String,
+        /// The cause.
+        source: sqlx::Error,
+    },
+    /// A database does not answer when it is opened.
+    #[error("{database}: no answer within {} s", limit.as_secs())]
+    Silent {
+        /// The path or address.
+        database: String,
+        /// The time limit.
+        limit: Duration,
+    },
+    /// A database does not have the schema that this program uses.
+    #[error("{database}: {problem}")]
+    Schema {
+        /// The path or address.
+        database: String,
+        /// The difference.
+        problem: SchemaProblem,
+    },
     /// The database returned an error.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
@@ -74,11 +107,6 @@ impl StoreError {
             }),
             _ => false,
         }
-    }
-
-    /// The error for the URL of an unsupported database.
-    pub(crate) fn unknown(url: &str) -> Self {
-        Self::UnknownDatabase { url: without_credentials(url) }
     }
 
     pub(super) fn corrupt(what: &'static str, problem: &impl ToString) -> Self {

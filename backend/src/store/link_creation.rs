@@ -7,7 +7,6 @@ use sqlx::{Any, Row, Transaction};
 
 use super::domains::domains_of_others;
 use super::folders::known_folders;
-use super::key_order::SortedKey;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
 use super::link_size::{self, MAX_LINK_BYTES};
 use super::outbox::enqueue;
@@ -56,12 +55,12 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    fn new(index: usize, sort_key: &str, link: Link) -> Result<Self, StoreError> {
+    fn new(index: usize, link: Link) -> Result<Self, StoreError> {
         let details = to_json("link details", &link.details)?;
         let utm = UtmParameters::of(&link.url);
         let (bytes, too_long) =
             (link_size::with_details(&link, &utm, &details), TooLong::of(&link.url, &utm));
-        let row = row(&link, sort_key, utm, &details)?;
+        let row = row(&link, utm, &details)?;
         Ok(Self { index, link, bytes, too_long, row })
     }
 
@@ -78,12 +77,12 @@ impl Draft {
 }
 
 /// The values of a link's row as a JSON list.
-fn row(link: &Link, sort_key: &str, utm: UtmParameters, details: &str) -> Result<String, StoreError> {
+fn row(link: &Link, utm: UtmParameters, details: &str) -> Result<String, StoreError> {
     let values = (
         &link.id,
         &link.domain,
         &link.key,
-        sort_key,
+        link.key.to_lowercase(),
         &link.url,
         utm.source,
         utm.medium,
@@ -110,6 +109,15 @@ pub(crate) fn transactions(links: &[NewLink]) -> Result<Vec<&[NewLink]>, StoreEr
             + to_json("link details", &details)?.len()
             + link_size::of_tags(tags))
     })
+}
+
+/// A random key of the length and with the prefix that a request asks for.
+fn random_key(input: &LinkInput) -> String {
+    let random = ids::short_key(input.key_length.unwrap_or(ids::KEY_LENGTH));
+    match &input.prefix {
+        Some(prefix) => format!("{prefix}/{random}"),
+        None => random,
+    }
 }
 
 impl Store {
@@ -149,11 +157,7 @@ impl Store {
     ) -> Result<Vec<Draft>, StoreError> {
         let draft = |(index, new): (usize, &NewLink)| {
             let input = &new.input;
-            let SortedKey { key, sort_key } = match (&input.key, input.key_length) {
-                (Some(key), _) => SortedKey { sort_key: self.key_order.sort_key(key), key: key.clone() },
-                (None, None | Some(ids::KEY_LENGTH)) => self.key_order.generate(input.prefix.as_deref()),
-                (None, Some(_)) => self.random_key(input),
-            };
+            let key = input.key.clone().unwrap_or_else(|| random_key(input));
             let mut details = Details::default();
             input.apply_details(&mut details);
             let link = Link {
@@ -174,18 +178,9 @@ impl Store {
                 created_at: now,
                 updated_at: now,
             };
-            Draft::new(index, &sort_key, link)
+            Draft::new(index, link)
         };
         links.iter().enumerate().map(draft).collect()
-    }
-
-    fn random_key(&self, input: &LinkInput) -> SortedKey {
-        let random = ids::short_key(input.key_length.unwrap_or(ids::KEY_LENGTH));
-        let key = match &input.prefix {
-            Some(prefix) => format!("{prefix}/{random}"),
-            None => random,
-        };
-        SortedKey { sort_key: self.key_order.sort_key(&key), key }
     }
 
     /// Creates the links of `drafts`. The results are in the order of `links`.
@@ -235,10 +230,8 @@ impl Store {
                 } else if input.key.is_some() {
                     results[index] = Some(Err(LinkConflict::Key));
                 } else {
-                    // A random key instead of the next key in order, which the next link may have as well.
-                    let SortedKey { key, sort_key } = self.random_key(input);
-                    link.key = key;
-                    taken.push(Draft::new(index, &sort_key, link)?);
+                    link.key = random_key(input);
+                    taken.push(Draft::new(index, link)?);
                 }
             }
             drafts = taken;
@@ -264,7 +257,7 @@ impl Store {
         }
         let rows: Vec<&str> = drafts.iter().map(|draft| draft.row.as_str()).collect();
         let mut sql = Sql::new(
-            "INSERT INTO links (workspace_seq, id, domain, key, sort_key, url, utm_source, utm_medium, utm_campaign,
+            "INSERT INTO links (workspace_seq, id, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
              utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at)
              SELECT CAST(",
         );

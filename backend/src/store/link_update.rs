@@ -273,10 +273,7 @@ impl Store {
         let utm = UtmParameters::of(&link.url);
         let mut sql = Sql::new("UPDATE links SET domain = ");
         sql.bind(link.domain.clone());
-        sql.push(", key = ")
-            .bind(link.key.clone())
-            .push(", sort_key = ")
-            .bind(self.key_order.sort_key(&link.key));
+        sql.push(", key = ").bind(link.key.clone()).push(", key_folded = ").bind(link.key.to_lowercase());
         sql.push(", url = ").bind(link.url.clone());
         sql.push(", utm_source = ").bind(utm.source).push(", utm_medium = ").bind(utm.medium);
         sql.push(", utm_campaign = ").bind(utm.campaign).push(", utm_term = ").bind(utm.term);
@@ -304,7 +301,7 @@ impl Store {
         link: &Link,
     ) -> Result<bool, StoreError> {
         let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.domain = ");
-        sql.bind(link.domain.clone()).push(" AND l.sort_key = ").bind(self.key_order.sort_key(&link.key));
+        sql.bind(link.domain.clone()).push(" AND l.key_folded = ").bind(link.key.to_lowercase());
         sql.push(" AND l.id <> ").bind(link.id.clone());
         Ok(sql.optional(&mut **transaction).await?.is_some())
     }

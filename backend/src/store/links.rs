@@ -288,7 +288,7 @@ impl Store {
     ) -> Result<Option<RedirectTarget>, StoreError> {
         let mut sql =
             Sql::new("SELECT l.id, l.workspace_seq, l.url, l.details FROM links l WHERE l.domain = ");
-        sql.bind(domain.to_owned()).push(" AND l.sort_key = ").bind(self.key_order.sort_key(folded_key));
+        sql.bind(domain.to_owned()).push(" AND l.key_folded = ").bind(folded_key.to_owned());
         sql.optional(&self.read).await?.as_ref().map(redirect_target).transpose()
     }
 
@@ -297,13 +297,11 @@ impl Store {
         &self,
         names: &[(String, String)],
     ) -> Result<Vec<((String, String), RedirectTarget)>, StoreError> {
-        let names: Vec<_> =
-            names.iter().map(|(domain, key)| (domain, key, self.key_order.sort_key(key))).collect();
         let mut sql = Sql::new(
-            "SELECT l.domain, value->>1 AS folded_key, l.id, l.workspace_seq, l.url, l.details FROM ",
+            "SELECT l.domain, l.key_folded AS folded_key, l.id, l.workspace_seq, l.url, l.details FROM ",
         );
         sql.each(self.dialect, to_json("names", &names)?);
-        sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.sort_key = value->>2");
+        sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.key_folded = value->>1");
         let rows = sql.all(&self.read).await?;
         rows.iter()
             .map(|row| Ok(((row.try_get("domain")?, row.try_get("folded_key")?), redirect_target(row)?)))
@@ -319,8 +317,8 @@ impl Store {
             LinkSelector::Key { domain, key } => sql
                 .push(" AND l.domain = ")
                 .bind(domain.clone())
-                .push(" AND l.sort_key = ")
-                .bind(self.key_order.sort_key(key)),
+                .push(" AND l.key_folded = ")
+                .bind(key.to_lowercase()),
         };
     }
 
@@ -500,7 +498,7 @@ mod tests {
     async fn selected_links_are_found_without_reading_all_links_of_the_workspace() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
+        let store = Store::open_or_create(&url).await.unwrap();
         let workspace = store.create_workspace("test", Timestamp::UNIX_EPOCH).await.unwrap();
         let (id, external) = (LinkSelector::Id("1".to_owned()), LinkSelector::ExternalId("1".to_owned()));
         let filter = LinkFilter { link_ids: Some(vec!["1".to_owned()]), ..LinkFilter::default() };

@@ -468,8 +468,9 @@ mod tests {
     #[tokio::test]
     async fn the_deliveries_that_wait_are_counted_in_an_index_and_not_sorted() {
         let folder = TempDir::new().unwrap();
-        let store =
-            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+            .await
+            .unwrap();
         let mut sql = Sql::new("");
         push_backlog(&mut sql, Timestamp::UNIX_EPOCH);
         let steps = steps(&store, sql).await;
@@ -483,8 +484,9 @@ mod tests {
     #[tokio::test]
     async fn no_delivery_is_read_to_learn_which_webhooks_something_waits_for() {
         let folder = TempDir::new().unwrap();
-        let store =
-            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+            .await
+            .unwrap();
         let mut sql = Sql::new("");
         push_webhooks_due(&mut sql, Dialect::Sqlite, Timestamp::UNIX_EPOCH, &WithoutRoom::default(), 1);
         let steps = steps(&store, sql).await;

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock, RwLockWriteGuard};
 use tokio::time::Instant;
 
 #[cfg(feature = "postgres")]
-use super::postgres_pool;
+use super::open::postgres_pool;
 use super::sql::Sql;
 use super::{PoolState, Store, StoreError};
 use crate::background::{self, Priority};
@@ -323,7 +323,7 @@ mod tests {
         use rustix::process::getpriority_process;
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
+        let store = Store::open_or_create(&url).await.unwrap();
         for priority in [Priority::Usual, Priority::Low, Priority::Lowest] {
             let mut transaction = transaction(&store, priority).await;
             let (sender, nice) = std::sync::mpsc::channel();
@@ -351,7 +351,7 @@ mod tests {
             for (rows, expected) in [(1_000, false), (32_000, true)] {
                 let folder = TempDir::new().unwrap();
                 let url = format!("sqlite:{}", folder.path().join("test.db").display());
-                let store = Store::open(&url).await.unwrap();
+                let store = Store::open_or_create(&url).await.unwrap();
                 let mut transaction = transaction(&store, priority).await;
                 let sorted = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
                     SELECT randomblob(1024) AS bytes FROM n ORDER BY bytes";
@@ -370,7 +370,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let analytics = Analytics { readers: 1, timeout: Duration::from_millis(100) };
-        let store = Store::open_with(&url, analytics).await.unwrap();
+        let store = Store::open_or_create_with(&url, analytics).await.unwrap();
         for _ in 0..3 {
             let endless = Sql::new(
                 "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n",

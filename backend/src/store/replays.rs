@@ -169,8 +169,9 @@ mod tests {
     #[tokio::test]
     async fn a_search_reads_only_the_deliveries_that_may_match() {
         let folder = TempDir::new().unwrap();
-        let store =
-            Store::open(&format!("sqlite:{}", folder.path().join("test.db").display())).await.unwrap();
+        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+            .await
+            .unwrap();
         let now = Timestamp::UNIX_EPOCH;
         let workspace = store.create_workspace("test", now).await.unwrap();
         let new = NewWebhook {

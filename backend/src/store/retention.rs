@@ -121,7 +121,7 @@ mod tests {
         const CLICKS: i64 = 5 * ROWS_PER_STEP / 2;
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let mut store = Store::open(&url).await.unwrap();
+        let mut store = Store::open_or_create(&url).await.unwrap();
         let public = PublicUrl::parse("https://s.test").unwrap();
         let horizon: Timestamp = "2026-02-13T12:00:00Z".parse().unwrap();
         let workspace = store.create_workspace("test", horizon).await.unwrap();
@@ -144,7 +144,7 @@ mod tests {
             assert!(clicks - clicks_left <= ROWS_PER_STEP, "{clicks} clicks became {clicks_left}");
             (clicks, steps) = (clicks_left, steps + 1);
             store.close().await;
-            store = Store::open(&url).await.unwrap();
+            store = Store::open_or_create(&url).await.unwrap();
         }
         assert_eq!((clicks, steps), (3, 3));
         let counted = rows(&store, "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_daily").await;

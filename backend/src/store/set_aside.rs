@@ -206,7 +206,7 @@ mod tests {
     async fn the_size_of_all_entries_is_bounded() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
+        let store = Store::open_or_create(&url).await.unwrap();
         // These bytes are not an encoded batch.
         let large = vec![u8::MAX; usize::try_from(MAX_BYTES / 4).unwrap()];
         for entry in 0..5 {
@@ -236,7 +236,7 @@ mod tests {
     async fn entries_expire_with_their_last_click_or_as_if_it_were_from_now() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
+        let store = Store::open_or_create(&url).await.unwrap();
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         let clicks = |seconds: &[i64]| {
             let clicks: Vec<Click> = seconds.iter().map(|second| Click::new("link", at(*second))).collect();

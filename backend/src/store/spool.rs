@@ -5,8 +5,6 @@
 //! therefore first appended to a separate file in small batches and recorded later in large ones. PostgreSQL has many
 //! writers; each process uses a spool if the operator configures one.
 
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::sqlite::{
@@ -14,15 +12,12 @@ use sqlx::sqlite::{
 };
 use sqlx::{Any, Connection, Executor, Row, Transaction};
 
-use super::full_addresses::truncate_batch;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError};
 use crate::ids;
 
 /// Time for another process, which is shutting down, to release the spool.
 const WAIT: Duration = Duration::from_secs(1);
-/// Version of the file's format, in the file's header. In version 0, batches contain whole addresses.
-const FORMAT: i64 = 1;
 /// Maximum number of batches that one transaction deletes.
 const DELETED_AT_ONCE: i64 = 64;
 
@@ -86,7 +81,6 @@ impl Store {
             }
             Err(error) => return Err(error.into()),
         };
-        truncate_addresses(&mut file).await?;
         let recorded = self.progress_of(&id).await?;
         sqlx::query("DELETE FROM batches WHERE number <= ?").bind(recorded.batch).execute(&mut file).await?;
         // A process has one spool, so the id is already set only if the spool is reopened.
@@ -147,31 +141,6 @@ impl Store {
     }
 }
 
-/// Truncates the addresses in a file from an earlier version.
-async fn truncate_addresses(file: &mut SqliteConnection) -> Result<(), StoreError> {
-    let format: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *file).await?;
-    if format >= FORMAT {
-        return Ok(());
-    }
-    let mut transaction = file.begin().await?;
-    let numbers: Vec<i64> =
-        sqlx::query_scalar("SELECT number FROM batches").fetch_all(&mut *transaction).await?;
-    for number in numbers {
-        let batch = sqlx::query_scalar("SELECT clicks FROM batches WHERE number = ?").bind(number);
-        let batch: Vec<u8> = batch.fetch_one(&mut *transaction).await?;
-        // A damaged batch is set aside later, when it is recorded.
-        if let Ok(batch) = truncate_batch(&batch) {
-            let update = sqlx::query("UPDATE batches SET clicks = ? WHERE number = ?");
-            update.bind(batch).bind(number).execute(&mut *transaction).await?;
-        }
-    }
-    transaction
-        .execute(sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {FORMAT}"))))
-        .await?;
-    transaction.commit().await?;
-    Ok(())
-}
-
 fn is_busy(code: &str) -> bool {
     // SQLITE_BUSY, with or without an extended result code.
     code.parse::<i32>().is_ok_and(|code| code & 0xff == 5)
@@ -210,16 +179,6 @@ impl Spool {
     }
 }
 
-/// The path of a SQLite database's spool. None for a database in memory.
-pub(crate) fn sqlite_spool(url: &str) -> Result<Option<PathBuf>, StoreError> {
-    if !url.starts_with("sqlite:") || url.contains(":memory:") || url.contains("mode=memory") {
-        return Ok(None);
-    }
-    let mut path = SqliteConnectOptions::from_str(url)?.get_filename().as_os_str().to_owned();
-    path.push("-clicks");
-    Ok(Some(path.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
@@ -244,7 +203,7 @@ mod tests {
         //  spooled batches, recorded batches, and batches that the next process finds
         let table = [(0, 0, 0), (3, 0, 3), (2, 4, 1), (0, 1, 0), (1, 0, 1)];
         for (spooled, recorded, expected) in table {
-            let store = Store::open(&url).await.unwrap();
+            let store = Store::open_or_create(&url).await.unwrap();
             let (mut spool, left) = store.open_spool().await.unwrap().unwrap();
             let mut numbers: Vec<i64> = left.batches.iter().map(|(number, _)| *number).collect();
             for count in 1..=spooled {
@@ -258,7 +217,7 @@ mod tests {
             // As if the process were killed.
             drop(spool);
             store.close().await;
-            let store = Store::open(&url).await.unwrap();
+            let store = Store::open_or_create(&url).await.unwrap();
             let (spool, left) = store.open_spool().await.unwrap().unwrap();
             assert_eq!(left.batches.len(), expected, "{spooled} spooled, {recorded} recorded");
             drop(spool);
@@ -271,7 +230,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let (public, now) = (PublicUrl::parse("https://s.test").unwrap(), Timestamp::UNIX_EPOCH);
-        let mut store = Store::open(&url).await.unwrap();
+        let mut store = Store::open_or_create(&url).await.unwrap();
         let workspace = store.create_workspace("test", now).await.unwrap();
         let input = LinkInput::create(&json!({"url": "https://example.com"}), "", now).unwrap();
         let links = [NewLink { input, domain: "s.test".to_owned() }];
@@ -302,7 +261,7 @@ mod tests {
             // As if the process were killed.
             drop(spool);
             store.close().await;
-            store = Store::open(&url).await.unwrap();
+            store = Store::open_or_create(&url).await.unwrap();
             let (opened, left) = store.open_spool().await.unwrap().unwrap();
             assert_eq!((left.batches.len(), left.recorded_clicks), (batches, recorded_clicks), "{reached:?}");
             spool = opened;
@@ -310,33 +269,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_in_a_file_from_an_earlier_version_are_truncated_once() {
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let mut click = Click::new("link_1", Timestamp::UNIX_EPOCH);
-        click.details.ip = "192.0.2.7".into();
-        let buffer: ClickBuffer = std::iter::once(&click).collect();
-        let batch = buffer.batch().encode().unwrap();
-        let store = Store::open(&url).await.unwrap();
-        let (mut spool, _) = store.open_spool().await.unwrap().unwrap();
-        spool.append(&batch, 0).await.unwrap();
-        spool.append(b"damaged", 0).await.unwrap();
-        spool.file.execute("PRAGMA user_version = 0").await.unwrap();
-        drop(spool);
-        let (mut spool, left) = store.open_spool().await.unwrap().unwrap();
-        assert_eq!(left.batches, [(1, truncate_batch(&batch).unwrap()), (2, b"damaged".to_vec())]);
-        // The operator has chosen to keep whole addresses, so this one stays.
-        spool.append(&batch, 2).await.unwrap();
-        drop(spool);
-        let (_spool, left) = store.open_spool().await.unwrap().unwrap();
-        assert_eq!(left.batches, [(3, batch)]);
-    }
-
-    #[tokio::test]
     async fn one_process_uses_the_spool_at_a_time() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let (first, second) = (Store::open(&url).await.unwrap(), Store::open(&url).await.unwrap());
+        let (first, second) =
+            (Store::open_or_create(&url).await.unwrap(), Store::open_or_create(&url).await.unwrap());
         let (spool, _) = first.open_spool().await.unwrap().unwrap();
         assert!(second.open_spool().await.unwrap().is_none());
         spool.close(0).await.unwrap();

@@ -189,8 +189,8 @@ pub(super) async fn resolve_tags<'a>(
         } else {
             sql.folded(dialect, "g.name")
         };
-        // Keeps the tags until the links that carry them are written.
-        sql.push(" = value->>0").lock(dialect, " FOR KEY SHARE OF g");
+        // Keeps the tags until the links that carry them are written. A tag is deleted by an update.
+        sql.push(" = value->>0").lock(dialect, " FOR SHARE OF g");
         for row in sql.all(&mut **transaction).await? {
             existing.insert(row.try_get::<i64, _>("seq")?, tag(&row)?);
         }
@@ -334,7 +334,7 @@ mod tests {
         const LINKS: i64 = 5 * ROWS_PER_STEP / 2;
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
+        let store = Store::open_or_create(&url).await.unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
         let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();

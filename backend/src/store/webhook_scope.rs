@@ -105,7 +105,7 @@ mod tests {
     async fn links_are_found_by_index() {
         let folder = TempDir::new().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open(&url).await.unwrap();
+        let store = Store::open_or_create(&url).await.unwrap();
         let workspace = store.create_workspace("test", Timestamp::UNIX_EPOCH).await.unwrap();
         let ids = ["link_1", "ext_1"].map(str::to_owned);
         let plan = links("EXPLAIN QUERY PLAN SELECT", Dialect::Sqlite, &workspace, &ids);

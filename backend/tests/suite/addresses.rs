@@ -18,7 +18,6 @@ on_both_databases! {
     as_much_of_an_address_is_stored_and_sent_as_the_operator_says,
     repeats_are_told_by_the_whole_address,
     no_file_holds_more_of_an_address_than_is_kept,
-    addresses_from_before_are_truncated_whatever_is_kept_now,
     without_a_proxy_the_address_is_that_of_the_connection,
 }
 
@@ -114,45 +113,6 @@ async fn no_file_holds_more_of_an_address_than_is_kept(database: Database) {
             assert!(is_in_a_file(&folder, stored), "{kept:?}");
         }
     }
-}
-
-async fn addresses_from_before_are_truncated_whatever_is_kept_now(database: Database) {
-    let mut receiver = Receiver::start().await;
-    let service = Service::with_settings(database, keeping(KeptAddress::Full)).await;
-    let webhook = link_and_webhook(&service, &receiver).await;
-    let addresses = ["192.0.2.77", "2001:db8:1:2:3:4:5:6", "nonsense", "2001:db8::1"];
-    for address in addresses {
-        follow_from(&service, address).await;
-        receiver.next().await;
-        service.clock.advance(Duration::from_secs(1));
-    }
-    // The same on both databases.
-    let step = include_str!("../../migrations/sqlite/0010_retention.sql");
-    let mut connection = service.database().connect().await;
-    sqlx::raw_sql("DROP TABLE retention; DROP TABLE full_addresses").execute(&mut connection).await.unwrap();
-    sqlx::raw_sql(step).execute(&mut connection).await.unwrap();
-    // Payloads were whole.
-    let whole = "UPDATE webhook_events SET link_snapshot = NULL, payload = payload ||
-        (SELECT s.body FROM link_snapshots s WHERE s.id = link_snapshot) || '}}'";
-    sqlx::raw_sql(whole).execute(&mut connection).await.unwrap();
-    let service = service.restart().await;
-    follow_from(&service, "192.0.2.78").await;
-    receiver.next().await;
-    let truncated = ["192.0.2.0", "2001:db8:1::", "", "2001:db8::", "192.0.2.78"];
-    assert_eq!(service.get("/events?sortOrder=asc").await.each("ip"), truncated);
-    // A database is truncated once: what was kept whole since then stays so.
-    let service = service.restart().await;
-    assert_eq!(service.get("/events?sortOrder=asc").await.each("ip"), truncated);
-    // Also in what is sent again.
-    let filter = json!({"status": "delivered"});
-    let answer = service.post(&format!("/webhooks/{webhook}/deliveries/replay"), &filter).await;
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    let mut sent: Vec<Value> = Vec::new();
-    for _ in truncated {
-        sent.push(receiver.next().await.json()["data"]["click"]["ip"].clone());
-    }
-    sent.sort_by_key(|address| address.as_str().unwrap().to_owned());
-    assert_eq!(sent, ["", "192.0.2.0", "192.0.2.78", "2001:db8:1::", "2001:db8::"]);
 }
 
 async fn without_a_proxy_the_address_is_that_of_the_connection(database: Database) {

@@ -19,7 +19,6 @@ on_both_databases! {
     clicks_are_grouped_by_whatever_is_known_of_them,
     filters_take_lists_and_their_negation_and_events_agree,
     intervals_and_time_zones_are_the_readers,
-    clicks_from_before_are_named_as_published,
 }
 
 async fn relative_and_absolute_ranges_are_exact_and_events_agree(database: Database) {
@@ -428,98 +427,4 @@ async fn intervals_and_time_zones_are_the_readers(database: Database) {
     let series = service.get("/analytics?groupBy=timeseries&start=2026-03-15&timezone=Asia/Kolkata").await;
     assert_eq!(series.body[0]["start"], "2026-03-14T18:30:00.000Z");
     assert_eq!(service.get("/analytics?groupBy=timeseries&event=leads").await.each("clicks").len(), 25);
-}
-
-async fn clicks_from_before_are_named_as_published(database: Database) {
-    let service = Service::start(database).await;
-    let link = service.link(&json!({"url": "https://example.com"})).await;
-    let phone = "Mozilla/5.0 (Linux; Android 14) Mobile Safari/537.36";
-    let app = "Dalvik/2.1.0 (Linux; U; Android 14; SM-S911B)";
-    let smart_tv = "Mozilla/5.0 (Linux; Android 12; Smart TV)";
-    let bravia = "Mozilla/5.0 (Linux; Android 12; BRAVIA 4K)";
-    let fire = "Mozilla/5.0 (Linux; Android 11; AFTMM)";
-    let cast = "Mozilla/5.0 (Linux; Android) CrKey/1.54";
-    //  device, browser, system and user agent as they were, and the first three as they are published
-    let table = [
-        (["Desktop", "Chrome", "Mac OSX", ""], ["Desktop", "Chrome", "Mac OS"]),
-        (["Desktop", "Internet Explorer", "Windows 7", ""], ["Desktop", "IE", "Windows"]),
-        (["Desktop", "Edge", "Windows 10", ""], ["Desktop", "Edge", "Windows"]),
-        (["Desktop", "Edge", "Windows UNKNOWN Ver", ""], ["Desktop", "Edge", "Windows"]),
-        (["Mobile", "Internet Explorer", "Windows Phone OS", ""], ["Mobile", "IE", "Windows Phone"]),
-        (["Mobile", "Safari", "iPhone", ""], ["Mobile", "Safari", "iOS"]),
-        (["Mobile", "Safari", "iPad", ""], ["Tablet", "Safari", "iOS"]),
-        (["Mobile", "SamsungBrowser", "Android", phone], ["Mobile", "Samsung Internet", "Android"]),
-        (["Mobile", "Chrome", "Android", "Mozilla/5.0 (Linux; Android 14)"], ["Tablet", "Chrome", "Android"]),
-        (["Mobile", "Chrome", "Android", "Mozilla/5.0 (Android; mobile)"], ["Tablet", "Chrome", "Android"]),
-        (["Mobile", "Chrome", "Android", "mozilla/5.0 (Android 14)"], ["Mobile", "Chrome", "Android"]),
-        (["Mobile", "Unknown", "Android", app], ["Mobile", "Unknown", "Android"]),
-        (["Mobile", "Unknown", "Android", "App/1 (Android; bravia; tv)"], ["Mobile", "Unknown", "Android"]),
-        (["Mobile", "Unknown", "Android", "App/1 (Android TV) Mobile"], ["Smarttv", "Unknown", "Android"]),
-        (["Mobile", "Chrome", "Android", smart_tv], ["Smarttv", "Chrome", "Android"]),
-        (["Mobile", "Chrome", "Android", bravia], ["Smarttv", "Chrome", "Android"]),
-        (["Mobile", "Chrome", "Android", fire], ["Smarttv", "Chrome", "Android"]),
-        (["Mobile", "Chrome", "Android", cast], ["Smarttv", "Chrome", "Android"]),
-        (
-            ["Console", "Unknown", "DigitalTV", "Opera/9.80 (Linux; HbbTV)"],
-            ["Smarttv", "Unknown", "DigitalTV"],
-        ),
-        (["Desktop", "Chrome", "Linux", "Mozilla/5.0 (X11; Linux) TV"], ["Desktop", "Chrome", "Linux"]),
-        (["Desktop", "Chrome", "ChromeOS", ""], ["Desktop", "Chrome", "Chrome OS"]),
-        (["Desktop", "Firefox", "Linux", ""], ["Desktop", "Firefox", "Linux"]),
-        (["Unknown", "HTTP Library", "Unknown", "curl/8"], ["Unknown", "HTTP Library", "Unknown"]),
-    ];
-    let clicks: Vec<Click> = table
-        .iter()
-        .map(|([device, browser, os, user_agent], _)| {
-            click(&service, link["id"].as_str().unwrap(), |details| {
-                details.device = (*device).into();
-                details.browser = (*browser).into();
-                details.os = (*os).into();
-                details.user_agent = (*user_agent).into();
-            })
-        })
-        .collect();
-    service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
-    let referers = [
-        ("com.Slack", "com.slack"),
-        ("Www.Com.Slack", "com.slack"),
-        ("t.co", "t.co"),
-        ("(direct)", "(direct)"),
-    ];
-    let from = referers.map(|(referer, _)| {
-        click(&service, link["id"].as_str().unwrap(), |details| details.referer = referer.into())
-    });
-    service.backend.store().record_clicks(&from, service.backend.public_url()).await.unwrap();
-    let steps = if service.database().is_sqlite() {
-        [
-            include_str!("../../migrations/sqlite/0006_published_values.sql"),
-            include_str!("../../migrations/sqlite/0017_published_devices.sql"),
-        ]
-    } else {
-        [
-            include_str!("../../migrations/postgres/0005_published_values.sql"),
-            include_str!("../../migrations/postgres/0018_published_devices.sql"),
-        ]
-    };
-    let mut connection = service.database().connect().await;
-    for step in steps {
-        sqlx::raw_sql(step).execute(&mut connection).await.unwrap();
-    }
-    // It writes only clicks that it changes.
-    let again = sqlx::raw_sql(steps[1]).execute(&mut connection).await.unwrap();
-    assert_eq!(again.rows_affected(), 0);
-    let events = service.get("/events?sortOrder=asc").await;
-    let found: Vec<[&str; 3]> = events
-        .body
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|event| ["device", "browser", "os"].map(|name| event[name].as_str().unwrap()))
-        .collect();
-    let (devices, others) = found.split_at(table.len());
-    assert_eq!(devices, table.map(|(_, published)| published));
-    assert_eq!(others, [["Unknown"; 3]; 4]);
-    let found =
-        events.each("click").into_iter().skip(table.len()).map(|click| click["referer"].as_str().unwrap());
-    assert_eq!(found.collect::<Vec<_>>(), referers.map(|(_, published)| published));
 }

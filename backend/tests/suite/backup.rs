@@ -132,7 +132,7 @@ async fn a_backup_has_the_clicks_that_are_spooled_and_those_set_aside(database: 
     caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
     let unreadable = if place.database.is_sqlite() { "x'ff'" } else { r"'\xff'" };
     let set_aside = format!(
-        "INSERT INTO set_aside_clicks (id, reason, clicks) VALUES ('aside', 'refused', {unreadable})"
+        "INSERT INTO set_aside_clicks (id, reason, clicks, at) VALUES ('aside', 'refused', {unreadable}, 0)"
     );
     place.database.connect().await.execute(AssertSqlSafe(set_aside)).await.unwrap();
     let mut block = place.database.block_recording().await;

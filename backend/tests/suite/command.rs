@@ -7,9 +7,11 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::process::{database_in, migrate};
+
 fn backend(folder: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_backend"));
-    command.env("WEIR_DATABASE", format!("sqlite:{}", folder.path().join("test.db").display()));
+    command.env("WEIR_DATABASE", database_in(folder.path()));
     command
 }
 
@@ -22,6 +24,7 @@ fn json(command: &mut Command) -> Value {
 #[test]
 fn keys_are_seeded_made_listed_and_revoked() {
     let folder = TempDir::new().unwrap();
+    migrate(&database_in(folder.path()));
     let seeded = json(backend(&folder).args(["seed", "--json"]));
     let plans: Vec<&str> =
         seeded["keys"].as_array().unwrap().iter().map(|key| key["plan"].as_str().unwrap()).collect();
@@ -42,6 +45,7 @@ fn keys_are_seeded_made_listed_and_revoked() {
 #[test]
 fn domains_are_assigned_listed_and_released() {
     let folder = TempDir::new().unwrap();
+    migrate(&database_in(folder.path()));
     let seeded = json(backend(&folder).args(["seed", "--json"]));
     let workspace = seeded["workspace"].as_str().unwrap();
     let run = |arguments: &[&str]| backend(&folder).arg("domains").args(arguments).output().unwrap();
@@ -57,6 +61,7 @@ fn domains_are_assigned_listed_and_released() {
 #[test]
 fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
+    migrate(&database_in(folder.path()));
     let no_quota = "--limits: the plan enterprise has no default quotas";
     let table: [(&[&str], &str); 12] = [
         (&["keys", "create", "--plan", "Pro"], "Pro"),

@@ -1,11 +1,8 @@
 //! Folders: made, listed, changed and deleted, and the links in them.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sqlx::migrate::Migrator;
-use sqlx::{AnyPool, AssertSqlSafe, Executor};
 
 use crate::database::{Database, on_both_databases};
 use crate::service::Service;
@@ -16,7 +13,6 @@ on_both_databases! {
     a_malformed_folder_is_refused,
     folders_are_listed_page_by_page,
     a_deleted_folder_leaves_its_links_in_none_at_once,
-    folders_that_were_only_ids_are_folders_of_that_name,
 }
 
 async fn a_folder_is_made_changed_and_deleted(database: Database) {
@@ -166,55 +162,4 @@ async fn a_deleted_folder_leaves_its_links_in_none_at_once(database: Database) {
         tokio::task::yield_now().await;
     }
     checked(&service).await;
-}
-
-async fn folders_that_were_only_ids_are_folders_of_that_name(database: Database) {
-    sqlx::any::install_default_drivers();
-    let (url, folder) = if database.is_sqlite() {
-        (format!("{}?mode=rwc", database.url), "migrations/sqlite")
-    } else {
-        (database.url.clone(), "migrations/postgres")
-    };
-    let migrations = Migrator::new(Path::new(folder)).await.unwrap();
-    let pool = AnyPool::connect(&url).await.unwrap();
-    migrations.run_to(9, &pool).await.unwrap();
-    for workspace in ["one", "two"] {
-        pool.execute(AssertSqlSafe(format!(
-            "INSERT INTO workspaces (id, name, created_at) VALUES ('ws_{workspace}', '{workspace}', 0)"
-        )))
-        .await
-        .unwrap();
-    }
-    for (workspace, key, folder) in [
-        ("one", "a", "'F'"),
-        ("one", "b", "'F'"),
-        ("one", "c", "'f'"),
-        ("one", "d", "NULL"),
-        ("one", "e", "''"),
-        ("two", "g", "'F'"),
-    ] {
-        pool.execute(AssertSqlSafe(format!(
-            "INSERT INTO links (id, workspace_seq, domain, key, key_place, url, folder_id, archived, details, created_at,
-             updated_at) SELECT 'link_{key}', seq, 's.test', '{key}', '{key}', 'https://example.com/', {folder}, 0, '{{}}',
-             0, 0 FROM workspaces WHERE name = '{workspace}'"
-        )))
-        .await
-        .unwrap();
-    }
-    pool.close().await;
-    let service = Service::start(database).await;
-    let store = service.backend.store();
-    for (workspace, folders, of_links) in
-        [("ws_one", vec!["F", "f"], json!([null, null, "f", "F", "F"])), ("ws_two", vec!["F"], json!(["F"]))]
-    {
-        let workspace = store.workspace(workspace).await.unwrap().unwrap();
-        let (_, key) = store.create_key(&workspace, "pro", None, service.now()).await.unwrap();
-        let get = async |path: &str| service.call_as(&key, "GET".parse().unwrap(), path, None).await;
-        assert_eq!(get("/folders").await.each("name"), folders);
-        assert_eq!(get("/folders").await.each("id"), folders);
-        assert_eq!(json!(get("/links").await.each("folderId")), of_links);
-        let path = "/folders/F";
-        assert_eq!(service.call_as(&key, "DELETE".parse().unwrap(), path, None).await.status, 200);
-        assert_eq!(get("/links?folderId=F").await.body, json!([]));
-    }
 }

@@ -8,6 +8,7 @@ use sqlx::Executor;
 use tempfile::TempDir;
 
 use crate::database::{Database, on_both_databases};
+use crate::process::migrate;
 
 on_both_databases! {
     an_import_that_fails_or_is_stopped_says_after_which_line_to_continue,
@@ -58,6 +59,7 @@ impl Place {
 }
 
 fn new_workspace(database: &Database) -> String {
+    migrate(&database.url);
     let seeded = Command::new(env!("CARGO_BIN_EXE_backend"))
         .args(["seed", "--json", "--database", &database.url])
         .output()

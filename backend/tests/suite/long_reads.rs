@@ -16,7 +16,7 @@ on_both_databases! {
 /// Rows of each kind, which take much longer than a millisecond to read.
 const ROWS: &str = "
     WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
-    INSERT INTO links (id, workspace_seq, domain, key, sort_key, url, archived, details, created_at, updated_at)
+    INSERT INTO links (id, workspace_seq, domain, key, key_folded, url, archived, details, created_at, updated_at)
     SELECT 'link_' || i, 1, 's.test', 'k' || i, 'k' || i, 'https://example.com', 0, '{}', 0, 0 FROM n;
     WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
     INSERT INTO tags (id, workspace_seq, name, color) SELECT 'tag_' || i, 1, 'tag' || i, 'red' FROM n;

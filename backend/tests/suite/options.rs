@@ -15,8 +15,9 @@ use tempfile::TempDir;
 mod cli;
 
 /// The arguments that each command needs. `{…}` stand for what [`Prepared`] has.
-const NEEDED: [(&str, &[(&str, &str)]); 13] = [
+const NEEDED: [(&str, &[(&str, &str)]); 14] = [
     ("serve", &[DATABASE, ("--listen", "127.0.0.1:0"), ("--internal-listen", "127.0.0.1:0")]),
+    ("migrate", &[DATABASE]),
     ("keys create", &[DATABASE, ("--plan", "pro")]),
     ("keys list", &[DATABASE]),
     ("keys revoke", &[DATABASE, ("<ID>", "{key}")]),
@@ -38,7 +39,7 @@ const SWITCH: &str = "(no value)";
 const ANY: &str = "any text is accepted";
 
 //  command, option, accepted value, refused value, reason in the message
-const TABLE: [(&str, &str, &str, &str, &str); 64] = [
+const TABLE: [(&str, &str, &str, &str, &str); 65] = [
     ("", "--log-format", "json", "xml", "text, json"),
     ("serve", "--listen", "127.0.0.1:0", "localhost", "invalid socket address"),
     ("serve", "--internal-listen", "127.0.0.1:0", "192.0.2.1:1", "192.0.2.1:1: "),
@@ -72,6 +73,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 64] = [
     ("serve", "--country-header", "x-country", "x country", "invalid HTTP header name"),
     ("serve", "--region-header", "x-region", "x region", "invalid HTTP header name"),
     ("serve", "--city-header", "x-city", "x city", "invalid HTTP header name"),
+    ("migrate", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("keys create", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("keys create", "--plan", "free", "Free", "\"Free\""),
     ("keys create", "--limits", "standard=5/minute", "standard=5", "\"5\""),
@@ -128,13 +130,13 @@ impl Prepared {
     async fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let mut prepared = Self { folder, workspace: String::new(), key: String::new() };
+        prepared.succeed(&["migrate"]);
         let seeded = prepared.succeed(&["seed", "--json"]);
         let seeded: Value = serde_json::from_str(&seeded).unwrap();
         prepared.workspace = seeded["workspace"].as_str().unwrap().to_owned();
         prepared.key = seeded["keys"][0]["id"].as_str().unwrap().to_owned();
         prepared.succeed(&["domains", "assign", "--workspace", "{workspace}", "assigned.test"]);
-        let damaged =
-            "INSERT INTO set_aside_clicks (id, reason, clicks) VALUES ('damaged', 'cannot be read', x'ff')";
+        let damaged = "INSERT INTO set_aside_clicks (id, reason, clicks, at) VALUES ('damaged', 'cannot be read', x'ff', 0)";
         let mut database = SqliteConnection::connect(&prepared.fill(DATABASE.1)).await.unwrap();
         database.execute(AssertSqlSafe(damaged)).await.unwrap();
         database.close().await.unwrap();

@@ -70,7 +70,7 @@ async fn a_deep_page_neither_keeps_nor_writes_the_links_before_it() {
     let mut connection = database.connect().await;
     sqlx::query(
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
-         INSERT INTO links (id, workspace_seq, domain, key, sort_key, url, archived, details, created_at, updated_at)
+         INSERT INTO links (id, workspace_seq, domain, key, key_folded, url, archived, details, created_at, updated_at)
          SELECT 'link_' || i, 1, 's.test', 'k' || i, 'k' || i, 'https://example.com', 0, $1, 0, 0 FROM n",
     )
     .bind(json!({"comments": "c".repeat(100_000)}).to_string())

@@ -136,8 +136,15 @@ pub(crate) fn database_in(folder: &Path) -> String {
     format!("sqlite:{}", folder.join("test.db").display())
 }
 
+/// Creates the tables of an empty database.
+pub(crate) fn migrate(database: &str) {
+    let arguments = ["migrate", "--database", database];
+    assert!(Command::new(env!("CARGO_BIN_EXE_backend")).args(arguments).status().unwrap().success());
+}
+
 /// Makes a key of a new workspace.
 pub(crate) fn make_key(database: &str) -> String {
+    migrate(database);
     let made = Command::new(env!("CARGO_BIN_EXE_backend"))
         .args(["keys", "create", "--plan", "pro", "--json", "--database", database])
         .output()

@@ -1,10 +1,8 @@
 //! Scopes of webhooks: the links and folders whose events they receive.
 
-use std::path::Path;
-
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Executor};
+use sqlx::Executor;
 
 use crate::database::{Database, on_both_databases};
 use crate::receiver::Receiver;
@@ -12,7 +10,6 @@ use crate::service::Service;
 
 on_both_databases! {
     a_changed_scope_applies_to_the_next_event,
-    a_scope_from_an_earlier_version_applies,
     a_scope_is_not_parsed_for_an_event,
 }
 
@@ -79,27 +76,6 @@ async fn a_changed_scope_applies_to_the_next_event(database: Database) {
         service.delete(&format!("/links/{}", link["id"].as_str().unwrap())).await;
     }
     assert_eq!(keys(&mut receiver, 1).await, ["c"]);
-}
-
-async fn a_scope_from_an_earlier_version_applies(database: Database) {
-    let service = Service::start(database).await;
-    let mut receiver = Receiver::start().await;
-    let links = [
-        service.link(&json!({"url": "https://example.com", "key": "a"})).await,
-        service.link(&json!({"url": "https://example.com", "key": "b"})).await,
-    ];
-    scoped(&service, &receiver, &links[1]).await;
-    let folder = if service.database().is_sqlite() { "sqlite" } else { "postgres" };
-    let migration = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder);
-    let migration = std::fs::read_to_string(migration.join("0015_webhook_scopes.sql")).unwrap();
-    let mut connection = service.database().connect().await;
-    connection.execute("DROP TABLE webhook_scopes").await.unwrap();
-    connection.execute("DROP INDEX webhook_deliveries_failed").await.unwrap();
-    connection.execute(sqlx::raw_sql(AssertSqlSafe(migration))).await.unwrap();
-    for link in &links {
-        service.patch(&format!("/links/{}", link["id"].as_str().unwrap()), &json!({"title": "t"})).await;
-    }
-    assert_eq!(keys(&mut receiver, 1).await, ["b"]);
 }
 
 /// A scope may have a thousand ids, and a workspace twenty webhooks. All writers wait while a transaction of SQLite lasts.

@@ -60,7 +60,7 @@ pub(crate) fn settings() -> Settings {
 }
 
 async fn start(database: &Database, clock: &SteppedClock, setup: &Setup) -> Backend {
-    let mut store = Store::open_with(&database.url, setup.analytics).await.unwrap();
+    let mut store = Store::open_or_create_with(&database.url, setup.analytics).await.unwrap();
     if let Some(spool) = &setup.spool {
         store = store.with_spool(spool.clone());
     }

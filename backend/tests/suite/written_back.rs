@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sqlx::Executor;
 
 use crate::database::{Database, on_both_databases};
-use crate::service::{Service, settings};
+use crate::service::Service;
 
 on_both_databases! {
     a_link_is_the_same_after_it_is_read_and_written_back,
@@ -14,7 +13,6 @@ on_both_databases! {
     a_link_that_was_read_can_be_created_again,
     each_field_of_tags_counts_or_is_refused,
     campaign_parameters_are_bounded_wherever_they_are,
-    a_link_keeps_what_an_earlier_version_accepted,
 }
 
 /// Links with several tags, a folder, and destinations that an encoder would change.
@@ -172,31 +170,4 @@ async fn campaign_parameters_are_bounded_wherever_they_are(database: Database) {
     }
     assert_eq!(service.patch(&path, &json!({"utm_term": "t"})).await.error().2, url);
     assert_eq!(service.get(&path).await.body, link);
-}
-
-async fn a_link_keeps_what_an_earlier_version_accepted(database: Database) {
-    let service = Service::on_domains(database, &["old.test"]).await;
-    service.link(&json!({"url": "https://example.com/?utm_term=t", "key": "k", "domain": "old.test"})).await;
-    let key = "do\u{200b}cs";
-    let details = r#"{"test_started_at":"2026-05-01T00:00:00.123456Z"}"#;
-    let url = format!("https://example.com/?utm_term={}", "t".repeat(300));
-    let update = format!("UPDATE links SET key = '{key}', details = '{details}', url = '{url}'");
-    service.database().connect().await.execute(sqlx::AssertSqlSafe(update)).await.unwrap();
-    let link = service.get("/links").await.body[0].clone();
-    assert_eq!((&link["key"], &link["testStartedAt"]), (&json!(key), &json!("2026-05-01T00:00:00.123Z")));
-    let path = format!("/links/{}", link["id"].as_str().unwrap());
-    assert_eq!(service.patch(&path, &link).await.body, link);
-    assert_eq!(service.put("/links/upsert", &link).await.body, link);
-    for (field, value) in [("key", json!("do\u{200b}c")), ("testStartedAt", json!("now"))] {
-        let mut changed = link.clone();
-        changed[field] = value;
-        for answer in [service.patch(&path, &changed).await, service.put("/links/upsert", &changed).await] {
-            assert_eq!(answer.error().0, 422, "{field}");
-        }
-        let mut new = json!({"url": "https://example.com/new"});
-        new[field] = changed[field].clone();
-        assert_eq!(service.put("/links/upsert", &new).await.error().0, 422, "{field}");
-    }
-    let service = service.restart_with(settings()).await;
-    assert_eq!(service.patch(&path, &link).await.body, link, "on a domain that the service no longer has");
 }

@@ -120,7 +120,7 @@ pub(super) async fn prepare(process: &Process, key: String, database: &Database,
         let link = caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
         ids.push(link["id"].as_str().unwrap().to_owned());
     }
-    let store = Store::open(&database.url).await.unwrap();
+    let store = Store::open_or_create(&database.url).await.unwrap();
     let public = PublicUrl::parse(&process.url("")).unwrap();
     let now = Clock::system().now();
     for id in &ids {

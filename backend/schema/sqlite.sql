@@ -1,0 +1,273 @@
+-- Instants are Unix milliseconds. `seq` is the internal, never reused number of a row; `id` is its public name.
+
+CREATE TABLE workspaces (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    created_at BIGINT NOT NULL
+);
+
+-- Deleted links and tags belong to workspace 0, which has no keys, until their rows are deleted.
+INSERT INTO workspaces (seq, id, name, created_at) VALUES (0, '', 'deleted', 0);
+
+-- Only the SHA-256 of a key is kept. `limits` is JSON: class to list of quotas, or null.
+CREATE TABLE api_keys (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    sha256 TEXT NOT NULL UNIQUE,
+    plan TEXT NOT NULL,
+    limits TEXT,
+    created_at BIGINT NOT NULL,
+    revoked_at BIGINT
+);
+
+-- `version` changes with each change of the keys and is never used again. A gateway that has a list of keys learns from it
+-- whether its list is current.
+CREATE TABLE key_directory (version TEXT NOT NULL);
+INSERT INTO key_directory (version) VALUES (lower(hex(randomblob(16))));
+CREATE TRIGGER api_keys_inserted AFTER INSERT ON api_keys
+BEGIN
+    UPDATE key_directory SET version = lower(hex(randomblob(16)));
+END;
+CREATE TRIGGER api_keys_updated AFTER UPDATE ON api_keys
+BEGIN
+    UPDATE key_directory SET version = lower(hex(randomblob(16)));
+END;
+CREATE TRIGGER api_keys_deleted AFTER DELETE ON api_keys
+BEGIN
+    UPDATE key_directory SET version = lower(hex(randomblob(16)));
+END;
+
+-- Domains on which only one workspace may create links.
+CREATE TABLE domains (
+    name TEXT NOT NULL PRIMARY KEY,
+    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    assigned_at BIGINT NOT NULL
+) WITHOUT ROWID;
+
+-- A link names its folder by its id. A link whose folder has no row here is in no folder. Names are unique in lower case.
+-- Only letters of ASCII count, because SQLite folds no others.
+CREATE TABLE folders (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    description TEXT,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL
+);
+CREATE UNIQUE INDEX folders_by_name ON folders (workspace_seq, lower(name));
+
+-- Deleted folders that links may still name.
+CREATE TABLE deleted_folders (
+    workspace_seq BIGINT NOT NULL,
+    id TEXT NOT NULL,
+    PRIMARY KEY (workspace_seq, id)
+) WITHOUT ROWID;
+
+CREATE TABLE tags (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    name TEXT NOT NULL,
+    color TEXT NOT NULL
+);
+CREATE UNIQUE INDEX tags_by_name ON tags (workspace_seq, lower(name));
+
+-- `key_folded` is the key in lower case: keys that differ only in case are one short link. `details` is JSON: the
+-- fields that no query looks at. `archived` is 0 or 1. The campaign parameters are those in the query of `url`.
+CREATE TABLE links (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    domain TEXT NOT NULL,
+    "key" TEXT NOT NULL,
+    key_folded TEXT NOT NULL,
+    url TEXT NOT NULL,
+    utm_source TEXT,
+    utm_medium TEXT,
+    utm_campaign TEXT,
+    utm_term TEXT,
+    utm_content TEXT,
+    external_id TEXT,
+    tenant_id TEXT,
+    folder_id TEXT,
+    archived BIGINT NOT NULL,
+    details TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    UNIQUE (domain, key_folded),
+    UNIQUE (workspace_seq, external_id)
+);
+CREATE INDEX links_of_workspace ON links (workspace_seq, seq);
+CREATE INDEX links_by_url ON links (workspace_seq, url);
+CREATE INDEX links_of_folder ON links (workspace_seq, folder_id) WHERE folder_id IS NOT NULL;
+
+CREATE TABLE link_tags (
+    link_seq BIGINT NOT NULL REFERENCES links (seq) ON DELETE CASCADE,
+    tag_seq BIGINT NOT NULL REFERENCES tags (seq) ON DELETE CASCADE,
+    PRIMARY KEY (link_seq, tag_seq)
+) WITHOUT ROWID;
+CREATE INDEX links_of_tag ON link_tags (tag_seq, link_seq);
+
+-- Links that are deleted and whose rows are not all gone yet. They belong to workspace 0, on no domain.
+CREATE TABLE deleted_links (
+    link_seq BIGINT NOT NULL PRIMARY KEY REFERENCES links (seq) ON DELETE CASCADE,
+    workspace_seq BIGINT NOT NULL
+);
+CREATE INDEX deleted_links_of_workspace ON deleted_links (workspace_seq, link_seq);
+
+CREATE TABLE clicks (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL,
+    workspace_seq BIGINT NOT NULL,
+    link_seq BIGINT NOT NULL REFERENCES links (seq) ON DELETE CASCADE,
+    at BIGINT NOT NULL,
+    url TEXT NOT NULL,
+    continent TEXT NOT NULL,
+    country TEXT NOT NULL,
+    region TEXT NOT NULL,
+    city TEXT NOT NULL,
+    device TEXT NOT NULL,
+    browser TEXT NOT NULL,
+    os TEXT NOT NULL,
+    user_agent TEXT NOT NULL,
+    "trigger" TEXT NOT NULL,
+    referer TEXT NOT NULL,
+    referer_url TEXT NOT NULL,
+    ip TEXT NOT NULL
+);
+CREATE INDEX clicks_of_workspace ON clicks (workspace_seq, at);
+CREATE INDEX clicks_of_link ON clicks (link_seq, at);
+
+-- Kept in the transaction that records the clicks, so they always equal the sum of the rows in `clicks`.
+CREATE TABLE link_totals (
+    link_seq BIGINT NOT NULL PRIMARY KEY REFERENCES links (seq) ON DELETE CASCADE,
+    clicks BIGINT NOT NULL,
+    last_clicked BIGINT NOT NULL
+) WITHOUT ROWID;
+
+-- `bucket` is the start of the UTC hour or day, in Unix milliseconds.
+CREATE TABLE clicks_hourly (
+    workspace_seq BIGINT NOT NULL,
+    bucket BIGINT NOT NULL,
+    link_seq BIGINT NOT NULL REFERENCES links (seq) ON DELETE CASCADE,
+    clicks BIGINT NOT NULL,
+    PRIMARY KEY (workspace_seq, bucket, link_seq)
+) WITHOUT ROWID;
+CREATE INDEX clicks_hourly_of_link ON clicks_hourly (link_seq, bucket);
+
+CREATE TABLE clicks_daily (
+    workspace_seq BIGINT NOT NULL,
+    bucket BIGINT NOT NULL,
+    link_seq BIGINT NOT NULL REFERENCES links (seq) ON DELETE CASCADE,
+    clicks BIGINT NOT NULL,
+    PRIMARY KEY (workspace_seq, bucket, link_seq)
+) WITHOUT ROWID;
+CREATE INDEX clicks_daily_of_link ON clicks_daily (link_seq, bucket);
+
+-- The instant, on a UTC hour, before which clicks are deleted or about to be. It never moves back. Rollups stay.
+CREATE TABLE retention (kept_from BIGINT NOT NULL);
+INSERT INTO retention (kept_from) VALUES (0);
+
+-- The number of the last batch of spooled clicks that is recorded, and of the clicks after it that are recorded too. The
+-- batches are in a separate file.
+CREATE TABLE spool (recorded BIGINT NOT NULL, clicks_ahead BIGINT NOT NULL DEFAULT 0);
+INSERT INTO spool (recorded) VALUES (0);
+
+-- Clicks that the database refused, for an operator to look at and replay. `clicks` is a batch in the form of the spool, `id` the
+-- id of its click, or the spool and the number of a batch that cannot be read. `at` is the time of the last click, or the time at
+-- which an unreadable batch was set aside.
+CREATE TABLE set_aside_clicks (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    reason TEXT NOT NULL,
+    clicks BLOB NOT NULL,
+    at BIGINT NOT NULL
+);
+CREATE INDEX set_aside_by_time ON set_aside_clicks (at);
+
+-- `triggers`, `link_ids` and `folder_ids` are JSON lists. Until `old_secret_until`, deliveries are signed with the secret from
+-- before the last rotation as well.
+CREATE TABLE webhooks (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    name TEXT NOT NULL,
+    url TEXT NOT NULL,
+    secret TEXT NOT NULL,
+    old_secret TEXT,
+    old_secret_until BIGINT,
+    triggers TEXT NOT NULL,
+    link_scope TEXT,
+    link_ids TEXT NOT NULL,
+    folder_ids TEXT NOT NULL,
+    failures BIGINT NOT NULL,
+    disabled_at BIGINT,
+    created_at BIGINT NOT NULL,
+    UNIQUE (workspace_seq, url)
+);
+
+-- The ids in the scope of each webhook, which find the webhooks of a link.
+CREATE TABLE webhook_scopes (
+    id TEXT NOT NULL,
+    webhook_seq BIGINT NOT NULL REFERENCES webhooks (seq) ON DELETE CASCADE,
+    PRIMARY KEY (id, webhook_seq)
+) WITHOUT ROWID;
+CREATE INDEX webhook_scopes_of_webhook ON webhook_scopes (webhook_seq);
+
+-- The outbox: an event is written by the transaction that causes it, once, with one delivery per receiver. With a snapshot, the
+-- payload is only the part before the link.
+CREATE TABLE webhook_events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    event TEXT NOT NULL,
+    payload TEXT NOT NULL,
+    link_snapshot TEXT,
+    created_at BIGINT NOT NULL
+);
+CREATE INDEX webhook_events_by_age ON webhook_events (created_at);
+-- Events about clicks are deleted with their clicks, which may be sooner than other events.
+CREATE INDEX webhook_events_of_clicks ON webhook_events (created_at) WHERE event = 'link.clicked';
+
+-- Links as the events of clicks show them, each once for all clicks that are recorded together. `body` is JSON;
+-- `last_event_at` is the instant of the latest of these events.
+CREATE TABLE link_snapshots (
+    id TEXT NOT NULL PRIMARY KEY,
+    body TEXT NOT NULL,
+    last_event_at BIGINT NOT NULL
+);
+CREATE INDEX link_snapshots_by_age ON link_snapshots (last_event_at);
+
+-- `due_at` is null once nothing remains to be done; a worker that takes a delivery moves it ahead by its lease.
+CREATE TABLE webhook_deliveries (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    event_seq BIGINT NOT NULL REFERENCES webhook_events (seq) ON DELETE CASCADE,
+    webhook_seq BIGINT NOT NULL REFERENCES webhooks (seq) ON DELETE CASCADE,
+    attempts BIGINT NOT NULL,
+    due_at BIGINT,
+    delivered_at BIGINT
+);
+-- Deliveries are read webhook by webhook, so that a long or disabled queue delays no other webhook.
+CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook_seq, due_at, seq) WHERE due_at IS NOT NULL;
+CREATE INDEX webhook_deliveries_of_event ON webhook_deliveries (event_seq);
+CREATE INDEX webhook_deliveries_of_webhook ON webhook_deliveries (webhook_seq, seq);
+-- Finds the deliveries that were given up, without reading the others.
+CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (webhook_seq, seq)
+    WHERE due_at IS NULL AND delivered_at IS NULL;
+
+CREATE TABLE webhook_attempts (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    delivery_seq BIGINT NOT NULL REFERENCES webhook_deliveries (seq) ON DELETE CASCADE,
+    at BIGINT NOT NULL,
+    http_status BIGINT,
+    error TEXT,
+    response_body TEXT NOT NULL
+);
+CREATE INDEX webhook_attempts_of_delivery ON webhook_attempts (delivery_seq);
+
+-- The version of this schema.
+CREATE TABLE schema_version (version BIGINT NOT NULL);
+INSERT INTO schema_version (version) VALUES (1);

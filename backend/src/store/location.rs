@@ -1,0 +1,100 @@
+//! Where a database is.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use sqlx::sqlite::SqliteConnectOptions;
+use url::Url;
+
+use super::StoreError;
+
+/// Where a database is: the URL of `--database`.
+#[derive(Clone, Debug)]
+pub(crate) enum Location {
+    /// A SQLite file.
+    Sqlite(PathBuf),
+    /// A PostgreSQL database.
+    Postgres(Url),
+}
+
+impl Location {
+    /// The location that a URL names.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownDatabase`] if the URL is neither `sqlite:<file>` nor `postgres://…`.
+    pub(crate) fn parse(url: &str) -> Result<Self, StoreError> {
+        let unknown = || StoreError::UnknownDatabase { url: without_credentials(url) };
+        if url.starts_with("sqlite:") {
+            // Each connection would see a different database in memory.
+            let in_memory = url.contains(":memory:") || url.contains("mode=memory");
+            let file = SqliteConnectOptions::from_str(url).map_err(|_invalid| unknown())?;
+            let path = file.get_filename();
+            return if in_memory || path.as_os_str().is_empty() {
+                Err(unknown())
+            } else {
+                Ok(Self::Sqlite(path.to_owned()))
+            };
+        }
+        match Url::parse(url) {
+            Ok(url) if matches!(url.scheme(), "postgres" | "postgresql") => Ok(Self::Postgres(url)),
+            Ok(_) | Err(_) => Err(unknown()),
+        }
+    }
+}
+
+/// The path, or the address without user and password.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => path.display().fmt(f),
+            Self::Postgres(url) => f.write_str(&without_credentials(url.as_str())),
+        }
+    }
+}
+
+/// The file that stores the clicks of a SQLite database until they are recorded.
+pub(crate) fn spool_of(database: &Path) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push("-clicks");
+    path.into()
+}
+
+/// A database URL without user and password.
+fn without_credentials(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_file_or_an_address_and_messages_contain_no_password() {
+        //  URL, and what messages show
+        for (url, expected) in [
+            ("sqlite:weir.db", Some("weir.db")),
+            ("sqlite:///var/lib/weir/weir.db", Some("/var/lib/weir/weir.db")),
+            ("postgres://weir:s3cret@db:5432/weir", Some("postgres://db:5432/weir")),
+            ("postgresql://db/weir", Some("postgresql://db/weir")),
+            ("sqlite:", None),
+            ("sqlite::memory:", None),
+            ("sqlite:weir.db?mode=memory", None),
+            ("mysql://weir:s3cret@db/weir", None),
+            ("weir.db", None),
+            ("", None),
+        ] {
+            match (Location::parse(url), expected) {
+                (Ok(location), Some(expected)) => assert_eq!(location.to_string(), expected),
+                (Err(error), None) => {
+                    assert!(matches!(error, StoreError::UnknownDatabase { .. }), "{url}: {error}");
+                    assert!(!error.to_string().contains("s3cret"), "{error}");
+                }
+                (found, _) => panic!("{url}: {found:?}"),
+            }
+        }
+    }
+}
