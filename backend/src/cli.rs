@@ -185,10 +185,10 @@ Examples:
   backend serve --public-url https://go.example.com --retention 90 --ip none")]
 pub(super) struct Serve {
     /// Address of the API. Port 0 selects a free port.
-    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8081")]
+    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8081", value_parser = address)]
     pub(super) listen: SocketAddr,
     /// Address of the internal listener: /readyz, /metrics and /internal/keys. Clients must not be able to reach it.
-    #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8082")]
+    #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8082", value_parser = address)]
     pub(super) internal_listen: SocketAddr,
     /// Public URL of the API. Short links are <URL>/r/<key> [default: the address of --listen].
     #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
@@ -260,6 +260,12 @@ impl From<Full> for WhenFull {
             Full::Drop => Self::Drop,
         }
     }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_invalid| {
+        "expected an IP address and a port, for example 127.0.0.1:8081, 0.0.0.0:8081 or [::]:8081".to_owned()
+    })
 }
 
 fn connections(text: &str) -> Result<usize, String> {

@@ -162,7 +162,7 @@ async fn check(url: &str, location: &Location, empty: Empty) -> Result<(), Store
         Location::Sqlite(file) => {
             if empty == Empty::CreateSchema {
                 create_file(file)?;
-            } else if !file.exists() {
+            } else if !file.try_exists().map_err(|source| StoreError::File { path: file.clone(), source })? {
                 return Err(StoreError::Schema {
                     database: location.to_string(),
                     problem: SchemaProblem::NoFile,
@@ -180,6 +180,10 @@ async fn check(url: &str, location: &Location, empty: Empty) -> Result<(), Store
             Empty::Refuse => schema::problem(&mut connection, dialect).await?,
             Empty::CreateSchema => schema::create(&mut connection, dialect).await?,
         };
+        if problem.is_none() && dialect == Dialect::Sqlite {
+            // SQLite opens a file that it cannot write for reading only, and this is the first thing that it then cannot do.
+            connection.execute("PRAGMA journal_mode = WAL").await?;
+        }
         connection.close().await?;
         Ok(problem)
     };
@@ -204,13 +208,21 @@ fn create_file(file: &Path) -> Result<(), StoreError> {
 
 /// Why a database cannot be opened. SQLite does not say why it cannot open a file, so this asks the operating system.
 fn reason(location: &Location, source: sqlx::Error) -> StoreError {
-    match location {
-        Location::Sqlite(path) => match File::options().read(true).write(true).open(path) {
-            Err(source) => StoreError::File { path: path.clone(), source },
-            Ok(_) => StoreError::Open { database: location.to_string(), source },
-        },
-        Location::Postgres(_) => StoreError::Open { database: location.to_string(), source },
+    if let Location::Sqlite(file) = location {
+        if let Err(source) = File::options().read(true).write(true).open(file) {
+            return StoreError::File { path: file.clone(), source };
+        }
+        // SQLite creates the write-ahead log beside the file.
+        #[cfg(unix)]
+        {
+            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or_else(|| Path::new("."));
+            if let Err(error) = rustix::fs::access(folder, rustix::fs::Access::WRITE_OK) {
+                return StoreError::File { path: folder.to_owned(), source: error.into() };
+            }
+        }
     }
+    StoreError::Open { database: location.to_string(), source }
 }
 
 /// A pool of connections to PostgreSQL. Before it gives one away that has been idle for long, it asks the server whether it is alive.

@@ -232,8 +232,8 @@ pub(crate) fn bin() -> PathBuf {
     on_path.or_else(debian).expect("PostgreSQL: initdb is neither on PATH nor under /usr/lib/postgresql")
 }
 
-/// Whom the server runs as where the tests run as root, whom it refuses.
-fn unprivileged() -> Option<(u32, u32)> {
+/// A user without privileges where the tests run as root, whom PostgreSQL refuses and every file admits.
+pub(crate) fn unprivileged() -> Option<(u32, u32)> {
     let id = |option: &str, user: &[&str]| {
         let output = Command::new("id").arg(option).args(user).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().parse::<u32>().unwrap()

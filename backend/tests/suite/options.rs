@@ -41,7 +41,13 @@ const ANY: &str = "any text is accepted";
 //  command, option, accepted value, refused value, reason in the message
 const TABLE: [(&str, &str, &str, &str, &str); 65] = [
     ("", "--log-format", "json", "xml", "text, json"),
-    ("serve", "--listen", "127.0.0.1:0", "localhost", "invalid socket address"),
+    (
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        ":1",
+        "expected an IP address and a port, for example 127.0.0.1:8081",
+    ),
     ("serve", "--internal-listen", "127.0.0.1:0", "192.0.2.1:1", "192.0.2.1:1: "),
     ("serve", "--public-url", "https://s.test", "ftp://s.test", "expected http:// or https://"),
     ("serve", "--database", DATABASE.1, "mysql://u:s3cret@db/x", "\"mysql://db/x\": expected sqlite:<file>"),

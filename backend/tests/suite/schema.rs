@@ -1,13 +1,16 @@
 //! The schema of the database: which commands create it, and what the others say without it.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use tempfile::TempDir;
 
-use crate::database::{Database, on_both_databases};
+use crate::database::{Database, on_both_databases, unprivileged};
+#[cfg(target_os = "linux")]
+use crate::preload::Library;
 use crate::process::{Process, database_in, make_key, migrate};
 
 on_both_databases! {
@@ -29,13 +32,22 @@ const OTHERS: [&[&str]; 10] = [
     &["set-aside", "replay", "--public-url", "https://s.test"],
 ];
 
-/// Runs a command and returns whether it succeeded, and its messages. A pool would try to connect for longer than the time limit.
-fn run(database: &str, arguments: &[&str]) -> (bool, String) {
+/// A command with a time limit. A pool would try to connect for longer.
+fn command(database: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.arg("20").arg(env!("CARGO_BIN_EXE_backend")).args(arguments).args(["--database", database]);
+    command
+}
+
+/// Whether a command succeeded, and its messages.
+fn outcome(mut command: Command) -> (bool, String) {
     let output = command.output().unwrap();
-    assert_ne!(output.status.code(), Some(124), "{arguments:?} does not end");
+    assert_ne!(output.status.code(), Some(124), "{command:?} does not end");
     (output.status.success(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn run(database: &str, arguments: &[&str]) -> (bool, String) {
+    outcome(command(database, arguments))
 }
 
 /// What messages call a database.
@@ -117,6 +129,64 @@ async fn a_database_that_cannot_be_opened_is_named_at_once_with_the_reason() {
     }
     let (succeeded, message) = run(&sqlite("none/test.db"), &["migrate"]);
     assert!(!succeeded && message.contains("none/test.db: No such file or directory"), "{message}");
+}
+
+/// A restored database: SQLite has no log beside it, and the first process creates one.
+fn restored(folder: &TempDir) -> String {
+    let (database, backup) = (database_in(folder.path()), folder.path().join("backup"));
+    let original = format!("sqlite:{}", folder.path().join("original.db").display());
+    migrate(&original);
+    for (command, database) in [("backup", &original), ("restore", &database)] {
+        assert!(run(database, &[command, backup.to_str().unwrap()]).0);
+    }
+    database
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_database_on_a_read_only_disk_is_named_at_once_with_the_reason() {
+    let folder = TempDir::new().unwrap();
+    let database = restored(&folder);
+    let library = Library::compile("read_only.c", &[&format!("FOLDER=\"{}\"", folder.path().display())]);
+    let missing = format!("sqlite:{}", folder.path().join("missing.db").display());
+    for (database, arguments) in
+        [(&database, &["keys", "list"][..]), (&database, &["migrate"]), (&missing, &["migrate"])]
+    {
+        let mut command = command(database, arguments);
+        library.load(&mut command);
+        let (succeeded, message) = outcome(command);
+        let expected = format!("{}: Read-only file system", database.strip_prefix("sqlite:").unwrap());
+        assert!(!succeeded && message.contains(&expected), "{arguments:?}: {message}");
+        assert_eq!(message.trim().lines().count(), 1, "{message}");
+    }
+}
+
+/// Root may read and write every file.
+#[test]
+fn a_database_of_another_owner_is_named_at_once_with_the_reason() {
+    let Some((uid, gid)) = unprivileged() else { return };
+    let folder = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+    let database = restored(&folder);
+    let file = database.strip_prefix("sqlite:").unwrap();
+    let parent = folder.path().to_str().unwrap();
+    //  mode of the file, mode of its folder, and what is named
+    for (mode, folder_mode, named) in
+        [(0o600, 0o755, file), (0o644, 0o755, file), (0o666, 0o755, parent), (0o666, 0o700, file)]
+    {
+        fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(parent, Permissions::from_mode(folder_mode)).unwrap();
+        for arguments in [&["keys", "list"][..], &["migrate"]] {
+            let mut command = command(&database, arguments);
+            command.uid(uid).gid(gid);
+            let (succeeded, message) = outcome(command);
+            let expected = format!("{named}: Permission denied");
+            assert!(
+                !succeeded && message.contains(&expected),
+                "{mode:o} {folder_mode:o} {arguments:?}: {message}"
+            );
+            assert_eq!(message.trim().lines().count(), 1, "{message}");
+        }
+    }
 }
 
 #[tokio::test]
