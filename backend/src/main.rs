@@ -96,7 +96,13 @@ fn count(number: u64, thing: &str) -> String {
 impl From<BackupError> for CliError {
     fn from(error: BackupError) -> Self {
         match error {
-            BackupError::Store(error @ StoreError::UnknownDatabase { .. }) => Self::Open(error),
+            BackupError::Store(
+                error @ (StoreError::UnknownDatabase { .. }
+                | StoreError::File { .. }
+                | StoreError::Open { .. }
+                | StoreError::Silent { .. }
+                | StoreError::Schema { .. }),
+            ) => Self::Open(error),
             other => Self::Backup(other),
         }
     }

@@ -55,8 +55,13 @@ impl fmt::Display for Location {
 
 /// The file that stores the clicks of a SQLite database until they are recorded.
 pub(crate) fn spool_of(database: &Path) -> PathBuf {
-    let mut path = database.as_os_str().to_owned();
-    path.push("-clicks");
+    with_suffix(database, "-clicks")
+}
+
+/// The path with more at its end.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
     path.into()
 }
 

@@ -71,7 +71,7 @@ pub(crate) use link_creation::{NewLink, transactions};
 pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use link_update::Changed;
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
-pub(crate) use location::{Location, spool_of};
+pub(crate) use location::{Location, spool_of, with_suffix};
 pub(crate) use names::NameConflict;
 pub(crate) use outbox::{Attempt, DueDelivery, DueWebhook, OutboxBacklog, Outcome, WithoutRoom};
 pub use reader::Analytics;

@@ -22,6 +22,7 @@ on_both_databases! {
     a_backup_under_load_has_every_link_that_was_acknowledged_before,
     a_backup_has_the_clicks_that_are_spooled_and_those_set_aside,
     nothing_is_overwritten,
+    only_a_complete_and_unchanged_backup_is_restored,
 }
 
 /// A database with its spool, where it is not found by itself.
@@ -200,4 +201,80 @@ async fn nothing_is_overwritten(database: Database) {
     assert_done(&restored.run("restore", &copy).await);
     let nowhere = place.run("restore", &folder.path().join("no-such-backup")).await;
     assert!(!nowhere.status.success(), "there is no such backup");
+}
+
+/// Copies the files of a folder to a new one.
+fn copy_of(folder: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+async fn only_a_complete_and_unchanged_backup_is_restored(database: Database) {
+    let folder = TempDir::new().unwrap();
+    let place = Place::of(database, folder.path(), "spool");
+    let caller = Caller::new(make_key(&place.database.url));
+    let process = place.start();
+    let link = json!({"url": "https://example.com", "key": "k"});
+    caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    let backup = folder.path().join("backup");
+    assert_done(&place.run("backup", &backup).await);
+    let (database, other) = match place.database.is_sqlite() {
+        true => ("weir.db", "it is a backup of SQLite"),
+        false => ("weir.pgdump", "it is a backup of PostgreSQL"),
+    };
+    //  change of a copy, and the reason why that is not restored
+    type Change<'a> = Box<dyn Fn(&Path) + 'a>;
+    let mut table: Vec<(Change<'_>, String)> = vec![
+        // As a killed process leaves it.
+        (
+            Box::new(|copy| fs::remove_file(copy.join("manifest.json")).unwrap()),
+            "it has no manifest.json, which `backend backup` writes last".to_owned(),
+        ),
+        (Box::new(|copy| fs::remove_file(copy.join("clicks-1")).unwrap()), "clicks-1 is missing".to_owned()),
+        (
+            Box::new(|copy| {
+                let mut bytes = fs::read(copy.join(database)).unwrap();
+                *bytes.last_mut().unwrap() ^= 1;
+                fs::write(copy.join(database), bytes).unwrap();
+            }),
+            format!("{database} is damaged or was changed"),
+        ),
+    ];
+    if let Some(file) = place.database.url.strip_prefix("sqlite:") {
+        table.push((
+            Box::new(|copy| {
+                fs::remove_dir_all(copy).unwrap();
+                copy_of(Path::new(file).parent().unwrap(), copy);
+                fs::rename(copy.join("test.db"), copy.join(database)).unwrap();
+            }),
+            "belongs to a database in use".to_owned(),
+        ));
+    }
+    for (number, (change, expected)) in table.iter().enumerate() {
+        let copy = folder.path().join(format!("copy-{number}.incomplete"));
+        copy_of(&backup, &copy);
+        change(&copy);
+        let target = place.another(folder.path(), "restored-spool").await;
+        let output = target.run("restore", &copy).await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected.as_str()), "{expected}: {said}");
+        assert!(said.contains(copy.to_str().unwrap()), "{said}");
+        // It is still as empty as it was.
+        assert_done(&target.run("restore", &backup).await);
+        target.spool.iter().for_each(|spool| fs::remove_file(spool).unwrap());
+    }
+    let wrong_url = if place.database.is_sqlite() {
+        "postgres://127.0.0.1:1/none".to_owned()
+    } else {
+        format!("sqlite:{}", folder.path().join("none.db").display())
+    };
+    let wrong = Command::new(env!("CARGO_BIN_EXE_backend"))
+        .args(["restore", "--database", &wrong_url])
+        .arg(&backup)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(!wrong.status.success() && said.contains(other), "{said}");
 }

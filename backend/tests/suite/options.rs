@@ -113,7 +113,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 65] = [
         "{folder}/test.db-clicks",
         "/test.db-clicks already exists",
     ),
-    ("restore", "<FOLDER>", "{folder}/backup", "{folder}/none", "/none/weir.db: No such file"),
+    ("restore", "<FOLDER>", "{folder}/backup", "{folder}/none", "/none: No such file"),
     ("set-aside list", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("set-aside replay", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("set-aside replay", "--public-url", "https://s.test", "https://", "expected http:// or https://"),
@@ -157,7 +157,15 @@ impl Prepared {
     fn copy(&self) -> Self {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("backup")).unwrap();
-        for name in ["test.db", "links.csv", "token", "test.db-clicks", "backup/weir.db", "backup/clicks-1"] {
+        for name in [
+            "test.db",
+            "links.csv",
+            "token",
+            "test.db-clicks",
+            "backup/weir.db",
+            "backup/clicks-1",
+            "backup/manifest.json",
+        ] {
             fs::copy(self.folder.path().join(name), folder.path().join(name)).unwrap();
         }
         Self { folder, workspace: self.workspace.clone(), key: self.key.clone() }

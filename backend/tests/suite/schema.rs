@@ -19,7 +19,8 @@ on_both_databases! {
 }
 
 /// A command for each purpose, with the arguments that it needs.
-const OTHERS: [&[&str]; 10] = [
+const OTHERS: [&[&str]; 11] = [
+    &["backup", "/no-such-folder/backup"],
     &["keys", "create", "--plan", "pro"],
     &["keys", "list"],
     &["keys", "revoke", "key_1"],

@@ -1,32 +1,30 @@
 //! Backup of a running service, and restore into a new database.
 //!
-//! A backup is a folder with a copy of the database (`weir.db` for SQLite, `weir.pgdump` for PostgreSQL) and of each spool
-//! (`clicks-1`, …). The spools are copied first. A click that is recorded between the two copies is then in both. The
+//! A backup is a folder with a copy of the database (`weir.db` for SQLite, `weir.pgdump` for PostgreSQL), of each spool
+//! (`clicks-1`, …) and a manifest, which is written last. Only a folder as its manifest describes it is restored.
+//!
+//! The spools are copied first. A click that is recorded between the two copies is then in both. The
 //! database contains the number of the last recorded batch, so the click is not recorded twice. In the other order, the
 //! click could be in neither copy.
 
+mod manifest;
+mod spool;
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use sqlx::Connection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{Connection, Executor};
 use url::Url;
 
-use crate::store::{Location, StoreError, spool_of};
+pub use self::manifest::NotABackup;
+use self::manifest::{Kind, Manifest};
+use crate::store::{Location, Store, StoreError, spool_of, with_suffix};
 
-/// The copy of a SQLite file.
-const SQLITE: &str = "weir.db";
-/// The dump of a PostgreSQL database, in `pg_dump`'s custom format.
-const POSTGRES: &str = "weir.pgdump";
-/// Maximum number of attempts to copy a spool. An attempt fails if the service restarts the spool's write-ahead log
-/// during the copy, which is rare, because filling the log takes much longer than a copy.
-const ATTEMPTS: usize = 100;
-/// Size of the header of SQLite's write-ahead log, in bytes. The header changes when the log is restarted.
-const WAL_HEADER: u64 = 32;
 /// Maximum wait for a SQLite file that another process has locked.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -53,8 +51,16 @@ pub enum BackupError {
         problem: String,
     },
     /// The service changed a spool faster than it could be copied.
-    #[error("{}: the spool changed during each of {ATTEMPTS} copies", .0.display())]
+    #[error("{}: the spool changed during each of {} copies", .0.display(), spool::ATTEMPTS)]
     Unsteady(PathBuf),
+    /// The folder to restore is not a complete backup.
+    #[error("{} cannot be restored: {problem}", folder.display())]
+    NotABackup {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason.
+        problem: NotABackup,
+    },
     /// A file that `--spool` names does not exist. A process creates its spool when it starts.
     #[error("--spool {}: no such file", .0.display())]
     NoSpool(PathBuf),
@@ -90,7 +96,7 @@ fn spools_of(location: &Location, named: &[PathBuf]) -> Vec<PathBuf> {
 /// Copies a database and the spools of its processes to a new folder. `spools` may be empty for SQLite, which has one spool.
 ///
 /// # Errors
-/// [`BackupError`] if a file of `spools` does not exist or a copy fails. The folder is then not created.
+/// [`BackupError`] if the database or a file of `spools` does not exist, or a copy fails. The folder is then not created.
 pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
     let location = Location::parse(database)?;
     // Removes a trailing slash.
@@ -101,6 +107,7 @@ pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result
     if let Some(missing) = spools.iter().find(|spool| !spool.exists()) {
         return Err(BackupError::NoSpool(missing.clone()));
     }
+    Store::expect_schema(database).await?;
     let incomplete = with_suffix(folder, ".incomplete");
     fs::create_dir(&incomplete).map_err(failed(&incomplete))?;
     let copied = copy_to(&location, spools, &incomplete).await;
@@ -115,13 +122,17 @@ pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result
 
 async fn copy_to(location: &Location, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
     let spools = spools_of(location, spools);
+    let mut names = Vec::new();
     // A SQLite file that no service has opened has no spool.
     for (number, spool) in (1..).zip(spools.iter().filter(|spool| spool.exists())) {
-        copy_spool(spool, &folder.join(format!("clicks-{number}"))).await?;
+        let name = format!("clicks-{number}");
+        spool::copy(spool, &folder.join(&name)).await?;
+        names.push(name);
     }
+    let kind = Kind::of(location);
+    let copy = folder.join(kind.copy());
     match location {
         Location::Sqlite(file) => {
-            let copy = folder.join(SQLITE);
             let options = SqliteConnectOptions::new().filename(file).busy_timeout(BUSY_TIMEOUT);
             let copied = async {
                 let mut connection = SqliteConnection::connect_with(&options).await?;
@@ -130,27 +141,25 @@ async fn copy_to(location: &Location, spools: &[PathBuf], folder: &Path) -> Resu
                 connection.close().await
             };
             copied.await.map_err(StoreError::from)?;
-            sync(&copy)
         }
         Location::Postgres(url) => {
-            let copy = folder.join(POSTGRES);
             let arguments = ["--format=custom", "--no-owner", "--no-privileges", "--file"].map(OsStr::new);
             run("pg_dump", url, &[&arguments[..], &[copy.as_os_str()]].concat()).await?;
-            sync(&copy)
         }
     }
+    sync(&copy)?;
+    names.push(kind.copy().to_owned());
+    Manifest::write(folder, kind, names)
 }
 
 /// Restores a backup to a database that does not exist (SQLite) or is empty (PostgreSQL). `spools` may be empty for SQLite.
 ///
 /// # Errors
-/// [`BackupError`] if the restore fails. The database then still does not exist or is still empty.
+/// [`BackupError`] if the folder is not a complete backup, or the restore fails. The database then still does not exist or is still empty.
 pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
     let location = Location::parse(database)?;
-    let copies: Vec<PathBuf> = (1..)
-        .map(|number| folder.join(format!("clicks-{number}")))
-        .take_while(|copy| copy.exists())
-        .collect();
+    let manifest = Manifest::verified(folder, Kind::of(&location))?;
+    let copies: Vec<PathBuf> = manifest.spools().map(|name| folder.join(name)).collect();
     let spools = spools_of(&location, spools);
     // A process without a copy starts with an empty spool.
     if copies.len() > spools.len() {
@@ -181,81 +190,24 @@ async fn restore_to(
     folder: &Path,
 ) -> Result<(), BackupError> {
     for (copy, spool) in copies.iter().zip(spools) {
-        put(copy, spool).await?;
+        put(copy, spool)?;
     }
+    let copy = folder.join(Kind::of(location).copy());
     match location {
         // The database comes last, so that no service finds it without its spool.
-        Location::Sqlite(file) => put(&folder.join(SQLITE), file).await,
+        Location::Sqlite(file) => put(&copy, file),
         Location::Postgres(url) => {
-            let dump = folder.join(POSTGRES);
             let arguments = ["--single-transaction", "--no-owner", "--no-privileges"].map(OsStr::new);
-            run("pg_restore", url, &[&arguments[..], &[dump.as_os_str()]].concat()).await
+            run("pg_restore", url, &[&arguments[..], &[copy.as_os_str()]].concat()).await
         }
     }
 }
 
-/// Copies the spool of a running service. Only the service can open the database file, so the copy is of raw files: first
-/// the file, then its write-ahead log. The log contains every page that changed since it was started, including the pages
-/// that the service wrote to the file during the copy. If the log was restarted in between, the copy is repeated.
-async fn copy_spool(spool: &Path, copy: &Path) -> Result<(), BackupError> {
-    let (log, copied_log) = (with_suffix(spool, "-wal"), with_suffix(copy, "-wal"));
-    for _ in 0..ATTEMPTS {
-        let header = wal_header(&log)?;
-        fs::copy(spool, copy).map_err(failed(spool))?;
-        let is_steady = match &header {
-            Some(_) => match fs::copy(&log, &copied_log) {
-                Ok(_) => wal_header(&copied_log)? == header,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-                Err(error) => return Err(failed(&log)(error)),
-            },
-            None => true,
-        };
-        if is_steady && wal_header(&log)? == header {
-            check(copy).await?;
-            return sync(copy);
-        }
-        if copied_log.exists() {
-            fs::remove_file(&copied_log).map_err(failed(&copied_log))?;
-        }
-    }
-    Err(BackupError::Unsteady(spool.to_owned()))
-}
-
-/// The header of a write-ahead log. None if the log is empty or missing.
-fn wal_header(log: &Path) -> Result<Option<Vec<u8>>, BackupError> {
-    let mut header = Vec::new();
-    match File::open(log) {
-        Ok(file) => _ = file.take(WAL_HEADER).read_to_end(&mut header).map_err(failed(log))?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(log)(error)),
-    }
-    Ok((header.len() as u64 == WAL_HEADER).then_some(header))
-}
-
-/// Merges the log of a copy into its file, and checks the integrity of the file.
-async fn check(copy: &Path) -> Result<(), BackupError> {
-    let checked = async {
-        let mut file = SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(copy)).await?;
-        file.execute("PRAGMA journal_mode = DELETE").await?;
-        let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&mut file).await?;
-        file.close().await?;
-        Ok::<_, sqlx::Error>(found)
-    };
-    match checked.await.map_err(StoreError::from)?.as_str() {
-        "ok" => Ok(()),
-        problem => Err(BackupError::Damaged { path: copy.to_owned(), problem: problem.to_owned() }),
-    }
-}
-
-/// Copies a SQLite file atomically: a failed copy leaves no file.
-async fn put(copy: &Path, file: &Path) -> Result<(), BackupError> {
+/// Copies a file atomically: a failed copy leaves no file.
+fn put(copy: &Path, file: &Path) -> Result<(), BackupError> {
     let incomplete = with_suffix(file, ".incomplete");
     fs::copy(copy, &incomplete).map_err(failed(copy))?;
-    let checked = match check(&incomplete).await {
-        Ok(()) => sync(&incomplete),
-        Err(error) => Err(error),
-    };
-    let done = checked.and_then(|()| fs::rename(&incomplete, file).map_err(failed(file)));
+    let done = sync(&incomplete).and_then(|()| fs::rename(&incomplete, file).map_err(failed(file)));
     if done.is_err() {
         fs::remove_file(&incomplete).map_err(failed(&incomplete))?;
     }
@@ -286,12 +238,6 @@ async fn run(program: &'static str, database: &Url, arguments: &[&OsStr]) -> Res
         return Ok(());
     }
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(suffix);
-    path.into()
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> BackupError {
