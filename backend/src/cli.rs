@@ -210,7 +210,8 @@ pub(super) struct Serve {
     /// Time limit of a request, in seconds. After it, the response is 408.
     #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(super) request_timeout: u64,
-    /// Maximum number of connections of each listener. Further connections wait until one closes.
+    /// Maximum number of connections of each listener. Further connections wait until one closes. One address has at most half of them,
+    /// and further connections of it are closed: behind one gateway, this is twice the number of its connections.
     #[arg(long, env = "WEIR_MAX_CONNECTIONS", default_value = "4096", value_parser = connections)]
     pub(super) max_connections: usize,
     /// Time in seconds after which a connection is closed if the client reads nothing of the response.

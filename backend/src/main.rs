@@ -210,8 +210,8 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         None => options.internal_token,
         Some(path) => Some(read_token(path)?),
     };
-    let (public, public_address) = listen("--listen", options.listen).await?;
-    let (internal, internal_address) = listen("--internal-listen", options.internal_listen).await?;
+    let (public, public_address) = listen("--listen", options.listen)?;
+    let (internal, internal_address) = listen("--internal-listen", options.internal_listen)?;
     let public_url = match options.public_url {
         Some(url) => url,
         None => PublicUrl::parse(&format!("http://{public_address}"))
@@ -275,9 +275,9 @@ fn read_token(path: &Path) -> Result<String, CliError> {
     if token.is_empty() { Err(CliError::EmptyToken(path.to_owned())) } else { Ok(token) }
 }
 
-async fn listen(option: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), CliError> {
+fn listen(option: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), CliError> {
     let failed = |source| CliError::Listen { option, address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = server::listen(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
 }

@@ -1,8 +1,6 @@
 //! The listeners: HTTP/1.1 with limits on time and size, and a graceful shutdown.
 
-mod pace;
-mod patience;
-mod timer;
+mod addresses;
 
 use std::convert::Infallible;
 use std::io;
@@ -18,15 +16,14 @@ use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt;
 
-use self::pace::{Followed, Pace};
-use self::patience::Patient;
-use self::timer::ConnectionTimer;
+use self::addresses::{Addresses, Counted};
 
 /// Maximum size of the head of a request, in bytes. Larger ones are answered with 431.
 pub(crate) const MAX_HEADER_BYTES: usize = 128 * 1024;
@@ -34,13 +31,17 @@ pub(crate) const MAX_HEADER_BYTES: usize = 128 * 1024;
 const MAX_HEADERS: usize = 128;
 /// Time limit for running requests after a shutdown began.
 const DRAIN: Duration = Duration::from_secs(10);
+/// Maximum number of connections that wait to be accepted. It is what Linux permits by default, and enough for those that arrive while
+/// all threads are busy for a tenth of a second.
+const BACKLOG: u32 = 4_096;
 /// Pause after a failed `accept`, for example when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Maximum number of connections. Further connections wait until one closes.
+    /// Maximum number of connections. Further connections wait until one closes. One address has at most half of them, and further
+    /// connections of it are closed.
     pub connections: usize,
     /// Time after which a connection is closed if the client reads nothing of the response.
     pub write_timeout: Duration,
@@ -76,6 +77,19 @@ impl Answer for Router {
     }
 }
 
+/// Listens at an address. Requires a tokio runtime.
+///
+/// # Errors
+/// If the address cannot be used.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Otherwise connections that a previous process has closed would keep the port for a minute.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Serves `answers` on `listener` until `stop` is true, then finishes the running requests for at most ten seconds.
 pub async fn serve(
     listener: TcpListener,
@@ -85,18 +99,14 @@ pub async fn serve(
 ) {
     let graceful = GracefulShutdown::new();
     let permits = Arc::new(Semaphore::new(bounds.connections));
-    let pace = Pace::default();
+    let addresses = Addresses::default();
+    let most_of_address = bounds.connections.div_ceil(2);
     loop {
         let accept = async {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
                 // The semaphore is never closed.
                 return std::future::pending().await;
             };
-            let pause = pace.pause();
-            // The shortest sleep takes a millisecond.
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
             listener.accept().await.map(|accepted| (permit, accepted))
         };
         let accepted = tokio::select! {
@@ -105,13 +115,16 @@ pub async fn serve(
         };
         match accepted {
             Ok((permit, (stream, peer))) => {
+                let Some(counted) = addresses.connect(peer.ip(), most_of_address) else {
+                    tracing::debug!(%peer, most_of_address, "closed a connection of an address that has too many");
+                    continue;
+                };
                 // Responses are small and complete, so Nagle's algorithm would only delay them.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "could not set TCP_NODELAY");
                 }
-                let stream = Patient::new(stream, bounds.write_timeout);
-                let accepted = Accepted { stream, peer, followed: pace.follow(), permit };
-                accepted.serve(answers.clone(), bounds.header_timeout, &graceful);
+                let accepted = Accepted { stream, peer, counted, permit };
+                accepted.serve(answers.clone(), bounds, &graceful);
             }
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
@@ -130,35 +143,34 @@ pub async fn serve(
 
 /// A connection that was accepted.
 struct Accepted {
-    stream: Patient<TcpStream>,
+    stream: TcpStream,
     peer: SocketAddr,
-    followed: Followed,
+    counted: Counted,
     permit: OwnedSemaphorePermit,
 }
 
 impl Accepted {
-    fn serve(self, answers: impl Answer, header_timeout: Duration, graceful: &GracefulShutdown) {
-        let Self { stream, peer, followed, permit } = self;
-        let followed = Arc::new(followed);
+    fn serve(self, answers: impl Answer, bounds: Bounds, graceful: &GracefulShutdown) {
+        let Self { stream, peer, counted, permit } = self;
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (answers, followed) = (answers.clone(), Arc::clone(&followed));
-            async move {
-                let response = answers.answer(request, peer).await;
-                followed.note(response.status());
-                Ok::<_, Infallible>(response)
-            }
+            let answers = answers.clone();
+            async move { Ok::<_, Infallible>(answers.answer(request, peer).await) }
         });
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(bounds.write_timeout));
         let connection = http1::Builder::new()
-            .timer(ConnectionTimer::new(header_timeout))
-            .header_read_timeout(header_timeout)
+            .timer(TokioTimer::new())
+            .header_read_timeout(bounds.header_timeout)
             .max_buf_size(MAX_HEADER_BYTES)
             .max_headers(MAX_HEADERS)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Box::pin(stream)), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection error");
             }
+            // The next connection is accepted then, and must find that this one no longer counts.
+            drop(counted);
             drop(permit);
         });
     }
