@@ -3,6 +3,7 @@
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -10,6 +11,7 @@ use axum::response::IntoResponse;
 use axum::routing;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::admission::Admission;
 use crate::answers::Answers;
@@ -42,6 +44,14 @@ use crate::{
 const DRAWING: usize = 1;
 /// Maximum number of long queries that are merged into destinations at once.
 const MERGING: usize = 2;
+
+/// Time limit for the last clicks during a shutdown. What is spooled by then is recorded by the next process, so that waiting longer for a
+/// database that does not answer gains nothing.
+const LAST_CLICKS: Duration = Duration::from_secs(5);
+/// Time limit for the background tasks during a shutdown. Webhook deliveries take up to 15 s, and then write their results.
+const LAST_TASKS: Duration = Duration::from_secs(20);
+/// Time limit for the statements that still run at the end of a shutdown.
+const LAST_STATEMENTS: Duration = Duration::from_secs(5);
 
 /// The running service: its router and background tasks.
 #[derive(Debug)]
@@ -178,22 +188,38 @@ impl Backend {
         self.app.recorder.flush().await;
     }
 
+    /// The number of clicks that the next process will record if this one ends now. The result goes on to tell it after
+    /// [`Self::shut_down`].
+    pub fn spooled_clicks(&self) -> impl Fn() -> u64 + use<> {
+        let app = Arc::clone(&self.app);
+        move || app.recorder.spooled()
+    }
+
     /// Stops the background tasks: stores the queued clicks, finishes running deliveries and closes the database. Call
-    /// it after the last request.
+    /// it after the last request. It takes at most 30 s, whatever the database does.
     pub async fn shut_down(self) {
-        self.recorder.finish().await;
+        self.recorder.finish(LAST_CLICKS).await;
         self.stop.send_replace(true);
-        for (task, what) in [
+        let tasks = [
             (self.deliverer, "webhook deliveries"),
             (self.sweeper, "the deletion of rows"),
             (self.checkpoints, "the checkpoints"),
             (self.retention, "the deletion of expired clicks"),
-        ] {
-            if let Err(error) = task.await {
-                tracing::error!(%error, what, "a background task panicked");
+        ];
+        let deadline = Instant::now() + LAST_TASKS;
+        for (mut task, what) in tasks {
+            match tokio::time::timeout_at(deadline, &mut task).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, what, "a background task panicked"),
+                Err(_elapsed) => {
+                    tracing::warn!(what, "a background task did not end in time");
+                    task.abort();
+                }
             }
         }
-        self.app.store.close().await;
+        if tokio::time::timeout(LAST_STATEMENTS, self.app.store.close()).await.is_err() {
+            tracing::warn!("the database did not finish its last statements in time");
+        }
     }
 }
 

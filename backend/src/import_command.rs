@@ -6,8 +6,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use backend::Clock;
 use backend::import::{Imported, import_csv};
-use backend::{Clock, server};
+use backend::server::StopSignals;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::Import;
@@ -25,7 +26,7 @@ pub(super) async fn run(options: Import) -> Result<(), CliError> {
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}  {eta} left") {
         bar.set_style(style);
     }
-    let is_stopped = stopped_by_signals();
+    let is_stopped = stopped_by_signals()?;
     let (mut reached, mut said) = (Imported::default(), Ok(()));
     let now = Clock::system().now();
     let imported =
@@ -74,16 +75,16 @@ fn print(imported: &Imported) -> Result<(), CliError> {
 }
 
 /// Whether SIGINT or SIGTERM has asked to stop. The second signal ends the process at once.
-fn stopped_by_signals() -> Arc<AtomicBool> {
+fn stopped_by_signals() -> Result<Arc<AtomicBool>, CliError> {
     let is_stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&is_stopped);
+    let mut signals = StopSignals::listen().map_err(CliError::Signals)?;
     tokio::spawn(async move {
-        let first = server::stop_signal().await;
-        stop.store(first.is_ok(), Ordering::Relaxed);
+        signals.next().await;
+        stop.store(true, Ordering::Relaxed);
         tracing::info!("stopping after the current lines");
-        if server::stop_signal().await.is_ok() {
-            std::process::exit(1);
-        }
+        signals.next().await;
+        std::process::exit(1);
     });
-    is_stopped
+    Ok(is_stopped)
 }

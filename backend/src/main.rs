@@ -14,6 +14,7 @@ use std::time::Duration;
 use backend::backup::{BackupError, backup, restore};
 use backend::import::ImportError;
 use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
+use backend::server::StopSignals;
 use backend::{
     AddressPolicy, Analytics, AssignedDomain, Backend, Clock, DomainConflict, InvalidPublicUrl, Limits,
     PublicUrl, Replayed, Settings, Store, StoreError, Workspace, server,
@@ -86,6 +87,8 @@ enum CliError {
     Output(std::io::Error),
     #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
+    #[error("a second signal ended the process before it had stopped")]
+    Interrupted,
 }
 
 /// A number of things, such as "1 line" or "2 lines".
@@ -120,7 +123,12 @@ fn main() -> ExitCode {
     let threads = THREADS_PER_PROCESSOR * processors;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(run()),
+        Ok(runtime) => {
+            let code = runtime.block_on(run());
+            // What still runs, such as the resolution of a webhook's host, is not waited for.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => {
             let _unwritten = writeln!(std::io::stderr(), "error: {error}");
             ExitCode::FAILURE
@@ -251,6 +259,7 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     let backend = Backend::start(store, Clock::system(), settings);
     // The first request already counts the clicks that an earlier process left in the spool.
     backend.flush_clicks().await;
+    let mut signals = StopSignals::listen().map_err(CliError::Signals)?;
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(server::serve(public, backend.front(), bounds, stopped.clone()));
     let serving_internal = tokio::spawn(server::serve(internal, backend.internal_router(), bounds, stopped));
@@ -259,12 +268,26 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     if let Err(error) = said {
         tracing::warn!(%error, "could not print the addresses of the listeners");
     }
-    server::stop_signal().await.map_err(CliError::Signals)?;
+    signals.next().await;
     tracing::info!("stopping");
     stop.send_replace(true);
-    let _ended = tokio::join!(serving, serving_internal);
-    backend.shut_down().await;
-    Ok(())
+    let spooled = backend.spooled_clicks();
+    let ended = async {
+        let _ended = tokio::join!(serving, serving_internal);
+        backend.shut_down().await;
+    };
+    let is_whole = tokio::select! {
+        () = ended => true,
+        () = signals.next() => false,
+    };
+    match spooled() {
+        0 => {}
+        clicks => {
+            let clicks = count(clicks, "click");
+            tracing::warn!("{clicks} of the spool could not be recorded. The next process records them");
+        }
+    }
+    if is_whole { Ok(()) } else { Err(CliError::Interrupted) }
 }
 
 /// The token in a file. An empty token is refused, because every client knows it.

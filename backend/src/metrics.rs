@@ -304,6 +304,11 @@ impl Metrics {
         self.webhook_attempts.get_or_create(&Attempts { outcome }).inc();
     }
 
+    /// The number of clicks that are spooled and not recorded.
+    pub(crate) fn spooled_clicks(&self) -> u64 {
+        u64::try_from(self.spool_clicks.get()).unwrap_or_default()
+    }
+
     /// Sets the gauges of the spool. `used` is the share of its room, from 0 to 1.
     pub(crate) fn spool(&self, clicks: usize, bytes: usize, used: f64) {
         self.spool_clicks.set(gauge(clicks));

@@ -13,6 +13,7 @@ mod sink;
 mod writer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -100,6 +101,11 @@ impl Recorder {
         }
     }
 
+    /// The number of clicks that are in the spool and not recorded. 0 if there is no spool.
+    pub(crate) fn spooled(&self) -> u64 {
+        self.metrics.spooled_clicks()
+    }
+
     /// Waits until all clicks queued before are stored.
     pub(crate) async fn flush(&self) {
         if let Some(stored) = self.queue.flush() {
@@ -116,11 +122,16 @@ impl Drop for Recorder {
 }
 
 impl RecorderTask {
-    /// Stores the queued clicks and ends the task.
-    pub(crate) async fn finish(self) {
+    /// Stores the queued clicks and ends the task. After the time limit, what is spooled stays in the spool.
+    pub(crate) async fn finish(mut self, limit: Duration) {
         self.queue.close();
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "the click recorder panicked");
+        match tokio::time::timeout(limit, &mut self.task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the click recorder panicked"),
+            Err(_elapsed) => {
+                tracing::warn!("the last clicks could not be recorded in time");
+                self.task.abort();
+            }
         }
     }
 }

@@ -5,7 +5,6 @@ mod addresses;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt;
@@ -176,20 +177,39 @@ impl Accepted {
     }
 }
 
-/// Waits for SIGINT or SIGTERM.
-///
-/// # Errors
-/// If the signal handlers cannot be installed.
-pub async fn stop_signal() -> io::Result<()> {
+/// The signals that ask the process to stop: SIGINT and SIGTERM. Where there are none, the Ctrl-C of the console.
+#[derive(Debug)]
+pub struct StopSignals {
     #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let (interrupt, terminate) = (pin!(interrupt.recv()), pin!(terminate.recv()));
-        futures_util::future::select(interrupt, terminate).await;
-        Ok(())
+    interrupt: Signal,
+    #[cfg(unix)]
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// Listens to the signals, which then no longer end the process. Requires a tokio runtime.
+    ///
+    /// # Errors
+    /// If the signal handlers cannot be installed.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            #[cfg(unix)]
+            interrupt: signal(SignalKind::interrupt())?,
+            #[cfg(unix)]
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
+
+    /// Waits for the next signal.
+    pub async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        #[cfg(not(unix))]
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
+    }
 }

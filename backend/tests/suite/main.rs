@@ -54,6 +54,7 @@ mod set_aside;
 #[path = "../../../tests/src/soak.rs"]
 #[expect(unreachable_pub, reason = "shared with a library")]
 mod soak;
+mod stop;
 #[cfg(target_os = "linux")]
 mod systemd;
 mod tags;

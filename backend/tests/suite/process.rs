@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request, Response, StatusCode};
@@ -60,6 +61,25 @@ impl Process {
         let address = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
         let internal = lines.next().unwrap().strip_prefix("internal on ").unwrap().to_owned();
         Self { child, address, internal }
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::TERM,
+        )
+        .unwrap();
+    }
+
+    /// The exit code, once the process has ended by itself. None if it was killed.
+    pub(crate) async fn ended(&mut self) -> Option<i32> {
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {

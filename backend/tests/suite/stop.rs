@@ -1,0 +1,86 @@
+//! The end of a process that is asked to stop while its database does not answer.
+
+use std::fs::{self, File};
+use std::process::Command;
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+use sqlx::Executor;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use crate::database::{Database, on_both_databases};
+use crate::process::{Caller, Process, make_key};
+
+on_both_databases! {
+    a_process_whose_database_does_not_answer_ends_in_time_and_leaves_its_clicks_in_the_spool,
+}
+
+const CLICKS: u64 = 20;
+/// What the documentation promises.
+const IN_TIME: Duration = Duration::from_secs(40);
+/// After the second signal, nothing is waited for.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+async fn a_process_whose_database_does_not_answer_ends_in_time_and_leaves_its_clicks_in_the_spool(
+    database: Database,
+) {
+    let folder = TempDir::new().unwrap();
+    let (log, spool) = (folder.path().join("log"), folder.path().join("spool"));
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_backend"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"]);
+        command.args(["--database", &database.url]);
+        if !database.is_sqlite() {
+            command.arg("--spool").arg(&spool);
+        }
+        Process::start_as_it_is({
+            command.env("RUST_LOG", "backend=info").stderr(File::create(&log).unwrap());
+            command
+        })
+    };
+    let logged = async |text: &str| {
+        let found = async {
+            while !fs::read_to_string(&log).unwrap().contains(text) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), found).await.unwrap_or_else(|_| panic!("{text} is not logged"));
+    };
+    let caller = Caller::new(make_key(&database.url));
+    let link = json!({"url": "https://example.com", "key": "k"});
+    let process = start();
+    caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    drop(process);
+    //  number of signals, the time until the process ends, and its exit code
+    for (round, (signals, limit, code)) in (1..).zip([(1, IN_TIME, 0), (2, AT_ONCE, 1)]) {
+        let mut process = start();
+        let mut block = database.block_recording().await;
+        for _ in 0..CLICKS {
+            let followed = caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
+            assert_eq!(followed.0, StatusCode::FOUND);
+        }
+        let spooled = format!("weir_backend_spool_clicks {CLICKS}\n");
+        let all = async {
+            while !caller.text(process.internal_url("/metrics")).await.unwrap().contains(&spooled) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), all).await.expect("the clicks are spooled");
+        process.terminate();
+        logged("stopping").await;
+        for _ in 1..signals {
+            process.terminate();
+        }
+        let ended = timeout(limit, process.ended()).await;
+        assert_eq!(ended, Ok(Some(code)), "{signals}: {}", fs::read_to_string(&log).unwrap());
+        logged("20 clicks of the spool could not be recorded. The next process records them").await;
+        block.execute("ROLLBACK").await.unwrap();
+        drop(process);
+
+        let process = start();
+        let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
+        assert_eq!(counted["clicks"], CLICKS * round);
+    }
+}
