@@ -14,7 +14,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::admission::{self, Place};
-use crate::error::{ApiError, Code};
+use crate::error::{ApiError, Code, Exhausted};
 use crate::gate::Work;
 use crate::held::hold;
 use crate::permits::BULK_PATH;
@@ -80,6 +80,9 @@ pub(crate) async fn authenticated(
         Ok::<_, ApiError>((seq, next.run(request).await))
     };
     let (workspace, response) = app.availability.while_available(respond).await??;
+    if response.extensions().get::<Exhausted>().is_some() {
+        app.availability.note_exhaustion();
+    }
     app.answers.keep_whole(workspace, response).await
 }
 

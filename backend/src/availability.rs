@@ -6,11 +6,12 @@
 
 use std::fmt::{Debug, Display};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::store::{Store, StoreError};
 
@@ -19,10 +20,16 @@ const PROBE_EVERY: Duration = Duration::from_millis(100);
 /// Time limit of a probe.
 const PROBE_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Time for which a request that the database had no space for counts. It is longer than the usual interval of the checks of readiness. Only
+/// another request can find out whether there is space again, and it needs a process that is ready.
+const EXHAUSTED_FOR: Duration = Duration::from_secs(15);
+
 /// The state of the database. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Availability {
     state: watch::Sender<State>,
+    /// When the database last had no space for a request.
+    exhausted: Arc<Mutex<Option<Instant>>>,
     /// Whether the database answers.
     probe: Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>,
 }
@@ -57,12 +64,27 @@ impl Availability {
     }
 
     fn probed_by(probe: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
-        Self { state: watch::Sender::new(State::Available), probe: Arc::new(probe) }
+        Self {
+            state: watch::Sender::new(State::Available),
+            exhausted: Arc::default(),
+            probe: Arc::new(probe),
+        }
     }
 
     /// Whether the database is neither away nor suspected.
     pub(crate) fn is_certain(&self) -> bool {
         *self.state.borrow() == State::Available
+    }
+
+    /// Notes that the database had no space for a request.
+    pub(crate) fn note_exhaustion(&self) {
+        *self.exhausted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether the database had no space for a request a short time ago.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let exhausted = *self.exhausted.lock().unwrap_or_else(PoisonError::into_inner);
+        exhausted.is_some_and(|at| at.elapsed() < EXHAUSTED_FOR)
     }
 
     /// Runs `work` until the database is away.

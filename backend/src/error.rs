@@ -72,7 +72,13 @@ pub struct ApiError {
     pub message: String,
     /// The invalid field, if the error concerns one. The message contains it too.
     pub field: Option<InvalidField>,
+    /// Whether the database had no space left.
+    pub(crate) is_exhaustion: bool,
 }
+
+/// Marks a response to a request for which the database had no space left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exhausted;
 
 /// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +91,7 @@ pub struct InvalidField {
 
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), field: None }
+        Self { code, message: message.into(), field: None, is_exhaustion: false }
     }
 
     /// An internal error. The caller logs the cause, which the response does not contain.
@@ -134,6 +140,11 @@ impl From<StoreError> for ApiError {
             tracing::warn!(%error, "the database is unavailable or busy");
             return Away.into();
         }
+        if error.is_exhaustion() {
+            tracing::error!(%error, "the database has no space left");
+            let message = "The database has no space left. Try again later.";
+            return Self { is_exhaustion: true, ..Self::new(Code::ServiceUnavailable, message) };
+        }
         tracing::error!(error = %error, "database error");
         Self::internal()
     }
@@ -175,6 +186,9 @@ impl IntoResponse for ApiError {
         let mut response = (status, Json(Envelope { error: body })).into_response();
         if self.code == Code::ServiceUnavailable {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if self.is_exhaustion {
+            response.extensions_mut().insert(Exhausted);
         }
         response
     }

@@ -21,6 +21,9 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 async fn readyz(State(app): State<Shared>) -> Response {
+    if app.availability.is_exhausted() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the database has no space left\n").into_response();
+    }
     match app.availability.while_available(app.store.ping()).await {
         Ok(Ok(())) => "ready\n".into_response(),
         failed => {

@@ -134,6 +134,21 @@ impl StoreError {
         }
     }
 
+    /// Whether the database has no space left, or not enough of another resource. It answers other requests.
+    pub(crate) fn is_exhaustion(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
+                if code.len() == "53000".len() {
+                    // PostgreSQL: insufficient resources, such as a full disk.
+                    return code.starts_with("53");
+                }
+                // SQLITE_FULL.
+                code.parse::<u32>().is_ok_and(|code| code & 0xff == 13)
+            }),
+            _ => false,
+        }
+    }
+
     /// Whether it is the answer of a server that works: none that shuts down, has crashed or starts.
     pub(super) fn is_answer(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! A disk that takes no more, and takes more again. With PostgreSQL, it is the one with the spool.
+//! A disk that takes no more, and takes more again. With PostgreSQL, it is the one with the spool, unless a test says otherwise.
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Executor};
 use tempfile::TempDir;
 
 use crate::database::{Database, on_both_databases};
@@ -60,6 +61,51 @@ fn is_full(folder: &TempDir) -> PathBuf {
     folder.path().join("full")
 }
 
+async fn is_ready(caller: &Caller, process: &Process) -> bool {
+    let (status, _) = caller.call(Method::GET, process.internal_url("/readyz"), &Value::Null).await.unwrap();
+    assert!([StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE].contains(&status), "{status}");
+    status.is_success()
+}
+
+/// A trigger raises the errors that PostgreSQL's storage raises.
+#[tokio::test]
+async fn while_postgresql_has_no_space_requests_are_to_be_repeated_and_the_service_is_not_ready() {
+    let database = Database::postgres().await;
+    let caller = Caller::new(make_key(&database.url));
+    let process = Process::start(&database.url);
+    let mut connection = database.connect().await;
+    let link = json!({"url": "https://example.com"});
+    let create = async || {
+        let body = link.to_string().into();
+        caller.send(Method::POST, process.url("/links"), body).await.unwrap()
+    };
+    assert_eq!(create().await.status(), StatusCode::OK);
+    assert!(is_ready(&caller, &process).await);
+    //  disk_full, out_of_memory, configuration_limit_exceeded
+    for code in ["53100", "53200", "53400"] {
+        let fill = format!(
+            "CREATE OR REPLACE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '{code}'; END $$;
+             CREATE OR REPLACE TRIGGER fill BEFORE INSERT ON links EXECUTE FUNCTION fill()"
+        );
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(fill))).await.unwrap();
+        let refused = create().await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{code}");
+        assert_eq!(refused.headers()["retry-after"], "1", "{code}");
+        assert!(!is_ready(&caller, &process).await, "{code}");
+        // What only reads is answered.
+        caller.json(Method::GET, process.url("/links"), &Value::Null).await.unwrap();
+    }
+    connection.execute("DROP TRIGGER fill ON links").await.unwrap();
+    assert_eq!(create().await.status(), StatusCode::OK);
+    let ready = async {
+        while !is_ready(&caller, &process).await {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ready).await.expect("the service is ready again");
+}
+
 /// Returns once so many clicks are counted; never if there are more.
 async fn counted(caller: &Caller, process: &Process, clicks: u64) {
     let counted = async || {
@@ -106,12 +152,14 @@ async fn a_full_disk_refuses_links_delays_clicks_and_loses_nothing(database: Dat
         if status == StatusCode::OK {
             acknowledged.push(answer["id"].as_str().unwrap().to_owned());
         } else {
-            assert_eq!((status.as_u16(), &answer["error"]["code"]), (500, &json!("internal_server_error")));
+            assert_eq!((status.as_u16(), &answer["error"]["code"]), (503, &json!("service_unavailable")));
+            assert!(answer.to_string().contains("no space left"), "{answer}");
             refused.push(key);
         }
     }
     // PostgreSQL has a disk of its own.
     assert_eq!(refused.is_empty(), !database.is_sqlite());
+    assert_eq!(is_ready(&caller, &process).await, refused.is_empty());
     // Clicks are held for a while, and then redirects wait, so that no more are held.
     let mut clicks = 1;
     loop {

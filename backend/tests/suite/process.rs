@@ -210,7 +210,8 @@ impl Caller {
         Some(status)
     }
 
-    async fn send(&self, method: Method, url: String, body: Bytes) -> Option<Response<Incoming>> {
+    /// The answer, whose body is read later; None if the process was gone before it had answered.
+    pub(crate) async fn send(&self, method: Method, url: String, body: Bytes) -> Option<Response<Incoming>> {
         let request = Request::builder()
             .method(method)
             .uri(url)
