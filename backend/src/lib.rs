@@ -76,7 +76,7 @@ pub use recorder::WhenFull;
 pub use settings::Settings;
 pub use store::{
     Analytics, AssignedDomain, Click, ClickDetails, DomainConflict, KeyRecord, Limits, Replayed,
-    SchemaProblem, SetAside, Store, StoreError, Workspace,
+    SchemaProblem, Serving, SetAside, Store, StoreError, Workspace,
 };
 pub use visitor_address::KeptAddress;
 pub use webhooks::address::AddressPolicy;

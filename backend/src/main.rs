@@ -17,7 +17,7 @@ use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
 use backend::server::StopSignals;
 use backend::{
     AddressPolicy, Analytics, AssignedDomain, Backend, Clock, DomainConflict, InvalidPublicUrl, Limits,
-    PublicUrl, Replayed, Settings, Store, StoreError, Workspace, server,
+    PublicUrl, Replayed, Serving, Settings, Store, StoreError, Workspace, server,
 };
 use clap::Parser;
 #[cfg(unix)]
@@ -233,6 +233,7 @@ async fn serve(options: Serve) -> Result<(), CliError> {
     };
     let mut store =
         Store::open_or_create_with(&options.database.url, analytics).await.map_err(CliError::Open)?;
+    let _lock = Serving::lock(&options.database.url).map_err(CliError::Open)?;
     if let Some(spool) = options.spool {
         // Otherwise the service would record clicks without the spool that the operator asked for.
         let opened = File::options().append(true).create(true).open(&spool);

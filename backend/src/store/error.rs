@@ -56,6 +56,15 @@ pub enum StoreError {
         /// The difference.
         problem: SchemaProblem,
     },
+    /// Another process serves a SQLite file.
+    #[error(
+        "{}: another `backend serve` uses this file. Only one process can serve a SQLite file, and several a PostgreSQL database",
+        path.display()
+    )]
+    Served {
+        /// The database.
+        path: PathBuf,
+    },
     /// The database returned an error.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),

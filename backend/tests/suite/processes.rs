@@ -1,6 +1,7 @@
-//! Several processes on one PostgreSQL.
+//! Several processes on one database.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,50 @@ use axum::http::{Method, Request, StatusCode};
 use backend::{Click, Settings};
 use serde_json::{Value, json};
 use sqlx::Executor;
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use crate::database::Database;
-use crate::process::{Caller, Process, make_key};
+use crate::process::{Caller, Process, database_in, make_key};
 use crate::receiver::Receiver;
 use crate::service::{Service, settings};
+
+#[tokio::test]
+async fn one_process_serves_a_sqlite_file_and_commands_work_beside_it() {
+    let folder = TempDir::new().unwrap();
+    let (database, backup) = (database_in(folder.path()), folder.path().join("backup"));
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(env!("CARGO_BIN_EXE_backend")).args(arguments).args(["--database", &database]);
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"];
+    let key = make_key(&database);
+    // The second time, the first process was killed.
+    for time in ["first", "second"] {
+        let process = Process::start(&database);
+        let (succeeded, message) = run(&serve);
+        let file = database.strip_prefix("sqlite:").unwrap();
+        let expected = format!("{file}: another `backend serve` uses this file");
+        assert!(!succeeded && message.contains(&expected), "{time}: {message}");
+        assert_eq!(message.trim().lines().count(), 1, "{message}");
+        for beside in [
+            &["migrate"][..],
+            &["keys", "create", "--plan", "pro"],
+            &["keys", "list"],
+            &["domains", "list"],
+            &["set-aside", "list"],
+            &["backup", backup.to_str().unwrap()],
+        ] {
+            let (succeeded, message) = run(beside);
+            assert!(succeeded, "{time} {beside:?}: {message}");
+        }
+        std::fs::remove_dir_all(&backup).unwrap();
+        let links = Caller::new(key.clone()).json(Method::GET, process.url("/links"), &Value::Null).await;
+        assert_eq!(links, Some(json!([])), "{time}");
+    }
+}
 
 #[tokio::test]
 async fn two_processes_that_start_on_an_empty_database_create_its_schema_once() {
