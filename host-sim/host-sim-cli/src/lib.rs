@@ -10,7 +10,7 @@
 //!
 //! # Features
 //!
-//! All are on unless turned off. `scenarios`: the command `run` and the modules `scenario` and `against`. `profiles`: `bench --profile`.
+//! All are on unless turned off. `scenarios`: the command `run` and the modules `scenario` and `against`.
 //! `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
 
 #[cfg(feature = "scenarios")]

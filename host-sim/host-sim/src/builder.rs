@@ -9,7 +9,8 @@ use std::{
 use crate::{
     abi::LogLevel,
     clock::Clock,
-    host::{Host, clusters::Clusters},
+    clusters::Clusters,
+    host::Host,
     rules::Flavour,
     shared::{
         Shared,
@@ -22,10 +23,7 @@ use crate::{
         record::Record,
         reloads::ReloadTotals,
     },
-    trace::{
-        record::{TraceSink, TracedCallback},
-        sample::{Sample, SampleSink},
-    },
+    trace::record::{TraceSink, TracedCallback},
     wire::{
         framing::Framing,
         message::{Request, Response},
@@ -45,7 +43,6 @@ pub struct Builder {
     log_capacity: usize,
     log_sink: LogSink,
     trace: Option<TraceSink>,
-    samples: Option<SampleSink>,
     callback_limit: Duration,
     memory_limit: usize,
     framing: Framing,
@@ -78,7 +75,6 @@ impl Default for Builder {
             log_capacity: 10_000,
             log_sink: LogSink::default(),
             trace: None,
-            samples: None,
             callback_limit: Duration::from_secs(10),
             memory_limit: 1 << 30,
             framing: Framing::default(),
@@ -202,14 +198,6 @@ impl Builder {
         self
     }
 
-    /// Has `sink` told where guests are while they run, every [`Sample::INTERVAL`] of their time. Guests that are sampled are a
-    /// little slower.
-    #[must_use]
-    pub fn on_sample(mut self, sink: impl Fn(Sample) + Send + Sync + 'static) -> Self {
-        self.samples = Some(SampleSink(Box::new(sink)));
-        self
-    }
-
     /// The longest that one callback may run, in real time; beyond it the guest traps. 10 s unless set.
     #[must_use]
     pub fn callback_limit(mut self, limit: Duration) -> Self {
@@ -264,7 +252,6 @@ impl Builder {
             logs: Logs::new(self.log_level, self.log_capacity, self.log_sink.0, Arc::clone(&record)),
             record,
             trace: self.trace,
-            samples: self.samples,
             metrics: Metrics::default(),
             shared_data: SharedData::new(self.flavour),
             shared_queues: SharedQueues::default(),

@@ -49,8 +49,10 @@ use std::{
 };
 
 use crate::{
+    clusters::Clusters,
     shared::{Shared, reloads::ReloadStats},
     vm_name::VmName,
+    wire::message::Response,
 };
 pub use crate::{
     state::upstream::Upstream,
@@ -71,6 +73,7 @@ pub use crate::{
 #[derive(Debug, Clone)]
 pub struct Driver {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) clusters: Arc<Clusters>,
     pub(crate) main: SharedWorker,
     pub(crate) workers: Vec<SharedWorker>,
 }
@@ -105,8 +108,8 @@ impl Driver {
         main.plugins().map(|plugin| (plugin.to_owned(), self.shared.reloads_of(plugin))).collect()
     }
 
-    /// How many filters the chain has.
-    pub fn filters(&self) -> usize {
-        self.main.lock().filters()
+    /// What a cluster of the [`Builder`](crate::Builder) answers to a call; none where the builder has no cluster of this name.
+    pub fn answer(&self, callout: &Callout) -> Option<Response> {
+        self.clusters.answer(callout)
     }
 }

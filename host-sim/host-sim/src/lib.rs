@@ -53,7 +53,6 @@
 //! | answers that are late | [`Host::send_and_wait`] |
 //! | host calls that fail | [`Host::inject`] |
 //! | what filter and host say to each other | [`Builder::trace`], [`Outcome::trace`] |
-//! | where filters spend their time | [`Builder::on_sample`] |
 //! | a new configuration in the same VMs | [`Host::update`] |
 //! | several filters one after the other, in VMs of their own or in one | [`Host::load_chain`], [`Host::replace_chain`] |
 //! | a gateway of one's own | [`driver`] |
@@ -68,6 +67,7 @@
 mod abi;
 mod builder;
 mod clock;
+mod clusters;
 pub mod driver;
 pub mod edge;
 mod host;
@@ -112,7 +112,6 @@ pub use trace::{
     arguments::{Argument, Shown},
     backtrace::{GuestBacktrace, GuestFrame},
     record::{CallAnswer, TracedCall, TracedCallback, causes},
-    sample::Sample,
 };
 pub use vm::{
     code_cache::{CodeCache, Kept},

@@ -1,16 +1,10 @@
 //! `host-sim bench`
 
-#[cfg(feature = "profiles")]
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-#[cfg(feature = "profiles")]
-use host_sim::Builder;
 use host_sim::{Clock, Host, LogLevel, Request, Response};
 
-#[cfg(feature = "profiles")]
-use super::profile::Samples;
 use super::{Error, Filter, load, print, print_warning};
 
 /// Requests between two looks at the clock.
@@ -21,8 +15,7 @@ const BATCH: u64 = 1000;
 /// Requests go through the filter in memory, on one thread per worker; the clock that the filter sees is real.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  host-sim bench --wasm filter.wasm --config limits.json --path /links --header 'authorization: Bearer k'
-  host-sim bench --wasm filter.wasm --config limits.json --seconds 30 --profile profile.json")]
+  host-sim bench --wasm filter.wasm --config limits.json --path /links --header 'authorization: Bearer k'")]
 pub(super) struct Bench {
     #[command(flatten)]
     filter: Filter,
@@ -41,11 +34,6 @@ pub(super) struct Bench {
     /// A header of the request, NAME:VALUE; may be repeated
     #[arg(long = "header", value_name = "NAME:VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// Writes where the filter spends its time to a file that the Firefox Profiler opens (https://profiler.firefox.com); a
-    /// sample every 10 ms
-    #[cfg(feature = "profiles")]
-    #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -60,8 +48,6 @@ impl Bench {
         let builder = self.filter.builder()?.workers(self.workers.into()).clock(clock.clone());
         // Envoy's level unless another one is chosen.
         let builder = builder.log_level(LogLevel::Info);
-        #[cfg(feature = "profiles")]
-        let (builder, samples) = self.sampled(builder);
         let mut host = builder.system_randomness().on_log(print_warning).build();
         load(&mut host, &chain).map_err(|error| Error::Missed(error.to_string()))?;
         let mut request = Request::new(self.method.clone(), self.path.clone());
@@ -92,26 +78,10 @@ impl Bench {
                 return Err(Error::Missed(format!("worker {worker}: {failure}")));
             }
         }
-        #[cfg(feature = "profiles")]
-        if let Some(path) = &self.profile {
-            samples.write(path, "host-sim bench", &clock, start)?;
-        }
         let sent: u64 = rounds.iter().map(|(sent, _)| sent).sum();
         let refused: u64 = rounds.iter().map(|(_, refused)| refused).sum();
         print(report(sent, refused, calls, elapsed, &host));
         Ok(())
-    }
-
-    /// A host that takes samples, where a profile is to be written.
-    #[cfg(feature = "profiles")]
-    fn sampled(&self, builder: Builder) -> (Builder, Samples) {
-        let samples = Samples::default();
-        let taken = samples.clone();
-        let builder = match self.profile {
-            Some(_) => builder.on_sample(move |sample| taken.add(sample)),
-            None => builder,
-        };
-        (builder, samples)
     }
 }
 

@@ -3,8 +3,6 @@
 mod bench;
 mod check;
 mod filter;
-#[cfg(feature = "profiles")]
-mod profile;
 #[cfg(feature = "scenarios")]
 mod run;
 mod serve;

@@ -18,7 +18,7 @@ use super::{Error, Filter, Trace, load, log_level, print, print_beside, print_lo
 /// Each worker is a thread with a VM of its own, as in Envoy. HTTP/1.1 and h2c are served. Prints `listening on
 /// http://ADDRESS` and `admin on http://ADDRESS` once it accepts connections. SIGTERM and SIGINT end it after the
 /// requests in progress. With --admin, `http://ADDRESS/requests` shows the last 100 requests with their headers and
-/// bodies, and with --trace also what the filter did; each can be saved as a scenario for `host-sim run`.
+/// bodies, and with --trace also what the filter did.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim serve --wasm filter.wasm --config limits.json --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000

@@ -3,16 +3,13 @@
 use std::{convert::Infallible, net::TcpListener, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
-use host_sim::{Metrics, driver::Driver};
+use host_sim::Metrics;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 
-use super::{
-    history::{Shown, shown},
-    local::Common,
-};
+use super::{history::Recent, local::Common};
 
 pub(super) struct Admin {
     pub(super) listener: TcpListener,
@@ -22,7 +19,6 @@ pub(super) struct Admin {
 /// What there is at the address.
 pub(super) struct Pages {
     pub(super) metrics: Metrics,
-    pub(super) driver: Driver,
     pub(super) common: Arc<Common>,
 }
 
@@ -50,16 +46,15 @@ impl Admin {
 
 impl Pages {
     fn answer(&self, path: &str) -> Response<Full<Bytes>> {
-        let Self { metrics, driver, common } = self;
+        let Self { metrics, common } = self;
+        let driver = &common.driver;
         let recent = common.options.recent.as_ref();
-        if let Some(Shown { content_type, header: (name, value), body }) =
-            recent.and_then(|recent| shown(recent, path))
-        {
-            let mut response = of(body, content_type);
+        if let ("/requests", Some(Ok(page))) = (path, recent.map(Recent::page)) {
+            let mut response = of(page, "text/html; charset=UTF-8");
+            // What clients have sent stands in the page: nothing of it may run.
+            let policy = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
+            response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
             response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            response
-                .headers_mut()
-                .extend(HeaderValue::from_maybe_shared(value).map(|value| (name, value)).ok());
             return response;
         }
         let (status, body) = match path {

@@ -20,17 +20,13 @@ pub(super) async fn make(local: Rc<Local>, callout: Callout, request: Option<Req
         Some(timeout) => tokio::time::timeout(timeout, call).await.unwrap_or_else(|_| Callout::timed_out()),
         None => call.await,
     };
-    if let Some(recent) = &local.common.options.recent {
-        if callout.is_grpc {
-            recent.called_grpc();
-        } else {
-            recent.answered(request, &callout.cluster, &response);
-        }
-    }
     local.with_for(request, |worker| worker.finish_callout(callout.call, response));
 }
 
 async fn answer(local: &Local, callout: &Callout) -> Response {
+    if let Some(response) = local.common.driver.answer(callout) {
+        return response;
+    }
     let Some(base) = local.common.options.clusters.get(&callout.cluster) else { return Response::reset() };
     let body = callout.request.body_bytes().clone();
     let headers = callout.request.headers().clone();

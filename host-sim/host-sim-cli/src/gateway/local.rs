@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap, net::SocketAddr, rc::Rc, sync::Ar
 
 use host_sim::{
     Clock, LogLevel, VmName,
-    driver::{Callout, GrpcOrder, SharedWorker, StreamId, Work, Worker},
+    driver::{Callout, Driver, GrpcOrder, SharedWorker, StreamId, Work, Worker},
 };
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -28,6 +28,7 @@ pub(super) struct Common {
     pub(super) options: Options,
     /// The upstream's address; a name has one once it is connected to.
     pub(super) upstream_address: Option<SocketAddr>,
+    pub(super) driver: Driver,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
     pub(super) phase: watch::Receiver<Phase>,

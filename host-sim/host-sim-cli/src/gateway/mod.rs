@@ -31,15 +31,14 @@ use host_sim::{Host, LoadError, LogLevel, Module, Plugin, VmName, driver::Shared
 use http::Uri;
 use tokio::sync::{Notify, mpsc, watch};
 
-use self::{
-    history::Setup,
-    local::{Common, Phase},
-    stats::Stats,
-    thread::Thread,
-};
 pub use self::{
     history::{AccessLog, Ended, Recent},
     options::Options,
+};
+use self::{
+    local::{Common, Phase},
+    stats::Stats,
+    thread::Thread,
 };
 
 /// A gateway that does not start.
@@ -106,27 +105,19 @@ impl Gateway {
         let admin = options.admin.map(listen).transpose()?;
         let admin_address = admin.as_ref().map(|(_, address)| *address);
 
-        let (phase, phases) = watch::channel(Phase::Serving);
-        let clock = host.clock().clone();
-        if let Some(recent) = &options.recent {
-            recent.loaded(Setup {
-                workers: host.workers(),
-                filters: driver.filters(),
-                framing: driver.main().lock().framing(),
-                clusters: options.clusters.keys().cloned().collect(),
-                loaded: clock.wall(),
-            });
-        }
+        let (phase, of_threads) = watch::channel(Phase::Serving);
         let upstream_address =
             options.upstream.authority().and_then(|authority| authority.as_str().parse().ok());
-        let common =
-            Arc::new(Common { options, upstream_address, clock, stats: Stats::default(), phase: phases });
-        let (kicks, threads) = (Vec::new(), Vec::new());
-        let pages = admin::Pages {
-            metrics: host.metrics().clone(),
+        let common = Arc::new(Common {
+            options,
+            upstream_address,
             driver: driver.clone(),
-            common: Arc::clone(&common),
-        };
+            clock: host.clock().clone(),
+            stats: Stats::default(),
+            phase: of_threads,
+        });
+        let (kicks, threads) = (Vec::new(), Vec::new());
+        let pages = admin::Pages { metrics: host.metrics().clone(), common: Arc::clone(&common) };
         let mut gateway = Self { address, admin_address, phase, kicks, threads, host, common };
         let mut connections = Vec::new();
         for (index, worker) in driver.workers().iter().enumerate() {
@@ -192,7 +183,7 @@ impl Gateway {
     /// As [`Host::update`].
     pub fn update(&mut self, configuration: impl Into<bytes::Bytes>) -> Result<(), LoadError> {
         let updated = self.host.update(configuration);
-        self.filters_changed(&updated);
+        self.wake();
         updated
     }
 
@@ -206,16 +197,12 @@ impl Gateway {
         filters: impl IntoIterator<Item = (&'a Module, Plugin)>,
     ) -> Result<(), LoadError> {
         let replaced = self.host.replace_chain(filters);
-        self.filters_changed(&replaced);
+        self.wake();
         replaced
     }
 
-    fn filters_changed(&self, changed: &Result<(), LoadError>) {
-        if changed.is_ok()
-            && let (Some(recent), Some(driver)) = (&self.common.options.recent, self.host.driver())
-        {
-            recent.reloaded(driver.filters(), self.host.clock().wall());
-        }
+    /// Has each thread look at its VM, which was changed from outside.
+    fn wake(&self) {
         self.kicks.iter().for_each(|kick| kick.notify_one());
     }
 

@@ -141,9 +141,6 @@ async fn work(local: Rc<Local>, mut orders: mpsc::UnboundedReceiver<Order>) {
                     spawn_local(callout::make(Rc::clone(&local), *callout, request));
                 }
                 Order::Grpc(GrpcOrder { call, step: GrpcStep::Open { cluster, request } }) => {
-                    if let Some(recent) = &local.common.options.recent {
-                        recent.called_grpc();
-                    }
                     let (steps, receiver) = mpsc::unbounded_channel();
                     streams.retain(|_, steps| !steps.is_closed());
                     streams.insert(call, steps);

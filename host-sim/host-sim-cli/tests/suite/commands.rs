@@ -35,40 +35,6 @@ fn check_and_bench_tell_what_they_found() {
 }
 
 #[test]
-#[cfg(feature = "profiles")]
-fn bench_writes_where_the_filter_spends_its_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let source = r#"(module
-        ;; prelude
-        (func $busy (param $n i32)
-          (loop $again (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))
-        (func $on_request (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
-          (call $busy (i32.const 100000))
-          (i32.const 0)))"#;
-    fs::write(directory.path().join("filter.wasm"), guests::assemble(source).unwrap()).unwrap();
-    let bench = |path: &str| {
-        let arguments =
-            ["bench", "--wasm", "filter.wasm", "--seconds", "1", "--workers", "2", "--profile", path];
-        host_sim(&arguments, directory.path())
-    };
-    let (code, out, err) = bench("profile.json");
-    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
-    let written = fs::read(directory.path().join("profile.json")).unwrap();
-    let profile: serde_json::Value = serde_json::from_slice(&written).unwrap();
-    assert_eq!(profile["meta"]["interval"], 10.0, "{}", profile["meta"]);
-    let threads = profile["threads"].as_array().unwrap();
-    let names: Vec<_> = threads.iter().map(|thread| thread["name"].as_str().unwrap()).collect();
-    assert_eq!(names.len(), 2, "{names:?}");
-    for thread in threads {
-        assert!(thread["samples"]["length"].as_u64().unwrap() >= 5, "{}", thread["samples"]);
-        let strings = serde_json::to_string(thread).unwrap() + &profile["shared"].to_string();
-        assert!(strings.contains("\"busy\"") && strings.contains("\"on_request\""), "{strings}");
-    }
-    let (code, _, err) = bench("absent/profile.json");
-    assert!(code == Some(2) && err.starts_with("error: absent/profile.json: "), "{err}");
-}
-
-#[test]
 fn check_tells_which_hosts_take_a_filter() {
     let directory = tempfile::tempdir().unwrap();
     let filter = |more: &str| {

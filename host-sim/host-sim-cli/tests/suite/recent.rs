@@ -1,4 +1,4 @@
-//! The recent requests of a gateway: on its admin address, saved as scenarios, and in the access log.
+//! The recent requests of a gateway: on its admin address, and in the access log.
 
 use std::{
     io::{self, BufReader, Write},
@@ -91,13 +91,7 @@ fn nothing_that_a_client_sends_becomes_part_of_the_page() {
     ));
     let policy = page.header("content-security-policy");
     assert_eq!(policy, Some("default-src 'none'; style-src 'unsafe-inline'"));
-    for path in [
-        "/requests/0/scenario.json",
-        "/requests/x/alone.json",
-        "/requests/1/other",
-        "/requests/1",
-        "/requestsx",
-    ] {
+    for path in ["/requests/1", "/requestsx"] {
         assert_eq!(get(admin, path).status(), 404, "{path}");
     }
 }
@@ -114,88 +108,6 @@ fn a_hundred_requests_are_kept() {
     let paths = between(&text, "<span>", "</span>");
     assert_eq!((paths[0], paths[99]), ("GET /102", "GET /3"));
     assert!(text.contains("The last 100 of 103."), "{text}");
-}
-
-#[cfg(feature = "scenarios")]
-mod scenarios {
-    use std::{fs, path::Path};
-
-    use super::*;
-    use crate::commands::host_sim;
-
-    /// Saves a request as a scenario and runs it. Returns the exit code, and what was printed with the scenario.
-    fn run(folder: &Path, admin: SocketAddr, guest: &str, file: &str) -> (Option<i32>, String) {
-        let saved = get(admin, &format!("/requests/{file}"));
-        let disposition =
-            saved.header("content-disposition").unwrap_or_else(|| panic!("{file}: {}", saved.start));
-        let name = disposition.split('"').nth(1).unwrap();
-        fs::write(folder.join(name), &saved.body).unwrap();
-        fs::write(folder.join("filter.wasm"), guests::guest(guest)).unwrap();
-        let (code, out, err) = host_sim(&["run", "--wasm", "filter.wasm", name], folder);
-        (code, format!("{out}{err}{}", saved.text()))
-    }
-
-    #[test]
-    fn a_request_is_saved_with_those_before_it_as_a_scenario_that_passes() {
-        let folder = tempfile::tempdir().unwrap();
-        let (gateway, admin) = watched("limiter", upstream(echo), |_| {});
-        let statuses: Vec<_> = (0..6).map(|_| get(gateway.address(), "/k").status()).collect();
-        assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
-        page(admin, 6);
-        //  the file, the exit code: alone, the sixth request is not refused, so its scenario misses
-        let rows = [("6/scenario.json", 0), ("5/scenario.json", 0), ("1/alone.json", 0), ("6/alone.json", 1)];
-        for (file, code) in rows {
-            let (found, said) = run(folder.path(), admin, "limiter", file);
-            assert_eq!(found, Some(code), "{file}: {said}");
-        }
-    }
-
-    #[test]
-    fn bodies_clusters_and_upstreams_that_fail_are_part_of_the_scenario() {
-        let folder = tempfile::tempdir().unwrap();
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let post = b"POST /pass HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
-        let plain = b"GET /a?b=c HTTP/1.1\r\nhost: a\r\nx: 1\r\nx: 2\r\n\r\n";
-        /// Guest, upstream, cluster, request, status.
-        type Row<'a> = (&'a str, SocketAddr, SocketAddr, &'a [u8], u16);
-        let server = upstream(echo);
-        let rows: [Row<'_>; 5] = [
-            ("bodies", server, free, post, 200),
-            ("callouts", server, server, plain, 200),
-            ("callouts", server, free, plain, 403),
-            ("limiter", free, free, plain, 503),
-            ("traps", server, free, b"GET /unreachable HTTP/1.1\r\nhost: a\r\n\r\n", 503),
-        ];
-        for (guest, to, cluster, request, status) in rows {
-            let (gateway, admin) = watched(guest, to, |options| {
-                options.clusters.insert("auth".to_owned(), format!("http://{cluster}").parse().unwrap());
-            });
-            assert_eq!(send(gateway.address(), request).status(), status, "{guest}");
-            page(admin, 1);
-            for file in ["1/scenario.json", "1/alone.json"] {
-                let (code, said) = run(folder.path(), admin, guest, file);
-                assert_eq!(code, Some(0), "{guest}: {said}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_request_that_no_scenario_can_say_is_offered_as_none() {
-        let (gateway, admin) = watched("limiter", upstream(echo), |_| {});
-        let large = "x".repeat(65 << 10);
-        let large = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{large}", large.len());
-        let rows: [(&[u8], u16, &str); 3] = [
-            (b"GET / HTTP/1.1\r\nhost: a\r\nx: \xff\r\n\r\n", 200, "it has bytes that are not UTF-8"),
-            (large.as_bytes(), 200, "a body has more than 64 KiB"),
-            (b"NOPE / HTTP/1.1\r\nhost: a\r\n\r\n", 400, "the gateway refused it before the filter"),
-        ];
-        for (index, (request, status, why)) in rows.into_iter().enumerate() {
-            assert_eq!(send(gateway.address(), request).status(), status, "{why}");
-            let text = page(admin, index + 1).text();
-            assert!(text.contains(&format!("<p>No scenario: {why}.</p>")), "{text}");
-            assert_eq!(get(admin, &format!("/requests/{}/scenario.json", index + 1)).status(), 404, "{why}");
-        }
-    }
 }
 
 #[test]

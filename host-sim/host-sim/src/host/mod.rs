@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-pub(crate) mod clusters;
 mod load;
 mod loaded;
 pub(crate) mod stream;
@@ -19,8 +18,9 @@ use self::loaded::Loaded;
 use crate::{
     abi::Status,
     clock::Clock,
+    clusters::Clusters,
     driver::Driver,
-    host::{clusters::Clusters, stream::Stream},
+    host::stream::Stream,
     hostcalls::is_host_function,
     outcome::Outcome,
     shared::{
@@ -111,6 +111,7 @@ impl Host {
         self.driven.store(true, Ordering::Relaxed);
         Some(Driver {
             shared: Arc::clone(&self.shared),
+            clusters: Arc::clone(&self.clusters),
             main: loaded.main.clone(),
             workers: loaded.workers.clone(),
         })

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
+    clusters::Clusters,
     edge,
-    host::clusters::Clusters,
     outcome::{End, Outcome, Told},
     shared::record::Mark,
     wire::{

@@ -28,7 +28,7 @@ use crate::{
         record::Record,
         reloads::{ReloadStats, ReloadTotals},
     },
-    trace::{record::TraceSink, sample::SampleSink},
+    trace::record::TraceSink,
     wire::{framing::Framing, property::Value},
 };
 
@@ -41,8 +41,6 @@ pub(crate) struct Shared {
     pub(crate) record: Arc<Record>,
     /// Where traces go, if VMs are traced.
     pub(crate) trace: Option<TraceSink>,
-    /// Where samples go, if VMs are sampled.
-    pub(crate) samples: Option<SampleSink>,
     pub(crate) metrics: Metrics,
     pub(crate) shared_data: SharedData,
     pub(crate) shared_queues: SharedQueues,

@@ -71,8 +71,6 @@ pub(crate) struct VmState {
     pub(crate) rng: Randomness,
     pub(crate) turns: Option<Turns>,
     pub(crate) host_calls: u64,
-    /// Ticks that the callback may still take, where the guest is sampled.
-    pub(crate) ticks_left: u64,
     /// The guest has set a timer since the driver last looked.
     pub(crate) timers_changed: bool,
     /// How deep in actions of guest calls the VM is; 0 outside of them.

@@ -5,5 +5,4 @@ pub(crate) mod backtrace;
 pub(crate) mod callbacks;
 pub(crate) mod record;
 pub(crate) mod recorder;
-pub(crate) mod sample;
 mod text;

@@ -8,7 +8,11 @@ use std::{
 
 use wasmtime::{Config, Engine, Linker, WasmBacktraceDetails};
 
-use crate::{hostcalls, rules::EnvoyVersion, state::VmState, trace::sample::TICK};
+use crate::{
+    hostcalls,
+    rules::EnvoyVersion,
+    state::{VmState, allowance::TICK},
+};
 
 /// How a module is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -130,7 +130,6 @@ impl Vm {
             rng: Randomness::new(shared.seed, name, generation),
             turns: None,
             host_calls: 0,
-            ticks_left: 0,
             timers_changed: false,
             depth: 0,
             calls: 0,
@@ -139,9 +138,6 @@ impl Vm {
         };
         let mut store = Store::new(module.module().engine(), state);
         store.limiter(|state| &mut state.limits);
-        if shared.samples.is_some() {
-            store.epoch_deadline_callback(allowance::take);
-        }
         allowance::grant(&mut store);
 
         enter(&mut store, START, &[]);

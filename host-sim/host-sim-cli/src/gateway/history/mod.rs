@@ -1,18 +1,15 @@
-//! What a gateway records of its requests: the access log, and the page of recent requests, which has their traces and saves
-//! them as scenarios.
+//! What a gateway records of its requests: the access log, and the page of recent requests with their traces.
 
 mod access_log;
 mod page;
 mod recent;
 mod record;
-mod scenario;
 
 pub use self::{
     access_log::AccessLog,
     recent::{Ended, Recent},
 };
 pub(super) use self::{
-    page::{Shown, shown},
-    recent::{RequestId, Setup},
+    recent::RequestId,
     record::{End, Message, Record, Upstream},
 };

@@ -1,52 +1,12 @@
-//! What the admin address shows of the recent requests: a page without scripts, which needs no network, and scenarios.
+//! What the admin address shows of the recent requests: a page without scripts, which needs no network.
 
 use askama::Template;
 use host_sim::Headers;
-use http::{HeaderName, header};
 
 use super::{
-    recent::{Entry, Recent, RequestId, State},
+    recent::{Entry, Recent, State},
     record::{Message, Record, Upstream},
-    scenario::{self, Unsaved},
 };
-
-/// An answer of the admin address.
-#[derive(Debug)]
-pub(in crate::gateway) struct Shown {
-    pub(in crate::gateway) content_type: &'static str,
-    /// What browsers are told of it beside that.
-    pub(in crate::gateway) header: (HeaderName, String),
-    pub(in crate::gateway) body: String,
-}
-
-/// The answer for a path of the admin address, if it is one of these.
-pub(in crate::gateway) fn shown(recent: &Recent, path: &str) -> Option<Shown> {
-    let rest = path.strip_prefix("/requests")?;
-    let state = recent.lock();
-    if rest.is_empty() {
-        // What clients have sent stands in the page: nothing of it may run.
-        let policy = "default-src 'none'; style-src 'unsafe-inline'".to_owned();
-        return Some(Shown {
-            content_type: "text/html; charset=UTF-8",
-            header: (header::CONTENT_SECURITY_POLICY, policy),
-            body: Page { state: &state }.render().ok()?,
-        });
-    }
-    let (id, form) = rest.strip_prefix('/')?.split_once('/')?;
-    let id = RequestId(id.parse().ok()?);
-    let (alone, kind) = match form {
-        "scenario.json" => (false, "scenario"),
-        "alone.json" => (true, "alone"),
-        _ => return None,
-    };
-    let scenario = scenario::of(&state, id, alone).ok()?;
-    let disposition = format!("attachment; filename=\"request-{id}-{kind}.json\"");
-    Some(Shown {
-        content_type: "application/json",
-        header: (header::CONTENT_DISPOSITION, disposition),
-        body: format!("{scenario:#}\n"),
-    })
-}
 
 /// The page, the latest request first.
 #[derive(Template)]
@@ -62,11 +22,14 @@ struct Section {
     note: String,
 }
 
-impl Page<'_> {
-    fn unsaved(&self, record: &Record) -> Option<Unsaved> {
-        scenario::can_be_saved(self.state, record).err()
+impl Recent {
+    /// The requests as a page.
+    pub(in crate::gateway) fn page(&self) -> askama::Result<String> {
+        Page { state: &self.lock() }.render()
     }
+}
 
+impl Page<'_> {
     fn sections(&self, entry: &Entry, record: &Record) -> Vec<Section> {
         let from =
             format!("Request from {}, {}, on worker {}", record.client, record.protocol, record.worker);
@@ -107,8 +70,9 @@ fn message(title: String, message: &Message) -> Section {
     if let Some(trailers) = &message.trailers {
         text += &format!("\n{}", fields(trailers));
     }
-    let cut = || format!("The first {} of {} bytes.", message.body.len(), message.size);
-    let note = if message.is_whole() { String::new() } else { cut() };
+    let kept = message.body.len();
+    let is_cut = message.size > kept as u64;
+    let note = if is_cut { format!("The first {kept} of {} bytes.", message.size) } else { String::new() };
     Section { title, text: text.trim_end().to_owned(), note }
 }
 

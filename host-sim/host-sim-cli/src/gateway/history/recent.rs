@@ -7,14 +7,12 @@ use std::{
     time::Duration,
 };
 
-use host_sim::{Framing, LogLine, Response, TracedCallback, VmName};
+use host_sim::{LogLine, TracedCallback, VmName};
 
-use super::record::{Message, Record, text};
+use super::record::{Record, text};
 
 /// Number of requests that are kept. Those in progress are kept even if they are more.
 const REQUESTS: usize = 100;
-/// Maximum number of answers of clusters that are kept.
-const ANSWERS: usize = 1000;
 /// Maximum number of callbacks that are kept for a request: a body that comes byte by byte causes many.
 const CALLBACKS: usize = 500;
 
@@ -56,24 +54,13 @@ pub struct Ended {
 }
 
 /// A request's number, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::gateway) struct RequestId(pub(super) u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::gateway) struct RequestId(u64);
 
 impl std::fmt::Display for RequestId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
-}
-
-/// The parts of a gateway's setup that a scenario contains.
-#[derive(Debug, Clone, Default)]
-pub(in crate::gateway) struct Setup {
-    pub(in crate::gateway) workers: usize,
-    pub(in crate::gateway) filters: usize,
-    pub(in crate::gateway) framing: Framing,
-    pub(in crate::gateway) clusters: Vec<String>,
-    /// When the filters were loaded, as time since the Unix epoch.
-    pub(in crate::gateway) loaded: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -84,11 +71,6 @@ pub(super) struct State {
     steps: BTreeMap<VmName, RequestId>,
     /// The requests, the oldest first.
     pub(super) requests: VecDeque<Entry>,
-    /// The answers of clusters since the filters were loaded.
-    pub(super) answers: VecDeque<Answer>,
-    pub(super) setup: Setup,
-    /// Whether a filter has called a cluster by gRPC since it was loaded.
-    pub(super) called_grpc: bool,
 }
 
 #[derive(Debug)]
@@ -100,15 +82,6 @@ pub(super) struct Entry {
     pub(super) untraced: usize,
     /// `None` while the request is in progress.
     pub(super) record: Option<Record>,
-}
-
-/// An answer of a cluster to a filter.
-#[derive(Debug)]
-pub(super) struct Answer {
-    /// The request for which the filter called the cluster, if any.
-    pub(super) request: Option<RequestId>,
-    pub(super) cluster: String,
-    pub(super) message: Message,
 }
 
 impl Recent {
@@ -142,26 +115,12 @@ impl Recent {
         }
     }
 
-    /// Records that filters were loaded. Scenarios begin here.
-    pub(in crate::gateway) fn loaded(&self, setup: Setup) {
-        let mut state = self.lock();
-        state.answers.clear();
-        state.called_grpc = false;
-        state.setup = setup;
-    }
-
-    /// Records that filters replaced the previous ones.
-    pub(in crate::gateway) fn reloaded(&self, filters: usize, loaded: Duration) {
-        let setup = Setup { filters, loaded, ..self.lock().setup.clone() };
-        self.loaded(setup);
-    }
-
     pub(in crate::gateway) fn begin(&self) -> RequestId {
         let mut state = self.lock();
         state.begun += 1;
         let id = RequestId(state.begun);
         while state.requests.len() >= REQUESTS {
-            let Some(oldest) = state.requests.iter().position(|entry| entry.over().is_some()) else { break };
+            let Some(oldest) = state.requests.iter().position(|entry| entry.record.is_some()) else { break };
             state.requests.remove(oldest);
         }
         state.requests.push_back(Entry { id, log: Vec::new(), trace: Vec::new(), untraced: 0, record: None });
@@ -185,30 +144,6 @@ impl Recent {
             listener(&ended);
         }
     }
-
-    /// Records that a cluster answered a filter.
-    pub(in crate::gateway) fn answered(
-        &self,
-        request: Option<RequestId>,
-        cluster: &str,
-        response: &Response,
-    ) {
-        let mut state = self.lock();
-        if state.answers.len() == ANSWERS {
-            state.answers.pop_front();
-        }
-        let mut message = Message::new(response.headers().clone());
-        message.add(response.body_bytes());
-        if let Some(trailers) = response.trailers() {
-            message.end(trailers.clone());
-        }
-        state.answers.push_back(Answer { request, cluster: cluster.to_owned(), message });
-    }
-
-    /// Records that a filter called a cluster by gRPC.
-    pub(in crate::gateway) fn called_grpc(&self) {
-        self.lock().called_grpc = true;
-    }
 }
 
 impl fmt::Debug for Recent {
@@ -228,13 +163,6 @@ impl Ended {
 impl State {
     fn entry(&mut self, id: RequestId) -> Option<&mut Entry> {
         self.requests.iter_mut().rev().find(|entry| entry.id == id)
-    }
-}
-
-impl Entry {
-    /// The record, once the request has ended.
-    pub(super) fn over(&self) -> Option<&Record> {
-        self.record.as_ref()
     }
 }
 

@@ -33,18 +33,6 @@ impl Message {
     pub(in crate::gateway) fn end(&mut self, trailers: Headers) {
         self.trailers = Some(trailers);
     }
-
-    /// Whether the whole body is kept.
-    pub(super) fn is_whole(&self) -> bool {
-        self.size == self.body.len() as u64
-    }
-
-    /// Whether headers, trailers and the part of the body that is kept are UTF-8.
-    pub(super) fn is_text(&self) -> bool {
-        let fields = self.headers.iter().chain(self.trailers.iter().flat_map(Headers::iter));
-        let mut parts = fields.flat_map(|(name, value)| [name.as_ref(), value.as_ref()]);
-        parts.all(|part| std::str::from_utf8(part).is_ok()) && std::str::from_utf8(&self.body).is_ok()
-    }
 }
 
 /// How the upstream answered a request.

@@ -47,11 +47,16 @@ impl Clusters {
         self.handlers.keys().cloned()
     }
 
-    fn call(&self, cluster: &str, request: &Request) -> Response {
-        match self.handlers.get(cluster) {
-            Some(handler) => handler.lock().unwrap_or_else(PoisonError::into_inner)(request),
-            None => Response::reset(),
-        }
+    /// What a cluster answers; none where there is no such cluster.
+    fn call(&self, cluster: &str, request: &Request) -> Option<Response> {
+        Some(self.handlers.get(cluster)?.lock().unwrap_or_else(PoisonError::into_inner)(request))
+    }
+
+    /// What the guest gets for its call; none where there is no such cluster.
+    pub(crate) fn answer(&self, callout: &Callout) -> Option<Response> {
+        let response = self.call(&callout.cluster, &callout.request)?;
+        let breaks_off = response.failure == Some(Failure::Reset) && !callout.is_grpc;
+        Some(if breaks_off { Callout::unanswered() } else { response })
     }
 
     /// Answers the callouts that the worker's guest has made, and those it makes in answer.
@@ -70,12 +75,10 @@ impl Clusters {
             }
             for callout in callouts {
                 answered += 1;
-                let mut response = self.call(&callout.cluster, &callout.request);
+                let unknown = || if callout.is_grpc { Response::reset() } else { Callout::unanswered() };
+                let response = self.answer(&callout).unwrap_or_else(unknown);
                 let Callout { call, cluster, request, .. } = callout.clone();
                 worker.record_call(call, ClusterCall { cluster, request, answer: None });
-                if response.failure == Some(Failure::Reset) && !callout.is_grpc {
-                    response = Callout::unanswered();
-                }
                 if response.failure == Some(Failure::Silence) || !response.delay.is_zero() {
                     worker.keep_open(&callout, response);
                 } else {
@@ -102,7 +105,7 @@ impl Clusters {
         };
         let Some(stream) = worker.simulated_streams().get_mut(&call) else { return };
         let request = stream.request.clone().body(body);
-        let response = self.call(&stream.cluster, &request);
+        let response = self.call(&stream.cluster, &request).unwrap_or_else(Response::reset);
         let cluster = stream.cluster.clone();
         let later = std::mem::replace(&mut stream.answered, true);
         worker.record_call(call, ClusterCall { cluster, request, answer: Some(response.clone()) });
@@ -115,7 +118,7 @@ impl Clusters {
     }
 
     /// Keeps what became of a request until the next one is over.
-    pub(super) fn keep(&self, worker: &Worker, outcome: Outcome) -> Outcome {
+    pub(crate) fn keep(&self, worker: &Worker, outcome: Outcome) -> Outcome {
         let last = (outcome.clone(), worker.shared.logs.written());
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
         outcome
