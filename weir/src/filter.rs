@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use envoy_config::Plugin;
 use filter::config::Config;
-use host_sim::{Builder, Compiler, Host, LoadError, Module, Response};
+use host_sim::{Builder, Compiler, Host, LoadError, Module};
 use host_sim_cli::setup;
 use serde_json::Value;
 
@@ -91,27 +91,14 @@ impl Filter {
         self.keys.as_deref().map(|file| Keys::read(file, config)).transpose()
     }
 
-    /// A host for it.
-    pub(crate) fn builder(&self, ready: &Ready) -> Builder {
-        let builder = setup::in_surroundings(Host::builder(), &ready.text);
+    /// A host for it, in which the directory answers with these keys.
+    pub(crate) fn builder(&self, ready: &Ready, keys: Option<&Keys>) -> Builder {
+        let mut builder = setup::in_surroundings(Host::builder(), &ready.text);
+        if let (Some(keys), Some(directory)) = (keys.cloned(), &ready.config.settings.directory) {
+            builder = builder.cluster(directory.cluster.to_string(), move |poll| keys.answer(poll));
+        }
         let properties = self.properties.iter();
         properties.fold(builder, |builder, (path, value)| builder.property(path, value.clone()))
-    }
-
-    /// A host for it, in which the directory answers with the keys of `--keys`.
-    pub(crate) fn builder_with_keys(&self, ready: &Ready) -> Result<Builder, Failure> {
-        let (builder, directory) = (self.builder(ready), ready.config.settings.directory.as_ref());
-        Ok(match (self.keys(&ready.config)?, directory) {
-            (Some(keys), Some(directory)) => {
-                let etag = "\"keys\"";
-                let answer = Response::ok().header("etag", etag).body(keys.document);
-                builder.cluster(directory.cluster.to_string(), move |poll| {
-                    let is_known = poll.header_str("if-none-match") == Some(etag);
-                    if is_known { Response::new(304) } else { answer.clone() }
-                })
-            }
-            _ => builder,
-        })
     }
 }
 

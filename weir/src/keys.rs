@@ -1,34 +1,40 @@
 //! The document of a directory: known keys.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use filter::config::Config;
+use filter::config::{Config, digest, hex};
 use filter::directory::{Directory, DirectoryError, LeftOut, Update, entitled};
 use filter::time::Timestamp;
+use host_sim::{Request, Response};
 
 use crate::failure::Failure;
 
-/// A document that the filter takes.
-#[derive(Debug)]
-pub(crate) struct Keys {
-    pub(crate) document: Bytes,
-    /// How many keys it has, and how many of them are not known.
-    pub(crate) told: String,
+/// A document that the filter takes, as its directory answers with it. Clones are the same, also when another has taken its place.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys(Arc<Mutex<Document>>);
+
+#[derive(Debug, Clone)]
+struct Document {
+    answer: Response,
+    /// How many keys it has, how many of them are not known, and who asks for it.
+    told: String,
 }
 
 impl Keys {
     /// Reads the document for the directory of a configuration.
     pub(crate) fn read(file: &Path, config: &Config) -> Result<Self, Failure> {
         let name = file.display();
-        let Some(settings) = config.settings.directory.clone() else {
+        let Some(settings) = &config.settings.directory else {
             return Err(Failure::Unusable(format!(
                 "--keys {name}: the configuration has no directory that would ask for it"
             )));
         };
         let document = Bytes::from(fs::read(file).map_err(Failure::file(file))?);
-        let mut directory = Directory::new(settings, 0);
+        let mut directory = Directory::new(settings.clone(), 0);
         let answered = directory.answer(Some((b"200", None)), &document, Timestamp::from_seconds(0));
         let skipped = match answered {
             Ok(Update::Replaced { skipped }) => skipped,
@@ -50,6 +56,32 @@ impl Keys {
                 told += &format!(", {count} {why}");
             }
         }
-        Ok(Self { document, told })
+        told += &format!(", as {} of cluster {:?}", &*settings.path, &*settings.cluster);
+        let etag = format!("\"{}\"", hex(&digest(&document)));
+        let answer = Response::ok().header("etag", etag).body(document);
+        Ok(Self(Arc::new(Mutex::new(Document { answer, told }))))
+    }
+
+    fn document(&self) -> MutexGuard<'_, Document> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers with another document from now on.
+    pub(crate) fn replace(&self, other: &Self) {
+        let other = other.document().clone();
+        *self.document() = other;
+    }
+
+    /// The answer to a poll: the document, if the filter does not have it already.
+    pub(crate) fn answer(&self, poll: &Request) -> Response {
+        let answer = self.document().answer.clone();
+        let is_known = poll.header_str("if-none-match") == answer.header_str("etag");
+        if is_known { Response::new(304) } else { answer }
+    }
+}
+
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.document().told)
     }
 }

@@ -82,7 +82,7 @@ impl Explain {
         let sink = Arc::clone(&lines);
         let mut host = self
             .filter
-            .builder_with_keys(&ready)?
+            .builder(&ready, self.filter.keys(&ready.config)?.as_ref())
             .clock(Clock::at(UNIX_EPOCH + at.saturating_sub(BEFORE)))
             .log_level(LogLevel::Debug)
             .on_log(move |line| keep(&sink, line))

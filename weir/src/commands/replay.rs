@@ -98,7 +98,7 @@ impl Replay {
         let begins = Duration::try_from(begins.duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
         let mut host = self
             .filter
-            .builder_with_keys(&ready)?
+            .builder(&ready, self.filter.keys(&ready.config)?.as_ref())
             .workers(self.workers.into())
             .clock(Clock::at(UNIX_EPOCH + begins.saturating_sub(AROUND)))
             .log_level(LogLevel::Warn)

@@ -1,6 +1,5 @@
 //! `weir serve`
 
-mod directory;
 mod line;
 
 use std::collections::BTreeMap;
@@ -15,11 +14,11 @@ use host_sim_cli::stop::Stop;
 use host_sim_cli::watch::Files;
 use http::Uri;
 
-use self::directory::Server;
 use super::check::summary;
 use crate::decision::Decision;
 use crate::failure::Failure;
 use crate::filter::{Filter, Ready, not_loaded};
+use crate::keys::Keys;
 use crate::output::{print, say};
 
 /// Serves the filter in front of an upstream, and prints a line for each decision
@@ -101,23 +100,16 @@ impl Serve {
         let mut documents = self.filter.keys.clone().map(|file| watched(vec![file])).transpose()?;
 
         let ready = self.filter.ready(&self.file, true)?;
-        let server = match self.filter.keys(&ready.config)? {
-            Some(keys) => {
-                let started = Server::start(keys, &ready.config).await;
-                Some(started.map_err(|error| Failure::of(&error))?)
-            }
-            None => None,
-        };
-        let mut clusters: BTreeMap<_, _> = self.clusters.iter().cloned().collect();
-        if let (Some(server), Some(directory)) = (&server, &ready.config.settings.directory) {
-            let url = Uri::from_str(&server.url()).map_err(|error| Failure::of(&error))?;
-            if clusters.insert(directory.cluster.to_string(), url).is_some() {
-                let message = format!("--keys and --cluster both give cluster {:?}", &*directory.cluster);
-                return Err(Failure::Unusable(message));
-            }
+        let keys = self.filter.keys(&ready.config)?;
+        let clusters: BTreeMap<_, _> = self.clusters.iter().cloned().collect();
+        if let (Some(_), Some(directory)) = (&keys, &ready.config.settings.directory)
+            && clusters.contains_key(&*directory.cluster)
+        {
+            let message = format!("--keys and --cluster both give cluster {:?}", &*directory.cluster);
+            return Err(Failure::Unusable(message));
         }
         let recent = recent(self.json);
-        let mut host = self.host(&ready, recent.clone());
+        let mut host = self.host(&ready, keys.as_ref(), recent.clone());
         host.load(&ready.module, ready.plugin.clone()).map_err(|error| not_loaded(&error))?;
         let (workers, upstream) = (host.workers(), self.upstream.clone());
         let options = Options {
@@ -134,27 +126,20 @@ impl Serve {
         if let Some(admin) = gateway.admin_address() {
             say(format_args!("admin on http://{admin}"));
         }
-        if let Some(server) = &server {
-            say(server);
+        if let Some(keys) = &keys {
+            say(keys);
         }
-        let asked = async {
-            match &server {
-                Some(server) => server.serve().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = stop.wait() => say("stopping after the requests in progress"),
-            () = self.follow(&mut files, documents.as_mut(), ready, server.as_ref(), &mut gateway) => {}
-            () = asked => {}
+            () = self.follow(&mut files, documents.as_mut(), ready, keys.as_ref(), &mut gateway) => {}
         }
         Ok(gateway)
     }
 
-    fn host(&self, ready: &Ready, recent: Recent) -> Host {
+    fn host(&self, ready: &Ready, keys: Option<&Keys>, recent: Recent) -> Host {
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.filter
-            .builder(ready)
+            .builder(ready, keys)
             .workers(self.workers.map_or_else(processors, usize::from))
             .clock(Clock::real())
             .system_randomness()
@@ -176,7 +161,7 @@ impl Serve {
         files: &mut Files,
         mut documents: Option<&mut Files>,
         mut ready: Ready,
-        server: Option<&Server>,
+        keys: Option<&Keys>,
         gateway: &mut Gateway,
     ) {
         loop {
@@ -196,15 +181,14 @@ impl Serve {
                 },
                 () = document => {}
             }
-            let Some(server) = server else { continue };
-            // A new configuration may ask in another way, and know others of the keys.
-            match self.filter.keys(&ready.config) {
-                Ok(Some(keys)) => {
-                    server.take(keys, &ready.config);
-                    say(server);
+            // A new configuration may know others of the keys.
+            match (keys, self.filter.keys(&ready.config)) {
+                (Some(keys), Ok(Some(read))) => {
+                    keys.replace(&read);
+                    say(keys);
                 }
-                Ok(None) => {}
-                Err(failure) => say(format_args!("{failure}\nthe keys before stay in force")),
+                (None, _) | (_, Ok(None)) => {}
+                (_, Err(failure)) => say(format_args!("{failure}\nthe keys before stay in force")),
             }
         }
     }
