@@ -4,79 +4,148 @@
 
 use std::fmt;
 
-/// The answer of a host call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u32)]
-#[non_exhaustive]
-pub enum Status {
-    /// The call did what it says.
-    Ok = 0,
-    /// What was asked for does not exist.
-    NotFound = 1,
-    /// An argument has no meaning here, or the map is not available in this phase.
-    BadArgument = 2,
-    /// A property's value has no encoding.
-    SerializationFailure = 3,
-    /// A gRPC service is neither a cluster's name nor a `GrpcService` message.
-    ParseFailure = 4,
-    /// An expression does not evaluate.
-    BadExpression = 5,
-    /// A pointer and length lie outside the guest's memory, or its allocator gave none.
-    InvalidMemoryAccess = 6,
-    /// The queue holds nothing.
-    Empty = 7,
-    /// Shared data has changed since it was read.
-    CasMismatch = 8,
-    /// A result is not what was promised.
-    ResultMismatch = 9,
-    /// The host failed.
-    InternalFailure = 10,
-    /// The connection is gone.
-    BrokenConnection = 11,
-    /// The host does not have this.
-    Unimplemented = 12,
+/// Something that crosses the ABI as a number: its place among all of its kind.
+pub(crate) trait Numbered: Copy + 'static {
+    /// All of the kind, by number.
+    fn all() -> &'static [Self];
+
+    /// The one of this number.
+    fn of(code: u32) -> Result<Self, Status> {
+        usize::try_from(code).ok().and_then(|code| Self::all().get(code)).copied().ok_or(Status::BadArgument)
+    }
+}
+
+/// Kinds of things by number, from 0 on, each thing with its name.
+macro_rules! named {
+    ($( $(#[$doc:meta])* $vis:vis enum $kind:ident { $( $(#[$of:meta])* $thing:ident = $name:literal, )* } )*) => {
+        $(
+            $(#[$doc])*
+            $vis enum $kind { $( $(#[$of])* $thing, )* }
+
+            impl $kind {
+                /// All of them, by number.
+                $vis const ALL: [Self; [$( $name ),*].len()] = [$( Self::$thing ),*];
+
+                /// The name.
+                $vis fn name(self) -> &'static str {
+                    match self {
+                        $( Self::$thing => $name, )*
+                    }
+                }
+            }
+
+            impl $crate::abi::Numbered for $kind {
+                fn all() -> &'static [Self] {
+                    &Self::ALL
+                }
+            }
+        )*
+    };
+}
+pub(crate) use named;
+
+named! {
+    /// The answer of a host call.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum Status {
+        /// The call did what it says.
+        Ok = "Ok",
+        /// What was asked for does not exist.
+        NotFound = "NotFound",
+        /// An argument has no meaning here, or the map is not available in this phase.
+        BadArgument = "BadArgument",
+        /// A property's value has no encoding.
+        SerializationFailure = "SerializationFailure",
+        /// A gRPC service is neither a cluster's name nor a `GrpcService` message.
+        ParseFailure = "ParseFailure",
+        /// An expression does not evaluate.
+        BadExpression = "BadExpression",
+        /// A pointer and length lie outside the guest's memory, or its allocator gave none.
+        InvalidMemoryAccess = "InvalidMemoryAccess",
+        /// The queue holds nothing.
+        Empty = "Empty",
+        /// Shared data has changed since it was read.
+        CasMismatch = "CasMismatch",
+        /// A result is not what was promised.
+        ResultMismatch = "ResultMismatch",
+        /// The host failed.
+        InternalFailure = "InternalFailure",
+        /// The connection is gone.
+        BrokenConnection = "BrokenConnection",
+        /// The host does not have this.
+        Unimplemented = "Unimplemented",
+    }
+
+    /// How serious a line of the log is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum LogLevel {
+        /// Every step.
+        Trace = "trace",
+        /// For the one who looks for a fault.
+        Debug = "debug",
+        /// What is worth knowing.
+        Info = "info",
+        /// What may become a fault.
+        Warn = "warn",
+        /// What went wrong.
+        Error = "error",
+        /// What ends the VM.
+        Critical = "critical",
+    }
+
+    /// What a filter measures.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum MetricKind {
+        /// Only grows.
+        Counter = "counter",
+        /// Goes up and down.
+        Gauge = "gauge",
+        /// A distribution.
+        Histogram = "histogram",
+    }
+
+    /// Which header map a call means.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum MapKind {
+        RequestHeaders = "request headers",
+        RequestTrailers = "request trailers",
+        ResponseHeaders = "response headers",
+        ResponseTrailers = "response trailers",
+        GrpcInitialMetadata = "gRPC initial metadata",
+        GrpcTrailingMetadata = "gRPC trailing metadata",
+        CalloutHeaders = "callout headers",
+        CalloutTrailers = "callout trailers",
+    }
+
+    /// Which buffer a call means.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum BufferKind {
+        RequestBody = "request body",
+        ResponseBody = "response body",
+        DownstreamData = "downstream data",
+        UpstreamData = "upstream data",
+        CalloutBody = "callout body",
+        GrpcMessage = "gRPC message",
+        VmConfiguration = "VM configuration",
+        PluginConfiguration = "plugin configuration",
+        CallData = "call data",
+    }
+
+    /// Which side of a stream a call means.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum StreamKind {
+        Request = "request",
+        Response = "response",
+        Downstream = "downstream",
+        Upstream = "upstream",
+    }
 }
 
 impl Status {
-    /// All statuses, by number.
-    pub const ALL: [Self; 13] = [
-        Self::Ok,
-        Self::NotFound,
-        Self::BadArgument,
-        Self::SerializationFailure,
-        Self::ParseFailure,
-        Self::BadExpression,
-        Self::InvalidMemoryAccess,
-        Self::Empty,
-        Self::CasMismatch,
-        Self::ResultMismatch,
-        Self::InternalFailure,
-        Self::BrokenConnection,
-        Self::Unimplemented,
-    ];
-
     /// The number that the guest sees.
     pub fn code(self) -> u32 {
         self as u32
-    }
-
-    /// The name as the ABI writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "Ok",
-            Self::NotFound => "NotFound",
-            Self::BadArgument => "BadArgument",
-            Self::SerializationFailure => "SerializationFailure",
-            Self::ParseFailure => "ParseFailure",
-            Self::BadExpression => "BadExpression",
-            Self::InvalidMemoryAccess => "InvalidMemoryAccess",
-            Self::Empty => "Empty",
-            Self::CasMismatch => "CasMismatch",
-            Self::ResultMismatch => "ResultMismatch",
-            Self::InternalFailure => "InternalFailure",
-            Self::BrokenConnection => "BrokenConnection",
-            Self::Unimplemented => "Unimplemented",
-        }
     }
 }
 
@@ -86,81 +155,10 @@ impl fmt::Display for Status {
     }
 }
 
-/// How serious a line of the log is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum LogLevel {
-    /// Every step.
-    Trace = 0,
-    /// For the one who looks for a fault.
-    Debug = 1,
-    /// What is worth knowing.
-    Info = 2,
-    /// What may become a fault.
-    Warn = 3,
-    /// What went wrong.
-    Error = 4,
-    /// What ends the VM.
-    Critical = 5,
-}
-
-impl LogLevel {
-    /// The level of this number; the ABI knows 0 to 5.
-    pub fn from_code(code: u32) -> Option<Self> {
-        [Self::Trace, Self::Debug, Self::Info, Self::Warn, Self::Error, Self::Critical]
-            .get(usize::try_from(code).ok()?)
-            .copied()
-    }
-
-    /// The level's name, lower-case.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Trace => "trace",
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-            Self::Critical => "critical",
-        }
-    }
-}
-
 impl fmt::Display for LogLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
-}
-
-/// Kinds of things by their numbers.
-macro_rules! kinds {
-    ($( $(#[$doc:meta])* $kind:ident { $($name:ident),* } )*) => {
-        $(
-            $(#[$doc])*
-            #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-            pub(crate) enum $kind { $($name),* }
-
-            impl $kind {
-                pub(crate) fn from_code(code: u32) -> Result<Self, Status> {
-                    usize::try_from(code).ok().and_then(|code| [$(Self::$name),*].get(code).copied()).ok_or(Status::BadArgument)
-                }
-            }
-        )*
-    };
-}
-
-kinds! {
-    /// Which header map a call means.
-    MapKind {
-        RequestHeaders, RequestTrailers, ResponseHeaders, ResponseTrailers, GrpcInitialMetadata, GrpcTrailingMetadata,
-        CalloutHeaders, CalloutTrailers
-    }
-    /// Which buffer a call means.
-    BufferKind {
-        RequestBody, ResponseBody, DownstreamData, UpstreamData, CalloutBody, GrpcMessage, VmConfiguration,
-        PluginConfiguration, CallData
-    }
-    /// Which side of a stream a call means.
-    StreamKind { Request, Response, Downstream, Upstream }
 }
 
 /// What a headers callback told the host to do.
@@ -208,28 +206,6 @@ impl DataAction {
             1 => Self::StopAndBuffer,
             2 => Self::StopAndWatermark,
             _ => Self::StopNoBuffer,
-        }
-    }
-}
-
-/// What a filter measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum MetricKind {
-    /// Only grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// A distribution.
-    Histogram,
-}
-
-impl MetricKind {
-    pub(crate) fn from_code(code: u32) -> Result<Self, Status> {
-        match code {
-            0 => Ok(Self::Counter),
-            1 => Ok(Self::Gauge),
-            2 => Ok(Self::Histogram),
-            _ => Err(Status::BadArgument),
         }
     }
 }

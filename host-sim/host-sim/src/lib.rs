@@ -76,6 +76,7 @@ mod load_error;
 mod module_build;
 mod module_error;
 mod outcome;
+mod parameter;
 mod rules;
 mod shared;
 mod signature;

@@ -39,14 +39,14 @@ pub struct Signature {
     pub results: Vec<ValueType>,
 }
 
-/// A host call's name with the types of what it takes.
-pub(crate) type Parameters = (&'static str, &'static [ValueType]);
+/// A host call's name with the types of its parameters, each of which is one number or several.
+pub(crate) type Parameters = (&'static str, &'static [&'static [ValueType]]);
 
 impl Signature {
     /// The type of a call that a table has.
     pub(crate) fn of(table: &[Parameters], name: &str) -> Option<Self> {
         let (_, parameters) = table.iter().find(|(known, _)| *known == name)?;
-        Some(Self::with_status(parameters))
+        Some(Self::with_status(&parameters.concat()))
     }
 
     /// Of a host function: nearly all give one i32, a status.

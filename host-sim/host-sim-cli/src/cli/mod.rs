@@ -95,7 +95,7 @@ impl Cli {
 
 /// A log level by its name.
 fn log_level(name: &str) -> Result<LogLevel, &'static str> {
-    let level = (0..).map_while(LogLevel::from_code).find(|level| level.name() == name);
+    let level = LogLevel::ALL.into_iter().find(|level| level.name() == name);
     level.ok_or("expected trace, debug, info, warn, error or critical")
 }
 

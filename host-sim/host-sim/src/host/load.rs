@@ -11,7 +11,6 @@ use crate::{
         loaded::{Chain, Loaded, Verdict},
     },
     load_error::LoadError,
-    stream::filter_vm::FilterVm,
     vm::{error::VmError, module::Module},
     vm_name::VmName,
     worker::{SharedWorker, Worker, filter::Filter},
@@ -134,7 +133,8 @@ impl Host {
         for (index, filter) in next.iter().enumerate() {
             if new_vms.contains(&index) {
                 let mark = self.log_mark();
-                FilterVm::new(&filter.module, &self.shared, &filter.plugin, VmName::Base, 0, filter.vm)
+                filter
+                    .start(&self.shared, VmName::Base, 0)
                     .map_err(|reason| self.refused(filter, several, VmName::Base, reason, mark))?;
             }
             self.try_canary(filter, several, &mut chain.verdicts)?;
@@ -176,8 +176,7 @@ impl Host {
     }
 
     fn run_canary(&self, filter: &Filter) -> Result<u32, VmError> {
-        FilterVm::new(&filter.module, &self.shared, &filter.plugin, VmName::Canary, 0, filter.vm)?
-            .start_root(&filter.plugin)
+        filter.start(&self.shared, VmName::Canary, 0)?.start_root(&filter.plugin)
     }
 
     /// How many lines the log has seen.

@@ -3,8 +3,9 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    abi::{BufferKind, Status, slice},
+    abi::{BufferKind, Numbered as _, Status},
     hostcalls::guest::{Answer, Guest},
+    parameter::{Out32, Slice, SliceOut},
     state::{VmState, stream::StreamContext},
     wire::direction::Direction,
 };
@@ -48,19 +49,23 @@ pub(super) fn get_buffer_bytes(
     buffer: u32,
     start: u32,
     size: u32,
-    ptr: u32,
-    len: u32,
+    out: SliceOut,
 ) -> Answer {
-    let kind = BufferKind::from_code(buffer)?;
+    let kind = BufferKind::of(buffer)?;
     let bytes = contents(guest.state(), kind)?;
     let at = |position: u32| usize::try_from(position).unwrap_or(usize::MAX).min(bytes.len());
-    guest.give(&bytes.slice(at(start)..at(start.saturating_add(size))), ptr, len)
+    guest.give(&bytes.slice(at(start)..at(start.saturating_add(size))), out)
 }
 
-pub(super) fn get_buffer_status(guest: &mut Guest<'_>, buffer: u32, len: u32, flags: u32) -> Answer {
-    let kind = BufferKind::from_code(buffer)?;
+pub(super) fn get_buffer_status(
+    guest: &mut Guest<'_>,
+    buffer: u32,
+    Out32(length): Out32,
+    Out32(flags): Out32,
+) -> Answer {
+    let kind = BufferKind::of(buffer)?;
     let size = contents(guest.state(), kind)?.len();
-    guest.write_u32(len, u32::try_from(size).unwrap_or(u32::MAX))?;
+    guest.write_u32(length, u32::try_from(size).unwrap_or(u32::MAX))?;
     Ok(guest.write_u32(flags, 0)?)
 }
 
@@ -71,13 +76,12 @@ pub(super) fn set_buffer_bytes(
     buffer: u32,
     start: u32,
     size: u32,
-    data: u32,
-    data_size: u32,
+    data: Slice,
 ) -> Answer {
-    let kind = BufferKind::from_code(buffer)?;
+    let kind = BufferKind::of(buffer)?;
     let (memory, state) = guest.split();
     contents(state, kind)?;
-    let data = slice(memory, data, data_size)?;
+    let data = data.of(memory)?;
     let direction = match kind {
         BufferKind::RequestBody => Direction::Request,
         BufferKind::ResponseBody => Direction::Response,

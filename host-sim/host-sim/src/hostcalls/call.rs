@@ -8,8 +8,9 @@ use crate::{
         guest::{Answer, Guest, Refusal},
         traced,
     },
+    parameter::Raw,
     state::{Restriction, VmState, allowance},
-    trace::{arguments::Raw, record::CallAnswer},
+    trace::record::CallAnswer,
 };
 
 /// Host calls that a guest may make while it initialises (proxy-wasm-cpp-host `wasm.cc`).
@@ -123,17 +124,3 @@ pub(super) fn run<'a>(
     }
     Ok(status.code())
 }
-
-/// The arguments of a call with their names, for a trace.
-macro_rules! raw {
-    ($($arg:ident),*) => {
-        || vec![$( $crate::trace::arguments::Raw { name: stringify!($arg), bits: $crate::trace::arguments::Bits::bits($arg) } ),*]
-    };
-}
-pub(crate) use raw;
-
-/// The types of these parameters.
-macro_rules! parameters {
-    ($($ty:ty),*) => { &[$( <$ty as $crate::trace::arguments::Bits>::TYPE ),*] };
-}
-pub(crate) use parameters;

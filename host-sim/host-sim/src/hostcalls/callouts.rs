@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::{
     abi::{Status, slice},
     hostcalls::guest::{Answer, Guest},
+    parameter::{Out32, Slice},
     state::{
         VmState,
         callouts::{CallKind, OpenCall},
@@ -41,33 +42,27 @@ pub(super) fn add_own(headers: &mut Headers, timeout: u64) {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the ABI's own")]
 pub(super) fn http_call(
     guest: &mut Guest<'_>,
-    cluster: u32,
-    cluster_size: u32,
-    headers: u32,
-    headers_size: u32,
-    body: u32,
-    body_size: u32,
-    trailers: u32,
-    trailers_size: u32,
-    timeout: u32,
-    token_out: u32,
+    cluster: Slice,
+    headers: Slice,
+    body: Slice,
+    trailers: Slice,
+    timeout: i32,
+    Out32(token_out): Out32,
 ) -> Answer {
     let (memory, state) = guest.split();
-    let cluster = String::from_utf8_lossy(slice(memory, cluster, cluster_size)?).into_owned();
-    let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
-    let headers: Headers = pairs::decode(slice(memory, headers, headers_size)?).into_iter().collect();
+    let cluster = String::from_utf8_lossy(cluster.of(memory)?).into_owned();
+    let body = Bytes::copy_from_slice(body.of(memory)?);
+    let headers: Headers = pairs::decode(headers.of(memory)?).into_iter().collect();
     let mut headers = headers.into_kind(Kind::Request);
-    let trailers = pairs::decode(slice(memory, trailers, trailers_size)?);
+    let trailers = pairs::decode(trailers.of(memory)?);
     // The token is written first, so that a bad pointer is found before anything is sent.
     slice(memory, token_out, 4)?;
 
     let known = state.shared.knows_cluster(&cluster);
     let complete = [":path", ":method", ":authority"].iter().all(|name| headers.get(name).is_some());
-    let timeout = i32::try_from(timeout).ok().and_then(|ms| u64::try_from(ms).ok());
-    let Some(timeout) = timeout.filter(|_| known && complete) else {
+    let Some(timeout) = u64::try_from(timeout).ok().filter(|_| known && complete) else {
         guest.write_u32(token_out, 0)?;
         return Err(Status::BadArgument.into());
     };

@@ -14,8 +14,9 @@ use super::filter_state;
 #[cfg(feature = "signatures")]
 use super::signatures;
 use crate::{
-    abi::{Status, slice},
+    abi::Status,
     hostcalls::guest::{Answer, Guest},
+    parameter::{Slice, SliceOut},
     state::{Context, filter_state::Declared},
 };
 
@@ -36,16 +37,13 @@ pub(crate) const SUPPORTED: &[&str] = &[
 
 pub(super) fn call_foreign_function(
     guest: &mut Guest<'_>,
-    name: u32,
-    name_size: u32,
-    arguments: u32,
-    arguments_size: u32,
-    ptr: u32,
-    len: u32,
+    name: Slice,
+    arguments: Slice,
+    out: SliceOut,
 ) -> Answer {
     let (memory, state) = guest.split();
-    let name = String::from_utf8_lossy(slice(memory, name, name_size)?).into_owned();
-    let arguments = slice(memory, arguments, arguments_size)?;
+    let name = String::from_utf8_lossy(name.of(memory)?).into_owned();
+    let arguments = arguments.of(memory)?;
     let result = match name.as_str() {
         // There are no routes here, so their cache is always clear.
         "clear_route_cache" => Vec::new(),
@@ -59,11 +57,9 @@ pub(super) fn call_foreign_function(
             Vec::new()
         }
         #[cfg(feature = "signatures")]
-        "sign" => signatures::sign(arguments).map_err(|failure| failure.refusal("sign"))?,
+        "sign" => signatures::sign(arguments)?,
         #[cfg(feature = "signatures")]
-        "verify_signature" => {
-            signatures::verify(arguments).map_err(|failure| failure.refusal("verify_signature"))?
-        }
+        "verify_signature" => signatures::verify(arguments)?,
         "set_envoy_filter_state" => filter_state::set(state, arguments)?,
         #[cfg(feature = "expressions")]
         "expr_create" => expressions::create(state, arguments)?,
@@ -75,12 +71,12 @@ pub(super) fn call_foreign_function(
     };
     // A guest that wants no result gives no pointers.
     let size = u32::try_from(result.len()).map_err(|_| Status::InvalidMemoryAccess)?;
-    if ptr != 0 {
+    if out.at != 0 {
         let address = if result.is_empty() { 0 } else { guest.place(&result)? };
-        guest.write_u32(ptr, address)?;
+        guest.write_u32(out.at, address)?;
     }
-    if len != 0 {
-        guest.write_u32(len, size)?;
+    if out.length != 0 {
+        guest.write_u32(out.length, size)?;
     }
     Ok(())
 }

@@ -3,28 +3,29 @@
 use std::time::Duration;
 
 use crate::{
-    abi::{LogLevel, Status, slice},
+    abi::{LogLevel, Numbered as _, Status},
     hostcalls::guest::{Answer, Guest},
+    parameter::{Out32, Out64, Slice, SliceOut},
     state::{
         deferred::Deferred,
         root::{RootLife, Timer},
     },
 };
 
-pub(super) fn log(guest: &mut Guest<'_>, level: u32, message: u32, size: u32) -> Answer {
-    let level = LogLevel::from_code(level).ok_or(Status::BadArgument)?;
+pub(super) fn log(guest: &mut Guest<'_>, level: u32, message: Slice) -> Answer {
+    let level = LogLevel::of(level)?;
     let (memory, state) = guest.split();
-    let message = slice(memory, message, size)?;
+    let message = message.of(memory)?;
     state.write_log(level, message);
     Ok(())
 }
 
-pub(super) fn get_log_level(guest: &mut Guest<'_>, out: u32) -> Answer {
+pub(super) fn get_log_level(guest: &mut Guest<'_>, Out32(out): Out32) -> Answer {
     let level = guest.state().shared.logs.level();
     Ok(guest.write_u32(out, level as u32)?)
 }
 
-pub(super) fn get_current_time_nanoseconds(guest: &mut Guest<'_>, out: u32) -> Answer {
+pub(super) fn get_current_time_nanoseconds(guest: &mut Guest<'_>, Out64(out): Out64) -> Answer {
     let state = guest.state();
     let now = state.shared.clock.wall_nanos();
     Ok(guest.write_u64(out, now)?)
@@ -62,9 +63,9 @@ pub(super) fn done(guest: &mut Guest<'_>) -> Answer {
     Ok(())
 }
 
-pub(super) fn get_status(guest: &mut Guest<'_>, code: u32, ptr: u32, len: u32) -> Answer {
+pub(super) fn get_status(guest: &mut Guest<'_>, Out32(code): Out32, out: SliceOut) -> Answer {
     let (status, message) =
         guest.state().current_root().map_or((0, bytes::Bytes::new()), |root| root.status.clone());
     guest.write_u32(code, status)?;
-    guest.give(&message, ptr, len)
+    guest.give(&message, out)
 }

@@ -7,8 +7,9 @@ use prost::Message;
 
 use super::callouts::{add_own, next_token};
 use crate::{
-    abi::{Status, slice},
+    abi::Status,
     hostcalls::guest::{Answer, Guest, Refusal},
+    parameter::{Out32, Slice},
     state::{
         VmState,
         callouts::{CallKind, OpenCall, OpenStream},
@@ -69,14 +70,11 @@ fn request(cluster: &str, service: &[u8], method: &[u8], metadata: Vec<(Bytes, B
     Request::from_headers(headers)
 }
 
-/// An address in the guest's memory, and how many bytes are there.
-type Span = (u32, u32);
-
-/// What a call and a stream begin with: a token, the service's cluster, and the request to it. A cluster that there is not closes the call. The spans are of the service's
-/// target, its name, the method and the metadata.
-fn open(guest: &mut Guest<'_>, kind: CallKind, spans: [Span; 4]) -> Result<(u32, String, Request), Status> {
+/// What a call and a stream begin with: a token, the service's cluster, and the request to it. A cluster that there is not closes the
+/// call. The slices are the service's target, its name, the method and the metadata.
+fn open(guest: &mut Guest<'_>, kind: CallKind, slices: [Slice; 4]) -> Result<(u32, String, Request), Status> {
     let (memory, state) = guest.split();
-    let [target, name, method, metadata] = spans.map(|(ptr, size)| slice(memory, ptr, size));
+    let [target, name, method, metadata] = slices.map(|slice| slice.of(memory));
     let (target, name, method) = (target?, name?, method?);
     let metadata = pairs::decode(metadata?);
     let cluster = cluster(state, target)?;
@@ -90,15 +88,19 @@ fn open(guest: &mut Guest<'_>, kind: CallKind, spans: [Span; 4]) -> Result<(u32,
     Ok((token, cluster, request))
 }
 
+#[expect(clippy::too_many_arguments, reason = "the ABI's own")]
 pub(super) fn grpc_call(
     guest: &mut Guest<'_>,
-    spans: [Span; 4],
-    (message, size): Span,
+    service: Slice,
+    name: Slice,
+    method: Slice,
+    metadata: Slice,
+    message: Slice,
     timeout: u32,
-    token_out: u32,
+    Out32(token_out): Out32,
 ) -> Answer {
-    let message = grpc::frame(slice(guest.split().0, message, size)?);
-    let (token, cluster, request) = open(guest, CallKind::Grpc, spans)?;
+    let message = grpc::frame(message.of(guest.split().0)?);
+    let (token, cluster, request) = open(guest, CallKind::Grpc, [service, name, method, metadata])?;
     let mut request = request.body(message).header("grpc-timeout", format!("{timeout}m"));
     add_own(&mut request.headers, timeout.into());
     let state = guest.state();
@@ -110,8 +112,16 @@ pub(super) fn grpc_call(
     Ok(guest.write_u32(token_out, token)?)
 }
 
-pub(super) fn grpc_stream(guest: &mut Guest<'_>, spans: [Span; 4], token_out: u32) -> Answer {
-    let (token, cluster, mut request) = open(guest, CallKind::GrpcStream, spans)?;
+pub(super) fn grpc_stream(
+    guest: &mut Guest<'_>,
+    service: Slice,
+    name: Slice,
+    method: Slice,
+    metadata: Slice,
+    Out32(token_out): Out32,
+) -> Answer {
+    let slices = [service, name, method, metadata];
+    let (token, cluster, mut request) = open(guest, CallKind::GrpcStream, slices)?;
     add_own(&mut request.headers, 0);
     let state = guest.state();
     let root = state.root_id();
@@ -125,9 +135,9 @@ fn order(state: &mut VmState, token: u32, step: GrpcStep) {
     state.callouts.grpc_orders.push_back(GrpcOrder { call, step });
 }
 
-pub(super) fn grpc_send(guest: &mut Guest<'_>, token: u32, message: u32, size: u32, end: u32) -> Answer {
+pub(super) fn grpc_send(guest: &mut Guest<'_>, token: u32, message: Slice, end: u32) -> Answer {
     let (memory, state) = guest.split();
-    let message = grpc::frame(slice(memory, message, size)?);
+    let message = grpc::frame(message.of(memory)?);
     if CallKind::of(token) != Some(CallKind::GrpcStream) {
         return Err(Status::BadArgument.into());
     }

@@ -4,6 +4,7 @@ use wasmtime::Memory;
 
 use crate::{
     abi::{Status, slice},
+    parameter::SliceOut,
     state::{Restriction, VmState},
 };
 
@@ -75,12 +76,11 @@ impl<'a> Guest<'a> {
 
     /// Hands `bytes` to the guest: into memory that its allocator gives, the address and length to where it asked.
     /// Nothing is handed over as address 0 and length 0, without an allocation.
-    pub(crate) fn give(&mut self, bytes: &[u8], ptr_out: u32, len_out: u32) -> Answer {
+    pub(crate) fn give(&mut self, bytes: &[u8], out: SliceOut) -> Answer {
         let address = if bytes.is_empty() { 0 } else { self.place(bytes)? };
         let len = u32::try_from(bytes.len()).map_err(|_| Status::InvalidMemoryAccess)?;
-        self.write_u32(ptr_out, address)?;
-        self.write_u32(len_out, len)?;
-        Ok(())
+        self.write_u32(out.at, address)?;
+        Ok(self.write_u32(out.length, len)?)
     }
 
     /// Copies `bytes` into memory that the guest's allocator gives, and answers the address.

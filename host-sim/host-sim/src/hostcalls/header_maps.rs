@@ -3,8 +3,9 @@
 use bytes::Bytes;
 
 use crate::{
-    abi::{MapKind, Status, slice},
+    abi::{MapKind, Numbered as _, Status},
     hostcalls::guest::{Answer, Guest},
+    parameter::{Out32, Slice, SliceOut},
     state::{VmState, stream::StreamContext},
     wire::{
         direction::Direction,
@@ -72,65 +73,44 @@ fn writable(state: &mut VmState, kind: MapKind) -> Result<&mut Headers, Status> 
     state.current_stream().and_then(|stream| of(stream, kind)).ok_or(Status::BadArgument)
 }
 
-pub(super) fn get_header_map_value(
-    guest: &mut Guest<'_>,
-    map: u32,
-    name: u32,
-    size: u32,
-    ptr: u32,
-    len: u32,
-) -> Answer {
-    let kind = MapKind::from_code(map)?;
+pub(super) fn get_header_map_value(guest: &mut Guest<'_>, map: u32, name: Slice, out: SliceOut) -> Answer {
+    let kind = MapKind::of(map)?;
     let (memory, state) = guest.split();
-    let name = slice(memory, name, size)?;
+    let name = name.of(memory)?;
     let Some(headers) = readable(state, kind) else {
         let logging = state.current_stream().is_some_and(|stream| stream.logging);
         return Err(if logging { Status::NotFound } else { Status::BadArgument }.into());
     };
     let value = headers.get(name).cloned().ok_or(Status::NotFound)?;
-    guest.give(&value, ptr, len)
+    guest.give(&value, out)
 }
 
 /// A change of one entry: its map, name and value.
 fn change(
     guest: &mut Guest<'_>,
     map: u32,
-    (name, size): (u32, u32),
-    (value, value_size): (u32, u32),
+    name: Slice,
+    value: Slice,
     apply: impl FnOnce(&mut Headers, Bytes, Bytes),
 ) -> Answer {
-    let kind = MapKind::from_code(map)?;
+    let kind = MapKind::of(map)?;
     let (memory, state) = guest.split();
-    let name = Bytes::copy_from_slice(slice(memory, name, size)?);
-    let value = Bytes::copy_from_slice(slice(memory, value, value_size)?);
+    let name = Bytes::copy_from_slice(name.of(memory)?);
+    let value = Bytes::copy_from_slice(value.of(memory)?);
     apply(writable(state, kind)?, name, value);
     Ok(())
 }
 
-pub(super) fn add_header_map_value(
-    guest: &mut Guest<'_>,
-    map: u32,
-    name: u32,
-    size: u32,
-    value: u32,
-    value_size: u32,
-) -> Answer {
-    change(guest, map, (name, size), (value, value_size), Headers::append)
+pub(super) fn add_header_map_value(guest: &mut Guest<'_>, map: u32, name: Slice, value: Slice) -> Answer {
+    change(guest, map, name, value, Headers::append)
 }
 
-pub(super) fn replace_header_map_value(
-    guest: &mut Guest<'_>,
-    map: u32,
-    name: u32,
-    size: u32,
-    value: u32,
-    value_size: u32,
-) -> Answer {
-    change(guest, map, (name, size), (value, value_size), Headers::set)
+pub(super) fn replace_header_map_value(guest: &mut Guest<'_>, map: u32, name: Slice, value: Slice) -> Answer {
+    change(guest, map, name, value, Headers::set)
 }
 
-pub(super) fn remove_header_map_value(guest: &mut Guest<'_>, map: u32, name: u32, size: u32) -> Answer {
-    change(guest, map, (name, size), (0, 0), |headers, name, _| headers.remove(name))
+pub(super) fn remove_header_map_value(guest: &mut Guest<'_>, map: u32, name: Slice) -> Answer {
+    change(guest, map, name, Slice::NONE, |headers, name, _| headers.remove(name))
 }
 
 fn encode<'a>(pairs: impl ExactSizeIterator<Item = (&'a Bytes, &'a Bytes)>) -> Vec<u8> {
@@ -139,8 +119,8 @@ fn encode<'a>(pairs: impl ExactSizeIterator<Item = (&'a Bytes, &'a Bytes)>) -> V
 }
 
 /// A map that is not available is an empty one here.
-pub(super) fn get_header_map_pairs(guest: &mut Guest<'_>, map: u32, ptr: u32, len: u32) -> Answer {
-    let kind = MapKind::from_code(map)?;
+pub(super) fn get_header_map_pairs(guest: &mut Guest<'_>, map: u32, out: SliceOut) -> Answer {
+    let kind = MapKind::of(map)?;
     let as_written = guest.state().shared.flavour.keeps_names();
     let blob = match readable(guest.state(), kind) {
         Some(headers) if headers.is_empty() => Vec::new(),
@@ -148,21 +128,21 @@ pub(super) fn get_header_map_pairs(guest: &mut Guest<'_>, map: u32, ptr: u32, le
         Some(headers) => encode(headers.iter()),
         None => Vec::new(),
     };
-    guest.give(&blob, ptr, len)
+    guest.give(&blob, out)
 }
 
-pub(super) fn set_header_map_pairs(guest: &mut Guest<'_>, map: u32, pairs: u32, size: u32) -> Answer {
-    let kind = MapKind::from_code(map)?;
+pub(super) fn set_header_map_pairs(guest: &mut Guest<'_>, map: u32, pairs: Slice) -> Answer {
+    let kind = MapKind::of(map)?;
     let (memory, state) = guest.split();
-    let pairs = pairs::decode(slice(memory, pairs, size)?);
+    let pairs = pairs::decode(pairs.of(memory)?);
     let headers = writable(state, kind)?;
     headers.clear();
     pairs.into_iter().for_each(|(name, value)| headers.append(name, value));
     Ok(())
 }
 
-pub(super) fn get_header_map_size(guest: &mut Guest<'_>, map: u32, out: u32) -> Answer {
-    let kind = MapKind::from_code(map)?;
+pub(super) fn get_header_map_size(guest: &mut Guest<'_>, map: u32, Out32(out): Out32) -> Answer {
+    let kind = MapKind::of(map)?;
     let size = writable(guest.state(), kind)?.byte_size();
     Ok(guest.write_u32(out, u32::try_from(size).unwrap_or(u32::MAX))?)
 }

@@ -1,24 +1,25 @@
 //! Metrics.
 
 use crate::{
-    abi::{MetricKind, slice},
+    abi::{MetricKind, Numbered as _},
     hostcalls::guest::{Answer, Guest, Refusal},
+    parameter::{Out32, Out64, Slice},
     state::VmState,
 };
 
 /// Ends the guest where the gateway does not let a metric of this kind be recorded or incremented.
 fn check_use(state: &VmState, id: u32, recorded: bool) -> Result<(), Refusal> {
-    if let Ok(kind) = MetricKind::from_code(id & 3) {
+    if let Ok(kind) = MetricKind::of(id & 3) {
         state.shared.flavour.check_metric_use(kind, recorded)?;
     }
     Ok(())
 }
 
-pub(super) fn define_metric(guest: &mut Guest<'_>, kind: u32, name: u32, size: u32, out: u32) -> Answer {
+pub(super) fn define_metric(guest: &mut Guest<'_>, kind: u32, name: Slice, Out32(out): Out32) -> Answer {
     let (memory, state) = guest.split();
-    let name = String::from_utf8_lossy(slice(memory, name, size)?).into_owned();
+    let name = String::from_utf8_lossy(name.of(memory)?).into_owned();
     state.shared.flavour.check_metric_name(&name)?;
-    let id = state.metric_ids.define(MetricKind::from_code(kind)?, name)?;
+    let id = state.metric_ids.define(MetricKind::of(kind)?, name)?;
     Ok(guest.write_u32(out, id)?)
 }
 
@@ -34,7 +35,7 @@ pub(super) fn record_metric(guest: &mut Guest<'_>, id: u32, value: u64) -> Answe
     Ok(state.metric_ids.record(id, value)?)
 }
 
-pub(super) fn get_metric(guest: &mut Guest<'_>, id: u32, out: u32) -> Answer {
+pub(super) fn get_metric(guest: &mut Guest<'_>, id: u32, Out64(out): Out64) -> Answer {
     let value = guest.state().metric_ids.get(id)?;
     Ok(guest.write_u64(out, value)?)
 }

@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 use super::gateway_properties;
 use crate::{
-    abi::{Status, slice},
+    abi::Status,
     hostcalls::guest::{Answer, Guest},
+    parameter::{Slice, SliceOut},
     state::{
         VmState,
         filter_state::{Declared, StateObject, StateValue},
@@ -27,29 +28,23 @@ pub(super) const OWN: &[u8] = b"wasm.";
 const LISTLESS: [&[u8]; 8] =
     [b"connection", b"destination", b"filter_state", b"request", b"response", b"source", b"upstream", b"xds"];
 
-pub(super) fn get_property(guest: &mut Guest<'_>, path: u32, size: u32, ptr: u32, len: u32) -> Answer {
+pub(super) fn get_property(guest: &mut Guest<'_>, path: Slice, out: SliceOut) -> Answer {
     let (memory, state) = guest.split();
-    let path = slice(memory, path, size)?;
+    let path = path.of(memory)?;
     let value = find(state, path)?;
-    guest.give(&value, ptr, len)
+    guest.give(&value, out)
 }
 
 /// Becomes filter state named `wasm.<path>`, the path taken as it is.
-pub(super) fn set_property(
-    guest: &mut Guest<'_>,
-    path: u32,
-    size: u32,
-    value: u32,
-    value_size: u32,
-) -> Answer {
+pub(super) fn set_property(guest: &mut Guest<'_>, path: Slice, value: Slice) -> Answer {
     let (memory, state) = guest.split();
-    let path = slice(memory, path, size)?;
+    let path = path.of(memory)?;
     if !state.shared.flavour.sets_properties() {
         return Err(Status::NotFound.into());
     }
     let name = [OWN, path].concat();
     let path = path.to_vec();
-    let value = Bytes::copy_from_slice(slice(memory, value, value_size)?);
+    let value = Bytes::copy_from_slice(value.of(memory)?);
     let declared = state.current_root().and_then(|root| root.declared_properties.get(&path));
     let Declared { readonly, text } = declared.copied().unwrap_or_default();
     let value = if text { StateValue::Text(value) } else { StateValue::Bytes(value) };

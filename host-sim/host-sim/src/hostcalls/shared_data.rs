@@ -1,34 +1,23 @@
 //! Shared data.
 
 use crate::{
-    abi::slice,
     hostcalls::guest::{Answer, Guest},
+    parameter::{Out32, Slice, SliceOut},
 };
 
 pub(super) fn get_shared_data(
     guest: &mut Guest<'_>,
-    key: u32,
-    size: u32,
-    ptr: u32,
-    len: u32,
-    cas_out: u32,
+    key: Slice,
+    out: SliceOut,
+    Out32(cas_out): Out32,
 ) -> Answer {
     let (memory, state) = guest.split();
-    let (value, cas) = state.namespace.get(slice(memory, key, size)?)?;
-    guest.give(&value, ptr, len)?;
+    let (value, cas) = state.namespace.get(key.of(memory)?)?;
+    guest.give(&value, out)?;
     Ok(guest.write_u32(cas_out, cas)?)
 }
 
-pub(super) fn set_shared_data(
-    guest: &mut Guest<'_>,
-    key: u32,
-    size: u32,
-    value: u32,
-    value_size: u32,
-    cas: u32,
-) -> Answer {
+pub(super) fn set_shared_data(guest: &mut Guest<'_>, key: Slice, value: Slice, cas: u32) -> Answer {
     let (memory, state) = guest.split();
-    let key = slice(memory, key, size)?;
-    let value = slice(memory, value, value_size)?;
-    Ok(state.namespace.set(key, value, cas)?)
+    Ok(state.namespace.set(key.of(memory)?, value.of(memory)?, cas)?)
 }

@@ -10,35 +10,14 @@ use webpki::{RawPublicKeyEntity, ring as algorithms};
 
 use crate::{abi::Status, hostcalls::guest::Refusal};
 
-/// Why there is no result.
-pub(super) enum Failure {
-    /// The guest is told.
-    Status(Status),
-    /// The host cannot do it, though Envoy can.
-    Unsupported(&'static str),
+/// What the host cannot do, though Envoy can, ends the guest.
+fn unsupported(function: &str, why: &str) -> Refusal {
+    let call = format!("proxy_call_foreign_function({function:?})");
+    Refusal::Trap(wasmtime::Error::msg(format!("host function not supported: {call}: {why}")))
 }
 
-impl Failure {
-    /// What the call answers. What the host cannot do ends the guest.
-    pub(super) fn refusal(self, function: &str) -> Refusal {
-        match self {
-            Self::Status(status) => status.into(),
-            Self::Unsupported(why) => {
-                let call = format!("proxy_call_foreign_function({function:?})");
-                Refusal::Trap(wasmtime::Error::msg(format!("host function not supported: {call}: {why}")))
-            }
-        }
-    }
-}
-
-impl From<Status> for Failure {
-    fn from(status: Status) -> Self {
-        Self::Status(status)
-    }
-}
-
-const OTHER_KEY: Failure =
-    Failure::Unsupported("only RSA keys from 2048 bits and ECDSA keys of P-256 and P-384 are supported");
+/// What is supported of keys.
+const KEYS: &str = "only RSA keys from 2048 bits and ECDSA keys of P-256 and P-384 are supported";
 
 /// A hash function by the name that Envoy gives it.
 enum Hash {
@@ -49,13 +28,13 @@ enum Hash {
 
 impl Hash {
     /// The function of this name; `None` for one that Envoy does not have either.
-    fn named(name: &str) -> Result<Option<Self>, Failure> {
+    fn named(function: &str, name: &str) -> Result<Option<Self>, Refusal> {
         Ok(Some(match name.to_ascii_lowercase().as_str() {
             "sha256" => Self::Sha256,
             "sha384" => Self::Sha384,
             "sha512" => Self::Sha512,
             "sha1" | "sha224" => {
-                return Err(Failure::Unsupported("only SHA-256, SHA-384 and SHA-512 are supported"));
+                return Err(unsupported(function, "only SHA-256, SHA-384 and SHA-512 are supported"));
             }
             _ => return Ok(None),
         }))
@@ -113,7 +92,7 @@ fn check_key(der: &[u8], pem: &[u8]) -> Result<(), Status> {
 }
 
 /// `VerifySignatureArguments` to `VerifySignatureResult`.
-pub(super) fn verify(message: &[u8]) -> Result<Vec<u8>, Failure> {
+pub(super) fn verify(message: &[u8]) -> Result<Vec<u8>, Refusal> {
     let arguments = VerifySignatureArguments::decode(message).map_err(|_| Status::BadArgument)?;
     check_key(&arguments.public_key, &arguments.public_key_pem)?;
     let key = match arguments.public_key_pem.as_slice() {
@@ -121,7 +100,7 @@ pub(super) fn verify(message: &[u8]) -> Result<Vec<u8>, Failure> {
         // What is no PEM is no key either.
         pem => SubjectPublicKeyInfoDer::from_pem_slice(pem).unwrap_or_else(|_| Vec::new().into()),
     };
-    let Some(hash) = Hash::named(&arguments.hash_function)? else {
+    let Some(hash) = Hash::named("verify_signature", &arguments.hash_function)? else {
         return Ok(verdict(&format!("{} is not supported.", arguments.hash_function)));
     };
     let Ok(entity) = RawPublicKeyEntity::try_from(&key) else {
@@ -151,7 +130,7 @@ pub(super) fn verify(message: &[u8]) -> Result<Vec<u8>, Failure> {
             Err(_) => {}
         }
     }
-    Err(OTHER_KEY)
+    Err(unsupported("verify_signature", KEYS))
 }
 
 fn verdict(error: &str) -> Vec<u8> {
@@ -164,7 +143,7 @@ fn no_signature(error: &str) -> Vec<u8> {
 }
 
 /// `SignArguments` to `SignResult`.
-pub(super) fn sign(message: &[u8]) -> Result<Vec<u8>, Failure> {
+pub(super) fn sign(message: &[u8]) -> Result<Vec<u8>, Refusal> {
     let arguments = SignArguments::decode(message).map_err(|_| Status::BadArgument)?;
     check_key(&arguments.private_key, &arguments.private_key_pem)?;
     let key = match arguments.private_key_pem.as_slice() {
@@ -172,7 +151,7 @@ pub(super) fn sign(message: &[u8]) -> Result<Vec<u8>, Failure> {
         // What is no PEM is no key either.
         pem => PrivateKeyDer::from_pem_slice(pem).unwrap_or_else(|_| PrivateKeyDer::Pkcs8(Vec::new().into())),
     };
-    let Some(hash) = Hash::named(&arguments.hash_function)? else {
+    let Some(hash) = Hash::named("sign", &arguments.hash_function)? else {
         return Ok(no_signature(&format!("{} is not supported.", arguments.hash_function)));
     };
     if key.secret_der().is_empty() {
@@ -194,7 +173,7 @@ pub(super) fn sign(message: &[u8]) -> Result<Vec<u8>, Failure> {
     } else {
         let pair =
             ecdsa.and_then(|algorithm| EcdsaKeyPair::from_pkcs8(algorithm, key.secret_der(), &random).ok());
-        let pair = pair.ok_or(OTHER_KEY)?;
+        let pair = pair.ok_or_else(|| unsupported("sign", KEYS))?;
         pair.sign(&random, &arguments.text).map(|signature| signature.as_ref().to_vec())
     };
     let signature = signature.map_err(|_| Status::InternalFailure)?;

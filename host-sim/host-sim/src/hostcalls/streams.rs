@@ -3,8 +3,9 @@
 use bytes::Bytes;
 
 use crate::{
-    abi::{Status, StreamKind, slice},
+    abi::{Numbered as _, Status, StreamKind},
     hostcalls::guest::{Answer, Guest},
+    parameter::Slice,
     state::deferred::Deferred,
     wire::{direction::Direction, local_reply::LocalReply, pairs},
 };
@@ -13,7 +14,7 @@ use crate::{
 const MAX_GRPC_STATUS: u32 = 16;
 
 pub(super) fn continue_stream(guest: &mut Guest<'_>, stream: u32) -> Answer {
-    let kind = StreamKind::from_code(stream)?;
+    let kind = StreamKind::of(stream)?;
     let state = guest.state();
     let id = state.context_id();
     let direction = match kind {
@@ -34,7 +35,7 @@ pub(super) fn continue_stream(guest: &mut Guest<'_>, stream: u32) -> Answer {
 }
 
 pub(super) fn close_stream(guest: &mut Guest<'_>, stream: u32) -> Answer {
-    let kind = StreamKind::from_code(stream)?;
+    let kind = StreamKind::of(stream)?;
     let state = guest.state();
     let id = state.context_id();
     if matches!(kind, StreamKind::Request | StreamKind::Response) && state.stream(id).is_some() {
@@ -44,22 +45,18 @@ pub(super) fn close_stream(guest: &mut Guest<'_>, stream: u32) -> Answer {
 }
 
 /// The reply is sent when the callback has returned, and the callback counts as one that stops its stream.
-#[expect(clippy::too_many_arguments, reason = "the ABI's own")]
 pub(super) fn send_local_response(
     guest: &mut Guest<'_>,
     code: u32,
-    details: u32,
-    details_size: u32,
-    body: u32,
-    body_size: u32,
-    headers: u32,
-    headers_size: u32,
-    grpc_status: u32,
+    details: Slice,
+    body: Slice,
+    headers: Slice,
+    grpc_status: i32,
 ) -> Answer {
     let (memory, state) = guest.split();
-    let details = slice(memory, details, details_size)?;
-    let body = Bytes::copy_from_slice(slice(memory, body, body_size)?);
-    let headers = pairs::decode(slice(memory, headers, headers_size)?);
+    let details = details.of(memory)?;
+    let body = Bytes::copy_from_slice(body.of(memory)?);
+    let headers = pairs::decode(headers.of(memory)?);
     let details = String::from_utf8_lossy(details).replace(|c: char| c.is_ascii_whitespace(), "_");
     let (id, flavour) = (state.context_id(), state.shared.flavour);
     let sent = |action: &Deferred| matches!(action, Deferred::LocalReply { stream, .. } if *stream == id);
@@ -73,7 +70,7 @@ pub(super) fn send_local_response(
             status: code,
             headers,
             body,
-            grpc_status: Some(grpc_status).filter(|status| *status <= MAX_GRPC_STATUS),
+            grpc_status: u32::try_from(grpc_status).ok().filter(|status| *status <= MAX_GRPC_STATUS),
             details,
         };
         state.deferred.push_back(Deferred::LocalReply { stream: id, reply });

@@ -4,8 +4,9 @@ use wasmtime::{Caller, Extern};
 
 use crate::{
     hostcalls::causes,
+    parameter::Raw,
     state::VmState,
-    trace::{arguments::Raw, backtrace::GuestBacktrace, record::CallAnswer},
+    trace::{backtrace::GuestBacktrace, record::CallAnswer},
 };
 
 /// The guest's memory, and the state of its VM.

@@ -5,14 +5,15 @@ use wasmtime::{Caller, Linker};
 use crate::{
     abi::{LogLevel, Status, slice},
     hostcalls::{
-        call::{self, parameters, raw},
+        call,
         guest::{Guest, Refusal},
         traced,
     },
+    parameter::{Parameter, Raw, define},
     rules::EnvoyVersion,
     signature::{Parameters, Signature, ValueType},
     state::VmState,
-    trace::{arguments::Raw, record::CallAnswer},
+    trace::record::CallAnswer,
 };
 
 /// Both names under which a module may import WASI.
@@ -62,18 +63,14 @@ fn run<'a>(
 }
 
 macro_rules! wasi_functions {
-    ($( $set:ident as $link:ident { $( $name:ident ( $($arg:ident : $ty:ty),* ) => |$guest:pat_param| $body:expr; )* } )*) => {
+    ($( $set:ident as $link:ident { $( $name:ident ( $($arg:ident : $ty:ident),* ) => |$guest:pat_param| $body:expr; )* } )*) => {
         $(
             /// The WASI calls of this set.
-            const $set: &[Parameters] = &[$( (stringify!($name), parameters!($($ty),*)), )*];
+            const $set: &[Parameters] = &[$( (stringify!($name), &[$( <$ty as Parameter>::TYPES ),*]), )*];
 
             fn $link(linker: &mut Linker<VmState>) -> wasmtime::Result<()> {
                 for module in MODULES {
-                    $(
-                        linker.func_wrap(module, stringify!($name), |caller: Caller<'_, VmState>, $($arg: $ty),*| {
-                            run(caller, stringify!($name), raw!($($arg),*), |$guest| -> Errno { $body })
-                        })?;
-                    )*
+                    $( define!((linker, module, $name, run, |$guest| -> Errno { $body }) [] [] $($arg: $ty,)*)?; )*
                 }
                 Ok(())
             }

@@ -2,36 +2,29 @@
 
 use std::{fmt, str::FromStr};
 
-/// A release of Envoy: what a module may import, and how values are encoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
-pub enum EnvoyVersion {
-    /// 1.36
-    V1_36,
-    /// 1.37
-    V1_37,
-    /// 1.38
-    V1_38,
-    /// 1.39: the rest of `wasi_snapshot_preview1` can be imported too.
-    V1_39,
-    /// 1.40
-    #[default]
-    V1_40,
-}
+use crate::abi::named;
 
-impl EnvoyVersion {
-    /// All of them, the oldest first.
-    pub const ALL: [Self; 5] = [Self::V1_36, Self::V1_37, Self::V1_38, Self::V1_39, Self::V1_40];
+named! {
+    /// A release of Envoy: what a module may import, and how values are encoded.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+    pub enum EnvoyVersion {
+        /// 1.36
+        V1_36 = "1.36",
+        /// 1.37
+        V1_37 = "1.37",
+        /// 1.38
+        V1_38 = "1.38",
+        /// 1.39: the rest of `wasi_snapshot_preview1` can be imported too.
+        V1_39 = "1.39",
+        /// 1.40
+        #[default]
+        V1_40 = "1.40",
+    }
 }
 
 impl fmt::Display for EnvoyVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V1_36 => "1.36",
-            Self::V1_37 => "1.37",
-            Self::V1_38 => "1.38",
-            Self::V1_39 => "1.39",
-            Self::V1_40 => "1.40",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -44,7 +37,7 @@ impl FromStr for EnvoyVersion {
     type Err = UnknownVersion;
 
     fn from_str(text: &str) -> Result<Self, UnknownVersion> {
-        let known = Self::ALL.into_iter().find(|version| version.to_string() == text);
+        let known = Self::ALL.into_iter().find(|version| version.name() == text);
         known.ok_or_else(|| UnknownVersion(text.to_owned()))
     }
 }

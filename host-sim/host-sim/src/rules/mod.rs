@@ -9,7 +9,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 pub use self::envoy_version::{EnvoyVersion, UnknownVersion};
 pub(crate) use self::nginx_uri::NginxUri;
-use crate::{abi::MetricKind, signature::Signature, wire::headers::Headers};
+use crate::wire::headers::Headers;
 
 /// The gateway by whose rules the host plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,36 +66,10 @@ impl Flavour {
         self == Self::Ngx
     }
 
-    /// The exports without which a module does not load.
-    pub(crate) fn required_exports(self) -> &'static [&'static str] {
-        if self.is_ngx() { &ngx::REQUIRED } else { &[] }
-    }
-
     /// Whether a module is refused, with a message of the gateway's own, for an import that has another type than
     /// [declared](Self::declares). Everywhere else linking tells.
     pub(crate) fn compares_imports(self) -> bool {
         self.is_ngx()
-    }
-
-    /// The type that the gateway declares for a function which Envoy declares with this one.
-    pub(crate) fn declares_of(
-        self,
-        module: &str,
-        name: &str,
-        in_envoy: Option<Signature>,
-    ) -> Option<Signature> {
-        if self.is_ngx() { ngx::declares(module, name, in_envoy) } else { in_envoy }
-    }
-
-    /// How many numbers a callback takes and gives that the gateway calls even if the module does not export it. Then its
-    /// worker crashes.
-    pub(crate) fn calls_unchecked(self, callback: &str) -> Option<(usize, usize)> {
-        if self.is_ngx() { ngx::calls_unchecked(callback) } else { None }
-    }
-
-    /// What comes of such a call.
-    pub(crate) fn crash(self, callback: &str) -> wasmtime::Result<()> {
-        if self.is_ngx() { ngx::crash(callback) } else { Ok(()) }
     }
 
     /// Whether there are shared data and queues.
@@ -133,36 +107,6 @@ impl Flavour {
     /// Whether filters can set properties.
     pub(crate) fn sets_properties(self) -> bool {
         !self.is_ngx()
-    }
-
-    /// An error where a call ends the guest.
-    pub(crate) fn check_call(self, call: &str) -> wasmtime::Result<()> {
-        if self.is_ngx() { ngx::check_call(call) } else { Ok(()) }
-    }
-
-    /// An error where setting a timer ends the guest; `has_timer` is of the root context that asks, if one does.
-    pub(crate) fn check_timer(self, has_timer: Option<bool>) -> wasmtime::Result<()> {
-        if self.is_ngx() { ngx::check_timer(has_timer) } else { Ok(()) }
-    }
-
-    /// An error where a metric of this name ends the guest.
-    pub(crate) fn check_metric_name(self, name: &str) -> wasmtime::Result<()> {
-        if self.is_ngx() { ngx::check_metric_name(name) } else { Ok(()) }
-    }
-
-    /// An error where recording or incrementing a metric of this kind ends the guest.
-    pub(crate) fn check_metric_use(self, kind: MetricKind, recorded: bool) -> wasmtime::Result<()> {
-        if self.is_ngx() { ngx::check_metric_use(kind, recorded) } else { Ok(()) }
-    }
-
-    /// An error where a reply with this gRPC status ends the guest.
-    pub(crate) fn check_reply(
-        self,
-        is_grpc: bool,
-        grpc_status: u32,
-        has_replied: bool,
-    ) -> wasmtime::Result<()> {
-        if self.is_ngx() { ngx::check_reply(is_grpc, grpc_status, has_replied) } else { Ok(()) }
     }
 }
 

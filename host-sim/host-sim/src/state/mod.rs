@@ -17,7 +17,7 @@ use std::{
 };
 
 use envoy_config::Plugin;
-use wasmtime::{Memory, StoreLimits, TypedFunc};
+use wasmtime::{Memory, StoreLimits, StoreLimitsBuilder, TypedFunc};
 
 use crate::{
     abi::LogLevel,
@@ -94,6 +94,44 @@ pub(crate) enum Context {
 const PANICS: [&str; 2] = ["panicked at ", "panic: "];
 
 impl VmState {
+    /// What a VM holds before its module starts.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        plugin: &Arc<Plugin>,
+        name: VmName,
+        generation: u64,
+        number: usize,
+    ) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            name,
+            generation,
+            number,
+            plugin: Arc::clone(plugin),
+            namespace: shared.shared_data.namespace(&plugin.vm_id),
+            memory: None,
+            allocator: None,
+            limits: StoreLimitsBuilder::new().memory_size(shared.memory_limit).build(),
+            restriction: Restriction::Initializing,
+            contexts: BTreeMap::new(),
+            next_context: 0,
+            current: 0,
+            effective: 0,
+            stop_iteration: false,
+            deferred: VecDeque::new(),
+            metric_ids: MetricIds::new(shared.metrics.clone()),
+            callouts: Callouts::default(),
+            rng: Randomness::new(shared.seed, name, generation),
+            turns: None,
+            host_calls: 0,
+            timers_changed: false,
+            depth: 0,
+            calls: 0,
+            trace: shared.trace.is_some().then(|| Box::new(Recorder::new())),
+            panic: None,
+        }
+    }
+
     /// Writes a line of the guest's to the log, and keeps what it says of a panic.
     pub(crate) fn write_log(&mut self, level: LogLevel, message: &[u8]) {
         self.shared.logs.write(level, self.name, message);

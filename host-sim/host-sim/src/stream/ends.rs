@@ -52,7 +52,7 @@ impl StreamFilter<'_> {
         if self.vm.state().shared.logs_streams {
             let id = self.id;
             self.stream().logging = true;
-            self.vm.call(|exports| &exports.on_log, id, id);
+            self.vm.call(|exports| &exports.on_log, id, (id,));
             self.stream().logging = false;
         }
     }
@@ -60,8 +60,8 @@ impl StreamFilter<'_> {
     /// Ends the stream with its last callbacks.
     pub(crate) fn end(mut self) {
         let id = self.id;
-        self.vm.call(|exports| &exports.on_done, id, id);
-        self.vm.call(|exports| &exports.on_delete, id, id);
+        self.vm.call(|exports| &exports.on_done, id, (id,));
+        self.vm.call(|exports| &exports.on_delete, id, (id,));
         let root = self.stream().root;
         self.vm.state().contexts.remove(&id);
         self.vm.end_root_if_drained(root);

@@ -1,15 +1,10 @@
 //! A VM that runs filters.
 
-use std::sync::Arc;
-
-use envoy_config::Plugin;
 use wasmtime::InstancePre;
 
 use crate::{
-    shared::Shared,
     state::VmState,
     vm::{Vm, error::VmError},
-    vm_name::VmName,
     wire::{frame::Frame, local_reply::LocalReply},
 };
 
@@ -45,15 +40,8 @@ pub(crate) enum Onward {
 
 impl FilterVm {
     /// Makes a VM and runs its start.
-    pub(crate) fn new(
-        module: &InstancePre<VmState>,
-        shared: &Arc<Shared>,
-        plugin: &Arc<Plugin>,
-        name: VmName,
-        generation: u64,
-        number: usize,
-    ) -> Result<Self, VmError> {
-        Ok(Self { guest: Vm::new(module, shared, plugin, name, generation, number)?, released: Vec::new() })
+    pub(crate) fn new(module: &InstancePre<VmState>, state: VmState) -> Result<Self, VmError> {
+        Ok(Self { guest: Vm::new(module, state)?, released: Vec::new() })
     }
 
     pub(crate) fn state(&mut self) -> &mut VmState {

@@ -56,7 +56,7 @@ impl FilterVm {
     /// Fires a root's timer if it is due, and arms it again from now.
     pub(crate) fn tick(&mut self, root: u32) {
         if self.due(root).is_some() && self.ticks() {
-            self.call(|exports| &exports.on_tick, root, root);
+            self.call(|exports| &exports.on_tick, root, (root,));
             if let Some((now, timer)) = self.due(root) {
                 timer.due = now + timer.period;
             }
@@ -115,7 +115,7 @@ impl FilterVm {
         if !retiring || state.contexts.values().any(serves) || self.failure().is_some() {
             return;
         }
-        if self.call(|exports| &exports.on_done, root, root) != Some(0) {
+        if self.call(|exports| &exports.on_done, root, (root,)) != Some(0) {
             self.delete_root(root);
         } else if let Some(context) = self.state().root(root) {
             context.life = RootLife::PendingDone;
@@ -126,7 +126,7 @@ impl FilterVm {
         if self.state().root(root).is_none() {
             return;
         }
-        self.call(|exports| &exports.on_delete, root, root);
+        self.call(|exports| &exports.on_delete, root, (root,));
         // Calls of a root end with it.
         let state = self.state();
         state.contexts.remove(&root);

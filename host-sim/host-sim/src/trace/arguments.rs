@@ -1,66 +1,15 @@
 //! Arguments and results of calls, as a person reads them.
-//!
-//! The tables of host calls name their arguments so that they can be read without knowing the call: `name` and `name_size` are an
-//! address and a length, `name_out` is where the host writes a number, and `name_out` with `name_out_size` where it writes the
-//! address and length of what it gives.
 
 use serde_json::{Value as Json, json};
 
 use crate::{
-    abi::{LogLevel, MetricKind, slice},
-    signature::ValueType,
+    abi::{BufferKind, LogLevel, MapKind, MetricKind, Numbered as _, StreamKind, slice},
+    parameter::{Given, Out32, Out64, Raw, Slice},
     wire::pairs,
 };
 
 /// The most bytes of a text that a trace keeps.
 const MAX_TEXT: usize = 1024;
-
-/// An argument as it crosses the ABI.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Raw {
-    pub(crate) name: &'static str,
-    pub(crate) bits: u64,
-}
-
-impl Raw {
-    /// The low half, which is all there is of a pointer, a length or a code.
-    pub(crate) fn number(self) -> u32 {
-        u32::try_from(self.bits & u64::from(u32::MAX)).unwrap_or(u32::MAX)
-    }
-}
-
-/// A number that crosses the ABI.
-pub(crate) trait Bits: Copy {
-    /// How WebAssembly types it.
-    const TYPE: ValueType;
-
-    /// It, without its sign.
-    fn bits(self) -> u64;
-}
-
-impl Bits for u32 {
-    const TYPE: ValueType = ValueType::I32;
-
-    fn bits(self) -> u64 {
-        self.into()
-    }
-}
-
-impl Bits for u64 {
-    const TYPE: ValueType = ValueType::I64;
-
-    fn bits(self) -> u64 {
-        self
-    }
-}
-
-impl Bits for i64 {
-    const TYPE: ValueType = ValueType::I64;
-
-    fn bits(self) -> u64 {
-        self.cast_unsigned()
-    }
-}
 
 /// An argument or a result of a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,7 +60,7 @@ pub(crate) fn readable(bytes: &[u8]) -> String {
 /// What the bytes of an argument of this name are.
 fn bytes(name: &str, bytes: &[u8]) -> Shown {
     match name {
-        "headers" | "trailers" | "metadata" | "pairs" | "pairs_out" => {
+        "headers" | "trailers" | "metadata" | "pairs" => {
             let pairs = pairs::decode(bytes).into_iter();
             Shown::Pairs(pairs.map(|(name, value)| (readable(&name), readable(&value))).collect())
         }
@@ -121,118 +70,71 @@ fn bytes(name: &str, bytes: &[u8]) -> Shown {
     }
 }
 
-pub(crate) const MAPS: [&str; 8] = [
-    "request headers",
-    "request trailers",
-    "response headers",
-    "response trailers",
-    "gRPC initial metadata",
-    "gRPC trailing metadata",
-    "callout headers",
-    "callout trailers",
-];
-
-pub(crate) const BUFFERS: [&str; 9] = [
-    "request body",
-    "response body",
-    "downstream data",
-    "upstream data",
-    "callout body",
-    "gRPC message",
-    "VM configuration",
-    "plugin configuration",
-    "call data",
-];
-
-const STREAMS: [&str; 4] = ["request", "response", "downstream", "upstream"];
-
 /// What a number of this name stands for.
-fn number(raw: Raw) -> Shown {
-    let code = raw.number();
-    let of = |words: &[&'static str]| usize::try_from(code).ok().and_then(|code| words.get(code).copied());
-    let word = match raw.name {
-        "map" => of(&MAPS),
-        "buffer" => of(&BUFFERS),
-        "stream" => of(&STREAMS),
-        "level" | "level_out" => LogLevel::from_code(code).map(LogLevel::name),
-        "kind" => MetricKind::from_code(code).ok().map(|kind| match kind {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-            MetricKind::Histogram => "histogram",
-        }),
-        "end" => of(&["false", "true"]),
-        _ => None,
+fn number(name: &str, number: i128) -> Shown {
+    let code = u32::try_from(number).unwrap_or(u32::MAX);
+    let word = match name {
+        "map" => MapKind::of(code).map(MapKind::name),
+        "buffer" => BufferKind::of(code).map(BufferKind::name),
+        "stream" => StreamKind::of(code).map(StreamKind::name),
+        "level" => LogLevel::of(code).map(LogLevel::name),
+        "kind" => MetricKind::of(code).map(MetricKind::name),
+        "end" if code < 2 => Ok(if code == 0 { "false" } else { "true" }),
+        _ => return Shown::Number(number),
     };
-    match (word, raw.name) {
-        (Some(word), _) => Shown::Word(word),
-        // These have a sign.
-        (None, "grpc_status" | "timeout") => Shown::Number(code.cast_signed().into()),
-        (None, "offset") => Shown::Number(raw.bits.cast_signed().into()),
-        (None, _) => Shown::Number(raw.bits.into()),
-    }
-}
-
-fn is_length_of(name: &str, of: &str) -> bool {
-    name.strip_suffix("_size") == Some(of)
+    word.map_or(Shown::Number(number), Shown::Word)
 }
 
 /// A call's arguments.
 pub(super) fn given(raw: &[Raw], memory: &[u8]) -> Vec<Argument> {
-    let mut arguments = Vec::new();
-    let mut rest = raw.iter().peekable();
-    while let Some(argument) = rest.next() {
-        let length = rest.next_if(|next| is_length_of(next.name, argument.name));
-        if argument.name.ends_with("_out") {
-            continue;
-        }
-        let value = match length {
-            Some(length) => match slice(memory, argument.number(), length.number()) {
-                Ok(found) => bytes(argument.name, found),
+    let argument = |&Raw { name, given }: &Raw| {
+        let value = match given {
+            Given::Number(given) => number(name, given),
+            Given::Slice(given) => match given.of(memory) {
+                Ok(found) => bytes(name, found),
                 Err(_) => Shown::Word("outside the guest's memory"),
             },
-            None => number(*argument),
+            Given::SliceOut(_) | Given::Out32(_) | Given::Out64(_) => return None,
         };
-        arguments.push(Argument { name: argument.name, value });
-    }
-    arguments
+        Some(Argument { name, value })
+    };
+    raw.iter().filter_map(argument).collect()
 }
 
 /// What a call has written to where its arguments say.
 pub(super) fn written(raw: &[Raw], memory: &[u8]) -> Vec<Argument> {
-    let mut results = Vec::new();
-    let mut rest = raw.iter().peekable();
-    while let Some(argument) = rest.next() {
-        let length = rest.next_if(|next| is_length_of(next.name, argument.name));
-        let Some(name) = argument.name.strip_suffix("_out") else { continue };
-        let wide = matches!(name, "nanoseconds" | "measure");
-        let at = |raw: Raw, size: u32| -> Option<u64> {
-            let bytes = slice(memory, raw.number(), size).ok().filter(|_| raw.number() != 0)?;
-            Some(bytes.iter().rev().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
-        };
-        let found = at(*argument, if wide { 8 } else { 4 });
-        let value = match (found, length) {
-            (Some(address), Some(length)) => {
-                let (address, length) = (Raw { bits: address, ..*argument }, at(*length, 4));
-                let length = length.and_then(|length| u32::try_from(length).ok()).unwrap_or(0);
-                slice(memory, address.number(), length).ok().map(|found| bytes(argument.name, found))
+    let read = |at: u32, size: u32| -> Option<u64> {
+        let bytes = slice(memory, at, size).ok().filter(|_| at != 0)?;
+        Some(bytes.iter().rev().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
+    };
+    let read32 = |at| read(at, 4).and_then(|number| u32::try_from(number).ok());
+    let result = |&Raw { name, given }: &Raw| {
+        let value = match given {
+            Given::SliceOut(out) => {
+                let found = Slice { at: read32(out.at)?, length: read32(out.length).unwrap_or(0) };
+                bytes(name, found.of(memory).ok()?)
             }
-            (Some(bits), None) => Some(number(Raw { bits, ..*argument })),
-            (None, _) => None,
+            Given::Out32(Out32(at)) => number(name, read(at, 4)?.into()),
+            Given::Out64(Out64(at)) => number(name, read(at, 8)?.into()),
+            Given::Number(_) | Given::Slice(_) => return None,
         };
-        results.extend(value.map(|value| Argument { name, value }));
-    }
-    results
+        Some(Argument { name, value })
+    };
+    raw.iter().filter_map(result).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameter::SliceOut;
 
     #[test]
-    fn arguments_are_read_by_their_names() {
+    fn arguments_are_read_by_their_types_and_names() {
         let mut memory = b"\0\0\0\0\x08\0\0\0key\0val".to_vec();
         memory.extend(5_u32.to_le_bytes());
-        let raw = |name, bits| Raw { name, bits };
+        let raw = |name, given| Raw { name, given };
+        let number = |name, number| raw(name, Given::Number(number));
+        let slice = |name, at, length| raw(name, Given::Slice(Slice { at, length }));
         let shown = |arguments: Vec<Argument>| -> Vec<(&str, String)> {
             arguments
                 .into_iter()
@@ -240,20 +142,15 @@ mod tests {
                 .collect()
         };
         let arguments = [
-            raw("map", 0),
-            raw("map", 99),
-            raw("key", 8),
-            raw("key_size", 3),
-            raw("path", 8),
-            raw("path_size", 7),
-            raw("body", 4096),
-            raw("body_size", 1),
-            raw("grpc_status", u64::from(u32::MAX)),
-            raw("offset", u64::MAX),
-            raw("value_out", 4),
-            raw("value_out_size", 15),
-            raw("token_out", 15),
-            raw("absent_out", 0),
+            number("map", 0),
+            number("map", 99),
+            slice("key", 8, 3),
+            slice("path", 8, 7),
+            slice("body", 4096, 1),
+            number("grpc_status", -1),
+            raw("value", Given::SliceOut(SliceOut { at: 4, length: 15 })),
+            raw("token", Given::Out32(Out32(15))),
+            raw("absent", Given::Out32(Out32(0))),
         ];
         let expected = [
             ("map", r#""request headers""#),
@@ -262,7 +159,6 @@ mod tests {
             ("path", r#""key.val""#),
             ("body", r#""outside the guest's memory""#),
             ("grpc_status", "-1"),
-            ("offset", "-1"),
         ]
         .map(|(name, value)| (name, value.to_owned()));
         assert_eq!(shown(given(&arguments, &memory)), expected);

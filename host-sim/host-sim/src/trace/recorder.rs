@@ -5,9 +5,10 @@ use std::time::Duration;
 use crate::{
     abi::Status,
     clock::Clock,
+    parameter::Raw,
     trace::{
-        arguments::{self, Raw},
-        callbacks,
+        arguments,
+        callbacks::Shape,
         record::{CallAnswer, TracedCall, TracedCallback},
     },
     vm_name::VmName,
@@ -35,11 +36,11 @@ pub(crate) struct Open<T> {
 }
 
 /// What a module runs before any callback.
-pub(crate) const START: &str = "start";
+pub(crate) const START: Shape = Shape { name: "start", parameters: &[], answers: &[] };
 
 /// How a callback has ended.
 pub(crate) struct Ending {
-    pub(crate) returned: Option<u32>,
+    pub(crate) returned: Option<String>,
     pub(crate) trapped: Option<String>,
     pub(crate) instructions: Option<u64>,
 }
@@ -57,15 +58,15 @@ impl Recorder {
     pub(crate) fn enter(
         &mut self,
         (vm, depth): (VmName, u32),
-        callback: &'static str,
+        shape: &'static Shape,
         numbers: &[u32],
         memory: usize,
     ) {
         let what = TracedCallback {
             vm,
-            callback,
+            callback: shape.name,
             depth,
-            arguments: callbacks::given(callback, numbers),
+            arguments: shape.given(numbers),
             returned: None,
             trapped: None,
             took: Duration::ZERO,
@@ -86,11 +87,11 @@ impl Recorder {
         let Open { mut what, began, memory: before } = self.callback.take()?;
         what.took = self.clock.monotonic().saturating_sub(began);
         what.memory_growth = size(memory).saturating_sub(before);
-        what.returned = ending.returned.map(|number| callbacks::returned(what.callback, number));
+        what.returned = ending.returned;
         what.trapped = ending.trapped;
         what.instructions = ending.instructions;
         // Most modules have no start, and then there is nothing to be told.
-        let is_empty = what.callback == START && what.calls.is_empty() && what.trapped.is_none();
+        let is_empty = what.callback == START.name && what.calls.is_empty() && what.trapped.is_none();
         Some(what).filter(|_| !is_empty)
     }
 
@@ -103,7 +104,7 @@ impl Recorder {
 
     /// The callback that runs.
     pub(crate) fn callback(&self) -> &'static str {
-        self.callback.as_ref().map_or(START, |open| open.what.callback)
+        self.callback.as_ref().map_or(START.name, |open| open.what.callback)
     }
 
     /// A host call begins.

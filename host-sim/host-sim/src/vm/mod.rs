@@ -6,29 +6,22 @@ pub(crate) mod error;
 pub(crate) mod exports;
 pub(crate) mod module;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    fmt,
-    sync::Arc,
-};
+use std::{fmt, sync::Arc};
 
-use envoy_config::Plugin;
-use wasmtime::{InstancePre, Store, StoreLimitsBuilder};
+use wasmtime::{InstancePre, Store};
 
 use crate::{
     abi::LogLevel,
-    shared::{Shared, metrics::MetricIds},
-    state::{Restriction, VmState, allowance, callouts::Callouts, random::Randomness},
+    state::{Restriction, VmState, allowance},
     trace::{
         backtrace::GuestBacktrace,
-        callbacks::{Parameters, Returned},
-        recorder::{Ending, Recorder, START},
+        callbacks::{Parameters, Returned, Shape},
+        recorder::{Ending, START},
     },
     vm::{
         error::VmError,
         exports::{Callback, Exports},
     },
-    vm_name::VmName,
 };
 
 /// How many actions of one guest call may come back to the guest, one inside the other. Measured in Envoy 1.40: with 256
@@ -74,19 +67,19 @@ fn not_started(store: &mut Store<VmState>, error: &wasmtime::Error) -> VmError {
 const ENOUGH_FUEL: u64 = u64::MAX;
 
 /// A callback begins in a VM that is traced.
-fn enter(store: &mut Store<VmState>, callback: &'static str, arguments: &[u32]) {
+fn enter(store: &mut Store<VmState>, shape: &'static Shape, arguments: &[u32]) {
     // Guests of other engines count nothing.
     let _ = store.set_fuel(ENOUGH_FUEL);
     let memory = store.data().memory.map_or(0, |memory| memory.data_size(&*store));
     let state = store.data_mut();
     let place = (state.name, state.depth);
     if let Some(trace) = &mut state.trace {
-        trace.enter(place, callback, arguments, memory);
+        trace.enter(place, shape, arguments, memory);
     }
 }
 
 /// The callback that was entered last has ended.
-fn leave(store: &mut Store<VmState>, returned: Option<u32>, trapped: Option<String>) {
+fn leave(store: &mut Store<VmState>, returned: Option<String>, trapped: Option<String>) {
     let instructions = store.get_fuel().ok().map(|left| ENOUGH_FUEL - left);
     let memory = store.data().memory.map_or(0, |memory| memory.data_size(&*store));
     let state = store.data_mut();
@@ -100,47 +93,12 @@ fn leave(store: &mut Store<VmState>, returned: Option<u32>, trapped: Option<Stri
 
 impl Vm {
     /// Makes an instance and runs its start: `_initialize` and `main`, or `_start`.
-    pub(crate) fn new(
-        module: &InstancePre<VmState>,
-        shared: &Arc<Shared>,
-        plugin: &Arc<Plugin>,
-        name: VmName,
-        generation: u64,
-        number: usize,
-    ) -> Result<Self, VmError> {
-        let state = VmState {
-            shared: Arc::clone(shared),
-            name,
-            generation,
-            number,
-            plugin: Arc::clone(plugin),
-            namespace: shared.shared_data.namespace(&plugin.vm_id),
-            memory: None,
-            allocator: None,
-            limits: StoreLimitsBuilder::new().memory_size(shared.memory_limit).build(),
-            restriction: Restriction::Initializing,
-            contexts: BTreeMap::new(),
-            next_context: 0,
-            current: 0,
-            effective: 0,
-            stop_iteration: false,
-            deferred: VecDeque::new(),
-            metric_ids: MetricIds::new(shared.metrics.clone()),
-            callouts: Callouts::default(),
-            rng: Randomness::new(shared.seed, name, generation),
-            turns: None,
-            host_calls: 0,
-            timers_changed: false,
-            depth: 0,
-            calls: 0,
-            trace: shared.trace.is_some().then(|| Box::new(Recorder::new())),
-            panic: None,
-        };
+    pub(crate) fn new(module: &InstancePre<VmState>, state: VmState) -> Result<Self, VmError> {
         let mut store = Store::new(module.module().engine(), state);
         store.limiter(|state| &mut state.limits);
         allowance::grant(&mut store);
 
-        enter(&mut store, START, &[]);
+        enter(&mut store, &START, &[]);
         let started = Self::start(module, &mut store);
         let trapped = started.as_ref().err().map(ToString::to_string);
         leave(&mut store, None, trapped);
@@ -170,11 +128,12 @@ impl Vm {
         context: u32,
         arguments: P,
     ) -> Option<R> {
-        let Callback { name: callback, function } = callback(&self.exports);
-        let function = function.as_ref().filter(|_| self.failure.is_none())?;
+        let callback = callback(&self.exports);
+        let (shape, function) = (callback.shape, callback.function.as_ref());
+        let function = function.filter(|_| self.failure.is_none())?;
         let state = self.store.data_mut();
         if state.depth > MAX_DEPTH {
-            self.fail(callback, STACK_OVERFLOW.to_owned(), GuestBacktrace::default());
+            self.fail(shape.name, STACK_OVERFLOW.to_owned(), GuestBacktrace::default());
             return None;
         }
         state.calls += 1;
@@ -185,7 +144,7 @@ impl Vm {
         let traced = state.trace.is_some();
         allowance::grant(&mut self.store);
         if traced {
-            enter(&mut self.store, callback, &arguments.numbers());
+            enter(&mut self.store, shape, &arguments.numbers());
         }
         let result = function.call(&mut self.store, arguments);
         let state = self.store.data_mut();
@@ -194,7 +153,8 @@ impl Vm {
         match result {
             Ok(result) => {
                 if traced {
-                    leave(&mut self.store, result.number(), None);
+                    let answer = result.number().map(|number| shape.returned(number));
+                    leave(&mut self.store, answer, None);
                 }
                 Some(result)
             }
@@ -205,7 +165,7 @@ impl Vm {
                     _ => reason(&error),
                 };
                 let reason = after_panic(state.panic.take(), trap);
-                self.fail(callback, reason, GuestBacktrace::of(&error));
+                self.fail(shape.name, reason, GuestBacktrace::of(&error));
                 let trapped = self.failure.as_ref().map(ToString::to_string);
                 leave(&mut self.store, None, trapped);
                 None

@@ -5,7 +5,13 @@ use std::{sync::Arc, time::Duration};
 use envoy_config::Plugin;
 use wasmtime::InstancePre;
 
-use crate::{state::VmState, vm::module::Module};
+use crate::{
+    shared::Shared,
+    state::VmState,
+    stream::filter_vm::FilterVm,
+    vm::{error::VmError, module::Module},
+    vm_name::VmName,
+};
 
 /// A filter of the chain as a worker is given it.
 #[derive(Clone)]
@@ -17,6 +23,18 @@ pub(crate) struct Filter {
     pub(crate) plugin: Arc<Plugin>,
     /// Which VM it runs in: filters of one number share it, those among them that it takes the place of.
     pub(crate) vm: usize,
+}
+
+impl Filter {
+    /// A VM for the filter, which has run its start.
+    pub(crate) fn start(
+        &self,
+        shared: &Arc<Shared>,
+        name: VmName,
+        generation: u64,
+    ) -> Result<FilterVm, VmError> {
+        FilterVm::new(&self.module, VmState::new(shared, &self.plugin, name, generation, self.vm))
+    }
 }
 
 impl std::fmt::Debug for Filter {

@@ -7,7 +7,6 @@ use envoy_config::FailurePolicy;
 use crate::{
     abi::LogLevel,
     shared::reloads::ReloadStats,
-    stream::filter_vm::FilterVm,
     vm::error::VmError,
     worker::{
         Worker,
@@ -84,8 +83,7 @@ impl Worker {
             return Ok((generation, root?));
         }
         let generation = self.next_generation;
-        let mut vm =
-            FilterVm::new(&filter.module, &self.shared, &filter.plugin, self.name, generation, filter.vm)?;
+        let mut vm = filter.start(&self.shared, self.name, generation)?;
         let root = vm.start_root(&filter.plugin)?;
         self.next_generation += 1;
         self.vms.insert(generation, vm);

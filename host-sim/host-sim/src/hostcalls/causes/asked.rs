@@ -2,8 +2,8 @@
 
 use crate::{
     abi::{Status, slice},
+    parameter::{Given, Out32, Out64, Raw},
     state::VmState,
-    trace::arguments::Raw,
 };
 
 /// A host call that has answered.
@@ -18,15 +18,24 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    pub(super) fn number(&self, name: &str) -> u32 {
-        self.raw.iter().find(|raw| raw.name == name).map_or(0, |raw| raw.number())
+    fn given(&self, name: &str) -> Option<Given> {
+        self.raw.iter().find(|raw| raw.name == name).map(|raw| raw.given)
+    }
+
+    /// The number that was given; 0 where there is no such parameter.
+    pub(super) fn number(&self, name: &str) -> i128 {
+        if let Some(Given::Number(number)) = self.given(name) { number } else { 0 }
+    }
+
+    /// The same of a number that has no sign.
+    pub(super) fn code(&self, name: &str) -> u32 {
+        u32::try_from(self.number(name)).unwrap_or(u32::MAX)
     }
 
     /// The bytes of an argument; none where it lies outside the guest's memory.
     pub(super) fn bytes(&self, name: &str) -> &[u8] {
-        let mut rest = self.raw.iter().skip_while(|raw| raw.name != name);
-        match (rest.next(), rest.next()) {
-            (Some(at), Some(length)) => slice(self.memory, at.number(), length.number()).unwrap_or_default(),
+        match self.given(name) {
+            Some(Given::Slice(slice)) => slice.of(self.memory).unwrap_or_default(),
             _ => &[],
         }
     }
@@ -35,35 +44,25 @@ impl Asked<'_> {
         String::from_utf8_lossy(self.bytes(name)).into_owned()
     }
 
+    /// Whether the guest was given no bytes where it asked for some.
+    pub(super) fn gave_nothing(&self, name: &str) -> bool {
+        matches!(self.given(name), Some(Given::SliceOut(out)) if slice(self.memory, out.length, 4) == Ok(&[0; 4]))
+    }
+
     /// Which pointer leads outside the guest's memory.
     pub(super) fn bad_pointer(&self) -> String {
-        let outside = |at: u32, length: u32| slice(self.memory, at, length).is_err();
-        let size = self.memory.len();
-        let mut rest = self.raw.iter().peekable();
-        while let Some(raw) = rest.next() {
-            let length = rest.next_if(|next| next.name.strip_suffix("_size") == Some(raw.name));
-            let at = raw.number();
-            match length {
-                Some(length) if raw.name.ends_with("_out") => {
-                    if let Some(bad) = [raw, length].into_iter().find(|raw| outside(raw.number(), 4)) {
-                        return format!(
-                            "{} is {:#x}, outside the memory of {size} bytes",
-                            bad.name,
-                            bad.number()
-                        );
-                    }
+        let outside = format!("outside the memory of {} bytes", self.memory.len());
+        for Raw { name, given } in self.raw {
+            let out = match given {
+                Given::Slice(given) if given.of(self.memory).is_err() => {
+                    return format!("{name} is {} bytes at {:#x}, {outside}", given.length, given.at);
                 }
-                Some(length) if outside(at, length.number()) => {
-                    let length = length.number();
-                    return format!(
-                        "{} is {length} bytes at {at:#x}, outside the memory of {size} bytes",
-                        raw.name
-                    );
-                }
-                None if raw.name.ends_with("_out") && outside(at, 4) => {
-                    return format!("{} is {at:#x}, outside the memory of {size} bytes", raw.name);
-                }
-                _ => {}
+                Given::Slice(_) | Given::Number(_) => continue,
+                Given::SliceOut(out) => [("_out", out.at), ("_out_size", out.length)],
+                Given::Out32(Out32(at)) | Given::Out64(Out64(at)) => [("_out", *at); 2],
+            };
+            if let Some((end, at)) = out.into_iter().find(|(_, at)| slice(self.memory, *at, 4).is_err()) {
+                return format!("{name}{end} is {at:#x}, {outside}");
             }
         }
         "the guest's allocator gave no memory, or an address outside it".to_owned()

@@ -31,7 +31,7 @@ pub(super) fn http_call(asked: &Asked<'_>) -> String {
     } else if !missing.is_empty() {
         format!("the headers lack {}", missing.join(", "))
     } else {
-        format!("the time-out is {} ms", asked.number("timeout").cast_signed())
+        format!("the time-out is {} ms", asked.number("timeout"))
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn grpc_open(asked: &Asked<'_>) -> String {
 }
 
 pub(super) fn grpc_step(asked: &Asked<'_>) -> String {
-    let token = asked.number("token");
+    let token = asked.code("token");
     let is_sent = asked.call == "proxy_grpc_send";
     match (asked.status, CallKind::of(token)) {
         (Status::NotFound, _) => {

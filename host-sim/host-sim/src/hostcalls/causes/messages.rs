@@ -1,16 +1,11 @@
 //! Headers, trailers and bodies: what a guest may reach depends on the callback that runs.
 
 use crate::{
-    abi::{BufferKind, MapKind, Status, slice},
+    abi::{BufferKind, MapKind, Numbered as _, Status},
     hostcalls::causes::asked::Asked,
     state::Context,
-    trace::arguments::{BUFFERS, MAPS},
     wire::direction::Direction,
 };
-
-fn word(words: &[&'static str], code: u32) -> Option<&'static str> {
-    usize::try_from(code).ok().and_then(|code| words.get(code).copied())
-}
 
 /// When a guest may reach a map.
 fn reachable(kind: MapKind) -> &'static str {
@@ -50,7 +45,6 @@ fn no_stream(asked: &Asked<'_>) -> Option<String> {
 }
 
 fn unreachable_map(asked: &Asked<'_>, kind: MapKind) -> String {
-    let name = word(&MAPS, asked.number("map")).unwrap_or_default();
     let of_stream = !matches!(
         kind,
         MapKind::CalloutHeaders
@@ -58,19 +52,19 @@ fn unreachable_map(asked: &Asked<'_>, kind: MapKind) -> String {
             | MapKind::GrpcInitialMetadata
             | MapKind::GrpcTrailingMetadata
     );
-    no_stream(asked)
-        .filter(|_| of_stream)
-        .unwrap_or_else(|| format!("no {name} in {} now; they are there {}", asked.callback, reachable(kind)))
+    no_stream(asked).filter(|_| of_stream).unwrap_or_else(|| {
+        format!("no {} in {} now; they are there {}", kind.name(), asked.callback, reachable(kind))
+    })
 }
 
 pub(super) fn map(asked: &Asked<'_>) -> String {
-    let code = asked.number("map");
-    let Ok(kind) = MapKind::from_code(code) else {
-        return format!("no map has number {code}: there are 0 to {}", MAPS.len() - 1);
+    let code = asked.code("map");
+    let Ok(kind) = MapKind::of(code) else {
+        return format!("no map has number {code}: there are 0 to {}", MapKind::ALL.len() - 1);
     };
     match asked.status {
         Status::NotFound => {
-            format!("no {:?} in the {}", asked.text("name"), word(&MAPS, code).unwrap_or_default())
+            format!("no {:?} in the {}", asked.text("name"), kind.name())
         }
         _ => unreachable_map(asked, kind),
     }
@@ -78,19 +72,16 @@ pub(super) fn map(asked: &Asked<'_>) -> String {
 
 /// A map that is not there gives no pairs.
 pub(super) fn empty_map(asked: &Asked<'_>) -> Option<String> {
-    let given = asked.raw.iter().find(|raw| raw.name == "pairs_out_size").map(|raw| raw.number())?;
-    let is_empty = slice(asked.memory, given, 4).is_ok_and(|length| length == [0; 4]);
-    let kind = MapKind::from_code(asked.number("map")).ok().filter(|_| is_empty)?;
+    let kind = MapKind::of(asked.code("map")).ok().filter(|_| asked.gave_nothing("pairs"))?;
     Some(format!("nothing: the map is empty, or {}", unreachable_map(asked, kind)))
 }
 
 pub(super) fn buffer(asked: &mut Asked<'_>) -> String {
-    let code = asked.number("buffer");
-    let Ok(kind) = BufferKind::from_code(code) else {
-        return format!("no buffer has number {code}: there are 0 to {}", BUFFERS.len() - 1);
+    let code = asked.code("buffer");
+    let Ok(kind) = BufferKind::of(code) else {
+        return format!("no buffer has number {code}: there are 0 to {}", BufferKind::ALL.len() - 1);
     };
-    let name = word(&BUFFERS, code).unwrap_or_default();
-    let callback = asked.callback;
+    let (name, callback) = (kind.name(), asked.callback);
     match (kind, asked.status) {
         (BufferKind::PluginConfiguration, Status::NotFound) => {
             format!(
@@ -137,7 +128,7 @@ fn no_body(asked: &mut Asked<'_>, kind: BufferKind) -> Option<String> {
 
 /// A body that is not there gives no bytes.
 pub(super) fn empty_body(asked: &mut Asked<'_>) -> Option<String> {
-    let kind = BufferKind::from_code(asked.number("buffer")).ok()?;
+    let kind = BufferKind::of(asked.code("buffer")).ok()?;
     if !matches!(kind, BufferKind::RequestBody | BufferKind::ResponseBody) {
         return None;
     }

@@ -6,10 +6,11 @@ mod messages;
 mod stores;
 
 use crate::{
-    abi::{LogLevel, MetricKind, Status},
+    abi::{LogLevel, MetricKind, Numbered as _, Status},
     hostcalls::causes::asked::Asked,
+    parameter::Raw,
     state::{Context, VmState},
-    trace::{arguments::Raw, record::CallAnswer},
+    trace::record::CallAnswer,
 };
 
 /// Whether an author has to look at a call that answers so. The others are how a host says that something is not there.
@@ -86,7 +87,7 @@ fn of(asked: &mut Asked<'_>) -> String {
 }
 
 fn metric(asked: &Asked<'_>) -> String {
-    let (id, kind) = (asked.number("id"), MetricKind::from_code(asked.number("id") & 3));
+    let (id, kind) = (asked.code("id"), MetricKind::of(asked.code("id") & 3));
     match (asked.call, asked.status, kind) {
         ("proxy_define_metric", ..) => {
             format!("no kind {}: 0 is a counter, 1 a gauge, 2 a histogram", asked.number("kind"))
