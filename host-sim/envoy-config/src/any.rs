@@ -1,6 +1,11 @@
 //! The bytes that Envoy hands to a filter for a `google.protobuf.Any` (`MessageUtil::anyToBytes`): the text of a
 //! `StringValue`, the bytes of a `BytesValue`, and of every other message its protocol-buffers form.
 
+use base64::{
+    Engine as _,
+    alphabet::STANDARD,
+    engine::{GeneralPurpose, general_purpose::NO_PAD},
+};
 use bytes::Bytes;
 use prost::Message;
 use prost_types::{ListValue, Struct, value::Kind};
@@ -83,27 +88,12 @@ fn number(given: &Value) -> Option<Number> {
     }
 }
 
+/// Base64 without padding, whatever the last bits are.
+const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, NO_PAD.with_decode_allow_trailing_bits(true));
+
 /// Base64, in the standard's alphabet or the one for URLs, padded or not.
 fn base64(text: &str) -> Option<Vec<u8>> {
-    let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);
-    for letter in text.trim_end_matches('=').bytes() {
-        let six = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(six);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held) as u8);
-            bits &= (1 << held) - 1;
-        }
-    }
-    Some(bytes)
+    BASE64.decode(text.trim_end_matches('=').replace('-', "+").replace('_', "/")).ok()
 }
 
 fn typed_struct(any: &Fields) -> Option<Vec<u8>> {

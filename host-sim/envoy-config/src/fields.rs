@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::error::ConfigurationError;
@@ -29,45 +30,38 @@ pub(crate) fn field_of<'a>(message: Option<&'a Value>, name: &str) -> Option<&'a
     field(message?.as_object()?, name)
 }
 
-/// A text, which is empty unless given. `whole` names the field in a message about it.
-pub(crate) fn text(value: Option<&Value>, whole: &'static str) -> Result<String, ConfigurationError> {
-    match value {
-        None => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(_) => Err(ConfigurationError::Field { field: whole, expected: "a text" }),
-    }
+/// A value, which is the default of its type unless given. `field` names it in a message about it, and `expected` says what it takes.
+fn typed<T: DeserializeOwned + Default>(
+    value: Option<&Value>,
+    field: &'static str,
+    expected: &'static str,
+) -> Result<T, ConfigurationError> {
+    let Some(value) = value else { return Ok(T::default()) };
+    T::deserialize(value).map_err(|_| ConfigurationError::Field { field, expected })
+}
+
+/// A text, which is empty unless given. `field` names the field in a message about it.
+pub(crate) fn text(value: Option<&Value>, field: &'static str) -> Result<String, ConfigurationError> {
+    typed(value, field, "a text")
 }
 
 /// A choice, which is no unless given.
-pub(crate) fn flag(value: Option<&Value>, whole: &'static str) -> Result<bool, ConfigurationError> {
-    match value {
-        None => Ok(false),
-        Some(Value::Bool(given)) => Ok(*given),
-        Some(_) => Err(ConfigurationError::Field { field: whole, expected: "true or false" }),
-    }
+pub(crate) fn flag(value: Option<&Value>, field: &'static str) -> Result<bool, ConfigurationError> {
+    typed(value, field, "true or false")
 }
 
 /// A list of texts, which is empty unless given.
 pub(crate) fn names(
     value: Option<&Value>,
-    whole: &'static str,
+    field: &'static str,
 ) -> Result<BTreeSet<String>, ConfigurationError> {
-    let expected = ConfigurationError::Field { field: whole, expected: "a list of texts" };
-    let Some(value) = value else { return Ok(BTreeSet::new()) };
-    let names =
-        value.as_array().map(|list| list.iter().map(|name| Some(name.as_str()?.to_owned())).collect());
-    names.flatten().ok_or(expected)
+    typed(value, field, "a list of texts")
 }
 
 /// A map of texts, which is empty unless given.
 pub(crate) fn texts(
     value: Option<&Value>,
-    whole: &'static str,
+    field: &'static str,
 ) -> Result<BTreeMap<String, String>, ConfigurationError> {
-    let expected = ConfigurationError::Field { field: whole, expected: "a map of texts" };
-    let Some(value) = value else { return Ok(BTreeMap::new()) };
-    let texts = value.as_object().map(|map| {
-        map.iter().map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
-    });
-    texts.flatten().ok_or(expected)
+    typed(value, field, "a map of texts")
 }

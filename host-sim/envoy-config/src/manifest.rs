@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     error::ConfigurationError,
-    fields::{Fields, field_of, flag, names, text},
+    fields::{field_of, flag, names, text},
     plugin::{FailurePolicy, Plugin},
 };
 
@@ -86,13 +86,11 @@ fn of_envoy_gateway(filters: Option<&Value>) -> Result<Vec<Plugin>, Configuratio
     let Some(filters) = filters else { return Ok(Vec::new()) };
     let expected = ConfigurationError::Field { field: "spec.wasm", expected: "a list" };
     let Some(filters) = filters.as_array() else { return Err(expected) };
-    let filters = filters.iter().filter_map(Value::as_object);
-    filters.map(of_policy).collect()
+    filters.iter().filter(|filter| filter.is_object()).map(of_policy).collect()
 }
 
-fn of_policy(filter: &Fields) -> Result<Plugin, ConfigurationError> {
-    let filter = Value::Object(filter.clone());
-    let of = |name| field_of(Some(&filter), name);
+fn of_policy(filter: &Value) -> Result<Plugin, ConfigurationError> {
+    let of = |name| field_of(Some(filter), name);
     let opens = flag(of("fail_open"), "failOpen")?;
     Ok(Plugin {
         name: text(of("name"), "name")?,

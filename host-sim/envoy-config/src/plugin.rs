@@ -122,12 +122,9 @@ impl Plugin {
 
     /// Whether this plugin runs in the other's VM where both have the same module: what Envoy tells VMs apart by.
     pub fn shares_vm_with(&self, other: &Self) -> bool {
-        let of = |plugin: &Self| {
-            let Self { vm_id, vm_configuration, allowed_capabilities, environment, host_environment, .. } =
-                plugin.clone();
-            (vm_id, vm_configuration, allowed_capabilities, environment, host_environment)
-        };
-        of(self) == of(other)
+        (&self.vm_id, &self.vm_configuration, &self.allowed_capabilities)
+            == (&other.vm_id, &other.vm_configuration, &other.allowed_capabilities)
+            && (&self.environment, &self.host_environment) == (&other.environment, &other.host_environment)
     }
 
     /// Whether a host call or a callback of this name is there for the filter.
