@@ -1,29 +1,17 @@
 //! What a host is made of.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, RwLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     abi::LogLevel,
     clock::Clock,
     clusters::Clusters,
     host::Host,
+    lock::lock,
     rules::Flavour,
-    shared::{
-        Shared,
-        data::SharedData,
-        faults::Faults,
-        log_line::LogLine,
-        logs::{Logs, Sink},
-        metrics::Metrics,
-        queues::SharedQueues,
-        record::Record,
-        reloads::ReloadTotals,
-    },
-    trace::record::{TraceSink, TracedCallback},
+    shared::{Shared, data::SharedData, log_line::LogLine, logs::Logs},
+    sink::Sink,
+    trace::record::TracedCallback,
     wire::{
         framing::Framing,
         message::{Request, Response},
@@ -35,54 +23,22 @@ use crate::{
 #[derive(Debug)]
 pub struct Builder {
     workers: usize,
-    flavour: Flavour,
-    logs_streams: bool,
-    clock: Clock,
     clusters: Clusters,
     log_level: LogLevel,
     log_capacity: usize,
-    log_sink: LogSink,
-    trace: Option<TraceSink>,
-    callback_limit: Duration,
-    memory_limit: usize,
-    framing: Framing,
-    buffer_limit: usize,
-    properties: BTreeMap<Vec<u8>, Value>,
-    undecided: BTreeSet<Vec<u8>>,
-    any_cluster: bool,
-    seed: Option<u64>,
-}
-
-/// A closure says nothing of itself.
-#[derive(Default)]
-struct LogSink(Option<Sink>);
-
-impl std::fmt::Debug for LogSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "LogSink" } else { "no LogSink" })
-    }
+    log_sink: Option<Sink<LogLine>>,
+    shared: Shared,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         Self {
             workers: 1,
-            flavour: Flavour::default(),
-            logs_streams: true,
-            clock: Clock::default(),
             clusters: Clusters::default(),
             log_level: LogLevel::Trace,
             log_capacity: 10_000,
-            log_sink: LogSink::default(),
-            trace: None,
-            callback_limit: Duration::from_secs(10),
-            memory_limit: 1 << 30,
-            framing: Framing::default(),
-            buffer_limit: 1 << 20,
-            properties: BTreeMap::new(),
-            undecided: BTreeSet::new(),
-            any_cluster: false,
-            seed: Some(0),
+            log_sink: None,
+            shared: Shared::default(),
         }
     }
 }
@@ -110,7 +66,7 @@ impl Builder {
         path: impl IntoIterator<Item = P>,
         value: impl Into<Value>,
     ) -> Self {
-        self.properties.insert(property::joined(path), value.into());
+        self.shared.properties.insert(property::joined(path), value.into());
         self
     }
 
@@ -118,7 +74,7 @@ impl Builder {
     /// log warns of it.
     #[must_use]
     pub fn undecided(mut self, name: &str) -> Self {
-        self.undecided.insert(property::joined(["xds", name]));
+        self.shared.undecided.insert(property::joined(["xds", name]));
         self
     }
 
@@ -126,21 +82,21 @@ impl Builder {
     /// ([`Module::taken_by`](crate::Module::taken_by)) are refused.
     #[must_use]
     pub fn flavour(mut self, flavour: Flavour) -> Self {
-        self.flavour = flavour;
+        self.shared.flavour = flavour;
         self
     }
 
     /// Streams end without `proxy_on_log`, as streams of Envoy may end over HTTP/3.
     #[must_use]
     pub fn without_stream_logs(mut self) -> Self {
-        self.logs_streams = false;
+        self.shared.logs_streams = false;
         self
     }
 
     /// The clock; one that stands at 2026-01-01T00:00:00Z unless set.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
+        self.shared.clock = clock;
         self
     }
 
@@ -158,7 +114,7 @@ impl Builder {
     /// Lets filters call clusters of any name. Calls to one that the builder does not have break off.
     #[must_use]
     pub fn any_cluster(mut self) -> Self {
-        self.any_cluster = true;
+        self.shared.any_cluster = true;
         self
     }
 
@@ -179,7 +135,7 @@ impl Builder {
     /// Called with every log line as it is written.
     #[must_use]
     pub fn on_log(mut self, sink: impl Fn(&LogLine) + Send + Sync + 'static) -> Self {
-        self.log_sink = LogSink(Some(Box::new(sink)));
+        self.log_sink = Some(Sink::new(sink));
         self
     }
 
@@ -187,35 +143,35 @@ impl Builder {
     /// were. Tracing makes guests slower.
     #[must_use]
     pub fn trace(mut self) -> Self {
-        self.trace.get_or_insert_with(|| TraceSink(Box::new(|_| {})));
+        self.shared.trace.get_or_insert_with(|| Sink::new(|_| {}));
         self
     }
 
     /// As [`trace`](Self::trace), and `sink` is called with every callback when it has ended.
     #[must_use]
     pub fn on_trace(mut self, sink: impl Fn(&TracedCallback) + Send + Sync + 'static) -> Self {
-        self.trace = Some(TraceSink(Box::new(sink)));
+        self.shared.trace = Some(Sink::new(sink));
         self
     }
 
     /// The longest that one callback may run, in real time; beyond it the guest traps. 10 s unless set.
     #[must_use]
     pub fn callback_limit(mut self, limit: Duration) -> Self {
-        self.callback_limit = limit;
+        self.shared.callback_limit = limit;
         self
     }
 
     /// The most bytes a VM's memory may have; 1 GiB, as in Envoy, unless set.
     #[must_use]
     pub fn memory_limit(mut self, bytes: usize) -> Self {
-        self.memory_limit = bytes;
+        self.shared.memory_limit = bytes;
         self
     }
 
     /// In which pieces bodies come to the filters; as in Envoy unless set.
     #[must_use]
     pub fn framing(mut self, framing: Framing) -> Self {
-        self.framing = framing;
+        self.shared.framing = framing;
         self
     }
 
@@ -224,51 +180,30 @@ impl Builder {
     /// the filter lets go. 1 MiB, as in Envoy, unless set; 0 is no limit.
     #[must_use]
     pub fn buffer_limit(mut self, bytes: usize) -> Self {
-        self.buffer_limit = bytes;
+        self.shared.buffer_limit = bytes;
         self
     }
 
     /// The seed of the guests' random bytes; 0 unless set. The same seed gives the same bytes.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
+        self.shared.seed = Some(seed);
         self
     }
 
     /// Guests' random bytes are the system's, as in a gateway that serves.
     #[must_use]
     pub fn system_randomness(mut self) -> Self {
-        self.seed = None;
+        self.shared.seed = None;
         self
     }
 
     /// The host, without a filter.
     pub fn build(self) -> Host {
-        let names = self.clusters.names().collect();
-        let record = Arc::new(Record::default());
-        let shared = Arc::new(Shared {
-            flavour: self.flavour,
-            clock: self.clock,
-            logs: Logs::new(self.log_level, self.log_capacity, self.log_sink.0, Arc::clone(&record)),
-            record,
-            trace: self.trace,
-            metrics: Metrics::default(),
-            shared_data: SharedData::new(self.flavour),
-            shared_queues: SharedQueues::default(),
-            faults: Faults::default(),
-            clusters: RwLock::new(names),
-            callback_limit: self.callback_limit,
-            memory_limit: self.memory_limit,
-            framing: self.framing,
-            buffer_limit: self.buffer_limit,
-            properties: self.properties,
-            undecided: self.undecided,
-            any_cluster: self.any_cluster,
-            unknown_properties: Mutex::default(),
-            reloads: ReloadTotals::default(),
-            logs_streams: self.logs_streams,
-            seed: self.seed,
-        });
-        Host::new(shared, self.workers, self.clusters)
+        let mut shared = self.shared;
+        shared.logs = Logs::new(self.log_level, self.log_capacity, self.log_sink, Arc::clone(&shared.record));
+        shared.shared_data = SharedData::new(shared.flavour);
+        lock(&shared.clusters).extend(self.clusters.names());
+        Host::new(Arc::new(shared), self.workers, self.clusters)
     }
 }

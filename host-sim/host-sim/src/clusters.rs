@@ -1,14 +1,11 @@
 //! Clusters in memory, which answer the calls of guests.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, fmt, sync::Mutex};
 
 use bytes::Bytes;
 
 use crate::{
+    lock::lock,
     outcome::Outcome,
     wire::{
         callout::{Callout, GrpcOrder, GrpcStep},
@@ -49,7 +46,7 @@ impl Clusters {
 
     /// What a cluster answers; none where there is no such cluster.
     fn call(&self, cluster: &str, request: &Request) -> Option<Response> {
-        Some(self.handlers.get(cluster)?.lock().unwrap_or_else(PoisonError::into_inner)(request))
+        Some(lock(self.handlers.get(cluster)?)(request))
     }
 
     /// What the guest gets for its call; none where there is no such cluster.
@@ -78,7 +75,7 @@ impl Clusters {
                 let unknown = || if callout.is_grpc { Response::reset() } else { Callout::unanswered() };
                 let response = self.answer(&callout).unwrap_or_else(unknown);
                 let Callout { call, cluster, request, .. } = callout.clone();
-                worker.record_call(call, ClusterCall { cluster, request, answer: None });
+                worker.shared.record.call(worker.name, call, ClusterCall { cluster, request, answer: None });
                 if response.failure == Some(Failure::Silence) || !response.delay.is_zero() {
                     worker.keep_open(&callout, response);
                 } else {
@@ -93,25 +90,29 @@ impl Clusters {
         let body = match step {
             GrpcStep::Open { cluster, request } => {
                 let stream = SimulatedStream { cluster, request: *request, answered: false };
-                worker.simulated_streams().insert(call, stream);
+                worker.simulated_streams.insert(call, stream);
                 return;
             }
             GrpcStep::Reset => {
-                worker.simulated_streams().remove(&call);
+                worker.simulated_streams.remove(&call);
                 return;
             }
             GrpcStep::Send { message, .. } => message,
             GrpcStep::Close => Bytes::new(),
         };
-        let Some(stream) = worker.simulated_streams().get_mut(&call) else { return };
+        let Some(stream) = worker.simulated_streams.get_mut(&call) else { return };
         let request = stream.request.clone().body(body);
         let response = self.call(&stream.cluster, &request).unwrap_or_else(Response::reset);
         let cluster = stream.cluster.clone();
         let later = std::mem::replace(&mut stream.answered, true);
-        worker.record_call(call, ClusterCall { cluster, request, answer: Some(response.clone()) });
+        worker.shared.record.call(
+            worker.name,
+            call,
+            ClusterCall { cluster, request, answer: Some(response.clone()) },
+        );
         for event in GrpcEvent::of_answer(response, later) {
             if matches!(event, GrpcEvent::Closed { .. }) {
-                worker.simulated_streams().remove(&call);
+                worker.simulated_streams.remove(&call);
             }
             worker.grpc_event(call, event);
         }
@@ -120,12 +121,12 @@ impl Clusters {
     /// Keeps what became of a request until the next one is over.
     pub(crate) fn keep(&self, worker: &Worker, outcome: Outcome) -> Outcome {
         let last = (outcome.clone(), worker.shared.logs.written());
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+        *lock(&self.last) = Some(last);
         outcome
     }
 
     /// What became of the last request, and how many lines the log had then.
     pub(crate) fn last(&self) -> Option<(Outcome, u64)> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.last).clone()
     }
 }

@@ -43,13 +43,11 @@
 //!
 //! [`next_event`]: Worker::next_event
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     clusters::Clusters,
+    lock::lock,
     shared::{Shared, reloads::ReloadStats},
     vm_name::VmName,
     wire::message::Response,
@@ -92,7 +90,7 @@ impl Driver {
     /// Lets guests call clusters of these names, beside those of the [`Builder`](crate::Builder). A call to one becomes
     /// [`Work`].
     pub fn name_clusters(&self, names: impl IntoIterator<Item = String>) {
-        self.shared.clusters.write().unwrap_or_else(PoisonError::into_inner).extend(names);
+        lock(&self.shared.clusters).extend(names);
     }
 
     /// Has `waker` told whose guests have to hear of a queue: that worker is to

@@ -122,20 +122,13 @@ pub fn admit(headers: &mut Headers, client: &str, random: u128) {
     }
 }
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
-
 /// A UUID (version 4).
 fn request_id(random: u128) -> Bytes {
     let (version, variant) = (0x4000_u128 << 64, 0x8000_u128 << 48);
     let id = random & !(0xf000_u128 << 64) & !(0xc000_u128 << 48) | version | variant;
-    let mut text = Vec::with_capacity(36);
-    for (place, byte) in id.to_be_bytes().into_iter().enumerate() {
-        if matches!(place, 4 | 6 | 8 | 10) {
-            text.push(b'-');
-        }
-        text.extend([byte >> 4, byte & 0xf].map(|digit| HEX[usize::from(digit)]));
-    }
-    text.into()
+    let part = |shift: u32, digits: u32| id >> shift & ((1 << (digits * 4)) - 1);
+    let (high, low) = (part(96, 8), part(0, 12));
+    format!("{high:08x}-{:04x}-{:04x}-{:04x}-{low:012x}", part(80, 4), part(64, 4), part(48, 4)).into()
 }
 
 #[cfg(test)]

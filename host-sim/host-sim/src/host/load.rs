@@ -6,6 +6,7 @@ use bytes::Bytes;
 use envoy_config::Plugin;
 
 use crate::{
+    driver::Driver,
     host::{
         Host,
         loaded::{Chain, Loaded, Verdict},
@@ -42,9 +43,13 @@ impl Host {
         self.try_chain(&mut chain, filters)?;
         self.loaded = None;
         let start = |name| SharedWorker::new(Worker::start(&chain.filters, &self.shared, name));
-        let main = start(VmName::Main);
-        let workers = (0..self.workers).map(|index| start(VmName::Worker(index))).collect();
-        self.loaded = Some(Loaded { chain, main, workers });
+        let driver = Driver {
+            main: start(VmName::Main),
+            workers: (0..self.workers).map(|index| start(VmName::Worker(index))).collect(),
+            shared: Arc::clone(&self.shared),
+            clusters: Arc::clone(&self.clusters),
+        };
+        self.loaded = Some(Loaded { chain, driver });
         self.driven.store(false, Ordering::Relaxed);
         self.serve_callouts();
         Ok(())

@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use envoy_config::Plugin;
 
-use crate::{
-    vm::error::VmError,
-    worker::{SharedWorker, filter::Filter},
-};
+use crate::{driver::Driver, vm::error::VmError, worker::filter::Filter};
 
 /// The filters of a host, and the workers that run them.
+#[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) chain: Chain,
-    pub(super) main: SharedWorker,
-    pub(super) workers: Vec<SharedWorker>,
+    pub(super) driver: Driver,
 }
 
 /// Filters that the canary has taken, in their order.
@@ -31,13 +28,4 @@ pub(super) struct Verdict {
     pub(super) vm: usize,
     pub(super) plugin: Arc<Plugin>,
     pub(super) refusal: Option<VmError>,
-}
-
-impl std::fmt::Debug for Loaded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Loaded")
-            .field("filters", &self.chain.filters)
-            .field("workers", &self.workers.len())
-            .finish()
-    }
 }

@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::Duration,
 };
 
@@ -56,6 +56,11 @@ pub struct Host {
     driven: AtomicBool,
 }
 
+/// What threads come to, in their order. A panic goes on here.
+fn joined<T>(threads: Vec<ScopedJoinHandle<'_, T>>) -> impl Iterator<Item = T> {
+    threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
 impl Drop for Host {
     /// When a test panics, prints the last request of its host.
     #[expect(
@@ -93,15 +98,17 @@ impl Host {
     }
 
     fn all_workers(&self) -> Vec<SharedWorker> {
-        let loaded = self.loaded.iter();
-        loaded.flat_map(|loaded| std::iter::once(&loaded.main).chain(&loaded.workers)).cloned().collect()
+        let drivers = self.loaded.iter().map(|loaded| &loaded.driver);
+        drivers.flat_map(|driver| std::iter::once(&driver.main).chain(&driver.workers)).cloned().collect()
     }
 
     fn shared_worker(&self, index: usize) -> &SharedWorker {
         let loaded = self.loaded.as_ref().expect("a filter is loaded before requests are sent");
-        loaded.workers.get(index).unwrap_or_else(|| {
-            panic!("worker {index} of {}: workers are counted from 0", loaded.workers.len())
-        })
+        loaded
+            .driver
+            .workers
+            .get(index)
+            .unwrap_or_else(|| panic!("worker {index} of {}: workers are counted from 0", self.workers))
     }
 
     /// The workers, for a gateway that drives them itself; none when no filter is loaded. From now on, what guests ask for
@@ -109,12 +116,7 @@ impl Host {
     pub fn driver(&self) -> Option<Driver> {
         let loaded = self.loaded.as_ref()?;
         self.driven.store(true, Ordering::Relaxed);
-        Some(Driver {
-            shared: Arc::clone(&self.shared),
-            clusters: Arc::clone(&self.clusters),
-            main: loaded.main.clone(),
-            workers: loaded.workers.clone(),
-        })
+        Some(loaded.driver.clone())
     }
 
     fn serve_callouts(&self) {
@@ -131,8 +133,8 @@ impl Host {
             let Some(loaded) = self.loaded.as_ref().filter(|_| !awaited.is_empty()) else { return };
             for name in awaited {
                 let worker = match name {
-                    VmName::Main => Some(&loaded.main),
-                    VmName::Worker(index) => loaded.workers.get(index),
+                    VmName::Main => Some(&loaded.driver.main),
+                    VmName::Worker(index) => loaded.driver.workers.get(index),
                     VmName::Base | VmName::Canary => None,
                 };
                 match worker.map(SharedWorker::try_lock) {
@@ -189,11 +191,7 @@ impl Host {
                     })
                 })
                 .collect();
-            let joined = handles.into_iter().map(|handle| match handle.join() {
-                Ok(outcomes) => outcomes,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            joined.flatten().collect::<Vec<_>>()
+            joined(handles).flatten().collect::<Vec<_>>()
         });
         self.tell_ready_queues();
         outcomes.sort_by_key(|(job, _)| *job);
@@ -205,11 +203,7 @@ impl Host {
         thread::scope(|scope| {
             let work = &work;
             let handles: Vec<_> = (0..self.workers).map(|worker| scope.spawn(move || work(worker))).collect();
-            let joined = handles.into_iter().map(|handle| match handle.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            joined.collect()
+            joined(handles).collect()
         })
     }
 

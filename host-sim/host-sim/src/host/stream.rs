@@ -300,7 +300,7 @@ impl Stream {
             forwarded: self.forwarded.take(),
             details,
             failure: worker.failure(),
-            happened: worker.happened_since(self.mark),
+            happened: worker.shared.record.end(self.mark, worker.name),
         };
         self.clusters.keep(&worker, Outcome(told.into()))
     }

@@ -8,10 +8,7 @@ use crate::{
     abi::{Status, slice},
     hostcalls::guest::{Answer, Guest},
     parameter::{Out32, Slice},
-    state::{
-        VmState,
-        callouts::{CallKind, OpenCall},
-    },
+    state::{VmState, callouts::CallKind},
     wire::{
         callout::{CallId, Callout},
         headers::{Headers, Kind},
@@ -25,13 +22,9 @@ const TOKEN_STEP: u32 = 4;
 
 /// A token that no call of this VM has had, or, after 2^30 calls, none has for long.
 pub(super) fn next_token(state: &mut VmState, kind: CallKind) -> u32 {
-    let (bits, last) = match kind {
-        CallKind::Http => (0, &mut state.callouts.last_token[0]),
-        CallKind::Grpc => (1, &mut state.callouts.last_token[1]),
-        CallKind::GrpcStream => (2, &mut state.callouts.last_token[2]),
-    };
+    let last = &mut state.callouts.last_token[kind as usize];
     *last = last.wrapping_add(TOKEN_STEP).max(TOKEN_STEP);
-    *last | bits
+    *last | kind as u32
 }
 
 /// What the gateway says of itself in a call.
@@ -76,7 +69,7 @@ pub(super) fn http_call(
 
     let token = next_token(state, CallKind::Http);
     let root = state.root_id();
-    state.callouts.open.insert(token, OpenCall { root, kind: CallKind::Http });
+    state.callouts.open.insert(token, root);
     state.callouts.started.push_back(Callout {
         call: CallId { generation: state.generation, token },
         is_grpc: false,

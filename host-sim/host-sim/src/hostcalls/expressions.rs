@@ -8,7 +8,7 @@ use cel::{
     common::ast::{Expr, IdedExpr},
 };
 
-use super::{expression_bounds, expression_values::of_cel, expression_variables};
+use super::{expression_bounds, expression_values::of_cel, expression_variables, properties::LISTLESS};
 use crate::{
     abi::{LogLevel, Status},
     state::VmState,
@@ -46,10 +46,6 @@ const FUNCTIONS: [&str; 25] = [
     "type",
     "uint",
 ];
-
-/// Variables that stand for what Envoy looks up name by name: the whole of one has no encoding.
-const NOT_LISTED: [&str; 8] =
-    ["connection", "destination", "filter_state", "request", "response", "source", "upstream", "xds"];
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
@@ -122,7 +118,7 @@ pub(super) fn evaluate(state: &mut VmState, argument: &[u8]) -> Result<Vec<u8>, 
 
 fn value_of(state: &mut VmState, expression: &IdedExpr) -> Result<Value, Status> {
     let has_encoding = match &expression.expr {
-        Expr::Ident(name) => !NOT_LISTED.contains(&name.as_str()),
+        Expr::Ident(name) => !LISTLESS.contains(&name.as_bytes()),
         Expr::Call(call) => call.func_name != "type",
         _ => true,
     };

@@ -1,11 +1,12 @@
 //! Properties of the upstream and of the gateway's configuration.
 
-use std::{collections::BTreeMap, sync::PoisonError};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
 use crate::{
     abi::LogLevel,
+    lock::lock,
     shared::Shared,
     state::{VmState, stream::StreamContext},
     wire::property::Value,
@@ -79,7 +80,7 @@ pub(super) fn tell_unknown(state: &mut VmState, parts: &[&[u8]]) {
         return;
     }
     let name = parts.iter().map(|part| String::from_utf8_lossy(part)).collect::<Vec<_>>().join(".");
-    let mut told = state.shared.unknown_properties.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut told = lock(&state.shared.unknown_properties);
     if told.insert(name.clone()) {
         let message = format!(
             "the property {name} is a gateway's and not known here: give it a value (--property, `properties` of a \

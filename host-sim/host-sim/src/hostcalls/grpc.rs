@@ -12,7 +12,7 @@ use crate::{
     parameter::{Out32, Slice},
     state::{
         VmState,
-        callouts::{CallKind, OpenCall, OpenStream},
+        callouts::{CallKind, OpenStream},
         deferred::Deferred,
     },
     wire::{
@@ -105,7 +105,7 @@ pub(super) fn grpc_call(
     add_own(&mut request.headers, timeout.into());
     let state = guest.state();
     let root = state.root_id();
-    state.callouts.open.insert(token, OpenCall { root, kind: CallKind::Grpc });
+    state.callouts.open.insert(token, root);
     let timeout = (timeout > 0).then(|| Duration::from_millis(timeout.into()));
     let call = CallId { generation: state.generation, token };
     state.callouts.started.push_back(Callout { call, is_grpc: true, cluster, request, timeout });

@@ -17,29 +17,17 @@ use crate::{
 /// The map to read. `None` where there is none in this phase.
 fn readable(state: &mut VmState, kind: MapKind) -> Option<&Headers> {
     match kind {
-        MapKind::CalloutHeaders => return Some(&state.current_root()?.callout_response.as_ref()?.headers),
-        MapKind::CalloutTrailers => {
-            return state.current_root()?.callout_response.as_ref()?.trailers.as_ref();
-        }
-        MapKind::GrpcInitialMetadata => return state.current_root()?.grpc_initial_metadata.as_ref(),
-        MapKind::GrpcTrailingMetadata => return state.current_root()?.grpc_trailing_metadata.as_ref(),
-        MapKind::RequestHeaders
-        | MapKind::RequestTrailers
-        | MapKind::ResponseHeaders
-        | MapKind::ResponseTrailers => {}
-    }
-    let stream = state.current_stream()?;
-    match kind {
-        MapKind::RequestHeaders => stream.visible_request_headers(),
+        MapKind::RequestHeaders => state.current_stream()?.visible_request_headers(),
         MapKind::RequestTrailers => {
+            let stream = &*state.current_stream()?;
             stream.request.trailers.as_ref().filter(|_| stream.request.trailers_open && !stream.logging)
         }
-        MapKind::ResponseHeaders => stream.visible_response_headers(),
-        MapKind::ResponseTrailers => stream.visible_response_trailers(),
-        MapKind::CalloutHeaders
-        | MapKind::CalloutTrailers
-        | MapKind::GrpcInitialMetadata
-        | MapKind::GrpcTrailingMetadata => None,
+        MapKind::ResponseHeaders => state.current_stream()?.visible_response_headers(),
+        MapKind::ResponseTrailers => state.current_stream()?.visible_response_trailers(),
+        MapKind::GrpcInitialMetadata => state.current_root()?.grpc_initial_metadata.as_ref(),
+        MapKind::GrpcTrailingMetadata => state.current_root()?.grpc_trailing_metadata.as_ref(),
+        MapKind::CalloutHeaders => Some(&state.current_root()?.callout_response.as_ref()?.headers),
+        MapKind::CalloutTrailers => state.current_root()?.callout_response.as_ref()?.trailers.as_ref(),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
 pub(super) const OWN: &[u8] = b"wasm.";
 
 /// Maps that do not list their names, so that the whole of one has no encoding.
-const LISTLESS: [&[u8]; 8] =
+pub(super) const LISTLESS: [&[u8]; 8] =
     [b"connection", b"destination", b"filter_state", b"request", b"response", b"source", b"upstream", b"xds"];
 
 pub(super) fn get_property(guest: &mut Guest<'_>, path: Slice, out: SliceOut) -> Answer {

@@ -3,12 +3,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
 };
 
-use crate::{abi::Status, rules::Flavour};
+use crate::{abi::Status, lock::lock, rules::Flavour};
 
 /// The shared data of one process, for every `vm_id`. Clones are the same data.
 #[derive(Debug, Clone)]
@@ -51,10 +51,6 @@ impl CasSource {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SharedData {

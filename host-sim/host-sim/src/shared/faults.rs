@@ -1,11 +1,11 @@
 //! Host calls that fail on demand.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex,
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::{abi::Status, vm_name::VmName};
+use crate::{abi::Status, lock::lock, vm_name::VmName};
 
 /// A host call that is made to answer a status instead of doing its work.
 ///
@@ -77,12 +77,12 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) fn plan(&self, fault: Fault) {
-        self.planned.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+        lock(&self.planned).push(fault);
         self.any.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn clear(&self) {
-        self.planned.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.planned).clear();
         self.any.store(false, Ordering::SeqCst);
     }
 
@@ -91,7 +91,7 @@ impl Faults {
         if !self.any.load(Ordering::Relaxed) {
             return None;
         }
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planned = lock(&self.planned);
         let mut struck = None;
         planned.retain_mut(|fault| {
             let meant = fault.call == call && fault.worker.is_none_or(|worker| vm == VmName::Worker(worker));

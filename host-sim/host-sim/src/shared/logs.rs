@@ -3,17 +3,16 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use crate::{
     abi::LogLevel,
+    lock::lock,
     shared::{log_line::LogLine, record::Record},
+    sink::Sink,
     vm_name::VmName,
 };
-
-/// A listener to log lines, called as they are written.
-pub(crate) type Sink = Box<dyn Fn(&LogLine) + Send + Sync>;
 
 /// The log of one host. Clones are the same log.
 #[derive(Clone)]
@@ -23,7 +22,7 @@ struct Inner {
     level: LogLevel,
     capacity: usize,
     lines: Mutex<Ring>,
-    sink: Option<Sink>,
+    sink: Option<Sink<LogLine>>,
     record: Arc<Record>,
 }
 
@@ -42,12 +41,17 @@ impl fmt::Debug for Logs {
 }
 
 impl Logs {
-    pub(crate) fn new(level: LogLevel, capacity: usize, sink: Option<Sink>, record: Arc<Record>) -> Self {
+    pub(crate) fn new(
+        level: LogLevel,
+        capacity: usize,
+        sink: Option<Sink<LogLine>>,
+        record: Arc<Record>,
+    ) -> Self {
         Self(Arc::new(Inner { level, capacity, lines: Mutex::default(), sink, record }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.lines)
     }
 
     /// The least serious level that is kept.
@@ -75,7 +79,7 @@ impl Logs {
             return;
         }
         if let Some(sink) = &self.0.sink {
-            sink(&line);
+            sink.tell(&line);
         }
         self.0.record.line(&line);
         let mut ring = self.lock();

@@ -4,12 +4,15 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use crate::abi::{MetricKind, Status};
+use crate::{
+    abi::{MetricKind, Status},
+    lock::lock,
+};
 
 /// Upper bounds of a histogram's buckets: Envoy's defaults.
 const BUCKETS: [f64; 19] = [
@@ -61,10 +64,6 @@ enum Cell {
 /// The metrics of one process. Clones are the same metrics.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics(Arc<Mutex<BTreeMap<(String, MetricKind), Cell>>>);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Metrics {
     fn cell(&self, name: String, kind: MetricKind) -> Cell {
@@ -131,34 +130,26 @@ impl Metrics {
     /// dropped, and names of custom metrics have no prefix.
     pub fn to_prometheus(&self) -> String {
         let mut text = String::new();
-        for (name, value) in self.all() {
+        for ((name, kind), cell) in lock(&self.0).iter() {
             let name: String =
                 name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
             if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
                 continue;
             }
+            let kind = kind.name();
             // Writing to a String cannot fail.
-            let _ = match value {
-                MetricValue::Counter(value) => write!(
-                    text,
-                    "# HELP {name} A counter of the filter.\n# TYPE {name} counter\n{name}{{}} {value}\n"
-                ),
-                MetricValue::Gauge(value) => {
-                    write!(
-                        text,
-                        "# HELP {name} A gauge of the filter.\n# TYPE {name} gauge\n{name}{{}} {value}\n"
-                    )
+            let _ = writeln!(text, "# HELP {name} A {kind} of the filter.\n# TYPE {name} {kind}");
+            let _ = match cell.value() {
+                MetricValue::Counter(value) | MetricValue::Gauge(value) => {
+                    writeln!(text, "{name}{{}} {value}")
                 }
-                MetricValue::Histogram(histogram) => {
-                    let _ =
-                        writeln!(text, "# HELP {name} A histogram of the filter.\n# TYPE {name} histogram");
-                    for (bound, count) in BUCKETS.iter().zip(histogram.buckets) {
+                MetricValue::Histogram(Histogram { count, sum, buckets }) => {
+                    for (bound, count) in BUCKETS.iter().zip(buckets) {
                         let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
                     }
-                    let (count, sum) = (histogram.count, histogram.sum);
-                    write!(
+                    writeln!(
                         text,
-                        "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum{{}} {sum}\n{name}_count{{}} {count}\n"
+                        "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum{{}} {sum}\n{name}_count{{}} {count}"
                     )
                 }
             };
@@ -193,14 +184,10 @@ impl MetricIds {
 
     pub(crate) fn define(&mut self, kind: MetricKind, name: String) -> Result<u32, Status> {
         let cell = self.metrics.cell(name, kind);
-        let (bits, defined) = match kind {
-            MetricKind::Counter => (0, &mut self.defined[0]),
-            MetricKind::Gauge => (1, &mut self.defined[1]),
-            MetricKind::Histogram => (2, &mut self.defined[2]),
-        };
+        let defined = &mut self.defined[kind as usize];
         defined.push(cell);
         let index = u32::try_from(defined.len()).ok().and_then(|n| n.checked_mul(4));
-        index.map(|index| index + bits).ok_or(Status::InternalFailure)
+        index.map(|index| index + kind as u32).ok_or(Status::InternalFailure)
     }
 
     fn find(&self, id: u32) -> Result<&Cell, Status> {

@@ -12,12 +12,14 @@ pub(crate) mod turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use crate::{
+    abi::LogLevel,
     clock::Clock,
+    lock::lock,
     rules::Flavour,
     shared::{
         data::SharedData,
@@ -28,7 +30,8 @@ use crate::{
         record::Record,
         reloads::{ReloadStats, ReloadTotals},
     },
-    trace::record::TraceSink,
+    sink::Sink,
+    trace::record::TracedCallback,
     wire::{framing::Framing, property::Value},
 };
 
@@ -40,13 +43,13 @@ pub(crate) struct Shared {
     pub(crate) logs: Logs,
     pub(crate) record: Arc<Record>,
     /// Where traces go, if VMs are traced.
-    pub(crate) trace: Option<TraceSink>,
+    pub(crate) trace: Option<Sink<TracedCallback>>,
     pub(crate) metrics: Metrics,
     pub(crate) shared_data: SharedData,
     pub(crate) shared_queues: SharedQueues,
     pub(crate) faults: Faults,
     /// Names of the clusters that callouts may name.
-    pub(crate) clusters: RwLock<BTreeSet<String>>,
+    pub(crate) clusters: Mutex<BTreeSet<String>>,
     /// They may name any other too.
     pub(crate) any_cluster: bool,
     pub(crate) callback_limit: Duration,
@@ -67,21 +70,50 @@ pub(crate) struct Shared {
     pub(crate) seed: Option<u64>,
 }
 
+impl Default for Shared {
+    fn default() -> Self {
+        let record = Arc::<Record>::default();
+        Self {
+            flavour: Flavour::default(),
+            clock: Clock::default(),
+            logs: Logs::new(LogLevel::Trace, 0, None, Arc::clone(&record)),
+            record,
+            trace: None,
+            metrics: Metrics::default(),
+            shared_data: SharedData::new(Flavour::default()),
+            shared_queues: SharedQueues::default(),
+            faults: Faults::default(),
+            clusters: Mutex::default(),
+            any_cluster: false,
+            callback_limit: Duration::from_secs(10),
+            memory_limit: 1 << 30,
+            reloads: ReloadTotals::default(),
+            logs_streams: true,
+            framing: Framing::default(),
+            buffer_limit: 1 << 20,
+            properties: BTreeMap::new(),
+            undecided: BTreeSet::new(),
+            unknown_properties: Mutex::default(),
+            seed: Some(0),
+        }
+    }
+}
+
 impl Shared {
     /// Whether callouts may name this cluster.
     pub(crate) fn knows_cluster(&self, name: &str) -> bool {
-        self.any_cluster || self.clusters.read().unwrap_or_else(PoisonError::into_inner).contains(name)
+        self.any_cluster || lock(&self.clusters).contains(name)
     }
 
     /// Counts what becomes of a plugin's failed VM.
     pub(crate) fn count_reload(&self, plugin: &str, count: impl FnOnce(&mut ReloadStats)) {
-        let mut totals = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = lock(&self.reloads);
         count(totals.entry(plugin.to_owned()).or_default());
     }
 
     /// The counts of a plugin's failed VMs.
     pub(crate) fn reloads_of(&self, plugin: &str) -> ReloadStats {
-        let totals = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        let totals = lock(&self.reloads);
         totals.get(plugin).copied().unwrap_or_default()
     }
 }

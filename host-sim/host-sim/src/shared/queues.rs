@@ -2,20 +2,17 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock},
 };
 
-use crate::{abi::Status, vm_name::VmName};
-
-/// Told the name of a VM for which a queue has something.
-type Waker = Box<dyn Fn(VmName) + Send + Sync>;
+use crate::{abi::Status, lock::lock, sink::Sink, vm_name::VmName};
 
 /// The queues of one process.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct SharedQueues {
     state: Mutex<State>,
-    waker: OnceLock<Waker>,
+    /// Told the name of a VM for which a queue has something.
+    waker: OnceLock<Sink<VmName>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,20 +40,14 @@ struct Queue {
     items: VecDeque<Vec<u8>>,
 }
 
-impl fmt::Debug for SharedQueues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedQueues").field("state", &self.lock()).finish_non_exhaustive()
-    }
-}
-
 impl SharedQueues {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Has `waker` called whenever a VM has something to be told. The first one stays.
     pub(crate) fn on_ready(&self, waker: impl Fn(VmName) + Send + Sync + 'static) {
-        self.waker.get_or_init(|| Box::new(waker));
+        self.waker.get_or_init(|| Sink::new(move |vm| waker(*vm)));
     }
 
     /// The queue's token. What it holds stays; whoever registered before is told no more.
@@ -87,7 +78,7 @@ impl SharedQueues {
         state.ready.entry(vm).or_default().push_back((listener, token));
         drop(state);
         if let Some(waker) = self.waker.get() {
-            waker(vm);
+            waker.tell(&vm);
         }
         Ok(())
     }

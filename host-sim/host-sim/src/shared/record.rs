@@ -1,8 +1,9 @@
 //! What guests do while requests are in progress, for the outcomes of these.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::{
+    lock::lock,
     shared::log_line::LogLine,
     trace::record::TracedCallback,
     vm_name::VmName,
@@ -48,7 +49,7 @@ fn since<T, U>(all: &[T], mark: usize, of: impl Fn(&T) -> Option<U>) -> Vec<U> {
 
 impl Record {
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// What is kept, while a request is in progress.

@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
+use crate::lock::lock;
+
 /// One VM's seat at the table. The others wait while it runs.
 #[derive(Clone)]
 pub(crate) struct Turns {
@@ -49,7 +51,7 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.table.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table.state)
     }
 
     fn wait(&self, mut state: MutexGuard<'_, State>) {

@@ -11,15 +11,15 @@ pub(crate) struct Callouts {
     pub(crate) last_token: [u32; 3],
     /// Called, and not yet taken by the driver.
     pub(crate) started: VecDeque<Callout>,
-    /// Calls without an answer, by token.
-    pub(crate) open: BTreeMap<u32, OpenCall>,
+    /// The root contexts of calls without an answer, by token.
+    pub(crate) open: BTreeMap<u32, u32>,
     /// Streams of gRPC, by token.
     pub(crate) streams: BTreeMap<u32, OpenStream>,
     /// What the guest did with its streams, and the driver has not taken yet.
     pub(crate) grpc_orders: VecDeque<GrpcOrder>,
 }
 
-/// What a call speaks. The low two bits of its token tell.
+/// What a call speaks. The low two bits of its token are its number here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallKind {
     Http,
@@ -36,13 +36,6 @@ impl CallKind {
             _ => None,
         }
     }
-}
-
-/// A call without an answer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OpenCall {
-    pub(crate) root: u32,
-    pub(crate) kind: CallKind,
 }
 
 /// A stream of gRPC.

@@ -3,10 +3,12 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
+
+use crate::lock::lock;
 
 /// What filters have put into a stream for each other. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -43,20 +45,20 @@ pub(crate) struct StateObject {
 impl FilterState {
     /// The value of this name.
     pub(crate) fn get(&self, name: &[u8]) -> Option<StateValue> {
-        let objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let objects = lock(&self.0);
         objects.get(name).map(|object| object.value.clone())
     }
 
     /// All values, by name.
     #[cfg(feature = "expressions")]
     pub(crate) fn all(&self) -> Vec<(Bytes, StateValue)> {
-        let objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let objects = lock(&self.0);
         objects.iter().map(|(name, object)| (name.clone().into(), object.value.clone())).collect()
     }
 
     /// Sets a value; false where the one that is there was declared to stay.
     pub(crate) fn set(&self, name: Vec<u8>, object: StateObject) -> bool {
-        let mut objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut objects = lock(&self.0);
         if objects.get(&name).is_some_and(|there| there.readonly) {
             return false;
         }

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use crate::{
-    abi::{LogLevel, Status},
+    abi::{LogLevel, Status, count},
     state::{
         VmState,
-        callouts::{CallKind, OpenCall, OpenStream},
+        callouts::{CallKind, OpenStream},
     },
     stream::filter_vm::FilterVm,
     wire::{
@@ -16,11 +16,6 @@ use crate::{
         message::Response,
     },
 };
-
-/// A number of things that the guest is told.
-fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
 
 /// Takes away what a root context is told of an answer: only its callback sees that.
 fn forget(root: u32) -> impl FnOnce(&mut VmState) {
@@ -38,10 +33,8 @@ fn forget(root: u32) -> impl FnOnce(&mut VmState) {
 impl FilterVm {
     /// Hands the answer of a callout to the guest. An answer for a root that is gone is dropped.
     pub(crate) fn finish_callout(&mut self, token: u32, response: Response) {
-        let Some(OpenCall { root: root_id, kind }) = self.state().callouts.open.remove(&token) else {
-            return;
-        };
-        if kind == CallKind::Grpc {
+        let Some(root_id) = self.state().callouts.open.remove(&token) else { return };
+        if CallKind::of(token) == Some(CallKind::Grpc) {
             self.finish_grpc_call(root_id, token, response);
             return;
         }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use envoy_config::FailurePolicy;
 
 use crate::{
-    abi::{DataAction, HeadersAction},
+    abi::{DataAction, HeadersAction, count},
     state::stream::{Half, Iteration, StreamContext},
     stream::filter_vm::{FilterVm, Onward},
     trace::callbacks::Parameters,
@@ -27,11 +27,6 @@ pub(crate) struct StreamFilter<'a> {
     pub(super) vm: &'a mut FilterVm,
     /// The stream's context.
     pub(super) id: u32,
-}
-
-/// A blob that the guest counts has no more entries than fit its numbers.
-fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// What asking the filter came to.

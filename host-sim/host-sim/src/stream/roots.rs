@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use envoy_config::Plugin;
 
 use crate::{
+    abi::count,
     state::{
         Context, VmState,
         root::{RootContext, RootLife, Timer},
@@ -31,13 +31,12 @@ impl FilterVm {
         self.state().contexts.insert(id, Context::Root(Box::new(root)));
         let close = |state: &mut VmState| open_configuration(state, id, false);
         self.call_and(|exports| &exports.on_context_create, id, (id, 0), close);
-        let size = |bytes: &Bytes| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let vm_size = size(&self.state().plugin.vm_configuration);
+        let vm_size = count(self.state().plugin.vm_configuration.len());
         if self.call(|exports| &exports.on_vm_start, id, (id, vm_size)) == Some(0) {
             return Err(self.refused(id, VmError::StartRefused));
         }
         open_configuration(self.state(), id, true);
-        let arguments = (id, size(&plugin.configuration));
+        let arguments = (id, count(plugin.configuration.len()));
         if self.call_and(|exports| &exports.on_configure, id, arguments, close) == Some(0) {
             return Err(self.refused(id, VmError::ConfigureRefused));
         }
@@ -130,7 +129,7 @@ impl FilterVm {
         // Calls of a root end with it.
         let state = self.state();
         state.contexts.remove(&root);
-        state.callouts.open.retain(|_, call| call.root != root);
+        state.callouts.open.retain(|_, of| *of != root);
         let (ended, kept): (BTreeMap<u32, _>, _) = std::mem::take(&mut state.callouts.streams)
             .into_iter()
             .partition(|(_, stream)| stream.root == root);

@@ -113,18 +113,3 @@ impl TracedCallback {
         }
     }
 }
-
-/// A listener to the callbacks of all VMs.
-pub(crate) struct TraceSink(pub(crate) Box<dyn Fn(&TracedCallback) + Send + Sync>);
-
-impl std::fmt::Debug for TraceSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TraceSink")
-    }
-}
-
-impl TraceSink {
-    pub(crate) fn take(&self, callback: &TracedCallback) {
-        (self.0)(callback);
-    }
-}

@@ -77,9 +77,3 @@ impl Machine {
         if version < EnvoyVersion::V1_39 { &self.until_1_38 } else { &self.since_1_39 }
     }
 }
-
-impl std::fmt::Debug for Machine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Machine")
-    }
-}

@@ -86,7 +86,7 @@ fn leave(store: &mut Store<VmState>, returned: Option<String>, trapped: Option<S
     let ending = Ending { returned, trapped, instructions };
     let callback = state.trace.as_mut().and_then(|trace| trace.leave(ending, memory));
     if let (Some(callback), Some(sink)) = (callback, &state.shared.trace) {
-        sink.take(&callback);
+        sink.tell(&callback);
         state.shared.record.callback(callback);
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     state::VmState,
     vm::{
         code_cache::{CodeCache, Kept},
-        engine::{Compiler, Machine},
+        engine::Compiler,
     },
 };
 
@@ -19,7 +19,6 @@ use crate::{
 pub struct Module {
     inner: wasmtime::Module,
     compiler: Compiler,
-    machine: &'static Machine,
     abi: AbiVersion,
     /// SHA-256 of the code, by which VMs are told apart.
     digest: [u8; 32],
@@ -70,10 +69,9 @@ impl Module {
         if !wasm.starts_with(b"\0asm") {
             return Err(ModuleError::NotWasm);
         }
-        let machine = compiler.machine();
         let digest: [u8; 32] = Sha256::digest(wasm).into();
-        let inner =
-            compile(&machine.engine, wasm, &digest).map_err(|error| ModuleError::Invalid(error.into()))?;
+        let inner = compile(&compiler.machine().engine, wasm, &digest)
+            .map_err(|error| ModuleError::Invalid(error.into()))?;
         let exports = |name: &str| inner.get_export(name).is_some();
         let abi = if exports("proxy_abi_version_0_2_1") {
             AbiVersion::V0_2_1
@@ -90,7 +88,7 @@ impl Module {
         if !exports("malloc") && !exports("proxy_on_memory_allocate") {
             return Err(ModuleError::NoAllocator);
         }
-        let module = Self { inner, compiler, machine, abi, digest };
+        let module = Self { inner, compiler, abi, digest };
         module.link(Flavour::default())?;
         Ok(module)
     }
@@ -144,7 +142,7 @@ impl Module {
         if flavour.compares_imports() {
             self.imported_functions().try_for_each(|import| check_import(flavour, import))?;
         }
-        let linker = self.machine.linker(flavour.version());
+        let linker = self.compiler.machine().linker(flavour.version());
         // `get_log_level` belongs to 0.2.1; a 0.2.0 module that imports it does not load in Envoy.
         let get_log_level = |import: wasmtime::ImportType<'_>| import.name() == "proxy_get_log_level";
         if self.abi == AbiVersion::V0_2_0 && self.inner.imports().any(get_log_level) {

@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::abi;
+
 /// Blobs beyond these are read as an empty map (`limits.h` of proxy-wasm-cpp-host).
 const MAX_BYTES: usize = 1024 * 1024;
 const MAX_PAIRS: usize = 1024;
@@ -14,10 +16,10 @@ where
     let count = pairs.len();
     let size = 4 + pairs.clone().map(|(name, value)| 8 + name.len() + value.len() + 2).sum::<usize>();
     let mut blob = Vec::with_capacity(size);
-    blob.extend_from_slice(&length(count));
+    blob.extend_from_slice(&abi::count(count).to_le_bytes());
     for (name, value) in pairs.clone() {
-        blob.extend_from_slice(&length(name.len()));
-        blob.extend_from_slice(&length(value.len()));
+        blob.extend_from_slice(&abi::count(name.len()).to_le_bytes());
+        blob.extend_from_slice(&abi::count(value.len()).to_le_bytes());
     }
     for (name, value) in pairs {
         blob.extend_from_slice(name);
@@ -26,11 +28,6 @@ where
         blob.push(0);
     }
     blob
-}
-
-/// A guest's memory is addressed with 32 bits, so a longer length cannot reach it anyway.
-fn length(len: usize) -> [u8; 4] {
-    u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes()
 }
 
 /// Decodes a blob. As in Envoy, a blob that is malformed or too large is an empty map.

@@ -71,46 +71,26 @@ impl Value {
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Bytes(Bytes::copy_from_slice(text.as_bytes()))
-    }
+macro_rules! from {
+    ($($from:ty => |$given:ident| $value:expr;)*) => {
+        $(
+            impl From<$from> for Value {
+                fn from($given: $from) -> Self {
+                    $value
+                }
+            }
+        )*
+    };
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Bytes(text.into())
-    }
-}
-
-impl From<Vec<u8>> for Value {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Bytes(bytes.into())
-    }
-}
-
-impl From<bool> for Value {
-    fn from(yes: bool) -> Self {
-        Self::Bool(yes)
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Uint(number)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(number: f64) -> Self {
-        Self::Double(number)
-    }
+from! {
+    &str => |text| Self::Bytes(Bytes::copy_from_slice(text.as_bytes()));
+    String => |text| Self::Bytes(text.into());
+    Vec<u8> => |bytes| Self::Bytes(bytes.into());
+    bool => |yes| Self::Bool(yes);
+    i64 => |number| Self::Int(number);
+    u64 => |number| Self::Uint(number);
+    f64 => |number| Self::Double(number);
 }
 
 impl From<serde_json::Value> for Value {

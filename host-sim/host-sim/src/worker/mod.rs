@@ -8,18 +8,15 @@ mod places;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use crate::{
     abi::LogLevel,
     edge,
-    shared::{
-        Shared,
-        record::{Happened, Mark},
-        reloads::ReloadStats,
-    },
+    lock::lock,
+    shared::{Shared, reloads::ReloadStats},
     stream::filter_vm::FilterVm,
     vm::error::VmError,
     vm_name::VmName,
@@ -27,7 +24,7 @@ use crate::{
         callout::{CallId, Callout, GrpcOrder},
         framing::Framing,
         grpc::GrpcEvent,
-        message::{ClusterCall, Failure, Request, Response},
+        message::{Failure, Request, Response},
     },
     worker::{
         chain::{Chain, StreamId},
@@ -38,7 +35,7 @@ use crate::{
 /// A worker that its holder has to itself: a thread of the gateway.
 #[derive(Debug)]
 pub struct Worker {
-    name: VmName,
+    pub(crate) name: VmName,
     pub(crate) shared: Arc<Shared>,
     places: Vec<Place>,
     /// VMs by generation. A failed one is kept until its streams are gone.
@@ -52,7 +49,8 @@ pub struct Worker {
     /// Of the requests' ids.
     ids: fastrand::Rng,
     reloads: ReloadStats,
-    simulated_streams: BTreeMap<CallId, SimulatedStream>,
+    /// Streams of gRPC that clusters in memory answer.
+    pub(crate) simulated_streams: BTreeMap<CallId, SimulatedStream>,
     open_callouts: Vec<OpenCallout>,
 }
 
@@ -86,7 +84,7 @@ impl SharedWorker {
     /// Takes the worker for a step; whoever else wants it waits, methods of the [`Host`](crate::Host) among them.
     pub fn lock(&self) -> MutexGuard<'_, Worker> {
         // A step that panicked has left its VM as a trap would.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Takes the worker where nobody has it.
@@ -253,25 +251,10 @@ impl Worker {
         self.ask(call.generation, |vm| vm.grpc_stream_event(call.token, event));
     }
 
-    /// Streams of gRPC that a cluster in memory answers: the request they were opened with, and whether it was answered.
-    pub(crate) fn simulated_streams(&mut self) -> &mut BTreeMap<CallId, SimulatedStream> {
-        &mut self.simulated_streams
-    }
-
     /// Hands a guest the answer to its callout. A guest that is gone, or has cancelled the call, hears nothing.
     pub fn finish_callout(&mut self, call: CallId, response: Response) {
         self.shared.record.answer(self.name, call, &response);
         self.ask(call.generation, |vm| vm.finish_callout(call.token, response));
-    }
-
-    /// A guest has called a cluster.
-    pub(crate) fn record_call(&self, id: CallId, call: ClusterCall) {
-        self.shared.record.call(self.name, id, call);
-    }
-
-    /// What has happened here since a request began, which is over.
-    pub(crate) fn happened_since(&self, mark: Mark) -> Happened {
-        self.shared.record.end(mark, self.name)
     }
 
     /// Keeps a callout until its answer comes or its time is up.

@@ -1,10 +1,9 @@
 //! Calls to clusters.
 
-use std::sync::PoisonError;
-
 use crate::{
     abi::Status,
     hostcalls::causes::asked::Asked,
+    lock::lock,
     state::callouts::CallKind,
     wire::{headers::Headers, pairs},
 };
@@ -14,7 +13,7 @@ const REQUIRED: [&str; 3] = [":method", ":path", ":authority"];
 
 /// What there is instead of a cluster.
 fn no_cluster(asked: &Asked<'_>, name: &str) -> String {
-    let clusters = asked.state.shared.clusters.read().unwrap_or_else(PoisonError::into_inner);
+    let clusters = lock(&asked.state.shared.clusters);
     let known: Vec<_> = clusters.iter().map(|name| format!("`{name}`")).collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     format!("no cluster `{name}`; known: {known}")
