@@ -7,11 +7,11 @@ use clap::Args;
 use envoy_config::Plugin;
 use filter::config::Config;
 use host_sim::{Builder, Compiler, Host, LoadError, Module};
+use host_sim_cli::failure::Failure;
 use host_sim_cli::setup;
 use serde_json::Value;
 
 use crate::configuration::{Checked, Refusal, parse};
-use crate::failure::Failure;
 use crate::keys::Keys;
 use crate::output::say;
 
@@ -32,14 +32,8 @@ pub(crate) struct Filter {
     pub(crate) keys: Option<PathBuf>,
     /// A property of every request, NAME=VALUE, as in
     /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON, else a text; may be repeated
-    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = setup::property)]
     properties: Vec<(Vec<String>, Value)>,
-}
-
-fn property(text: &str) -> Result<(Vec<String>, Value), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in xds.cluster_name=backend")?;
-    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-    Ok((host_sim::property_path(name), value))
 }
 
 /// A filter that can be loaded.
@@ -58,7 +52,7 @@ impl Filter {
         let text = fs::read(file).map_err(Failure::file(file))?;
         let checked = parse(&text, self.plugin.as_deref()).and_then(Checked::in_environment);
         let checked = checked.map_err(|refusal| match refusal {
-            Refusal::Because(problem) => Failure::Refused(format!("{}: {problem}", file.display())),
+            Refusal::Because(problem) => Failure::Missed(format!("{}: {problem}", file.display())),
             Refusal::Several(names) => Failure::Unusable(format!(
                 "{}: several Wasm filters ({}): choose one with --plugin, by its name or number",
                 file.display(),
@@ -66,8 +60,8 @@ impl Filter {
             )),
         })?;
         let Checked { config, plugin } = if logs_decisions { checked.logging_decisions() } else { checked };
-        let module = setup::module(&self.module()?, Compiler::default(), say);
-        Ok(Ready { text, config, plugin, module: module.map_err(|error| Failure::of(&error))? })
+        let module = setup::module(&self.module()?, Compiler::default(), say)?;
+        Ok(Ready { text, config, plugin, module })
     }
 
     /// The module's file.
@@ -103,8 +97,6 @@ impl Filter {
 }
 
 /// A module that does not load, though the configuration is good.
-pub(crate) fn not_loaded(error: &LoadError) -> Failure {
-    match Failure::of(error) {
-        Failure::Unusable(message) | Failure::Refused(message) => Failure::Refused(message),
-    }
+pub(crate) fn not_loaded(error: LoadError) -> Failure {
+    Failure::from(error).of_filter()
 }

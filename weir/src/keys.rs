@@ -10,8 +10,7 @@ use filter::config::{Config, digest, hex};
 use filter::directory::{Directory, DirectoryError, LeftOut, Update, entitled};
 use filter::time::Timestamp;
 use host_sim::{Request, Response};
-
-use crate::failure::Failure;
+use host_sim_cli::failure::Failure;
 
 /// A document that the filter takes, as its directory answers with it. Clones are the same, also when another has taken its place.
 #[derive(Debug, Clone)]
@@ -40,9 +39,9 @@ impl Keys {
             Ok(Update::Replaced { skipped }) => skipped,
             Ok(Update::Unchanged) => 0,
             Err(DirectoryError::Malformed(problem)) => {
-                return Err(Failure::Refused(format!("{name}: {problem}")));
+                return Err(Failure::Missed(format!("{name}: {problem}")));
             }
-            Err(error) => return Err(Failure::Refused(format!("{name}: {error}"))),
+            Err(error) => return Err(Failure::Missed(format!("{name}: {error}"))),
         };
         let mut told = format!("{name}: {} keys", directory.roster().map_or(0, |roster| roster.len()));
         if let Some(roster) = directory.roster() {

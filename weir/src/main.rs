@@ -3,7 +3,6 @@
 mod commands;
 mod configuration;
 mod decision;
-mod failure;
 mod filter;
 mod keys;
 mod output;

@@ -3,11 +3,11 @@
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
-use crate::failure::Failure;
+use host_sim_cli::failure::Failure;
 
 /// Prints a result. A closed pipe is an error like any other: what is not seen was not checked.
 pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
-    writeln!(io::stdout().lock(), "{text}").map_err(|error| Failure::Unusable(error.to_string()))
+    Ok(writeln!(io::stdout().lock(), "{text}")?)
 }
 
 /// Prints what is said beside the result. A failure to write to standard error cannot be reported.

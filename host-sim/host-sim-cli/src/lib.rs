@@ -6,7 +6,7 @@
     feature = "scenarios",
     doc = "- [`against`]: a scenario in a real Envoy, compared with host-sim."
 )]
-//! - [`setup`], [`stop`] and [`watch`]: what commands share that run a gateway.
+//! - [`failure`], [`setup`], [`stop`] and [`watch`]: what commands share that run a filter.
 //!
 //! # Features
 //!
@@ -15,6 +15,7 @@
 
 #[cfg(feature = "scenarios")]
 pub mod against;
+pub mod failure;
 pub mod gateway;
 #[cfg(feature = "scenarios")]
 pub mod scenario;

@@ -9,6 +9,8 @@ use std::{
 use host_sim::{
     Builder, CodeCache, Compiler, Module, ModuleError, Plugin, Surrounding, Value, XdsValue, surroundings,
 };
+use http::Uri;
+use serde_json::Value as Json;
 
 /// A module that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,26 @@ pub fn module(path: &Path, compiler: Compiler, warn: impl FnOnce(String)) -> Res
         warn(format!("warning: the compiled module is not kept in {}: {error}", cache.folder().display()));
     }
     Ok(module)
+}
+
+/// Reads a property of every request and its value from an argument `NAME=VALUE`: JSON, else a text.
+///
+/// # Errors
+/// With what was expected.
+pub fn property(text: &str) -> Result<(Vec<String>, Json), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in xds.cluster_name=backend")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Json::String(value.to_owned()));
+    Ok((host_sim::property_path(name), value))
+}
+
+/// Reads a cluster and where it is from an argument `NAME=URL`.
+///
+/// # Errors
+/// With what was expected.
+pub fn cluster(text: &str) -> Result<(String, Uri), String> {
+    let (name, url) = text.split_once('=').ok_or("expected NAME=URL, as in backend=http://127.0.0.1:3001")?;
+    let url = url.parse().map_err(|error| format!("{url}: {error}"))?;
+    Ok((name.to_owned(), url))
 }
 
 /// Gives a plugin the variables of this process's environment that it takes from its host.

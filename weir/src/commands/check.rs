@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use filter::config::Config;
 use filter::count::entry::most_bytes;
+use host_sim_cli::failure::Failure;
 
 use crate::configuration::{Checked, Refusal, parse};
-use crate::failure::Failure;
 use crate::output::print;
 use crate::table;
 
@@ -44,7 +44,7 @@ impl Check {
                 }
             }
         }
-        if refused.is_empty() { Ok(()) } else { Err(Failure::Refused(refused.join("\n"))) }
+        if refused.is_empty() { Ok(()) } else { Err(Failure::Missed(refused.join("\n"))) }
     }
 }
 

@@ -2,16 +2,15 @@
 
 use std::io::Read as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use host_sim::{Clock, End, Host, LogLevel, LogLine, Outcome, Request, Response, VmName};
+use host_sim_cli::failure::Failure;
 use serde_json::{Value, json};
 use weir::replay::Fields;
 
 use crate::decision::Decision;
-use crate::failure::Failure;
 use crate::filter::{Filter, not_loaded};
 use crate::output::{print, say};
 
@@ -78,27 +77,25 @@ impl Explain {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let ready = self.filter.ready(&self.file, true)?;
         let (request, status, at) = self.request()?;
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&lines);
         let mut host = self
             .filter
             .builder(&ready, self.filter.keys(&ready.config)?.as_ref())
             .clock(Clock::at(UNIX_EPOCH + at.saturating_sub(BEFORE)))
             .log_level(LogLevel::Debug)
-            .on_log(move |line| keep(&sink, line))
             .build();
-        host.load(&ready.module, ready.plugin).map_err(|error| not_loaded(&error))?;
+        host.load(&ready.module, ready.plugin).map_err(not_loaded)?;
         // The filter polls its directory from its timer.
         host.advance(BEFORE);
-        lines_of(&lines).iter().filter(|line| line.level >= LogLevel::Warn).for_each(say);
-        let mut outcome = None;
-        for _ in 0..self.repeat {
-            lines_of(&lines).clear();
-            outcome = Some(host.send_and_wait(request.clone(), |_| Response::new(status)));
+        logged(&host).iter().filter(|line| line.level >= LogLevel::Warn).for_each(say);
+        let send = || {
+            host.logs().take();
+            host.send_and_wait(request.clone(), |_| Response::new(status))
+        };
+        for _ in 1..self.repeat {
+            send();
         }
-        let Some(outcome) = outcome else { return Err(Failure::Unusable("no request was sent".to_owned())) };
-        let lines = lines_of(&lines).clone();
-        self.explain(&host, &lines, &outcome)
+        let outcome = send();
+        self.explain(&host, &logged(&host), &outcome)
     }
 
     /// The request, the status that the upstream answers, and the wall-clock time of the request: that of `--line`, or the present.
@@ -122,7 +119,7 @@ impl Explain {
         let mut text = line.clone();
         if line == "-" {
             text.clear();
-            std::io::stdin().read_to_string(&mut text).map_err(|error| Failure::of(&error))?;
+            std::io::stdin().read_to_string(&mut text)?;
         }
         let entry =
             fields.read(text.as_bytes()).map_err(|error| Failure::Unusable(format!("--line: {error}")))?;
@@ -136,12 +133,12 @@ impl Explain {
         let decisions: Vec<_> = guest.iter().filter_map(|line| Decision::read(&line.message)).collect();
         lines.iter().filter(|line| line.by_host || line.level >= LogLevel::Warn).for_each(say);
         if let Some(failure) = host.worker(0).vm_failure() {
-            return Err(Failure::Refused(failure.to_string()));
+            return Err(Failure::Missed(failure.to_string()));
         }
         if decisions.is_empty() {
             guest.iter().for_each(say);
             let answer = answer(outcome);
-            return Err(Failure::Refused(format!("the filter logs no decision on this request: {answer}")));
+            return Err(Failure::Missed(format!("the filter logs no decision on this request: {answer}")));
         }
         match self.format {
             Format::Json => print(format_args!("{:#}", as_json(&decisions, outcome))),
@@ -179,13 +176,7 @@ fn as_json(decisions: &[Decision], outcome: &Outcome) -> Value {
     })
 }
 
-/// Keeps a log line of the VM that serves the request.
-fn keep(lines: &Mutex<Vec<LogLine>>, line: &LogLine) {
-    if line.vm == VmName::Worker(0) {
-        lines_of(lines).push(line.clone());
-    }
-}
-
-fn lines_of(lines: &Mutex<Vec<LogLine>>) -> MutexGuard<'_, Vec<LogLine>> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner)
+/// Takes the log lines of the VM that serves the request.
+fn logged(host: &Host) -> Vec<LogLine> {
+    host.logs().take().into_iter().filter(|line| line.vm == VmName::Worker(0)).collect()
 }

@@ -1,11 +1,12 @@
 //! `weir hash`
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 
 use clap::Args;
 use filter::config::{digest, hex};
+use host_sim_cli::failure::Failure;
 
-use crate::failure::Failure;
+use crate::output::print;
 
 /// Prints the SHA-256 of a key, as configurations and directories have it
 ///
@@ -21,8 +22,7 @@ impl Hash {
     #[expect(clippy::unused_self, reason = "as every command")]
     pub(crate) fn run(self) -> Result<(), Failure> {
         let mut key = Vec::new();
-        let failed = |error: io::Error| Failure::Unusable(error.to_string());
-        io::stdin().read_to_end(&mut key).map_err(failed)?;
+        io::stdin().read_to_end(&mut key)?;
         let key = key.strip_suffix(b"\n").unwrap_or(&key);
         let key = key.strip_suffix(b"\r").unwrap_or(key);
         if key.is_empty() {
@@ -31,6 +31,6 @@ impl Hash {
         if key.contains(&b'\n') {
             return Err(Failure::Unusable("several lines on standard input: give one key".to_owned()));
         }
-        writeln!(io::stdout(), "sha256:{}", hex(&digest(key))).map_err(failed)
+        print(format_args!("sha256:{}", hex(&digest(key))))
     }
 }

@@ -7,8 +7,7 @@ mod replay;
 mod serve;
 
 use clap::Subcommand;
-
-use crate::failure::Failure;
+use host_sim_cli::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

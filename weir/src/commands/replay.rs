@@ -7,11 +7,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
 use host_sim::{Clock, LogLevel, VmName};
+use host_sim_cli::failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use weir::replay::{self, Fields};
 
-use crate::failure::Failure;
 use crate::filter::{Filter, not_loaded};
 use crate::output::{print, say};
 
@@ -110,7 +110,7 @@ impl Replay {
                 }
             })
             .build();
-        host.load(&ready.module, ready.plugin).map_err(|error| not_loaded(&error))?;
+        host.load(&ready.module, ready.plugin).map_err(not_loaded)?;
         host.advance(AROUND);
         let begun = host.logs().take();
         begun.iter().filter(|line| line.vm == VmName::Worker(0) && !line.by_host).for_each(say);
@@ -125,7 +125,7 @@ impl Replay {
             }
         });
         bar.finish_and_clear();
-        let mut summary = summary.map_err(|error| Failure::of(&error))?;
+        let mut summary = summary.map_err(|error| Failure::from(error).about("cannot read the log"))?;
         host.advance(AROUND);
         summary.metrics = host.metrics().all();
         print(summary.to_string().trim_end())?;
@@ -135,7 +135,7 @@ impl Replay {
         }
         for worker in 0..host.workers() {
             if let Some(failure) = host.worker(worker).vm_failure() {
-                return Err(Failure::Refused(format!("worker {worker}: {failure}")));
+                return Err(Failure::Missed(format!("worker {worker}: {failure}")));
             }
         }
         Ok(())

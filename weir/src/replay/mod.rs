@@ -19,15 +19,6 @@ pub use self::line::{Entry, Fields, LineError};
 pub use self::page::page;
 pub use self::summary::{Bucket, Outcomes, Skipped, Summary};
 
-/// A log that cannot be replayed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReplayError {
-    /// It cannot be read.
-    #[error("cannot read the log: {0}")]
-    Read(#[from] io::Error),
-}
-
 /// Sends the lines of a log through a host's filter, dealt out to its workers in turn. The host's clock must stand at
 /// the log's beginning (see [`Entry::time`]) or before; it goes on as the log does, and timers fire on the way. A line
 /// that began before the one ahead of it counts as of the same instant. The upstream answers what the log says.
@@ -44,7 +35,7 @@ pub fn replay(
     mut log: impl io::BufRead,
     fields: &Fields,
     mut progress: impl FnMut(u64),
-) -> Result<Summary, ReplayError> {
+) -> io::Result<Summary> {
     let mut summary = Summary::default();
     let mut line = Vec::new();
     let mut number = 0;

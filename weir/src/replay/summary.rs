@@ -70,7 +70,7 @@ pub struct Skipped {
 }
 
 /// What a replay found.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Lines that were requests.
     pub requests: u64,
@@ -86,38 +86,17 @@ pub struct Summary {
     pub span: Option<(Timestamp, Timestamp)>,
     /// What the filter has counted.
     pub metrics: Vec<(String, MetricValue)>,
-    /// What parts of the counters' names mean; Weir's, by default.
-    pub tags: StatsTags,
+    /// What parts of the counters' names mean, if not what Weir's mean.
+    pub tags: Option<StatsTags>,
     paths: HashMap<String, Outcomes>,
     clients: HashMap<String, Outcomes>,
     buckets: BTreeMap<i64, Outcomes>,
-    width: i64,
-}
-
-impl Default for Summary {
-    fn default() -> Self {
-        Self {
-            requests: 0,
-            skipped: 0,
-            first_skipped: Vec::new(),
-            outcomes: Outcomes::default(),
-            replies: BTreeMap::new(),
-            span: None,
-            metrics: Vec::new(),
-            tags: StatsTags::parse(BOOTSTRAP).unwrap_or_default(),
-            paths: HashMap::new(),
-            clients: HashMap::new(),
-            buckets: BTreeMap::new(),
-            width: NARROWEST,
-        }
-    }
+    /// How often the narrowest buckets were joined in pairs.
+    joined: u32,
 }
 
 fn row<'a>(rows: &'a mut HashMap<String, Outcomes>, name: &str) -> &'a mut Outcomes {
     let name = if rows.len() < MAX_ROWS || rows.contains_key(name) { name } else { OTHERS };
-    if !rows.contains_key(name) {
-        rows.insert(name.to_owned(), Outcomes::default());
-    }
     rows.entry(name.to_owned()).or_default()
 }
 
@@ -152,9 +131,9 @@ impl Summary {
         }
         let (first, last) = self.span.unwrap_or((time, time));
         self.span = Some((first.min(time), last.max(time)));
-        self.buckets.entry(time.as_second().div_euclid(self.width)).or_default().add(refused);
+        self.buckets.entry(time.as_second().div_euclid(self.width())).or_default().add(refused);
         while self.buckets.len() > MAX_BUCKETS {
-            self.width *= 2;
+            self.joined += 1;
             let narrow = std::mem::take(&mut self.buckets);
             for (index, outcomes) in narrow {
                 let wide = self.buckets.entry(index.div_euclid(2)).or_default();
@@ -177,7 +156,7 @@ impl Summary {
     /// The requests over time: buckets of [`bucket_width`](Self::bucket_width), those without requests left out.
     pub fn buckets(&self) -> Vec<Bucket> {
         let of = |(index, outcomes): (&i64, &Outcomes)| {
-            let start = Timestamp::from_second(index.saturating_mul(self.width)).ok()?;
+            let start = Timestamp::from_second(index.saturating_mul(self.width())).ok()?;
             Some(Bucket { start, outcomes: *outcomes })
         };
         self.buckets.iter().filter_map(of).collect()
@@ -190,12 +169,17 @@ impl Summary {
             MetricValue::Counter(count) if *count > 0 => Some((name.as_str(), *count)),
             MetricValue::Counter(_) | MetricValue::Gauge(_) | MetricValue::Histogram(_) => None,
         });
-        self.tags.tables(counters)
+        let of_weir = || StatsTags::parse(BOOTSTRAP).unwrap_or_default();
+        self.tags.clone().unwrap_or_else(of_weir).tables(counters)
+    }
+
+    fn width(&self) -> i64 {
+        NARROWEST << self.joined
     }
 
     /// How wide a bucket is.
     pub fn bucket_width(&self) -> SignedDuration {
-        SignedDuration::from_secs(self.width)
+        SignedDuration::from_secs(self.width())
     }
 }
 

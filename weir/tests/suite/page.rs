@@ -50,13 +50,14 @@ fn written(folder: &Path) -> PathBuf {
     let mut host = Host::builder().clock(clock).build();
     host.load(&Module::compile(guests::guest("limiter")).unwrap(), Plugin::default()).unwrap();
     let mut summary = replay(&host, log.as_bytes(), &Fields::default(), |_| {}).unwrap();
-    summary.tags = StatsTags::parse(
+    let tags = StatsTags::parse(
         br"stats_config: {stats_tags: [
             {tag_name: plan, regex: '^wasmcustom\.requests\.plan(\.([^.]+))\.'},
             {tag_name: class, regex: '^wasmcustom\.requests\.plan\.[^.]+\.class(\.([^.]+))\.'},
             {tag_name: outcome, regex: '^wasmcustom\.requests\.plan\.[^.]+\.class\.[^.]+(\.([^.]+))$'}]}",
     )
     .unwrap();
+    summary.tags = Some(tags);
     let counted = [
         ("free.class.read.admitted", 3120),
         ("free.class.read.refused", 415),

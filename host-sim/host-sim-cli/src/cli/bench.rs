@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use host_sim::{Clock, Host, LogLevel, Request, Response};
+use host_sim_cli::failure::Failure;
 
-use super::{Error, Filter, load, print, print_warning};
+use super::{Filter, load, print, print_warning};
 
 /// Requests between two looks at the clock.
 const BATCH: u64 = 1000;
@@ -42,14 +43,14 @@ fn header(text: &str) -> Result<(String, String), String> {
 }
 
 impl Bench {
-    pub(super) fn run(self) -> Result<(), Error> {
+    pub(super) fn run(self) -> Result<(), Failure> {
         let chain = self.filter.chain()?;
         let clock = Clock::real();
         let builder = self.filter.builder()?.workers(self.workers.into()).clock(clock.clone());
         // Envoy's level unless another one is chosen.
         let builder = builder.log_level(LogLevel::Info);
         let mut host = builder.system_randomness().on_log(print_warning).build();
-        load(&mut host, &chain).map_err(|error| Error::Missed(error.to_string()))?;
+        load(&mut host, &chain).map_err(|error| Failure::Missed(error.to_string()))?;
         let mut request = Request::new(self.method.clone(), self.path.clone());
         for (name, value) in self.headers.clone() {
             request = request.header(name, value);
@@ -75,7 +76,7 @@ impl Bench {
         let calls = host.host_calls() - calls;
         for worker in 0..host.workers() {
             if let Some(failure) = host.worker(worker).vm_failure() {
-                return Err(Error::Missed(format!("worker {worker}: {failure}")));
+                return Err(Failure::Missed(format!("worker {worker}: {failure}")));
             }
         }
         let sent: u64 = rounds.iter().map(|(sent, _)| sent).sum();

@@ -2,8 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use host_sim::{Flavour, Host, LoadError, LogLevel, LogLine, Module, Plugin, Request, Response, VmName};
+use host_sim_cli::failure::Failure;
 
-use super::{Error, Filter, Trace, load, log_level, print, print_warning};
+use super::{Filter, Trace, load, log_level, print, print_warning};
 
 /// Configures the filter in a VM, sends it a request, and prints what it logs
 ///
@@ -38,7 +39,7 @@ enum Hosts {
 }
 
 impl Check {
-    pub(super) fn run(self) -> Result<(), Error> {
+    pub(super) fn run(self) -> Result<(), Failure> {
         let chain = self.filter.chain()?;
         match self.hosts {
             None => self.try_one(&chain),
@@ -47,7 +48,11 @@ impl Check {
     }
 
     /// Configures the filters in a host, which is given back with them.
-    fn start(&self, flavour: Flavour, chain: &[(Module, Plugin)]) -> Result<Result<Host, LoadError>, Error> {
+    fn start(
+        &self,
+        flavour: Flavour,
+        chain: &[(Module, Plugin)],
+    ) -> Result<Result<Host, LoadError>, Failure> {
         let mut builder = self.filter.builder_of(flavour)?.any_cluster().log_level(self.log_level);
         if let Some(form) = self.trace.trace {
             builder = builder.on_trace(move |callback| {
@@ -61,30 +66,30 @@ impl Check {
         Ok(load(&mut host, chain).map(|()| host))
     }
 
-    fn try_one(&self, chain: &[(Module, Plugin)]) -> Result<(), Error> {
+    fn try_one(&self, chain: &[(Module, Plugin)]) -> Result<(), Failure> {
         match self.start(self.filter.host, chain)? {
             Ok(host) => {
                 print_lines(host.logs().lines().iter().filter(|line| line.vm == VmName::Canary));
                 if let Some(failure) = host.worker(0).vm_failure() {
-                    return Err(Error::Missed(format!(
+                    return Err(Failure::Missed(format!(
                         "the filter takes its configuration the first time and not the second: {failure}"
                     )));
                 }
                 print("the filter takes its configuration");
                 let answers = answers(&host);
                 host.logs().lines().iter().for_each(print_warning);
-                answers.map_err(Error::Missed)
+                answers.map_err(Failure::Missed)
             }
             Err(LoadError::Refused { plugin, vm, reason, log }) => {
                 print_lines(log.iter());
-                Err(Error::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string()))
+                Err(Failure::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string()))
             }
-            Err(error @ LoadError::Module(_)) => Err(Error::Missed(one_line(&error))),
-            Err(error) => Err(Error::failed(&error)),
+            Err(error @ LoadError::Module(_)) => Err(Failure::from(error).of_filter()),
+            Err(error) => Err(error.into()),
         }
     }
 
-    fn try_all(&self, chain: &[(Module, Plugin)]) -> Result<(), Error> {
+    fn try_all(&self, chain: &[(Module, Plugin)]) -> Result<(), Failure> {
         let mut refused = 0;
         for flavour in Flavour::ALL {
             let verdict = match self.start(flavour, chain)? {
@@ -93,14 +98,14 @@ impl Check {
                     None => answers(&host),
                 },
                 Err(LoadError::Refused { reason, .. }) => Err(reason.to_string()),
-                Err(error) => Err(one_line(&error)),
+                Err(error) => Err(Failure::from(error).into_message()),
             };
             print_verdict(&flavour.to_string(), &verdict);
             refused += usize::from(verdict.is_err());
         }
         print_verdict("mosn", &Err(MOSN.to_owned()));
         if refused > 0 {
-            return Err(Error::Missed(format!(
+            return Err(Failure::Missed(format!(
                 "{refused} of {} hosts do not take the filter",
                 Flavour::ALL.len()
             )));
@@ -124,11 +129,6 @@ fn answers(host: &Host) -> Result<(), String> {
     host.worker(0).vm_failure().map_or(Ok(()), |failure| {
         Err(format!("the filter takes its configuration and not a request, GET /: {failure}"))
     })
-}
-
-/// An error with all its causes.
-fn one_line(error: &LoadError) -> String {
-    Error::failed(error).into_message()
 }
 
 fn print_lines<'a>(lines: impl Iterator<Item = &'a LogLine>) {

@@ -11,10 +11,10 @@ use host_sim::{
     Builder, Compiler, ConfigurationError, EnvoyVersion, FailurePolicy, Flavour, Host, LoadError, Module,
     Plugin, configuration,
 };
-use host_sim_cli::setup;
+use host_sim_cli::{failure::Failure, setup};
 use serde_json::Value as Json;
 
-use super::{Error, print_beside};
+use super::print_beside;
 
 /// The filter and how it is configured; or several filters, which requests pass in the order in which they are given.
 #[derive(Debug, Args)]
@@ -43,14 +43,8 @@ pub(super) struct Filter {
     pub(super) host: Flavour,
     /// A property of every request, NAME=VALUE, as in xds.cluster_name=backend or
     /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON, else a text; may be repeated
-    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = setup::property)]
     properties: Vec<(Vec<String>, Json)>,
-}
-
-fn property(text: &str) -> Result<(Vec<String>, Json), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in xds.cluster_name=backend")?;
-    let value = serde_json::from_str(value).unwrap_or_else(|_| Json::String(value.to_owned()));
-    Ok((host_sim::property_path(name), value))
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -73,33 +67,32 @@ fn of<T>(values: &[T], filter: usize) -> Option<&T> {
     if values.len() == 1 { values.first() } else { values.get(filter) }
 }
 
-fn compile(file: &Path, compiler: Compiler) -> Result<Module, Error> {
-    setup::module(file, compiler, print_beside).map_err(|error| Error::failed(&error))
+fn compile(file: &Path, compiler: Compiler) -> Result<Module, Failure> {
+    Ok(setup::module(file, compiler, print_beside)?)
 }
 
 impl Filter {
     /// The Envoy to behave like.
-    pub(super) fn version(&self) -> Result<EnvoyVersion, Error> {
+    pub(super) fn version(&self) -> Result<EnvoyVersion, Failure> {
         match self.host {
             Flavour::Envoy(version) => Ok(version),
-            other => Err(Error::Failed(format!(
+            other => Err(Failure::Unusable(format!(
                 "--host {other} is for check, which tells whether the filter loads there: this command behaves as Envoy does"
             ))),
         }
     }
 
     /// A host that is like the Envoy asked for, and knows what the configuration says of the gateway.
-    pub(super) fn builder(&self) -> Result<Builder, Error> {
+    pub(super) fn builder(&self) -> Result<Builder, Failure> {
         self.builder_of(Flavour::Envoy(self.version()?))
     }
 
     /// As [`builder`](Self::builder), like this gateway.
-    pub(super) fn builder_of(&self, flavour: Flavour) -> Result<Builder, Error> {
+    pub(super) fn builder_of(&self, flavour: Flavour) -> Result<Builder, Failure> {
         let mut builder = Host::builder().flavour(flavour);
         for path in &self.config {
             // One that cannot be read is told where the plugin is looked for.
-            let bytes =
-                fs::read(path).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+            let bytes = fs::read(path).map_err(Failure::file(path))?;
             builder = setup::in_surroundings(builder, &bytes);
         }
         Ok(self
@@ -114,16 +107,16 @@ impl Filter {
     }
 
     /// The filters in their order.
-    pub(super) fn chain(&self) -> Result<Vec<(Module, Plugin)>, Error> {
+    pub(super) fn chain(&self) -> Result<Vec<(Module, Plugin)>, Failure> {
         self.chain_by(Compiler::default())
     }
 
     /// As [`chain`](Self::chain), the modules compiled by `compiler`.
-    fn chain_by(&self, compiler: Compiler) -> Result<Vec<(Module, Plugin)>, Error> {
+    fn chain_by(&self, compiler: Compiler) -> Result<Vec<(Module, Plugin)>, Failure> {
         let counts = [self.wasm.len(), self.config.len(), self.plugin.len()];
         let filters = counts.into_iter().max().unwrap_or(0);
         if counts.into_iter().any(|count| count > 1 && count != filters) {
-            return Err(Error::Failed(format!(
+            return Err(Failure::Unusable(format!(
                 "{filters} filters need --wasm, --config and --plugin once for all of them or {filters} times: they \
                  were given {} times",
                 counts.map(|count| count.to_string()).join(", ")
@@ -156,20 +149,20 @@ impl Filter {
 
     /// The filter, where a command takes one alone.
     #[cfg(feature = "scenarios")]
-    pub(super) fn only(&self, compiler: Compiler) -> Result<(Module, Plugin), Error> {
+    pub(super) fn only(&self, compiler: Compiler) -> Result<(Module, Plugin), Failure> {
         let mut chain = self.chain_by(compiler)?;
         let several = chain.len() > 1;
         chain.pop().filter(|_| !several).ok_or_else(|| {
-            Error::Failed("one filter is run: a scenario names those after it under \"then\"".to_owned())
+            Failure::Unusable("one filter is run: a scenario names those after it under \"then\"".to_owned())
         })
     }
 
-    fn plugin(&self, filter: usize) -> Result<Plugin, Error> {
+    fn plugin(&self, filter: usize) -> Result<Plugin, Failure> {
         let name = of(&self.plugin, filter).map(String::as_str);
         let mut plugin = match of(&self.config, filter) {
             Some(path) => configuration::read(path, name).map_err(|error| match error {
-                ConfigurationError::Read { .. } => Error::Failed(error.to_string()),
-                other => Error::Failed(format!("{}: {other}", path.display())),
+                ConfigurationError::Read { .. } => Failure::Unusable(error.to_string()),
+                other => Failure::Unusable(format!("{}: {other}", path.display())),
             })?,
             None => Plugin::default(),
         };

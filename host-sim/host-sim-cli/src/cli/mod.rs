@@ -14,6 +14,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use host_sim::{LogLevel, LogLine, TracedCallback};
+use host_sim_cli::failure::Failure;
 
 use self::filter::{Filter, load};
 
@@ -34,55 +35,8 @@ enum Command {
     Bench(bench::Bench),
 }
 
-/// Why a command fails, by exit code.
-#[derive(Debug)]
-pub(crate) enum Error {
-    /// The filter does not do what is expected of it.
-    Missed(String),
-    /// The command cannot run.
-    Failed(String),
-    /// Every expectation was met, but some steps could not be compared with Envoy.
-    #[cfg(feature = "scenarios")]
-    NotComparable(String),
-}
-
-impl Error {
-    /// An error with all its causes.
-    fn failed(error: &dyn std::error::Error) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            if !message.contains(&cause_text) {
-                message = format!("{message}: {cause_text}");
-            }
-            source = cause.source();
-        }
-        Self::Failed(message)
-    }
-
-    /// What to print.
-    fn into_message(self) -> String {
-        match self {
-            Self::Missed(message) | Self::Failed(message) => message,
-            #[cfg(feature = "scenarios")]
-            Self::NotComparable(message) => message,
-        }
-    }
-
-    /// Puts what the error is about before its message.
-    #[cfg(feature = "scenarios")]
-    fn about(self, what: &str) -> Self {
-        match self {
-            Self::Missed(message) => Self::Missed(format!("{what}: {message}")),
-            Self::Failed(message) => Self::Failed(format!("{what}: {message}")),
-            Self::NotComparable(message) => Self::NotComparable(format!("{what}: {message}")),
-        }
-    }
-}
-
 impl Cli {
-    pub(crate) fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Serve(serve) => serve.run(),
             Command::Check(check) => check.run(),

@@ -5,13 +5,15 @@ use std::{collections::BTreeMap, fs, io, net::SocketAddr, path::PathBuf};
 use clap::Args;
 use host_sim::{Clock, Framing, LoadError, LogLevel};
 use host_sim_cli::{
+    failure::Failure,
     gateway::{AccessLog, Gateway, Options, Recent},
+    setup,
     stop::Stop,
     watch::Files,
 };
 use http::Uri;
 
-use super::{Error, Filter, Trace, load, log_level, print, print_beside, print_log};
+use super::{Filter, Trace, load, log_level, print, print_beside, print_log};
 
 /// Serves the filter in front of an upstream
 ///
@@ -41,7 +43,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
     /// A cluster that the filter can call, NAME=URL; may be repeated
-    #[arg(long = "cluster", value_name = "NAME=URL", value_parser = cluster)]
+    #[arg(long = "cluster", value_name = "NAME=URL", value_parser = setup::cluster)]
     clusters: Vec<(String, Uri)>,
     /// The address of /ready, /requests, /stats and /stats/prometheus
     #[arg(long, value_name = "ADDRESS")]
@@ -63,27 +65,21 @@ pub(super) struct Serve {
     trace: Trace,
 }
 
-fn cluster(text: &str) -> Result<(String, Uri), String> {
-    let (name, url) = text.split_once('=').ok_or("expected NAME=URL, as in backend=http://127.0.0.1:3001")?;
-    let url = url.parse().map_err(|error| format!("{url}: {error}"))?;
-    Ok((name.to_owned(), url))
-}
-
-fn access_log(path: &PathBuf) -> Result<AccessLog, Error> {
+fn access_log(path: &PathBuf) -> Result<AccessLog, Failure> {
     if path.as_os_str() == "-" {
         return Ok(AccessLog::to(io::stdout()));
     }
     let file = fs::OpenOptions::new().append(true).create(true).open(path);
-    file.map(AccessLog::to).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))
+    file.map(AccessLog::to).map_err(Failure::file(path))
 }
 
-fn not_loaded(error: LoadError) -> Error {
+fn not_loaded(error: LoadError) -> Failure {
     match error {
         // The lines were printed as they were written.
         LoadError::Refused { plugin, vm, reason, .. } => {
-            Error::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string())
+            Failure::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string())
         }
-        other => Error::failed(&other),
+        other => other.into(),
     }
 }
 
@@ -108,10 +104,9 @@ async fn follow(filter: &Filter, mut files: Files, gateway: &mut Gateway) {
 }
 
 impl Serve {
-    pub(super) fn run(self) -> Result<(), Error> {
+    pub(super) fn run(self) -> Result<(), Failure> {
         // As they are before they are read: what changes after that is read again.
-        let files = self.watch.then(|| Files::new(self.filter.files())).transpose();
-        let files = files.map_err(|error| Error::failed(&error))?;
+        let files = self.watch.then(|| Files::new(self.filter.files())).transpose()?;
         let chain = self.filter.chain()?;
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let access_log = self.access_log.as_ref().map(access_log).transpose()?;
@@ -146,11 +141,10 @@ impl Serve {
             ..Options::new(self.upstream)
         };
 
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Error::failed(&error))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // Signals are caught from before the first connection on, so that none ends the process unasked.
-        let signal = runtime.block_on(async { Stop::new() }).map_err(|error| Error::failed(&error))?;
-        let mut gateway = Gateway::start(host, options).map_err(|error| Error::failed(&error))?;
+        let signal = runtime.block_on(async { Stop::new() })?;
+        let mut gateway = Gateway::start(host, options)?;
         print(format_args!("listening on http://{}", gateway.address()));
         if let Some(admin) = gateway.admin_address() {
             print(format_args!("admin on http://{admin}"));

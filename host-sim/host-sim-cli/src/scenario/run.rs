@@ -273,8 +273,11 @@ impl Runner<'_> {
 
     fn step(&mut self, step: &Step, options: Options) -> Result<String, ScenarioError> {
         let number = self.number;
+        if !step.is_one() {
+            return Err(ScenarioError::Step { step: number });
+        }
         match step {
-            Step { request: Some(call), .. } if step.is_one() => {
+            Step { request: Some(call), .. } => {
                 self.check_worker(call.worker)?;
                 let times = step.repeat.unwrap_or(1);
                 for time in 1..=times {
@@ -296,7 +299,7 @@ impl Runner<'_> {
                 }
                 Ok(format!("{} {}", call.method, call.path))
             }
-            Step { interleave: Some(interleave), .. } if step.is_one() => {
+            Step { interleave: Some(interleave), .. } => {
                 for call in &interleave.requests {
                     self.check_worker(call.worker)?;
                 }
@@ -312,21 +315,21 @@ impl Runner<'_> {
                 self.check.compare("statuses", expected, format!("{statuses:?}"));
                 Ok(format!("{} requests at once, seed {}", outcomes.len(), interleave.seed))
             }
-            Step { advance: Some(by), .. } if step.is_one() => {
+            Step { advance: Some(by), .. } => {
                 let by = Duration::try_from(*by).map_err(|_| ScenarioError::Advance { step: number })?;
                 self.host.advance(by);
                 Ok(format!("{by:?} go by"))
             }
-            Step { wall: Some(wall), .. } if step.is_one() => {
+            Step { wall: Some(wall), .. } => {
                 self.host.clock().set_wall(SystemTime::from(*wall));
                 Ok(format!("the wall says {wall}"))
             }
-            Step { fault: Some(fault), .. } if step.is_one() => self.plan(fault),
-            Step { clear_faults: Some(true), .. } if step.is_one() => {
+            Step { fault: Some(fault), .. } => self.plan(fault),
+            Step { clear_faults: Some(true), .. } => {
                 self.host.clear_faults();
                 Ok("faults end".to_owned())
             }
-            Step { update: Some(given), .. } if step.is_one() => {
+            Step { update: Some(given), .. } => {
                 let configuration = configured(given, self.base)?.configuration;
                 let refused = self.host.update(configuration).err();
                 if let Some(expected) = step.expect.refused.or(Some(false))

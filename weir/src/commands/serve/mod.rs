@@ -8,15 +8,16 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use host_sim::{Clock, Host, LogLevel, LogLine};
+use host_sim::{Clock, Host, LogLevel};
+use host_sim_cli::failure::Failure;
 use host_sim_cli::gateway::{Gateway, Options, Recent};
+use host_sim_cli::setup;
 use host_sim_cli::stop::Stop;
 use host_sim_cli::watch::Files;
 use http::Uri;
 
 use super::check::summary;
 use crate::decision::Decision;
-use crate::failure::Failure;
 use crate::filter::{Filter, Ready, not_loaded};
 use crate::keys::Keys;
 use crate::output::{print, say};
@@ -53,7 +54,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
     /// A cluster that the filter can call, NAME=URL; may be repeated
-    #[arg(long = "cluster", value_name = "NAME=URL", value_parser = cluster)]
+    #[arg(long = "cluster", value_name = "NAME=URL", value_parser = setup::cluster)]
     clusters: Vec<(String, Uri)>,
     /// Prints each decision as a JSON object
     #[arg(long)]
@@ -75,16 +76,9 @@ impl FromStr for Admin {
     }
 }
 
-fn cluster(text: &str) -> Result<(String, Uri), String> {
-    let (name, url) = text.split_once('=').ok_or("expected NAME=URL, as in backend=http://127.0.0.1:3001")?;
-    let url = url.parse().map_err(|error| format!("{url}: {error}"))?;
-    Ok((name.to_owned(), url))
-}
-
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Failure::of(&error))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let gateway = runtime.block_on(self.serve())?;
         gateway.shutdown();
         Ok(())
@@ -93,11 +87,10 @@ impl Serve {
     /// Serves until it is asked to stop, and gives back the gateway, which is to be shut down.
     async fn serve(self) -> Result<Gateway, Failure> {
         // Signals are caught from before the first connection on, so that none ends the process unasked.
-        let stop = Stop::new().map_err(|error| Failure::of(&error))?;
+        let stop = Stop::new()?;
         // As the files are before they are read: what changes after that is read again.
-        let watched = |files| Files::new(files).map_err(|error| Failure::of(&error));
-        let mut files = watched(vec![self.file.clone(), self.filter.module()?])?;
-        let mut documents = self.filter.keys.clone().map(|file| watched(vec![file])).transpose()?;
+        let mut files = Files::new(vec![self.file.clone(), self.filter.module()?])?;
+        let mut documents = self.filter.keys.clone().map(|file| Files::new(vec![file])).transpose()?;
 
         let ready = self.filter.ready(&self.file, true)?;
         let keys = self.filter.keys(&ready.config)?;
@@ -110,7 +103,7 @@ impl Serve {
         }
         let recent = recent(self.json);
         let mut host = self.host(&ready, keys.as_ref(), recent.clone());
-        host.load(&ready.module, ready.plugin.clone()).map_err(|error| not_loaded(&error))?;
+        host.load(&ready.module, ready.plugin.clone()).map_err(not_loaded)?;
         let (workers, upstream) = (host.workers(), self.upstream.clone());
         let options = Options {
             listen: self.listen,
@@ -119,7 +112,7 @@ impl Serve {
             recent: Some(recent),
             ..Options::new(self.upstream.clone())
         };
-        let mut gateway = Gateway::start(host, options).map_err(|error| Failure::of(&error))?;
+        let mut gateway = Gateway::start(host, options)?;
 
         say(format_args!("{}\n{}", self.file.display(), summary(&ready.config)));
         say(format_args!("serving http://{}, upstream {upstream}, {workers} workers", gateway.address()));
@@ -148,7 +141,7 @@ impl Serve {
             .on_log(move |line| {
                 if line.level >= LogLevel::Warn {
                     say(line);
-                } else if is_decision(line) {
+                } else if !line.by_host && Decision::read(&line.message).is_some() {
                     recent.log(line);
                 }
             })
@@ -196,13 +189,9 @@ impl Serve {
     fn load(&self, gateway: &mut Gateway) -> Result<Ready, Failure> {
         let ready = self.filter.ready(&self.file, true)?;
         let filters = [(&ready.module, ready.plugin.clone())];
-        gateway.replace_chain(filters).map_err(|error| not_loaded(&error))?;
+        gateway.replace_chain(filters).map_err(not_loaded)?;
         Ok(ready)
     }
-}
-
-fn is_decision(line: &LogLine) -> bool {
-    !line.by_host && Decision::read(&line.message).is_some()
 }
 
 /// Prints the decisions of each request that has ended.

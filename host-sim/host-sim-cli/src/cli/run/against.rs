@@ -5,10 +5,11 @@ use std::{fs, path::Path};
 use host_sim::{Module, Plugin};
 use host_sim_cli::{
     against::{ChainedFilter, Program, Settings, compare},
+    failure::Failure,
     scenario::{Report, Scenario, StepReport, chain},
 };
 
-use super::{Error, Filter};
+use super::Filter;
 use crate::cli::print_beside;
 
 /// The Envoy that scenarios are compared with.
@@ -19,8 +20,8 @@ pub(super) struct Opponent<'a> {
 
 impl<'a> Opponent<'a> {
     /// Finds the Envoy, and warns where host-sim does not behave like its version.
-    pub(super) fn find(named: &Path, masked: &'a [String], filter: &Filter) -> Result<Self, Error> {
-        let program = Program::find(named).map_err(|error| Error::failed(&error))?;
+    pub(super) fn find(named: &Path, masked: &'a [String], filter: &Filter) -> Result<Self, Failure> {
+        let program = Program::find(named)?;
         let version = filter.version()?;
         if version != program.version() {
             print_beside(format_args!(
@@ -40,7 +41,7 @@ impl<'a> Opponent<'a> {
         filter: &Filter,
         base: &Path,
         report: &mut Report,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         if filter.has_properties() {
             let why = "--property: Envoy has the properties of the real request".to_owned();
             report.steps.iter_mut().for_each(|step| step.not_comparable.push(why.clone()));
@@ -48,8 +49,7 @@ impl<'a> Opponent<'a> {
         }
         let filters = filters(scenario, (module, plugin), filter.first_module(), base)?;
         let settings = Settings { base, masked: &self.masked };
-        let compared =
-            compare(scenario, &filters, &self.program, settings).map_err(|error| Error::failed(&error))?;
+        let compared = compare(scenario, &filters, &self.program, settings)?;
         if !compared.start.is_empty() {
             let name = "the start of the filters".to_owned();
             report.steps.push(StepReport { name, misses: compared.start, ..StepReport::default() });
@@ -68,11 +68,11 @@ fn filters(
     (module, plugin): (&Module, &Plugin),
     wasm: &Path,
     base: &Path,
-) -> Result<Vec<ChainedFilter>, Error> {
-    let chain = chain(scenario, module, plugin, base).map_err(|error| Error::failed(&error))?;
+) -> Result<Vec<ChainedFilter>, Failure> {
+    let chain = chain(scenario, module, plugin, base)?;
     let filters = chain.into_iter().map(|(file, module, plugin)| {
         let file = file.as_deref().unwrap_or(wasm);
-        let wasm = fs::read(file).map_err(|error| Error::Failed(format!("{}: {error}", file.display())))?;
+        let wasm = fs::read(file).map_err(Failure::file(file))?;
         Ok(ChainedFilter { wasm, module, plugin, any: None })
     });
     filters.collect()

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
-use host_sim_cli::scenario::{StepReport, Usages, exceeded};
+use host_sim_cli::{
+    failure::Failure,
+    scenario::{StepReport, Usages, exceeded},
+};
 
-use super::{Error, Ran, print};
+use super::{Ran, print};
 
 /// What callbacks may take, by scenario.
 type Budgets = BTreeMap<String, Usages>;
@@ -12,22 +15,23 @@ type Budgets = BTreeMap<String, Usages>;
 /// What the report calls the comparison.
 const STEP: &str = "budgets";
 
-fn failed(path: &Path, error: &dyn std::fmt::Display) -> Error {
-    Error::Failed(format!("{}: {error}", path.display()))
+/// A file that does not hold budgets.
+fn malformed(path: &Path) -> impl Fn(serde_json::Error) -> Failure {
+    move |error| Failure::from(error).about(path.display())
 }
 
 /// The budgets of a file; none where there is no such file.
-fn read(path: &Path) -> Result<Option<Budgets>, Error> {
+fn read(path: &Path) -> Result<Option<Budgets>, Failure> {
     match fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(path, &error)),
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(malformed(path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(path, &error)),
+        Err(error) => Err(Failure::file(path)(error)),
     }
 }
 
 /// Holds what callbacks have taken against the budgets of a file. Where there is no such file yet, or it is to be renewed, it
 /// is written.
-pub(super) fn apply(path: &Path, renew: bool, runs: &mut [Ran]) -> Result<(), Error> {
+pub(super) fn apply(path: &Path, renew: bool, runs: &mut [Ran]) -> Result<(), Failure> {
     let budgets = read(path)?.filter(|_| !renew);
     if let Some(budgets) = budgets {
         let none = Usages::new();
@@ -38,8 +42,8 @@ pub(super) fn apply(path: &Path, renew: bool, runs: &mut [Ran]) -> Result<(), Er
         return Ok(());
     }
     let taken: Budgets = runs.iter().map(|ran| (ran.name.clone(), ran.report.usages.clone())).collect();
-    let text = serde_json::to_string_pretty(&taken).map_err(|error| failed(path, &error))?;
-    fs::write(path, text + "\n").map_err(|error| failed(path, &error))
+    let text = serde_json::to_string_pretty(&taken).map_err(malformed(path))?;
+    fs::write(path, text + "\n").map_err(Failure::file(path))
 }
 
 /// Prints what the callbacks of a scenario have taken at most.

@@ -12,10 +12,13 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use host_sim::{Compiler, Module, Plugin};
-use host_sim_cli::scenario::{self, FRAMINGS, Options, Report, Scenario};
+use host_sim_cli::{
+    failure::Failure,
+    scenario::{self, FRAMINGS, Options, Report, Scenario},
+};
 
 use self::against::Opponent;
-use super::{Error, Filter, Trace, print};
+use super::{Filter, Trace, print};
 
 /// Runs scenarios: requests, steps of the clock and faults, with what is expected of them
 ///
@@ -88,21 +91,21 @@ enum Format {
 }
 
 /// The scenarios at a path: itself, or those of a directory, sorted.
-fn scenarios_at(path: &Path) -> Result<Vec<PathBuf>, Error> {
+fn scenarios_at(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let unreadable = |error| Error::Failed(format!("{}: {error}", path.display()));
+    let unreadable = Failure::file(path);
     let mut found = Vec::new();
-    for entry in fs::read_dir(path).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
+    for entry in fs::read_dir(path).map_err(&unreadable)? {
+        let path = entry.map_err(&unreadable)?.path();
         let extension = path.extension().and_then(|extension| extension.to_str());
         if matches!(extension, Some("yaml" | "yml" | "json")) {
             found.push(path);
         }
     }
     if found.is_empty() {
-        return Err(Error::Failed(format!("{}: no .yaml, .yml or .json in it", path.display())));
+        return Err(Failure::Unusable(format!("{}: no .yaml, .yml or .json in it", path.display())));
     }
     found.sort_unstable();
     Ok(found)
@@ -126,7 +129,7 @@ fn names_of(path: &Path, scenarios: &[Scenario]) -> Vec<String> {
 }
 
 impl Run {
-    pub(super) fn run(self) -> Result<(), Error> {
+    pub(super) fn run(self) -> Result<(), Failure> {
         let counted = self.budgets.is_some();
         let compiler = if counted { Compiler::Metered } else { Compiler::default() };
         let opponent = self
@@ -138,7 +141,7 @@ impl Run {
         let mut runs = Vec::new();
         for given in &self.scenarios {
             for path in scenarios_at(given)? {
-                let scenarios = Scenario::read_all(&path).map_err(|error| Error::failed(&error))?;
+                let scenarios = Scenario::read_all(&path)?;
                 let base = path.parent().unwrap_or_else(|| Path::new("."));
                 for (name, scenario) in names_of(&path, &scenarios).into_iter().zip(&scenarios) {
                     let filter = (&module, &plugin);
@@ -180,10 +183,10 @@ impl Run {
             summary = format!("{summary}, {not_comparable} not comparable with Envoy {release}");
         }
         if missed > 0 {
-            return Err(Error::Missed(summary));
+            return Err(Failure::Missed(summary));
         }
         if not_comparable > 0 {
-            return Err(Error::NotComparable(summary));
+            return Err(Failure::NotComparable(summary));
         }
         if self.format == Format::Text {
             print(summary);
@@ -196,10 +199,9 @@ impl Run {
         scenario: &Scenario,
         (module, plugin): (&Module, &Plugin),
         base: &Path,
-    ) -> Result<Report, Error> {
-        let run = |options: Options| -> Result<Report, Error> {
-            scenario::run(scenario, self.filter.builder()?, module, plugin, base, options)
-                .map_err(|error| Error::failed(&error))
+    ) -> Result<Report, Failure> {
+        let run = |options: Options| -> Result<Report, Failure> {
+            Ok(scenario::run(scenario, self.filter.builder()?, module, plugin, base, options)?)
         };
         let mut report = run(Options { keep_all: self.trace.trace.is_some(), ..Options::default() })?;
         for framing in FRAMINGS.into_iter().filter(|_| self.framings) {
