@@ -42,8 +42,6 @@ use crate::{
 
 /// Maximum number of QR codes that are drawn at once.
 const DRAWING: usize = 1;
-/// Maximum number of long queries that are merged into destinations at once.
-const MERGING: usize = 2;
 
 /// Time limit for the last clicks during a shutdown. What is spooled by then is recorded by the next process, so that waiting longer for a
 /// database that does not answer gains nothing.
@@ -115,7 +113,6 @@ impl Backend {
             bodies: Bodies::new(),
             answers: Answers::new(),
             drawing: Arc::new(Semaphore::new(DRAWING)),
-            merging: Arc::new(Semaphore::new(MERGING)),
             click_rules: settings.clicks,
             repeats: Repeats::default(),
             agents: Agents::default(),

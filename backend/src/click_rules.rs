@@ -2,16 +2,20 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use jiff::{SignedDuration, Timestamp};
 use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 
+use crate::domain::parameters;
+use crate::metrics::ClickOutcome;
 use crate::store::ClickRef;
+use crate::visitor::Agent;
 use crate::visitor_address::KeptAddress;
 
-/// Settings of click counting. By default, every visit except those of bots counts, and the visitor's location is
-/// unknown.
+/// Settings of click counting. By default, every visit counts except those of bots, pages that browsers load in advance, and
+/// visitors who ask not to be counted. The visitor's location is unknown.
 #[derive(Clone, Debug, Default)]
 pub struct ClickRules {
     /// Also counts crawlers and link preview fetchers.
@@ -29,7 +33,43 @@ pub struct ClickRules {
     pub ip: KeptAddress,
 }
 
+/// The published header and query parameter with which a visitor asks not to be counted.
+pub(crate) const NO_TRACK: &str = "dub-no-track";
+
+/// The headers with which browsers say that they load a page in advance, and their values. The first is the standard's; the
+/// others are those of earlier browsers.
+const PREFETCH: [(&str, &[&str]); 4] = [
+    ("sec-purpose", &["prefetch"]),
+    ("purpose", &["prefetch", "preview"]),
+    ("x-purpose", &["preview"]),
+    ("x-moz", &["prefetch"]),
+];
+
+/// Whether a browser loads the page in advance. Its user may never see it.
+fn is_prefetch(headers: &HeaderMap) -> bool {
+    PREFETCH.iter().any(|(name, purposes)| {
+        let value = headers.get(*name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        // `prefetch;prerender` and `prefetch;anonymous-client-ip` have parameters.
+        let purpose = value.split(';').next().unwrap_or_default().trim();
+        purposes.iter().any(|expected| purpose.eq_ignore_ascii_case(expected))
+    })
+}
+
 impl ClickRules {
+    /// Why a visit does not count as a click. None if it may count.
+    pub(crate) fn uncounted(&self, request: &Parts, agent: &Agent) -> Option<ClickOutcome> {
+        let mut pairs = parameters::pairs(request.uri.query().unwrap_or_default());
+        if request.headers.contains_key(NO_TRACK)
+            || pairs.any(|pair| *parameters::name_of(pair) == *NO_TRACK.as_bytes())
+        {
+            return Some(ClickOutcome::Untracked);
+        }
+        if is_prefetch(&request.headers) {
+            return Some(ClickOutcome::Prefetch);
+        }
+        (agent.is_bot && !self.count_bots).then_some(ClickOutcome::Bot)
+    }
+
     /// The visitor's address as seen by the first trusted proxy. Clients can forge the entries before it.
     pub(crate) fn client_address(&self, headers: &HeaderMap) -> Option<IpAddr> {
         let fields = headers.get_all("x-forwarded-for").iter().rev();

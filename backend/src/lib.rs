@@ -19,6 +19,7 @@ mod bodies;
 mod body;
 mod click_rules;
 mod clock;
+mod domain;
 mod domains;
 mod error;
 mod event_body;

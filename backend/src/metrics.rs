@@ -97,6 +97,10 @@ pub(crate) enum ClickOutcome {
     Recorded,
     /// The visitor is a bot.
     Bot,
+    /// A browser loaded the page in advance.
+    Prefetch,
+    /// The visitor asked not to be counted.
+    Untracked,
     /// The visitor was already counted within the hour.
     Repeated,
     /// The link was deleted before the click was recorded.
@@ -175,9 +179,11 @@ fn histogram() -> Histogram {
 }
 
 impl ClickOutcome {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Recorded,
         Self::Bot,
+        Self::Prefetch,
+        Self::Untracked,
         Self::Repeated,
         Self::Orphaned,
         Self::SetAside,
@@ -189,6 +195,8 @@ impl ClickOutcome {
         match self {
             Self::Recorded => "recorded",
             Self::Bot => "bot",
+            Self::Prefetch => "prefetch",
+            Self::Untracked => "untracked",
             Self::Repeated => "repeated",
             Self::Orphaned => "orphaned",
             Self::SetAside => "set_aside",

@@ -1,9 +1,7 @@
 //! `GET /r/{key}`: redirects to the destination of a short link with 302 and records the click.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
@@ -11,9 +9,11 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router, routing};
-use url::{Url, form_urlencoded};
+use percent_encoding::{CONTROLS, utf8_percent_encode};
+use url::form_urlencoded;
 
-use crate::background;
+use crate::click_rules::NO_TRACK;
+use crate::domain::parameters;
 use crate::error::{ApiError, Code};
 use crate::metrics::ClickOutcome;
 use crate::path::Name;
@@ -22,11 +22,7 @@ use crate::store::{Click, ClickRef, RedirectTarget};
 use crate::visitor::{self, Agent, Location, Referer};
 
 /// Query parameters of the short link that are not passed on to the destination.
-const OWN_PARAMETERS: [&str; 2] = ["qr", "redir_url"];
-
-/// Destinations and queries that are longer than this together, in bytes, are merged in the background. It takes milliseconds, which
-/// other requests do not wait for.
-const LONG: usize = 8 * 1024;
+const OWN_PARAMETERS: [&[u8]; 3] = [b"qr", b"redir_url", NO_TRACK.as_bytes()];
 
 /// The path prefix of short links.
 pub(crate) const PREFIX: &str = "/r/";
@@ -56,7 +52,8 @@ pub(crate) async fn visit(
     let headers = &request.headers;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let domain = app.public_url.domain_of_host(host);
-    let target = app.targets.find(domain, key).await?.ok_or_else(not_found)?;
+    // As in the creation of links, slashes at the ends of a key do not count.
+    let target = app.targets.find(domain, key.trim_matches('/')).await?.ok_or_else(not_found)?;
     app.gate.workloads.seen(target.workspace_seq);
     let now = app.clock.now();
     if target.details.disabled_at.is_some_and(|disabled| disabled <= now) {
@@ -73,17 +70,13 @@ pub(crate) async fn visit(
     let agent = app.agents.parse(user_agent);
     let location = Location::of(headers, &app.click_rules.location);
     let destination = destination(&target, &agent, &location.country);
-    let destination = if !query.is_empty() && destination.len() + query.len() > LONG {
-        Cow::Owned(merged_in_background(app, destination.to_owned(), query.to_owned()).await?)
-    } else {
-        with_parameters(destination, query)
-    };
+    let destination = with_parameters(destination, query);
     let response = redirect(&target, &destination)?;
     if request.method != Method::GET {
         return Ok(response);
     }
-    if agent.is_bot && !app.click_rules.count_bots {
-        app.metrics.clicks(ClickOutcome::Bot, 1);
+    if let Some(outcome) = app.click_rules.uncounted(request, &agent) {
+        app.metrics.clicks(outcome, 1);
         return Ok(response);
     }
     let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
@@ -123,31 +116,27 @@ fn destination<'a>(target: &'a RedirectTarget, agent: &Agent, country: &str) -> 
     for_device.or(by_country).unwrap_or(&target.url)
 }
 
-/// Merges the short link's query parameters into the destination. They replace parameters of the same name.
+/// Whether parameters of the short link may be appended. In other schemes, such as `mailto`, a query has another meaning.
+fn has_web_query(destination: &str) -> bool {
+    let scheme = destination.split(':').next().unwrap_or_default();
+    scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http")
+}
+
+/// The destination with the query parameters of the short link. They replace parameters of the same name.
 fn with_parameters<'a>(destination: &'a str, query: &str) -> Cow<'a, str> {
-    let added: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes())
-        .into_owned()
-        .filter(|(name, _)| !OWN_PARAMETERS.contains(&name.as_str()))
+    if !has_web_query(destination) {
+        return Cow::Borrowed(destination);
+    }
+    // A header has only ASCII characters.
+    let query = utf8_percent_encode(query, CONTROLS).to_string();
+    let added: Vec<&str> = parameters::pairs(&query)
+        .filter(|pair| !OWN_PARAMETERS.contains(&parameters::name_of(pair).as_ref()))
         .collect();
     if added.is_empty() {
         return Cow::Borrowed(destination);
     }
-    let Ok(mut url) = Url::parse(destination) else { return Cow::Borrowed(destination) };
-    let names: HashSet<&str> = added.iter().map(|(name, _)| name.as_str()).collect();
-    let kept: Vec<(String, String)> =
-        url.query_pairs().into_owned().filter(|(name, _)| !names.contains(name.as_str())).collect();
-    url.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(added);
-    Cow::Owned(url.into())
-}
-
-/// Merges a long query. The thread has a permit until it ends, because it continues if the client disconnects.
-async fn merged_in_background(app: &App, destination: String, query: String) -> Result<String, ApiError> {
-    let permit = Arc::clone(&app.merging).acquire_owned().await.map_err(|_closed| ApiError::internal())?;
-    let merge = move || {
-        let _permit = permit;
-        with_parameters(&destination, &query).into_owned()
-    };
-    background::run(merge).await.ok_or_else(ApiError::internal)
+    let names = added.iter().map(|pair| parameters::name_of(pair)).collect();
+    Cow::Owned(parameters::changed(destination, &names, &added))
 }
 
 fn redirect(target: &RedirectTarget, destination: &str) -> Result<Response, ApiError> {
@@ -167,48 +156,22 @@ fn redirect(target: &RedirectTarget, destination: &str) -> Result<Response, ApiE
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
-    use axum::body::Body;
-    use futures_util::poll;
-    use tempfile::TempDir;
-    use tower::ServiceExt;
-
     use super::*;
-    use crate::links::PublicUrl;
-    use crate::links::input::LinkInput;
-    use crate::store::NewLink;
-    use crate::{Backend, Clock, Settings, Store};
 
-    #[tokio::test]
-    async fn long_queries_wait_for_each_other_and_short_ones_do_not() {
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open_or_create(&url).await.unwrap();
-        let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
-        let body = serde_json::json!({"url": "https://example.com", "key": "k"});
-        let link = NewLink::of(LinkInput::create(&body, "", clock.now()).unwrap(), &public).unwrap();
-        let workspace = store.create_workspace("test", clock.now()).await.unwrap();
-        store.create_links(&workspace, &[link], clock.now(), None).await.unwrap().remove(0).unwrap();
-        let backend = Backend::start(store, clock, Settings::new(public));
-        let (app, router) = (backend.front().app, backend.router());
-        let visit = |query: &str| {
-            let request =
-                Request::get(format!("/r/k?q={query}")).header(HOST, "s.test").body(Body::empty()).unwrap();
-            router.clone().oneshot(request)
-        };
-        assert_eq!(visit("short").await.unwrap().status(), StatusCode::FOUND);
-
-        let permits =
-            app.merging.acquire_many(u32::try_from(app.merging.available_permits()).unwrap()).await.unwrap();
-        let long = "q".repeat(LONG);
-        let mut waiting = pin!(visit(&long));
-        for _ in 0..10 {
-            assert!(poll!(waiting.as_mut()).is_pending());
-            assert_eq!(visit("short").await.unwrap().status(), StatusCode::FOUND);
+    #[test]
+    fn a_destination_keeps_its_bytes() {
+        //  destination, query of the short link, and the address that the visitor is sent to
+        for (destination, query, expected) in [
+            ("https://example.com/x?q=%F3", "fbclid=1", "https://example.com/x?q=%F3&fbclid=1"),
+            ("https://example.com/x?a", "fbclid=1", "https://example.com/x?a&fbclid=1"),
+            ("https://example.com/x?sig=%2b", "fbclid=1", "https://example.com/x?sig=%2b&fbclid=1"),
+            ("HTTP://example.com/x", "q=%F3", "HTTP://example.com/x?q=%F3"),
+            ("https://example.com/x?a=1", "qr=1&redir_url=x&dub-no-track", "https://example.com/x?a=1"),
+            ("https://example.com/x", "q=é", "https://example.com/x?q=%C3%A9"),
+            ("mailto:a@example.com?subject=A%20B", "fbclid=1", "mailto:a@example.com?subject=A%20B"),
+            ("app://open?x=1", "x=2", "app://open?x=1"),
+        ] {
+            assert_eq!(with_parameters(destination, query), expected, "{destination} {query}");
         }
-        drop(permits);
-        let location = waiting.await.unwrap().headers()[LOCATION].clone();
-        assert_eq!(location, format!("https://example.com/?q={long}"));
     }
 }

@@ -39,8 +39,6 @@ pub(crate) struct App {
     pub(crate) answers: Answers,
     /// Permits for drawing QR codes, which takes much CPU time and requires no key.
     pub(crate) drawing: Arc<Semaphore>,
-    /// Permits for merging long queries into destinations, which takes CPU time and requires no key.
-    pub(crate) merging: Arc<Semaphore>,
     pub(crate) click_rules: ClickRules,
     pub(crate) repeats: Repeats,
     pub(crate) agents: Agents,

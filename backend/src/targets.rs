@@ -245,7 +245,7 @@ async fn read_again(known: Arc<Known>, mut names: mpsc::Receiver<Name>) {
     }
 }
 
-/// A target with its destinations as header values, and without the texts that redirects do not need.
+/// A target with destinations that headers can contain, and without the texts that redirects do not need.
 fn normalized(mut target: RedirectTarget) -> RedirectTarget {
     let details = &mut target.details;
     for text in [
@@ -262,7 +262,10 @@ fn normalized(mut target: RedirectTarget) -> RedirectTarget {
     let others = [&mut details.ios, &mut details.android, &mut details.expired_url];
     let by_country = details.geo.iter_mut().flat_map(|geo| geo.values_mut());
     for destination in others.into_iter().flatten().chain(by_country).chain([&mut target.url]) {
-        if let Ok(url) = Url::parse(destination) {
+        // All other destinations keep their bytes. A header has only visible ASCII characters.
+        if !destination.bytes().all(|byte| byte.is_ascii_graphic())
+            && let Ok(url) = Url::parse(destination)
+        {
             *destination = url.into();
         }
     }

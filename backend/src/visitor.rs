@@ -25,6 +25,18 @@ const PREVIEW_FETCHERS: [&str; 8] = [
     "google-inspectiontool",
 ];
 
+/// Whether a user agent declares a bot, whichever browser it names besides: a word that ends in `bot`, `crawler` or `spider`,
+/// or begins with `headless`, or the address of its operator after a plus sign.
+fn declares_bot(lower: &str) -> bool {
+    let mut words = lower.split(|character: char| !character.is_ascii_alphabetic());
+    // Cubot makes phones.
+    let is_bot = |word: &str| {
+        word != "cubot" && ["bot", "crawler", "spider"].iter().any(|end| word.ends_with(end))
+            || word.starts_with("headless")
+    };
+    lower.contains("+http://") || lower.contains("+https://") || words.any(is_bot)
+}
+
 /// Maximum stored length of user agents and referers, in characters.
 pub(crate) const MAX_KEPT: usize = 1_024;
 /// Maximum stored length of the destination of a click, in characters. A visitor can make it as long as a request, with
@@ -53,9 +65,9 @@ pub(crate) struct Agent {
 impl Agent {
     pub(crate) fn parse(user_agent: &str) -> Self {
         let lower = user_agent.to_lowercase();
-        let fetcher = PREVIEW_FETCHERS.iter().any(|name| lower.contains(name));
+        let is_declared = PREVIEW_FETCHERS.iter().any(|name| lower.contains(name)) || declares_bot(&lower);
         match Parser::new().parse(user_agent) {
-            None => Self { device: "Unknown", browser: UNKNOWN, os: UNKNOWN, is_bot: fetcher },
+            None => Self { device: "Unknown", browser: UNKNOWN, os: UNKNOWN, is_bot: is_declared },
             Some(result) => Self {
                 device: match result.category {
                     _ if is_television(result.os, user_agent) => "Smarttv",
@@ -67,7 +79,7 @@ impl Agent {
                 },
                 browser: published_browser(result.name),
                 os: published_os(result.os),
-                is_bot: fetcher || result.category == "crawler",
+                is_bot: is_declared || result.category == "crawler",
             },
         }
     }
@@ -287,6 +299,12 @@ mod tests {
         let explorer = "Mozilla/5.0 (Windows NT 6.1; Trident/7.0; rv:11.0) like Gecko";
         let samsung = "Mozilla/5.0 (Linux; Android 14; SM-S911B) AppleWebKit/537.36 (KHTML, like Gecko) SamsungBrowser/25.0 \
                        Chrome/121.0.0.0 Mobile Safari/537.36";
+        let declared_bot = "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; SomethingBot/1.0; \
+                            +http://bots.example.com/) Chrome/119.0 Safari/537.36";
+        let headless = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/142.0.0.0 \
+                        Safari/537.36";
+        let cubot = "Mozilla/5.0 (Linux; Android 14; CUBOT P80) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 \
+                     Mobile Safari/537.36";
         let table = [
             (chrome, "Desktop", "Chrome", "Mac OS", false),
             (iphone, "Mobile", "Safari", "iOS", false),
@@ -308,6 +326,10 @@ mod tests {
                 true,
             ),
             ("facebookexternalhit/1.1", "Unknown", "facebook", "Unknown", true),
+            (declared_bot, "Unknown", "Chrome", "Unknown", true),
+            (headless, "Desktop", "Chrome", "Linux", true),
+            ("http.rb/5 (Mastodon/4.4; +https://social.example.com/)", "Unknown", "Unknown", "Unknown", true),
+            (cubot, "Mobile", "Chrome", "Android", false),
             ("WhatsApp/2.23.20", "Unknown", "Unknown", "Unknown", true),
             ("", "Unknown", "Unknown", "Unknown", false),
         ];

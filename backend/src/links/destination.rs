@@ -1,12 +1,13 @@
 //! Destinations of links, and the campaign parameters in them.
 
-use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde_json::Value;
 use url::{Url, form_urlencoded};
 
 use super::UtmParameters;
 use crate::body::{Change, Fields};
+use crate::domain::parameters;
 use crate::error::ApiError;
 
 /// Maximum length of a destination, in characters.
@@ -95,38 +96,30 @@ impl Parameters {
         Ok(Self(changes))
     }
 
-    /// The destination with these parameters. All else of it stays as it is.
+    /// The destination with these parameters. All other bytes of it stay.
     pub(super) fn apply(&self, url: &str) -> String {
-        if self.0.is_empty() {
+        let Some(parsed) = (!self.0.is_empty()).then(|| Url::parse(url).ok()).flatten() else {
             return url.to_owned();
-        }
-        let Ok(mut parsed) = Url::parse(url) else { return url.to_owned() };
-        let mut changed: Vec<(&str, Option<&str>)> = Vec::new();
+        };
+        let (mut names, mut added) = (HashSet::new(), Vec::new());
         for (name, change) in &self.0 {
             let value = match change {
                 Change::Set(value) if !value.is_empty() => Some(value.as_str()),
                 Change::Set(_) | Change::Clear | Change::Keep => None,
             };
             if value_in(&parsed, name).as_deref() != value {
-                changed.push((name, value));
+                names.insert(parameters::name_of(name));
+                let pair = |value: &str| {
+                    form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish()
+                };
+                added.extend(value.map(pair));
             }
         }
-        if changed.is_empty() {
+        if names.is_empty() {
             return url.to_owned();
         }
-        let is_changed = |pair: &str| {
-            let name = form_urlencoded::parse(pair.as_bytes()).next().map(|(name, _)| name);
-            name.is_some_and(|name| changed.iter().any(|(changed, _)| *changed == name))
-        };
-        let before = parsed.query().filter(|query| !query.is_empty()).map(str::to_owned);
-        let kept = before.iter().flat_map(|query| query.split('&')).filter(|pair| !is_changed(pair));
-        let set = changed.iter().filter_map(|(name, value)| value.map(|value| (name, value)));
-        let set = set.map(|(name, value)| {
-            Cow::from(form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish())
-        });
-        let pairs: Vec<Cow<'_, str>> = kept.map(Cow::from).chain(set).collect();
-        parsed.set_query((!pairs.is_empty()).then(|| pairs.join("&")).as_deref());
-        parsed.into()
+        let added: Vec<&str> = added.iter().map(String::as_str).collect();
+        parameters::changed(url, &names, &added)
     }
 }
 
@@ -166,7 +159,7 @@ mod tests {
             (
                 "https://example.com",
                 json!({"utm_source": "s t&u"}),
-                "https://example.com/?utm_source=s+t%26u",
+                "https://example.com?utm_source=s+t%26u",
             ),
             (
                 "https://example.com/?a=b%20c&flag&utm_source=x&sig=%2f+#top",

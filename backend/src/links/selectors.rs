@@ -19,9 +19,9 @@ pub(crate) fn external_id(text: &str) -> Result<LinkSelector, ApiError> {
     }
 }
 
-/// A key and its domain in a query.
+/// A key and its domain in a query. As in the creation of links, slashes at the ends of the key do not count.
 pub(crate) fn key(domain: &str, key: &str) -> LinkSelector {
-    LinkSelector::Key { domain: domain.to_lowercase(), key: key.to_owned() }
+    LinkSelector::Key { domain: domain.to_lowercase(), key: key.trim_matches('/').to_owned() }
 }
 
 /// The error for a link that the workspace does not have.

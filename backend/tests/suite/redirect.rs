@@ -13,7 +13,10 @@ const CHROME: &str = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKi
 
 on_both_databases! {
     people_and_libraries_are_counted_and_bots_and_heads_are_not,
+    visits_that_no_person_makes_are_not_counted,
     parameters_of_the_short_link_are_handed_on,
+    destinations_keep_their_bytes,
+    slashes_at_the_ends_of_a_key_do_not_count,
     of_a_long_destination_the_start_is_recorded,
     a_link_leads_nowhere_once_it_has_expired,
     clicks_made_before_the_end_are_stored_by_it,
@@ -54,6 +57,75 @@ async fn people_and_libraries_are_counted_and_bots_and_heads_are_not(database: D
     assert_eq!(event["link"]["lastClicked"], "2026-03-15T12:34:56.789Z");
 }
 
+async fn visits_that_no_person_makes_are_not_counted(database: Database) {
+    let service = Service::start(database).await;
+    service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
+    //  header, its value, query, and the outcome in the metrics
+    let table = [
+        ("sec-purpose", "prefetch", "", "prefetch"),
+        ("sec-purpose", "Prefetch;prerender", "", "prefetch"),
+        ("purpose", "prefetch", "", "prefetch"),
+        ("x-purpose", "preview", "", "prefetch"),
+        ("x-moz", "prefetch", "", "prefetch"),
+        ("dub-no-track", "1", "", "untracked"),
+        ("accept", "*/*", "?dub-no-track", "untracked"),
+        ("accept", "*/*", "?a=1&dub-no-track=1", "untracked"),
+        ("sec-purpose", "other", "", "recorded"),
+        ("dnt", "1", "?no-track", "recorded"),
+    ];
+    for (name, value, query, expected) in table {
+        let count = async || {
+            service.backend.flush_clicks().await;
+            let metrics = service.send_internal(Request::get("/metrics").body(Body::empty()).unwrap()).await;
+            let metric = format!("weir_backend_clicks_total{{outcome=\"{expected}\"}} ");
+            let lines = metrics.body.as_str().unwrap().to_owned();
+            lines.lines().find_map(|line| line.strip_prefix(&metric)?.parse::<u64>().ok()).unwrap()
+        };
+        let before = count().await;
+        let request = Request::get(format!("/r/k{query}")).header("user-agent", CHROME).header(name, value);
+        let answer = service.send(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(answer.status, 302, "{name}: {value}");
+        assert_eq!(count().await, before + 1, "{name}: {value} {query}");
+    }
+    assert_eq!(service.get("/analytics").await.body["clicks"], 2);
+}
+
+async fn destinations_keep_their_bytes(database: Database) {
+    let service = Service::start(database).await;
+    //  destination, query of the visitor, and where the visitor is sent
+    let table = [
+        ("https://example.com?q=%F3&a&sig=%2b+", "", "https://example.com?q=%F3&a&sig=%2b+"),
+        ("https://example.com?q=%F3&a&sig=%2b+", "?fbclid=1", "https://example.com?q=%F3&a&sig=%2b+&fbclid=1"),
+        ("https://Example.com/a/../b#f?x", "?fbclid=%2b", "https://Example.com/a/../b?fbclid=%2b#f?x"),
+        ("mailto:a@example.com?subject=A%20B", "?fbclid=1", "mailto:a@example.com?subject=A%20B"),
+        ("https://example.com/ä b", "?c=ü", "https://example.com/%C3%A4%20b?c=%C3%BC"),
+    ];
+    for (index, (url, query, expected)) in table.into_iter().enumerate() {
+        let link = service.link(&json!({"url": url, "key": format!("k{index}")})).await;
+        assert_eq!(link["url"], url);
+        let answer = service.follow(Method::GET, &format!("/r/k{index}{query}"), CHROME).await;
+        assert_eq!(answer.headers["location"], expected, "{url} {query}");
+    }
+    // Campaign parameters leave the rest as it is, too.
+    let link = json!({"url": "https://example.com?q=%F3&utm_source=a", "key": "utm", "utm_source": "b c"});
+    assert_eq!(service.link(&link).await["url"], "https://example.com?q=%F3&utm_source=b+c");
+}
+
+async fn slashes_at_the_ends_of_a_key_do_not_count(database: Database) {
+    let service = Service::start(database).await;
+    assert_eq!(service.link(&json!({"url": "https://example.com/", "key": "/a/b/"})).await["key"], "a/b");
+    for path in ["/r/a/b", "/r/a/b/", "/r//a/b//", "/r/a%2Fb/"] {
+        assert_eq!(service.follow(Method::GET, path, CHROME).await.status, 302, "{path}");
+    }
+    service.backend.flush_clicks().await;
+    for key in ["a/b", "a/b/", "/A/b/"] {
+        let link = service.get(&format!("/links/info?domain=s.test&key={key}")).await;
+        assert_eq!(link.body["key"], "a/b", "{key}");
+        assert_eq!(service.get(&format!("/analytics?domain=s.test&key={key}")).await.body["clicks"], 4, "{key}");
+    }
+    assert_eq!(service.follow(Method::GET, "/r///", CHROME).await.status, 404);
+}
+
 async fn parameters_of_the_short_link_are_handed_on(database: Database) {
     let service = Service::start(database).await;
     service.link(&json!({"url": "https://example.com/x?a=1&b=2", "key": "k"})).await;
@@ -87,7 +159,7 @@ async fn a_link_leads_nowhere_once_it_has_expired(database: Database) {
     assert_eq!(service.follow(Method::GET, "/r/a", CHROME).await.status, 302);
     service.clock.advance(std::time::Duration::from_secs(3600));
     assert_eq!(service.follow(Method::GET, "/r/a", CHROME).await.status, 410);
-    assert_eq!(service.follow(Method::GET, "/r/b", CHROME).await.headers["location"], "https://over.test/");
+    assert_eq!(service.follow(Method::GET, "/r/b", CHROME).await.headers["location"], "https://over.test");
     assert_eq!(
         service.follow(Method::GET, "/r/nobody", CHROME).await.error(),
         (404, "not_found", "Link not found.")

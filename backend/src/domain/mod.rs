@@ -1,0 +1,3 @@
+//! Types and rules that know neither HTTP nor SQL.
+
+pub(crate) mod parameters;
