@@ -7,7 +7,6 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, routing};
-use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 use serde::Serialize;
@@ -383,51 +382,35 @@ async fn timeseries(
 const MAX_BUCKETS: usize = 1_200;
 
 /// The starts of all hours, days or months of `zone` that overlap the range. None if there are more than
-/// [`MAX_BUCKETS`].
+/// [`MAX_BUCKETS`], or the first of them cannot be represented.
 fn buckets(
     zone: &TimeZone,
     start: Timestamp,
     end: Timestamp,
     granularity: Granularity,
 ) -> Option<Vec<Timestamp>> {
-    let midnight = |date: Date| date.to_zoned(zone.clone()).map(|zoned| zoned.timestamp());
     let first = start.to_zoned(zone.clone());
-    let mut starts = Vec::new();
-    match granularity {
-        Granularity::Hour => {
-            // Hours start at full hours of this zone and are steps of absolute time, so that changes of the clock do
-            // not matter.
-            let past = SignedDuration::new(
-                i64::from(first.minute()) * 60 + i64::from(first.second()),
-                first.subsec_nanosecond(),
-            );
-            let mut at = start.checked_sub(past);
-            while let Ok(bucket) = at
-                && bucket <= end
-            {
-                if starts.len() == MAX_BUCKETS {
-                    return None;
-                }
-                starts.push(bucket);
-                at = bucket.checked_add(1.hour());
-            }
+    // Hours start at full hours of this zone and are steps of absolute time, so that changes of the clock do not matter.
+    let past_hour = SignedDuration::new(
+        i64::from(first.minute()) * 60 + i64::from(first.second()),
+        first.subsec_nanosecond(),
+    );
+    let date = if granularity == Granularity::Month { first.date().first_of_month() } else { first.date() };
+    let bucket = |index: i64| -> Option<Timestamp> {
+        let date = match granularity {
+            Granularity::Hour => return start.checked_sub(past_hour).ok()?.checked_add(index.hours()).ok(),
+            Granularity::Day => date.checked_add(index.days()),
+            Granularity::Month => date.checked_add(index.months()),
+        };
+        Some(date.ok()?.to_zoned(zone.clone()).ok()?.timestamp())
+    };
+    let mut starts = vec![bucket(0)?];
+    // A bucket that cannot be represented starts after every range.
+    for bucket in (1..).map_while(bucket).take_while(|bucket| *bucket <= end) {
+        if starts.len() == MAX_BUCKETS {
+            return None;
         }
-        Granularity::Day | Granularity::Month => {
-            let (mut date, step) = match granularity {
-                Granularity::Month => (first.date().first_of_month(), 1.month()),
-                Granularity::Hour | Granularity::Day => (first.date(), 1.day()),
-            };
-            while let Ok(bucket) = midnight(date)
-                && bucket <= end
-            {
-                if starts.len() == MAX_BUCKETS {
-                    return None;
-                }
-                starts.push(bucket);
-                let Ok(next) = date.checked_add(step) else { break };
-                date = next;
-            }
-        }
+        starts.push(bucket);
     }
     Some(starts)
 }

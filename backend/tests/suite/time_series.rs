@@ -12,6 +12,24 @@ use crate::service::Service;
 on_both_databases! {
     months_and_quarters_to_date_are_days_from_their_first_day_on,
     each_entry_has_the_clicks_of_its_events_when_the_clocks_change,
+    a_range_that_begins_before_the_first_entry_is_refused,
+}
+
+async fn a_range_that_begins_before_the_first_entry_is_refused(database: Database) {
+    let service = Service::start(database).await;
+    for (start, end) in [
+        ("-009999-01-02T01:59:59Z", "9999-12-30T22:00:00Z"),
+        ("-009999-01-02T01:59:59Z", "-009999-03-01T00:00:00Z"),
+        ("-009999-01-02T01:59:59Z", "-009999-01-02T03:00:00Z"),
+        ("0001-01-01T00:00:00Z", "9999-12-30T22:00:00Z"),
+    ] {
+        let query = format!("/analytics?groupBy=timeseries&start={start}&end={end}");
+        let answer = service.get(&query).await;
+        let (status, _, message) = answer.error();
+        assert!(status == 422 && message.starts_with("custom: start: Invalid range"), "{query}: {message}");
+    }
+    let last = "/analytics?groupBy=timeseries&start=9999-12-30T20:30:00Z&end=9999-12-30T22:00:00Z";
+    assert_eq!(service.get(last).await.each("clicks"), [0, 0, 0]);
 }
 
 /// Advances the clock to an instant.
