@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -15,9 +15,13 @@ use ipnet::IpNet;
 use tower_service::Service;
 use url::{Host, Url};
 
-/// Networks outside the public Internet: IANA's special-purpose registries (RFC 6890 and its updates), multicast, and
-/// IPv6 addresses that embed an IPv4 address. IPv4-mapped addresses are converted to IPv4 before the check.
-const NOT_PUBLIC: [&str; 27] = [
+/// The networks of global unicast addresses. No other IPv6 network is assigned to hosts of the public Internet (RFC 4291,
+/// section 2.4).
+const GLOBAL_UNICAST: [&str; 2] = ["0.0.0.0/0", "2000::/3"];
+/// The parts of [`GLOBAL_UNICAST`] that are not reachable by everybody: those of IANA's special-purpose registries (RFC 6890 and
+/// its updates), multicast, and IPv6 addresses that embed an IPv4 address. IPv4-mapped addresses are converted to IPv4
+/// before the check.
+const SPECIAL: [&str; 19] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
     "100.64.0.0/10",
@@ -33,59 +37,54 @@ const NOT_PUBLIC: [&str; 27] = [
     "203.0.113.0/24",
     "224.0.0.0/4",
     "240.0.0.0/4",
-    "::/96",
-    "64:ff9b::/96",
-    "64:ff9b:1::/48",
-    "100::/64",
     "2001::/23",
     "2001:db8::/32",
     "2002::/16",
     "3fff::/20",
-    "5f00::/16",
-    "fc00::/7",
-    "fe80::/10",
-    "ff00::/8",
 ];
 
 /// The policy for addresses of deliveries.
 #[derive(Clone, Debug)]
 pub struct AddressPolicy {
+    allowed: Vec<IpNet>,
     refused: Vec<IpNet>,
+    /// Names of this machine are allowed too.
+    local_names: bool,
+}
+
+#[expect(clippy::expect_used, reason = "the lists are constants, and a test parses them")]
+fn networks(texts: &[&str]) -> Vec<IpNet> {
+    texts.iter().map(|net| net.parse().expect("a network")).collect()
 }
 
 impl AddressPolicy {
-    /// Permits public addresses only.
+    /// Permits public addresses only: global unicast without the special ranges.
     #[must_use]
     pub fn public_only() -> Self {
-        #[expect(clippy::expect_used, reason = "the list is a constant, and a test parses it")]
-        let refused = NOT_PUBLIC.iter().map(|net| net.parse().expect("a network")).collect();
-        Self { refused }
+        Self { allowed: networks(&GLOBAL_UNICAST), refused: networks(&SPECIAL), local_names: false }
     }
 
     /// Permits all addresses, for tests and closed networks.
     #[must_use]
     pub fn any() -> Self {
-        Self { refused: Vec::new() }
+        Self { allowed: networks(&["0.0.0.0/0", "::/0"]), refused: Vec::new(), local_names: true }
     }
 
     /// Permits no address. Deliveries are stored and fail without name resolution. For tests with made-up receivers.
     #[must_use]
     pub fn none() -> Self {
-        let all = [
-            IpNet::new_assert(Ipv6Addr::UNSPECIFIED.into(), 0),
-            IpNet::new_assert(Ipv4Addr::UNSPECIFIED.into(), 0),
-        ];
-        Self { refused: all.into() }
+        Self { allowed: Vec::new(), refused: Vec::new(), local_names: false }
     }
 
     fn allows_none(&self) -> bool {
-        self.refused.iter().any(|net| net.prefix_len() == 0)
+        self.allowed.is_empty()
     }
 
     fn allows(&self, address: IpAddr) -> bool {
         // `::ffff:127.0.0.1` is 127.0.0.1.
         let address = address.to_canonical();
-        !self.refused.iter().any(|net| net.contains(&address))
+        let is_in = |networks: &[IpNet]| networks.iter().any(|net| net.contains(&address));
+        is_in(&self.allowed) && !is_in(&self.refused)
     }
 
     /// Whether a URL may be a receiver, without name resolution. [`CheckedResolver`] checks the resolved addresses of
@@ -96,7 +95,7 @@ impl AddressPolicy {
             Some(Host::Ipv6(address)) => self.allows(Ipv6Addr::into(address)),
             Some(Host::Domain(name)) => {
                 let name = name.trim_end_matches('.');
-                self.refused.is_empty() || !(name == "localhost" || name.ends_with(".localhost"))
+                self.local_names || !(name == "localhost" || name.ends_with(".localhost"))
             }
             None => false,
         }
@@ -183,6 +182,15 @@ mod tests {
             ("http://[fe80::1]/", false),
             ("http://[fd00::1]/", false),
             ("http://[ff02::1]/", false),
+            ("http://[fec0::1]/", false),
+            ("http://[::ffff:0:7f00:1]/", false),
+            ("http://[100::1]/", false),
+            ("http://[5f00::1]/", false),
+            ("http://[4000::1]/", false),
+            ("http://[2001::1]/", false),
+            ("http://[2001:db8::1]/", false),
+            ("http://[3fff::1]/", false),
+            ("http://[2a00:1450::1]/", true),
         ];
         for (url, allowed) in table {
             assert_eq!(policy.allows_url(&Url::parse(url).unwrap()), allowed, "{url}");
