@@ -7,7 +7,7 @@ use std::future::ready;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
@@ -97,6 +97,7 @@ pub(crate) async fn permitted(
     let Authenticated(workspace) = workspace.ok_or_else(ApiError::internal)?;
     let has_body = !request.method().is_safe() && request.method() != Method::DELETE;
     if has_body {
+        refuse_encoded(request.headers())?;
         let body = std::mem::take(request.body_mut());
         let (received, room) = app.bodies.receive(workspace.seq, body).await?;
         hold(room);
@@ -112,6 +113,16 @@ pub(crate) async fn permitted(
     room?;
     request.extensions_mut().insert(Caller { workspace });
     Ok(next.run(request).await)
+}
+
+/// Refuses a body with a content coding, such as gzip. It would not be read as JSON.
+fn refuse_encoded(headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+    if codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let message = "Content-Encoding is not supported: send the body as plain JSON.";
+    Err(ApiError::new(Code::UnsupportedMediaType, message))
 }
 
 /// The key of the request. A key that is not UTF-8 is an unknown key.

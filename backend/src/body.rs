@@ -65,6 +65,8 @@ impl<S: Sync> FromRequest<S> for SizedJsonBody {
 }
 
 fn parse(body: &[u8]) -> Result<Value, ApiError> {
+    // RFC 8259, section 8.1: a parser may ignore a byte order mark.
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     if has_too_many_values(body) {
         let message = format!("Too big: expected the body to have <={MAX_JSON_VALUES} JSON values");
         return Err(ApiError::invalid("too_big", "", &message));

@@ -33,6 +33,8 @@ pub enum Code {
     Gone,
     /// 413: the body is larger than [`crate::bodies::MAX_BODY_BYTES`].
     PayloadTooLarge,
+    /// 415: the body has a content coding, such as gzip.
+    UnsupportedMediaType,
     /// 422: the request is well-formed, but a field is invalid.
     UnprocessableEntity,
     /// 500: an internal error.
@@ -55,6 +57,7 @@ impl Code {
             Self::Conflict => StatusCode::CONFLICT,
             Self::Gone => StatusCode::GONE,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::UnprocessableEntity => StatusCode::UNPROCESSABLE_ENTITY,
             Self::InternalServerError => StatusCode::INTERNAL_SERVER_ERROR,
             Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,

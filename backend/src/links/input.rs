@@ -324,7 +324,7 @@ impl DetailsInput {
                 Change::Keep => Change::Keep,
                 Change::Clear => Change::Clear,
                 Change::Set(text) => Change::Set(
-                    when::parse(&text, now, &TimeZone::UTC, Edge::Start)
+                    when::parse(&text, now, &TimeZone::UTC, Edge::End)
                         .map_err(|error| fields.invalid(name, &error.to_string()))?,
                 ),
             };

@@ -32,6 +32,31 @@ on_both_databases! {
     a_body_beyond_the_bound_is_413,
     a_body_with_too_many_values_is_422,
     a_request_that_does_not_arrive_in_time_is_408,
+    a_body_is_plain_json_with_or_without_a_byte_order_mark,
+}
+
+async fn a_body_is_plain_json_with_or_without_a_byte_order_mark(database: Database) {
+    let service = Service::start(database).await;
+    let key = format!("Bearer {}", service.key());
+    let body: &[u8] = br#"{"url": "https://example.com/"}"#;
+    //  content coding, what precedes the body, and the status
+    for (coding, before, status) in [
+        (None, "", 200),
+        (None, "\u{feff}", 200),
+        (Some("identity"), "", 200),
+        (None, "\u{feff}\u{feff}", 400),
+        (Some("gzip"), "", 415),
+        (Some("identity, gzip"), "", 415),
+    ] {
+        let mut headers: Vec<(&str, &[u8])> = vec![("authorization", key.as_bytes())];
+        headers.extend(coding.map(|coding| ("content-encoding", coding.as_bytes())));
+        let body = [before.as_bytes(), body].concat();
+        let answer = send(&service, Method::POST, "/links", &headers, body).await;
+        assert_eq!(answer.status, status, "{coding:?} {before:?}");
+        if status == 415 {
+            assert_eq!(answer.error().1, "unsupported_media_type");
+        }
+    }
 }
 
 async fn who_brings_no_good_key_is_told_why(database: Database) {

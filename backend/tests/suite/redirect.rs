@@ -95,7 +95,11 @@ async fn destinations_keep_their_bytes(database: Database) {
     //  destination, query of the visitor, and where the visitor is sent
     let table = [
         ("https://example.com?q=%F3&a&sig=%2b+", "", "https://example.com?q=%F3&a&sig=%2b+"),
-        ("https://example.com?q=%F3&a&sig=%2b+", "?fbclid=1", "https://example.com?q=%F3&a&sig=%2b+&fbclid=1"),
+        (
+            "https://example.com?q=%F3&a&sig=%2b+",
+            "?fbclid=1",
+            "https://example.com?q=%F3&a&sig=%2b+&fbclid=1",
+        ),
         ("https://Example.com/a/../b#f?x", "?fbclid=%2b", "https://Example.com/a/../b?fbclid=%2b#f?x"),
         ("mailto:a@example.com?subject=A%20B", "?fbclid=1", "mailto:a@example.com?subject=A%20B"),
         ("https://example.com/ä b", "?c=ü", "https://example.com/%C3%A4%20b?c=%C3%BC"),
@@ -121,7 +125,11 @@ async fn slashes_at_the_ends_of_a_key_do_not_count(database: Database) {
     for key in ["a/b", "a/b/", "/A/b/"] {
         let link = service.get(&format!("/links/info?domain=s.test&key={key}")).await;
         assert_eq!(link.body["key"], "a/b", "{key}");
-        assert_eq!(service.get(&format!("/analytics?domain=s.test&key={key}")).await.body["clicks"], 4, "{key}");
+        assert_eq!(
+            service.get(&format!("/analytics?domain=s.test&key={key}")).await.body["clicks"],
+            4,
+            "{key}"
+        );
     }
     assert_eq!(service.follow(Method::GET, "/r///", CHROME).await.status, 404);
 }
@@ -157,6 +165,10 @@ async fn a_link_leads_nowhere_once_it_has_expired(database: Database) {
     let expired = json!({"url": "https://example.com", "key": "b", "expiresAt": "in 1 hour", "expiredUrl": "over.test"});
     service.link(&expired).await;
     assert_eq!(service.follow(Method::GET, "/r/a", CHROME).await.status, 302);
+    // A day is over at its end, in UTC.
+    let day = json!({"url": "https://example.com", "key": "day", "expiresAt": "2026-03-15"});
+    assert_eq!(service.link(&day).await["expiresAt"], "2026-03-15T23:59:59.999Z");
+    assert_eq!(service.follow(Method::GET, "/r/day", CHROME).await.status, 302);
     service.clock.advance(std::time::Duration::from_secs(3600));
     assert_eq!(service.follow(Method::GET, "/r/a", CHROME).await.status, 410);
     assert_eq!(service.follow(Method::GET, "/r/b", CHROME).await.headers["location"], "https://over.test");
