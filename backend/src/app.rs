@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::admission::Admission;
 use crate::answers::Answers;
+use crate::api::known_domains::KnownDomains;
 use crate::availability::Availability;
 use crate::backlogs::Counting;
 use crate::bodies::Bodies;
@@ -99,8 +100,11 @@ impl Backend {
         let admission = Admission::new(store.analytics().readers, Arc::clone(&gate));
         let permits = Permits::new(store.connections() / 2, Arc::clone(&gate));
         let availability = Availability::of(store.clone());
+        let default = settings.public_url.default_domain();
+        let domains = KnownDomains::new(default, store.clone(), stop.subscribe());
         let app = App {
             targets: Targets::new(store.clone(), availability.clone(), clock.clone(), settings.max_stale),
+            domains,
             store,
             availability,
             clock,

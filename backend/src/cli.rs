@@ -53,7 +53,7 @@ Example:
     /// Creates, lists and revokes API keys.
     #[command(subcommand)]
     Keys(Keys),
-    /// Assigns domains to workspaces, and releases and lists them.
+    /// Assigns domains to workspaces, and lists and removes them.
     #[command(subcommand)]
     Domains(Domains),
     /// Creates a link for each line of a CSV file. The first line contains the API's field names.
@@ -121,9 +121,6 @@ pub(super) struct Import {
     /// Public URL of the API. Its host is the default domain of the links.
     #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
     pub(super) public_url: PublicUrl,
-    /// Another domain for short links. Repeatable; accepts a comma-separated list.
-    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
-    pub(super) domains: Vec<String>,
     /// Skips the lines up to this one, to continue an import that was stopped.
     #[arg(long, value_name = "NUMBER", default_value = "0")]
     pub(super) after_line: u64,
@@ -162,9 +159,6 @@ Example:
         /// Public URL of the API, as for serve. Webhook events contain the URLs of links.
         #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
         public_url: PublicUrl,
-        /// Another domain for short links. Repeatable; accepts a comma-separated list.
-        #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
-        domains: Vec<String>,
     },
     /// Deletes clicks that were set aside.
     Delete {
@@ -198,9 +192,6 @@ pub(super) struct Serve {
     /// Allows webhooks to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     pub(super) allow_private_webhooks: bool,
-    /// Another domain for short links. It must resolve to this service. Repeatable; accepts a comma-separated list.
-    #[arg(long = "domain", env = "WEIR_DOMAINS", value_delimiter = ',', value_parser = parse_domain)]
-    pub(super) domains: Vec<String>,
     /// Bearer token of /internal/keys.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub(super) internal_token: Option<String>,
@@ -355,9 +346,19 @@ Examples:
     Create {
         #[command(flatten)]
         database: Database,
-        /// Plan of the key. The gateway applies its quotas.
+        /// Plan of the key, one of --plans. The gateway applies its quotas.
         #[arg(long, value_parser = parse_name)]
         plan: String,
+        /// Names of the plans that the gateway knows, comma-separated. A key with another plan would be unknown to it.
+        #[arg(
+            long,
+            value_name = "PLANS",
+            env = "WEIR_PLANS",
+            value_delimiter = ',',
+            default_value = "free,pro,business,advanced,enterprise",
+            value_parser = parse_name
+        )]
+        plans: Vec<String>,
         /// Quotas that override the plan's, for example standard=5000/minute,analytics=20/second. Required for the plan
         /// enterprise, which has no default quotas.
         #[arg(long, value_parser = parse_limits)]
@@ -388,10 +389,11 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Domains {
-    /// Assigns a domain to a workspace. Other workspaces can then no longer create links on it.
+    /// Assigns a domain to a workspace. Only this workspace can then create links on it.
     ///
-    /// The domain must be a --domain of `serve`, or the host of its --public-url. Existing links of other workspaces keep
-    /// working. Running services apply the change at once.
+    /// The domain must resolve to this service. Running services apply the change within a second. Once a domain is assigned, the
+    /// service answers 404 to visitors of hosts that are neither assigned nor that of --public-url, unless the host is an
+    /// IP address.
     #[command(after_help = "\
 Example:
   backend domains assign --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D go.example.com")]
@@ -405,8 +407,11 @@ Example:
         #[arg(value_parser = parse_domain)]
         domain: String,
     },
-    /// Releases a domain. All workspaces can then create links on it.
-    Release {
+    /// Removes a domain. Its links stay, and are not followed until the domain is assigned again.
+    #[command(after_help = "\
+Example:
+  backend domains remove go.example.com")]
+    Remove {
         #[command(flatten)]
         database: Database,
         /// The domain.
@@ -446,6 +451,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 17);
+        assert_eq!(examples, 18);
     }
 }

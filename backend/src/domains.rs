@@ -1,8 +1,8 @@
-//! The domains on which a workspace may create links. The options of `serve` list all domains, and `backend domains`
-//! assigns some of them to workspaces.
+//! The domains on which a workspace may create links: the default domain, and those that `backend domains` assigns to it.
 
 use axum::extract::State;
 use axum::{Json, Router, routing};
+use jiff::Timestamp;
 use serde::Serialize;
 use url::Url;
 
@@ -47,7 +47,7 @@ pub(crate) struct DomainBody {
     /// `dom_` and the domain.
     id: String,
     slug: String,
-    /// Always true, because the operator configures the domains.
+    /// Always true, because the operator assigns the domains.
     verified: bool,
     /// Whether this is the default domain of links.
     primary: bool,
@@ -60,8 +60,8 @@ pub(crate) struct DomainBody {
     logo: Option<String>,
     asset_links: Option<String>,
     apple_app_site_association: Option<String>,
-    /// The time at which the domain was assigned to the workspace, or the workspace was created if the domain is not
-    /// assigned.
+    /// The time at which the domain was assigned to the workspace. For the default domain, that at which the workspace was
+    /// created.
     created_at: String,
     updated_at: String,
     registered_domain: Option<String>,
@@ -76,32 +76,32 @@ async fn list(
     let search = query.search()?.unwrap_or_default().to_lowercase();
     // No domain is archived, so both values select the same domains.
     query.boolean("archived")?;
-    let names: Vec<&str> = app.public_url.domains().collect();
-    let assigned = app.store.assigned_among(&names).await?;
-    let body = |name: &str| {
-        let since = match assigned.get(name) {
-            Some(domain) if domain.workspace != caller.workspace.id => return None,
-            Some(domain) => domain.assigned_at,
-            None => caller.workspace.created_at,
-        };
-        Some(DomainBody {
-            id: format!("dom_{name}"),
-            slug: name.to_owned(),
-            verified: true,
-            primary: name == app.public_url.default_domain(),
-            archived: false,
-            placeholder: None,
-            expired_url: None,
-            not_found_url: None,
-            logo: None,
-            asset_links: None,
-            apple_app_site_association: None,
-            created_at: rfc3339(since),
-            updated_at: rfc3339(since),
-            registered_domain: None,
-        })
+    let default = app.public_url.default_domain();
+    let mut listed = Vec::new();
+    // The default domain is everybody's until it is assigned.
+    if app.store.assigned_domain(default).await?.is_none() {
+        listed.push((default.to_owned(), caller.workspace.created_at));
+    }
+    let assigned = app.store.domains_of(&caller.workspace).await?;
+    listed.extend(assigned.into_iter().map(|domain| (domain.name, domain.assigned_at)));
+    listed.sort_by_key(|(name, _)| name != default);
+    let body = |(name, since): (String, Timestamp)| DomainBody {
+        id: format!("dom_{name}"),
+        verified: true,
+        primary: name == default,
+        archived: false,
+        placeholder: None,
+        expired_url: None,
+        not_found_url: None,
+        logo: None,
+        asset_links: None,
+        apple_app_site_association: None,
+        created_at: rfc3339(since),
+        updated_at: rfc3339(since),
+        registered_domain: None,
+        slug: name,
     };
-    let domains = names.into_iter().filter(|name| name.contains(&search)).filter_map(body);
+    let domains = listed.into_iter().filter(|(name, _)| name.contains(&search)).map(body);
     let (skip, size) = (skip.try_into().unwrap_or(usize::MAX), size.try_into().unwrap_or(usize::MAX));
     Ok(Json(domains.skip(skip).take(size).collect()))
 }

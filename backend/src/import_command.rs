@@ -15,9 +15,8 @@ use crate::cli::Import;
 use crate::{CliError, count, known_workspace, open};
 
 pub(super) async fn run(options: Import) -> Result<(), CliError> {
-    let Import { database, workspace, public_url, domains, after_line, file: path } = options;
+    let Import { database, workspace, public_url, after_line, file: path } = options;
     let store = open(&database).await?;
-    let public_url = public_url.with_domains(domains);
     let workspace = known_workspace(&store, workspace).await?;
     let unreadable = |source| CliError::File { path: path.clone(), source };
     let file = File::open(&path).map_err(unreadable)?;

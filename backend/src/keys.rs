@@ -31,6 +31,14 @@ pub enum InvalidLimits {
         /// The input.
         limit: String,
     },
+    /// The gateway does not know the plan.
+    #[error("--plan {plan}: no such plan. Expected {}; --plans changes them", one_of(plans))]
+    UnknownPlan {
+        /// The plan.
+        plan: String,
+        /// The plans that the gateway knows.
+        plans: Vec<String>,
+    },
     /// The plan has no default quotas and the key has none either.
     #[error(
         "the plan {plan} has no default quotas: set those of the key, at least {DEFAULT_CLASS}=<count>/<unit>"
@@ -49,6 +57,17 @@ pub enum InvalidLimits {
         /// The input.
         quota: String,
     },
+}
+
+/// The words of a choice: `a, b or c`.
+fn one_of(words: &[String]) -> String {
+    match words {
+        [others @ .., before, last] => {
+            let others: String = others.iter().flat_map(|word| [word.as_str(), ", "]).collect();
+            format!("{others}{before} or {last}")
+        }
+        words => words.concat(),
+    }
 }
 
 /// Checks the name of a plan or class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
@@ -88,11 +107,14 @@ pub fn parse_limits(text: &str) -> Result<Limits, InvalidLimits> {
     Ok(limits)
 }
 
-/// Checks that a key has quotas if its plan has no default quotas.
+/// Checks that the gateway knows a plan, and that a key has quotas if its plan has no default quotas.
 ///
 /// # Errors
-/// [`InvalidLimits::Missing`] if the key has none.
-pub fn check_limits(plan: &str, limits: Option<&Limits>) -> Result<(), InvalidLimits> {
+/// [`InvalidLimits::UnknownPlan`] or [`InvalidLimits::Missing`].
+pub fn check_plan(plan: &str, plans: &[String], limits: Option<&Limits>) -> Result<(), InvalidLimits> {
+    if !plans.iter().any(|known| known == plan) {
+        return Err(InvalidLimits::UnknownPlan { plan: plan.to_owned(), plans: plans.to_owned() });
+    }
     let has_quota = limits.is_some_and(|limits| limits.contains_key(DEFAULT_CLASS));
     if CUSTOM_PLANS.contains(&plan) && !has_quota {
         return Err(InvalidLimits::Missing { plan: plan.to_owned() });

@@ -9,6 +9,7 @@
 mod admission;
 pub(crate) mod analytics;
 mod answers;
+mod api;
 mod app;
 mod auth;
 mod availability;

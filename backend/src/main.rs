@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use backend::backup::{BackupError, backup, restore};
 use backend::import::ImportError;
-use backend::keys::{InvalidLimits, Subscriber, check_limits, parse_limits};
+use backend::keys::{InvalidLimits, Subscriber, check_plan, parse_limits};
 use backend::server::StopSignals;
 use backend::{
     AddressPolicy, Analytics, AssignedDomain, Backend, Clock, DomainConflict, InvalidPublicUrl, Limits,
@@ -166,15 +166,18 @@ async fn run() -> ExitCode {
     let done = match cli.command {
         Command::Serve(options) => serve(*options).await,
         Command::Migrate { database } => migrate(&database).await,
-        Command::Keys(Keys::Create { database, plan, limits, workspace, json }) => {
-            create_key(&database, &plan, limits.as_ref(), workspace.as_deref(), json).await
+        Command::Keys(Keys::Create { database, plan, plans, limits, workspace, json }) => {
+            match check_plan(&plan, &plans, limits.as_ref()) {
+                Ok(()) => create_key(&database, &plan, limits.as_ref(), workspace.as_deref(), json).await,
+                Err(error) => Err(error.into()),
+            }
         }
         Command::Keys(Keys::List { database, json }) => list_keys(&database, json).await,
         Command::Keys(Keys::Revoke { database, id }) => revoke_key(&database, id).await,
         Command::Domains(Domains::Assign { database, workspace, domain }) => {
             assign_domain(&database, workspace, &domain).await
         }
-        Command::Domains(Domains::Release { database, domain }) => release_domain(&database, domain).await,
+        Command::Domains(Domains::Remove { database, domain }) => remove_domain(&database, domain).await,
         Command::Domains(Domains::List { database, json }) => list_domains(&database, json).await,
         Command::Import(options) => import_command::run(*options).await,
         Command::Backup(options) => {
@@ -184,8 +187,8 @@ async fn run() -> ExitCode {
             restore(&options.database.url, &options.spools, &options.folder).await.map_err(CliError::from)
         }
         Command::SetAside(SetAside::List { database }) => list_set_aside(&database).await,
-        Command::SetAside(SetAside::Replay { database, public_url, domains }) => {
-            replay_set_aside(&database, public_url, domains).await
+        Command::SetAside(SetAside::Replay { database, public_url }) => {
+            replay_set_aside(&database, &public_url).await
         }
         Command::SetAside(SetAside::Delete { database, ids }) => delete_set_aside(&database, ids).await,
         Command::Seed { database, name, json } => seed(&database, &name, json).await,
@@ -240,7 +243,6 @@ async fn serve(options: Serve) -> Result<(), CliError> {
         opened.map_err(|source| CliError::NamedFile { option: "--spool", path: spool.clone(), source })?;
         store = store.with_spool(spool);
     }
-    let public_url = public_url.with_domains(options.domains);
     let bounds = server::Bounds {
         connections: options.max_connections,
         write_timeout: Duration::from_secs(options.write_timeout),
@@ -323,7 +325,6 @@ async fn create_key(
     workspace: Option<&str>,
     as_json: bool,
 ) -> Result<(), CliError> {
-    check_limits(plan, limits)?;
     let store = open(database).await?;
     let now = Clock::system().now();
     let workspace = match workspace {
@@ -370,11 +371,11 @@ async fn assign_domain(database: &Database, workspace: String, domain: &str) -> 
     Ok(())
 }
 
-async fn release_domain(database: &Database, domain: String) -> Result<(), CliError> {
+async fn remove_domain(database: &Database, domain: String) -> Result<(), CliError> {
     let store = open(database).await?;
-    let released = store.release_domain(&domain).await?;
+    let removed = store.remove_domain(&domain).await?;
     store.close().await;
-    if released { Ok(()) } else { Err(CliError::UnassignedDomain(domain)) }
+    if removed { Ok(()) } else { Err(CliError::UnassignedDomain(domain)) }
 }
 
 async fn list_domains(database: &Database, as_json: bool) -> Result<(), CliError> {
@@ -404,14 +405,9 @@ async fn list_set_aside(database: &Database) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn replay_set_aside(
-    database: &Database,
-    public_url: PublicUrl,
-    domains: Vec<String>,
-) -> Result<(), CliError> {
+async fn replay_set_aside(database: &Database, public_url: &PublicUrl) -> Result<(), CliError> {
     let store = open(database).await?;
-    let public_url = public_url.with_domains(domains);
-    let replayed = store.replay_set_aside(&public_url).await?;
+    let replayed = store.replay_set_aside(public_url).await?;
     store.close().await;
     for (id, reason) in &replayed.refused {
         say!("{id}: {reason}")?;

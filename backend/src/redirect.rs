@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
 use axum::http::request::Parts;
+use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router, routing};
@@ -51,9 +52,11 @@ pub(crate) async fn visit(
 ) -> Result<Response, ApiError> {
     let headers = &request.headers;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let domain = app.public_url.domain_of_host(host);
+    // The authority of an absolute URL takes precedence over the header (RFC 9112, section 3.2.2).
+    let host = request.uri.authority().map(Authority::as_str).or(host);
+    let domain = app.domains.domain_of(host).await?.ok_or_else(not_found)?;
     // As in the creation of links, slashes at the ends of a key do not count.
-    let target = app.targets.find(domain, key.trim_matches('/')).await?.ok_or_else(not_found)?;
+    let target = app.targets.find(&domain, key.trim_matches('/')).await?.ok_or_else(not_found)?;
     app.gate.workloads.seen(target.workspace_seq);
     let now = app.clock.now();
     if target.details.disabled_at.is_some_and(|disabled| disabled <= now) {

@@ -6,6 +6,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::admission::Admission;
 use crate::answers::Answers;
+use crate::api::known_domains::KnownDomains;
 use crate::availability::Availability;
 use crate::backlogs::Counting;
 use crate::bodies::Bodies;
@@ -30,6 +31,7 @@ pub(crate) struct App {
     pub(crate) clock: Clock,
     pub(crate) public_url: PublicUrl,
     pub(crate) webhook_addresses: AddressPolicy,
+    pub(crate) domains: KnownDomains,
     pub(crate) targets: Targets,
     pub(crate) recorder: Recorder,
     pub(crate) gate: Arc<Gate>,

@@ -73,7 +73,7 @@ mod tests {
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
-        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
         let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
         let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
         let new = NewWebhook {

@@ -8,7 +8,7 @@ pub(super) const SECRET: &str = "password";
 /// The columns that are fields of a link, and their accepted values.
 const COLUMNS: &[(&str, &str)] = &[
     ("url", "an address of at most 32,000 characters, such as https://example.com/page"),
-    ("domain", "a domain of --public-url or --domain"),
+    ("domain", "the host of --public-url, or a domain of the workspace"),
     ("key", "up to 190 letters, digits, _, -, . and /, unique on the domain"),
     ("keyLength", "a whole number from 3 to 190"),
     ("prefix", "letters, digits, _, -, . and /, up to 190 with a slash and the generated key"),

@@ -426,9 +426,7 @@ fn line(
         }
         None => of_line(error.message),
     })?;
-    let link = NewLink::of(link, public)
-        .map_err(|conflict| Refused::of_cell(number, &cells, "domain", conflict.to_string()))?;
-    Ok(Line { number, record, link })
+    Ok(Line { number, record, link: NewLink::of(link, public) })
 }
 
 /// Converts a cell to the JSON type of its field. A value of another type stays a string, which the later check

@@ -62,7 +62,7 @@ pub(super) async fn create(
             .iter()
             .enumerate()
             .map(|(index, item)| {
-                Ok(NewLink::of(LinkInput::create(item, &format!("[{index}]"), now)?, &public)?)
+                Ok(NewLink::of(LinkInput::create(item, &format!("[{index}]"), now)?, &public))
             })
             .collect::<Result<_, ApiError>>()?;
         refuse_duplicates(&links)?;
@@ -126,7 +126,7 @@ pub(super) async fn update(
             return Err(Fields::of(data, "data")?.invalid(name, "Cannot be changed for many links at once"));
         }
     }
-    let changed = app.store.update_links(&caller.workspace, &selectors, &input, now).await?;
+    let changed = app.store.update_links(&caller.workspace, &selectors, &input, now, &app.public_url).await?;
     let changed = changed?;
     for changed in &changed {
         app.link_changed(changed);

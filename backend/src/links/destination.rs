@@ -156,11 +156,7 @@ mod tests {
                 "https://example.com?utm_source=",
             ),
             ("nonsense", json!({"utm_source": "s"}), "nonsense"),
-            (
-                "https://example.com",
-                json!({"utm_source": "s t&u"}),
-                "https://example.com?utm_source=s+t%26u",
-            ),
+            ("https://example.com", json!({"utm_source": "s t&u"}), "https://example.com?utm_source=s+t%26u"),
             (
                 "https://example.com/?a=b%20c&flag&utm_source=x&sig=%2f+#top",
                 json!({"utm_source": "y", "utm_term": null}),

@@ -7,7 +7,6 @@ use url::Url;
 pub struct PublicUrl {
     base: Url,
     host: String,
-    other_domains: Vec<String>,
 }
 
 /// The public URL is not valid for short links.
@@ -25,40 +24,13 @@ impl PublicUrl {
     pub fn parse(text: &str) -> Result<Self, InvalidPublicUrl> {
         let invalid = || InvalidPublicUrl { url: text.to_owned() };
         let base = Url::parse(text.trim_end_matches('/')).map_err(|_| invalid())?;
-        let host = base.host_str().ok_or_else(invalid)?.to_owned();
+        let host = base.host_str().ok_or_else(invalid)?;
+        let host = host.strip_suffix('.').unwrap_or(host).to_owned();
         let plain = base.query().is_none() && base.fragment().is_none() && base.username().is_empty();
         if !plain || !matches!(base.scheme(), "http" | "https") {
             return Err(invalid());
         }
-        Ok(Self { base, host, other_domains: Vec::new() })
-    }
-
-    /// Permits links on further domains that resolve to this service: `https://<domain>/r/<key>`.
-    #[must_use]
-    pub fn with_domains(mut self, domains: impl IntoIterator<Item = String>) -> Self {
-        self.other_domains = domains.into_iter().map(|domain| domain.to_lowercase()).collect();
-        self
-    }
-
-    /// The domains of links, the default domain first.
-    pub(crate) fn domains(&self) -> impl Iterator<Item = &str> {
-        let others = self.other_domains.iter().map(String::as_str).filter(|other| *other != self.host);
-        std::iter::once(self.host.as_str()).chain(others)
-    }
-
-    /// Whether links may be on `domain`.
-    pub(crate) fn has_domain(&self, domain: &str) -> bool {
-        self.domains().any(|known| known == domain)
-    }
-
-    /// The domain of a request with this `Host` header.
-    pub(crate) fn domain_of_host<'a>(&'a self, host: Option<&str>) -> &'a str {
-        if self.other_domains.is_empty() {
-            return &self.host;
-        }
-        let named = host.map(|host| host.split(':').next().unwrap_or(host).to_lowercase());
-        let other = self.other_domains.iter().find(|other| Some(*other) == named.as_ref());
-        other.unwrap_or(&self.host)
+        Ok(Self { base, host })
     }
 
     /// The scheme of all short links.

@@ -47,7 +47,7 @@ impl FromRequest<Shared> for CreateLink {
     async fn from_request(request: Request, app: &Shared) -> Result<Self, ApiError> {
         let JsonBody(body) = JsonBody::from_request(request, app).await?;
         let now = app.clock.now();
-        Ok(Self { new: NewLink::of(LinkInput::create(&body, "", now)?, &app.public_url)?, now })
+        Ok(Self { new: NewLink::of(LinkInput::create(&body, "", now)?, &app.public_url), now })
     }
 }
 
@@ -169,7 +169,7 @@ async fn upsert(
     JsonBody(body): JsonBody,
 ) -> Result<Json<LinkBody>, ApiError> {
     let now = app.clock.now();
-    let new = NewLink::of(LinkInput::upsert(&body, now)?, &app.public_url)?;
+    let new = NewLink::of(LinkInput::upsert(&body, now)?, &app.public_url);
     let changed = app.store.upsert_link(&caller.workspace, new, now, &app.public_url).await?;
     let changed = changed?;
     app.link_changed(&changed);

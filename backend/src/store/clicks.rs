@@ -251,7 +251,7 @@ mod tests {
         let workspace = store.create_workspace("test", now).await.unwrap();
         let body =
             serde_json::json!({"url": "https://example.com?utm_source=s", "title": "t", "externalId": "e"});
-        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
         let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
         let webhook = NewWebhook {
             name: "rx".to_owned(),

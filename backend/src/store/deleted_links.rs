@@ -226,7 +226,7 @@ mod tests {
                 "url": "https://example.com", "tagNames": ["t"], "title": "t".repeat(title),
             });
             let new: Vec<_> = (0..links)
-                .map(|_| NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap())
+                .map(|_| NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public))
                 .collect();
             let made = store.create_links(&workspace, &new, now, None).await.unwrap();
             let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
@@ -261,7 +261,7 @@ mod tests {
         let workspace = store.create_workspace("test", now).await.unwrap();
         store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
         let body = serde_json::json!({"url": "https://example.com", "tagNames": ["t"]});
-        let new = || NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let new = || NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
         let made = store.create_links(&workspace, &[new(), new()], now, None).await.unwrap();
         let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
         let clicks: Vec<Click> =

@@ -1,4 +1,4 @@
-//! Domains that are assigned to one workspace. Every workspace may use the other domains.
+//! Domains that are assigned to a workspace. Only this workspace may create links on them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,22 +20,35 @@ pub struct AssignedDomain {
     pub assigned_at: Timestamp,
 }
 
-/// A domain is assigned to another workspace.
+/// The reason why a domain cannot be assigned to a workspace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the domain {name} is assigned to the workspace {workspace}; release it first")]
-pub struct DomainConflict {
-    name: String,
-    workspace: String,
+pub enum DomainConflict {
+    /// The domain is assigned to another workspace.
+    #[error("the domain {name} is assigned to the workspace {workspace}; remove it first")]
+    Assigned {
+        /// The domain.
+        name: String,
+        /// The id of the workspace.
+        workspace: String,
+    },
+    /// Another workspace has links on the domain.
+    #[error("the workspace {workspace} has links on the domain {name}; it must delete them first")]
+    HasLinks {
+        /// The domain.
+        name: String,
+        /// The id of the workspace.
+        workspace: String,
+    },
 }
 
 const DOMAINS: &str = "SELECT n.name, w.id AS workspace, n.assigned_at FROM domains n
     JOIN workspaces w ON w.seq = n.workspace_seq ";
 
 impl Store {
-    /// Assigns a domain to a workspace. Other workspaces can then no longer create links on it. Existing links stay.
+    /// Assigns a domain to a workspace, which alone can then create links on it.
     ///
     /// # Errors
-    /// [`StoreError`] if the database fails, [`DomainConflict`] if the domain is assigned to another workspace.
+    /// [`StoreError`] if the database fails, [`DomainConflict`] if the domain or a link on it belongs to another workspace.
     pub async fn assign_domain(
         &self,
         workspace: &Workspace,
@@ -52,18 +65,26 @@ impl Store {
         let mut sql = Sql::new(DOMAINS);
         sql.push("WHERE n.name = ").bind(name.to_owned());
         let owner = assigned(&sql.one(&mut *transaction).await?)?.workspace;
-        transaction.commit().await?;
-        if owner == workspace.id {
-            return Ok(Ok(()));
+        if owner != workspace.id {
+            return Ok(Err(DomainConflict::Assigned { name: name.to_owned(), workspace: owner }));
         }
-        Ok(Err(DomainConflict { name: name.to_owned(), workspace: owner }))
+        // Visitors of the domain would follow these links.
+        let mut sql = Sql::new(
+            "SELECT w.id FROM links l JOIN workspaces w ON w.seq = l.workspace_seq WHERE l.domain = ",
+        );
+        sql.bind(name.to_owned()).push(" AND l.workspace_seq <> ").bind(workspace.seq).push(" LIMIT 1");
+        if let Some(row) = sql.optional(&mut *transaction).await? {
+            return Ok(Err(DomainConflict::HasLinks { name: name.to_owned(), workspace: row.try_get(0)? }));
+        }
+        transaction.commit().await?;
+        Ok(Ok(()))
     }
 
-    /// Releases a domain, so that every workspace may use it. False if it is not assigned.
+    /// Removes a domain. Links on it stay, but are not followed. False if the domain is not assigned.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
-    pub async fn release_domain(&self, name: &str) -> Result<bool, StoreError> {
+    pub async fn remove_domain(&self, name: &str) -> Result<bool, StoreError> {
         let mut sql = Sql::new("DELETE FROM domains WHERE name = ");
         sql.bind(name.to_owned());
         Ok(sql.execute(&self.write).await? == 1)
@@ -79,29 +100,43 @@ impl Store {
         sql.all(&self.read).await?.iter().map(assigned).collect()
     }
 
-    /// The assigned domains among `names`, by name.
-    pub(crate) async fn assigned_among(
-        &self,
-        names: &[&str],
-    ) -> Result<HashMap<String, AssignedDomain>, StoreError> {
+    /// The owner of a domain, if it is assigned.
+    pub(crate) async fn assigned_domain(&self, name: &str) -> Result<Option<AssignedDomain>, StoreError> {
         let mut sql = Sql::new(DOMAINS);
-        sql.push("WHERE n.name IN ").texts(self.dialect, names);
-        let domains = sql.all(&self.read).await?;
-        domains.iter().map(|row| assigned(row).map(|domain| (domain.name.clone(), domain))).collect()
+        sql.push("WHERE n.name = ").bind(name.to_owned());
+        sql.optional(&self.read).await?.as_ref().map(assigned).transpose()
+    }
+
+    /// The domains of a workspace, by name.
+    pub(crate) async fn domains_of(&self, workspace: &Workspace) -> Result<Vec<AssignedDomain>, StoreError> {
+        let mut sql = Sql::new(DOMAINS);
+        sql.push("WHERE n.workspace_seq = ").bind(workspace.seq).push(" ORDER BY n.name");
+        sql.all(&self.read).await?.iter().map(assigned).collect()
     }
 }
 
-/// The domains among `names` that are assigned to other workspaces.
-pub(super) async fn domains_of_others(
-    transaction: &mut Transaction<'static, Any>,
-    dialect: Dialect,
-    workspace: &Workspace,
-    names: impl Iterator<Item = &str>,
-) -> Result<HashSet<String>, StoreError> {
-    let names: HashSet<&str> = names.collect();
-    let mut sql = Sql::new("SELECT n.name FROM domains n WHERE n.workspace_seq <> ");
-    sql.bind(workspace.seq).push(" AND n.name IN ").texts(dialect, &names.into_iter().collect::<Vec<_>>());
-    sql.all(&mut **transaction).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+/// The workspaces that domains are assigned to.
+pub(super) struct Owners(HashMap<String, i64>);
+
+impl Owners {
+    /// The owners of the domains among `names` that are assigned.
+    pub(super) async fn of(
+        transaction: &mut Transaction<'static, Any>,
+        dialect: Dialect,
+        names: impl Iterator<Item = &str>,
+    ) -> Result<Self, StoreError> {
+        let names: HashSet<&str> = names.collect();
+        let mut sql = Sql::new("SELECT n.name, n.workspace_seq FROM domains n WHERE n.name IN ");
+        sql.texts(dialect, &names.into_iter().collect::<Vec<_>>());
+        let owners = sql.all(&mut **transaction).await?;
+        let owners = owners.iter().map(|row| Ok::<_, StoreError>((row.try_get(0)?, row.try_get(1)?)));
+        Ok(Self(owners.collect::<Result<_, _>>()?))
+    }
+
+    /// Whether a workspace may create links on a domain: its own, or the default domain if that is nobody's.
+    pub(super) fn permit(&self, workspace: &Workspace, domain: &str, is_default: bool) -> bool {
+        self.0.get(domain).map_or(is_default, |owner| *owner == workspace.seq)
+    }
 }
 
 fn assigned(row: &AnyRow) -> Result<AssignedDomain, StoreError> {

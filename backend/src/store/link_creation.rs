@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
-use super::domains::domains_of_others;
+use super::domains::Owners;
 use super::folders::known_folders;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
 use super::link_size::{self, MAX_LINK_BYTES};
@@ -23,21 +23,21 @@ use crate::webhooks::{Event, Trigger};
 /// Attempts to find a random key that is free. With 36^7 keys even a domain with a billion links needs two.
 const KEY_ATTEMPTS: usize = 8;
 
-/// A link to be created: the fields of the request, and a domain that may carry it.
+/// A link to be created: the fields of the request, and its domain.
 #[derive(Clone, Debug)]
 pub(crate) struct NewLink {
     pub(crate) input: LinkInput,
     pub(crate) domain: String,
+    /// The domain is the default domain.
+    on_default: bool,
 }
 
 impl NewLink {
     /// A link on the domain of `input`, or on the default domain.
-    ///
-    /// # Errors
-    /// [`LinkConflict::Domain`] if the service has no such domain.
-    pub(crate) fn of(input: LinkInput, public: &PublicUrl) -> Result<Self, LinkConflict> {
-        let domain = input.domain.clone().unwrap_or_else(|| public.default_domain().to_owned());
-        if public.has_domain(&domain) { Ok(Self { input, domain }) } else { Err(LinkConflict::Domain) }
+    pub(crate) fn of(input: LinkInput, public: &PublicUrl) -> Self {
+        let default = public.default_domain();
+        let domain = input.domain.clone().unwrap_or_else(|| default.to_owned());
+        Self { on_default: domain == default, input, domain }
     }
 }
 
@@ -193,7 +193,7 @@ impl Store {
     ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
         let mut results = vec![None; links.len()];
         let domains = drafts.iter().map(|draft| draft.link.domain.as_str());
-        let domains_of_others = domains_of_others(transaction, self.dialect, workspace, domains).await?;
+        let owners = Owners::of(transaction, self.dialect, domains).await?;
         let folders = drafts.iter().filter_map(|draft| draft.link.folder_id.as_deref());
         let folders = known_folders(transaction, self.dialect, workspace, folders).await?;
         let tags = drafts.iter().map(|draft| links[draft.index].input.tags.as_ref());
@@ -202,7 +202,7 @@ impl Store {
         for (mut draft, tags) in drafts.into_iter().zip(tags) {
             let tags = if let Some(conflict) = draft.too_large() {
                 Err(conflict)
-            } else if domains_of_others.contains(&draft.link.domain) {
+            } else if !owners.permit(workspace, &draft.link.domain, links[draft.index].on_default) {
                 Err(LinkConflict::Domain)
             } else if let Some(conflict) = LinkConflict::of_folder(draft.link.folder_id.as_ref(), &folders) {
                 Err(conflict)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use sqlx::{Any, Transaction};
 
-use super::domains::domains_of_others;
+use super::domains::Owners;
 use super::folders::known_folders;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
 use super::link_creation::{Draft, NewLink};
@@ -50,15 +50,12 @@ impl Store {
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
         let Some(link) = self.load_locked(&mut transaction, sql).await?.pop() else { return Ok(None) };
-        // A link may keep a domain that the service no longer has.
-        if input.domain.as_ref().is_some_and(|domain| *domain != link.domain && !public.has_domain(domain)) {
-            return Ok(Some(Err(LinkConflict::Domain)));
-        }
         let tags = match self.check(&mut transaction, workspace, input).await? {
             Ok(tags) => tags,
             Err(conflict) => return Ok(Some(Err(conflict))),
         };
-        let changed = self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await?;
+        let changed =
+            self.change(&mut transaction, workspace, link, input, tags.as_deref(), now, public).await?;
         if let Ok(changed) = &changed {
             announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
             transaction.commit().await?;
@@ -90,8 +87,9 @@ impl Store {
                     Ok(tags) => tags,
                     Err(conflict) => return Ok(Err(conflict)),
                 };
-                let changed =
-                    self.change(&mut transaction, workspace, link, &new.input, tags.as_deref(), now).await?;
+                let changed = self
+                    .change(&mut transaction, workspace, link, &new.input, tags.as_deref(), now, public)
+                    .await?;
                 if let Ok(changed) = &changed {
                     announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
                 }
@@ -160,6 +158,7 @@ impl Store {
         selectors: &[LinkSelector],
         input: &LinkInput,
         now: Timestamp,
+        public: &PublicUrl,
     ) -> Result<Result<Vec<Changed>, LinkConflict>, StoreError> {
         let (links, changes) = (self.selected_links(workspace, selectors).await?, input.clone());
         let links = match in_background(move || sizes_of_updates(&links, &changes)).await? {
@@ -176,7 +175,10 @@ impl Store {
             };
             let ids = links.iter().map(|(id, _)| id);
             for link in self.lock_links(&mut transaction, workspace, ids).await? {
-                match self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await? {
+                match self
+                    .change(&mut transaction, workspace, link, input, tags.as_deref(), now, public)
+                    .await?
+                {
                     Ok(link) => changed.push(link),
                     Err(conflict) => return Ok(Err(conflict)),
                 }
@@ -226,6 +228,7 @@ impl Store {
         input: &LinkInput,
         tags: Option<&[Tag]>,
         now: Timestamp,
+        public: &PublicUrl,
     ) -> Result<Result<Changed, LinkConflict>, StoreError> {
         let mut after = match updated(&before, input, tags)? {
             Ok(after) => after,
@@ -237,8 +240,9 @@ impl Store {
         after.updated_at = now;
         // A new key makes a new short link, too.
         if after.domain != before.domain || after.key != before.key {
-            let domain = std::iter::once(after.domain.as_str());
-            if !domains_of_others(transaction, self.dialect, workspace, domain).await?.is_empty() {
+            let domain = after.domain.as_str();
+            let owners = Owners::of(transaction, self.dialect, std::iter::once(domain)).await?;
+            if !owners.permit(workspace, domain, domain == public.default_domain()) {
                 return Ok(Err(LinkConflict::Domain));
             }
         }

@@ -126,7 +126,7 @@ mod tests {
         let horizon: Timestamp = "2026-02-13T12:00:00Z".parse().unwrap();
         let workspace = store.create_workspace("test", horizon).await.unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
-        let link = NewLink::of(LinkInput::create(&body, "", horizon).unwrap(), &public).unwrap();
+        let link = NewLink::of(LinkInput::create(&body, "", horizon).unwrap(), &public);
         let link = store.create_links(&workspace, &[link], horizon, None).await.unwrap().remove(0).unwrap();
         // One each minute, and three that are kept.
         let clicks: Vec<Click> = (-3..CLICKS)

@@ -233,7 +233,7 @@ mod tests {
         let mut store = Store::open_or_create(&url).await.unwrap();
         let workspace = store.create_workspace("test", now).await.unwrap();
         let input = LinkInput::create(&json!({"url": "https://example.com"}), "", now).unwrap();
-        let links = [NewLink { input, domain: "s.test".to_owned() }];
+        let links = [NewLink::of(input, &public)];
         let link = store.create_links(&workspace, &links, now, None).await.unwrap().remove(0).unwrap();
         let clicks: Vec<Click> = (0..10).map(|_| Click::new(&link.id, now)).collect();
         let (mut spool, _) = store.open_spool().await.unwrap().unwrap();

@@ -340,7 +340,7 @@ mod tests {
         let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
         let folder = store.create_folder(&workspace, "f", None, now).await.unwrap().unwrap();
         let body = json!({"url": "https://example.com", "tagIds": [tag.id], "folderId": folder.id});
-        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public).unwrap();
+        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
         let made = store.create_links(&workspace, &vec![new; LINKS as usize], now, None).await.unwrap();
         assert!(made.iter().all(Result::is_ok));
         assert!(!store.sweep_tags().await.unwrap() && !store.sweep_folders().await.unwrap());

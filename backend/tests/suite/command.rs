@@ -43,7 +43,7 @@ fn keys_are_seeded_made_listed_and_revoked() {
 }
 
 #[test]
-fn domains_are_assigned_listed_and_released() {
+fn domains_are_assigned_listed_and_removed() {
     let folder = TempDir::new().unwrap();
     migrate(&database_in(folder.path()));
     let seeded = json(backend(&folder).args(["seed", "--json"]));
@@ -54,7 +54,7 @@ fn domains_are_assigned_listed_and_released() {
     assert_eq!(listed, serde_json::json!([{"domain": "go.example.com", "workspace": workspace}]));
     let shown = String::from_utf8(run(&["list"]).stdout).unwrap();
     assert_eq!(shown, format!("{workspace}  go.example.com\n"));
-    assert!(run(&["release", "go.example.com"]).status.success());
+    assert!(run(&["remove", "go.example.com"]).status.success());
     assert!(run(&["list"]).stdout.is_empty());
 }
 
@@ -63,13 +63,18 @@ fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
     migrate(&database_in(folder.path()));
     let no_quota = "--limits: the plan enterprise has no default quotas";
-    let table: [(&[&str], &str); 12] = [
+    let table: [(&[&str], &str); 14] = [
         (&["keys", "create", "--plan", "Pro"], "Pro"),
         (&["keys", "create", "--plan", "pro", "--limits", "standard=60/fortnight"], "60/fortnight"),
         (
             &["keys", "create", "--plan", "pro", "--workspace", "ws_nobody"],
             "no workspace has the id ws_nobody",
         ),
+        (
+            &["keys", "create", "--plan", "gold"],
+            "--plan gold: no such plan. Expected free, pro, business, advanced or enterprise; --plans changes them",
+        ),
+        (&["keys", "create", "--plan", "pro", "--plans", "free,gold"], "Expected free or gold"),
         (&["keys", "create", "--plan", "enterprise"], no_quota),
         (&["keys", "create", "--plan", "enterprise", "--limits", "analytics=20/second"], no_quota),
         (&["keys", "revoke", "key_nobody"], "no active key has the id key_nobody"),
@@ -78,7 +83,7 @@ fn what_is_wrong_on_the_command_line_is_named() {
             &["domains", "assign", "--workspace", "ws_nobody", "https://go.test"],
             "expected a host name in ASCII",
         ),
-        (&["domains", "release", "go.test"], "the domain go.test is not assigned"),
+        (&["domains", "remove", "go.test"], "the domain go.test is not assigned"),
         (&["serve", "--retention", "0"], "0 is not in 1..=36500"),
         (&["serve", "--ip", "whole"], "full, truncated, none"),
         (

@@ -9,11 +9,14 @@ use crate::service::Service;
 on_both_databases! {
     domains_are_listed_as_the_published_api_shows_them,
     links_on_an_assigned_domain_are_its_workspaces_alone,
+    a_domain_is_assigned_to_one_workspace,
+    a_host_leads_to_the_links_of_its_own_domain_only,
+    an_assignment_takes_effect_while_the_service_runs,
     the_default_domain_may_be_assigned_too,
 }
 
 async fn domains_are_listed_as_the_published_api_shows_them(database: Database) {
-    let service = Service::on_domains(database, &["go.test", "b.test", "s.test"]).await;
+    let service = Service::on_domains(database, &["go.test", "b.test"]).await;
     let domain = |name: &str, primary: bool| {
         json!({
             "id": format!("dom_{name}"), "slug": name, "verified": true, "primary": primary, "archived": false,
@@ -24,11 +27,11 @@ async fn domains_are_listed_as_the_published_api_shows_them(database: Database) 
     };
     let (s, go, b) = (domain("s.test", true), domain("go.test", false), domain("b.test", false));
     for (query, expected) in [
-        ("", json!([s, go, b])),
-        ("archived=true", json!([s, go, b])),
+        ("", json!([s, b, go])),
+        ("archived=true", json!([s, b, go])),
         ("search=GO", json!([go])),
-        ("pageSize=2", json!([s, go])),
-        ("pageSize=2&page=2", json!([b])),
+        ("pageSize=2", json!([s, b])),
+        ("pageSize=2&page=2", json!([go])),
         ("pageSize=2&page=3", json!([])),
     ] {
         assert_eq!(service.get(&format!("/domains?{query}")).await.body, expected, "{query}");
@@ -39,83 +42,120 @@ async fn domains_are_listed_as_the_published_api_shows_them(database: Database) 
 }
 
 async fn links_on_an_assigned_domain_are_its_workspaces_alone(database: Database) {
-    let service = Service::on_domains(database, &["go.test", "free.test"]).await;
-    let (workspace, owner) = service.new_workspace("owner").await;
-    let store = service.backend.store();
+    let service = Service::on_domains(database, &["go.test"]).await;
+    let (_, other) = service.new_workspace("other").await;
     let link = |domain: &str, key: &str| json!({"url": "https://example.com/", "domain": domain, "key": key});
-    // Before the domain is assigned it is everybody's.
-    let early = service.link(&link("go.test", "early")).await;
-    let other = service.link(&link("free.test", "other")).await;
-    store.assign_domain(&workspace, "go.test", service.now()).await.unwrap().unwrap();
-    store.assign_domain(&workspace, "go.test", service.now()).await.unwrap().unwrap();
+    let own = service.link(&link("go.test", "own")).await;
+    assert_eq!(own["shortLink"], "https://go.test/r/own");
+    let elsewhere = service.call_as(&other, Method::POST, "/links", Some(&link("s.test", "k"))).await.body;
 
     let refused = (403, "forbidden", "Domain does not belong to workspace.");
-    let path = |link: &Value| format!("/links/{}", link["id"].as_str().unwrap());
-    for answer in [
-        service.post("/links", &link("go.test", "x")).await,
-        service.post("/links", &link("GO.test", "x")).await,
-        service.put("/links/upsert", &json!({"url": "https://example.com/new", "domain": "go.test"})).await,
-        service.patch(&path(&other), &json!({"domain": "go.test"})).await,
+    let path = format!("/links/{}", elsewhere["id"].as_str().unwrap());
+    for (method, path, body) in [
+        (Method::POST, "/links", link("go.test", "x")),
+        (Method::POST, "/links", link("GO.test", "x")),
+        (Method::POST, "/links", link("nobody.test", "x")),
+        (Method::PUT, "/links/upsert", json!({"url": "https://example.com/new", "domain": "go.test"})),
+        (Method::PATCH, path.as_str(), json!({"domain": "go.test"})),
+        (Method::PATCH, path.as_str(), json!({"domain": "nobody.test"})),
     ] {
-        assert_eq!(answer.error(), refused);
+        assert_eq!(service.call_as(&other, method, path, Some(&body)).await.error(), refused, "{body}");
     }
-    let bulk = service.post("/links/bulk", &json!([link("go.test", "x"), link("free.test", "x")])).await;
-    assert_eq!(bulk.each("code"), [&json!("forbidden"), &Value::Null]);
-    // What is there already works on, and may be changed where it is, but a new key would be a new short link.
-    let renamed = json!({"url": "https://example.com/", "domain": "go.test", "key": "late"});
-    for answer in [
-        service.patch(&path(&early), &json!({"key": "late"})).await,
-        service.patch(&path(&early), &json!({"key": "Early", "title": "t"})).await,
-        service.put("/links/upsert", &renamed).await,
-    ] {
-        assert_eq!(answer.error(), refused);
-    }
-    // A bulk update moves and renames nothing.
-    for data in [json!({"key": "late"}), json!({"domain": "go.test"})] {
-        let answer = service.patch("/links/bulk", &json!({"linkIds": [early["id"]], "data": data})).await;
-        assert_eq!(answer.error().0, 422, "{data}");
-    }
-    let request =
-        axum::http::Request::get("/r/early").header("host", "go.test").body(axum::body::Body::empty());
-    assert_eq!(service.send(request.unwrap()).await.status, 302);
-    assert_eq!(service.patch(&path(&early), &json!({"title": "t"})).await.status, 200);
-    assert_eq!(service.patch(&path(&early), &json!({"domain": "go.test", "title": "u"})).await.status, 200);
+    // In a bulk call, only the item is refused.
+    let items = json!([link("go.test", "x"), link("s.test", "x"), link("not a domain", "x")]);
+    let bulk = service.call_as(&other, Method::POST, "/links/bulk", Some(&items)).await;
+    assert_eq!(bulk.each("code"), [&json!("forbidden"), &Value::Null, &json!("forbidden")]);
+    assert_eq!(bulk.each("link"), [&items[0], &Value::Null, &items[2]]);
+    assert_eq!(bulk.body[1]["shortLink"], "https://s.test/r/x");
 
     let slugs = async |key: &str| {
         let listed = service.call_as(key, Method::GET, "/domains", None).await;
         listed.each("slug").into_iter().map(|slug| slug.as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(slugs(service.key()).await, ["s.test", "free.test"]);
-    assert_eq!(slugs(&owner).await, ["s.test", "go.test", "free.test"]);
-    let made = service.call_as(&owner, Method::POST, "/links", Some(&link("go.test", "x"))).await;
-    assert_eq!(made.body["shortLink"], "https://go.test/r/x");
+    assert_eq!(slugs(service.key()).await, ["s.test", "go.test"]);
+    assert_eq!(slugs(&other).await, ["s.test"]);
+}
 
+async fn a_domain_is_assigned_to_one_workspace(database: Database) {
+    let service = Service::on_domains(database, &["go.test"]).await;
+    let (store, now) = (service.backend.store(), service.now());
+    let owner = store.assigned_domains().await.unwrap().remove(0).workspace;
+    let link = json!({"url": "https://example.com/", "domain": "go.test", "key": "k"});
+    let link = service.link(&link).await;
     let (second, _) = service.new_workspace("second").await;
-    let conflict = store.assign_domain(&second, "go.test", service.now()).await.unwrap().unwrap_err();
+    let conflict =
+        async || store.assign_domain(&second, "go.test", now).await.unwrap().unwrap_err().to_string();
+    let expected = format!("the domain go.test is assigned to the workspace {owner}; remove it first");
+    assert_eq!(conflict().await, expected);
+    assert!(store.remove_domain("go.test").await.unwrap());
+    assert!(!store.remove_domain("go.test").await.unwrap());
     let expected =
-        format!("the domain go.test is assigned to the workspace {}; release it first", workspace.id);
-    assert_eq!(conflict.to_string(), expected);
-    assert!(store.release_domain("go.test").await.unwrap());
-    assert!(!store.release_domain("go.test").await.unwrap());
-    assert_eq!(service.post("/links", &link("go.test", "free")).await.status, 200);
+        format!("the workspace {owner} has links on the domain go.test; it must delete them first");
+    assert_eq!(conflict().await, expected);
+    // A link keeps the domain that its workspace no longer has, but not for a new key.
+    let path = format!("/links/{}", link["id"].as_str().unwrap());
+    assert_eq!(service.patch(&path, &json!({"domain": "go.test", "title": "t"})).await.status, 200);
+    assert_eq!(service.patch(&path, &json!({"key": "new"})).await.error().0, 403);
+    assert_eq!(service.delete(&path).await.status, 200);
+    store.assign_domain(&second, "go.test", now).await.unwrap().unwrap();
+    store.assign_domain(&second, "go.test", now).await.unwrap().unwrap();
+}
+
+async fn a_host_leads_to_the_links_of_its_own_domain_only(database: Database) {
+    let service = Service::on_domains(database, &["go.test"]).await;
+    let (_, other) = service.new_workspace("other").await;
+    service.link(&json!({"url": "https://example.com/mine", "domain": "go.test", "key": "promo"})).await;
+    let theirs = json!({"url": "https://example.com/theirs", "key": "promo"});
+    assert_eq!(service.call_as(&other, Method::POST, "/links", Some(&theirs)).await.status, 200);
+    //  host, and the destination. The domain is known to each process that is started later.
+    let table = [
+        ("go.test", Some("https://example.com/mine")),
+        ("GO.test.", Some("https://example.com/mine")),
+        ("go.test.:8080", Some("https://example.com/mine")),
+        ("s.test", Some("https://example.com/theirs")),
+        ("s.test.", Some("https://example.com/theirs")),
+        ("127.0.0.1:8080", Some("https://example.com/theirs")),
+        ("[::1]", Some("https://example.com/theirs")),
+        ("elsewhere.test", None),
+        ("go.test..", None),
+        ("localhost", None),
+    ];
+    let check = async |service: &Service| {
+        for (host, expected) in table {
+            let answer = service.visit(host, "/r/promo").await;
+            let location = answer.headers.get("location").map(|location| location.to_str().unwrap());
+            assert_eq!((answer.status == 302, location), (expected.is_some(), expected), "{host}");
+        }
+    };
+    check(&service).await;
+    check(&service.restart().await).await;
+}
+
+async fn an_assignment_takes_effect_while_the_service_runs(database: Database) {
+    let service = Service::start(database).await;
+    service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
+    assert_eq!(service.visit("go.test", "/r/k").await.status, 302, "every name is the public one's");
+    let (owner, key) = service.new_workspace("owner").await;
+    service.backend.store().assign_domain(&owner, "go.test", service.now()).await.unwrap().unwrap();
+    let link = json!({"url": "https://example.com/go", "domain": "go.test", "key": "k"});
+    assert_eq!(service.call_as(&key, Method::POST, "/links", Some(&link)).await.status, 200);
+    let assigned = async {
+        while service.visit("go.test", "/r/k").await.headers["location"] != "https://example.com/go" {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), assigned).await.unwrap();
+    assert_eq!(service.visit("elsewhere.test", "/r/k").await.status, 404);
 }
 
 async fn the_default_domain_may_be_assigned_too(database: Database) {
-    let service = Service::on_domains(database, &["free.test"]).await;
-    let early = service.link(&json!({"url": "https://example.com/", "key": "early"})).await;
-    let (workspace, owner) = service.new_workspace("owner").await;
-    service.backend.store().assign_domain(&workspace, "s.test", service.now()).await.unwrap().unwrap();
-    let path = format!("/links/{}", early["id"].as_str().unwrap());
+    let service = Service::on_domains(database, &["s.test"]).await;
+    let (_, other) = service.new_workspace("other").await;
     let new = json!({"url": "https://example.com/new", "key": "new"});
-    for answer in [
-        service.post("/links", &new).await,
-        service.put("/links/upsert", &new).await,
-        service.patch(&path, &json!({"key": "new"})).await,
-    ] {
+    for (method, path) in [(Method::POST, "/links"), (Method::PUT, "/links/upsert")] {
+        let answer = service.call_as(&other, method, path, Some(&new)).await;
         assert_eq!(answer.error(), (403, "forbidden", "Domain does not belong to workspace."));
     }
-    assert_eq!(service.patch(&path, &json!({"title": "t"})).await.status, 200);
-    assert_eq!(service.patch(&path, &json!({"domain": "free.test", "key": "new"})).await.status, 200);
-    let made = service.call_as(&owner, Method::POST, "/links", Some(&new)).await;
-    assert_eq!(made.body["shortLink"], "https://s.test/r/new");
+    assert_eq!(service.call_as(&other, Method::GET, "/domains", None).await.body, json!([]));
+    assert_eq!(service.link(&new).await["shortLink"], "https://s.test/r/new");
 }

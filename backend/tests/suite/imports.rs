@@ -40,7 +40,7 @@ impl Place {
 
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_backend"));
-        command.args(["import", "--public-url", "https://s.test", "--domain", "go.test"]);
+        command.args(["import", "--public-url", "https://s.test"]);
         command.args(["--workspace", &self.workspace]);
         command.args(["--database", &self.database.url]);
         command
@@ -283,7 +283,7 @@ fn a_line_that_the_store_refuses_is_named_with_the_column() {
         (",,,e1,,,", "externalId", "already"),
         (",,,,tag_none,,", "tagIds", "The workspace has no such tag."),
         (",,,,,fold_none,", "folderId", "The workspace has no such folder."),
-        (",,,,,,other.test", "domain", "domain"),
+        (",,,,,,other.test", "domain", "Domain does not belong to workspace."),
         (",,,,,,go.test", "domain", "Domain does not belong to workspace."),
         (",,cafe\u{301},,,,", "key", "Invalid key."),
         (",,do\u{200b}cs,,,,", "key", "Invalid key."),

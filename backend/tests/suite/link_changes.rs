@@ -272,12 +272,8 @@ async fn links_live_on_other_domains_too(database: Database) {
     service.link(&json!({"url": "https://example.com/s", "key": "k"})).await;
     let link = service.link(&json!({"url": "https://example.com/go", "key": "k", "domain": "Go.test"})).await;
     assert_eq!(link["shortLink"], "https://go.test/r/k");
-    for (host, destination) in
-        [("go.test", "go"), ("GO.test:443", "go"), ("s.test", "s"), ("elsewhere.test", "s")]
-    {
-        let request =
-            axum::http::Request::get("/r/k").header("host", host).body(axum::body::Body::empty()).unwrap();
-        let answer = service.send(request).await;
+    for (host, destination) in [("go.test", "go"), ("GO.test:443", "go"), ("s.test", "s")] {
+        let answer = service.visit(host, "/r/k").await;
         assert_eq!(answer.headers["location"], format!("https://example.com/{destination}"), "{host}");
     }
 }

@@ -41,9 +41,9 @@ async fn make_links(service: &Service) {
 }
 
 async fn a_search_finds_short_links_as_responses_show_them(database: Database) {
-    let public_url =
-        PublicUrl::parse("http://S.test:8080/go%C3%A9").unwrap().with_domains(["go.test".to_owned()]);
-    let service = Service::with_settings(database, Settings { public_url, ..settings() }).await;
+    let public_url = PublicUrl::parse("http://S.test:8080/go%C3%A9").unwrap();
+    let settings = Settings { public_url, ..settings() };
+    let service = Service::with_settings_on_domains(database, settings, &["go.test"]).await;
     let mut shown = Vec::new();
     for (domain, key) in [("s.test", "docs"), ("s.test", "Акция/東京-😀"), ("go.test", "docs")] {
         let link =

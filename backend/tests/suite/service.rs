@@ -59,12 +59,23 @@ pub(crate) fn settings() -> Settings {
     Settings { webhook_addresses: AddressPolicy::any(), ..Settings::new(public_url) }
 }
 
-async fn start(database: &Database, clock: &SteppedClock, setup: &Setup) -> Backend {
-    let mut store = Store::open_or_create_with(&database.url, setup.analytics).await.unwrap();
-    if let Some(spool) = &setup.spool {
-        store = store.with_spool(spool.clone());
+async fn open(database: &Database, setup: &Setup) -> Store {
+    let store = Store::open_or_create_with(&database.url, setup.analytics).await.unwrap();
+    match &setup.spool {
+        Some(spool) => store.with_spool(spool.clone()),
+        None => store,
     }
-    Backend::start(store, clock.clock(), setup.settings.clone())
+}
+
+async fn start(database: &Database, clock: &SteppedClock, setup: &Setup) -> Backend {
+    Backend::start(open(database, setup).await, clock.clock(), setup.settings.clone())
+}
+
+/// Makes a workspace and a key for it.
+async fn make_workspace(store: &Store, name: &str, now: Timestamp) -> (Workspace, String) {
+    let workspace = store.create_workspace(name, now).await.unwrap();
+    let (_, key) = store.create_key(&workspace, "pro", None, now).await.unwrap();
+    (workspace, key)
 }
 
 impl Service {
@@ -78,12 +89,17 @@ impl Service {
         Self::with(database, Setup { settings, ..Setup::default() }).await
     }
 
-    /// Has domains beside its own.
+    /// The first workspace has domains of its own.
     pub(crate) async fn on_domains(database: Database, domains: &[&str]) -> Self {
-        let domains: Vec<_> = domains.iter().map(ToString::to_string).collect();
-        let mut settings = settings();
-        settings.public_url = settings.public_url.with_domains(domains);
-        Self::with(database, Setup { settings, ..Setup::default() }).await
+        Self::with_domains(database, Setup::default(), domains).await
+    }
+
+    pub(crate) async fn with_settings_on_domains(
+        database: Database,
+        settings: Settings,
+        domains: &[&str],
+    ) -> Self {
+        Self::with_domains(database, Setup { settings, ..Setup::default() }, domains).await
     }
 
     pub(crate) async fn with_settings(database: Database, settings: Settings) -> Self {
@@ -102,12 +118,18 @@ impl Service {
     }
 
     async fn with(database: Database, setup: Setup) -> Self {
+        Self::with_domains(database, setup, &[]).await
+    }
+
+    async fn with_domains(database: Database, setup: Setup, domains: &[&str]) -> Self {
         let clock = SteppedClock::at(START.parse().unwrap());
-        let backend = start(&database, &clock, &setup).await;
-        let mut service =
-            Self { router: backend.router(), backend, clock, key: String::new(), database, setup };
-        service.key = service.new_workspace("first").await.1;
-        service
+        let (store, now) = (open(&database, &setup).await, clock.clock().now());
+        let (workspace, key) = make_workspace(&store, "first", now).await;
+        for domain in domains {
+            store.assign_domain(&workspace, domain, now).await.unwrap().unwrap();
+        }
+        let backend = Backend::start(store, clock.clock(), setup.settings.clone());
+        Self { router: backend.router(), backend, clock, key, database, setup }
     }
 
     /// The key of the first workspace.
@@ -121,10 +143,12 @@ impl Service {
 
     /// Makes a workspace and a key for it.
     pub(crate) async fn new_workspace(&self, name: &str) -> (Workspace, String) {
-        let store = self.backend.store();
-        let workspace = store.create_workspace(name, self.now()).await.unwrap();
-        let (_, key) = store.create_key(&workspace, "pro", None, self.now()).await.unwrap();
-        (workspace, key)
+        make_workspace(self.backend.store(), name, self.now()).await
+    }
+
+    /// Follows a short link of a host.
+    pub(crate) async fn visit(&self, host: &str, path: &str) -> Answer {
+        self.send(Request::get(path).header("host", host).body(Body::empty()).unwrap()).await
     }
 
     /// Records clicks on a link, each so many hours before now.

@@ -1,0 +1,3 @@
+//! The endpoints, and what they share.
+
+pub(crate) mod known_domains;
