@@ -77,7 +77,7 @@ impl Admission {
     }
 
     /// The number of queries of a workspace that run or wait.
-    #[cfg(all(test, feature = "openapi"))]
+    #[cfg(test)]
     pub(crate) fn uses(&self, workspace: i64) -> usize {
         self.of_workspace.uses(&workspace)
     }

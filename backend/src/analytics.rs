@@ -111,7 +111,6 @@ const METRICS: [(&str, Metric); 4] = [
 ];
 
 /// The values of `groupBy`.
-#[cfg(feature = "openapi")]
 pub(crate) fn grouping_names() -> impl Iterator<Item = &'static str> {
     GROUPINGS.into_iter().map(|(name, _)| name)
 }

@@ -146,7 +146,6 @@ impl Backend {
             .route_layer(from_fn_with_state(Arc::clone(&self.app), auth::authenticated))
             .merge(qr::router())
             .merge(redirect::router());
-        #[cfg(feature = "openapi")]
         let router = router.route("/openapi.json", routing::get(crate::openapi::document));
         router
             .route("/healthz", routing::get(healthz))
@@ -236,7 +235,7 @@ async fn unknown_method() -> impl IntoResponse {
     ApiError::new(Code::MethodNotAllowed, "The method is not allowed for this endpoint.")
 }
 
-#[cfg(all(test, feature = "openapi"))]
+#[cfg(test)]
 mod tests {
     use std::pin::pin;
 

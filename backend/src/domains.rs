@@ -40,8 +40,8 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 /// A domain as responses show it.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Domain))]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Domain)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DomainBody {
     /// `dom_` and the domain.

@@ -11,8 +11,7 @@ use crate::store::{NameConflict, StoreError};
 use crate::when::rfc3339;
 
 /// The error code, which determines the HTTP status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// 400: the request is malformed.
@@ -169,15 +168,19 @@ impl From<NameConflict> for ApiError {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Envelope<'a> {
-    error: Body<'a>,
+/// The body of an error.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Error)]
+pub(crate) struct ErrorBody {
+    #[schema(inline)]
+    error: ErrorFields,
 }
 
-#[derive(Debug, Serialize)]
-struct Body<'a> {
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct ErrorFields {
+    #[schema(inline)]
     code: Code,
-    message: &'a str,
+    message: String,
     doc_url: String,
 }
 
@@ -185,8 +188,8 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.code.status();
         let doc_url = format!("https://www.rfc-editor.org/rfc/rfc9110#status.{}", status.as_u16());
-        let body = Body { code: self.code, message: &self.message, doc_url };
-        let mut response = (status, Json(Envelope { error: body })).into_response();
+        let error = ErrorFields { code: self.code, message: self.message, doc_url };
+        let mut response = (status, Json(ErrorBody { error })).into_response();
         if self.code == Code::ServiceUnavailable {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }

@@ -7,8 +7,8 @@ use crate::store::Click;
 use crate::when::rfc3339;
 
 /// A click in events and webhook payloads.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Click))]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Click)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClickBody {
     id: String,
@@ -55,8 +55,8 @@ impl ClickBody {
 
 /// An event. The fields below `link` repeat fields of the click and the link, because the published clients require
 /// them.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Event))]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Event)]
 pub(crate) struct EventBody<'a> {
     event: &'static str,
     timestamp: &'a str,

@@ -69,7 +69,7 @@ impl Permits {
     }
 }
 
-#[cfg(all(test, feature = "openapi"))]
+#[cfg(test)]
 impl Permits {
     /// Takes all permits of a workspace.
     pub(crate) fn take_all(&self, workspace: i64) -> Vec<OwnedSemaphorePermit> {

@@ -42,7 +42,6 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 /// The values of `level`.
-#[cfg(feature = "openapi")]
 pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
     LEVELS.into_iter().map(|(name, _)| name)
 }

@@ -4,10 +4,9 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use url::form_urlencoded;
 
-use crate::body::{
-    MAX_ITEM, contains_nul, empty_list, empty_text, is_too_long, split_list, split_texts, too_long, too_many,
-};
 use crate::error::ApiError;
+use crate::http::fields::{MAX_ITEM, is_too_long, split_list};
+use crate::http::issue::Issue;
 
 /// Maximum number of values of a filter.
 pub(crate) const MAX_VALUES: usize = 1_000;
@@ -33,7 +32,7 @@ impl Query {
         let pairs: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         match pairs.iter().find(|(_, value)| value.contains('\0')) {
             // PostgreSQL cannot store NUL.
-            Some((name, _)) => Err(contains_nul(name)),
+            Some((name, _)) => Err(Issue::nul().at(name)),
             None => Ok(Self(pairs)),
         }
     }
@@ -72,10 +71,10 @@ impl Query {
         let values = parameters.flat_map(|(_, value)| split(value));
         let values: Vec<String> = values.take(max + 1).map(str::to_owned).collect();
         match values.len() {
-            0 => Err(empty_list(name)),
-            length if length > max => Err(too_many(name, max)),
+            0 => Err(Issue::empty_list().at(name)),
+            length if length > max => Err(Issue::too_many(max).at(name)),
             _ if values.iter().any(|value| is_too_long(value.trim_start_matches('-'))) => {
-                Err(too_long(name, MAX_ITEM))
+                Err(Issue::too_long(MAX_ITEM).at(name))
             }
             _ => Ok(Some(values)),
         }
@@ -90,11 +89,11 @@ impl Query {
         }
         let values: Vec<String> = parameters.flat_map(|(_, value)| split_addresses(value)).collect();
         match values.len() {
-            0 => Err(empty_list(name)),
-            length if length > MAX_VALUES => Err(too_many(name, MAX_VALUES)),
+            0 => Err(Issue::empty_list().at(name)),
+            length if length > MAX_VALUES => Err(Issue::too_many(MAX_VALUES).at(name)),
             // A `-` in front negates the filter.
             _ if values.iter().any(|value| value.trim_start_matches('-').chars().count() > max) => {
-                Err(too_long(name, max))
+                Err(Issue::too_long(max).at(name))
             }
             _ => Ok(Some(values)),
         }
@@ -103,7 +102,7 @@ impl Query {
     /// The last value of a filter. An empty value is refused, because it would select everything.
     pub(crate) fn filter(&self, name: &str) -> Result<Option<&str>, ApiError> {
         match self.last(name) {
-            Some("") => Err(empty_text(name)),
+            Some("") => Err(Issue::empty_text().at(name)),
             value => Ok(value),
         }
     }
@@ -111,7 +110,9 @@ impl Query {
     /// The text that the entries of a list must contain.
     pub(crate) fn search(&self) -> Result<Option<&str>, ApiError> {
         match self.text("search") {
-            Some(search) if search.chars().count() > MAX_SEARCH => Err(too_long("search", MAX_SEARCH)),
+            Some(search) if search.chars().count() > MAX_SEARCH => {
+                Err(Issue::too_long(MAX_SEARCH).at("search"))
+            }
             search => Ok(search),
         }
     }
@@ -180,6 +181,12 @@ impl Query {
             }
         }
     }
+}
+
+/// Like [`split_list`], for texts that may have white space at their ends. Only white space after a comma separates values.
+fn split_texts(text: &str) -> impl Iterator<Item = &str> {
+    let (first, others) = text.split_once(',').unwrap_or((text, ""));
+    std::iter::once(first).chain(others.split(',').map(str::trim_start)).filter(|part| !part.is_empty())
 }
 
 /// Splits a text at the commas after which an address with a scheme begins.

@@ -59,9 +59,6 @@ pub(crate) async fn visit(
     let target = app.targets.find(&domain, key.trim_matches('/')).await?.ok_or_else(not_found)?;
     app.gate.workloads.seen(target.workspace_seq);
     let now = app.clock.now();
-    if target.details.disabled_at.is_some_and(|disabled| disabled <= now) {
-        return Err(not_found());
-    }
     if target.details.expires_at.is_some_and(|expires| expires <= now) {
         return match &target.details.expired_url {
             Some(url) => redirect(&target, url),

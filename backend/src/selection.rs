@@ -4,8 +4,8 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use crate::auth::Caller;
-use crate::body::empty_list;
 use crate::error::ApiError;
+use crate::http::issue::Issue;
 use crate::links::selectors;
 use crate::query::{MAX_VALUES, Query};
 use crate::state::App;
@@ -79,13 +79,11 @@ pub(crate) struct ClickQuery {
 }
 
 /// The values of `interval`.
-#[cfg(feature = "openapi")]
 pub(crate) fn interval_names() -> impl Iterator<Item = &'static str> {
     INTERVALS.into_iter().map(|(name, _)| name)
 }
 
 /// The filters that take lists, which may be negated.
-#[cfg(feature = "openapi")]
 pub(crate) fn filter_names() -> impl Iterator<Item = &'static str> {
     FILTERS.into_iter().map(|(name, _)| name)
 }
@@ -244,7 +242,7 @@ fn filter_values(query: &Query, name: &str, column: Column) -> Result<Option<(Ve
     }
     values.retain(|value| !value.is_empty());
     if values.is_empty() {
-        return Err(empty_list(name));
+        return Err(Issue::empty_list().at(name));
     }
     Ok(Some((values, negated)))
 }

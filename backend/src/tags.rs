@@ -6,9 +6,13 @@ use axum::{Json, Router, routing};
 use serde_json::{Value, json};
 
 use crate::auth::Caller;
-use crate::body::{Change, Fields, JsonBody, MAX_ITEM, unknown_option};
+use crate::domain::change::Change;
 use crate::error::ApiError;
-use crate::links::{TAG_COLORS, Tag};
+use crate::http::body_macro::body;
+use crate::http::fields::{MAX_ITEM, Text, kept, name_of, required};
+use crate::http::issue::Issue;
+use crate::http::json_body::Fields;
+use crate::links::{Tag, TagColor};
 use crate::long_read;
 use crate::path::Name;
 use crate::query::{MAX_VALUES, Query};
@@ -43,11 +47,10 @@ async fn list(State(app): State<Shared>, caller: Caller, query: Query) -> Result
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    JsonBody(body): JsonBody,
+    Fields(fields): Fields<TagFields>,
 ) -> Result<(StatusCode, Json<Tag>), ApiError> {
-    let fields = Fields::of(&body, "")?;
-    let name = name(&fields)?.ok_or_else(|| fields.missing("name"))?;
-    let color = color(&fields)?;
+    let color = fields.color.set().map(TagColor::name);
+    let name = required(name(fields)?.map_or(Change::Keep, Change::Set), "name", "string")?;
     let made = app.store.create_tag(&caller.workspace, &name, color, app.clock.now()).await?;
     Ok((StatusCode::CREATED, Json(made?)))
 }
@@ -56,10 +59,10 @@ async fn update(
     State(app): State<Shared>,
     caller: Caller,
     Name(id): Name,
-    JsonBody(body): JsonBody,
+    Fields(fields): Fields<TagFields>,
 ) -> Result<Json<Tag>, ApiError> {
-    let fields = Fields::of(&body, "")?;
-    let (name, color) = (name(&fields)?, color(&fields)?);
+    let color = kept(fields.color, "color", "string")?.map(TagColor::name);
+    let name = name(fields)?;
     let changed = app.store.update_tag(&caller.workspace, &id, name.as_deref(), color).await?;
     Ok(Json(changed.ok_or_else(not_found)??))
 }
@@ -72,18 +75,21 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     Ok(Json(json!({ "id": id })))
 }
 
-/// The name of a tag. `tag` is the deprecated name of the field.
-fn name(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
-    match (fields.name("name", MAX_ITEM)?, fields.name("tag", MAX_ITEM)?) {
-        (Some(name), Some(tag)) if name != tag => Err(fields.invalid("tag", "Differs from name")),
-        (name, tag) => Ok(name.or(tag)),
+body! {
+    /// The body that creates or updates a tag.
+    pub(crate) struct TagFields {
+        name: Text<MAX_ITEM>,
+        tag: Text<MAX_ITEM> = "The deprecated name of `name`.",
+        color: TagColor,
     }
 }
 
-fn color(fields: &Fields<'_>) -> Result<Option<&'static str>, ApiError> {
-    let Change::Set(text) = fields.text("color", MAX_ITEM)? else { return Ok(None) };
-    let color = TAG_COLORS.into_iter().find(|color| *color == text);
-    color.map(Some).ok_or_else(|| unknown_option("color", &TAG_COLORS))
+/// The name of a tag. Both fields must agree.
+fn name(fields: TagFields) -> Result<Option<String>, ApiError> {
+    match (name_of(fields.name, "name")?, name_of(fields.tag, "tag")?) {
+        (Some(name), Some(tag)) if name != tag => Err(Issue::custom("Differs from name").at("tag")),
+        (name, tag) => Ok(name.or(tag)),
+    }
 }
 
 fn not_found() -> ApiError {

@@ -1,10 +1,12 @@
 //! Folders of links.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::body::{Change, Fields, MAX_ITEM};
+use crate::domain::change::Change;
 use crate::error::ApiError;
+use crate::http::body_macro::body;
+use crate::http::fields::{Text, name_of};
 use crate::when::rfc3339;
 
 pub(crate) mod routes;
@@ -19,7 +21,7 @@ pub(crate) const ACCESS_LEVEL: &str = "write";
 /// A folder of links. A link is in at most one folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Folder {
-    /// `fold_` and a ULID, or the `folderId` of links from an earlier version.
+    /// `fold_` and a ULID.
     pub(crate) id: String,
     /// Unique in the workspace, without regard to case.
     pub(crate) name: String,
@@ -29,8 +31,8 @@ pub(crate) struct Folder {
 }
 
 /// A folder as responses show it.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Folder))]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Folder)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FolderBody {
     id: String,
@@ -59,21 +61,33 @@ impl From<Folder> for FolderBody {
     }
 }
 
-/// The fields of a folder in a request.
+body! {
+    /// The body that creates or updates a folder.
+    pub(crate) struct FolderFields {
+        name: Text<MAX_NAME>,
+        description: Text<MAX_DESCRIPTION>,
+        access_level: AccessLevel,
+    }
+}
+
+/// The access levels that requests may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum AccessLevel {
+    Write,
+}
+
+/// The fields of a folder in a request, after validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FolderInput {
     pub(crate) name: Option<String>,
     pub(crate) description: Change<String>,
 }
 
-impl FolderInput {
-    pub(crate) fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
-        if let Change::Set(level) = fields.text("accessLevel", MAX_ITEM)?
-            && level != ACCESS_LEVEL
-        {
-            return Err(fields.invalid("accessLevel", "Not supported: expected write"));
-        }
-        let description = fields.text("description", MAX_DESCRIPTION)?;
-        Ok(Self { name: fields.name("name", MAX_NAME)?, description })
+impl TryFrom<FolderFields> for FolderInput {
+    type Error = ApiError;
+
+    fn try_from(fields: FolderFields) -> Result<Self, ApiError> {
+        Ok(Self { name: name_of(fields.name, "name")?, description: fields.description.text() })
     }
 }

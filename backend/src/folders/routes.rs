@@ -5,10 +5,12 @@ use axum::http::StatusCode;
 use axum::{Json, Router, routing};
 use serde_json::{Value, json};
 
-use super::{FolderBody, FolderInput};
+use super::{FolderBody, FolderFields, FolderInput};
 use crate::auth::Caller;
-use crate::body::{Fields, JsonBody};
+use crate::domain::change::Change;
 use crate::error::ApiError;
+use crate::http::fields::required;
+use crate::http::json_body::Fields;
 use crate::long_read;
 use crate::path::Name;
 use crate::query::Query;
@@ -39,11 +41,10 @@ async fn list(
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    JsonBody(body): JsonBody,
+    Fields(fields): Fields<FolderFields>,
 ) -> Result<(StatusCode, Json<FolderBody>), ApiError> {
-    let fields = Fields::of(&body, "")?;
-    let input = FolderInput::read(&fields)?;
-    let name = input.name.ok_or_else(|| fields.missing("name"))?;
+    let input = FolderInput::try_from(fields)?;
+    let name = required(input.name.map_or(Change::Keep, Change::Set), "name", "string")?;
     let (description, now) = (input.description.set(), app.clock.now());
     let made = app.store.create_folder(&caller.workspace, &name, description.as_deref(), now).await?;
     Ok((StatusCode::CREATED, Json(made?.into())))
@@ -53,9 +54,9 @@ async fn update(
     State(app): State<Shared>,
     caller: Caller,
     Name(id): Name,
-    JsonBody(body): JsonBody,
+    Fields(fields): Fields<FolderFields>,
 ) -> Result<Json<FolderBody>, ApiError> {
-    let input = FolderInput::read(&Fields::of(&body, "")?)?;
+    let input = FolderInput::try_from(fields)?;
     let changed = app.store.update_folder(&caller.workspace, &id, &input, app.clock.now()).await?;
     Ok(Json(changed.ok_or_else(not_found)??.into()))
 }

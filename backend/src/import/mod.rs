@@ -20,7 +20,7 @@ pub use self::lines::Fault;
 use self::lines::{Malformed, Records};
 use crate::links::PublicUrl;
 use crate::links::destination::TooLong;
-use crate::links::input::{FLAG_NAMES, LinkInput, NO_EFFECT};
+use crate::links::input::{FLAG_NAMES, LinkInput};
 use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transactions};
 
 /// Number of lines that are stored together. Large links take several transactions.
@@ -371,23 +371,20 @@ impl Import<'_> {
 /// The column that caused a conflict, and the reason.
 fn explain(conflict: &LinkConflict, cells: &Cells<'_>) -> (&'static str, String) {
     let column = match conflict {
-        LinkConflict::Key | LinkConflict::InvalidKey => "key",
+        LinkConflict::Key => "key",
         LinkConflict::ExternalId => "externalId",
         LinkConflict::Domain => "domain",
         LinkConflict::OtherTags(_) => "tagNames",
         LinkConflict::TooLong(TooLong { field, .. }) if cells.of(field).is_empty() => "url",
         LinkConflict::TooLong(TooLong { field, .. })
         | LinkConflict::Unknown { field, .. }
-        | LinkConflict::NoEffect(field)
         | LinkConflict::TooLarge(field) => field,
     };
     let reason = match conflict {
-        LinkConflict::InvalidKey => "Invalid key.".to_owned(),
         LinkConflict::Unknown { field: "folderId", .. } => "The workspace has no such folder.".to_owned(),
         LinkConflict::Unknown { .. } => "The workspace has no such tag.".to_owned(),
         LinkConflict::TooLarge(_) => "The link is too large.".to_owned(),
         LinkConflict::OtherTags(field) => format!("Does not name the same tags as {field}."),
-        LinkConflict::NoEffect(_) => NO_EFFECT.to_owned(),
         LinkConflict::TooLong(TooLong { field, max }) => {
             format!("The {field} of the destination has more than {max} characters.")
         }

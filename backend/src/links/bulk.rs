@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::LinkBody;
@@ -14,8 +14,11 @@ use super::input::LinkInput;
 use super::selectors::selector;
 use crate::auth::Caller;
 use crate::background;
-use crate::body::{Change, Fields, JsonBody, SizedJsonBody, wrong_type};
+use crate::domain::change::Change;
 use crate::error::{ApiError, Code};
+use crate::http::fields::{self, Items, join, kind};
+use crate::http::issue::Issue;
+use crate::http::json_body::{JsonBody, SizedJsonBody};
 use crate::json_list::json_list;
 use crate::query::Query;
 use crate::state::Shared;
@@ -25,8 +28,7 @@ use crate::store::{LinkSelector, NewLink, transactions};
 pub(crate) const MAX_BULK: usize = 100;
 
 /// The result for one item of a bulk call, in the order of the items.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(untagged)]
 pub(crate) enum BulkResult {
     Made(Box<LinkBody>),
@@ -46,7 +48,7 @@ pub(super) async fn create(
     let now = app.clock.now();
     let public = app.public_url.clone();
     let check = move || {
-        let Value::Array(items) = body else { return Err(wrong_type("", "array", &body)) };
+        let Value::Array(items) = body else { return Err(Issue::wrong_type("array", kind(&body)).at("")) };
         if items.is_empty() {
             return Err(ApiError::invalid(
                 "too_small",
@@ -102,29 +104,40 @@ fn refuse_duplicates(links: &[NewLink]) -> Result<(), ApiError> {
     Err(ApiError::bad_request(format!("Duplicate links found: {}", duplicates.join(", "))))
 }
 
+/// The body that updates links.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BulkUpdate {
+    link_ids: Change<Items<MAX_BULK>>,
+    external_ids: Change<Items<MAX_BULK>>,
+    data: Value,
+}
+
 pub(super) async fn update(
     State(app): State<Shared>,
     caller: Caller,
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::of(&body, "")?;
-    let selectors = match (fields.texts("linkIds", MAX_BULK)?, fields.texts("externalIds", MAX_BULK)?) {
+    let BulkUpdate { link_ids, external_ids: external, data } = fields::read(&body, "")?;
+    let selectors = match (link_ids, external) {
         // An empty list does not hide the other one.
-        (Change::Set(ids), Change::Set(external)) if ids.is_empty() => external_ids(external),
-        (Change::Set(ids), _) => ids.iter().map(|id| selector(id)).collect(),
-        (Change::Keep | Change::Clear, Change::Set(ids)) => external_ids(ids),
+        (Change::Set(Items(ids)), Change::Set(Items(external))) if ids.is_empty() => external_ids(external),
+        (Change::Set(Items(ids)), _) => ids.iter().map(|id| selector(id)).collect(),
+        (Change::Keep | Change::Clear, Change::Set(Items(ids))) => external_ids(ids),
         (Change::Keep | Change::Clear, Change::Keep | Change::Clear) => {
-            return Err(fields.invalid("linkIds", "You must provide linkIds or externalIds"));
+            return Err(Issue::custom("You must provide linkIds or externalIds").at("linkIds"));
         }
     };
     let now = app.clock.now();
-    let data = fields.get("data").unwrap_or(&Value::Null);
-    let input = LinkInput::update(data, "data", now)?;
+    let input = LinkInput::update(&data, "data", now)?;
     // These fields are unique to a link.
-    for name in ["domain", "key", "externalId"] {
-        if data.get(name).is_some_and(|value| !value.is_null()) {
-            return Err(Fields::of(data, "data")?.invalid(name, "Cannot be changed for many links at once"));
-        }
+    let unique = [
+        ("domain", input.domain.is_some()),
+        ("key", input.key.is_some()),
+        ("externalId", matches!(input.external_id, Change::Set(_))),
+    ];
+    if let Some((name, _)) = unique.into_iter().find(|(_, is_set)| *is_set) {
+        return Err(Issue::custom("Cannot be changed for many links at once").at(&join("data", name)));
     }
     let changed = app.store.update_links(&caller.workspace, &selectors, &input, now, &app.public_url).await?;
     let changed = changed?;

@@ -8,9 +8,7 @@ impl From<LinkConflict> for ApiError {
         let code = match conflict {
             LinkConflict::Key | LinkConflict::ExternalId => Code::Conflict,
             LinkConflict::Domain => Code::Forbidden,
-            LinkConflict::InvalidKey
-            | LinkConflict::Unknown { .. }
-            | LinkConflict::NoEffect(_)
+            LinkConflict::Unknown { .. }
             | LinkConflict::OtherTags(_)
             | LinkConflict::TooLong(_)
             | LinkConflict::TooLarge(_) => Code::UnprocessableEntity,

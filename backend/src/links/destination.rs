@@ -2,13 +2,17 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use url::{Url, form_urlencoded};
+use utoipa::PartialSchema;
+use utoipa::openapi::{RefOr, Schema};
 
 use super::UtmParameters;
-use crate::body::{Change, Fields};
+use crate::domain::change::Change;
 use crate::domain::parameters;
-use crate::error::ApiError;
+use crate::http::fields::Text;
+use crate::http::issue::Issue;
 
 /// Maximum length of a destination, in characters.
 pub(crate) const MAX_URL: usize = 32_000;
@@ -22,13 +26,34 @@ const FORBIDDEN_SCHEMES: [&str; 6] = ["javascript", "data", "vbscript", "file", 
 pub(super) const NAMES: [&str; 6] =
     ["utm_source", "utm_medium", "utm_campaign", "utm_term", "utm_content", "ref"];
 
-/// Parses a destination. `https://` is added if the scheme is missing.
-pub(super) fn parse(fields: &Fields<'_>, name: &str, text: &str) -> Result<String, ApiError> {
-    let invalid = || fields.invalid(name, "Invalid destination URL");
+/// A destination in a request. `https://` is added if the scheme is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Destination(pub(super) String);
+
+impl<'de> Deserialize<'de> for Destination {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The URL says what is wrong with NUL, too.
+        let text = String::deserialize(deserializer)?;
+        if text.len() > MAX_URL && text.chars().count() > MAX_URL {
+            return Err(D::Error::custom(Issue::too_long(MAX_URL)));
+        }
+        let invalid = || D::Error::custom(Issue::custom("Invalid destination URL"));
+        parse(&text).map(Self).ok_or_else(invalid)
+    }
+}
+
+impl PartialSchema for Destination {
+    fn schema() -> RefOr<Schema> {
+        <Text<MAX_URL> as PartialSchema>::schema()
+    }
+}
+
+/// The destination that a text means.
+fn parse(text: &str) -> Option<String> {
     let text = text.trim();
     // Parsers of URLs ignore line breaks, but the header of a redirect cannot contain them. PostgreSQL cannot store NUL.
     if text.contains(|character: char| character.is_ascii_control() && character != '\t') {
-        return Err(invalid());
+        return None;
     }
     if let Ok(url) = Url::parse(text) {
         // `localhost:3000` and `example.com:8080/x` parse as URLs with a scheme.
@@ -38,14 +63,13 @@ pub(super) fn parse(fields: &Fields<'_>, name: &str, text: &str) -> Result<Strin
                     && rest.starts_with(|first: char| first.is_ascii_digit())
             });
         if !names_port {
-            let leads_somewhere = !FORBIDDEN_SCHEMES.contains(&url.scheme());
-            return if leads_somewhere { Ok(text.to_owned()) } else { Err(invalid()) };
+            return (!FORBIDDEN_SCHEMES.contains(&url.scheme())).then(|| text.to_owned());
         }
     }
     let with_scheme = format!("https://{text}");
-    let url = Url::parse(&with_scheme).map_err(|_| invalid())?;
-    let host = url.host_str().ok_or_else(invalid)?;
-    if host.contains('.') || host == "localhost" { Ok(with_scheme) } else { Err(invalid()) }
+    let url = Url::parse(&with_scheme).ok()?;
+    let is_host = |host: &str| host.contains('.') || host == "localhost";
+    url.host_str().is_some_and(is_host).then_some(with_scheme)
 }
 
 /// A part of a destination that is too long.
@@ -78,22 +102,9 @@ impl TooLong {
 pub(super) struct Parameters(Vec<(&'static str, Change<String>)>);
 
 impl Parameters {
-    /// Reads the fields of a request whose destination is `url`. A field may repeat a parameter of the destination,
-    /// whatever its length.
-    pub(super) fn read(fields: &Fields<'_>, url: Option<&str>) -> Result<Self, ApiError> {
-        let url = url.and_then(|url| Url::parse(url).ok());
-        let mut changes = Vec::new();
-        for name in NAMES {
-            let given = fields.get(name).and_then(Value::as_str);
-            if given.is_some() && given == url.as_ref().and_then(|url| value_in(url, name)).as_deref() {
-                continue;
-            }
-            match fields.text(name, MAX_PARAMETER)? {
-                Change::Keep => {}
-                change => changes.push((name, change)),
-            }
-        }
-        Ok(Self(changes))
+    /// The changed ones of these parameters.
+    pub(super) fn of(parameters: [(&'static str, Change<String>); NAMES.len()]) -> Self {
+        Self(parameters.into_iter().filter(|(_, change)| *change != Change::Keep).collect())
     }
 
     /// The destination with these parameters. All other bytes of it stay.
@@ -104,8 +115,8 @@ impl Parameters {
         let (mut names, mut added) = (HashSet::new(), Vec::new());
         for (name, change) in &self.0 {
             let value = match change {
-                Change::Set(value) if !value.is_empty() => Some(value.as_str()),
-                Change::Set(_) | Change::Clear | Change::Keep => None,
+                Change::Set(value) => Some(value.as_str()),
+                Change::Clear | Change::Keep => None,
             };
             if value_in(&parsed, name).as_deref() != value {
                 names.insert(parameters::name_of(name));
@@ -131,7 +142,7 @@ fn value_in(url: &Url, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -170,7 +181,12 @@ mod tests {
             ("https://example.com/?ref=a&b", json!({"ref": "c"}), "https://example.com/?b&ref=c"),
         ];
         for (url, body, expected) in table {
-            let parameters = Parameters::read(&Fields::of(&body, "").unwrap(), None).unwrap();
+            let change = |name| match body.get(name).and_then(Value::as_str) {
+                Some("") => Change::Clear,
+                Some(value) => Change::Set(value.to_owned()),
+                None => body.get(name).map_or(Change::Keep, |_| Change::Clear),
+            };
+            let parameters = Parameters::of(NAMES.map(|name| (name, change(name))));
             assert_eq!(parameters.apply(url), expected, "{url} {body}");
             assert_eq!(parameters.apply(expected), expected, "{url} {body}");
         }

@@ -1,18 +1,24 @@
-//! Parses the fields of a link in a request.
+//! The fields of a link in a request.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde_json::Value;
+use serde_json::{Value, json};
+use utoipa::PartialSchema;
 
-use super::destination::{self, MAX_URL, Parameters};
-use super::tag_fields::TagSelection;
+use super::destination::{Destination, MAX_PARAMETER, Parameters};
+use super::tag_fields::{MAX_TAGS, ShownTag, TagFields, TagSelection};
 use super::{Details, key};
-use crate::body::{Change, Fields, empty_text, too_long, wrong_type};
+use crate::domain::change::Change;
 use crate::error::ApiError;
+use crate::http::body_macro::body;
+use crate::http::fields::{
+    self, ByName, Item, Items, List, NoFlag, NoList, NoText, Text, Whole, join, kept, required,
+};
+use crate::http::issue::Issue;
 use crate::ids;
+use crate::store::MAX_LINK_BYTES;
 use crate::when::{self, Edge};
 
 /// Maximum length of keys and domains, in characters.
@@ -21,8 +27,75 @@ const MAX_KEY: usize = 190;
 const MAX_ID: usize = 255;
 /// Maximum length of titles, descriptions, comments and image URLs, in characters.
 const MAX_TEXT: usize = 32_000;
-/// Permitted lengths of a random key.
-const KEY_LENGTHS: RangeInclusive<u64> = 3..=190;
+
+/// The names of all boolean fields.
+pub(crate) const FLAG_NAMES: [&str; 6] =
+    ["archived", "trackConversion", "proxy", "rewrite", "doIndex", "publicStats"];
+
+body! {
+    /// The body that creates a link or updates one.
+    pub(crate) struct LinkFields {
+        url: Destination = "The destination. `https://` is added if the scheme is missing.",
+        domain: Text<MAX_KEY>,
+        key: Text<MAX_KEY>,
+        key_length: Whole<3, 190>,
+        prefix: Text<MAX_KEY> = "With a slash and the generated key, at most 190 characters.",
+        external_id: Item,
+        tenant_id: Text<MAX_ID>,
+        folder_id: Text<MAX_KEY>,
+        archived: bool,
+        do_index: bool,
+        tag_ids: Items<MAX_TAGS>,
+        tag_id: Items<MAX_TAGS>,
+        tag_names: Items<MAX_TAGS>,
+        tags: List<ShownTag> = "The tags as responses show them, if no other field names tags.",
+        utm_source as "utm_source": Text<MAX_PARAMETER>,
+        utm_medium as "utm_medium": Text<MAX_PARAMETER>,
+        utm_campaign as "utm_campaign": Text<MAX_PARAMETER>,
+        utm_term as "utm_term": Text<MAX_PARAMETER>,
+        utm_content as "utm_content": Text<MAX_PARAMETER>,
+        r#ref: Text<MAX_PARAMETER>,
+        program_id: Text<MAX_ID>,
+        partner_id: Text<MAX_ID>,
+        title: Text<MAX_TEXT>,
+        description: Text<MAX_TEXT>,
+        image: Text<MAX_TEXT>,
+        video: Text<MAX_TEXT>,
+        comments: Text<MAX_TEXT>,
+        expired_url: Destination,
+        ios: Destination,
+        android: Destination,
+        geo: ByName<Destination> = "Destinations by country code of two letters.",
+        expires_at: Text<MAX_ID> = "A day ends with its last millisecond, in UTC.",
+        password: NoText,
+        disabled_at: NoText,
+        test_started_at: NoText,
+        test_completed_at: NoText,
+        test_variants: NoList,
+        webhook_ids: NoList,
+        track_conversion: NoFlag,
+        proxy: NoFlag,
+        rewrite: NoFlag,
+        public_stats: NoFlag,
+    }
+}
+
+/// The JSON schema of a body that creates a link.
+pub(crate) fn create_schema() -> Value {
+    let mut schema = json!(LinkFields::schema());
+    schema["required"] = json!(["url"]);
+    schema["description"] = json!(format!("A link has at most {MAX_LINK_BYTES} bytes in all."));
+    schema
+}
+
+/// The JSON schema of a body that updates a link: that of [`create_schema`] without a required field, and without what generates a key.
+pub(crate) fn update_schema() -> Value {
+    let mut schema = json!(LinkFields::schema());
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        properties.retain(|name, _| !["keyLength", "prefix"].contains(&name.as_str()));
+    }
+    schema
+}
 
 /// The fields of a link in a request, after validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,229 +114,111 @@ pub(crate) struct LinkInput {
     details: DetailsInput,
 }
 
+/// The changes of [`Details`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DetailsInput {
     do_index: Option<bool>,
-    texts: Vec<(DetailText, Change<String>)>,
-    instants: Vec<(&'static str, DetailInstant, Change<Timestamp>)>,
+    program_id: Change<String>,
+    partner_id: Change<String>,
+    expires_at: Change<Timestamp>,
+    expired_url: Change<String>,
+    title: Change<String>,
+    description: Change<String>,
+    image: Change<String>,
+    video: Change<String>,
+    ios: Change<String>,
+    android: Change<String>,
     geo: Change<BTreeMap<String, String>>,
-}
-
-type DetailText = fn(&mut Details) -> &mut Option<String>;
-type DetailInstant = fn(&mut Details) -> &mut Option<Timestamp>;
-
-/// The names of all boolean fields.
-pub(crate) const FLAG_NAMES: [&str; 6] =
-    ["archived", "trackConversion", "proxy", "rewrite", "doIndex", "publicStats"];
-
-/// Published flags whose effect does not exist here. `true` is refused.
-const FLAGS_WITHOUT_EFFECT: [&str; 4] = ["trackConversion", "proxy", "rewrite", "publicStats"];
-/// Published lists whose effect does not exist here. A non-empty list is refused.
-const LISTS_WITHOUT_EFFECT: [&str; 2] = ["testVariants", "webhookIds"];
-
-const TEXTS: [(&str, usize, DetailText); 7] = [
-    ("programId", MAX_ID, |details| &mut details.program_id),
-    ("partnerId", MAX_ID, |details| &mut details.partner_id),
-    ("title", MAX_TEXT, |details| &mut details.title),
-    ("description", MAX_TEXT, |details| &mut details.description),
-    ("image", MAX_TEXT, |details| &mut details.image),
-    ("video", MAX_TEXT, |details| &mut details.video),
-    ("comments", MAX_TEXT, |details| &mut details.comments),
-];
-
-const DESTINATIONS: [(&str, DetailText); 3] = [
-    ("expiredUrl", |details| &mut details.expired_url),
-    ("ios", |details| &mut details.ios),
-    ("android", |details| &mut details.android),
-];
-
-const INSTANTS: [(&str, DetailInstant); 3] = [
-    ("expiresAt", |details| &mut details.expires_at),
-    ("testStartedAt", |details| &mut details.test_started_at),
-    ("testCompletedAt", |details| &mut details.test_completed_at),
-];
-
-/// Published instants whose effect does not exist here. Links from earlier versions may have them.
-const INSTANTS_WITHOUT_EFFECT: [&str; 2] = ["testStartedAt", "testCompletedAt"];
-
-/// The message for an instant whose effect does not exist here.
-pub(crate) const NO_EFFECT: &str = "Not supported: expected null";
-
-/// The fields that determine how the key of a new link is generated.
-const KEY_GENERATION: [&str; 2] = ["keyLength", "prefix"];
-
-/// The JSON schema of a body that updates a link.
-#[cfg(feature = "openapi")]
-pub(crate) fn update_schema() -> Value {
-    let mut schema = create_schema();
-    if let Some(fields) = schema.as_object_mut() {
-        fields.remove("required");
-    }
-    if let Some(properties) = schema["properties"].as_object_mut() {
-        properties.retain(|name, _| !KEY_GENERATION.contains(&name.as_str()));
-    }
-    schema
-}
-
-/// The JSON schema of a body that creates a link, derived from the tables with which bodies are parsed.
-#[cfg(feature = "openapi")]
-pub(crate) fn create_schema() -> Value {
-    use serde_json::{Map, json};
-
-    use super::tag_fields::MAX_TAGS;
-    use crate::body::MAX_ITEM;
-    use crate::store::MAX_LINK_BYTES;
-
-    let text = |max: usize| json!({"type": ["string", "null"], "maxLength": max});
-    let list = json!({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string", "maxLength": MAX_ITEM}, "maxItems": MAX_TAGS}, {"type": "null"}]});
-    let mut properties = Map::new();
-    let mut add = |name: &str, schema: Value| properties.insert(name.to_owned(), schema);
-    add(
-        "url",
-        json!({"type": "string", "maxLength": MAX_URL, "description": "The destination. `https://` is added if the scheme is missing."}),
-    );
-    add("domain", text(MAX_KEY));
-    add("key", text(MAX_KEY));
-    add(
-        "keyLength",
-        json!({"type": ["integer", "null"], "minimum": KEY_LENGTHS.start(), "maximum": KEY_LENGTHS.end()}),
-    );
-    let description = format!("With a slash and the generated key, at most {MAX_KEY} characters.");
-    let max = MAX_KEY - key_under_prefix(*KEY_LENGTHS.start() as usize);
-    add("prefix", json!({"type": ["string", "null"], "maxLength": max, "description": description}));
-    for name in ["externalId", "tenantId"].into_iter().chain(destination::NAMES) {
-        add(name, text(MAX_ID));
-    }
-    add("folderId", text(MAX_KEY));
-    for name in ["archived", "doIndex"] {
-        add(name, json!({"type": ["boolean", "null"]}));
-    }
-    for name in FLAGS_WITHOUT_EFFECT {
-        add(name, json!({"enum": [false, null], "description": "Not supported."}));
-    }
-    for name in LISTS_WITHOUT_EFFECT {
-        add(name, json!({"type": ["array", "null"], "maxItems": 0, "description": "Not supported."}));
-    }
-    for (name, max, _) in TEXTS {
-        add(name, text(max));
-    }
-    for (name, _) in DESTINATIONS {
-        add(name, text(MAX_URL));
-    }
-    for (name, _) in INSTANTS {
-        add(name, text(MAX_ID));
-    }
-    for name in INSTANTS_WITHOUT_EFFECT {
-        add(
-            name,
-            json!({"type": ["string", "null"], "maxLength": MAX_ID, "description": "Not supported, except the value that the link has from an earlier version."}),
-        );
-    }
-    for name in ["tagIds", "tagId", "tagNames"] {
-        add(name, list.clone());
-    }
-    let tag = json!({"type": "object", "required": ["id"], "properties": {"id": {"type": "string", "maxLength": MAX_ITEM}}});
-    add(
-        "tags",
-        json!({"type": ["array", "null"], "items": tag, "maxItems": MAX_TAGS, "description": "The tags as responses show them, if no other field names tags."}),
-    );
-    let country =
-        json!({"type": ["object", "null"], "additionalProperties": {"type": "string", "maxLength": MAX_URL}});
-    add("geo", country);
-    let description = format!("A link has at most {MAX_LINK_BYTES} bytes in all.");
-    json!({"type": "object", "description": description, "required": ["url"], "properties": properties})
+    comments: Change<String>,
 }
 
 impl LinkInput {
-    /// Parses a body that creates a link. Unknown fields are ignored.
+    /// Reads a body that creates a link, or creates or updates one. Unknown fields are ignored.
     pub(crate) fn create(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
-        let fields = Fields::of(value, at)?;
-        let input = Self::new(&fields, now)?;
-        match input.refused_in_new() {
-            Some((name, message)) => Err(fields.invalid(name, message)),
-            None => Ok(input),
+        let mut fields: LinkFields = fields::read(value, at)?;
+        let url = required(std::mem::take(&mut fields.url), &join(at, "url"), "string")?;
+        let length = std::mem::take(&mut fields.key_length).set();
+        let key_length = length.map_or(ids::KEY_LENGTH, |Whole(length)| length as usize);
+        let prefix = key_of(std::mem::take(&mut fields.prefix), &join(at, "prefix"))?.set();
+        let mut input = Self::of(fields, Change::Set(url), at, now)?;
+        // The published API ignores how a key is generated if the request has one. A slash follows the prefix.
+        let free = MAX_KEY.saturating_sub(1 + key_length);
+        if input.key.is_none() && prefix.as_ref().is_some_and(|prefix| prefix.chars().count() > free) {
+            return Err(Issue::too_long(free).at(&join(at, "prefix")));
         }
-    }
-
-    /// Parses a body that creates a link or updates one: like [`Self::create`], but a link may keep what a new link is
-    /// refused.
-    pub(crate) fn upsert(value: &Value, now: Timestamp) -> Result<Self, ApiError> {
-        Self::new(&Fields::of(value, "")?, now)
-    }
-
-    /// Parses a body that may create a link: the fields of an update, a required destination, and how the key is
-    /// generated.
-    fn new(fields: &Fields<'_>, now: Timestamp) -> Result<Self, ApiError> {
-        fields.required_text("url", MAX_URL)?;
-        let mut input = Self::read(fields, now)?;
-        input.key_length =
-            fields.integer("keyLength", KEY_LENGTHS)?.set().and_then(|length| length.try_into().ok());
-        input.prefix = prefix(fields)?;
-        let generated = key_under_prefix(input.key_length.unwrap_or(ids::KEY_LENGTH));
-        // The published API ignores how a key is generated if the request has one.
-        if let (Some(prefix), None) = (&input.prefix, &input.key)
-            && prefix.chars().count() + generated > MAX_KEY
-        {
-            return Err(too_long(&fields.path("prefix"), MAX_KEY.saturating_sub(generated)));
-        }
+        (input.key_length, input.prefix) = (length.map(|_| key_length), prefix);
         Ok(input)
     }
 
-    /// The field that a new link is refused, and the message.
-    pub(crate) fn refused_in_new(&self) -> Option<(&'static str, &'static str)> {
-        if self.key.as_ref().is_some_and(|key| !key::is_valid(key)) {
-            return Some(("key", key::INVALID));
-        }
-        self.without_effect(&Details::default()).map(|name| (name, NO_EFFECT))
-    }
-
-    /// The instant that has no effect. A link may keep the one that it has from an earlier version.
-    pub(crate) fn without_effect(&self, before: &Details) -> Option<&'static str> {
-        let mut before = before.clone();
-        let mut instants = self.details.instants.iter();
-        let new = instants.find(|(name, instant, change)| {
-            let is_kept = instant(&mut before).is_some_and(|before| is_shown_alike(before, change));
-            INSTANTS_WITHOUT_EFFECT.contains(name) && matches!(change, Change::Set(_)) && !is_kept
-        });
-        new.map(|(name, ..)| *name)
-    }
-
-    /// Parses a body that updates a link. Absent fields keep their values. A link may keep an invalid key. Unknown
-    /// fields are ignored.
+    /// Reads a body that updates a link. Absent fields keep their values. Unknown fields are ignored.
     pub(crate) fn update(value: &Value, at: &str, now: Timestamp) -> Result<Self, ApiError> {
-        let fields = Fields::of(value, at)?;
-        let is_set = |name: &&str| fields.get(name).is_some_and(|value| !value.is_null());
-        if let Some(name) = KEY_GENERATION.iter().find(|name| is_set(name)) {
-            return Err(fields.invalid(name, "Applies only to new links"));
+        let mut fields: LinkFields = fields::read(value, at)?;
+        let generates_key = [
+            ("keyLength", fields.key_length.set().is_some()),
+            ("prefix", matches!(fields.prefix, Change::Set(_))),
+        ];
+        if let Some((name, _)) = generates_key.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(Issue::custom("Applies only to new links").at(&join(at, name)));
         }
-        Self::read(&fields, now)
+        let always_set = [("domain", &fields.domain), ("key", &fields.key)];
+        if let Some((name, _)) = always_set.into_iter().find(|(_, change)| **change == Change::Clear) {
+            return Err(Issue::wrong_type("string", "null").at(&join(at, name)));
+        }
+        let url = kept(std::mem::take(&mut fields.url), &join(at, "url"), "string")?;
+        Self::of(fields, url.map_or(Change::Keep, Change::Set), at, now)
     }
 
-    /// Parses the fields that a new link and an update have.
-    fn read(fields: &Fields<'_>, now: Timestamp) -> Result<Self, ApiError> {
-        if let Change::Set(_) = fields.text("password", MAX_TEXT)? {
-            return Err(fields.invalid("password", "Password protection is not supported."));
-        }
-        refuse_without_effect(fields)?;
-        let url = match fields.text("url", MAX_URL)? {
-            Change::Keep => None,
-            Change::Clear => return Err(wrong_type(&fields.path("url"), "string", &Value::Null)),
-            Change::Set(text) => Some(destination::parse(fields, "url", &text)?),
+    /// Checks the fields that a new link and an update have.
+    fn of(fields: LinkFields, url: Change<Destination>, at: &str, now: Timestamp) -> Result<Self, ApiError> {
+        let tags = TagFields {
+            ids: fields.tag_ids.map(|Items(ids)| ids),
+            id: fields.tag_id.map(|Items(ids)| ids),
+            names: fields.tag_names.map(|Items(names)| names),
+            shown: fields.tags.map(|List(tags)| tags),
         };
-        let parameters = Parameters::read(fields, url.as_deref())?;
+        let parameters = [
+            ("utm_source", fields.utm_source),
+            ("utm_medium", fields.utm_medium),
+            ("utm_campaign", fields.utm_campaign),
+            ("utm_term", fields.utm_term),
+            ("utm_content", fields.utm_content),
+            ("ref", fields.r#ref),
+        ];
+        let instant = |Text(text): Text<MAX_ID>| {
+            let instant = when::parse(&text, now, &TimeZone::UTC, Edge::End);
+            let instant =
+                instant.map_err(|error| Issue::custom(error.to_string()).at(&join(at, "expiresAt")))?;
+            // Responses show milliseconds, so a link that is written back keeps its time.
+            Ok::<_, ApiError>(Timestamp::from_millisecond(instant.as_millisecond()).unwrap_or(instant))
+        };
+        let geo = |targets| geo(targets, &join(at, "geo"));
         Ok(Self {
-            url,
-            domain: fields.text("domain", MAX_KEY)?.set().map(|domain| domain.to_lowercase()),
-            key: trimmed(fields, "key")?,
+            url: url.set().map(|Destination(url)| url),
+            domain: fields.domain.set().map(|Text(domain)| domain.to_lowercase()),
+            key: key_of(fields.key, &join(at, "key"))?.set(),
             key_length: None,
             prefix: None,
-            external_id: external_id(fields)?,
-            tenant_id: not_empty(fields.text("tenantId", MAX_ID)?),
-            folder_id: not_empty(fields.text("folderId", MAX_KEY)?),
-            archived: fields.boolean("archived")?.set(),
-            tags: TagSelection::read(fields)?,
-            parameters,
-            details: DetailsInput::read(fields, now)?,
+            external_id: fields.external_id.map(|id| external_id(id, &join(at, "externalId"))).transpose()?,
+            tenant_id: fields.tenant_id.text(),
+            folder_id: fields.folder_id.text(),
+            archived: fields.archived.or_default(),
+            tags: TagSelection::of(tags, at)?,
+            parameters: Parameters::of(parameters.map(|(name, change)| (name, change.text()))),
+            details: DetailsInput {
+                do_index: fields.do_index.or_default(),
+                program_id: fields.program_id.text(),
+                partner_id: fields.partner_id.text(),
+                expires_at: fields.expires_at.map(instant).transpose()?,
+                expired_url: fields.expired_url.map(|Destination(url)| url),
+                title: fields.title.text(),
+                description: fields.description.text(),
+                image: fields.image.text(),
+                video: fields.video.text(),
+                ios: fields.ios.map(|Destination(url)| url),
+                android: fields.android.map(|Destination(url)| url),
+                geo: fields.geo.map(geo).transpose()?,
+                comments: fields.comments.text(),
+            },
         })
     }
 
@@ -274,16 +229,26 @@ impl LinkInput {
 
     /// Size of the fields that may be long, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let long = |change: &Change<String>| match change {
+        let details = &self.details;
+        let texts = [
+            &details.expired_url,
+            &details.title,
+            &details.description,
+            &details.image,
+            &details.video,
+            &details.ios,
+            &details.android,
+            &details.comments,
+        ];
+        let texts = texts.into_iter().map(|change| match change {
             Change::Set(text) => text.len(),
             Change::Keep | Change::Clear => 0,
-        };
-        let texts: usize = self.details.texts.iter().map(|(_, change)| long(change)).sum();
-        let geo = match &self.details.geo {
+        });
+        let geo = match &details.geo {
             Change::Set(targets) => targets.values().map(String::len).sum(),
             Change::Keep | Change::Clear => 0,
         };
-        self.url.as_ref().map_or(0, String::len) + texts + geo
+        self.url.as_ref().map_or(0, String::len) + texts.sum::<usize>() + geo
     }
 
     /// Applies the fields of [`Details`].
@@ -292,139 +257,45 @@ impl LinkInput {
         if let Some(do_index) = input.do_index {
             details.do_index = do_index;
         }
-        for (text, change) in input.texts {
-            change.apply(text(details));
-        }
-        for (_, instant, change) in input.instants {
-            let field = instant(details);
-            // Responses show milliseconds. A link that is written back keeps the rest.
-            if !field.is_some_and(|before| is_shown_alike(before, &change)) {
-                change.apply(field);
-            }
-        }
+        input.program_id.apply(&mut details.program_id);
+        input.partner_id.apply(&mut details.partner_id);
+        input.expires_at.apply(&mut details.expires_at);
+        input.expired_url.apply(&mut details.expired_url);
+        input.title.apply(&mut details.title);
+        input.description.apply(&mut details.description);
+        input.image.apply(&mut details.image);
+        input.video.apply(&mut details.video);
+        input.ios.apply(&mut details.ios);
+        input.android.apply(&mut details.android);
         input.geo.apply(&mut details.geo);
+        input.comments.apply(&mut details.comments);
     }
 }
 
-impl DetailsInput {
-    fn read(fields: &Fields<'_>, now: Timestamp) -> Result<Self, ApiError> {
-        let mut input = Self { do_index: fields.boolean("doIndex")?.set(), ..Self::default() };
-        for (name, max, text) in TEXTS {
-            input.texts.push((text, fields.text(name, max)?));
+/// A key or prefix without slashes at its ends. It has no value if nothing else is left.
+fn key_of(change: Change<Text<MAX_KEY>>, path: &str) -> Result<Change<String>, ApiError> {
+    let Change::Set(Text(text)) = change else { return Ok(change.text()) };
+    match text.trim_matches('/') {
+        "" => Ok(Change::Clear),
+        key if key::is_valid(key) => Ok(Change::Set(key.to_owned())),
+        _ => Err(Issue::custom(key::INVALID).at(path)),
+    }
+}
+
+fn external_id(Item(text): Item, path: &str) -> Result<String, ApiError> {
+    match text.strip_prefix("ext_").unwrap_or(&text) {
+        "" => Err(Issue::empty_text().at(path)),
+        id => Ok(id.to_owned()),
+    }
+}
+
+/// Destinations by upper-case country code.
+fn geo(ByName(targets): ByName<Destination>, path: &str) -> Result<BTreeMap<String, String>, ApiError> {
+    let target = |(country, Destination(url)): (String, Destination)| {
+        if country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+            return Ok((country.to_uppercase(), url));
         }
-        for (name, text) in DESTINATIONS {
-            let change = match not_empty(fields.text(name, MAX_URL)?) {
-                Change::Set(url) => Change::Set(destination::parse(fields, name, &url)?),
-                other => other,
-            };
-            input.texts.push((text, change));
-        }
-        for (name, instant) in INSTANTS {
-            let change = match fields.text(name, MAX_ID)? {
-                Change::Keep => Change::Keep,
-                Change::Clear => Change::Clear,
-                Change::Set(text) => Change::Set(
-                    when::parse(&text, now, &TimeZone::UTC, Edge::End)
-                        .map_err(|error| fields.invalid(name, &error.to_string()))?,
-                ),
-            };
-            input.instants.push((name, instant, change));
-        }
-        input.geo = geo(fields)?;
-        Ok(input)
-    }
-}
-
-/// Whether responses show this instant like the one that a request sets.
-fn is_shown_alike(before: Timestamp, change: &Change<Timestamp>) -> bool {
-    matches!(change, Change::Set(instant) if instant.as_millisecond() == before.as_millisecond())
-}
-
-/// Refuses values whose effect does not exist here. `false`, null and the empty list are accepted.
-fn refuse_without_effect(fields: &Fields<'_>) -> Result<(), ApiError> {
-    for name in FLAGS_WITHOUT_EFFECT {
-        if fields.boolean(name)? == Change::Set(true) {
-            return Err(fields.invalid(name, "Not supported: expected false"));
-        }
-    }
-    for name in LISTS_WITHOUT_EFFECT {
-        match fields.get(name) {
-            None | Some(Value::Null) => {}
-            Some(Value::Array(items)) if items.is_empty() => {}
-            Some(Value::Array(_)) => {
-                return Err(fields.invalid(name, "Not supported: expected an empty list"));
-            }
-            Some(other) => return Err(wrong_type(&fields.path(name), "array", other)),
-        }
-    }
-    Ok(())
-}
-
-/// Parses a key or prefix and removes slashes at its ends.
-fn trimmed(fields: &Fields<'_>, name: &str) -> Result<Option<String>, ApiError> {
-    let Change::Set(text) = fields.text(name, MAX_KEY)? else { return Ok(None) };
-    let key = text.trim_matches('/');
-    Ok((!key.is_empty()).then(|| key.to_owned()))
-}
-
-/// The number of characters that follow a prefix: a slash and the generated key.
-fn key_under_prefix(key_length: usize) -> usize {
-    1 + key_length
-}
-
-fn prefix(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
-    match trimmed(fields, "prefix")? {
-        Some(prefix) if !key::is_valid(&prefix) => Err(fields.invalid("prefix", key::INVALID)),
-        prefix => Ok(prefix),
-    }
-}
-
-/// The maximum applies without the prefix, as in lists.
-fn external_id(fields: &Fields<'_>) -> Result<Change<String>, ApiError> {
-    match fields.text("externalId", usize::MAX)? {
-        Change::Set(text) => {
-            let id = text.strip_prefix("ext_").unwrap_or(&text);
-            if id.is_empty() {
-                return Err(empty_text(&fields.path("externalId")));
-            }
-            if id.chars().count() > MAX_ID {
-                return Err(too_long(&fields.path("externalId"), MAX_ID));
-            }
-            Ok(Change::Set(id.to_owned()))
-        }
-        other => Ok(other),
-    }
-}
-
-/// An empty text clears a field, like null.
-fn not_empty(change: Change<String>) -> Change<String> {
-    match change {
-        Change::Set(text) if text.is_empty() => Change::Clear,
-        other => other,
-    }
-}
-
-fn geo(fields: &Fields<'_>) -> Result<Change<BTreeMap<String, String>>, ApiError> {
-    let (map, path) = match fields.get("geo") {
-        None => return Ok(Change::Keep),
-        Some(Value::Null) => return Ok(Change::Clear),
-        Some(Value::Object(map)) => (map, fields.path("geo")),
-        Some(other) => return Err(wrong_type(&fields.path("geo"), "object", other)),
+        Err(Issue::invalid_key("expected an ISO 3166 country code of two letters").at(&join(path, &country)))
     };
-    let mut targets = BTreeMap::new();
-    for (country, target) in map {
-        if country.len() != 2 || !country.bytes().all(|byte| byte.is_ascii_alphabetic()) {
-            let message = "Invalid key: expected an ISO 3166 country code of two letters";
-            return Err(ApiError::invalid("invalid_key", &format!("{path}.{country}"), message));
-        }
-        let Value::String(target) = target else {
-            return Err(wrong_type(&format!("{path}.{country}"), "string", target));
-        };
-        if target.chars().count() > MAX_URL {
-            return Err(too_long(&format!("{path}.{country}"), MAX_URL));
-        }
-        let target = destination::parse(fields, &format!("geo.{country}"), target)?;
-        targets.insert(country.to_uppercase(), target);
-    }
-    Ok(Change::Set(targets))
+    targets.into_iter().map(target).collect()
 }

@@ -59,8 +59,6 @@ pub(crate) struct Details {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expired_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) disabled_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) title: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<String>,
@@ -77,10 +75,6 @@ pub(crate) struct Details {
     pub(crate) geo: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) comments: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) test_started_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) test_completed_at: Option<Timestamp>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
@@ -89,24 +83,51 @@ fn is_false(flag: &bool) -> bool {
 }
 
 /// A label for links of a workspace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub(crate) struct Tag {
     /// `tag_` and a ULID.
     pub(crate) id: String,
     /// Unique in the workspace, without regard to case.
     pub(crate) name: String,
-    /// One of [`TAG_COLORS`].
+    /// The name of a [`TagColor`].
     pub(crate) color: String,
 }
 
 /// The colours that the published clients accept.
-pub(crate) const TAG_COLORS: [&str; 8] =
-    ["red", "yellow", "green", "blue", "purple", "brown", "gray", "pink"];
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TagColor {
+    Red,
+    Yellow,
+    Green,
+    Blue,
+    Purple,
+    Brown,
+    Gray,
+    Pink,
+}
+
+impl TagColor {
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Red, Self::Yellow, Self::Green, Self::Blue, Self::Purple, Self::Brown, Self::Gray, Self::Pink];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Red => "red",
+            Self::Yellow => "yellow",
+            Self::Green => "green",
+            Self::Blue => "blue",
+            Self::Purple => "purple",
+            Self::Brown => "brown",
+            Self::Gray => "gray",
+            Self::Pink => "pink",
+        }
+    }
+}
 
 /// A link in responses. All fields are present, because the published clients require them.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Link))]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Link)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "the published Link object has these flags")]
 pub(crate) struct LinkBody {
@@ -123,6 +144,7 @@ pub(crate) struct LinkBody {
     archived: bool,
     expires_at: Option<String>,
     expired_url: Option<String>,
+    /// Always null: links cannot be disabled.
     disabled_at: Option<String>,
     /// Always null: links have no password protection.
     password: Option<String>,
@@ -214,7 +236,7 @@ impl Link {
             archived: self.archived,
             expires_at: details.expires_at.map(rfc3339),
             expired_url: details.expired_url,
-            disabled_at: details.disabled_at.map(rfc3339),
+            disabled_at: None,
             password: None,
             proxy: false,
             title: details.title,
@@ -238,8 +260,8 @@ impl Link {
             utm_term: utm.term,
             utm_content: utm.content,
             test_variants: None,
-            test_started_at: details.test_started_at.map(rfc3339),
-            test_completed_at: details.test_completed_at.map(rfc3339),
+            test_started_at: None,
+            test_completed_at: None,
             user_id: None,
             workspace_id: self.workspace_id.clone(),
             clicks: self.clicks,

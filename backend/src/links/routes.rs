@@ -11,8 +11,8 @@ use super::search::LinkSearch;
 use super::selectors::{self, external_id, not_found, selector};
 use super::{Link, LinkBody, PublicUrl, bulk};
 use crate::auth::Caller;
-use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
+use crate::http::json_body::JsonBody;
 use crate::json_list::json_list;
 use crate::long_read;
 use crate::path::Name;
@@ -169,7 +169,7 @@ async fn upsert(
     JsonBody(body): JsonBody,
 ) -> Result<Json<LinkBody>, ApiError> {
     let now = app.clock.now();
-    let new = NewLink::of(LinkInput::upsert(&body, now)?, &app.public_url);
+    let new = NewLink::of(LinkInput::create(&body, "", now)?, &app.public_url);
     let changed = app.store.upsert_link(&caller.workspace, new, now, &app.public_url).await?;
     let changed = changed?;
     app.link_changed(&changed);

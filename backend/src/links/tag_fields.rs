@@ -1,9 +1,10 @@
 //! The fields of a request that name the tags of a link.
 
-use serde_json::Value;
-
-use crate::body::{Change, Fields, MAX_ITEM, too_many, wrong_type};
+use crate::domain::change::Change;
 use crate::error::ApiError;
+use crate::http::body_macro::body;
+use crate::http::fields::{Item, join, required};
+use crate::http::issue::Issue;
 
 /// Maximum number of tags of a link.
 pub(super) const MAX_TAGS: usize = 100;
@@ -24,15 +25,39 @@ pub(crate) struct TagIds {
     pub(crate) values: Vec<String>,
 }
 
+/// The fields of a request that name tags.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TagFields {
+    /// `tagIds`
+    pub(super) ids: Change<Vec<String>>,
+    /// `tagId`
+    pub(super) id: Change<Vec<String>>,
+    /// `tagNames`
+    pub(super) names: Change<Vec<String>>,
+    /// `tags`
+    pub(super) shown: Change<Vec<ShownTag>>,
+}
+
+body! {
+    /// A tag as responses show it. Only its id counts.
+    pub(crate) struct ShownTag {
+        id: Item,
+    }
+}
+
 impl TagSelection {
-    /// Reads the fields of a link. None if they name no tags and do not clear them.
+    /// The tags of the fields at the path `at`. None if they name no tags and do not clear them.
     ///
-    /// Null clears the tags, unless another field names some. `tags` is the list in responses. It counts if the request
+    /// A cleared field clears the tags, unless another field names some. `tags` is the list in responses. It counts if the request
     /// has no other field, so that a link can be written back.
-    pub(super) fn read(fields: &Fields<'_>) -> Result<Option<Self>, ApiError> {
-        let shown = shown(fields)?;
-        let (tag_ids, names) = (values(fields, "tagIds")?, values(fields, "tagNames")?);
-        let mut tag_id = values(fields, "tagId")?;
+    pub(super) fn of(fields: TagFields, at: &str) -> Result<Option<Self>, ApiError> {
+        let shown = shown(fields.shown, at)?;
+        for (name, change) in [("tagIds", &fields.ids), ("tagId", &fields.id), ("tagNames", &fields.names)] {
+            if matches!(change, Change::Set(values) if values.iter().any(String::is_empty)) {
+                return Err(Issue::custom("Invalid tag: \"\"").at(&join(at, name)));
+            }
+        }
+        let TagFields { ids: tag_ids, id: mut tag_id, names, .. } = fields;
         // Responses have the id of the first tag beside the list.
         if let Some(shown) = &shown
             && tag_id == shown.first().map_or(Change::Clear, |first| Change::Set(vec![first.clone()]))
@@ -46,7 +71,8 @@ impl TagSelection {
             (Some(all), Some(some))
                 if all.is_empty() != some.is_empty() || some.iter().any(|id| !all.contains(id)) =>
             {
-                return Err(fields.invalid("tagId", "Does not name the same tags as tagIds"));
+                let issue = Issue::custom("Does not name the same tags as tagIds");
+                return Err(issue.at(&join(at, "tagId")));
             }
             (Some(values), _) => Some(TagIds { field: "tagIds", values }),
             (None, Some(values)) => Some(TagIds { field: "tagId", values }),
@@ -69,37 +95,29 @@ impl TagSelection {
     }
 }
 
-fn values(fields: &Fields<'_>, name: &str) -> Result<Change<Vec<String>>, ApiError> {
-    match fields.texts(name, MAX_TAGS)? {
-        Change::Set(values) if values.iter().any(String::is_empty) => {
-            Err(fields.invalid(name, "Invalid tag: \"\""))
-        }
-        change => Ok(change),
-    }
-}
-
 /// The ids in `tags`. None if the request does not have this list.
-fn shown(fields: &Fields<'_>) -> Result<Option<Vec<String>>, ApiError> {
-    let items = match fields.get("tags") {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Array(items)) if items.len() > MAX_TAGS => {
-            return Err(too_many(&fields.path("tags"), MAX_TAGS));
-        }
-        Some(Value::Array(items)) => items,
-        Some(other) => return Err(wrong_type(&fields.path("tags"), "array", other)),
+fn shown(tags: Change<Vec<ShownTag>>, at: &str) -> Result<Option<Vec<String>>, ApiError> {
+    let Some(tags) = tags.or_default() else { return Ok(None) };
+    if tags.len() > MAX_TAGS {
+        return Err(Issue::too_many(MAX_TAGS).at(&join(at, "tags")));
+    }
+    let id = |(index, tag): (usize, ShownTag)| {
+        required(tag.id, &join(at, &format!("tags[{index}].id")), "string").map(|Item(id)| id)
     };
-    let id = |(index, item): (usize, &Value)| {
-        let at = fields.path(&format!("tags[{index}]"));
-        Fields::of(item, &at)?.required_text("id", MAX_ITEM)
-    };
-    items.iter().enumerate().map(id).collect::<Result<_, _>>().map(Some)
+    tags.into_iter().enumerate().map(id).collect::<Result<_, _>>().map(Some)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::links::input::LinkInput;
+
+    fn read(body: &Value) -> Result<Option<TagSelection>, ApiError> {
+        Ok(LinkInput::update(body, "", Timestamp::UNIX_EPOCH)?.tags)
+    }
 
     #[test]
     fn each_field_counts_or_is_refused() {
@@ -112,7 +130,7 @@ mod tests {
         //  body, and the tags that it names
         let table = [
             (json!({}), None),
-            (json!({"tags": null}), None),
+            (json!({"tags": null}), ids("tags", &[])),
             (json!({"tagIds": null}), ids("tagIds", &[])),
             (json!({"tagIds": null, "tagId": null, "tagNames": null}), ids("tagIds", &[])),
             (json!({"tagIds": ["a", "b"]}), ids("tagIds", &["a", "b"])),
@@ -131,11 +149,11 @@ mod tests {
             (json!({"tags": shown, "tagId": "a", "tagNames": ["n"]}), names(&["n"])),
         ];
         for (body, expected) in table {
-            let selected = TagSelection::read(&Fields::of(&body, "").unwrap()).unwrap();
+            let selected = read(&body).unwrap();
             assert_eq!(selected.map(|selected| (selected.ids, selected.names)), expected, "{body}");
         }
         let both = json!({"tagIds": ["a"], "tagNames": ["n"]});
-        let selected = TagSelection::read(&Fields::of(&both, "").unwrap()).unwrap().unwrap();
+        let selected = read(&both).unwrap().unwrap();
         assert_eq!(
             (selected.ids.map(|ids| ids.values), selected.names),
             (Some(vec!["a".to_owned()]), Some(vec!["n".to_owned()]))
@@ -156,7 +174,7 @@ mod tests {
             (json!({"tags": "a"}), "invalid_type: tags: Invalid input: expected array, received string"),
         ];
         for (body, message) in refused {
-            let error = TagSelection::read(&Fields::of(&body, "").unwrap()).unwrap_err();
+            let error = read(&body).unwrap_err();
             assert_eq!(error.message, message, "{body}");
         }
     }

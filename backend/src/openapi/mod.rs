@@ -1,7 +1,6 @@
 //! `GET /openapi.json`: a description of the API. It is derived from the response types and from the tables with which
 //! requests are parsed.
 
-mod bodies;
 mod operations;
 mod parameters;
 
@@ -12,13 +11,18 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::domains::DomainBody;
+use crate::error::ErrorBody;
 use crate::event_body::EventBody;
-use crate::folders::FolderBody;
+use crate::folders::{FolderBody, FolderFields};
+use crate::links::LinkBody;
 use crate::links::bulk::BulkResult;
-use crate::links::{LinkBody, input};
+use crate::links::input::{create_schema, update_schema};
 use crate::state::Shared;
+use crate::tags::TagFields;
 use crate::webhooks::routes::WebhookBody;
+use crate::webhooks::routes::deliveries::Replay;
 use crate::webhooks::routes::delivery_page::DeliveryBody;
+use crate::webhooks::routes::input::{RotateSecret, TestWebhook, WebhookFields};
 
 pub(crate) async fn document(State(app): State<Shared>) -> Json<Value> {
     Json(describe(app.public_url.base()))
@@ -38,9 +42,10 @@ fn describe(server: &str) -> Value {
     })
 }
 
-/// The named schemas: the responses with all types that they use, and the request bodies.
+/// The named schemas: the bodies of responses and requests, with all types that they use.
 fn schemas() -> Value {
     let mut named: Vec<(String, RefOr<Schema>)> = Vec::new();
+    add::<ErrorBody>(&mut named);
     add::<LinkBody>(&mut named);
     add::<BulkResult>(&mut named);
     add::<FolderBody>(&mut named);
@@ -48,20 +53,16 @@ fn schemas() -> Value {
     add::<EventBody<'_>>(&mut named);
     add::<WebhookBody>(&mut named);
     add::<DeliveryBody>(&mut named);
+    add::<TagFields>(&mut named);
+    add::<FolderFields>(&mut named);
+    add::<WebhookFields>(&mut named);
+    add::<RotateSecret>(&mut named);
+    add::<TestWebhook>(&mut named);
+    add::<Replay>(&mut named);
     let mut schemas: Map<String, Value> =
         named.into_iter().map(|(name, schema)| (name, json!(schema))).collect();
-    let error = json!({
-        "type": "object", "required": ["error"],
-        "properties": {"error": {
-            "type": "object", "required": ["code", "message", "doc_url"],
-            "properties": {
-                "code": {"type": "string"}, "message": {"type": "string"}, "doc_url": {"type": "string"},
-            },
-        }},
-    });
-    schemas.insert("Error".to_owned(), error);
-    schemas.insert("CreateLink".to_owned(), input::create_schema());
-    schemas.insert("UpdateLink".to_owned(), input::update_schema());
+    schemas.insert("CreateLink".to_owned(), create_schema());
+    schemas.insert("UpdateLink".to_owned(), update_schema());
     Value::Object(schemas)
 }
 

@@ -1,9 +1,12 @@
 //! The operations: their paths, parameters, bodies and responses.
 
 use serde_json::{Map, Value, json};
+use utoipa::PartialSchema;
 
 use super::parameters::{self, in_path};
-use super::{bodies, list_of, reference};
+use super::{list_of, reference};
+use crate::http::fields::Items;
+use crate::links::bulk::MAX_BULK;
 use crate::server::MAX_HEADER_BYTES;
 use crate::value_count::MAX_JSON_VALUES;
 
@@ -34,8 +37,8 @@ pub(super) fn paths() -> Value {
             "put": operation("upsertLink", vec![], Some(reference("CreateLink")), 200, link()),
         },
         "/links/bulk": {
-            "post": operation("bulkCreateLinks", vec![], Some(bodies::bulk_create()), 200, list_of("BulkResult")),
-            "patch": operation("bulkUpdateLinks", vec![], Some(bodies::bulk_update()), 200, list_of("Link")),
+            "post": operation("bulkCreateLinks", vec![], Some(bulk_create()), 200, list_of("BulkResult")),
+            "patch": operation("bulkUpdateLinks", vec![], Some(bulk_update()), 200, list_of("Link")),
             "delete": operation(
                 "bulkDeleteLinks",
                 parameters::bulk_delete(),
@@ -55,18 +58,18 @@ pub(super) fn paths() -> Value {
         },
         "/tags": {
             "get": operation("getTags", parameters::tag_list(), None, 200, list_of("Tag")),
-            "post": operation("createTag", vec![], Some(bodies::create_tag()), 201, reference("Tag")),
+            "post": operation("createTag", vec![], Some(with_required("TagFields", &["name"])), 201, reference("Tag")),
         },
         "/tags/{id}": {
-            "patch": operation("updateTag", vec![tag_id()], Some(bodies::update_tag()), 200, reference("Tag")),
+            "patch": operation("updateTag", vec![tag_id()], Some(reference("TagFields")), 200, reference("Tag")),
             "delete": operation("deleteTag", vec![tag_id()], None, 200, done()),
         },
         "/folders": {
             "get": operation("listFolders", parameters::folder_list(), None, 200, list_of("Folder")),
-            "post": operation("createFolder", vec![], Some(bodies::folder(&["name"])), 201, reference("Folder")),
+            "post": operation("createFolder", vec![], Some(with_required("FolderFields", &["name"])), 201, reference("Folder")),
         },
         "/folders/{id}": {
-            "patch": operation("updateFolder", vec![folder_id()], Some(bodies::folder(&[])), 200, reference("Folder")),
+            "patch": operation("updateFolder", vec![folder_id()], Some(reference("FolderFields")), 200, reference("Folder")),
             "delete": operation("deleteFolder", vec![folder_id()], None, 200, done()),
         },
         "/domains": {
@@ -81,24 +84,24 @@ pub(super) fn paths() -> Value {
         "/qr": {"get": qr_code()},
         "/webhooks": {
             "get": operation("getWebhooks", vec![], None, 200, list_of("Webhook")),
-            "post": operation("createWebhook", vec![], Some(bodies::create_webhook()), 201, reference("Webhook")),
+            "post": operation("createWebhook", vec![], Some(with_required("WebhookFields", &["name", "url", "triggers"])), 201, reference("Webhook")),
         },
         "/webhooks/{id}": {
             "get": operation("getWebhook", vec![webhook_id()], None, 200, reference("Webhook")),
-            "patch": operation("updateWebhook", vec![webhook_id()], Some(bodies::update_webhook()), 200, reference("Webhook")),
+            "patch": operation("updateWebhook", vec![webhook_id()], Some(reference("WebhookFields")), 200, reference("Webhook")),
             "delete": operation("deleteWebhook", vec![webhook_id()], None, 200, done()),
         },
         "/webhooks/{id}/test": {
-            "post": operation("testWebhook", vec![webhook_id()], Some(bodies::test_webhook()), 200, done()),
+            "post": operation("testWebhook", vec![webhook_id()], Some(reference("TestWebhook")), 200, done()),
         },
         "/webhooks/{id}/rotate-secret": {
-            "post": operation("rotateWebhookSecret", vec![webhook_id()], Some(bodies::rotate_secret()), 200, reference("Webhook")),
+            "post": operation("rotateWebhookSecret", vec![webhook_id()], Some(reference("RotateSecret")), 200, reference("Webhook")),
         },
         "/webhooks/{id}/deliveries": {
             "get": operation("getDeliveries", of_deliveries(), None, 200, list_of("Delivery")),
         },
         "/webhooks/{id}/deliveries/replay": {
-            "post": operation("replayEvents", vec![webhook_id()], Some(bodies::replay()), 200, replayed()),
+            "post": operation("replayEvents", vec![webhook_id()], Some(reference("Replay")), 200, replayed()),
         },
         "/webhooks/{id}/deliveries/{event}/replay": {
             "post": operation("replayEvent", vec![webhook_id(), event_id()], None, 200, done()),
@@ -119,6 +122,7 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
         (408, "The request took too long."),
         (409, "The object already exists."),
         (413, "The body is too large."),
+        (415, "The body has a content coding, such as gzip."),
         (422, "A field is not valid, or the body has too many values."),
         (429, "The quota is used up; answered by the gateway."),
         (500, "The service failed."),
@@ -140,6 +144,24 @@ fn operation(id: &str, parameters: Vec<Value>, body: Option<Value>, status: u16,
             json!({"required": true, "description": description, "content": content(body)});
     }
     operation
+}
+
+/// A body that must have some of its fields, as a creation does.
+fn with_required(name: &str, fields: &[&str]) -> Value {
+    json!({"allOf": [reference(name), {"required": fields}]})
+}
+
+fn bulk_create() -> Value {
+    json!({"type": "array", "minItems": 1, "maxItems": MAX_BULK, "items": reference("CreateLink")})
+}
+
+fn bulk_update() -> Value {
+    let ids = <Items<MAX_BULK> as PartialSchema>::schema();
+    json!({
+        "type": "object", "required": ["data"],
+        "properties": {"linkIds": ids, "externalIds": ids, "data": reference("UpdateLink")},
+        "anyOf": [{"required": ["linkIds"]}, {"required": ["externalIds"]}],
+    })
 }
 
 /// The HTTP library sends these responses, because it parses the head of a request before the service does.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::body::MAX_ITEM;
+use crate::http::fields::MAX_ITEM;
 use crate::links::bulk::MAX_BULK;
 use crate::query::{MAX_PAGE, MAX_SEARCH, MAX_VALUES};
 use crate::store::REPLAYED_AT_ONCE;

@@ -236,7 +236,7 @@ mod tests {
 
     use super::super::{NewLink, NewWebhook};
     use super::*;
-    use crate::body::Change;
+    use crate::domain::change::Change;
     use crate::links::input::LinkInput;
     use crate::webhooks::{ScopeInput, ScopeKind};
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
@@ -35,7 +36,8 @@ pub(crate) struct DeliveryRecord {
 }
 
 /// The status of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum DeliveryStatus {
     Pending,
     Delivered,

@@ -7,17 +7,14 @@ use sqlx::{Any, Transaction};
 use super::link_size::MAX_LINK_BYTES;
 use super::sql::Sql;
 use super::{StoreError, Workspace};
+use crate::links::Link;
 use crate::links::destination::TooLong;
-use crate::links::input::{LinkInput, NO_EFFECT};
-use crate::links::{Link, key};
 
 /// The reason why one link of a request was not created or updated. Other links of the request may have been.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LinkConflict {
     #[error("Duplicate key: This short link already exists.")]
     Key,
-    #[error("custom: key: {}", key::INVALID)]
-    InvalidKey,
     #[error("A link with this externalId already exists in this workspace.")]
     ExternalId,
     /// The field names tags or a folder that the workspace does not have.
@@ -25,9 +22,6 @@ pub(crate) enum LinkConflict {
     Unknown { field: &'static str, values: Vec<String> },
     #[error("Domain does not belong to workspace.")]
     Domain,
-    /// A field without effect has a value that the link does not have from an earlier version.
-    #[error("custom: {0}: {NO_EFFECT}")]
-    NoEffect(&'static str),
     /// The field with ids of tags and `tagNames` name different tags.
     #[error("custom: tagNames: Does not name the same tags as {0}")]
     OtherTags(&'static str),
@@ -39,14 +33,6 @@ pub(crate) enum LinkConflict {
 }
 
 impl LinkConflict {
-    /// The conflict of a request that creates a link.
-    pub(super) fn of_new(input: &LinkInput) -> Option<Self> {
-        match input.refused_in_new()? {
-            ("key", _) => Some(Self::InvalidKey),
-            (field, _) => Some(Self::NoEffect(field)),
-        }
-    }
-
     /// The conflict of a link whose folder is not among `known`.
     pub(super) fn of_folder(folder: Option<&String>, known: &HashSet<String>) -> Option<Self> {
         let unknown = folder.filter(|folder| !known.contains(*folder))?;

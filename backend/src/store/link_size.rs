@@ -7,7 +7,7 @@ use super::{Dialect, StoreError, to_json};
 use crate::links::{Link, UtmParameters};
 
 /// Maximum size of a link, in bytes: its domain, key, destination, campaign parameters and ids, and its other fields as
-/// JSON. Links from earlier versions may be larger.
+/// JSON.
 pub(crate) const MAX_LINK_BYTES: usize = 64 * 1024;
 
 /// About the most bytes of links that one transaction writes. SQLite has one writer, and the writes of all workspaces wait

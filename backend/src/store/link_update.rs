@@ -19,7 +19,7 @@ use crate::background;
 use crate::links::destination::TooLong;
 use crate::links::input::LinkInput;
 use crate::links::tag_fields::TagSelection;
-use crate::links::{Link, PublicUrl, Tag, UtmParameters, key};
+use crate::links::{Link, PublicUrl, Tag, UtmParameters};
 use crate::webhooks::{Event, Trigger};
 
 /// A link that was updated, or created by an upsert.
@@ -96,9 +96,6 @@ impl Store {
                 changed
             }
             None => {
-                if let Some(conflict) = LinkConflict::of_new(&new.input) {
-                    return Ok(Err(conflict));
-                }
                 let links = std::slice::from_ref(&new);
                 match self.create(&mut transaction, workspace, links, drafts).await?.pop() {
                     Some(Ok(link)) => Ok(Changed { before: None, after: link }),
@@ -355,9 +352,6 @@ fn updated(
         after.domain.clone_from(domain);
     }
     if let Some(key) = &input.key {
-        if *key != before.key && !key::is_valid(key) {
-            return Ok(Err(LinkConflict::InvalidKey));
-        }
         after.key.clone_from(key);
     }
     if let Some(archived) = input.archived {
@@ -366,16 +360,11 @@ fn updated(
     input.external_id.clone().apply(&mut after.external_id);
     input.tenant_id.clone().apply(&mut after.tenant_id);
     input.folder_id.clone().apply(&mut after.folder_id);
-    if let Some(field) = input.without_effect(&before.details) {
-        return Ok(Err(LinkConflict::NoEffect(field)));
-    }
     input.apply_details(&mut after.details);
     if let Some(tags) = tags {
         after.tags = tags.to_vec();
     }
-    // A link from an earlier version that exceeds the maximum may be updated if it does not grow.
-    let bytes = link_size::bytes(&after)?;
-    if bytes > MAX_LINK_BYTES && bytes > link_size::bytes(before)? {
+    if link_size::bytes(&after)? > MAX_LINK_BYTES {
         return Ok(Err(LinkConflict::TooLarge(link_size::longest_field(&after))));
     }
     Ok(Ok(after))

@@ -68,7 +68,6 @@ pub use error::StoreError;
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_conflict::LinkConflict;
 pub(crate) use link_creation::{NewLink, transactions};
-#[cfg(feature = "openapi")]
 pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use link_update::Changed;
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};

@@ -18,7 +18,7 @@ use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Store, StoreError, Workspace, from_json, to_json};
 use crate::ids;
 use crate::links::tag_fields::TagSelection;
-use crate::links::{Link, TAG_COLORS, Tag};
+use crate::links::{Link, Tag, TagColor};
 
 /// The order of a list of tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +87,8 @@ impl Store {
         color: Option<&str>,
         now: Timestamp,
     ) -> Result<Result<Tag, NameConflict>, StoreError> {
-        let shade = || TAG_COLORS[name.bytes().map(usize::from).sum::<usize>() % TAG_COLORS.len()];
+        let shade =
+            || TagColor::ALL[name.bytes().map(usize::from).sum::<usize>() % TagColor::ALL.len()].name();
         let color = color.unwrap_or_else(shade).to_owned();
         let tag = Tag { id: ids::sortable("tag_", now), name: name.to_owned(), color };
         let mut transaction = match self.begin_named(workspace, Named::Tag, name).await? {

@@ -9,7 +9,7 @@ use super::listeners::store_scope;
 use super::sql::Sql;
 use super::webhooks::{WEBHOOKS, Webhook, WebhookConflict, scope_columns, webhook};
 use super::{Store, StoreError, Workspace, to_json};
-use crate::body::Change;
+use crate::domain::change::Change;
 use crate::webhooks::{ScopeInput, Trigger};
 
 /// The fields of a webhook in a request. None keeps a field.

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::event_body::ClickBody;
 use crate::ids;
@@ -24,13 +23,10 @@ use crate::links::{Link, LinkBody, PublicUrl};
 use crate::store::Click;
 use crate::when::rfc3339;
 
-#[cfg(feature = "openapi")]
-pub(crate) use receiver::MAX_URL;
 pub(crate) use scope::{InvalidScope, Scope, ScopeInput, ScopeKind};
 
 /// The types of events. All of them concern links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub(crate) enum Trigger {
     #[serde(rename = "link.created")]
     Created,
@@ -154,14 +150,9 @@ fn event_id() -> String {
     format!("evt_{}", ids::alphanumeric(25))
 }
 
-/// Parses the triggers in `value`, without duplicates.
-pub(crate) fn parse_trigger(value: &Value) -> Option<Trigger> {
-    Trigger::ALL.into_iter().find(|trigger| value == trigger.name())
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

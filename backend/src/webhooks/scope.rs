@@ -1,6 +1,8 @@
 //! The scope of a webhook: the links whose events it receives.
 
-use crate::body::Change;
+use serde::Deserialize;
+
+use crate::domain::change::Change;
 
 /// The links whose events a webhook receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +16,8 @@ pub(crate) enum Scope {
 }
 
 /// The kinds of scopes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ScopeKind {
     Workspace,
     Folders,
@@ -39,8 +42,6 @@ pub(crate) struct ScopeInput {
 }
 
 impl ScopeKind {
-    pub(crate) const ALL: [Self; 3] = [Self::Workspace, Self::Folders, Self::Links];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Workspace => "workspace",

@@ -16,6 +16,98 @@ on_both_databases! {
     the_two_names_of_a_tag_must_agree,
     links_of_a_deleted_tag_have_no_tags_at_once,
     a_filter_by_address_keeps_its_commas_and_its_end,
+    null_and_an_empty_text_are_no_value_in_every_field,
+    fields_that_always_have_a_value_refuse_none,
+}
+
+async fn null_and_an_empty_text_are_no_value_in_every_field(database: Database) {
+    let service = Service::start(database).await;
+    let folder = service.post("/folders", &json!({"name": "f"})).await.body["id"].clone();
+    let tag = service.tags(&["t"]).await.remove(0);
+    let hook = json!({"name": "x", "url": "http://127.0.0.1:9/", "triggers": ["link.clicked"]});
+    let hook = service.post("/webhooks", &hook).await.body["id"].clone();
+    let text = "https://example.com/x";
+    //  field of a link, a value, and the field in the response without one
+    let table = [
+        ("externalId", json!("e"), json!(null)),
+        ("tenantId", json!("t"), json!(null)),
+        ("folderId", folder.clone(), json!(null)),
+        ("archived", json!(true), json!(false)),
+        ("doIndex", json!(true), json!(false)),
+        ("tagIds", json!([tag]), json!(null)),
+        ("utm_source", json!("s"), json!(null)),
+        ("programId", json!("p"), json!(null)),
+        ("title", json!("t"), json!(null)),
+        ("expiredUrl", json!(text), json!(null)),
+        ("ios", json!(text), json!(null)),
+        ("geo", json!({"DE": text}), json!(null)),
+        ("expiresAt", json!("in 2 days"), json!(null)),
+        ("password", json!(null), json!(null)),
+        ("disabledAt", json!(null), json!(null)),
+        ("proxy", json!(false), json!(false)),
+        ("testVariants", json!([]), json!(null)),
+    ];
+    for (name, value, expected) in table {
+        for nothing in [json!(null), json!("")] {
+            let link = service.link(&json!({"url": "https://example.com/", name: value})).await;
+            let path = format!("/links/{}", link["id"].as_str().unwrap());
+            let answer = service.patch(&path, &json!({ name: nothing })).await;
+            let shown = if name == "tagIds" { "tagId" } else { name };
+            assert_eq!((answer.status.as_u16(), &answer.body[shown]), (200, &expected), "{name}: {nothing}");
+            assert_eq!(service.delete(&path).await.status, 200);
+            let made = service.link(&json!({"url": "https://example.com/", name: nothing})).await;
+            assert_eq!(made[shown], expected, "{name}: {nothing}");
+        }
+    }
+    for nothing in [json!(null), json!("")] {
+        // What a creation gives by itself.
+        let link = json!({"url": "https://example.com/", "domain": nothing, "key": nothing, "prefix": nothing, "keyLength": nothing});
+        assert_eq!(service.link(&link).await["domain"], "s.test");
+        let path = format!("/folders/{}", folder.as_str().unwrap());
+        service.patch(&path, &json!({"description": "d"})).await;
+        assert_eq!(
+            service.patch(&path, &json!({"description": nothing})).await.body["description"],
+            json!(null)
+        );
+        // A webhook without the time at which it was disabled is enabled.
+        let path = format!("/webhooks/{}", hook.as_str().unwrap());
+        let disabled = service.patch(&path, &json!({"disabled": true})).await.body;
+        assert!(disabled["disabledAt"].is_string(), "{disabled}");
+        let written_back = service.patch(&path, &json!({"disabledAt": disabled["disabledAt"]})).await.body;
+        assert_eq!(written_back["disabledAt"], disabled["disabledAt"]);
+        let enabled = service.patch(&path, &json!({"disabledAt": nothing})).await.body;
+        assert_eq!((&enabled["disabledAt"], &enabled["changed"]), (&json!(null), &json!(["disabled"])));
+        let both = json!({"disabledAt": nothing, "disabled": true});
+        assert_eq!(service.patch(&path, &both).await.error().2, "custom: disabledAt: Differs from disabled");
+    }
+}
+
+async fn fields_that_always_have_a_value_refuse_none(database: Database) {
+    let service = Service::start(database).await;
+    let link = service.link(&json!({"url": "https://example.com/"})).await["id"].clone();
+    let tag = json!(service.tags(&["t"]).await.remove(0));
+    let folder = service.post("/folders", &json!({"name": "f"})).await.body["id"].clone();
+    let hook = json!({"name": "x", "url": "http://127.0.0.1:9/", "triggers": ["link.clicked"]});
+    let hook = service.post("/webhooks", &hook).await.body["id"].clone();
+    for (kind, id, name) in [
+        ("links", &link, "url"),
+        ("links", &link, "domain"),
+        ("links", &link, "key"),
+        ("tags", &tag, "name"),
+        ("tags", &tag, "color"),
+        ("folders", &folder, "name"),
+        ("webhooks", &hook, "name"),
+        ("webhooks", &hook, "url"),
+        ("webhooks", &hook, "triggers"),
+    ] {
+        for nothing in [json!(null), json!("")] {
+            let path = format!("/{kind}/{}", id.as_str().unwrap());
+            let answer = service.patch(&path, &json!({ name: nothing })).await;
+            let expected = if name == "triggers" { "array" } else { "string" };
+            let expected = format!("invalid_type: {name}: Invalid input: expected {expected}, received null");
+            assert_eq!(answer.error(), (422, "unprocessable_entity", &*expected), "{path}");
+        }
+    }
 }
 
 async fn texts_with_nul_and_long_ids_are_refused_in_every_list(database: Database) {
@@ -24,7 +116,7 @@ async fn texts_with_nul_and_long_ids_are_refused_in_every_list(database: Databas
     let path = format!("/links/{}", link["id"].as_str().unwrap());
     let nul = |field: &str| format!("custom: {field}: Invalid string: must not contain NUL");
     let table = [
-        (json!({"tagNames": "a,b\0"}), nul("tagNames[1]")),
+        (json!({"tagNames": "a,b\0"}), nul("tagNames")),
         (json!({"tagIds": ["a\0"]}), nul("tagIds[0]")),
         (json!({"tagId": "a\0"}), nul("tagId[0]")),
         (json!({"title": "a\0"}), nul("title")),
@@ -101,9 +193,7 @@ async fn what_generates_a_key_is_refused_where_none_is_generated(database: Datab
     let link = service.link(&json!({"url": "https://example.com", "key": "k", "externalId": "a"})).await;
     let id = link["id"].as_str().unwrap();
     let path = format!("/links/{id}");
-    for (name, value) in
-        [("prefix", json!("p")), ("prefix", json!("")), ("keyLength", json!(5)), ("keyLength", json!(7.0))]
-    {
+    for (name, value) in [("prefix", json!("p")), ("keyLength", json!(5)), ("keyLength", json!(7.0))] {
         let only_new = |at: &str| format!("custom: {at}{name}: Applies only to new links");
         let body = json!({"title": "t", name: value});
         assert_eq!(service.patch(&path, &body).await.error(), (422, "unprocessable_entity", &*only_new("")));
@@ -112,7 +202,7 @@ async fn what_generates_a_key_is_refused_where_none_is_generated(database: Datab
         assert_eq!(service.patch("/links/bulk", &bulk).await.error().2, only_new("data."));
     }
     assert_eq!(service.get(&path).await.body["title"], json!(null));
-    let neutral = json!({"title": "t", "prefix": null, "keyLength": null});
+    let neutral = json!({"title": "t", "prefix": "", "keyLength": null});
     assert_eq!(service.patch(&path, &neutral).await.status, 200);
     let bulk = json!({"externalIds": ["a"], "data": neutral});
     assert_eq!(service.patch("/links/bulk", &bulk).await.status, 200);

@@ -7,11 +7,14 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::input::trigger;
+use super::super::Trigger;
 use super::{delivery_page, enabled, not_found};
 use crate::auth::Caller;
-use crate::body::{Fields, JsonBody, MAX_ITEM, empty_list, unknown_option};
 use crate::error::{ApiError, Code};
+use crate::http::body_macro::body;
+use crate::http::fields::{Items, MAX_ITEM, Text};
+use crate::http::issue::Issue;
+use crate::http::json_body::Fields;
 use crate::long_read;
 use crate::path::{Name, Names};
 use crate::query::Query;
@@ -42,9 +45,14 @@ async fn list(
     query: Query,
 ) -> Result<Response, ApiError> {
     let webhook = app.store.webhook(&caller.workspace, &id).await?.ok_or_else(not_found)?;
-    let value_of = |name: &str| Ok(query.filter(name)?.map(str::to_owned));
-    let event_ids = query.list("eventIds", REPLAYED_AT_ONCE as usize)?;
-    let filter = delivery_filter(app.clock.now(), value_of, event_ids)?;
+    let (start, end) = range(app.clock.now(), query.filter("start")?, query.filter("end")?)?;
+    let filter = DeliveryFilter {
+        status: query.choice("status", &STATUSES)?,
+        trigger: query.choice("event", &Trigger::ALL.map(|trigger| (trigger.name(), trigger)))?,
+        start,
+        end,
+        event_ids: query.list("eventIds", REPLAYED_AT_ONCE as usize)?.unwrap_or_default(),
+    };
     let (page, store) = (query.page(PAGE_SIZE)?, app.store.clone());
     let read = long_read::run(&app, move |mut reader| async move {
         let mut parts = store.page_of_deliveries(&webhook, &filter, page, &mut reader).await?.into_iter();
@@ -58,31 +66,32 @@ async fn list(
     delivery_page::page(first, rest)?.answer(app, caller.workspace).await
 }
 
-/// The deliveries that a request selects. `value_of` returns the value of a field of the request.
-fn delivery_filter(
+/// The range of events that a request selects.
+fn range(
     now: Timestamp,
-    value_of: impl Fn(&str) -> Result<Option<String>, ApiError>,
-    event_ids: Option<Vec<String>>,
-) -> Result<DeliveryFilter, ApiError> {
-    let status = value_of("status")?.map(|word| {
-        let status = STATUSES.into_iter().find(|(name, _)| *name == word).map(|(_, status)| status);
-        status.ok_or_else(|| unknown_option("status", &STATUSES.map(|(name, _)| name)))
-    });
-    let instant = |name: &str, edge| {
-        let parsed = value_of(name)?.map(|text| when::parse(&text, now, &TimeZone::UTC, edge));
-        parsed.transpose().map_err(|error| ApiError::invalid("custom", name, &error.to_string()))
+    start: Option<&str>,
+    end: Option<&str>,
+) -> Result<(Option<Timestamp>, Option<Timestamp>), ApiError> {
+    let instant = |name: &str, text: Option<&str>, edge| {
+        let parsed = text.map(|text| when::parse(text, now, &TimeZone::UTC, edge)).transpose();
+        parsed.map_err(|error| Issue::custom(error.to_string()).at(name))
     };
-    let (start, end) = (instant("start", Edge::Start)?, instant("end", Edge::End)?);
+    let (start, end) = (instant("start", start, Edge::Start)?, instant("end", end, Edge::End)?);
     if start.zip(end).is_some_and(|(start, end)| start > end) {
-        return Err(ApiError::invalid("custom", "start", "Invalid range: start is after end"));
+        return Err(Issue::custom("Invalid range: start is after end").at("start"));
     }
-    Ok(DeliveryFilter {
-        status: status.transpose()?,
-        trigger: value_of("event")?.map(|event| trigger(&Value::String(event), "event")).transpose()?,
-        start,
-        end,
-        event_ids: event_ids.unwrap_or_default(),
-    })
+    Ok((start, end))
+}
+
+body! {
+    /// The body that selects the events to replay.
+    pub(crate) struct Replay {
+        status: DeliveryStatus = "`delivered` or `failed`. Pending deliveries cannot be replayed.",
+        event: Trigger,
+        start: Text<MAX_ITEM>,
+        end: Text<MAX_ITEM>,
+        event_ids: Items<{ REPLAYED_AT_ONCE as usize }>,
+    }
 }
 
 /// Sends the selected events again. Without `status` and `eventIds`, it selects the failed events. Events that the webhook
@@ -91,19 +100,21 @@ async fn replay_all(
     State(app): State<Shared>,
     caller: Caller,
     Name(id): Name,
-    JsonBody(body): JsonBody,
+    Fields(fields): Fields<Replay>,
 ) -> Result<Json<Value>, ApiError> {
-    let fields = Fields::of(&body, "")?;
     let webhook = enabled(&app, &caller, &id).await?;
     let now = app.clock.now();
-    let event_ids = fields.texts("eventIds", REPLAYED_AT_ONCE as usize)?.set();
+    let event_ids = fields.event_ids.set().map(|Items(ids)| ids);
     if event_ids.as_ref().is_some_and(Vec::is_empty) {
-        return Err(empty_list("eventIds"));
+        return Err(Issue::empty_list().at("eventIds"));
     }
-    let mut filter = delivery_filter(now, |name| Ok(fields.text(name, MAX_ITEM)?.set()), event_ids)?;
+    let (start, end) = (fields.start.text().set(), fields.end.text().set());
+    let (start, end) = range(now, start.as_deref(), end.as_deref())?;
+    let (status, trigger) = (fields.status.set(), fields.event.set());
+    let mut filter = DeliveryFilter { status, trigger, start, end, event_ids: event_ids.unwrap_or_default() };
     if filter.status == Some(DeliveryStatus::Pending) {
         let reason = "Expected delivered or failed: pending deliveries cannot be replayed";
-        return Err(fields.invalid("status", reason));
+        return Err(Issue::custom(reason).at("status"));
     }
     if filter.status.is_none() && filter.event_ids.is_empty() {
         filter.status = Some(DeliveryStatus::Failed);

@@ -10,8 +10,8 @@ use crate::store::{Attempt, DeliveryRecord, Reader};
 use crate::when::rfc3339;
 
 /// The delivery of an event to a webhook, with all attempts.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Delivery))]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Delivery)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeliveryBody {
     event_id: String,
@@ -25,8 +25,8 @@ pub(crate) struct DeliveryBody {
 }
 
 /// One attempt. If the receiver could not be reached, `httpStatus` is null and `error` states the reason.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Attempt))]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Attempt)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AttemptBody {
     timestamp: String,

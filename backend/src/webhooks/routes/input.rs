@@ -1,98 +1,113 @@
 //! Reads the fields of a webhook from request bodies.
 
-use serde_json::Value;
+use std::time::Duration;
 
-use super::super::receiver::{self, InvalidReceiver, MAX_URL};
-use super::super::{ScopeInput, ScopeKind, Trigger, parse_trigger, signature};
-use crate::body::{Change, Fields, empty_list, empty_text, too_many, unknown_option, wrong_type};
+use super::super::receiver::{self, MAX_URL};
+use super::super::{ScopeInput, ScopeKind, Trigger, signature};
+use crate::domain::change::Change;
 use crate::error::ApiError;
+use crate::http::body_macro::body;
+use crate::http::fields::{Items, List, MAX_ITEM, Text, Whole, kept, required};
+use crate::http::issue::Issue;
 use crate::state::App;
 use crate::store::{NewWebhook, WebhookInput};
 
 /// Maximum length of a name, in characters.
-pub(crate) const MAX_NAME: usize = 40;
+const MAX_NAME: usize = 40;
 /// Maximum length of a secret, in characters.
 const MAX_SECRET: usize = 255;
 /// Maximum number of links or folders in a scope.
-pub(crate) const MAX_SCOPE: usize = 1_000;
-/// Maximum number of triggers: each once.
-pub(crate) const MAX_TRIGGERS: usize = Trigger::ALL.len();
+const MAX_SCOPE: usize = 1_000;
+
+body! {
+    /// The body that creates or updates a webhook.
+    pub(crate) struct WebhookFields {
+        name: Text<MAX_NAME>,
+        url: Text<MAX_URL>,
+        secret: Text<MAX_SECRET> = "Only in a creation: `whsec_` and 24 to 64 bytes in Base64. Generated if absent.",
+        triggers: List<Trigger>,
+        link_scope: ScopeKind,
+        link_ids: Items<MAX_SCOPE>,
+        folder_ids: Items<MAX_SCOPE>,
+        disabled: bool = "Only in an update. False enables a webhook that was disabled because of its failures.",
+        disabled_at: Text<MAX_ITEM> = "Only in an update: null is `disabled: false`, and a time is `disabled: true`.",
+    }
+}
 
 /// A webhook that a request creates.
-pub(super) fn new_webhook(body: &Value, app: &App) -> Result<NewWebhook, ApiError> {
-    let fields = Fields::of(body, "")?;
-    if fields.boolean("disabled")? == Change::Set(true) {
-        return Err(fields.invalid("disabled", "Expected false: PATCH /webhooks/{id} disables a webhook"));
+pub(super) fn new_webhook(fields: WebhookFields, app: &App) -> Result<NewWebhook, ApiError> {
+    if disabled(&fields)? == Some(true) {
+        let issue = Issue::custom("Expected false: PATCH /webhooks/{id} disables a webhook");
+        return Err(issue.at("disabled"));
     }
     Ok(NewWebhook {
-        name: name(&fields)?,
-        url: url(&fields, app)?,
-        secret: secret(&fields)?,
-        triggers: triggers(&fields)?,
-        scope: scope(&fields)?,
+        secret: secret(fields.secret)?,
+        scope: scope(fields.link_scope, fields.link_ids, fields.folder_ids),
+        name: required(fields.name, "name", "string")?.0,
+        url: url(required(fields.url, "url", "string")?, app)?,
+        triggers: triggers(required(fields.triggers, "triggers", "array")?)?,
     })
 }
 
 /// The fields of a webhook that a request updates.
-pub(super) fn update(body: &Value, app: &App) -> Result<WebhookInput, ApiError> {
-    let fields = Fields::of(body, "")?;
-    if fields.get("secret").is_some_and(|secret| !secret.is_null()) {
-        return Err(fields.invalid("secret", "Expected none: POST /webhooks/{id}/rotate-secret changes it"));
+pub(super) fn update(fields: WebhookFields, app: &App) -> Result<WebhookInput, ApiError> {
+    if matches!(fields.secret, Change::Set(_)) {
+        let issue = Issue::custom("Expected none: POST /webhooks/{id}/rotate-secret changes it");
+        return Err(issue.at("secret"));
     }
-    let has = |name: &str| fields.get(name).is_some();
+    let disabled = disabled(&fields)?;
     Ok(WebhookInput {
-        name: has("name").then(|| name(&fields)).transpose()?,
-        url: has("url").then(|| url(&fields, app)).transpose()?,
-        triggers: has("triggers").then(|| triggers(&fields)).transpose()?,
-        scope: scope(&fields)?,
-        disabled: fields.boolean("disabled")?.set(),
+        disabled,
+        scope: scope(fields.link_scope, fields.link_ids, fields.folder_ids),
+        name: kept(fields.name, "name", "string")?.map(|Text(name)| name),
+        url: kept(fields.url, "url", "string")?.map(|text| url(text, app)).transpose()?,
+        triggers: kept(fields.triggers, "triggers", "array")?.map(triggers).transpose()?,
     })
 }
 
+/// Whether a request disables or enables a webhook. None if it does neither.
+fn disabled(fields: &WebhookFields) -> Result<Option<bool>, ApiError> {
+    let by_time = match fields.disabled_at {
+        Change::Keep => None,
+        Change::Clear => Some(false),
+        Change::Set(_) => Some(true),
+    };
+    match (fields.disabled.or_default(), by_time) {
+        (Some(disabled), Some(by_time)) if disabled != by_time => {
+            Err(Issue::custom("Differs from disabled").at("disabledAt"))
+        }
+        (disabled, by_time) => Ok(disabled.or(by_time)),
+    }
+}
+
 /// The secret in the request, if it has one.
-pub(super) fn secret(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
-    let secret = fields.text("secret", MAX_SECRET)?.set();
+fn secret(secret: Change<Text<MAX_SECRET>>) -> Result<Option<String>, ApiError> {
+    let secret = secret.text().set();
     if let Some(secret) = &secret {
-        signature::standard(secret, "", 0, b"")
-            .map_err(|error| fields.invalid("secret", &error.to_string()))?;
+        let checked = signature::standard(secret, "", 0, b"");
+        checked.map_err(|error| Issue::custom(error.to_string()).at("secret"))?;
     }
     Ok(secret)
 }
 
-fn name(fields: &Fields<'_>) -> Result<String, ApiError> {
-    let name = fields.required_text("name", MAX_NAME)?;
-    if name.is_empty() {
-        return Err(empty_text("name"));
-    }
-    Ok(name)
-}
-
-fn url(fields: &Fields<'_>, app: &App) -> Result<String, ApiError> {
-    let text = fields.required_text("url", MAX_URL)?;
-    let refused = |error: InvalidReceiver| fields.invalid("url", &error.to_string());
-    let url = receiver::parse(&text).map_err(refused)?;
+fn url(Text(text): Text<MAX_URL>, app: &App) -> Result<String, ApiError> {
+    let url = receiver::parse(&text).map_err(|error| Issue::custom(error.to_string()).at("url"))?;
     if !app.webhook_addresses.allows_url(&url) {
-        return Err(fields.invalid("url", "Invalid URL: the address is not public"));
+        return Err(Issue::custom("Invalid URL: the address is not public").at("url"));
     }
     Ok(url.into())
 }
 
 /// The triggers of a webhook, without duplicates.
-fn triggers(fields: &Fields<'_>) -> Result<Vec<Trigger>, ApiError> {
-    let path = fields.path("triggers");
-    let items = match fields.get("triggers") {
-        Some(Value::Array(items)) if items.is_empty() => return Err(empty_list(&path)),
-        Some(Value::Array(items)) if items.len() > MAX_TRIGGERS => return Err(too_many(&path, MAX_TRIGGERS)),
-        Some(Value::Array(items)) => items,
-        Some(other) => return Err(wrong_type(&path, "array", other)),
-        None => {
-            let message = "Invalid input: expected array, received undefined";
-            return Err(ApiError::invalid("invalid_type", &path, message));
-        }
-    };
+fn triggers(List(all): List<Trigger>) -> Result<Vec<Trigger>, ApiError> {
+    if all.is_empty() {
+        return Err(Issue::empty_list().at("triggers"));
+    }
+    if all.len() > Trigger::ALL.len() {
+        return Err(Issue::too_many(Trigger::ALL.len()).at("triggers"));
+    }
     let mut triggers = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let trigger = trigger(item, &format!("{path}[{index}]"))?;
+    for trigger in all {
         if !triggers.contains(&trigger) {
             triggers.push(trigger);
         }
@@ -100,23 +115,46 @@ fn triggers(fields: &Fields<'_>) -> Result<Vec<Trigger>, ApiError> {
     Ok(triggers)
 }
 
-pub(super) fn trigger(value: &Value, path: &str) -> Result<Trigger, ApiError> {
-    parse_trigger(value).ok_or_else(|| unknown_option(path, &Trigger::ALL.map(Trigger::name)))
+fn scope(
+    kind: Change<ScopeKind>,
+    link_ids: Change<Items<MAX_SCOPE>>,
+    folder_ids: Change<Items<MAX_SCOPE>>,
+) -> ScopeInput {
+    let ids = |change: Change<Items<MAX_SCOPE>>| change.map(|Items(ids)| ids);
+    ScopeInput { kind, link_ids: ids(link_ids), folder_ids: ids(folder_ids) }
 }
 
-fn scope(fields: &Fields<'_>) -> Result<ScopeInput, ApiError> {
-    let kind = match fields.text("linkScope", MAX_NAME)? {
-        Change::Keep => Change::Keep,
-        Change::Clear => Change::Clear,
-        Change::Set(name) => {
-            let kind = ScopeKind::ALL.into_iter().find(|kind| kind.name() == name);
-            let kind = kind.ok_or_else(|| {
-                let expected = ScopeKind::ALL.map(ScopeKind::name).join(", ");
-                fields.invalid("linkScope", &format!("Invalid option: expected one of {expected}"))
-            });
-            Change::Set(kind?)
-        }
-    };
-    let (link_ids, folder_ids) = (fields.texts("linkIds", MAX_SCOPE)?, fields.texts("folderIds", MAX_SCOPE)?);
-    Ok(ScopeInput { kind, link_ids, folder_ids })
+/// The longest overlap of two secrets, in seconds. Receivers have this time to change to the new one.
+pub(crate) const MAX_OVERLAP: u64 = 7 * 86_400;
+/// The overlap of a rotation that does not name one, in seconds.
+const OVERLAP: u64 = 86_400;
+
+body! {
+    /// The body that replaces the secret of a webhook.
+    pub(crate) struct RotateSecret {
+        secret: Text<MAX_SECRET> = "`whsec_` and 24 to 64 bytes in Base64. Generated if absent.",
+        overlap_seconds: Whole<0, MAX_OVERLAP>,
+    }
+}
+
+impl RotateSecret {
+    /// The secret, if the request has one, and the overlap.
+    pub(super) fn read(self) -> Result<(Option<String>, Duration), ApiError> {
+        let overlap = self.overlap_seconds.set().map_or(OVERLAP, |Whole(seconds)| seconds);
+        Ok((secret(self.secret)?, Duration::from_secs(overlap)))
+    }
+}
+
+body! {
+    /// The body that sends a sample event.
+    pub(crate) struct TestWebhook {
+        trigger: Trigger = "By default, the first trigger of the webhook.",
+    }
+}
+
+impl TestWebhook {
+    /// The type of the event, if the request has one.
+    pub(super) fn trigger(self) -> Option<Trigger> {
+        self.trigger.set()
+    }
 }

@@ -4,8 +4,6 @@ pub(crate) mod deliveries;
 pub(crate) mod delivery_page;
 pub(crate) mod input;
 
-use std::time::Duration;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Json, Router, routing};
@@ -13,21 +11,17 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use self::input::{RotateSecret, TestWebhook, WebhookFields};
 use super::{Event, LinkSnapshot, Trigger};
 use crate::auth::Caller;
-use crate::body::{Fields, JsonBody};
 use crate::error::{ApiError, Code};
+use crate::http::json_body::Fields;
 use crate::ids;
 use crate::links::Link;
 use crate::path::Name;
 use crate::state::{App, Shared};
 use crate::store::{ChangedWebhook, Click, Webhook, WebhookConflict};
 use crate::when::rfc3339;
-
-/// Default overlap of a rotation, in seconds. Both secrets sign deliveries during the overlap.
-const OVERLAP: u64 = 86_400;
-/// Maximum overlap of a rotation, in seconds.
-pub(crate) const MAX_OVERLAP: u32 = 7 * 86_400;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -39,8 +33,8 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 /// A webhook as responses show it.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Webhook))]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Webhook)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebhookBody {
     id: String,
@@ -93,9 +87,9 @@ impl WebhookBody {
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    JsonBody(body): JsonBody,
+    Fields(fields): Fields<WebhookFields>,
 ) -> Result<(StatusCode, Json<WebhookBody>), ApiError> {
-    let new = input::new_webhook(&body, &app)?;
+    let new = input::new_webhook(fields, &app)?;
     let now = app.clock.now();
     let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now).await?;
     let webhook = made.map_err(|conflict| refusal(&conflict))?;
@@ -132,9 +126,9 @@ async fn update(
     State(app): State<Shared>,
     caller: Caller,
     Name(id): Name,
-    JsonBody(body): JsonBody,
+    Fields(fields): Fields<WebhookFields>,
 ) -> Result<Json<WebhookBody>, ApiError> {
-    let input = input::update(&body, &app)?;
+    let input = input::update(fields, &app)?;
     let now = app.clock.now();
     let changed = app.store.update_webhook(&caller.workspace, &id, &input, now).await?;
     let ChangedWebhook { before, after } =
@@ -164,13 +158,10 @@ async fn rotate_secret(
     State(app): State<Shared>,
     caller: Caller,
     Name(id): Name,
-    JsonBody(body): JsonBody,
+    Fields(fields): Fields<RotateSecret>,
 ) -> Result<Json<WebhookBody>, ApiError> {
-    let fields = Fields::of(&body, "")?;
-    let secret = input::secret(&fields)?.unwrap_or_else(ids::webhook_secret);
-    let overlap = fields.integer("overlapSeconds", 0..=u64::from(MAX_OVERLAP))?.set().unwrap_or(OVERLAP);
-    let now = app.clock.now();
-    let overlap = Duration::from_secs(overlap);
+    let (secret, overlap) = fields.read()?;
+    let (secret, now) = (secret.unwrap_or_else(ids::webhook_secret), app.clock.now());
     let rotated = app.store.rotate_secret(&caller.workspace, &id, &secret, overlap, now).await?;
     let webhook = rotated.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
     Ok(Json(WebhookBody::with_secret(webhook, now)))
@@ -181,14 +172,10 @@ async fn test(
     State(app): State<Shared>,
     caller: Caller,
     Name(id): Name,
-    JsonBody(body): JsonBody,
+    Fields(fields): Fields<TestWebhook>,
 ) -> Result<Json<Value>, ApiError> {
-    let fields = Fields::of(&body, "")?;
     let webhook = enabled(&app, &caller, &id).await?;
-    let trigger = match fields.get("trigger") {
-        None => webhook.triggers.first().copied().unwrap_or(Trigger::Created),
-        Some(value) => input::trigger(value, "trigger")?,
-    };
+    let trigger = fields.trigger().or(webhook.triggers.first().copied()).unwrap_or(Trigger::Created);
     let event = sample(trigger, &caller.workspace.id, &app);
     let sent = json!({ "id": event.id });
     if !app.store.send_to(&caller.workspace, &webhook, event).await? {
